@@ -1,0 +1,51 @@
+package task
+
+// Reason says why, in one word that code may compare. The sentence for a person is in Report.Detail.
+type Reason string
+
+// Every reason a worker can give, with the outcome it goes with.
+const (
+	Completed Reason = "Completed" // Done
+
+	SourceUnreachable Reason = "SourceUnreachable" // Retry: no connection, reset, timeout, DNS
+	SourceNotFound    Reason = "SourceNotFound"    // Retry: 404; it may appear later
+	SourceUnavailable Reason = "SourceUnavailable" // Retry: 5xx, 429
+	SourceDenied      Reason = "SourceDenied"      // Retry: 401, 403; a secret may be mended
+	SourceUntrusted   Reason = "SourceUntrusted"   // Retry: the certificate is not trusted
+	SourceChanged     Reason = "SourceChanged"     // Retry: the bytes changed while they were read
+	SourceTruncated   Reason = "SourceTruncated"   // Retry: the stream ended before its announced length
+	TargetBusy        Reason = "TargetBusy"        // Retry
+	TargetFailed      Reason = "TargetFailed"      // Retry: an I/O error of the volume
+	Interrupted       Reason = "Interrupted"       // Retry: the worker was told to stop
+
+	BadTask          Reason = "BadTask"          // Fatal: the task itself makes no sense
+	BadImage         Reason = "BadImage"         // Fatal: corrupt, truncated or contradictory
+	UnsafeImage      Reason = "UnsafeImage"      // Fatal: names another file, escapes its directory, is a bomb
+	UnsupportedImage Reason = "UnsupportedImage" // Fatal: encrypted, or a feature nobody implements
+	ChecksumMismatch Reason = "ChecksumMismatch" // Fatal
+	DoesNotFit       Reason = "DoesNotFit"       // Fatal: larger than the target
+)
+
+// Outcome is the outcome that goes with a reason.
+func (r Reason) Outcome() Outcome {
+	switch r {
+	case Completed:
+		return Done
+	case SourceUnreachable, SourceNotFound, SourceUnavailable, SourceDenied, SourceUntrusted, SourceChanged,
+		SourceTruncated, TargetBusy, TargetFailed, Interrupted:
+		return Retry
+	case BadTask, BadImage, UnsafeImage, UnsupportedImage, ChecksumMismatch, DoesNotFit:
+		return Fatal
+	}
+	return Retry // a reason this version does not know: trying again does no harm, giving up might
+}
+
+// Error is an error that knows its reason. The data plane returns it wherever the reason matters to a person; any
+// other error is reported as Retry.
+type Error struct {
+	Reason Reason
+	Err    error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
