@@ -1,0 +1,92 @@
+# Everything a person or CI does here. `make help` lists it.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BIN        := bin
+CMDS       := $(notdir $(wildcard cmd/*))
+BOX        := $(BIN)/kubebox
+KUBECONFIG ?= .kubebox/kubeconfig
+KUBECTL    := $(BIN)/kubectl --kubeconfig $(KUBECONFIG)
+LINT       := go tool -modfile=hack/tools/go.mod golangci-lint
+FUZZTIME   ?= 1m
+# the same flags as hack/kubebox, so that both share one build cache
+BUILD      := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w'
+
+##@ The two commands
+.PHONY: demo test
+demo: ## a cluster on this machine, Berth on it, and a VM's nine steps as they happen
+	@$(MAKE) --no-print-directory up images install
+	@go run ./hack/demo
+
+test: ## everything CI runs, with a summary: lint, unit, host, API server, end to end
+	@go run ./hack/test
+
+##@ Build
+.PHONY: build images
+build: $(CMDS:%=$(BIN)/%) ## the programs, static, in bin/
+
+.PHONY: $(CMDS:%=$(BIN)/%)
+$(CMDS:%=$(BIN)/%): $(BIN)/%:
+	@$(BUILD) -o $@ ./cmd/$*
+
+images: build ## the container images and the test guest, loaded into the cluster if it runs
+	@go run ./hack/images all
+	@if [ -e .kubebox/kubeconfig ]; then $(BOX) load .cache/images/*.tar; fi
+
+##@ Cluster
+.PHONY: up down status install uninstall $(BOX)
+$(BOX):
+	@CGO_ENABLED=0 go build -C hack/kubebox -trimpath -o ../../$(BOX) .
+
+up: $(BOX) ## a real three-node Kubernetes on this machine (KUBECONFIG=.kubebox/kubeconfig)
+	@$(BOX) up
+
+down: ## stop it and leave nothing behind
+	@if [ -x $(BOX) ]; then $(BOX) down; fi
+
+status: $(BOX) ## what runs
+	@$(BOX) status
+
+install: ## Berth on the cluster of KUBECONFIG
+	@$(KUBECTL) apply --server-side --force-conflicts -k config/default
+
+uninstall: ## take it off again
+	@$(KUBECTL) delete --ignore-not-found -k config/default
+
+##@ Test
+.PHONY: check lint generate generate-check unit host apiserver e2e fuzz
+check: lint generate-check ## the quick part: lint and generated files
+
+lint: ## golangci-lint over the module and the cluster's
+	@$(LINT) run ./...
+	@cd hack/kubebox && go tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml ./...
+
+generate: ## CRDs, deep copies, reference pages
+	@go generate ./...
+
+generate-check: generate
+	@git diff --exit-code --stat || { echo "generated files differ: run 'make generate' and commit"; exit 1; }
+
+unit host apiserver: ## one stage of the tests
+	@go run ./hack/test -only $@
+
+e2e: ## end-to-end tests on the cluster of E2E_KUBECONFIG, or on one of our own
+	@if [ -n "$${E2E_KUBECONFIG:-}" ]; then go test -tags e2e -timeout 40m -parallel 4 ./test/e2e/...; \
+	else go run ./hack/test -only cluster,e2e; fi
+
+fuzz: ## every fuzz target for FUZZTIME
+	@go run ./hack/fuzz -time $(FUZZTIME)
+
+##@ Measure
+.PHONY: bench
+bench: build ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
+	@go run ./bench
+
+##@ This page
+.PHONY: help clean
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9 -]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+clean: down ## remove what was built
+	@rm -rf $(BIN) .cache

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// What each kind of test is tagged with; CONTRIBUTING.md says what each needs.
+const (
+	tagHost      = "host"
+	tagAPIServer = "apiserver"
+	tagE2E       = "e2e"
+)
+
+// stages is the whole run, in an order that fails early.
+func stages() []stage {
+	return []stage{
+		{name: "lint", about: "golangci-lint over both modules and every tag", argv: []string{"make", "lint"}},
+		{name: "generate", about: "generated files are what `make generate` makes", argv: []string{"make", "generate-check"}},
+		{name: "unit", about: "unit tests with the race detector, nothing but Go", tests: true,
+			argv: words("go test -race ./..."), env: []string{"CGO_ENABLED=1"}},
+		{name: "kubebox", about: "unit tests of the test cluster's own program", tests: true,
+			argv: words("go test -C hack/kubebox ./...")},
+		{name: "fuzz", about: "every fuzz target for a few seconds", argv: words("make fuzz FUZZTIME=5s")},
+		{name: "host", about: "tests that need root and Debian packages", tests: true,
+			argv: append(words("go test -tags "+tagHost+" -timeout 20m"), packagesWith("_"+tagHost+"_test.go")...)},
+		{name: "apiserver", about: "the real API server: CRDs, webhooks, server-side apply", tests: true,
+			argv: words("go test -tags " + tagAPIServer + " -timeout 15m ./test/apiserver/...")},
+		{name: "cluster", about: "three nodes, images, Berth", argv: []string{"make", "up", "images", "install"}},
+		{name: "e2e", about: "end-to-end tests on that cluster", needs: "cluster", tests: true,
+			argv: words("go test -tags " + tagE2E + " -timeout 40m -parallel 4 ./test/e2e/..."),
+			env:  []string{"E2E_KUBECONFIG=.kubebox/kubeconfig"}},
+	}
+}
+
+func words(s string) []string { return strings.Fields(s) }
+
+// packagesWith lists the directories below this one that hold a file whose name ends so, as package patterns.
+func packagesWith(suffix string) []string {
+	var out []string
+	_ = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && strings.HasPrefix(d.Name(), "."), d.IsDir() && path == "hack/kubebox":
+			return fs.SkipDir
+		case strings.HasSuffix(path, suffix):
+			out = append(out, "./"+filepath.Dir(path))
+		}
+		return nil
+	})
+	return slices.Compact(slices.Sorted(slices.Values(out)))
+}
