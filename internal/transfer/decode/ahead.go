@@ -1,0 +1,218 @@
+package decode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// chunkSize is how much a decoder hands over at a time: large enough that the hand-over costs nothing, small enough that
+// the bytes are still in the cache of the core that looks at them next.
+const chunkSize = 1 << 20
+
+// chunk is a piece of decoded stream on its way to the reader.
+type chunk struct {
+	p     []byte
+	state *State // the newest state at or before the end of p, nil if the decoder found none since the last chunk
+	err   error  // after p; io.EOF at the stream's end
+	done  func() // gives p's memory back; may be nil
+}
+
+// decoder makes chunks, one after the other, each but the last a multiple of 4 KiB. After an error it is not asked again.
+type decoder interface {
+	next() chunk
+	close()
+}
+
+// ahead runs a decoder on a goroutine of its own, a few chunks ahead of whoever reads.
+type ahead struct {
+	kind  Kind
+	limit int64
+
+	chunks chan chunk
+	stop   chan struct{}
+	once   sync.Once
+
+	cur   chunk  // what is being read
+	rest  []byte // of cur.p, not yet read
+	out   int64  // decoded bytes handed out so far, from the stream's beginning
+	state *State
+	err   error
+}
+
+// depth is how many chunks may wait: one being written, one ready, one being made.
+const depth = 2
+
+func newAhead(kind Kind, d decoder, o Options) *ahead {
+	a := &ahead{kind: kind, limit: o.Limit, chunks: make(chan chunk, depth), stop: make(chan struct{}), state: o.Resume}
+	if o.Resume != nil {
+		a.out = o.Resume.Out
+	}
+	go a.run(d)
+	return a
+}
+
+func (a *ahead) run(d decoder) {
+	defer d.close()
+	for {
+		c := d.next()
+		select {
+		case a.chunks <- c:
+		case <-a.stop:
+			return
+		}
+		if c.err != nil {
+			return
+		}
+	}
+}
+
+// Next implements Reader.
+func (a *ahead) Next() ([]byte, error) {
+	if len(a.rest) > 0 {
+		p := a.rest
+		a.rest = nil
+		return p, nil
+	}
+	for {
+		if a.cur.done != nil {
+			a.cur.done()
+		}
+		if a.cur.state != nil {
+			a.state = a.cur.state
+		}
+		if a.err == nil {
+			a.err = a.cur.err
+		}
+		a.cur = chunk{}
+		if a.err != nil {
+			return nil, a.err
+		}
+		select {
+		case a.cur = <-a.chunks:
+		case <-a.stop:
+			a.err = errClosed
+			return nil, a.err
+		}
+		if len(a.cur.p) == 0 {
+			continue
+		}
+		a.out += int64(len(a.cur.p))
+		if a.limit > 0 && a.out > a.limit {
+			a.err = tooLarge(a.kind, a.limit)
+			return nil, a.err
+		}
+		return a.cur.p, nil
+	}
+}
+
+// Read implements io.Reader.
+func (a *ahead) Read(p []byte) (int, error) {
+	if len(a.rest) == 0 {
+		if len(p) == 0 {
+			return 0, nil
+		}
+		q, err := a.Next()
+		if err != nil {
+			return 0, err
+		}
+		a.rest = q
+	}
+	n := copy(p, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}
+
+// State implements Reader. The state of a chunk counts once the chunk was read to its end, which is when the next one is
+// asked for: only then has the caller had time to write it.
+func (a *ahead) State() *State {
+	if len(a.rest) == 0 && a.cur.state != nil {
+		return a.cur.state
+	}
+	return a.state
+}
+
+// Close implements Reader.
+func (a *ahead) Close() error {
+	a.once.Do(func() { close(a.stop) })
+	return nil
+}
+
+var errClosed = errors.New("read a decoder that was closed")
+
+func tooLarge(kind Kind, limit int64) error {
+	return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
+		"the %s stream decodes to more than the %d bytes there is room for; ask for a larger volume", kind, limit)}
+}
+
+// input counts what is read of the source and keeps its error apart from the decoder's: the one may be worth a retry, the
+// other never is.
+type input struct {
+	r   io.Reader
+	off int64
+	err error // the source's own, never io.EOF
+}
+
+func newInput(src io.Reader, o Options) *input {
+	in := &input{r: src}
+	if o.Resume != nil {
+		in.off = o.Resume.In
+	}
+	return in
+}
+
+func (in *input) Read(p []byte) (int, error) {
+	if in.err != nil {
+		return 0, in.err
+	}
+	n, err := in.r.Read(p)
+	in.off += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		in.err = err
+	}
+	return n, err
+}
+
+// library makes a decoder of a reader from elsewhere.
+type library struct {
+	kind Kind
+	in   *input
+	r    io.Reader
+	free chan []byte
+	stop func()
+}
+
+func newLibrary(kind Kind, in *input, r io.Reader, stop func()) *library {
+	l := &library{kind: kind, in: in, r: r, free: make(chan []byte, depth+2), stop: stop}
+	for range cap(l.free) {
+		l.free <- nil
+	}
+	return l
+}
+
+func (l *library) next() chunk {
+	buf := <-l.free
+	if buf == nil {
+		buf = make([]byte, chunkSize)
+	}
+	var n int
+	var err error
+	for n < len(buf) && err == nil { // not io.ReadFull, whose own io.ErrUnexpectedEOF looks like the decoder's
+		var m int
+		m, err = l.r.Read(buf[n:])
+		n += m
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		if l.in.err != nil {
+			err = l.in.err
+		} else {
+			err = bad(l.kind, l.in.off, "%w", err)
+		}
+	}
+	return chunk{p: buf[:n], err: err, done: func() { l.free <- buf }}
+}
+
+func (l *library) close() { l.stop() }
