@@ -29,3 +29,10 @@ type Info struct {
 	// Labels come with the image and belong on the claim.
 	Labels map[string]string
 }
+
+// Sparse is a Blob that knows where it holds nothing but zeroes (a local file, a peer), so that nobody need read them.
+type Sparse interface {
+	Blob
+	// Data returns where in [from, to) the blob may hold anything but zeroes, as offset and length, in order.
+	Data(ctx context.Context, from, to int64) ([][2]int64, error)
+}
