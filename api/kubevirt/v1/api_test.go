@@ -1,0 +1,87 @@
+package v1
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	upstream "kubevirt.io/api/core/v1"
+)
+
+// additions are fields that kubevirt.io does not have. Each is explained in docs/reference/additions.md.
+var additions = []string{}
+
+// TestFieldsAreSpelledAsUpstreamSpellsThem walks our types beside kubevirt.io's: every JSON field of ours must be one of
+// theirs and of the same shape, unless it is listed as an addition.
+func TestFieldsAreSpelledAsUpstreamSpellsThem(t *testing.T) {
+	seen := map[string]bool{}
+	var walk func(path string, ours, theirs reflect.Type)
+	walk = func(path string, ours, theirs reflect.Type) {
+		ours, theirs = element(ours), element(theirs)
+		if ours == theirs || ours.Kind() != reflect.Struct || seen[ours.String()+theirs.String()] {
+			return
+		}
+		seen[ours.String()+theirs.String()] = true
+		if !strings.HasSuffix(ours.PkgPath(), "api/kubevirt/v1") {
+			return
+		}
+		known := jsonFields(theirs)
+		for name, field := range jsonFields(ours) {
+			at := path + "." + name
+			other, ok := known[name]
+			switch {
+			case !ok && !slices.Contains(additions, at):
+				t.Errorf("%s: kubevirt.io has no such field; spell it as they do or list it as an addition", at)
+			case ok && kind(field) != kind(other):
+				t.Errorf("%s is %v here and %v there", at, field, other)
+			case ok:
+				walk(at, field, other)
+			}
+		}
+	}
+	walk("vm", reflect.TypeFor[VirtualMachine](), reflect.TypeFor[upstream.VirtualMachine]())
+	walk("vmi", reflect.TypeFor[VirtualMachineInstance](), reflect.TypeFor[upstream.VirtualMachineInstance]())
+}
+
+func element(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	return t
+}
+
+func kind(t reflect.Type) reflect.Kind {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind()
+}
+
+// jsonFields maps JSON names to types, with inlined structs flattened.
+func jsonFields(t reflect.Type) map[string]reflect.Type {
+	out := map[string]reflect.Type{}
+	for f := range fieldsOf(t) {
+		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" && (f.Anonymous || strings.Contains(rest, "inline")) {
+			for k, v := range jsonFields(element(f.Type)) {
+				out[k] = v
+			}
+			continue
+		}
+		if name != "" && name != "-" {
+			out[name] = f.Type
+		}
+	}
+	return out
+}
+
+func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range t.NumField() {
+			if !yield(t.Field(i)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package v1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// DomainSpec is the guest's hardware.
+type DomainSpec struct {
+	Resources ResourceRequirements `json:"resources,omitempty"`
+	CPU       *CPU                 `json:"cpu,omitempty"`
+	Memory    *Memory              `json:"memory,omitempty"`
+	Machine   *Machine             `json:"machine,omitempty"`
+	Firmware  *Firmware            `json:"firmware,omitempty"`
+	Devices   Devices              `json:"devices"`
+}
+
+// ResourceRequirements is what the pod asks of its node; without it, the guest's CPU and memory and what QEMU needs.
+type ResourceRequirements struct {
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+	Limits   corev1.ResourceList `json:"limits,omitempty"`
+}
+
+// CPU is the guest's processors: the product of the three, 1 if none is set.
+type CPU struct {
+	// +kubebuilder:validation:Maximum=512
+	Cores uint32 `json:"cores,omitempty"`
+	// +kubebuilder:validation:Maximum=64
+	Sockets uint32 `json:"sockets,omitempty"`
+	// +kubebuilder:validation:Maximum=64
+	Threads uint32 `json:"threads,omitempty"`
+	// Model is a libvirt CPU model, host-model or host-passthrough.
+	Model string `json:"model,omitempty"`
+}
+
+// Memory is the guest's memory.
+type Memory struct {
+	Guest *Quantity `json:"guest,omitempty"`
+}
+
+// Machine is the kind of board.
+type Machine struct {
+	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9.]+|)$`
+	Type string `json:"type"`
+}
+
+// Firmware is what runs before the guest.
+type Firmware struct {
+	UUID       types.UID   `json:"uuid,omitempty"`
+	Serial     string      `json:"serial,omitempty"`
+	Bootloader *Bootloader `json:"bootloader,omitempty"`
+	KernelBoot *KernelBoot `json:"kernelBoot,omitempty"`
+}
+
+// Bootloader is BIOS or EFI.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.bios) && has(self.efi))",message="bios and efi are mutually exclusive: set one of them"
+type Bootloader struct {
+	BIOS *BIOS `json:"bios,omitempty"`
+	EFI  *EFI  `json:"efi,omitempty"`
+}
+
+// BIOS is SeaBIOS.
+type BIOS struct {
+	UseSerial *bool `json:"useSerial,omitempty"`
+}
+
+// EFI is OVMF.
+type EFI struct {
+	SecureBoot *bool `json:"secureBoot,omitempty"`
+}
+
+// KernelBoot boots a kernel without a boot loader.
+type KernelBoot struct {
+	KernelArgs string               `json:"kernelArgs,omitempty"`
+	Container  *KernelBootContainer `json:"container,omitempty"`
+}
+
+// KernelBootContainer is the container image that holds the kernel.
+type KernelBootContainer struct {
+	Image           string            `json:"image"`
+	ImagePullSecret string            `json:"imagePullSecret,omitempty"`
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+	KernelPath      string            `json:"kernelPath,omitempty"`
+	InitrdPath      string            `json:"initrdPath,omitempty"`
+}
+
+// Devices are what is attached to the board.
+type Devices struct {
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=256
+	Disks []Disk `json:"disks,omitempty"`
+	// +listType=map
+	// +listMapKey=name
+	Interfaces               []Interface `json:"interfaces,omitempty"`
+	AutoattachPodInterface   *bool       `json:"autoattachPodInterface,omitempty"`
+	AutoattachSerialConsole  *bool       `json:"autoattachSerialConsole,omitempty"`
+	LogSerialConsole         *bool       `json:"logSerialConsole,omitempty"`
+	AutoattachGraphicsDevice *bool       `json:"autoattachGraphicsDevice,omitempty"`
+	Rng                      *Rng        `json:"rng,omitempty"`
+}
+
+// Rng is a source of random numbers.
+type Rng struct{}
+
+// Disk is a disk drive of the guest; the volume of the same name is in it.
+type Disk struct {
+	Name       string `json:"name"`
+	DiskDevice `json:",inline"`
+	// +kubebuilder:validation:Minimum=1
+	BootOrder *uint `json:"bootOrder,omitempty"`
+	// +kubebuilder:validation:MaxLength=256
+	Serial      string       `json:"serial,omitempty"`
+	Cache       DriverCache  `json:"cache,omitempty"`
+	IO          DriverIO     `json:"io,omitempty"`
+	Shareable   *bool        `json:"shareable,omitempty"`
+	ErrorPolicy *ErrorPolicy `json:"errorPolicy,omitempty"`
+}
+
+// DiskDevice is what kind of drive it is; a disk if none is set.
+type DiskDevice struct {
+	Disk  *DiskTarget  `json:"disk,omitempty"`
+	LUN   *LunTarget   `json:"lun,omitempty"`
+	CDRom *CDRomTarget `json:"cdrom,omitempty"`
+}
+
+// DiskBus is what a drive is attached to.
+//
+// +kubebuilder:validation:Enum=virtio;sata;scsi;usb;""
+type DiskBus string
+
+// The buses.
+const (
+	BusVirtio DiskBus = "virtio"
+	BusSATA   DiskBus = "sata"
+	BusSCSI   DiskBus = "scsi"
+	BusUSB    DiskBus = "usb"
+)
+
+// DiskTarget is a disk.
+type DiskTarget struct {
+	Bus      DiskBus `json:"bus,omitempty"`
+	ReadOnly bool    `json:"readonly,omitempty"`
+}
+
+// LunTarget is a disk that takes the guest's SCSI commands itself.
+type LunTarget struct {
+	Bus      DiskBus `json:"bus,omitempty"`
+	ReadOnly bool    `json:"readonly,omitempty"`
+}
+
+// CDRomTarget is a CD drive.
+type CDRomTarget struct {
+	Bus      DiskBus `json:"bus,omitempty"`
+	ReadOnly *bool   `json:"readonly,omitempty"`
+}
+
+// DriverCache is how the host caches a disk.
+//
+// +kubebuilder:validation:Enum=none;writethrough;writeback;""
+type DriverCache string
+
+// The cache modes.
+const (
+	CacheNone         DriverCache = "none"
+	CacheWriteThrough DriverCache = "writethrough"
+	CacheWriteBack    DriverCache = "writeback"
+)
+
+// DriverIO is how QEMU does a disk's input and output.
+//
+// +kubebuilder:validation:Enum=native;threads;""
+type DriverIO string
+
+// ErrorPolicy is what becomes of the guest when its disk fails.
+//
+// +kubebuilder:validation:Enum=stop;ignore;report;enospace
+type ErrorPolicy string
+
+// Interface is a network card.
+type Interface struct {
+	Name string `json:"name"`
+	// +kubebuilder:validation:Enum=virtio;e1000;e1000e;rtl8139;""
+	Model      string      `json:"model,omitempty"`
+	MacAddress string      `json:"macAddress,omitempty"`
+	BootOrder  *uint       `json:"bootOrder,omitempty"`
+	Masquerade *Masquerade `json:"masquerade,omitempty"`
+	Passt      *Passt      `json:"passtBinding,omitempty"`
+	Ports      []Port      `json:"ports,omitempty"`
+}
+
+// Masquerade puts the guest behind the pod's address.
+type Masquerade struct{}
+
+// Passt is Masquerade, by the program of that name.
+type Passt struct{}
+
+// Port is a port of the guest that is reachable at the pod's address.
+type Port struct {
+	Name string `json:"name,omitempty"`
+	// +kubebuilder:validation:Enum=TCP;UDP;""
+	Protocol string `json:"protocol,omitempty"`
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+}

@@ -1,0 +1,150 @@
+package v1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// VirtualMachineInstance is one run of a machine: it is made when the machine starts and gone when it has stopped.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vmi;vmis,categories=all
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="IP",type=string,JSONPath=`.status.interfaces[0].ipAddress`
+// +kubebuilder:printcolumn:name="NodeName",type=string,JSONPath=`.status.nodeName`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+type VirtualMachineInstance struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Spec              VirtualMachineInstanceSpec   `json:"spec"`
+	Status            VirtualMachineInstanceStatus `json:"status,omitempty"`
+}
+
+// VirtualMachineInstanceList is a list of instances.
+//
+// +kubebuilder:object:root=true
+type VirtualMachineInstanceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VirtualMachineInstance `json:"items"`
+}
+
+// VirtualMachineInstanceSpec is what the guest gets and where it may run.
+type VirtualMachineInstanceSpec struct {
+	Domain                    DomainSpec                        `json:"domain"`
+	NodeSelector              map[string]string                 `json:"nodeSelector,omitempty"`
+	Affinity                  *corev1.Affinity                  `json:"affinity,omitempty"`
+	SchedulerName             string                            `json:"schedulerName,omitempty"`
+	Tolerations               []corev1.Toleration               `json:"tolerations,omitempty"`
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
+	PriorityClassName         string                            `json:"priorityClassName,omitempty"`
+	// TerminationGracePeriodSeconds is how long the guest may take to shut down before it is switched off; 30 if unset.
+	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=256
+	Volumes []Volume `json:"volumes,omitempty"`
+	// +listType=map
+	// +listMapKey=name
+	Networks       []Network `json:"networks,omitempty"`
+	LivenessProbe  *Probe    `json:"livenessProbe,omitempty"`
+	ReadinessProbe *Probe    `json:"readinessProbe,omitempty"`
+	Hostname       string    `json:"hostname,omitempty"`
+	Subdomain      string    `json:"subdomain,omitempty"`
+	// +kubebuilder:validation:Enum=amd64;""
+	Architecture string `json:"architecture,omitempty"`
+}
+
+// Probe asks the guest whether it is well.
+type Probe struct {
+	TCPSocket           *corev1.TCPSocketAction `json:"tcpSocket,omitempty"`
+	HTTPGet             *corev1.HTTPGetAction   `json:"httpGet,omitempty"`
+	InitialDelaySeconds int32                   `json:"initialDelaySeconds,omitempty"`
+	TimeoutSeconds      int32                   `json:"timeoutSeconds,omitempty"`
+	PeriodSeconds       int32                   `json:"periodSeconds,omitempty"`
+	SuccessThreshold    int32                   `json:"successThreshold,omitempty"`
+	FailureThreshold    int32                   `json:"failureThreshold,omitempty"`
+}
+
+// Network is something an interface can be connected to.
+type Network struct {
+	Name string      `json:"name"`
+	Pod  *PodNetwork `json:"pod,omitempty"`
+}
+
+// PodNetwork is the network of the pod the guest runs in.
+type PodNetwork struct{}
+
+// Phase is how far an instance has come.
+type Phase string
+
+// The phases.
+const (
+	PhasePending    Phase = "Pending"
+	PhaseScheduling Phase = "Scheduling"
+	PhaseScheduled  Phase = "Scheduled"
+	PhaseRunning    Phase = "Running"
+	PhaseSucceeded  Phase = "Succeeded"
+	PhaseFailed     Phase = "Failed"
+	PhaseUnknown    Phase = "Unknown"
+)
+
+// VirtualMachineInstanceStatus is what the instance is.
+type VirtualMachineInstanceStatus struct {
+	NodeName string `json:"nodeName,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	Phase    Phase  `json:"phase,omitempty"`
+	// +listType=atomic
+	PhaseTransitionTimestamps []PhaseTransition `json:"phaseTransitionTimestamps,omitempty"`
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition          `json:"conditions,omitempty"`
+	Interfaces []NetworkInterface   `json:"interfaces,omitempty"`
+	ActivePods map[types.UID]string `json:"activePods,omitempty"`
+	// +listType=map
+	// +listMapKey=name
+	VolumeStatus []VolumeStatus      `json:"volumeStatus,omitempty"`
+	QOSClass     *corev1.PodQOSClass `json:"qosClass,omitempty"`
+}
+
+// PhaseTransition is when a phase began.
+type PhaseTransition struct {
+	Phase                    Phase       `json:"phase,omitempty"`
+	PhaseTransitionTimestamp metav1.Time `json:"phaseTransitionTimestamp,omitempty"`
+}
+
+// NetworkInterface is an interface as the guest has it.
+type NetworkInterface struct {
+	Name string   `json:"name,omitempty"`
+	MAC  string   `json:"mac,omitempty"`
+	IP   string   `json:"ipAddress,omitempty"`
+	IPs  []string `json:"ipAddresses,omitempty"`
+}
+
+// VolumeStatus is a volume as the guest has it.
+type VolumeStatus struct {
+	Name    string `json:"name"`
+	Target  string `json:"target"` // the device's name in the domain
+	Phase   string `json:"phase,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Size    int64  `json:"size,omitempty"`
+
+	PersistentVolumeClaimInfo *ClaimInfo `json:"persistentVolumeClaimInfo,omitempty"`
+}
+
+// ClaimInfo is what is known of a volume's claim.
+type ClaimInfo struct {
+	ClaimName   string                              `json:"claimName,omitempty"`
+	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes,omitempty"`
+	VolumeMode  *corev1.PersistentVolumeMode        `json:"volumeMode,omitempty"`
+	Capacity    corev1.ResourceList                 `json:"capacity,omitempty"`
+	Requests    corev1.ResourceList                 `json:"requests,omitempty"`
+}
+
+// Quantity is a shorthand of this package.
+type Quantity = resource.Quantity

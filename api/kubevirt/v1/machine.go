@@ -1,0 +1,151 @@
+package v1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// VirtualMachine is a machine and its disks, running or not.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vm;vms,categories=all
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.printableStatus`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Why",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+type VirtualMachine struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Spec              VirtualMachineSpec   `json:"spec"`
+	Status            VirtualMachineStatus `json:"status,omitempty"`
+}
+
+// VirtualMachineList is a list of machines.
+//
+// +kubebuilder:object:root=true
+type VirtualMachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VirtualMachine `json:"items"`
+}
+
+// RunStrategy says when a machine is to run.
+//
+// +kubebuilder:validation:Enum=Always;Halted;Manual;RerunOnFailure;Once
+type RunStrategy string
+
+// The run strategies.
+const (
+	RunAlways         RunStrategy = "Always"
+	RunHalted         RunStrategy = "Halted"
+	RunManual         RunStrategy = "Manual"
+	RunRerunOnFailure RunStrategy = "RerunOnFailure"
+	RunOnce           RunStrategy = "Once"
+)
+
+// VirtualMachineSpec is what the machine should be.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.running) && has(self.runStrategy))",message="running and runStrategy are mutually exclusive: set one of them"
+type VirtualMachineSpec struct {
+	// Running is the older form of RunStrategy: true is Always, false is Halted.
+	Running *bool `json:"running,omitempty"`
+	// RunStrategy says when the machine is to run.
+	RunStrategy *RunStrategy `json:"runStrategy,omitempty"`
+	// Template is the instance that is made of the machine each time it starts.
+	Template *VirtualMachineInstanceTemplateSpec `json:"template"`
+	// DataVolumeTemplates are volumes made for this machine and deleted with it.
+	// +listType=atomic
+	DataVolumeTemplates []DataVolumeTemplateSpec `json:"dataVolumeTemplates,omitempty"`
+}
+
+// VirtualMachineInstanceTemplateSpec is the instance to be made.
+type VirtualMachineInstanceTemplateSpec struct {
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ObjectMeta metav1.ObjectMeta          `json:"metadata,omitempty"`
+	Spec       VirtualMachineInstanceSpec `json:"spec,omitempty"`
+}
+
+// DataVolumeTemplateSpec is a DataVolume to be made.
+type DataVolumeTemplateSpec struct {
+	metav1.TypeMeta `json:",inline"`
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ObjectMeta metav1.ObjectMeta    `json:"metadata,omitempty"`
+	Spec       cdiv1.DataVolumeSpec `json:"spec"`
+}
+
+// PrintableStatus is one word a person can read for the whole machine.
+type PrintableStatus string
+
+// The words, as virtctl and user interfaces know them.
+const (
+	StatusStopped                 PrintableStatus = "Stopped"
+	StatusProvisioning            PrintableStatus = "Provisioning"
+	StatusStarting                PrintableStatus = "Starting"
+	StatusRunning                 PrintableStatus = "Running"
+	StatusPaused                  PrintableStatus = "Paused"
+	StatusStopping                PrintableStatus = "Stopping"
+	StatusTerminating             PrintableStatus = "Terminating"
+	StatusCrashLoopBackOff        PrintableStatus = "CrashLoopBackOff"
+	StatusUnschedulable           PrintableStatus = "ErrorUnschedulable"
+	StatusErrImagePull            PrintableStatus = "ErrImagePull"
+	StatusImagePullBackOff        PrintableStatus = "ImagePullBackOff"
+	StatusPvcNotFound             PrintableStatus = "ErrorPvcNotFound"
+	StatusDataVolumeError         PrintableStatus = "DataVolumeError"
+	StatusWaitingForVolumeBinding PrintableStatus = "WaitingForVolumeBinding"
+)
+
+// VirtualMachineStatus is what the machine is.
+type VirtualMachineStatus struct {
+	// Created says that an instance exists.
+	Created bool `json:"created,omitempty"`
+	// Ready says that the instance runs.
+	Ready              bool            `json:"ready,omitempty"`
+	PrintableStatus    PrintableStatus `json:"printableStatus,omitempty"`
+	RunStrategy        RunStrategy     `json:"runStrategy,omitempty"`
+	ObservedGeneration int64           `json:"observedGeneration,omitempty"`
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
+	// StateChangeRequests are starts and stops that were asked for and not yet carried out, oldest first.
+	// +listType=atomic
+	StateChangeRequests []StateChangeRequest `json:"stateChangeRequests,omitempty"`
+	// StartFailure counts instances that ended before they ran, for the back-off between tries.
+	StartFailure *StartFailure `json:"startFailure,omitempty"`
+}
+
+// StateChangeAction is what is asked of a machine.
+type StateChangeAction string
+
+// The actions.
+const (
+	StartRequest StateChangeAction = "Start"
+	StopRequest  StateChangeAction = "Stop"
+)
+
+// StateChangeRequest is one start or stop that was asked for.
+type StateChangeRequest struct {
+	Action StateChangeAction `json:"action"`
+	Data   map[string]string `json:"data,omitempty"`
+	// UID of the instance a stop is meant for, so that a late stop never ends the next one.
+	UID *types.UID `json:"uid,omitempty"`
+}
+
+// StartFailure counts failures in a row.
+type StartFailure struct {
+	ConsecutiveFailCount int          `json:"consecutiveFailCount,omitempty"`
+	LastFailedVMIUID     types.UID    `json:"lastFailedVMIUID,omitempty"`
+	RetryAfterTimestamp  *metav1.Time `json:"retryAfterTimestamp,omitempty"`
+}
+
+// Condition is one observation of a machine or an instance.
+type Condition struct {
+	Type               string                 `json:"type"`
+	Status             corev1.ConditionStatus `json:"status"`
+	LastProbeTime      *metav1.Time           `json:"lastProbeTime,omitempty"`
+	LastTransitionTime metav1.Time            `json:"lastTransitionTime,omitempty"`
+	Reason             string                 `json:"reason,omitempty"`
+	Message            string                 `json:"message,omitempty"`
+}

@@ -1,0 +1,88 @@
+package v1
+
+import corev1 "k8s.io/api/core/v1"
+
+// Volume is what is in a drive.
+type Volume struct {
+	Name         string `json:"name"`
+	VolumeSource `json:",inline"`
+}
+
+// VolumeSource is where a volume comes from. Exactly one field is set.
+type VolumeSource struct {
+	PersistentVolumeClaim *ClaimSource           `json:"persistentVolumeClaim,omitempty"`
+	DataVolume            *DataVolumeSource      `json:"dataVolume,omitempty"`
+	ContainerDisk         *ContainerDiskSource   `json:"containerDisk,omitempty"`
+	Ephemeral             *EphemeralSource       `json:"ephemeral,omitempty"`
+	EmptyDisk             *EmptyDiskSource       `json:"emptyDisk,omitempty"`
+	HostDisk              *HostDisk              `json:"hostDisk,omitempty"`
+	CloudInitNoCloud      *CloudInitSource       `json:"cloudInitNoCloud,omitempty"`
+	CloudInitConfigDrive  *CloudInitSource       `json:"cloudInitConfigDrive,omitempty"`
+	ConfigMap             *ConfigMapVolumeSource `json:"configMap,omitempty"`
+	Secret                *SecretVolumeSource    `json:"secret,omitempty"`
+}
+
+// ClaimSource is a PersistentVolumeClaim in the machine's namespace.
+type ClaimSource struct {
+	ClaimName string `json:"claimName"`
+	ReadOnly  bool   `json:"readOnly,omitempty"`
+	// Hotpluggable volumes may be removed while the guest runs.
+	Hotpluggable bool `json:"hotpluggable,omitempty"`
+}
+
+// DataVolumeSource is a DataVolume in the machine's namespace.
+type DataVolumeSource struct {
+	Name         string `json:"name"`
+	Hotpluggable bool   `json:"hotpluggable,omitempty"`
+}
+
+// ContainerDiskSource is a disk in a container image; what the guest writes is lost when it stops.
+type ContainerDiskSource struct {
+	Image           string            `json:"image"`
+	ImagePullSecret string            `json:"imagePullSecret,omitempty"`
+	Path            string            `json:"path,omitempty"`
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+}
+
+// EphemeralSource is a claim that is only read; what the guest writes is lost when it stops.
+type EphemeralSource struct {
+	PersistentVolumeClaim *corev1.PersistentVolumeClaimVolumeSource `json:"persistentVolumeClaim,omitempty"`
+}
+
+// EmptyDiskSource is an empty disk that is lost when the guest stops.
+type EmptyDiskSource struct {
+	Capacity Quantity `json:"capacity"`
+}
+
+// HostDisk is a file on the node.
+type HostDisk struct {
+	Path string `json:"path"`
+	// +kubebuilder:validation:Enum=Disk;DiskOrCreate
+	Type     string   `json:"type"`
+	Capacity Quantity `json:"capacity,omitempty"`
+	Shared   *bool    `json:"shared,omitempty"`
+}
+
+// CloudInitSource is what cloud-init in the guest finds.
+type CloudInitSource struct {
+	UserDataSecretRef    *corev1.LocalObjectReference `json:"secretRef,omitempty"`
+	UserDataBase64       string                       `json:"userDataBase64,omitempty"`
+	UserData             string                       `json:"userData,omitempty"`
+	NetworkDataSecretRef *corev1.LocalObjectReference `json:"networkDataSecretRef,omitempty"`
+	NetworkDataBase64    string                       `json:"networkDataBase64,omitempty"`
+	NetworkData          string                       `json:"networkData,omitempty"`
+}
+
+// ConfigMapVolumeSource is a config map as a read-only disk.
+type ConfigMapVolumeSource struct {
+	corev1.LocalObjectReference `json:",inline"`
+	Optional                    *bool  `json:"optional,omitempty"`
+	VolumeLabel                 string `json:"volumeLabel,omitempty"`
+}
+
+// SecretVolumeSource is a secret as a read-only disk.
+type SecretVolumeSource struct {
+	SecretName  string `json:"secretName,omitempty"`
+	Optional    *bool  `json:"optional,omitempty"`
+	VolumeLabel string `json:"volumeLabel,omitempty"`
+}
