@@ -1,0 +1,165 @@
+package volume
+
+import "github.com/berth-vm/berth/internal/state"
+
+// Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
+type Action string
+
+// The actions.
+const (
+	CreateClaim   Action = "CreateClaim"
+	AdoptClaim    Action = "AdoptClaim"
+	TakeSnapshot  Action = "TakeSnapshot"  // of a clone's origin
+	StartServer   Action = "StartServer"   // the worker that serves a clone's origin
+	StartWorker   Action = "StartWorker"   //
+	StopWorker    Action = "StopWorker"    //
+	RecordRestart Action = "RecordRestart" // count a failed try, so that the count outlives its pod
+	RecordData    Action = "RecordData"    // the contents are complete
+	RecordFatal   Action = "RecordFatal"   // the contents will never be complete
+	CleanUp       Action = "CleanUp"       // remove what only the transfer needed: server, snapshot, secrets
+)
+
+// Plan is a decision: what to do, in this order, and what to say.
+type Plan struct {
+	Rule  string
+	Do    []Action
+	State state.Reason
+}
+
+// rule is one line of the decision table. say is a reason, or a stage that each flow has its own reason for.
+type rule struct {
+	name string
+	when func(Facts) bool
+	do   []Action
+	say  any
+}
+
+// Decide finds the first rule that holds.
+func Decide(f Facts) Plan {
+	for _, r := range rules {
+		if !r.when(f) {
+			continue
+		}
+		p := Plan{Rule: r.name, Do: r.do}
+		switch say := r.say.(type) {
+		case state.Reason:
+			p.State = say
+		case state.Stage:
+			p.State = f.Flow.words().Reason(say)
+		}
+		return p
+	}
+	return Plan{}
+}
+
+// words is the flow whose words describe f: a blank device or a volume filled by its driver needs none of its own.
+func (f Flow) words() state.Flow {
+	switch f {
+	case Upload:
+		return state.Upload
+	case Clone, Provision:
+		return state.Clone
+	case Import, Nothing, External:
+	}
+	return state.Import
+}
+
+// rules is the whole behaviour of a DataVolume; first match wins. Reading order: what ends the matter, what is missing
+// before there can be a claim, the claim until it can be written to, the worker.
+var rules = []rule{
+	{"a worker stops when its claim is deleted",
+		func(f Facts) bool { return f.Claim == Leaving && f.Worker != NoWorker && f.Worker != Going },
+		[]Action{StopWorker}, state.ClaimLeaving},
+	{"a deleted claim is waited out",
+		func(f Facts) bool { return f.Claim == Leaving }, nil, state.ClaimLeaving},
+	{"a claim of somebody else is left alone",
+		func(f Facts) bool { return f.Claim == Foreign }, nil, state.ClaimInTheWay},
+	{"a claim that lacks what was asked for is not adopted",
+		func(f Facts) bool { return f.Claim == Unusable }, nil, state.ClaimUnusable},
+	{"a claim that may be adopted is",
+		func(f Facts) bool { return f.Claim == Adoptable }, []Action{AdoptClaim}, state.ClaimCreated},
+	{"a lost claim is the end",
+		func(f Facts) bool { return f.Claim == Lost }, nil, state.ClaimVanished},
+
+	{"a claim said to hold the data is awaited, never made",
+		func(f Facts) bool { return absent(f) && f.Data == Present }, nil, state.ClaimAwaited},
+	{"complete data on a bound claim is the goal",
+		func(f Facts) bool { return f.Claim == Bound && f.Data == Present && f.Flow == External },
+		nil, state.Populated},
+	{"complete data needs no worker",
+		func(f Facts) bool {
+			return f.Claim == Bound && f.Data == Present && f.Worker != NoWorker && f.Worker != Going
+		},
+		[]Action{StopWorker, CleanUp}, state.Succeeded},
+	{"complete data needs no helpers",
+		func(f Facts) bool { return f.Claim == Bound && f.Data == Present },
+		[]Action{CleanUp}, state.Succeeded},
+	{"a condemned transfer stays failed",
+		func(f Facts) bool { return f.Data == Condemned && !absent(f) }, []Action{CleanUp}, state.GivenUp},
+
+	{"only those who may read the source may clone it",
+		func(f Facts) bool { return open(f) && f.Origin == Forbidden }, nil, state.SourceForbidden},
+	{"a clone waits for its source",
+		func(f Facts) bool { return open(f) && f.Origin == Missing }, nil, state.SourceMissing},
+	{"a source that does not fit is refused",
+		func(f Facts) bool { return open(f) && f.Origin == Unfit }, nil, state.SourceRefused},
+	{"a snapshot comes before the claim made of it",
+		func(f Facts) bool { return open(f) && f.Origin == Preparing },
+		[]Action{TakeSnapshot}, state.SnapshotTaking},
+	{"a claim that cannot be completed says what it lacks",
+		func(f Facts) bool { return f.Claim == Incomplete }, nil, state.ClaimIncomplete},
+	{"a claim is made",
+		func(f Facts) bool { return f.Claim == Absent }, []Action{CreateClaim}, state.ClaimCreated},
+
+	{"a held claim waits for its first consumer",
+		func(f Facts) bool { return f.Claim == Held }, nil, state.Held},
+	{"another populator fills the claim",
+		func(f Facts) bool { return f.Flow == External && f.Claim != Bound }, nil, state.Populating},
+	{"another populator is done when the claim is bound",
+		func(f Facts) bool { return f.Flow == External }, []Action{RecordData}, state.Populated},
+	{"a driver that clones at once is waited for",
+		func(f Facts) bool { return f.Flow == Provision && f.Claim == Unbound }, nil, state.CSICloning},
+	{"an unbound claim is waited for",
+		func(f Facts) bool { return f.Claim == Unbound }, nil, state.ClaimUnbound},
+	{"complete data on a claim that may be bound at once needs no worker but a consumer",
+		func(f Facts) bool { return f.Claim == Waiting && f.Data == Present }, nil, state.Held},
+	{"a bound claim that needs no bytes is complete",
+		func(f Facts) bool { return f.Claim == Bound && (f.Flow == Nothing || f.Flow == Provision) },
+		[]Action{RecordData, CleanUp}, state.Succeeded},
+
+	{"a worker done leaves its record first",
+		func(f Facts) bool { return f.Worker == Done }, []Action{RecordData, StopWorker, CleanUp}, state.Succeeded},
+	{"a fatal report ends the transfer",
+		func(f Facts) bool { return f.Worker == Fatal }, []Action{RecordFatal}, state.GivenUp},
+	{"a failed worker is tried again when its pause is over",
+		func(f Facts) bool { return f.Worker == Failed && f.RetryDue },
+		[]Action{RecordRestart, StopWorker}, state.Retrying},
+	{"a failed worker pauses",
+		func(f Facts) bool { return f.Worker == Failed }, nil, state.Retrying},
+	{"the last worker must be gone before the next",
+		func(f Facts) bool { return f.Worker == Going }, []Action{StopWorker}, state.WorkerGoing},
+	{"a busy source is waited for",
+		func(f Facts) bool { return open(f) && f.Origin == Busy }, nil, state.SourceBusy},
+	{"a source on another node is served first",
+		func(f Facts) bool { return open(f) && f.Origin == Unready },
+		[]Action{StartServer}, state.Scheduled},
+	{"a worker is started",
+		func(f Facts) bool { return f.Worker == NoWorker }, []Action{StartWorker}, state.Scheduled},
+	{"a worker without a node says why",
+		func(f Facts) bool { return f.Worker == Unplaceable }, nil, state.Unplaceable},
+	{"a worker without its image says why",
+		func(f Facts) bool { return f.Worker == Unfetchable }, nil, state.Unfetchable},
+	{"a worker waits for its node",
+		func(f Facts) bool { return f.Worker == Pending }, nil, state.Scheduled},
+	{"a worker moves the bytes",
+		func(f Facts) bool { return f.Worker == Running }, nil, state.InProgress},
+}
+
+// absent: there is no claim, whether or not one could be made.
+func absent(f Facts) bool { return f.Claim == Absent || f.Claim == Incomplete }
+
+// open: the copying has not begun, so what is wrong with its source still matters. A driver that fills the claim itself
+// looks at the source only while it makes the claim.
+func open(f Facts) bool {
+	return absent(f) || f.Flow == Clone && f.Worker == NoWorker && f.Data == None
+}

@@ -1,0 +1,90 @@
+// Package volume decides what to do next for a DataVolume. Decide is a pure function from a handful of small facts to
+// a plan, so every situation that can arise is one line of testdata/decisions.txt.
+//
+// It does not know Kubernetes objects, clients or the time: internal/controller/datavolume reads the cluster and turns
+// what it sees into Facts. The population of claims without a DataVolume asks the same function.
+package volume
+
+// Flow is how the claim gets its data.
+type Flow int
+
+// The flows. Provision means the storage driver fills the claim while it provisions it (a CSI clone, a restored
+// snapshot); Nothing means an empty device is what was asked for; External means another populator does it.
+const (
+	Import Flow = iota
+	Upload
+	Clone
+	Provision
+	Nothing
+	External
+)
+
+// Origin is the volume or snapshot that a clone is made of. Volumes that are not clones always have it Usable.
+type Origin int
+
+// What can be wrong with a clone's origin.
+const (
+	Usable    Origin = iota
+	Missing          // it does not exist, or is not bound yet
+	Busy             // a pod writes to it
+	Unfit            // the target is too small, or the modes do not go together
+	Forbidden        // whoever created the volume may not read it
+	Preparing        // a snapshot of it is being taken
+	Unready          // the worker that serves it is not up yet
+)
+
+// Claim is the PersistentVolumeClaim with the volume's name.
+type Claim int
+
+// The situations of a claim. Held is WaitForFirstConsumer and the whole of it: unbound, its class waits, the gate is on
+// and nobody asked to bind at once. Waiting is the same claim when the worker may be the first consumer.
+const (
+	Absent     Claim = iota
+	Incomplete       // absent, and what was asked for cannot be completed to a valid claim
+	Foreign          // it belongs to somebody else
+	Unusable         // it may be adopted but does not offer what was asked for
+	Adoptable        // it belongs to nobody and may be taken
+	Unbound          // its class binds at once, but has not
+	Held
+	Waiting
+	Bound
+	Lost
+	Leaving // it is being deleted
+)
+
+// Data is what is recorded about the claim's contents. It outlives every worker.
+type Data int
+
+// What can be known of the contents.
+const (
+	None      Data = iota
+	Present        // complete: a worker was done, or whoever made the claim says so
+	Condemned      // a worker said that no further try can succeed
+)
+
+// Worker is the pod that moves the bytes.
+type Worker int
+
+// The situations of a worker. Failed is a try that is worth repeating.
+const (
+	NoWorker    Worker = iota
+	Going              // it is being deleted, or it was made for an earlier claim of this name
+	Pending            // made, not running yet
+	Unplaceable        // no node will have it
+	Unfetchable        // the node cannot fetch its image
+	Running
+	Done
+	Failed
+	Fatal
+)
+
+// Facts is everything a decision depends on.
+type Facts struct {
+	Claim  Claim
+	Data   Data
+	Flow   Flow
+	Origin Origin
+	Worker Worker
+	// RetryDue: the pause after a Failed worker is over.
+	RetryDue bool
+}

@@ -1,0 +1,29 @@
+package volume
+
+// The names below are for the decision table of the tests and for logs.
+
+func (f Flow) String() string {
+	return name(f, "Import", "Upload", "Clone", "Provision", "Nothing", "External")
+}
+
+func (o Origin) String() string {
+	return name(o, "Usable", "Missing", "Busy", "Unfit", "Forbidden", "Preparing", "Unready")
+}
+
+func (c Claim) String() string {
+	return name(c, "Absent", "Incomplete", "Foreign", "Unusable", "Adoptable", "Unbound", "Held", "Waiting", "Bound",
+		"Lost", "Leaving")
+}
+
+func (d Data) String() string { return name(d, "None", "Present", "Condemned") }
+
+func (w Worker) String() string {
+	return name(w, "NoWorker", "Going", "Pending", "Unplaceable", "Unfetchable", "Running", "Done", "Failed", "Fatal")
+}
+
+func name[E ~int](e E, names ...string) string {
+	if int(e) < 0 || int(e) >= len(names) {
+		return "?"
+	}
+	return names[e]
+}

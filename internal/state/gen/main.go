@@ -1,0 +1,54 @@
+// Command gen writes the page of states from internal/state's table. It does not know what a state means.
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"strings"
+
+	"github.com/berth-vm/berth/internal/state"
+)
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) != 2 {
+		log.Fatal("usage: gen PAGE.md")
+	}
+	var page bytes.Buffer
+	write(&page)
+	if err := os.WriteFile(os.Args[1], page.Bytes(), 0o600); err != nil {
+		log.Fatalf("write the page of states: %v", err)
+	}
+}
+
+// write writes the page to w, which is memory and cannot fail.
+func write(w io.Writer) {
+	fmt.Fprint(w, "# What a DataVolume can say\n\n"+
+		"Generated from internal/state by `go generate ./internal/state`; do not edit.\n\n"+
+		"Phase, conditions and event of a DataVolume come from one row. The event has the row's reason and is a warning "+
+		"where the table\nsays so. `Running` is true only where it says `Pod is running`; `Ready` is true only in "+
+		"`Succeeded`.\n\n"+
+		"| reason | phase | ready | event | Running | Bound | message |\n|---|---|---|---|---|---|---|\n")
+	for _, r := range state.Rows() {
+		s := state.Of(r.Reason)
+		fmt.Fprintf(w, "| %s | %s | %t | %s | %s | %s | %s |\n", r.Reason, r.Phase, r.Ready, kind(r.Warn), s.RunReason(),
+			or(string(r.Bound), "as the claim"), strings.ReplaceAll(r.Message, "|", `\|`))
+	}
+}
+
+func kind(warn bool) string {
+	if warn {
+		return "Warning"
+	}
+	return "Normal"
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

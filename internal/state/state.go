@@ -1,0 +1,99 @@
+// Package state is the one table of what can be said about a volume. Phase, conditions and event of a DataVolume all
+// come from the same row, so they cannot disagree; docs/reference/states.md is written from it.
+//
+// It does not know how a state is reached (that is internal/decide) nor how it is written (internal/cluster).
+package state
+
+import (
+	"strings"
+
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// Reason names a row. It is the reason of the event and, where clients do not expect another word, of the conditions.
+type Reason string
+
+// Run is what the Running condition says. Clients compare these words: KubeVirt takes Error and ImagePullFailed with
+// status False for a broken disk.
+type Run string
+
+// What the Running condition can say.
+const (
+	Idle          Run = ""                // no worker, and none is missing
+	Moving        Run = "Pod is running"  // the only one with status True
+	Completed     Run = "Completed"       // the data is there
+	Broken        Run = "Error"           // the last try failed
+	Unschedulable Run = "Unschedulable"   // the worker finds no node
+	Unpullable    Run = "ImagePullFailed" // the node cannot fetch the worker's image
+)
+
+// Bound is what the Bound condition says when it is something else than the claim's own phase.
+type Bound string
+
+// What the Bound condition can say. AsClaim stands for "Bound" or "Pending", whichever the claim is.
+const (
+	AsClaim       Bound = ""
+	NotFound      Bound = "NotFound"
+	ClaimLost     Bound = "ClaimLost"
+	ExceededQuota Bound = "ErrExceededQuota"
+	ClaimNotValid Bound = "ErrClaimNotValid"
+)
+
+// Row is one thing that can be said about a volume.
+type Row struct {
+	Reason Reason
+	Phase  cdiv1.DataVolumePhase
+	Ready  bool // the data is complete and may be used
+	Warn   bool // somebody should look: the event is a warning
+	Run    Run
+	Bound  Bound
+	// Message is for a person: what is happening and, if they must act, what to do. {claim}, {source} and {detail} are
+	// filled in from State.
+	Message string
+}
+
+// State is a row as it holds for one volume at one moment.
+type State struct {
+	Row
+	Claim  string // the claim's name
+	Source string // what it is filled from, as messages call it
+	Detail string // the last error, the pod in the way, the node: whatever the row's {detail} stands for
+}
+
+// Of is the state a reason stands for. A reason without a row would be a programming error that the tests of
+// internal/decide rule out; it is shown as Unknown rather than hidden.
+func Of(r Reason) State {
+	for i := range table {
+		if table[i].Reason == r {
+			return State{Row: table[i]}
+		}
+	}
+	return State{Row: Row{Reason: r, Phase: cdiv1.Unknown, Warn: true, Message: "{detail}"}}
+}
+
+// Rows is the whole table, in the order of the documentation.
+func Rows() []Row { return append([]Row(nil), table...) }
+
+// Text is the message with its blanks filled in.
+func (s State) Text() string {
+	if s.Detail == "" {
+		s.Message = strings.NewReplacer("; {detail}", "", ": {detail}", "").Replace(s.Message)
+	}
+	return strings.NewReplacer("{claim}", s.Claim, "{source}", s.Source, "{detail}", s.Detail).Replace(s.Message)
+}
+
+// ReadyReason is the reason of the Ready condition: the row's, but for the word clients expect while data moves.
+func (s State) ReadyReason() string {
+	if s.Run == Moving {
+		return "TransferRunning"
+	}
+	return string(s.Reason)
+}
+
+// RunReason is the reason of the Running condition.
+func (s State) RunReason() string {
+	if s.Run == Idle {
+		return string(s.Reason)
+	}
+	return string(s.Run)
+}
