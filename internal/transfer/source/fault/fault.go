@@ -1,0 +1,115 @@
+// Package fault turns what went wrong on the way to a source into a *task.Error: one reason that code may compare and
+// one sentence for a person with the name of the source, what happened and what to do. It decides nothing about trying
+// again; package retry does.
+package fault
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// New is a task.Error made like fmt.Errorf.
+func New(reason task.Reason, format string, args ...any) error {
+	return &task.Error{Reason: reason, Err: fmt.Errorf(format, args...)}
+}
+
+// Status is the error for an HTTP answer that is not the one wanted. name is the source without credentials.
+func Status(name string, code int) error {
+	what := fmt.Sprintf("%s answered %d %s", name, code, http.StatusText(code))
+	switch {
+	case code == http.StatusNotFound || code == http.StatusGone:
+		return New(task.SourceNotFound, "%s: check the URL, or publish the image there", what)
+	case code == http.StatusUnauthorized:
+		return New(task.SourceDenied, "%s: check the user name and password in the source's secret", what)
+	case code == http.StatusForbidden:
+		return New(task.SourceDenied, "%s: the credentials do not allow reading it, or a signed URL has expired", what)
+	case code == http.StatusProxyAuthRequired:
+		return New(task.SourceDenied, "%s: the proxy wants credentials in its URL", what)
+	case code == http.StatusPreconditionFailed:
+		return Changed(name, "it answered 412 Precondition Failed")
+	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
+		return New(task.SourceUnavailable, "%s: the server is overloaded or broken; the transfer is tried again", what)
+	}
+	return New(task.SourceUnavailable, "%s: that is no answer to a download; check the URL and the server", what)
+}
+
+// Changed is the error for bytes that are no longer the ones the transfer began with.
+func Changed(name, how string) error {
+	return New(task.SourceChanged, "%s changed while it was read (%s): the transfer starts over", name, how)
+}
+
+// Truncated is the error for a body that ended before its announced length.
+func Truncated(name string, got, want int64) error {
+	return New(task.SourceTruncated, "%s ended after %d of %d bytes: %w", name, got, want, io.ErrUnexpectedEOF)
+}
+
+// Wire is the error for a connection that could not be made or broke. An error that has a reason already keeps it, and
+// one that comes from cancelling a context stays what it is: nobody's fault.
+func Wire(name string, err error) error {
+	var known *task.Error
+	switch {
+	case err == nil || errors.As(err, &known):
+		return err
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	// url.Error repeats the URL with its query, where signed URLs carry their secret.
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	if reason, advice := untrusted(err); reason != "" {
+		return New(reason, "%s: %w: %s", name, err, advice)
+	}
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return New(task.SourceUnreachable, "%s: %w: check the host's name in the URL and the cluster's DNS", name, err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return New(task.SourceUnreachable, "%s: %w: nothing listens there; check the host and port", name, err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return New(task.SourceTruncated, "%s: the connection ended before all bytes came: %w", name, err)
+	}
+	return New(task.SourceUnreachable, "%s: %w", name, err)
+}
+
+// untrusted recognises the ways in which TLS goes wrong.
+func untrusted(err error) (task.Reason, string) {
+	var (
+		authority x509.UnknownAuthorityError
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		verify    *tls.CertificateVerificationError
+		record    tls.RecordHeaderError
+		alert     tls.AlertError
+	)
+	switch {
+	case errors.As(err, &authority):
+		return task.SourceUntrusted, "put the CA that signed it into the source's certConfigMap"
+	case errors.As(err, &host):
+		return task.SourceUntrusted, "use a host name the certificate is made out to"
+	case errors.As(err, &invalid), errors.As(err, &verify):
+		return task.SourceUntrusted, "the server needs a valid certificate"
+	case errors.As(err, &record):
+		return task.SourceUntrusted, "the server does not speak TLS there; is it an http:// URL?"
+	case errors.As(err, &alert):
+		return task.SourceUntrusted, "the server broke off the TLS handshake; it may want a client certificate"
+	}
+	return "", ""
+}
+
+// Is reports whether err has this reason.
+func Is(err error, reason task.Reason) bool {
+	var e *task.Error
+	return errors.As(err, &e) && e.Reason == reason
+}
