@@ -1,11 +1,11 @@
 // Package format reads disk image formats: each sub-package is one of them. It turns tables into extents; it does not
 // fetch, decompress or write the data the extents speak of, and it never opens a file an image names.
 //
-// Images come from strangers. Every size is checked before it is allocated or multiplied, tables are read once, and
-// whatever is wrong is a *task.Error that says what and where.
+// Images come from strangers. Every size is checked before it is allocated or multiplied, tables are read in pieces of
+// bounded size, and whatever is wrong is a *task.Error that says what and where.
 package format
 
-import "context"
+import "github.com/berth-vm/berth/internal/transfer/format/extent"
 
 // Kind is a disk image format.
 type Kind string
@@ -18,48 +18,24 @@ const (
 	VDI   Kind = "vdi"
 	VHD   Kind = "vhd"
 	VHDX  Kind = "vhdx"
+
+	// Unsigned is what a stream is whose beginning bears no signature: Raw, unless its last sector turns out to be the
+	// footer of a fixed VHD, which is then no part of the disk. Only Decoder knows it.
+	Unsigned Kind = "raw, or a fixed vhd"
 )
 
-// Coding is how an extent's bytes are stored.
-type Coding uint8
+// The words formats and the engine speak; package extent explains them.
+type (
+	Coding = extent.Coding
+	Extent = extent.Extent
+	Image  = extent.Image
+	Output = extent.Output
+)
 
-// The codings. Deflate is a bare RFC 1951 stream, Zlib one with RFC 1950's header and sum, Zstd one frame.
+// The codings.
 const (
-	Plain Coding = iota
-	Deflate
-	Zlib
-	Zstd
+	Plain   = extent.Plain
+	Deflate = extent.Deflate
+	Zlib    = extent.Zlib
+	Zstd    = extent.Zstd
 )
-
-// Extent says which bytes of the file are which bytes of the disk. What no extent speaks of reads as zeroes.
-type Extent struct {
-	Host   int64 // where the stored bytes begin in the file
-	Stored int64 // how many; of a coded extent at most this many (the stream itself says where it ends)
-	Guest  int64 // where they belong on the disk
-	Size   int64 // how many they are there; equal to Stored if Plain
-	Coding Coding
-}
-
-// Image is an image whose file can be read anywhere.
-type Image interface {
-	Size() int64 // of the disk
-	// Extents returns the extents whose Host is in [from, to), in order of Host, disjoint on the disk. The engine asks
-	// for one window of the file after another so that the map of a huge image is never in memory as a whole.
-	Extents(ctx context.Context, from, to int64) ([]Extent, error)
-	// Granule is the smallest distance between the Host of two extents on average (a cluster, a grain), by which the
-	// engine chooses its windows.
-	Granule() int64
-}
-
-// Output takes an image apart that comes as a stream and cannot be read again.
-type Output interface {
-	// Begin says how large the disk is, once, before anything else. An error ends the stream: it does not fit.
-	Begin(size int64) error
-	// Put hands over the stored bytes of one extent (still coded; of a coded extent there may be bytes beyond its end).
-	// p is only valid during the call.
-	Put(e Extent, p []byte) error
-	// Park keeps bytes whose place on the disk is not known yet, on the target itself, and says where it keeps them.
-	Park(p []byte) (at int64, err error)
-	// Parked reads them back. Putting may move parked bytes but Parked always finds them by the same number.
-	Parked(p []byte, at int64) error
-}

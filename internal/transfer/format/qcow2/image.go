@@ -1,0 +1,88 @@
+package qcow2
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-vm/berth/internal/transfer/format/extent"
+	"github.com/berth-vm/berth/internal/transfer/format/refuse"
+)
+
+// readers is how many L2 tables are on their way at once: behind a network each costs a round trip.
+const readers = 8
+
+// Open reads the header.
+func Open(f extent.File) (extent.Image, error) {
+	head := make([]byte, min(f.Size, headSize))
+	if err := f.Fill(head, 0, "qcow2 header"); err != nil {
+		return nil, err
+	}
+	h, err := parse(head)
+	if err != nil {
+		return nil, err
+	}
+	shape := extent.Shape{Disk: h.disk, File: f.Size, Unit: h.cluster(), Coding: h.coding}
+	return extent.NewIndex(shape, func(ctx context.Context, emit func(extent.Extent) error) error {
+		return h.scan(ctx, f, emit)
+	}), nil
+}
+
+// scan goes through all tables. The work is bounded by the L1 table's size whatever the entries say: an L2 table is not
+// a list of tables, so there is nothing to loop.
+func (h *header) scan(ctx context.Context, f extent.File, emit func(extent.Extent) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	var mu sync.Mutex
+	inside := func(e extent.Extent) error {
+		e, err := h.clip(e, f.Size)
+		if err != nil {
+			return err
+		}
+		return emit(e)
+	}
+	err := f.Table(h.l1Offset, h.l1Size, "qcow2 L1 table", func(at int64, p []byte) error {
+		return h.l1(at, p, func(table, guest int64) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			g.Go(func() error {
+				return f.Table(table, h.l2Size(guest), "qcow2 L2 table", func(at int64, p []byte) error {
+					mu.Lock()
+					defer mu.Unlock()
+					return h.l2(guest+at/h.entrySize()<<h.clusterBits, p, inside)
+				})
+			})
+			return nil
+		})
+	})
+	if failed := g.Wait(); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// l2Size is how much of the L2 table for guest the disk needs.
+func (h *header) l2Size(guest int64) int64 {
+	clusters := (min(h.reach(), h.disk-guest) + h.cluster() - 1) >> h.clusterBits
+	return clusters * h.entrySize()
+}
+
+// clip holds an extent against the end of the file. A file may end inside its last cluster, and QEMU reads the rest of
+// it as zeroes; one that ends before the cluster has lost data.
+func (h *header) clip(e extent.Extent, size int64) (extent.Extent, error) {
+	over := e.Host + e.Stored - size
+	switch {
+	case over <= 0:
+		return e, nil
+	case e.Coding == extent.Plain && e.Host < size:
+		e.Stored -= over
+		e.Size -= over
+		return e, nil
+	case e.Coding != extent.Plain && over < 512 && e.Host < size:
+		e.Stored -= over
+		return e, nil
+	}
+	return e, refuse.Truncated("qcow2 cluster", e.Host, e.Stored, size)
+}
