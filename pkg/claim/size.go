@@ -1,0 +1,227 @@
+package claim
+
+import (
+	"fmt"
+	"math/big"
+	"regexp"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// DefaultOverhead is the share of a filesystem that is not there for the disk, unless configured otherwise.
+const DefaultOverhead cdiv1.Percent = "0.06"
+
+// MinimumSizeAnnotation on a StorageProfile is the smallest claim its storage can make, as a quantity.
+const MinimumSizeAnnotation = "cdi.kubevirt.io/minimumSupportedPvcSize"
+
+// alignment is what sizes are rounded to: disks are laid out in MiB, and so are the sizes people read.
+const alignment = 1 << 20
+
+var percentPattern = regexp.MustCompile(`^(0(?:\.\d{1,3})?|1)$`)
+
+// OverheadOf is the overhead that counts for a class.
+func OverheadOf(o *cdiv1.FilesystemOverhead, class string) cdiv1.Percent {
+	if o != nil {
+		if p, ok := o.StorageClass[class]; ok && p != "" {
+			return p
+		}
+		if o.Global != "" {
+			return o.Global
+		}
+	}
+	return DefaultOverhead
+}
+
+// Inflate is the size of the smallest Filesystem claim that a disk of the given size fits in, rounded up to a MiB.
+func Inflate(disk int64, overhead cdiv1.Percent) (int64, error) {
+	thousandths, err := parsePercent(overhead)
+	if err != nil {
+		return 0, err
+	}
+	if thousandths == 1000 {
+		return 0, fmt.Errorf("filesystem overhead %s leaves no room for data", overhead)
+	}
+	// In integers: a float would make 1Gi and 1Gi*0.94/0.94 different sizes.
+	size := new(big.Int).Mul(big.NewInt(disk), big.NewInt(1000))
+	size.Add(size, big.NewInt(999-thousandths)).Div(size, big.NewInt(1000-thousandths))
+	size.Add(size, big.NewInt(alignment-1)).Div(size, big.NewInt(alignment)).Mul(size, big.NewInt(alignment))
+	if !size.IsInt64() {
+		return 0, fmt.Errorf("a disk of %d bytes with an overhead of %s is larger than any claim", disk, overhead)
+	}
+	return size.Int64(), nil
+}
+
+// Usable is the largest disk that fits in a Filesystem claim of the given size, rounded down to a MiB: what Inflate
+// undoes.
+func Usable(claim int64, overhead cdiv1.Percent) (int64, error) {
+	thousandths, err := parsePercent(overhead)
+	if err != nil {
+		return 0, err
+	}
+	size := new(big.Int).Mul(big.NewInt(claim), big.NewInt(1000-thousandths))
+	size.Div(size, big.NewInt(1000*alignment))
+	return size.Int64() * alignment, nil
+}
+
+func parsePercent(p cdiv1.Percent) (thousandths int64, err error) {
+	if !percentPattern.MatchString(string(p)) {
+		return 0, fmt.Errorf("filesystem overhead %q is not a number from 0 to 1 with at most three decimals", string(p))
+	}
+	f, err := strconv.ParseFloat(string(p), 64)
+	if err != nil {
+		return 0, fmt.Errorf("read filesystem overhead %q: %w", string(p), err)
+	}
+	return int64(f*1000 + 0.5), nil
+}
+
+func (b *builder) chooseSize() error {
+	size, asked := b.out.Spec.Resources.Requests[corev1.ResourceStorage]
+	if !asked {
+		return b.inferSize()
+	}
+	if err := b.holdDisk(&size); err != nil {
+		return err
+	}
+	return b.fitSource(size)
+}
+
+// holdDisk makes the size of a disk the size of a claim.
+func (b *builder) holdDisk(size *resource.Quantity) error {
+	if !b.request.SizeIsDisk {
+		return nil
+	}
+	asked := *size
+	reason := ""
+	if b.onFilesystem() {
+		overhead := b.overhead()
+		inflated, err := Inflate(size.Value(), overhead)
+		if err != nil {
+			return b.badOverhead(err)
+		}
+		*size = *resource.NewQuantity(inflated, resource.BinarySI)
+		reason = fmt.Sprintf("a disk of %s and %s of the claim for its filesystem", asked.String(), overhead)
+	}
+	if least := b.raise(size); least != "" {
+		reason = least
+	}
+	if reason != "" && size.Cmp(asked) != 0 {
+		b.setSize(*size, reason)
+	}
+	return nil
+}
+
+// inferSize takes a clone's size from its source.
+func (b *builder) inferSize() error {
+	s := b.request.Source
+	if s == nil {
+		kind := "PVC"
+		if b.request.SizeIsDisk {
+			kind = "Storage"
+		}
+		return &Error{Lack: LacksSize, Text: kind + " size is missing", Advice: "write resources.requests.storage"}
+	}
+	size, reason, err := b.sourceNeeds(*s)
+	if err != nil {
+		return err
+	}
+	if least := b.raise(&size); least != "" {
+		reason = least
+	}
+	b.setSize(size, reason)
+	return nil
+}
+
+// sourceNeeds is the size of a claim that is sure to hold the source's content.
+func (b *builder) sourceNeeds(s Source) (resource.Quantity, string, error) {
+	disk := s.Disk
+	if disk.IsZero() && s.VolumeMode == corev1.PersistentVolumeBlock {
+		disk = s.Capacity
+	}
+	switch {
+	case !b.onFilesystem() && !disk.IsZero():
+		return disk, "the disk in " + s.Name, nil
+	case !b.onFilesystem(), s.VolumeMode != corev1.PersistentVolumeBlock && disk.IsZero():
+		return s.Capacity, "the size of " + s.Name, nil
+	}
+	overhead := b.overhead()
+	inflated, err := Inflate(disk.Value(), overhead)
+	if err != nil {
+		return resource.Quantity{}, "", b.badOverhead(err)
+	}
+	size := *resource.NewQuantity(inflated, resource.BinarySI)
+	if s.VolumeMode != corev1.PersistentVolumeBlock && size.Cmp(s.Capacity) < 0 {
+		// Storage that clones by itself never makes a smaller volume out of a larger one.
+		return s.Capacity, "the size of " + s.Name, nil
+	}
+	return size, fmt.Sprintf("the disk of %s in %s and %s of the claim for its filesystem", disk.String(), s.Name, overhead), nil
+}
+
+// fitSource refuses a size that the source's content cannot fit in.
+func (b *builder) fitSource(size resource.Quantity) error {
+	s := b.request.Source
+	if s == nil {
+		return nil
+	}
+	need, what, err := b.sourceNeeds(*s)
+	if err != nil {
+		return err
+	}
+	if !b.onFilesystem() && s.VolumeMode != corev1.PersistentVolumeBlock && s.Disk.IsZero() {
+		// Nobody measured the disk, and a claim's filesystem holds less than its size: only what is sure is refused.
+		usable, err := Usable(need.Value(), OverheadOf(b.cluster.Overhead, s.Class))
+		if err != nil {
+			return b.badOverhead(err)
+		}
+		need = *resource.NewQuantity(usable, resource.BinarySI)
+	}
+	if size.Cmp(need) >= 0 {
+		return nil
+	}
+	return &Error{
+		Lack: LacksRoomForSource,
+		Text: fmt.Sprintf("target resources requests storage size is smaller than the source: %s is less than %s, %s",
+			size.String(), need.String(), what),
+		Advice: "ask for at least " + need.String() + ", or leave the size out to have it taken from the source",
+	}
+}
+
+// raise lifts a size to the least the class can provide and says why, or returns "".
+func (b *builder) raise(size *resource.Quantity) string {
+	p := b.profile()
+	if p == nil || p.Annotations[MinimumSizeAnnotation] == "" {
+		return ""
+	}
+	least, err := resource.ParseQuantity(p.Annotations[MinimumSizeAnnotation])
+	if err != nil || size.Cmp(least) >= 0 { // a malformed annotation is the profile's problem, not this claim's
+		return ""
+	}
+	*size = least
+	return "the smallest claim StorageProfile " + p.Name + " allows"
+}
+
+func (b *builder) setSize(size resource.Quantity, reason string) {
+	requests := b.out.Spec.Resources.Requests.DeepCopy()
+	if requests == nil {
+		requests = corev1.ResourceList{}
+	}
+	requests[corev1.ResourceStorage] = size
+	b.out.Spec.Resources.Requests = requests
+	b.filled("resources.requests.storage", size.String(), reason)
+}
+
+func (b *builder) onFilesystem() bool {
+	return b.out.Spec.VolumeMode == nil || *b.out.Spec.VolumeMode != corev1.PersistentVolumeBlock
+}
+
+func (b *builder) overhead() cdiv1.Percent { return OverheadOf(b.cluster.Overhead, b.className()) }
+
+func (b *builder) badOverhead(err error) *Error {
+	return &Error{
+		Lack:   LacksUsableOverhead,
+		Text:   err.Error(),
+		Advice: "correct spec.config.filesystemOverhead of the CDI resource",
+	}
+}

@@ -1,0 +1,64 @@
+package claim_test
+
+import (
+	"math"
+	"testing"
+
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/pkg/claim"
+)
+
+// FuzzInflate holds the one promise that matters: a disk fits in the claim that was made for it, and a claim one MiB
+// smaller would not do.
+func FuzzInflate(f *testing.F) {
+	for _, size := range []int64{0, 1, 1 << 20, 1 << 30, 940 << 20, 10<<30 + 1, math.MaxInt64} {
+		for _, overhead := range []string{"0", "0.06", "0.055", "0.999", "1", "-1", "0.0001"} {
+			f.Add(size, overhead)
+		}
+	}
+	const mib = 1 << 20
+	f.Fuzz(func(t *testing.T, disk int64, overhead string) {
+		if disk < 0 {
+			return
+		}
+		size, err := claim.Inflate(disk, cdiv1.Percent(overhead))
+		if err != nil {
+			return
+		}
+		if size < disk || size%mib != 0 {
+			t.Fatalf("a disk of %d with overhead %s got a claim of %d", disk, overhead, size)
+		}
+		aligned := disk / mib * mib
+		if room, err := claim.Usable(size, cdiv1.Percent(overhead)); err != nil || room < aligned {
+			t.Fatalf("the claim of %d for a disk of %d with overhead %s has room for %d, %v", size, disk, overhead, room, err)
+		}
+		if size == 0 {
+			return
+		}
+		if room, err := claim.Usable(size-mib, cdiv1.Percent(overhead)); err != nil || room >= disk && disk > 0 {
+			t.Fatalf("a claim of %d would do for a disk of %d with overhead %s, got %d", size-mib, disk, overhead, size)
+		}
+	})
+}
+
+func TestOverheadOf(t *testing.T) {
+	configured := &cdiv1.FilesystemOverhead{Global: "0.1", StorageClass: map[string]cdiv1.Percent{"fast": "0.02", "odd": ""}}
+	for name, row := range map[string]struct {
+		overhead *cdiv1.FilesystemOverhead
+		class    string
+		want     cdiv1.Percent
+	}{
+		"nothing configured": {nil, "fast", "0.06"},
+		"empty":              {&cdiv1.FilesystemOverhead{}, "fast", "0.06"},
+		"global":             {configured, "slow", "0.1"},
+		"of the class":       {configured, "fast", "0.02"},
+		"empty of the class": {configured, "odd", "0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := claim.OverheadOf(row.overhead, row.class); got != row.want {
+				t.Errorf("got %s, want %s", got, row.want)
+			}
+		})
+	}
+}
