@@ -148,34 +148,6 @@ func tooLarge(kind Kind, limit int64) error {
 		"the %s stream decodes to more than the %d bytes there is room for; ask for a larger volume", kind, limit)}
 }
 
-// input counts what is read of the source and keeps its error apart from the decoder's: the one may be worth a retry, the
-// other never is.
-type input struct {
-	r   io.Reader
-	off int64
-	err error // the source's own, never io.EOF
-}
-
-func newInput(src io.Reader, o Options) *input {
-	in := &input{r: src}
-	if o.Resume != nil {
-		in.off = o.Resume.In
-	}
-	return in
-}
-
-func (in *input) Read(p []byte) (int, error) {
-	if in.err != nil {
-		return 0, in.err
-	}
-	n, err := in.r.Read(p)
-	in.off += int64(n)
-	if err != nil && !errors.Is(err, io.EOF) {
-		in.err = err
-	}
-	return n, err
-}
-
 // library makes a decoder of a reader from elsewhere.
 type library struct {
 	kind Kind
@@ -215,4 +187,7 @@ func (l *library) next() chunk {
 	return chunk{p: buf[:n], err: err, done: func() { l.free <- buf }}
 }
 
-func (l *library) close() { l.stop() }
+func (l *library) close() {
+	l.in.close()
+	l.stop()
+}
