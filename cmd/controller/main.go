@@ -1,0 +1,67 @@
+// Command controller runs Berth's reconcilers. This file is flags and wiring; what they do is in internal/controller.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-vm/berth/internal/controller/datavolume"
+)
+
+type options struct {
+	controllers string
+	image       string
+	namespace   string
+	health      string
+	metrics     string
+	elect       bool
+	verbosity   int
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.controllers, "controllers", "data", "which sides to run, comma separated: data")
+	flag.StringVar(&o.image, "worker-image", os.Getenv("BERTH_IMAGE"), "image that workers run")
+	flag.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace that Berth is installed in")
+	flag.StringVar(&o.health, "health-address", ":8081", "where /healthz and /readyz are")
+	flag.StringVar(&o.metrics, "metrics-address", ":8080", "where /metrics is")
+	flag.BoolVar(&o.elect, "leader-elect", true, "let only one of several replicas act")
+	flag.IntVar(&o.verbosity, "v", 0, "log verbosity; 1 logs every decision")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintf(os.Stderr, "controller: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) error {
+	// logr counts verbosity upwards where slog counts levels downwards.
+	level := slog.Level(-o.verbosity)
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
+	if o.image == "" {
+		return fmt.Errorf("no worker image: set --worker-image or BERTH_IMAGE")
+	}
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	// The defaults are meant for a person at a terminal; a thousand volumes bound at once need more.
+	config.QPS, config.Burst = 200, 400
+	mgr, err := newManager(config, o)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(strings.Split(o.controllers, ","), "data") {
+		if err := datavolume.Setup(mgr, o.image); err != nil {
+			return fmt.Errorf("set up the DataVolume controller: %w", err)
+		}
+	}
+	return mgr.Start(ctrl.SetupSignalHandler())
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgo "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// leaseFor is how long a leader that vanished is waited for: short, since a replacement does no harm to a transfer.
+const leaseFor = 15 * time.Second
+
+func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register API types: %w", err)
+		}
+	}
+	lease := leaseFor
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		Metrics:                       server.Options{BindAddress: o.metrics},
+		HealthProbeBindAddress:        o.health,
+		LeaderElection:                o.elect,
+		LeaderElectionID:              "berth-controller",
+		LeaderElectionNamespace:       o.namespace,
+		LeaderElectionReleaseOnCancel: true, // run returns right after, so nothing acts without the lease
+		LeaseDuration:                 &lease,
+		// Nobody reads these in a cache: the reports of server-side apply are larger than the objects they are about.
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		// Secrets and config maps are read one at a time and rarely; watching all of a cluster's would be a grant too far.
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create the manager: %w", err)
+	}
+	for _, add := range []func(string, healthz.Checker) error{mgr.AddHealthzCheck, mgr.AddReadyzCheck} {
+		if err := add("ping", healthz.Ping); err != nil {
+			return nil, fmt.Errorf("add a health check: %w", err)
+		}
+	}
+	return mgr, nil
+}

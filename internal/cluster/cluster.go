@@ -1,0 +1,149 @@
+// Package cluster is the only package that writes to the API server.
+//
+// Few verbs suffice. Create makes an object that never changes afterwards (a claim, a pod); that it exists already
+// is success, because its name says whose it is. Apply states the fields we own in an object that changes, by
+// server-side apply under one field owner. Delete removes exactly the object that was looked at. All of them
+// may be repeated after a crash. The package does not know why anything is written.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// Owner is the field owner of everything we write.
+const Owner client.FieldOwner = "berth"
+
+// Writer writes to one cluster.
+type Writer struct {
+	client client.Client
+	events events.EventRecorder
+	clock  clock.PassiveClock
+}
+
+// New is a writer that tells the time of changes by clock and shows them as events of recorder.
+func New(c client.Client, recorder events.EventRecorder, clock clock.PassiveClock) *Writer {
+	return &Writer{client: c, events: recorder, clock: clock}
+}
+
+// Create makes obj. An object of that name that exists already is left as it is: the next look at the cluster says
+// whether it is the right one.
+func (w *Writer) Create(ctx context.Context, obj client.Object) error {
+	err := w.client.Create(ctx, obj, Owner)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create %s: %w", w.name(obj), err)
+	}
+	return nil
+}
+
+// Apply makes the fields that are set in obj ours and gives them these values. A field we applied before and that is
+// no longer set is removed, so obj must always hold everything we own.
+func (w *Writer) Apply(ctx context.Context, obj client.Object) error {
+	u, err := w.fields(obj)
+	if err != nil {
+		return err
+	}
+	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), Owner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("apply %s: %w", w.name(obj), err)
+	}
+	return nil
+}
+
+// ApplyStatus is Apply for the status subresource.
+func (w *Writer) ApplyStatus(ctx context.Context, obj client.Object) error {
+	u, err := w.fields(obj)
+	if err != nil {
+		return err
+	}
+	unstructured.RemoveNestedField(u.Object, "spec")
+	err = w.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), Owner, client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("apply status of %s: %w", w.name(obj), err)
+	}
+	return nil
+}
+
+// Marks are the metadata we own on an object whose other fields are not ours to change any more.
+type Marks struct {
+	Labels      map[string]string
+	Annotations map[string]string
+	Owners      []metav1.OwnerReference
+}
+
+// Mark is Apply for metadata alone: marks always holds everything we own. It does nothing to a later object of the
+// same name.
+func (w *Writer) Mark(ctx context.Context, obj client.Object, marks Marks) error {
+	gvk, err := apiutil.GVKForObject(obj, w.client.Scheme())
+	if err != nil {
+		return fmt.Errorf("find the kind of %T: %w", obj, err)
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+	u.SetNamespace(obj.GetNamespace())
+	u.SetName(obj.GetName())
+	u.SetUID(obj.GetUID())
+	u.SetLabels(marks.Labels)
+	u.SetAnnotations(marks.Annotations)
+	u.SetOwnerReferences(marks.Owners)
+	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), Owner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("mark %s: %w", w.name(obj), err)
+	}
+	return nil
+}
+
+// Delete deletes the object that obj was read from and no later one of the same name. One that is gone is success.
+func (w *Writer) Delete(ctx context.Context, obj client.Object) error {
+	uid := obj.GetUID()
+	err := w.client.Delete(ctx, obj, client.Preconditions{UID: &uid})
+	// A conflict means that another object has the name now: ours is gone, which is what was wanted.
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete %s: %w", w.name(obj), err)
+	}
+	return nil
+}
+
+// fields is obj as the set of fields it holds, which is what server-side apply takes.
+func (w *Writer) fields(obj client.Object) (*unstructured.Unstructured, error) {
+	gvk, err := apiutil.GVKForObject(obj, w.client.Scheme())
+	if err != nil {
+		return nil, fmt.Errorf("find the kind of %T: %w", obj, err)
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, fmt.Errorf("turn %T into fields: %w", obj, err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(gvk)
+	u.SetManagedFields(nil)
+	u.SetResourceVersion("")
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	return u, nil
+}
+
+func (w *Writer) name(obj client.Object) string {
+	kind := fmt.Sprintf("%T", obj)
+	if gvk, err := apiutil.GVKForObject(obj, w.client.Scheme()); err == nil {
+		kind = gvk.Kind
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%s %s/%s", kind, obj.GetNamespace(), obj.GetName()), "/")
+}
+
+// ExceededQuota is the API server's own sentence about the quota that err ran into ("exceeded quota: team, requested:
+// ..., used: ..., limited: ..."). The server has no reason of its own for it, so the sentence is all there is.
+func ExceededQuota(err error) (string, bool) {
+	if !apierrors.IsForbidden(err) {
+		return "", false
+	}
+	_, after, found := strings.Cut(err.Error(), "exceeded quota: ")
+	return "exceeded quota: " + after, found
+}

@@ -1,0 +1,116 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// Status is what to say about a volume.
+type Status struct {
+	State    state.State
+	Bound    bool // the claim is bound
+	Progress cdiv1.DataVolumeProgress
+	Restarts int32
+}
+
+// Report writes the volume's status if it says something new, and an event if the reason is new. The old status is
+// read for nothing else.
+func (w *Writer) Report(ctx context.Context, v *cdiv1.DataVolume, s Status) error {
+	next := cdiv1.DataVolumeStatus{
+		ClaimName: s.State.Claim, Phase: s.State.Phase, Progress: s.Progress, RestartCount: s.Restarts,
+		Conditions: w.conditions(v.Status.Conditions, s),
+	}
+	if equality.Semantic.DeepEqual(v.Status, next) {
+		return nil
+	}
+	said := &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.Name, UID: v.UID}, Status: next,
+	}
+	if err := w.ApplyStatus(ctx, said); err != nil {
+		return err
+	}
+	if news(v.Status, next) {
+		w.event(v, s.State)
+	}
+	return nil
+}
+
+func (w *Writer) event(v *cdiv1.DataVolume, s state.State) {
+	kind := corev1.EventTypeNormal
+	if s.Warn {
+		kind = corev1.EventTypeWarning
+	}
+	w.events.Eventf(v, nil, kind, string(s.Reason), "Reconcile", "%s", s.Text())
+}
+
+// news: somebody who watches events wants to hear of it. Progress and changed numbers in a message are not news.
+func news(old, next cdiv1.DataVolumeStatus) bool {
+	return old.Phase != next.Phase || reasons(old) != reasons(next)
+}
+
+func reasons(s cdiv1.DataVolumeStatus) string {
+	all := ""
+	for _, c := range s.Conditions {
+		all += fmt.Sprint(c.Type, c.Status, c.Reason, ";")
+	}
+	return all
+}
+
+func (w *Writer) conditions(old []cdiv1.DataVolumeCondition, s Status) []cdiv1.DataVolumeCondition {
+	return []cdiv1.DataVolumeCondition{
+		w.condition(old, bound(s)),
+		w.condition(old, cdiv1.DataVolumeCondition{
+			Type: cdiv1.DataVolumeRunning, Status: truth(s.State.Run == state.Moving), Reason: s.State.RunReason(),
+			Message: s.State.Text(),
+		}),
+		w.condition(old, cdiv1.DataVolumeCondition{
+			Type: cdiv1.DataVolumeReady, Status: truth(s.State.Ready), Reason: s.State.ReadyReason(),
+			Message: s.State.Text(),
+		}),
+	}
+}
+
+func bound(s Status) cdiv1.DataVolumeCondition {
+	c := cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: corev1.ConditionFalse}
+	switch {
+	case s.State.Bound != state.AsClaim:
+		c.Reason, c.Message = string(s.State.Bound), s.State.Text()
+	case s.Bound:
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "Bound", fmt.Sprintf("PVC %s Bound", s.State.Claim)
+	default:
+		c.Reason, c.Message = "Pending", fmt.Sprintf("PVC %s Pending", s.State.Claim)
+	}
+	return c
+}
+
+// condition is next with the times of the old condition of its type where nothing changed.
+func (w *Writer) condition(old []cdiv1.DataVolumeCondition, next cdiv1.DataVolumeCondition) cdiv1.DataVolumeCondition {
+	now := metav1.NewTime(w.clock.Now()).Rfc3339Copy()
+	next.LastTransitionTime, next.LastHeartbeatTime = now, now
+	for _, c := range old {
+		if c.Type != next.Type {
+			continue
+		}
+		if c.Status == next.Status {
+			next.LastTransitionTime = c.LastTransitionTime
+		}
+		if c.Status == next.Status && c.Reason == next.Reason && c.Message == next.Message {
+			next.LastHeartbeatTime = c.LastHeartbeatTime
+		}
+	}
+	return next
+}
+
+func truth(b bool) corev1.ConditionStatus {
+	if b {
+		return corev1.ConditionTrue
+	}
+	return corev1.ConditionFalse
+}

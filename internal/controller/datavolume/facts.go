@@ -1,0 +1,285 @@
+package datavolume
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// facts is what a decision needs to know of what was seen.
+func (s *seen) facts() volume.Facts {
+	return volume.Facts{
+		Claim: s.claimFact(), Data: s.dataFact(), Flow: s.flow(), Origin: s.origin.fact, Worker: s.workerFact(),
+		RetryDue: !s.now.Before(s.nextTry()),
+	}
+}
+
+func (s *seen) flow() volume.Flow {
+	src := s.source
+	switch {
+	case src == nil:
+		return volume.External
+	case src.Upload != nil:
+		return volume.Upload
+	case src.PVC != nil, src.Snapshot != nil:
+		return s.origin.flow
+	case src.Blank != nil && s.block():
+		return volume.Nothing
+	}
+	return volume.Import
+}
+
+func (s *seen) claimFact() volume.Claim {
+	switch {
+	case s.claim == nil && s.lacks != nil:
+		return volume.Incomplete
+	case s.claim == nil:
+		return volume.Absent
+	case s.claim.DeletionTimestamp != nil:
+		return volume.Leaving
+	case !metav1.IsControlledBy(s.claim, s.volume):
+		return s.strangerFact()
+	}
+	switch s.claim.Status.Phase {
+	case corev1.ClaimLost:
+		return volume.Lost
+	case corev1.ClaimBound:
+		return volume.Bound
+	case corev1.ClaimPending:
+	}
+	return s.unboundFact()
+}
+
+// unboundFact is the one home of WaitForFirstConsumer on the data side.
+func (s *seen) unboundFact() volume.Claim {
+	waits := s.class != nil && s.class.VolumeBindingMode != nil &&
+		*s.class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	_, immediate := s.volume.Annotations[annImmediate]
+	switch {
+	case !waits:
+		return volume.Unbound
+	case immediate, !s.settings.gate(gateHonorWaitForFirstConsumer):
+		return volume.Waiting
+	}
+	return volume.Held
+}
+
+// strangerFact is what a claim is that this volume does not own.
+func (s *seen) strangerFact() volume.Claim {
+	if metav1.GetControllerOf(s.claim) != nil {
+		return volume.Foreign
+	}
+	said := s.claim.Annotations[annPopulatedFor] == s.volume.Name || s.prePopulated()
+	asked := s.volume.Annotations[annAdopt] == "true" || s.claim.Annotations[annAdopt] == "true"
+	refused := s.volume.Annotations[annAdopt] == "false"
+	switch {
+	case said:
+		return volume.Adoptable
+	case !asked && (refused || !s.settings.gate(gateClaimAdoption)):
+		return volume.Foreign
+	case s.unusable() != "":
+		return volume.Unusable
+	}
+	return volume.Adoptable
+}
+
+// unusable says what an existing claim lacks that the volume asks for, or nothing.
+func (s *seen) unusable() string {
+	if asked := s.asked(); !asked.IsZero() {
+		has := s.claim.Spec.Resources.Requests[corev1.ResourceStorage]
+		if has.Cmp(asked) < 0 {
+			return "it asks for " + has.String() + " and the DataVolume for " + asked.String()
+		}
+	}
+	return ""
+}
+
+func (s *seen) prePopulated() bool {
+	name, said := s.volume.Annotations[annPrePopulated]
+	return said && (name == "" || name == "true" || name == s.volume.Name)
+}
+
+func (s *seen) dataFact() volume.Data {
+	switch {
+	case s.claim == nil:
+		if s.prePopulated() {
+			return volume.Present
+		}
+		return volume.None
+	case s.claim.Annotations[annPodPhase] == string(corev1.PodSucceeded):
+		return volume.Present
+	case s.claim.Annotations[annFatal] == "true":
+		return volume.Condemned
+	}
+	return volume.None
+}
+
+func (s *seen) workerFact() volume.Worker {
+	pod := s.worker
+	switch {
+	case pod == nil:
+		return volume.NoWorker
+	case pod.DeletionTimestamp != nil, pod.Labels[render.LabelClaimUID] != string(s.claim.UID):
+		return volume.Going
+	}
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded:
+		if s.volume.Annotations[annRetain] == "true" && s.dataFact() == volume.Present {
+			return volume.NoWorker // kept for somebody who wants to read its log: it is nobody's worker any more
+		}
+		return volume.Done
+	case corev1.PodFailed:
+		if s.report != nil && s.report.Outcome == task.Fatal {
+			return volume.Fatal
+		}
+		return volume.Failed
+	case corev1.PodRunning:
+		if s.source != nil && s.source.Upload != nil && !podReady(pod) {
+			return volume.Pending
+		}
+		return volume.Running
+	case corev1.PodPending, corev1.PodUnknown:
+	}
+	return pendingFact(pod)
+}
+
+func pendingFact(pod *corev1.Pod) volume.Worker {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return volume.Unplaceable
+		}
+	}
+	switch waitingReason(pod) {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
+		return volume.Unfetchable
+	}
+	return volume.Pending
+}
+
+func waitingReason(pod *corev1.Pod) string {
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.State.Waiting != nil {
+			return c.State.Waiting.Reason
+		}
+	}
+	return ""
+}
+
+func podReady(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// reportOf is what a worker left behind. Nothing readable is nil: a worker that was evicted or killed says nothing.
+func reportOf(pod *corev1.Pod) *task.Report {
+	ended := terminated(pod)
+	if ended == nil {
+		return nil
+	}
+	var r task.Report
+	if err := json.Unmarshal([]byte(ended.Message), &r); err != nil || r.Version != task.Version {
+		return nil
+	}
+	return &r
+}
+
+func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
+	if pod == nil || len(pod.Status.ContainerStatuses) == 0 {
+		return nil
+	}
+	return pod.Status.ContainerStatuses[0].State.Terminated
+}
+
+// attempt is how many tries there were before the worker's. It is read from the pod, so that counting a failed try
+// twice after a crash gives the same number.
+func (s *seen) attempt() int32 { return number(s.worker.Annotations[render.AnnAttempt]) }
+
+// restarts is how many tries have failed, as recorded on the claim.
+func (s *seen) restarts() int32 {
+	if s.claim == nil {
+		return 0
+	}
+	return number(s.claim.Annotations[annRestarts])
+}
+
+func number(text string) int32 {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return int32(n)
+}
+
+// The pause after a failed try doubles from the first to the longest. Five minutes is what the kubelet ends up with
+// too, and is short enough that nobody deletes and recreates a volume to get it going again.
+const (
+	firstPause   = 5 * time.Second
+	longestPause = 5 * time.Minute
+)
+
+func pause(attempt int32) time.Duration {
+	p := firstPause
+	for range attempt {
+		if p *= 2; p >= longestPause {
+			return longestPause
+		}
+	}
+	return p
+}
+
+// nextTry is when the pause after a failed worker ends.
+func (s *seen) nextTry() time.Time {
+	if s.worker == nil {
+		return s.now
+	}
+	return ended(s.worker).Add(pause(s.attempt()))
+}
+
+// ended is when a pod ended. One that was evicted or lost has no containers to say so; then its conditions do.
+func ended(pod *corev1.Pod) time.Time {
+	if t := terminated(pod); t != nil && !t.FinishedAt.IsZero() {
+		return t.FinishedAt.Time
+	}
+	last := pod.CreationTimestamp.Time
+	for _, c := range pod.Status.Conditions {
+		if c.LastTransitionTime.After(last) {
+			last = c.LastTransitionTime.Time
+		}
+	}
+	return last
+}
+
+func (s *seen) block() bool {
+	mode := s.wanted.VolumeMode
+	if s.claim != nil {
+		mode = s.claim.Spec.VolumeMode
+	}
+	return mode != nil && *mode == corev1.PersistentVolumeBlock
+}
+
+func (s *seen) content() task.Content {
+	if s.volume.Spec.ContentType == cdiv1.DataVolumeArchive {
+		return task.Archive
+	}
+	return task.Disk
+}
+
+func (s *seen) role() string {
+	if s.source != nil && s.source.Upload != nil {
+		return render.RoleUpload
+	}
+	return render.RoleImport
+}

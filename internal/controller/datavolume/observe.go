@@ -1,0 +1,111 @@
+package datavolume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/pkg/claim"
+)
+
+// seen is the part of the cluster that one volume depends on, read once.
+type seen struct {
+	volume   *cdiv1.DataVolume
+	source   *cdiv1.DataVolumeSource // what the volume is filled from, references followed; nil: another populator
+	settings settings
+	claim    *corev1.PersistentVolumeClaim // nil: there is none
+	class    *storagev1.StorageClass       // of the claim; nil: none, or one that does not exist
+	wanted   corev1.PersistentVolumeClaimSpec
+	lacks    error // why wanted is no complete claim
+	worker   *corev1.Pod
+	report   *task.Report // what the worker left; nil: nothing yet, or it could not be read
+	progress *task.Progress
+	now      time.Time
+	origin   origin
+}
+
+// observe reads everything a decision about v depends on. An error means that the cluster could not be read; what is
+// wrong with the volume itself is a fact.
+func (r *Reconciler) observe(ctx context.Context, v *cdiv1.DataVolume) (*seen, error) {
+	s := &seen{volume: v, source: v.Spec.Source, now: r.clock.Now()}
+	var err error
+	if s.settings, err = readSettings(ctx, r.reader, r.image); err != nil {
+		return nil, err
+	}
+	if s.claim, err = get[corev1.PersistentVolumeClaim](ctx, r.reader, v.Namespace, v.Name); err != nil {
+		return nil, err
+	}
+	if err := r.observeOrigin(ctx, s); err != nil {
+		return nil, err
+	}
+	if s.claim == nil {
+		return s, r.complete(ctx, s)
+	}
+	if name := s.claim.Spec.StorageClassName; name != nil && *name != "" {
+		if s.class, err = get[storagev1.StorageClass](ctx, r.reader, "", *name); err != nil {
+			return nil, err
+		}
+	}
+	if s.worker, err = get[corev1.Pod](ctx, r.reader, v.Namespace, render.WorkerName(s.role(), v.Name)); err != nil {
+		return nil, err
+	}
+	s.report = reportOf(s.worker)
+	if s.workerFact() == volume.Running {
+		s.progress = r.progress(ctx, s.worker)
+	}
+	return s, nil
+}
+
+// complete works out the claim to make.
+func (r *Reconciler) complete(ctx context.Context, s *seen) error {
+	var classes storagev1.StorageClassList
+	if err := r.reader.List(ctx, &classes); err != nil {
+		return fmt.Errorf("list storage classes: %w", err)
+	}
+	var profiles cdiv1.StorageProfileList
+	if err := r.reader.List(ctx, &profiles); err != nil {
+		return fmt.Errorf("list storage profiles: %w", err)
+	}
+	request := claim.FromPVC(s.volume.Spec.PVC)
+	if s.volume.Spec.Storage != nil {
+		request = claim.FromStorage(s.volume.Spec.Storage)
+	}
+	request.Archive = s.content() == task.Archive
+	request.Source = s.origin.request()
+	result, err := claim.Complete(request, claim.Cluster{
+		Classes: classes.Items, Profiles: profiles.Items, Overhead: s.settings.overhead,
+	})
+	s.wanted, s.class, s.lacks = result.Spec, result.Class, err
+	var lack *claim.Error
+	if errors.As(err, &lack) && lack.Advice != "" {
+		s.lacks = fmt.Errorf("%w; %s", err, lack.Advice)
+	}
+	return nil
+}
+
+// get reads one object; nil means that there is none.
+func get[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
+	obj := P(new(T))
+	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, obj)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
+	}
+	return obj, nil
+}

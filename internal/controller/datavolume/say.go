@@ -1,0 +1,125 @@
+package datavolume
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// state is a decided state with what was seen filled in.
+func (s *seen) state(reason state.Reason, f volume.Facts) state.State {
+	said := s.named(state.Of(reason))
+	said.Detail = s.detail(f)
+	return said
+}
+
+func (s *seen) named(said state.State) state.State {
+	said.Claim, said.Source = s.volume.Name, render.Describe(s.source)
+	return said
+}
+
+// detail is the one thing a person wants to know in this situation.
+func (s *seen) detail(f volume.Facts) string {
+	switch {
+	case f.Claim == volume.Incomplete && s.lacks != nil && f.Origin == volume.Usable:
+		return s.lacks.Error()
+	case f.Claim == volume.Unusable:
+		return s.unusable()
+	case f.Data == volume.Condemned && s.claim != nil:
+		return s.claim.Annotations[annRunMessage]
+	case f.Claim == volume.Leaving:
+		return "something still uses it"
+	}
+	if s.origin.why != "" {
+		return s.origin.why
+	}
+	return s.workerDetail(f)
+}
+
+func (s *seen) workerDetail(f volume.Facts) string {
+	switch f.Worker {
+	case volume.Failed:
+		try := s.attempt() + 1
+		return fmt.Sprintf("try %d failed: %s; next try at %s", try, s.lastError(), s.nextTry().UTC().Format(time.RFC3339))
+	case volume.Fatal:
+		return s.lastError()
+	case volume.Unplaceable:
+		return condition(s.worker, corev1.PodScheduled)
+	case volume.Unfetchable:
+		return waitingMessage(s.worker)
+	case volume.Going:
+		return fmt.Sprintf("pod %s on node %s", s.worker.Name, s.worker.Spec.NodeName)
+	case volume.NoWorker, volume.Pending, volume.Running, volume.Done:
+	}
+	return ""
+}
+
+// lastError is why the worker's try failed, in one line.
+func (s *seen) lastError() string {
+	switch {
+	case s.report != nil && s.report.Detail != "":
+		return s.report.Detail
+	case s.report != nil:
+		return string(s.report.Reason)
+	case s.worker == nil:
+		return ""
+	}
+	why := []string{"the worker ended without a report"}
+	if t := terminated(s.worker); t != nil {
+		why = append(why, fmt.Sprintf("%s, exit code %d", t.Reason, t.ExitCode))
+	}
+	if s.worker.Status.Reason != "" || s.worker.Status.Message != "" {
+		why = append(why, strings.TrimSpace(s.worker.Status.Reason+" "+s.worker.Status.Message))
+	}
+	return strings.Join(why, ": ")
+}
+
+// percent is what the progress column shows.
+func (s *seen) percent(said state.State) cdiv1.DataVolumeProgress {
+	switch {
+	case said.Ready:
+		return "100.0%"
+	case s.progress != nil:
+		return cdiv1.DataVolumeProgress(fmt.Sprintf("%.2f%%", s.progress.Percent))
+	}
+	return "N/A"
+}
+
+func condition(pod *corev1.Pod, kind corev1.PodConditionType) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+func waitingMessage(pod *corev1.Pod) string {
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.State.Waiting != nil {
+			return strings.TrimSpace(c.State.Waiting.Reason + " " + c.State.Waiting.Message)
+		}
+	}
+	return ""
+}
+
+func orKubeVirt(t cdiv1.DataVolumeContentType) cdiv1.DataVolumeContentType {
+	if t == "" {
+		return cdiv1.DataVolumeKubeVirt
+	}
+	return t
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,64 @@
+// Package render turns a plan and the objects it is about into the objects to create: worker pods, claims, services.
+// It is pure, so its tests are golden YAML; it does not know what is in the cluster nor whether anything is due.
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+// Labels and annotations we put on objects. Those of cdi.kubevirt.io are what its clients look for.
+const (
+	LabelApp       = "app"
+	LabelComponent = "cdi.kubevirt.io"
+	LabelClaimUID  = "berth-vm.io/claim-uid" // the claim a worker was made for: a name alone may outlive its claim
+	LabelVolumeUID = "cdi.kubevirt.io/OwnedByUID"
+
+	AnnTask    = "berth-vm.io/task"    // the worker's Task, mounted as a file by the downward API
+	AnnAttempt = "berth-vm.io/attempt" // how many tries there were before this one
+)
+
+// App is the value of LabelApp on everything of the data side.
+const App = "containerized-data-importer"
+
+// The roles of worker pods: values of LabelComponent and prefixes of their names.
+const (
+	RoleImport = "importer"
+	RoleUpload = "cdi-upload-server"
+	RoleServe  = "cdi-clone-source"
+)
+
+// longestName is what a pod's name may be so that it is also a valid hostname and label value.
+const longestName = 63
+
+// WorkerName is the name of the worker that fills a claim. Clients rely on importer-<claim> and cdi-upload-<claim>; a
+// name that would be too long is cut and made unique by a hash of the whole.
+func WorkerName(role, claim string) string {
+	prefix := "importer-"
+	if role == RoleUpload {
+		prefix = "cdi-upload-"
+	}
+	return fit(prefix + claim)
+}
+
+func fit(name string) string {
+	if len(name) <= longestName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return name[:longestName-9] + "-" + hex.EncodeToString(sum[:4])
+}
+
+// Labels are the labels of everything the data side makes.
+func Labels(role string) map[string]string {
+	labels := map[string]string{
+		LabelApp:                       App,
+		"app.kubernetes.io/component":  "storage",
+		"app.kubernetes.io/managed-by": "cdi-controller",
+		"app.kubernetes.io/part-of":    "berth",
+	}
+	if role != "" {
+		labels[LabelComponent] = role
+	}
+	return labels
+}

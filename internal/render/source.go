@@ -1,0 +1,148 @@
+package render
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// UploadPort is where an upload worker listens; the proxy is the only client it lets in.
+const UploadPort = 8443
+
+// UploadClient is the common name of the proxy's certificate.
+const UploadClient = "client.upload-server.cdi.kubevirt.io"
+
+// Network is what the administrator decides about how workers reach their sources.
+type Network struct {
+	HTTPProxy, HTTPSProxy, NoProxy string
+	// InsecureRegistries are the hosts ("registry.local:5000") that may be spoken to without a trusted certificate.
+	InsecureRegistries []string
+}
+
+// Origin is a source as a worker gets it: its part of the task and what must be mounted for it.
+type Origin struct {
+	Source   task.Source
+	Checksum string
+	Secrets  []Secret
+}
+
+// FromSource turns the source of a DataVolume (or of a VolumeImportSource) into a worker's. Clones are not among them:
+// what a worker reads from there depends on where the claims are. An error says what cannot be done and what to use.
+func FromSource(s *cdiv1.DataVolumeSource, n Network) (Origin, error) {
+	switch {
+	case s == nil:
+		return Origin{}, fmt.Errorf("the volume has no source")
+	case s.HTTP != nil:
+		return fromHTTP(s.HTTP, n), nil
+	case s.S3 != nil:
+		o := Origin{}
+		o.Source.S3 = &task.S3{URL: s.S3.URL, Access: o.access(n, s.S3.SecretRef, s.S3.CertConfigMap)}
+		return o, nil
+	case s.GCS != nil:
+		o := Origin{}
+		o.Source.GCS = &task.GCS{URL: s.GCS.URL, Access: o.access(n, s.GCS.SecretRef, "")}
+		return o, nil
+	case s.Registry != nil:
+		return fromRegistry(s.Registry, n)
+	case s.Blank != nil:
+		return Origin{Source: task.Source{Blank: &task.Blank{}}}, nil
+	case s.Upload != nil:
+		return Origin{Source: task.Source{Upload: &task.Upload{
+			Listen: fmt.Sprintf(":%d", UploadPort), TLSDir: TLSDir, ClientCADir: TLSDir, ClientName: UploadClient,
+		}}}, nil
+	case s.VDDK != nil:
+		return Origin{}, fmt.Errorf("source vddk is not supported: export the disk and import it with source http")
+	case s.Imageio != nil:
+		return Origin{}, fmt.Errorf("source imageio is not supported: download the disk and import it with source http")
+	}
+	return Origin{}, fmt.Errorf("the volume's source names nothing to import")
+}
+
+func fromHTTP(h *cdiv1.DataVolumeSourceHTTP, n Network) Origin {
+	o := Origin{Checksum: h.Checksum}
+	t := &task.HTTP{URL: h.URL, Headers: h.ExtraHeaders, Access: o.access(n, h.SecretRef, h.CertConfigMap)}
+	t.Insecure = h.InsecureSkipVerify != nil && *h.InsecureSkipVerify
+	for i, name := range h.SecretExtraHeaders {
+		t.HeadersDir = HeaderDir
+		o.Secrets = append(o.Secrets, Secret{Name: name, Dir: path.Join(HeaderDir, strconv.Itoa(i))})
+	}
+	o.Source.HTTP = t
+	return o
+}
+
+func fromRegistry(r *cdiv1.DataVolumeSourceRegistry, n Network) (Origin, error) {
+	if r.URL == nil {
+		return Origin{}, fmt.Errorf("source registry needs a url: image streams are not supported")
+	}
+	o := Origin{}
+	t := &task.Registry{URL: *r.URL, Access: o.access(n, deref(r.SecretRef), deref(r.CertConfigMap))}
+	if r.Platform != nil {
+		t.Architecture = r.Platform.Architecture
+	}
+	if u, err := url.Parse(*r.URL); err == nil && slices.Contains(n.InsecureRegistries, u.Host) {
+		t.PlainHTTP, t.Insecure = true, true
+	}
+	o.Source.Registry = t
+	return o, nil
+}
+
+// access mounts what the source names and tells the worker where.
+func (o *Origin) access(n Network, secret, certs string) task.Access {
+	a := task.Access{HTTPProxy: n.HTTPProxy, HTTPSProxy: n.HTTPSProxy, NoProxy: n.NoProxy}
+	if secret != "" {
+		a.CredentialsDir = CredentialDir
+		o.Secrets = append(o.Secrets, Secret{Name: secret, Dir: CredentialDir})
+	}
+	if certs != "" {
+		a.CADir = CADir
+		o.Secrets = append(o.Secrets, Secret{Name: certs, Dir: CADir, ConfigMap: true})
+	}
+	return a
+}
+
+// Describe is how messages call a source: where it is, without anything that could be a credential.
+func Describe(s *cdiv1.DataVolumeSource) string {
+	switch {
+	case s == nil:
+		return "another populator"
+	case s.HTTP != nil:
+		return plain(s.HTTP.URL)
+	case s.S3 != nil:
+		return plain(s.S3.URL)
+	case s.GCS != nil:
+		return plain(s.GCS.URL)
+	case s.Registry != nil:
+		return plain(deref(s.Registry.URL))
+	case s.PVC != nil:
+		return fmt.Sprintf("pvc %s/%s", s.PVC.Namespace, s.PVC.Name)
+	case s.Snapshot != nil:
+		return fmt.Sprintf("snapshot %s/%s", s.Snapshot.Namespace, s.Snapshot.Name)
+	case s.Upload != nil:
+		return "an upload"
+	}
+	return "a blank disk"
+}
+
+// plain drops user and query of a URL: both are where people put keys.
+func plain(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return strings.SplitN(raw, "?", 2)[0]
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
