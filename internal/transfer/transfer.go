@@ -4,3 +4,184 @@
 // It does not know Kubernetes, and it decides nothing about retries: a Report says what happened, and whoever started the
 // worker decides what comes next. The protocol between two workers that clone a volume is described in package wire.
 package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/format"
+	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/source"
+)
+
+// Transfer carries out one task.
+type Transfer struct {
+	task   task.Task
+	meter  *meter
+	report task.Report // what is known so far
+	remark string      // for the report's detail: why an earlier run was not continued
+}
+
+// New prepares to carry out t. Nothing happens before Run.
+func New(t task.Task) *Transfer {
+	return &Transfer{task: t, meter: newMeter(), report: task.Report{Version: task.Version}}
+}
+
+// Progress may be called at any time, from any goroutine.
+func (t *Transfer) Progress() task.Progress { return t.meter.progress(time.Now()) }
+
+// Run does it all: opens the source the task names, brings its bytes, and says what came of it. If ctx ends, what was
+// done so far is noted at the target, and the report says Interrupted. It must be called only once.
+func (t *Transfer) Run(ctx context.Context) task.Report {
+	return t.end(ctx, t.run(ctx))
+}
+
+// RunFrom is Run with the bytes of blob, whatever source the task names: an upload brings its own. It closes blob.
+func (t *Transfer) RunFrom(ctx context.Context, blob source.Blob) task.Report {
+	err := t.validate()
+	if err == nil {
+		err = t.bring(ctx, blob)
+	}
+	_ = blob.Close()
+	return t.end(ctx, err)
+}
+
+func (t *Transfer) run(ctx context.Context) error {
+	if err := t.validate(); err != nil {
+		return err
+	}
+	if t.task.Source.Blank != nil {
+		return t.blank()
+	}
+	blob, err := open(ctx, t.task.Source)
+	if err != nil {
+		return err
+	}
+	defer blob.Close() //nolint:errcheck // read to its end, or abandoned on purpose
+	return t.bring(ctx, blob)
+}
+
+// validate refuses a task that makes no sense, before anything is touched.
+func (t *Transfer) validate() error {
+	k := t.task
+	var wrong error
+	switch {
+	case k.Version != task.Version:
+		wrong = fmt.Errorf("task version %d, this worker knows %d: worker and controller come from different releases",
+			k.Version, task.Version)
+	case k.Target.Path == "":
+		wrong = errors.New("the task names no target")
+	case k.Target.Content != task.Disk && k.Target.Content != task.Archive:
+		wrong = fmt.Errorf("content %q is neither %q nor %q", k.Target.Content, task.Disk, task.Archive)
+	case k.Target.Size < 0:
+		wrong = fmt.Errorf("target size %d is negative", k.Target.Size)
+	case k.Source.Blank != nil && k.Target.Content == task.Archive:
+		wrong = errors.New("Cannot create empty disk with content type archive") //nolint:staticcheck // a text clients know
+	}
+	if wrong != nil {
+		return &task.Error{Reason: task.BadTask, Err: wrong}
+	}
+	return nil
+}
+
+// bring brings the bytes of a source to the target.
+func (t *Transfer) bring(ctx context.Context, blob source.Blob) error {
+	info := blob.Info()
+	t.report.Labels = info.Labels
+	t.meter.enter(task.Transferring, info.Size)
+	sum, err := parseChecksum(t.task.Checksum)
+	if err != nil {
+		return err
+	}
+	if t.task.Target.Content == task.Archive {
+		return t.unpack(ctx, blob, sum)
+	}
+	disk, err := t.open()
+	if err != nil {
+		return err
+	}
+	i := &imp{Transfer: t, blob: blob, info: info, disk: disk, sum: sum}
+	err = i.run(ctx)
+	t.report.Written = disk.Written()
+	if err != nil && outcome(ctx, err).Outcome() == task.Fatal {
+		err = errors.Join(err, disk.Discard()) // nothing of it can be used
+	}
+	return errors.Join(err, disk.Close())
+}
+
+func (t *Transfer) open() (sink.Disk, error) {
+	target := t.task.Target
+	return sink.Open(sink.Options{Path: target.Path, Size: target.Size, Preallocate: target.Preallocate})
+}
+
+// blank makes an empty disk.
+func (t *Transfer) blank() error {
+	disk, err := t.open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.makeBlank(disk), disk.Close())
+}
+
+func (t *Transfer) makeBlank(disk sink.Disk) error {
+	limit, err := disk.Limit()
+	if err != nil {
+		return err
+	}
+	if err := disk.Begin(min(limit, t.task.Target.Size), false); err != nil {
+		return err
+	}
+	t.report.Format, t.report.Virtual = string(format.Raw), disk.Size()
+	t.meter.enter(task.Flushing, 0)
+	err = disk.Finish()
+	t.report.Written = disk.Written()
+	return err
+}
+
+// fits says whether an image's disk fits the target; the first sentence is a text clients know.
+func fits(virtual, limit int64) error {
+	if virtual <= limit {
+		return nil
+	}
+	return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
+		"virtual image size %d is larger than the reported available storage %d. A larger PVC is required", virtual, limit)}
+}
+
+// outcome is the reason that goes with an error.
+func outcome(ctx context.Context, err error) task.Reason {
+	var known *task.Error
+	var network net.Error
+	switch {
+	case err == nil:
+		return task.Completed
+	case ctx.Err() != nil:
+		return task.Interrupted
+	case errors.As(err, &known):
+		return known.Reason
+	case errors.As(err, &network):
+		return task.SourceUnreachable
+	}
+	return task.TargetFailed
+}
+
+// end makes the report.
+func (t *Transfer) end(ctx context.Context, err error) task.Report {
+	r := t.report
+	r.Read = t.meter.fetched.Load()
+	r.Reason = outcome(ctx, err)
+	r.Outcome = r.Reason.Outcome()
+	r.Detail = t.remark
+	switch {
+	case r.Reason == task.Interrupted:
+		r.Detail = "told to stop; what was done so far is kept"
+	case err != nil:
+		r.Detail = err.Error()
+	default:
+		t.meter.enter(task.Finished, 0)
+	}
+	return r
+}

@@ -2,21 +2,95 @@
 // durable and what is not written zero; it does not know where bytes come from or what format they had.
 package sink
 
-// Disk is a target for one guest disk. WriteAt and Zero are safe for concurrent use on disjoint ranges.
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// Disk is a target for one guest disk. WriteAt is safe for concurrent use on disjoint ranges; the rest is for one
+// goroutine at a time.
 type Disk interface {
-	// WriteAt writes p at off. Implementations find the zero pages of p and leave them unwritten where the target
-	// already reads as zeroes there.
+	// WriteAt writes p at off. It finds the zero pages of p and leaves them unwritten, because Begin made everything
+	// zero.
 	WriteAt(p []byte, off int64) (int, error)
 	ReadAt(p []byte, off int64) (int, error)
 	// Limit is how large a disk this target can hold, in bytes.
 	Limit() (int64, error)
-	// Begin prepares for a disk of this size. Afterwards everything that is not written reads as zeroes; with resume
-	// set, what an earlier run wrote is kept.
+	// Begin prepares for an image of this size, or of one up to Limit that Resize will say if size is negative.
+	// Afterwards everything that is not written reads as zeroes; with resume set, what an earlier run wrote is kept, and
+	// ErrFinished means that it wrote everything.
 	Begin(size int64, resume bool) error
-	// Sync makes everything written so far durable.
+	// Resize says how large the image turned out to be, after a Begin that did not know.
+	Resize(size int64) error
+	// Size is the disk's size, which is at least the image's.
+	Size() int64
+	// Sync makes everything written so far durable, but for what lies behind Tail.
 	Sync() error
-	// Finish gives the disk its final size and makes it durable, under its final name. Until Finish returns, nothing at
-	// the target can be taken for a finished disk.
+	// Finish gives the disk its final size and makes it durable, under its final name, and removes the note and what is
+	// parked. Until Finish returns, nothing at the target can be taken for a finished disk.
 	Finish() error
+	// Discard gives up: it removes what was written, as far as the target can do that at once.
+	Discard() error
 	Close() error
+	// Written counts the bytes written to the target by this run.
+	Written() int64
+
+	// Note returns what the last Save of an earlier run kept at the target, nil if there is nothing (whole).
+	Note() ([]byte, error)
+	// Save keeps a note until the next Save, or until Finish removes it. A crash during Save leaves the one before. It
+	// may be called before Begin only with nil, which removes the note.
+	Save(note []byte) error
+	// Tail is where the end of the disk begins that is kept in memory until Finish, because the note lies there
+	// meanwhile. A note that claims more than what lies before it speaks of bytes that will be lost.
+	Tail() int64
+
+	// Park keeps p outside the disk and returns its number; Parked reads it back.
+	Park(p []byte) (at int64, err error)
+	Parked(p []byte, at int64) error
+}
+
+// Options say what is to become of a target.
+type Options struct {
+	Path        string
+	Size        int64 // of the disk at the end; 0 is as large as the image
+	Preallocate bool
+}
+
+// ErrFinished is what Begin says that is to resume a disk which an earlier run finished, but for removing the note.
+var ErrFinished = errors.New("the disk is finished already")
+
+// Open opens the target at o.Path: a block device if there is one, a file otherwise. It changes nothing there.
+func Open(o Options) (Disk, error) {
+	info, err := os.Stat(o.Path)
+	switch {
+	case err == nil && info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0:
+		return openDevice(o)
+	case err == nil && !info.Mode().IsRegular():
+		return nil, &task.Error{Reason: task.BadTask, Err: fmt.Errorf(
+			"target %s is neither a block device nor a file (%v)", o.Path, info.Mode().Type())}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, failed(fmt.Errorf("look at target: %w", err))
+	}
+	return openFile(o)
+}
+
+// failed gives an error of the target its reason.
+func failed(err error) error {
+	var e *task.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e):
+		return err
+	case errors.Is(err, syscall.EBUSY):
+		return &task.Error{Reason: task.TargetBusy, Err: err}
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf("%w: the volume is full; ask for a larger one", err)}
+	}
+	return &task.Error{Reason: task.TargetFailed, Err: err}
 }

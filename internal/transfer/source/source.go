@@ -28,7 +28,34 @@ type Info struct {
 	Version string
 	// Labels come with the image and belong on the claim.
 	Labels map[string]string
+	// Member is set if the image is not the blob but a file in it.
+	Member *Member
 }
+
+// Member is a file in a tar archive, which the blob is: as it is or compressed as a whole (the blob's first bytes say
+// how). The file is Size bytes from Offset of the decompressed archive, so that an interrupted transfer can go on from
+// any state of the decompressor.
+type Member struct {
+	Name   string
+	Offset int64
+	Size   int64
+	// Digest is "sha256:..." of the whole blob's bytes as they are at the source. Whoever reads the blob must compare
+	// it before the disk counts as done.
+	Digest string
+	// Rest reads what follows the file in the decompressed archive, from Offset+Size, and says what is wrong with it:
+	// only the end of the archive shows that there is no second disk.
+	Rest func(io.Reader) error
+}
+
+// WithInfo is b under other Info.
+func WithInfo(b Blob, info Info) Blob { return &described{Blob: b, info: info} }
+
+type described struct {
+	Blob
+	info Info
+}
+
+func (d *described) Info() Info { return d.info }
 
 // Sparse is a Blob that knows where it holds nothing but zeroes (a local file, a peer), so that nobody need read them.
 type Sparse interface {

@@ -31,6 +31,8 @@ import (
 	"math"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/berth-vm/berth/internal/transfer/page"
 )
 
 // The names of the protocol.
@@ -51,9 +53,6 @@ const (
 )
 
 const headerSize = 12
-
-// page is the granularity at which zeroes are found.
-const page = 4 << 10
 
 // Writer frames bytes. It is for one goroutine.
 type Writer struct {
@@ -78,7 +77,7 @@ func NewWriter(w io.Writer) (*Writer, error) {
 func (w *Writer) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
-		n, zero := run(p[done:])
+		n, zero := page.Run(p[done:min(len(p), done+MaxFrame)], 0)
 		var err error
 		if zero {
 			err = w.Zeroes(int64(n))
@@ -103,19 +102,6 @@ func (w *Writer) Zeroes(n int64) error {
 		n -= size
 	}
 	return nil
-}
-
-// run is the length of the run of pages at the beginning of p that are all zero, or all not, and which of the two.
-func run(p []byte) (n int, zero bool) {
-	zero = IsZero(p[:min(page, len(p))])
-	for n < len(p) && n < MaxFrame {
-		end := min(n+page, len(p))
-		if IsZero(p[n:end]) != zero {
-			break
-		}
-		n = end
-	}
-	return n, zero
 }
 
 // skipAfter is how many frames go plain after one that did not get smaller: what is encrypted or compressed already
@@ -259,22 +245,6 @@ func unexpected(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// IsZero says whether p holds nothing but zeroes.
-func IsZero(p []byte) bool {
-	for len(p) >= 32 {
-		if binary.NativeEndian.Uint64(p)|binary.NativeEndian.Uint64(p[8:])|
-			binary.NativeEndian.Uint64(p[16:])|binary.NativeEndian.Uint64(p[24:]) != 0 {
-			return false
-		}
-		p = p[32:]
-	}
-	var or byte
-	for _, b := range p {
-		or |= b
-	}
-	return or == 0
 }
 
 // Extents is the document at ExtentsPath.

@@ -16,7 +16,7 @@ const (
 // is dirt from subtracting whole entries.
 func (d *Decoder) fast(dst []byte, op int, src []byte, ip int) (int, int, error) { //nolint:funlen // see above
 	bits, nbits := d.bits&(1<<(d.nbits&63)-1), uint32(d.nbits)
-	lit, dist := &d.lit, &d.dist
+	lit, dist := d.tables()
 	inEnd, outEnd := len(src)-inMargin, len(dst)-outMargin
 	var err error
 	for ip < inEnd && op < outEnd {
@@ -65,6 +65,7 @@ func (d *Decoder) fast(dst []byte, op int, src []byte, ip int) (int, int, error)
 			e = s
 		}
 		length := int(e>>16) + int(bits&(1<<(e&63)-1)>>(e>>8&15))
+		code := bits
 		bits >>= e & 63
 		nbits -= e
 		if nbits&63 < 28 { // the most a distance has
@@ -93,6 +94,17 @@ func (d *Decoder) fast(dst []byte, op int, src []byte, ip int) (int, int, error)
 			err = BadDistance
 			break
 		}
+		if back == 1 && length == 258 {
+			n := 258
+			if size := runCode(code, lit, dist); size != 0 {
+				var again int
+				again, ip, bits, nbits = runs(code, size, (outEnd-op)/258, src, ip, bits, nbits)
+				n += 258 * again
+			}
+			fillRun(dst[op:op+n], dst[op-1])
+			op += n
+			continue
+		}
 		to, from := dst[op:], dst[op-back:]
 		op += length
 		switch {
@@ -112,6 +124,52 @@ func (d *Decoder) fast(dst []byte, op int, src []byte, ip int) (int, int, error)
 	}
 	d.bits, d.nbits = bits, uint(nbits&63)
 	return op, ip, err
+}
+
+// runCode is how many bits the longest match at distance 1 has, if that is what bits begin with and its codes are short
+// enough to stand in the root tables; else 0.
+func runCode(bits uint64, lit *[litSize]uint32, dist *[distSize]uint32) uint32 {
+	e := lit[bits&(1<<litBits-1)]
+	f := dist[bits>>(e&63)&(1<<distBits-1)]
+	if e&exceptional != 0 || e>>16 != 258 || f&exceptional != 0 || f>>16 != 1 {
+		return 0
+	}
+	return e&63 + f&63
+}
+
+// runs counts how often the match that was just decoded, whose code is the low size bits of code, follows again, at most
+// limit times, and drops it as often. A hole in a disk is nothing else for gigabytes.
+func runs(code uint64, size uint32, limit int, src []byte, ip int, bits uint64, nbits uint32) (int, int, uint64, uint32) {
+	n, mask := 0, uint64(1)<<size-1
+	nbits &= 63
+	for n < limit {
+		if nbits < size {
+			if ip > len(src)-8 {
+				break
+			}
+			bits |= binary.LittleEndian.Uint64(src[ip:]) << nbits
+			ip += int(7 - nbits>>3&7)
+			nbits |= 56
+		}
+		if (bits^code)&mask != 0 {
+			break
+		}
+		bits >>= size
+		nbits -= size
+		n++
+	}
+	return n, ip, bits, nbits
+}
+
+func fillRun(p []byte, v byte) {
+	if v == 0 {
+		clear(p)
+		return
+	}
+	p[0] = v
+	for n := 1; n < len(p); n *= 2 {
+		copy(p[n:], p[:n])
+	}
 }
 
 // repeat writes length bytes that repeat the last back ones, which is where from begins; it may write up to 8 more.
@@ -135,11 +193,12 @@ func repeat(to, from []byte, length, back int) {
 func (d *Decoder) careful(dst []byte, op int, src []byte, ip int, last bool) (int, int, Status, error) {
 	r := reader{src: src, ip: ip, bits: d.bits & (1<<(d.nbits&63) - 1), nbits: d.nbits}
 	defer func() { d.bits, d.nbits = r.bits, r.nbits }()
+	lit, dist := d.tables()
 	for {
 		if !r.fill(48) && !last { // the most a match has
 			return op, r.ip, NeedInput, nil
 		}
-		e, used := lookup(d.lit[:], litBits, r.bits)
+		e, used := lookup(lit[:], litBits, r.bits)
 		if used > r.nbits {
 			return op, r.ip, Failed, Truncated
 		}
@@ -160,7 +219,7 @@ func (d *Decoder) careful(dst []byte, op int, src []byte, ip int, last bool) (in
 			return op, r.ip, Failed, BadCode
 		}
 		length := valueOf(e, r.bits>>(used-uint(e&63)))
-		f, more := lookup(d.dist[:], distBits, r.bits>>used)
+		f, more := lookup(dist[:], distBits, r.bits>>used)
 		if used+more > r.nbits {
 			return op, r.ip, Failed, Truncated
 		}

@@ -51,7 +51,7 @@ func (d *Decoder) header(src []byte, ip int, last bool) (int, Status, error) {
 		case 0:
 			err = d.storedHeader(&r)
 		case 1:
-			err = d.fixedHeader()
+			d.phase, d.fixed, err = inCodes, true, nil
 		case 2:
 			err = d.dynamicHeader(&r)
 		default:
@@ -112,29 +112,6 @@ func (d *Decoder) blockEnd() Status {
 	return Block
 }
 
-func (d *Decoder) fixedHeader() error {
-	d.phase = inCodes
-	if d.fixed {
-		return nil
-	}
-	lens := d.lens[:]
-	for i := range lens {
-		switch {
-		case i < 144:
-			lens[i] = 8
-		case i < 256:
-			lens[i] = 9
-		case i < 280:
-			lens[i] = 7
-		case i < litCodes:
-			lens[i] = 8
-		default:
-			lens[i] = 5
-		}
-	}
-	return d.tables(litCodes, true)
-}
-
 func (d *Decoder) dynamicHeader(r *reader) error {
 	if !r.fill(14) {
 		return Truncated
@@ -156,9 +133,12 @@ func (d *Decoder) dynamicHeader(r *reader) error {
 	if err := d.codeLengths(r, nlit+ndist); err != nil {
 		return err
 	}
-	clear(d.lens[nlit+ndist:])
-	d.phase = inCodes
-	return d.tables(nlit, false)
+	if !build(d.lit[:], litBits, d.lens[:nlit], litMeans[:]) ||
+		!build(d.dist[:], distBits, d.lens[nlit:nlit+ndist], distMeans[:]) {
+		return BadLengths
+	}
+	d.phase, d.fixed = inCodes, false
+	return nil
 }
 
 // codeLengths reads n code lengths, which are themselves coded.
@@ -205,15 +185,43 @@ func (d *Decoder) codeLengths(r *reader, n int) error {
 	return nil
 }
 
-// tables makes the tables of a block from d.lens, of which the first nlit are for literals and lengths.
-func (d *Decoder) tables(nlit int, fixed bool) error {
-	d.fixed = false
-	if !build(d.lit[:], litBits, d.lens[:nlit], litMeans[:]) ||
-		!build(d.dist[:], distBits, d.lens[nlit:min(len(d.lens), nlit+distCodes)], distMeans[:]) {
-		return BadLengths
+// fixed are the tables of every block that brings none.
+var fixed = makeFixed()
+
+func makeFixed() *struct {
+	lit  [litSize]uint32
+	dist [distSize]uint32
+} {
+	var t struct {
+		lit  [litSize]uint32
+		dist [distSize]uint32
 	}
-	d.fixed = fixed
-	return nil
+	var lens [litCodes + distCodes]uint8
+	for i := range lens {
+		switch {
+		case i < 144:
+			lens[i] = 8
+		case i < 256:
+			lens[i] = 9
+		case i < 280:
+			lens[i] = 7
+		case i < litCodes:
+			lens[i] = 8
+		default:
+			lens[i] = 5
+		}
+	}
+	build(t.lit[:], litBits, lens[:litCodes], litMeans[:])
+	build(t.dist[:], distBits, lens[litCodes:], distMeans[:])
+	return &t
+}
+
+// tables are the tables of the block at hand.
+func (d *Decoder) tables() (*[litSize]uint32, *[distSize]uint32) {
+	if d.fixed {
+		return &fixed.lit, &fixed.dist
+	}
+	return &d.lit, &d.dist
 }
 
 // adler checks the sum that follows a zlib stream.

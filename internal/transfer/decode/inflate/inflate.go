@@ -59,7 +59,7 @@ type Decoder struct {
 	nbits  uint   // how many; between calls fewer than 8
 	phase  phase
 	final  bool // this block is the last
-	fixed  bool // the tables are those of a fixed block
+	fixed  bool // the block uses the fixed tables
 	stored int  // bytes left of a stored block
 	want   int  // what a match at the end of dst would have written; its distance
 	back   int

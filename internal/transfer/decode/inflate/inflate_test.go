@@ -60,6 +60,33 @@ func TestInflate(t *testing.T) {
 	}
 }
 
+// Where runs are rare their codes are long and lie in second tables, where they are common they come by the thousand.
+func TestInflateRuns(t *testing.T) {
+	var d Decoder
+	for _, every := range []int{100, 20000} {
+		for _, v := range []byte{0, 'x'} {
+			var want []byte
+			for x := uint32(1); len(want) < 1<<20; {
+				for range every {
+					x = x*1664525 + 1013904223
+					want = append(want, byte(x>>24)%200)
+				}
+				want = append(want, bytes.Repeat([]byte{v}, 1+int(x>>20))...)
+			}
+			for _, level := range []int{1, 6, 9} {
+				src := deflated(t, want, level)
+				dst := make([]byte, len(want))
+				if n, _, err := d.Inflate(dst, src); err != nil || !bytes.Equal(dst[:n], want) {
+					t.Errorf("runs of %d every %d at level %d: %d of %d bytes, %v", v, every, level, n, len(want), err)
+				}
+				if got, _, err := streamed(&d, src, 1000, 2000); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("runs of %d every %d at level %d, in pieces: %d of %d bytes, %v", v, every, level, len(got), len(want), err)
+				}
+			}
+		}
+	}
+}
+
 func TestInflateFull(t *testing.T) {
 	var d Decoder
 	want := text(5000)

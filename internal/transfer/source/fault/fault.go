@@ -56,17 +56,17 @@ func Truncated(name string, got, want int64) error {
 // Wire is the error for a connection that could not be made or broke. An error that has a reason already keeps it, and
 // one that comes from cancelling a context stays what it is: nobody's fault.
 func Wire(name string, err error) error {
+	// url.Error repeats the URL with its query, where signed URLs carry their secret.
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
 	var known *task.Error
 	switch {
 	case err == nil || errors.As(err, &known):
 		return err
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("read %s: %w", name, err)
-	}
-	// url.Error repeats the URL with its query, where signed URLs carry their secret.
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
-		err = wrapped.Err
 	}
 	if reason, advice := untrusted(err); reason != "" {
 		return New(reason, "%s: %w: %s", name, err, advice)

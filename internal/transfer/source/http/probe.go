@@ -32,7 +32,7 @@ func (b *blob) probe(ctx context.Context, patience time.Duration) error {
 		return err
 	}
 	switch code := a.resp.StatusCode; {
-	case code == nethttp.StatusPartialContent:
+	case partial(a.resp):
 		r, err := parseContentRange(a.resp.Header.Get("Content-Range"))
 		if err == nil && r.first == 0 && r.last == 0 && r.size > 0 && (a.resp.ContentLength < 0 || a.resp.ContentLength == 1) {
 			b.found(a.resp, r.size, true)
@@ -97,7 +97,7 @@ func (b *blob) keep(a *answer) {
 }
 
 func (b *blob) found(resp *nethttp.Response, size int64, ranged bool) {
-	b.version = versionOf(resp.Header)
+	b.version = b.request.version(resp.Header)
 	b.info = source.Info{Name: b.request.Name, Size: size, Ranged: ranged, Version: b.version.String()}
 	b.remember(resp)
 }
@@ -119,7 +119,7 @@ func (b *blob) whole(ctx context.Context) (io.ReadCloser, error) {
 	}
 	if resp.StatusCode != nethttp.StatusOK {
 		err = status(b.request.Name, resp)
-	} else if v := versionOf(resp.Header); b.version.contradicts(v) {
+	} else if v := b.request.version(resp.Header); b.version.contradicts(v) {
 		err = fault.Changed(b.request.Name, b.version.differs(v))
 	} else {
 		return fault.Body(b.request.Name, resp.Body, b.info.Size), nil

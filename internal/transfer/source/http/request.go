@@ -29,7 +29,9 @@ func (b *blob) do(ctx context.Context, to *url.URL, set map[string]string) (*net
 			req.Header.Del("Host")
 		}
 	}
-	req.Header.Set("Accept-Encoding", "identity")
+	if req.Header.Get("Accept-Encoding") == "" {
+		req.Header.Set("Accept-Encoding", "identity")
+	}
 	for k, v := range set {
 		req.Header.Set(k, v)
 	}
@@ -43,7 +45,7 @@ func (b *blob) do(ctx context.Context, to *url.URL, set map[string]string) (*net
 // span reads [off, off+n) and insists on exactly that.
 func (b *blob) span(ctx context.Context, off, n int64) (io.ReadCloser, error) {
 	set := map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", off, off+n-1)}
-	b.version.condition(set)
+	b.request.condition(b.version, set)
 	resp, err := b.get(ctx, set)
 	if err != nil {
 		return nil, err
@@ -90,21 +92,10 @@ func (b *blob) remember(resp *nethttp.Response) {
 // check says what is wrong with the answer to a range.
 func (b *blob) check(resp *nethttp.Response, off, n int64) error {
 	name := b.request.Name
-	switch resp.StatusCode {
-	case nethttp.StatusPartialContent:
-	case nethttp.StatusOK, nethttp.StatusRequestedRangeNotSatisfiable:
-		if v := versionOf(resp.Header); b.version.contradicts(v) {
-			return fault.Changed(name, b.version.differs(v))
-		}
-		if size := whole(resp); size >= 0 && size != b.info.Size {
-			return fault.Changed(name, fmt.Sprintf("its size was %d bytes and is now %d", b.info.Size, size))
-		}
-		return fault.New(task.SourceUnavailable, "%s gave ranges before and now answered %d to bytes %d-%d: the server's "+
-			"support for ranges is broken", name, resp.StatusCode, off, off+n-1)
-	default:
-		return status(name, resp)
+	if !partial(resp) {
+		return b.refused(resp, off, n)
 	}
-	if v := versionOf(resp.Header); b.version.contradicts(v) {
+	if v := b.request.version(resp.Header); b.version.contradicts(v) {
 		return fault.Changed(name, b.version.differs(v))
 	}
 	got, err := parseContentRange(resp.Header.Get("Content-Range"))
@@ -119,6 +110,29 @@ func (b *blob) check(resp *nethttp.Response, off, n int64) error {
 			"server's support for ranges is broken", name, off, off+n-1, resp.ContentLength, got.first, got.last)
 	}
 	return nil
+}
+
+// partial holds for the answer to a range. Some object stores send the range, and label it, under 200; taking that for
+// the whole blob would be the worse mistake.
+func partial(resp *nethttp.Response) bool {
+	return resp.StatusCode == nethttp.StatusPartialContent ||
+		resp.StatusCode == nethttp.StatusOK && resp.Header.Get("Content-Range") != ""
+}
+
+// refused says why there is no range in the answer to one.
+func (b *blob) refused(resp *nethttp.Response, off, n int64) error {
+	name := b.request.Name
+	if resp.StatusCode != nethttp.StatusOK && resp.StatusCode != nethttp.StatusRequestedRangeNotSatisfiable {
+		return status(name, resp)
+	}
+	if v := b.request.version(resp.Header); b.version.contradicts(v) {
+		return fault.Changed(name, b.version.differs(v))
+	}
+	if size := whole(resp); size >= 0 && size != b.info.Size {
+		return fault.Changed(name, fmt.Sprintf("its size was %d bytes and is now %d", b.info.Size, size))
+	}
+	return fault.New(task.SourceUnavailable, "%s gave ranges before and now answered %d to bytes %d-%d: the server's "+
+		"support for ranges is broken", name, resp.StatusCode, off, off+n-1)
 }
 
 // whole is the size of the whole blob as an answer to a range that is not one says it; -1 if it does not.

@@ -10,12 +10,19 @@ import (
 
 // version is what a server says that lets one tell two states of a blob apart.
 type version struct {
+	own      string // what Request.Validator names
 	etag     string // strong ones only: a weak one allows different bytes
 	modified string // Last-Modified, verbatim
 }
 
-func versionOf(h nethttp.Header) version {
+func (r *Request) version(h nethttp.Header) version {
 	var v version
+	if r.Immutable {
+		return v
+	}
+	if r.Validator != "" {
+		v.own = h.Get(r.Validator)
+	}
 	if etag := h.Get("ETag"); len(etag) >= 2 && etag[0] == '"' && etag[len(etag)-1] == '"' {
 		v.etag = etag
 	}
@@ -30,6 +37,9 @@ func versionOf(h nethttp.Header) version {
 // contradicts holds if the two cannot be the same bytes. What only one of them says contradicts nothing: servers leave
 // validators out of some answers, and Apache calls a tag weak as long as the file is younger than a second.
 func (v version) contradicts(now version) bool {
+	if v.own != "" && now.own != "" {
+		return v.own != now.own
+	}
 	if v.etag != "" && now.etag != "" {
 		return v.etag != now.etag
 	}
@@ -38,8 +48,10 @@ func (v version) contradicts(now version) bool {
 
 // condition makes a request fail where the blob has changed. If-Range is for tags alone: servers count a time as too
 // weak for it while the file is young, and would send everything although nothing changed.
-func (v version) condition(set map[string]string) {
+func (r *Request) condition(v version, set map[string]string) {
 	switch {
+	case v.own != "" && r.Condition != "":
+		set[r.Condition] = v.own
 	case v.etag != "":
 		set["If-Range"] = v.etag
 	case v.modified != "":
@@ -51,6 +63,8 @@ func (v version) none() bool { return v == version{} }
 
 func (v version) String() string {
 	switch {
+	case v.own != "":
+		return "version:" + v.own
 	case v.etag != "":
 		return "etag:" + v.etag
 	case v.modified != "":

@@ -1,0 +1,47 @@
+// Command worker moves the bytes of one volume: it imports, clones or serves one, as a task.Task or its flags say, and
+// ends. It has no Kubernetes client and needs none: its task is a file, its report another.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+)
+
+// memoryLimit is what the Go runtime tries to stay below. A worker's container is granted 128 MiB; what is not the Go
+// heap (stacks, the binary's own pages) has the rest.
+const memoryLimit = 96 << 20
+
+const usage = `usage: worker run [--task FILE] [--report FILE] [--listen ADDRESS]
+       worker serve [--task FILE]
+       worker import --from SOURCE --to TARGET [flags]
+`
+
+func main() {
+	debug.SetMemoryLimit(memoryLimit)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is main without the process around it.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return 2
+	}
+	switch verb, args := args[0], args[1:]; verb {
+	case "run":
+		return runTask(ctx, args, stderr)
+	case "import":
+		return importImage(ctx, args, stdout, stderr)
+	default:
+		fmt.Fprintf(stderr, "worker: no such command %q\n%s", verb, usage)
+		return 2
+	}
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer"
+)
+
+// runTask carries out the task in a file, shows its progress meanwhile and leaves a report.
+func runTask(ctx context.Context, args []string, stderr io.Writer) int {
+	flags := flag.NewFlagSet("worker run", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	taskPath := flags.String("task", task.TaskPath, "`file` to read the task from")
+	reportPath := flags.String("report", task.ReportPath, "`file` to write the report to")
+	listen := flags.String("listen", ":"+strconv.Itoa(task.ProgressPort), "`address` to show progress at; empty for none")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+		return 2
+	}
+	report := carryOut(ctx, *taskPath, *listen, stderr)
+	return leave(report, *reportPath, stderr)
+}
+
+// carryOut runs the task. A task that cannot be read is reported like one that cannot be done.
+func carryOut(ctx context.Context, path, listen string, stderr io.Writer) task.Report {
+	var t task.Task
+	if err := readJSON(path, &t); err != nil {
+		return task.Report{Version: task.Version, Outcome: task.Fatal, Reason: task.BadTask, Detail: err.Error()}
+	}
+	work := transfer.New(t)
+	if listen != "" {
+		stop, err := showProgress(listen, work.Progress)
+		if err != nil {
+			fmt.Fprintf(stderr, "worker: progress is not shown: %v\n", err) // the transfer matters more
+		} else {
+			defer stop()
+		}
+	}
+	return work.Run(ctx)
+}
+
+// taskMax bounds a task file; a real one has some hundreds of bytes.
+const taskMax = 1 << 20
+
+func readJSON(path string, into any) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read the task: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	d := json.NewDecoder(io.LimitReader(f, taskMax))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("read the task in %s: %w", path, err)
+	}
+	return nil
+}
+
+// reportMax is what the kubelet keeps of a termination message.
+const reportMax = 4096
+
+// leave writes the report and returns the exit code that goes with it.
+func leave(r task.Report, path string, stderr io.Writer) int {
+	b, err := json.Marshal(r)
+	if over := len(b) - reportMax; err == nil && over > 0 {
+		r.Detail = shorten(r.Detail, len(r.Detail)-over-len("..."))
+		if b, err = json.Marshal(r); len(b) > reportMax {
+			r.Labels, r.Detail = nil, shorten(r.Detail, 512)
+			b, err = json.Marshal(r)
+		}
+	}
+	if err == nil {
+		err = os.WriteFile(path, b, 0o644)
+	}
+	fmt.Fprintf(stderr, "worker: %s\n", b)
+	if err != nil {
+		fmt.Fprintf(stderr, "worker: leave the report: %v\n", err)
+		return 1
+	}
+	if r.Outcome != task.Done {
+		return 1
+	}
+	return 0
+}
+
+// shorten cuts s to at most n bytes, at its end.
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:max(n, 0)] + "..."
+}
+
+// showProgress serves the progress document until stop is called.
+func showProgress(listen string, progress func() task.Progress) (stop func(), err error) {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+task.ProgressPath, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(progress()) // whoever asked has gone
+	})
+	s := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	return func() {
+		_ = s.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			return
+		}
+	}, nil
+}

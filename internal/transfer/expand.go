@@ -1,0 +1,104 @@
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/decode/inflate"
+	"github.com/berth-vm/berth/internal/transfer/format"
+)
+
+// maxCoded bounds one coded extent, on the disk and in the file: the largest cluster any format has is 2 MiB, and what
+// is stored may be a little more than that.
+const maxCoded = 4 << 20
+
+// expander undoes the coding of extents. It is for one goroutine and keeps its memory.
+type expander struct {
+	flate *inflate.Decoder
+	zstd  *zstd.Decoder
+	out   []byte
+}
+
+func newExpander() *expander { return &expander{} }
+
+func (x *expander) close() {
+	if x.zstd != nil {
+		x.zstd.Close()
+	}
+}
+
+// expand returns the e.Size bytes that p stands for, which are valid until the next call.
+func (x *expander) expand(e format.Extent, p []byte) ([]byte, error) {
+	if e.Size > maxCoded {
+		return nil, badExtent(e, fmt.Errorf("it stands for more than %d bytes", maxCoded))
+	}
+	if int64(cap(x.out)) < e.Size {
+		x.out = make([]byte, max(e.Size, 64<<10))
+	}
+	out := x.out[:e.Size]
+	var n int
+	var err error
+	switch e.Coding {
+	case format.Plain:
+		return p, nil
+	case format.Deflate, format.Zlib:
+		n, err = x.inflate(e.Coding, out, p)
+	case format.Zstd:
+		n, err = x.unzstd(out, p)
+	default:
+		return nil, badExtent(e, fmt.Errorf("coding %d is unknown", e.Coding))
+	}
+	if err != nil {
+		return nil, badExtent(e, err)
+	}
+	if n != len(out) {
+		return nil, badExtent(e, fmt.Errorf("it decodes to %d bytes instead of %d", n, len(out)))
+	}
+	return out, nil
+}
+
+func (x *expander) inflate(c format.Coding, out, p []byte) (n int, err error) {
+	if x.flate == nil {
+		x.flate = new(inflate.Decoder)
+	}
+	if c == format.Zlib {
+		n, _, err = x.flate.Zlib(out, p)
+	} else {
+		n, _, err = x.flate.Inflate(out, p)
+	}
+	if errors.Is(err, inflate.Full) {
+		err = nil // the last cluster may reach beyond the end of the disk
+	}
+	return n, err
+}
+
+// unzstd reads the one frame at the front of p; there may be anything behind it.
+func (x *expander) unzstd(out, p []byte) (int, error) {
+	if x.zstd == nil {
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxMemory(2*maxCoded), zstd.WithDecoderMaxWindow(2*maxCoded), zstd.IgnoreChecksum(false))
+		if err != nil {
+			return 0, err
+		}
+		x.zstd = d
+	}
+	if err := x.zstd.Reset(bytes.NewReader(p)); err != nil {
+		return 0, err
+	}
+	n, err := io.ReadFull(x.zstd, out)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return n, nil // the caller says how many are missing
+	}
+	return n, err
+}
+
+func badExtent(e format.Extent, err error) error {
+	return &task.Error{Reason: task.BadImage, Err: fmt.Errorf(
+		"the image is damaged: the compressed data at byte %d of the file, which belongs at byte %d of the disk: %w",
+		e.Host, e.Guest, err)}
+}

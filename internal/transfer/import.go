@@ -1,0 +1,153 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/decode"
+	"github.com/berth-vm/berth/internal/transfer/format"
+	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/source"
+)
+
+// imp is one image on its way to one disk.
+type imp struct {
+	*Transfer
+	blob source.Blob
+	info source.Info
+	disk sink.Disk
+	sum  *checksum
+	note note  // the one being kept
+	old  *note // what an earlier run left and may be continued
+}
+
+// run finds out what the image is and brings it the way that suits it.
+func (i *imp) run(ctx context.Context) error {
+	if err := i.recall(); err != nil {
+		return err
+	}
+	if !i.info.Ranged || i.info.Size < 0 {
+		return i.stream(ctx)
+	}
+	at, err := source.NewReaderAt(ctx, i.blob)
+	if err != nil {
+		return err
+	}
+	if i.rawSource() {
+		return i.sweep(ctx, format.Raw, at)
+	}
+	head := make([]byte, min(format.HeadSize, i.info.Size))
+	if _, err := at.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if decode.Detect(head) != decode.None {
+		return i.stream(ctx)
+	}
+	tail := make([]byte, min(format.TailSize, i.info.Size))
+	if _, err := at.ReadAt(tail, i.info.Size-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return i.sweep(ctx, format.Detect(head, tail, i.info.Size), at)
+}
+
+// rawSource says that the bytes are the disk. Whoever filled it may have put the head of an image there, and an image
+// that names other files; it is not looked at.
+func (i *imp) rawSource() bool {
+	s := i.task.Source
+	return s.Peer != nil || s.Local != nil && s.Local.Raw
+}
+
+// recall looks for what an earlier run left.
+func (i *imp) recall() error {
+	b, err := i.disk.Note()
+	if err != nil {
+		return err
+	}
+	i.note = newNote(i.task, i.info)
+	old := readNote(b)
+	ok, why := mayContinue(old, i.note)
+	if ok {
+		i.old = old
+	} else if why != "" {
+		i.remark = why + "; started over"
+	}
+	return nil
+}
+
+// sweep brings an image that can be read anywhere.
+func (i *imp) sweep(ctx context.Context, kind format.Kind, at *source.ReaderAt) error {
+	image, err := format.Open(kind, at, i.info.Size)
+	if err != nil {
+		return err
+	}
+	if sparse, ok := i.blob.(source.Sparse); ok && kind == format.Raw && i.sum == nil {
+		image = &sparseImage{Image: image, blob: sparse}
+	}
+	i.note.Format, i.note.Virtual = string(kind), image.Size()
+	if i.old != nil && (i.old.State != nil || i.old.Format != i.note.Format || i.old.Virtual != i.note.Virtual) {
+		i.old = nil
+	}
+	done, err := i.begin(image.Size())
+	if done || err != nil {
+		return err
+	}
+	s := &sweep{blob: i.blob, size: i.info.Size, image: image, disk: i.disk, sum: i.sum, meter: i.meter}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := s.start(ctx, i.old); err != nil {
+		return err
+	}
+	k := keep(i.disk, i.note, s.claim, cancel)
+	err = s.run(ctx)
+	return i.finish(err, k)
+}
+
+// begin prepares the disk, or finds that the earlier run finished it and only could not say so any more.
+func (i *imp) begin(virtual int64) (done bool, err error) {
+	i.report.Format, i.report.Virtual = i.note.Format, virtual
+	limit, err := i.disk.Limit()
+	if err != nil {
+		return false, err
+	}
+	if err := fits(virtual, limit); err != nil {
+		return false, err
+	}
+	if i.old == nil {
+		err = i.disk.Begin(virtual, false)
+	} else {
+		err = i.disk.Begin(virtual, true)
+		i.report.Resumed = i.old.Mark
+		i.meter.reached(i.old.Mark)
+	}
+	if errors.Is(err, sink.ErrFinished) {
+		i.report.Digest, i.report.Virtual = i.task.Checksum, i.disk.Size()
+		return true, nil
+	}
+	if err == nil && virtual >= 0 {
+		i.report.Virtual = i.disk.Size()
+	}
+	return false, err
+}
+
+// finish checks what was brought and makes it durable; or keeps what there is, if err says that it is not all.
+func (i *imp) finish(err error, k *keeper) error {
+	if err == nil && i.sum != nil {
+		i.report.Digest = i.sum.digest()
+		err = i.sum.check(i.info.Name)
+	}
+	keepErr := k.end(err != nil)
+	if err != nil {
+		return errors.Join(err, keepErr)
+	}
+	if keepErr != nil {
+		return keepErr
+	}
+	i.meter.enter(task.Flushing, 0)
+	if err := i.disk.Finish(); err != nil {
+		return fmt.Errorf("finish the disk: %w", err)
+	}
+	return nil
+}

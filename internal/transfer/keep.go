@@ -1,0 +1,79 @@
+package transfer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/berth-vm/berth/internal/transfer/sink"
+)
+
+// keepEvery is how much work a kill may cost, and it is long enough that the fsync does not show.
+const keepEvery = 2 * time.Second
+
+// keeper writes a note now and then. Data is durable before the note that claims it is.
+type keeper struct {
+	disk  sink.Disk
+	base  note
+	claim func(*note) error // fills in what is done at the moment
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+	last int64 // mark of the last note
+	err  error // of the target; a note that merely could not be kept is no error
+}
+
+// keep starts writing notes. If the target itself fails, it calls fail.
+func keep(disk sink.Disk, base note, claim func(*note) error, fail func(error)) *keeper {
+	ctx, cancel := context.WithCancel(context.Background())
+	k := &keeper{disk: disk, base: base, claim: claim, stop: cancel, last: base.Mark}
+	k.done.Go(func() {
+		tick := time.NewTicker(keepEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if err := k.note(); err != nil {
+					k.err = err
+					fail(err)
+					return
+				}
+			}
+		}
+	})
+	return k
+}
+
+// end stops writing notes; with one more set it writes a last one.
+func (k *keeper) end(more bool) error {
+	k.stop()
+	k.done.Wait()
+	if !more || k.err != nil {
+		return k.err
+	}
+	return k.note()
+}
+
+// note writes one if there is progress to claim. Only an error of fsync counts: then what was written may be lost. A
+// note that cannot be kept costs time after a crash and nothing else; a full volume that still takes the disk is one case.
+func (k *keeper) note() error {
+	n := k.base
+	if err := k.claim(&n); err != nil || n.Mark == k.last {
+		return err
+	}
+	if err := k.disk.Sync(); err != nil {
+		return err
+	}
+	b, err := json.Marshal(n)
+	if err != nil {
+		return fmt.Errorf("encode the checkpoint: %w", err)
+	}
+	if k.disk.Save(b) == nil {
+		k.last = n.Mark
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package transfer
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// meter knows how far a transfer is. What it says never goes back, and reaches 100 % only when the data is on stable
+// storage.
+type meter struct {
+	fetched atomic.Int64 // bytes read from the source by this run
+
+	mu      sync.Mutex
+	stage   task.Stage
+	done    int64
+	total   int64
+	percent float64
+	samples [rateSamples]sample
+	next    int
+}
+
+type sample struct {
+	at   time.Time
+	done int64
+}
+
+// rateSamples is how many looks back the rate is measured over; whoever looks does so about once a second.
+const rateSamples = 5
+
+func newMeter() *meter { return &meter{stage: task.Connecting} }
+
+func (m *meter) read(n int64) { m.fetched.Add(n) }
+
+// reached says how many of the source's bytes are dealt with.
+func (m *meter) reached(done int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.done = max(m.done, done)
+}
+
+func (m *meter) enter(s task.Stage, total int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stage = s
+	m.total = max(m.total, total)
+}
+
+// almost is what a transfer shows that has everything but is not sure of it yet.
+const almost = 99.9
+
+// progress is the document of this moment.
+func (m *meter) progress(now time.Time) task.Progress {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.total > 0 {
+		m.percent = max(m.percent, min(almost, 100*float64(m.done)/float64(m.total)))
+	}
+	if m.stage == task.Finished {
+		m.percent = 100
+	}
+	oldest := m.samples[m.next]
+	m.samples[m.next] = sample{now, m.done}
+	m.next = (m.next + 1) % rateSamples
+	if oldest.at.IsZero() {
+		oldest = m.samples[0]
+	}
+	p := task.Progress{Version: task.Version, Stage: m.stage, Done: m.done, Total: m.total, Percent: m.percent}
+	if passed := now.Sub(oldest.at); passed > 0 {
+		p.Rate = int64(float64(m.done-oldest.done) / passed.Seconds())
+	}
+	return p
+}

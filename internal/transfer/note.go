@@ -1,0 +1,78 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/decode"
+	"github.com/berth-vm/berth/internal/transfer/format"
+	"github.com/berth-vm/berth/internal/transfer/source"
+)
+
+// noteVersion changes whenever a note of before would be misread.
+const noteVersion = 1
+
+// note is a checkpoint: what of a transfer is on stable storage. It is bound to the task and to the version of the
+// source, so it never continues anything else.
+type note struct {
+	Version int    `json:"version"`
+	Task    string `json:"task"`   // a digest of it
+	Source  string `json:"source"` // source.Info.Version
+	Size    int64  `json:"size"`   // of the source
+	Format  string `json:"format"`
+	Virtual int64  `json:"virtual"` // size of the image's disk, -1 while unknown
+
+	Mark int64  `json:"mark"` // everything of the source before this is on the disk, but for Held
+	Hash []byte `json:"hash,omitempty"`
+	// HashAt is how much of the source Hash has seen; never more than what is read again.
+	HashAt int64         `json:"hashAt,omitempty"`
+	Held   []held        `json:"held,omitempty"`
+	State  *decode.State `json:"state,omitempty"` // of a compressed stream
+	Done   *task.Report  `json:"done,omitempty"`  // everything is on the disk and was checked; only its name is missing
+}
+
+// held is an extent before the mark whose place on the disk is where the note lies: it has to be fetched again.
+type held struct {
+	format.Extent
+	Sum []byte `json:"sum,omitempty"` // SHA-256 of the stored bytes, if a checksum of the whole was asked for
+}
+
+// identity is what two tasks have in common if one may continue the other.
+func identity(t task.Task) string {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return "" // plain data: cannot happen, and the empty string never matches
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// newNote begins a note.
+func newNote(t task.Task, info source.Info) note {
+	return note{Version: noteVersion, Task: identity(t), Source: info.Version, Size: info.Size, Virtual: -1}
+}
+
+// mayContinue says whether old speaks of the same transfer, and if not, why in a few words. An old note without a
+// reason is no news to anybody.
+func mayContinue(old *note, now note) (ok bool, why string) {
+	switch {
+	case old == nil || old.Version != now.Version || now.Task == "" || old.Task != now.Task:
+		return false, ""
+	case now.Source == "":
+		return false, "the source cannot prove that it is unchanged"
+	case old.Source != now.Source || old.Size != now.Size:
+		return false, "the source changed since an earlier run began"
+	}
+	return true, ""
+}
+
+// readNote reads what an earlier run left; whatever is not a note is none.
+func readNote(b []byte) *note {
+	var n note
+	if b == nil || json.Unmarshal(b, &n) != nil {
+		return nil
+	}
+	return &n
+}

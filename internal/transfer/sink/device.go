@@ -1,0 +1,257 @@
+package sink
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/page"
+)
+
+const (
+	// noteSlot holds one note; there are two, written in turns, so that a torn write leaves the other.
+	noteSlot = 128 << 10
+	// tailSize is the end of a device that belongs to the notes until Finish. What the disk has there waits in memory.
+	tailSize = 2 * noteSlot
+	// tailMin is the smallest device that has notes at all; filling a smaller one again takes no time.
+	tailMin = 8 << 20
+)
+
+// device is a disk that is a block device. Its whole size is the disk.
+type device struct {
+	o    Options
+	w    *writer
+	size int64
+	zero func(off, n int64) error // makes a range read as zeroes
+
+	tail       int64      // where the notes begin; size if there are none
+	held       []byte     // what the disk has from tail on
+	holding    sync.Mutex // guards held
+	generation uint64     // of the last note
+	lot        *lot       // nil if resumed: nobody knows then what the earlier run wrote
+	parking    sync.Mutex // guards lot and what it holds
+}
+
+func openDevice(o Options) (*device, error) {
+	h, err := os.OpenFile(o.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, failed(fmt.Errorf("open the target device: %w", err))
+	}
+	size, err := h.Seek(0, 2) // a device's end is its size, without an ioctl
+	if err != nil {
+		_ = h.Close()
+		return nil, failed(fmt.Errorf("measure the target device: %w", err))
+	}
+	d := newDevice(o, h, size)
+	d.zero = d.zeroDevice
+	return d, nil
+}
+
+// newDevice makes a disk of an open file of a fixed size.
+func newDevice(o Options, h *os.File, size int64) *device {
+	d := &device{o: o, w: newWriter(h, o.Path), size: size, tail: size}
+	if size >= tailMin {
+		d.tail = (size - tailSize) &^ (page.Size - 1)
+	}
+	d.held = make([]byte, size-d.tail)
+	return d
+}
+
+// zeroDevice zeroes a range. The first way releases the blocks and is only offered by devices that promise to read back
+// zeroes; the second asks the device to write them, and the kernel does it if the device cannot.
+func (d *device) zeroDevice(off, n int64) error {
+	fd := int(d.w.file.Fd())
+	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	if !d.o.Preallocate && off%page.Size == 0 && n%page.Size == 0 {
+		err := unix.Fallocate(fd, punch, off, n)
+		for errors.Is(err, syscall.EINTR) {
+			err = unix.Fallocate(fd, punch, off, n)
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	return d.writeZeroes(off, n)
+}
+
+// writeZeroes zeroes what is not zero already: reading is cheaper than writing, and what a thin device never allocated
+// stays that way. With preallocation everything is written.
+func (d *device) writeZeroes(off, n int64) error {
+	buf, zeroes := make([]byte, bounceSize), make([]byte, bounceSize)
+	for end := off + n; off < end; off += bounceSize {
+		p := buf[:min(bounceSize, end-off)]
+		if !d.o.Preallocate {
+			if err := d.read(p, off); err != nil {
+				return err
+			}
+			if page.IsZero(p) {
+				continue
+			}
+		}
+		if err := d.w.write(zeroes[:len(p)], off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads around the page cache where it can, so that looking at a whole device leaves nothing behind.
+func (d *device) read(p []byte, off int64) error {
+	if direct := d.w.direct.Load(); direct != nil && off%page.Size == 0 && len(p)%page.Size == 0 {
+		if _, err := direct.ReadAt(p, off); err == nil {
+			return nil
+		}
+	}
+	_, err := d.w.file.ReadAt(p, off)
+	return failed(err)
+}
+
+// Limit implements Disk.
+func (d *device) Limit() (int64, error) { return d.size, nil }
+
+// zeroStep is how much of a device is zeroed by one call, which cannot be interrupted.
+const zeroStep = 1 << 30
+
+// Begin implements Disk.
+func (d *device) Begin(size int64, resume bool) error {
+	if err := d.Resize(size); err != nil {
+		return err
+	}
+	if d.o.Size > d.size {
+		return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
+			"a disk of %d bytes was asked for, but the device has %d", d.o.Size, d.size)}
+	}
+	if resume {
+		return nil
+	}
+	d.lot = newLot(d.tail)
+	for off := int64(0); off < d.size; off += zeroStep {
+		if err := d.zero(off, min(zeroStep, d.size-off)); err != nil {
+			return fmt.Errorf("zero the device: %w", err)
+		}
+	}
+	return d.Sync()
+}
+
+// Resize implements Disk.
+func (d *device) Resize(size int64) error {
+	if size > d.size {
+		return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf("a disk of %d bytes on a device of %d", size, d.size)}
+	}
+	return nil
+}
+
+func (d *device) Size() int64    { return d.size }
+func (d *device) Tail() int64    { return d.tail }
+func (d *device) Sync() error    { return d.w.sync() }
+func (d *device) Close() error   { return d.w.close() }
+func (d *device) Written() int64 { return d.w.written.Load() }
+
+// WriteAt implements Disk.
+func (d *device) WriteAt(p []byte, off int64) (int, error) {
+	end := off + int64(len(p))
+	if off < 0 || end > d.size {
+		return 0, outside(p, off, d.size)
+	}
+	front := p
+	if end > d.tail {
+		split := max(0, d.tail-off)
+		front = p[:split]
+		d.holding.Lock()
+		copy(d.held[off+split-d.tail:], p[split:])
+		d.holding.Unlock()
+	}
+	if err := d.vacate(off, int64(len(front))); err != nil {
+		return 0, err
+	}
+	if err := d.w.writePages(front, off); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// ReadAt implements Disk.
+func (d *device) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 || off+int64(len(p)) > d.size {
+		return 0, fmt.Errorf("read %d bytes at %d of a device of %d", len(p), off, d.size)
+	}
+	front := p
+	if end := off + int64(len(p)); end > d.tail {
+		split := max(0, d.tail-off)
+		front = p[:split]
+		d.holding.Lock()
+		copy(p[split:], d.held[off+split-d.tail:])
+		d.holding.Unlock()
+	}
+	if len(front) > 0 {
+		if _, err := d.w.file.ReadAt(front, off); err != nil {
+			return 0, failed(err)
+		}
+	}
+	return len(p), nil
+}
+
+// Finish implements Disk. What was held back takes the place of the notes; from then on there is nothing to resume.
+func (d *device) Finish() error {
+	if err := d.clearLot(); err != nil {
+		return err
+	}
+	if err := d.Sync(); err != nil {
+		return err
+	}
+	if _, err := d.w.file.WriteAt(d.held, d.tail); err != nil {
+		return failed(fmt.Errorf("write the end of the disk: %w", err))
+	}
+	d.w.written.Add(int64(len(d.held)))
+	return d.Sync()
+}
+
+// Discard implements Disk. A device cannot be emptied at once; without a note nothing on it counts.
+func (d *device) Discard() error { return d.Save(nil) }
+
+// Note implements Disk.
+func (d *device) Note() ([]byte, error) {
+	if d.tail == d.size {
+		return nil, nil
+	}
+	var newest []byte
+	slot := make([]byte, noteSlot)
+	for i := range int64(2) {
+		if _, err := d.w.file.ReadAt(slot, d.tail+i*noteSlot); err != nil {
+			return nil, failed(fmt.Errorf("look for a checkpoint: %w", err))
+		}
+		note, generation, err := unsealGeneration(bytes.NewReader(slot))
+		if err != nil {
+			return nil, err
+		}
+		if note != nil && generation > d.generation {
+			newest, d.generation = bytes.Clone(note), generation
+		}
+	}
+	return newest, nil
+}
+
+// Save implements Disk.
+func (d *device) Save(note []byte) error {
+	if d.tail == d.size {
+		return nil
+	}
+	if note == nil {
+		_, err := d.w.file.WriteAt(make([]byte, 2*noteSlot), d.tail)
+		return errors.Join(failed(err), d.Sync())
+	}
+	if len(note) > noteMax {
+		return fmt.Errorf("checkpoint of %d bytes is larger than %d", len(note), noteMax)
+	}
+	d.generation++
+	if _, err := d.w.file.WriteAt(seal(note, d.generation), d.tail+int64(d.generation%2)*noteSlot); err != nil {
+		return failed(fmt.Errorf("write the checkpoint: %w", err))
+	}
+	return d.Sync()
+}

@@ -1,0 +1,385 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/page"
+)
+
+// file is a disk that is a file. Until it is finished it has another name, so that half a disk is never taken for one:
+//
+//	.disk.img.berth-part     the disk while it is filled
+//	.disk.img.berth-note     the checkpoint
+//	.disk.img.berth-parked   bytes of a stream whose place is not known yet
+type file struct {
+	o     Options
+	limit int64 // as Begin found it
+	size  int64
+	w     *writer // nil before Begin
+	park  *os.File
+	end   int64 // of what is parked
+}
+
+func openFile(o Options) (*file, error) {
+	dir := filepath.Dir(o.Path)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, failed(fmt.Errorf("look at the target's directory: %w", err))
+	}
+	if !info.IsDir() {
+		return nil, &task.Error{Reason: task.BadTask, Err: fmt.Errorf("%s is not a directory", dir)}
+	}
+	return &file{o: o}, nil
+}
+
+func (f *file) beside(what string) string {
+	dir, base := filepath.Split(f.o.Path)
+	return filepath.Join(dir, "."+base+".berth-"+what)
+}
+
+// space is what the target's filesystem can take: what is free and what Begin will free, and its whole capacity.
+func (f *file) space() (free, capacity int64, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(f.o.Path), &s); err != nil {
+		return 0, 0, failed(fmt.Errorf("measure the target's filesystem: %w", err))
+	}
+	unit := s.Frsize
+	if unit == 0 {
+		unit = s.Bsize
+	}
+	free, capacity = int64(s.Bavail)*unit, int64(s.Blocks)*unit
+	for _, name := range []string{f.o.Path, f.beside("part"), f.beside("parked")} {
+		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 1 {
+				free += st.Blocks * 512
+			}
+		}
+	}
+	return free, capacity, nil
+}
+
+// Limit implements Disk. A size was asked for and the filesystem as a whole is smaller: then the claim was meant to be
+// that large before a filesystem took its share, and what the filesystem has is what the disk gets. A filesystem that is
+// merely too full is different: there the size stands and does not fit.
+func (f *file) Limit() (int64, error) {
+	free, capacity, err := f.space()
+	if err != nil {
+		return 0, err
+	}
+	free &^= page.Size - 1
+	if f.o.Size == 0 || f.o.Size > capacity {
+		return free, nil
+	}
+	if f.o.Size > free {
+		return 0, &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
+			"a disk of %d bytes was asked for, but its filesystem has only %d of %d bytes free", f.o.Size, free, capacity)}
+	}
+	return f.o.Size, nil
+}
+
+// Begin implements Disk.
+func (f *file) Begin(size int64, resume bool) error {
+	if f.w != nil {
+		return errors.New("begin a disk twice")
+	}
+	limit, err := f.Limit()
+	if err != nil {
+		return err
+	}
+	f.limit = limit
+	f.size = f.final(size)
+	part := f.beside("part")
+	flags := os.O_RDWR | unix.O_NOFOLLOW
+	if !resume {
+		if err := f.clear(); err != nil {
+			return err
+		}
+		flags |= os.O_CREATE | os.O_EXCL
+	}
+	h, err := os.OpenFile(part, flags, 0o660)
+	if resume && errors.Is(err, fs.ErrNotExist) {
+		return f.finished()
+	}
+	if err != nil {
+		return failed(fmt.Errorf("make the disk: %w", err))
+	}
+	f.w = newWriter(h, part)
+	if resume {
+		return f.resume(h)
+	}
+	if err := h.Truncate(f.size); err != nil {
+		return failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
+	}
+	if f.o.Preallocate && size >= 0 {
+		return f.preallocate()
+	}
+	return nil
+}
+
+// finished tidies up after a run that was killed between giving the disk its name and removing the note.
+func (f *file) finished() error {
+	info, err := os.Lstat(f.o.Path)
+	if err != nil || !info.Mode().IsRegular() {
+		return failed(fmt.Errorf("the disk vanished while it was continued: %w", err))
+	}
+	f.size = info.Size()
+	if err := f.tidy(); err != nil {
+		return err
+	}
+	return ErrFinished
+}
+
+// final is how large the disk of an image of this size becomes.
+func (f *file) final(size int64) int64 {
+	switch {
+	case f.o.Size > 0:
+		return max(size, min(f.o.Size, f.limit))
+	case size < 0:
+		return f.limit
+	}
+	return size
+}
+
+// Resize implements Disk.
+func (f *file) Resize(size int64) error {
+	f.size = f.final(size)
+	if err := f.w.file.Truncate(f.size); err != nil {
+		return failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
+	}
+	if f.o.Preallocate {
+		return f.preallocate()
+	}
+	return nil
+}
+
+// resume checks that the part is the one an earlier run began. Its size may only differ if the volume grew meanwhile.
+func (f *file) resume(h *os.File) error {
+	info, err := h.Stat()
+	if err != nil {
+		return failed(fmt.Errorf("look at the disk's first part: %w", err))
+	}
+	if !info.Mode().IsRegular() || info.Size() > f.size {
+		return failed(fmt.Errorf("the part that an earlier run left is %d bytes, more than the disk's %d", info.Size(), f.size))
+	}
+	if err := h.Truncate(f.size); err != nil {
+		return failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
+	}
+	return nil
+}
+
+// clear removes whatever an earlier run, finished or not, left.
+func (f *file) clear() error {
+	for _, name := range []string{f.beside("note"), f.beside("note-new"), f.beside("parked"), f.beside("part"), f.o.Path} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return failed(fmt.Errorf("remove what an earlier run left: %w", err))
+		}
+	}
+	return nil
+}
+
+// preallocate reserves all of the disk's blocks; where the filesystem cannot, they are written.
+func (f *file) preallocate() error {
+	err := unix.Fallocate(int(f.w.file.Fd()), 0, 0, f.size)
+	for errors.Is(err, syscall.EINTR) {
+		err = unix.Fallocate(int(f.w.file.Fd()), 0, 0, f.size)
+	}
+	if err == nil || !errors.Is(err, syscall.EOPNOTSUPP) {
+		if err != nil {
+			return failed(fmt.Errorf("reserve the disk's %d bytes: %w", f.size, err))
+		}
+		return nil
+	}
+	return f.fill()
+}
+
+// fill writes the zeroes that nobody could reserve.
+func (f *file) fill() error {
+	zeroes, buf := make([]byte, bounceSize), make([]byte, bounceSize)
+	for off := int64(0); off < f.size; off += bounceSize {
+		p := buf[:min(bounceSize, f.size-off)]
+		if _, err := f.ReadAt(p, off); err != nil {
+			return err
+		}
+		for at := 0; at < len(p); {
+			n, zero := page.Run(p[at:], off+int64(at))
+			if zero { // else the image is there already
+				if err := f.w.write(zeroes[:n], off+int64(at)); err != nil {
+					return err
+				}
+			}
+			at += n
+		}
+	}
+	return nil
+}
+
+func (f *file) Size() int64 { return f.size }
+func (f *file) Tail() int64 { return f.size }
+
+// Written implements Disk.
+func (f *file) Written() int64 {
+	if f.w == nil {
+		return 0
+	}
+	return f.w.written.Load()
+}
+
+// WriteAt implements Disk.
+func (f *file) WriteAt(p []byte, off int64) (int, error) {
+	if off < 0 || off+int64(len(p)) > f.size {
+		return 0, outside(p, off, f.size)
+	}
+	if err := f.w.writePages(p, off); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// outside is a write beyond the disk: a mistake in this program or a lie in an image, and never carried out.
+func outside(p []byte, off, size int64) error {
+	return &task.Error{Reason: task.BadImage, Err: fmt.Errorf(
+		"the image puts %d bytes at %d, outside its disk of %d bytes", len(p), off, size)}
+}
+
+// ReadAt implements Disk.
+func (f *file) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.w.file.ReadAt(p, off)
+	return n, failed(err)
+}
+
+// Sync implements Disk.
+func (f *file) Sync() error {
+	return f.w.sync()
+}
+
+// Finish implements Disk. The note goes last: a crash between the two leaves a finished disk and a note that says so.
+func (f *file) Finish() error {
+	if err := f.w.file.Sync(); err != nil {
+		return failed(fmt.Errorf("fsync the disk: %w", err))
+	}
+	if err := os.Rename(f.beside("part"), f.o.Path); err != nil {
+		return failed(fmt.Errorf("give the disk its name: %w", err))
+	}
+	if err := f.syncDir(); err != nil {
+		return err
+	}
+	return f.tidy()
+}
+
+// tidy removes what a finished disk does not need.
+func (f *file) tidy() error {
+	for _, name := range []string{f.beside("parked"), f.beside("note-new"), f.beside("note")} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return failed(fmt.Errorf("remove what is not needed any more: %w", err))
+		}
+	}
+	return f.syncDir()
+}
+
+func (f *file) syncDir() error {
+	d, err := os.Open(filepath.Dir(f.o.Path))
+	if err != nil {
+		return failed(err)
+	}
+	defer d.Close() //nolint:errcheck // opened for reading
+	if err := d.Sync(); err != nil {
+		return failed(fmt.Errorf("fsync the target's directory: %w", err))
+	}
+	return nil
+}
+
+// Discard implements Disk.
+func (f *file) Discard() error { return f.clear() }
+
+// Close implements Disk.
+func (f *file) Close() error {
+	var err error
+	if f.park != nil {
+		err = f.park.Close()
+	}
+	if f.w != nil {
+		err = errors.Join(err, f.w.close())
+	}
+	return err
+}
+
+// Note implements Disk. A note without a disk beside it is left over from a volume that was emptied by hand.
+func (f *file) Note() ([]byte, error) {
+	_, errPart := os.Lstat(f.beside("part"))
+	_, errFinal := os.Lstat(f.o.Path)
+	if errPart != nil && errFinal != nil {
+		return nil, nil
+	}
+	h, err := os.OpenFile(f.beside("note"), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failed(fmt.Errorf("read the checkpoint: %w", err))
+	}
+	defer h.Close() //nolint:errcheck // opened for reading
+	return unseal(h)
+}
+
+// Save implements Disk.
+func (f *file) Save(note []byte) error {
+	name := f.beside("note")
+	if note == nil {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return failed(fmt.Errorf("remove the checkpoint: %w", err))
+		}
+		return nil
+	}
+	next := f.beside("note-new")
+	h, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o660)
+	if err != nil {
+		return failed(fmt.Errorf("write the checkpoint: %w", err))
+	}
+	_, err = h.Write(seal(note, 0))
+	if err == nil {
+		err = h.Sync()
+	}
+	if err = errors.Join(err, h.Close()); err != nil {
+		return failed(fmt.Errorf("write the checkpoint: %w", err))
+	}
+	if err := os.Rename(next, name); err != nil {
+		return failed(fmt.Errorf("write the checkpoint: %w", err))
+	}
+	return f.syncDir()
+}
+
+// Park implements Disk: what is parked goes to a file beside the disk.
+func (f *file) Park(p []byte) (int64, error) {
+	if f.park == nil {
+		h, err := os.OpenFile(f.beside("parked"), os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o660)
+		if err != nil {
+			return 0, failed(fmt.Errorf("make room for bytes whose place is not known yet: %w", err))
+		}
+		f.park = h
+	}
+	at := f.end
+	if _, err := f.park.WriteAt(p, at); err != nil {
+		return 0, failed(fmt.Errorf("park %d bytes whose place is not known yet, after %d others: %w", len(p), at, err))
+	}
+	f.end += int64(len(p))
+	return at, nil
+}
+
+// Parked implements Disk.
+func (f *file) Parked(p []byte, at int64) error {
+	if f.park == nil || at < 0 || at+int64(len(p)) > f.end {
+		return fmt.Errorf("read %d parked bytes at %d of %d", len(p), at, f.end)
+	}
+	if _, err := f.park.ReadAt(p, at); err != nil {
+		return failed(fmt.Errorf("read parked bytes back: %w", err))
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package file
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/source"
+	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
+)
+
+func put(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get(t *testing.T, path string) source.Blob {
+	t.Helper()
+	b, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func TestConformance(t *testing.T) {
+	content := sourcetest.Content(1, 1_000_003)
+	path := filepath.Join(t.TempDir(), "disk.img")
+	put(t, path, content)
+	sourcetest.Read(t, content, func(t *testing.T) source.Blob { return get(t, path) })
+}
+
+func TestFileThatIsNotThere(t *testing.T) {
+	_, err := Open(filepath.Join(t.TempDir(), "none"))
+	sourcetest.Fails(t, err, task.SourceNotFound)
+}
+
+func TestFileThatIsADirectory(t *testing.T) {
+	_, err := Open(t.TempDir())
+	sourcetest.Fails(t, err, task.BadTask)
+}
+
+func TestFileThatChanges(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, string){
+		"shorter": func(t *testing.T, path string) {
+			if err := os.Truncate(path, 500); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"rewritten": func(t *testing.T, path string) {
+			put(t, path, sourcetest.Content(2, 1000))
+			if err := os.Chtimes(path, time.Time{}, time.Unix(1_700_000_000, 1)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "disk.img")
+			put(t, path, sourcetest.Content(1, 1000))
+			b := get(t, path)
+			r, err := b.Open(t.Context(), 0, -1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Read(make([]byte, 100)); err != nil {
+				t.Fatal(err)
+			}
+			change(t, path)
+			_, err = sourcetest.Get(t.Context(), b, 0, 10)
+			sourcetest.Fails(t, err, task.SourceChanged)
+			for err = nil; err == nil; {
+				_, err = r.Read(make([]byte, 100))
+			}
+			want := task.SourceChanged
+			if name == "shorter" {
+				want = task.SourceTruncated
+			}
+			sourcetest.Fails(t, err, want)
+		})
+	}
+}

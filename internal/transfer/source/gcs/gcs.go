@@ -1,0 +1,145 @@
+// Package gcs reads an object of Google Cloud Storage: gs://bucket/key, or an http(s) URL of one (which may be another
+// server that speaks the same protocol). It uses the plain object protocol over HTTP and nothing of Google's client,
+// whose gRPC and telemetry would make half of the worker's binary for the sake of one kind of GET.
+package gcs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	nethttp "net/http"
+	"net/url"
+	"strings"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/jwt"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/source"
+	"github.com/berth-vm/berth/internal/transfer/source/access"
+	"github.com/berth-vm/berth/internal/transfer/source/fault"
+	"github.com/berth-vm/berth/internal/transfer/source/http"
+	"github.com/berth-vm/berth/internal/transfer/source/retry"
+)
+
+const (
+	host    = "storage.googleapis.com"
+	scope   = "https://www.googleapis.com/auth/devstorage.read_only"
+	keyFile = "credentials.json"
+)
+
+// Open finds the object. Without credentials it is read anonymously. Its version is its generation.
+func Open(ctx context.Context, t task.GCS) (source.Blob, error) { return open(ctx, t, retry.Default) }
+
+func open(ctx context.Context, t task.GCS, p retry.Policy) (source.Blob, error) {
+	u, err := parse(t.URL)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := access.Transport(t.Access)
+	if err != nil {
+		return nil, err
+	}
+	authorized, err := authorize(t, u, transport)
+	if err != nil {
+		return nil, err
+	}
+	return http.Get(ctx, http.Request{
+		URL: u, Transport: authorized, Policy: p,
+		// Objects stored with "Content-Encoding: gzip" are decompressed on the way for whoever does not take gzip.
+		Header:    nethttp.Header{"User-Agent": {access.UserAgent}, "Accept-Encoding": {"gzip"}},
+		Validator: "X-Goog-Generation", Condition: "X-Goog-If-Generation-Match",
+	})
+}
+
+// parse makes gs://bucket/key the URL it stands for and leaves http(s) URLs as they are.
+func parse(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, fault.New(task.BadTask, "the source's URL cannot be parsed")
+	}
+	if u.Scheme == "gs" {
+		u = &url.URL{Scheme: "https", Host: host, Path: "/" + u.Host + u.Path, RawQuery: u.RawQuery}
+	}
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || bucket == "" || key == "" {
+		return nil, fault.New(task.BadTask, "%s is no object: want gs://bucket/key or https://host/bucket/key", http.Name(u))
+	}
+	u.User, u.Fragment = nil, ""
+	return u, nil
+}
+
+// authorize adds a token to the requests if there is a service account's key.
+func authorize(t task.GCS, u *url.URL, base *nethttp.Transport) (nethttp.RoundTripper, error) {
+	if t.CredentialsDir == "" {
+		return base, nil
+	}
+	text, err := access.ReadFile(t.CredentialsDir, keyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.New(task.SourceDenied, "the source's secret needs the key %s: %w", keyFile, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	conf, err := account([]byte(text))
+	if err != nil {
+		return nil, err
+	}
+	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, &nethttp.Client{Transport: base})
+	return &bearer{base: base, tokens: conf.TokenSource(ctx), host: u.Host, name: http.Name(u)}, nil
+}
+
+// account reads a service account's key. Other kinds of credentials name programs to run or URLs to ask, which a secret
+// from a tenant must not make the worker do.
+func account(text []byte) (*jwt.Config, error) {
+	var key struct {
+		Type     string `json:"type"`
+		Email    string `json:"client_email"`
+		KeyID    string `json:"private_key_id"`
+		Key      string `json:"private_key"`
+		TokenURI string `json:"token_uri"`
+	}
+	if err := json.Unmarshal(text, &key); err != nil {
+		return nil, fault.New(task.SourceDenied, "%s in the source's secret is no JSON", keyFile)
+	}
+	if key.Type != "service_account" || key.Email == "" || key.Key == "" {
+		return nil, fault.New(task.SourceDenied, "%s in the source's secret is no service account's key but %q", keyFile,
+			key.Type)
+	}
+	if key.TokenURI == "" {
+		key.TokenURI = "https://oauth2.googleapis.com/token"
+	}
+	return &jwt.Config{Email: key.Email, PrivateKey: []byte(key.Key), PrivateKeyID: key.KeyID, Scopes: []string{scope},
+		TokenURL: key.TokenURI}, nil
+}
+
+// bearer puts a fresh token on each request to the object's own host.
+type bearer struct {
+	base   *nethttp.Transport
+	tokens oauth2.TokenSource
+	host   string
+	name   string
+}
+
+func (b *bearer) RoundTrip(r *nethttp.Request) (*nethttp.Response, error) {
+	if r.URL.Host != b.host {
+		return b.base.RoundTrip(r)
+	}
+	token, err := b.tokens.Token()
+	var refused *oauth2.RetrieveError
+	switch {
+	case errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < 500:
+		return nil, fault.New(task.SourceDenied, "%s: a token for the service account was refused with %s: check %s in the "+
+			"source's secret", b.name, refused.Response.Status, keyFile)
+	case err != nil:
+		return nil, fault.Wire(b.name, fmt.Errorf("ask for a token: %w", err))
+	}
+	r = r.Clone(r.Context())
+	token.SetAuthHeader(r)
+	return b.base.RoundTrip(r)
+}
+
+// CloseIdleConnections is what http.Client calls.
+func (b *bearer) CloseIdleConnections() { b.base.CloseIdleConnections() }

@@ -1,0 +1,261 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/format"
+	"github.com/berth-vm/berth/internal/transfer/page"
+	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/source"
+)
+
+// sweepers is how many units are under way at a time. Two cores are busy with two; the others wait for the network.
+const sweepers = 4
+
+// stepSize is how much of a unit is read before it is written: small enough to be in the core's cache still.
+const stepSize = 512 << 10
+
+// sweep brings an image whose file can be read anywhere. It goes through the file in the file's own order, whatever the
+// order on the disk, so that a server reads sequentially and each byte is fetched once.
+type sweep struct {
+	blob  source.Blob
+	size  int64 // of the file
+	image format.Image
+	disk  sink.Disk
+	sum   *checksum // nil: gaps are not fetched
+	meter *meter
+
+	mu     sync.Mutex // guards what follows
+	moved  sync.Cond
+	turn   int64 // the unit that retires next
+	mark   int64
+	hashed int64
+	held   []held
+	err    error
+}
+
+// start takes over what an earlier run did.
+func (s *sweep) start(ctx context.Context, n *note) error {
+	s.moved.L = &s.mu
+	if n == nil {
+		return nil
+	}
+	s.mark, s.hashed, s.held = n.Mark, n.HashAt, n.Held
+	if s.sum != nil {
+		if err := s.sum.restore(n.Hash); err != nil {
+			return fmt.Errorf("continue the checksum: %w", err)
+		}
+	}
+	return s.refetch(ctx)
+}
+
+// refetch brings again what the earlier run kept in memory only.
+func (s *sweep) refetch(ctx context.Context) error {
+	w := s.worker()
+	defer w.close()
+	for _, h := range s.held {
+		u := &unit{from: h.Host, to: h.Host + h.Stored, parts: []format.Extent{h.Extent}}
+		sums, err := w.do(ctx, u)
+		if err != nil {
+			return err
+		}
+		if s.sum != nil && (len(sums) != 1 || subtle.ConstantTimeCompare(sums[0].Sum, h.Sum) != 1) {
+			return &task.Error{Reason: task.SourceChanged, Err: fmt.Errorf(
+				"%s changed at byte %d since an earlier run read it", s.blob.Info().Name, h.Host)}
+		}
+	}
+	return nil
+}
+
+// run brings everything from the mark on.
+func (s *sweep) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	units := make(chan *unit)
+	var work sync.WaitGroup
+	for range sweepers {
+		work.Go(func() {
+			w := s.worker()
+			defer w.close()
+			for u := range units {
+				held, err := w.do(ctx, u)
+				if err = s.retire(u, w, held, err); err != nil {
+					cancel()
+				}
+			}
+		})
+	}
+	p := &planner{image: s.image, size: s.size, all: s.sum != nil, tail: s.disk.Tail(), emit: func(u *unit) error {
+		select {
+		case units <- u:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}
+	err := p.run(ctx, s.mark, s.hashed)
+	close(units)
+	if err != nil {
+		s.fail(err)
+	}
+	work.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// fail ends the sweep; the first error is the one that counts.
+func (s *sweep) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.moved.Broadcast()
+}
+
+// retire waits for the units before u, then counts u as done.
+func (s *sweep) retire(u *unit, w *sweeper, held []held, err error) error {
+	if err != nil {
+		s.fail(err)
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.turn != u.number && s.err == nil {
+		s.moved.Wait()
+	}
+	if s.turn != u.number {
+		return s.err // a unit before failed, so this one does not count; had it been ours, it would still
+	}
+	if s.sum != nil && u.hashed < u.to {
+		s.sum.Write(w.bytes(u, max(u.hashed, u.from), u.to)) //nolint:errcheck // a hash never fails
+		s.hashed = u.to
+	}
+	s.held = append(s.held, held...)
+	s.mark = u.mark
+	s.turn++
+	s.meter.reached(u.mark)
+	s.moved.Broadcast()
+	return nil
+}
+
+// claim fills in a note with what is done.
+func (s *sweep) claim(n *note) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n.Mark, n.HashAt, n.Held = s.mark, s.hashed, append([]held(nil), s.held...)
+	if s.sum == nil {
+		return nil
+	}
+	var err error
+	n.Hash, err = s.sum.save()
+	return err
+}
+
+// sweeper is one worker and its memory.
+type sweeper struct {
+	*sweep
+	x   *expander
+	buf []byte // a unit, as far from a page boundary as it is in the file, so that O_DIRECT needs no copy
+}
+
+func (s *sweep) worker() *sweeper {
+	return &sweeper{sweep: s, x: newExpander(), buf: make([]byte, unitSize+page.Size)}
+}
+
+func (w *sweeper) close() { w.x.close() }
+
+// bytes is [from, to) of the file, which is in u.
+func (w *sweeper) bytes(u *unit, from, to int64) []byte {
+	shift := u.from % page.Size
+	return w.buf[from-u.from+shift : to-u.from+shift]
+}
+
+// do fetches u and puts its parts where they belong. It returns those that are held in memory.
+func (w *sweeper) do(ctx context.Context, u *unit) ([]held, error) {
+	if u.from == u.to {
+		return nil, nil
+	}
+	r, err := w.blob.Open(ctx, u.from, u.to-u.from)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close() //nolint:errcheck // the bytes are here, or err says why not
+	in := &incoming{r: r, u: u, w: w, at: u.from}
+	var kept []held
+	for _, e := range u.parts {
+		if err := w.put(in, e); err != nil {
+			return nil, err
+		}
+		if e.Guest+e.Size > w.disk.Tail() {
+			h := held{Extent: e}
+			if w.sum != nil {
+				sum := sha256.Sum256(w.bytes(u, e.Host, e.Host+e.Stored))
+				h.Sum = sum[:]
+			}
+			kept = append(kept, h)
+		}
+	}
+	return kept, in.until(u.to)
+}
+
+// put writes one part, in steps as it comes in.
+func (w *sweeper) put(in *incoming, e format.Extent) error {
+	if e.Size == 0 {
+		return nil
+	}
+	end := e.Host + e.Stored
+	if e.Coding != format.Plain {
+		if err := in.until(end); err != nil {
+			return err
+		}
+		p, err := w.x.expand(e, w.bytes(in.u, e.Host, end))
+		if err != nil {
+			return err
+		}
+		_, err = w.disk.WriteAt(p, e.Guest)
+		return err
+	}
+	for at := e.Host; at < end; {
+		next := min(end, (at/stepSize+1)*stepSize)
+		if err := in.until(next); err != nil {
+			return err
+		}
+		if _, err := w.disk.WriteAt(w.bytes(in.u, at, next), e.Guest+at-e.Host); err != nil {
+			return err
+		}
+		at = next
+	}
+	return nil
+}
+
+// incoming is a unit on its way in.
+type incoming struct {
+	r  io.Reader
+	u  *unit
+	w  *sweeper
+	at int64 // of the file; everything before is in the buffer
+}
+
+// until waits for the bytes before to.
+func (in *incoming) until(to int64) error {
+	if to <= in.at {
+		return nil
+	}
+	n, err := io.ReadFull(in.r, in.w.bytes(in.u, in.at, to))
+	in.at += int64(n)
+	in.w.meter.read(int64(n))
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return &task.Error{Reason: task.SourceTruncated, Err: fmt.Errorf(
+			"%s ended at byte %d, before the %d bytes it announced: %w", in.w.blob.Info().Name, in.at, in.w.size, err)}
+	}
+	return err
+}
