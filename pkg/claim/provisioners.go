@@ -17,6 +17,8 @@ type Traits struct {
 	Sets []cdiv1.ClaimPropertySet
 	// Clone is the strategy to prefer; empty means a snapshot if the class has snapshots, else a copy.
 	Clone cdiv1.CDICloneStrategy
+	// Least is the smallest volume it makes, as a quantity; empty means that any size will do.
+	Least string
 	// Cron is the form golden images are best kept in; empty means a claim.
 	Cron cdiv1.DataImportCronSourceFormat
 }
@@ -40,6 +42,7 @@ type row struct {
 	modes       modes
 	clone       cdiv1.CDICloneStrategy
 	cron        cdiv1.DataImportCronSourceFormat
+	least       string
 }
 
 // modes is a compact spelling of property sets: "rwx-block rwo-block rwo-file".
@@ -81,7 +84,7 @@ func (r row) matches(class *storagev1.StorageClass) bool {
 }
 
 func (r row) traits() Traits {
-	t := Traits{Clone: r.clone, Cron: r.cron}
+	t := Traits{Clone: r.clone, Cron: r.cron, Least: r.least}
 	for word := range strings.FieldsSeq(string(r.modes)) {
 		set := cdiv1.ClaimPropertySet{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
 		if strings.HasPrefix(word, "rwx-") {

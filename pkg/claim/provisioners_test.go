@@ -49,6 +49,12 @@ func TestEveryProfile(t *testing.T) {
 		if traits.Cron != "" {
 			fmt.Fprintf(&got, ", golden images: %s", traits.Cron)
 		}
+		if traits.Least != "" {
+			fmt.Fprintf(&got, ", at least %s", traits.Least)
+			if _, err := resource.ParseQuantity(traits.Least); err != nil {
+				t.Errorf("%s: least size %q: %v", r.provisioner, traits.Least, err)
+			}
+		}
 		fmt.Fprintf(&got, "\n  offers: %s\n  a disk of 940Mi: %s\n", describe(traits.Sets), completed(class))
 	}
 	path := filepath.Join("testdata", "profiles.txt")

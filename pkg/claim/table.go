@@ -1,7 +1,8 @@
 package claim
 
 // table is what the makers of each driver document about it: which combinations of access mode and volume mode it
-// provides, and whether it clones volumes by itself (the CSI capability CLONE_VOLUME).
+// provides, whether it clones volumes by itself (the CSI capability CLONE_VOLUME), and its smallest volume if that is
+// larger than a disk may be.
 var table = []row{
 	// Volumes of one node.
 	{provisioner: NoProvisioner, modes: none, clone: copies},
@@ -96,18 +97,20 @@ var table = []row{
 	{provisioner: "file.csi.azure.com", modes: sharedFile, clone: clones},
 	{provisioner: "kubernetes.io/azure-file", modes: sharedFile, clone: copies},
 	{provisioner: "pd.csi.storage.gke.io", parameter: "type=hyperdisk-balanced-high-availability", modes: sharedBlock,
-		clone: snapshots, cron: asSnapshot},
+		clone: snapshots, cron: asSnapshot, least: "4Gi"},
+	{provisioner: "pd.csi.storage.gke.io", parameter: "type=hyperdisk*", modes: blockOrFile, clone: snapshots, cron: asSnapshot,
+		least: "4Gi"},
 	{provisioner: "pd.csi.storage.gke.io", modes: blockOrFile, clone: snapshots, cron: asSnapshot},
 	{provisioner: "kubernetes.io/gce-pd", modes: blockOrFile, clone: copies},
 	{provisioner: "filestore.csi.storage.gke.io", modes: sharedFile, clone: snapshots},
 	{provisioner: "cinder.csi.openstack.org", modes: blockOrFile, clone: clones},
 	{provisioner: "kubernetes.io/cinder", modes: blockOrFile, clone: copies},
 	{provisioner: "*manila.csi.openstack.org", modes: sharedFile, clone: snapshots}, // nfs.manila.…, cephfs.manila.…
-	{provisioner: "vpc.block.csi.ibm.io", modes: blockOrFile, clone: snapshots},
+	{provisioner: "vpc.block.csi.ibm.io", modes: blockOrFile, clone: snapshots, least: "10Gi"},
 	{provisioner: "vpc.file.csi.ibm.io", modes: sharedFile, clone: copies},
-	{provisioner: "blockvolume.csi.oraclecloud.com", modes: blockOrFile, clone: clones},
+	{provisioner: "blockvolume.csi.oraclecloud.com", modes: blockOrFile, clone: clones, least: "50Gi"},
 	{provisioner: "fss.csi.oraclecloud.com", modes: sharedFile, clone: copies},
-	{provisioner: "diskplugin.csi.alibabacloud.com", modes: blockOrFile, clone: snapshots},
+	{provisioner: "diskplugin.csi.alibabacloud.com", modes: blockOrFile, clone: snapshots, least: "20Gi"},
 	{provisioner: "nasplugin.csi.alibabacloud.com", modes: sharedFile, clone: copies},
 	{provisioner: "dobs.csi.digitalocean.com", modes: blockOrFile, clone: snapshots},
 	{provisioner: "csi.hetzner.cloud", modes: blockOrFile, clone: copies},
