@@ -6,6 +6,7 @@ package gcs
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -107,6 +108,9 @@ func account(text []byte) (*jwt.Config, error) {
 	if key.Type != "service_account" || key.Email == "" || key.Key == "" {
 		return nil, fault.New(task.SourceDenied, "%s in the source's secret is no service account's key but %q", keyFile,
 			key.Type)
+	}
+	if block, _ := pem.Decode([]byte(key.Key)); block == nil {
+		return nil, fault.New(task.SourceDenied, "private_key of %s in the source's secret is not in PEM form", keyFile)
 	}
 	if key.TokenURI == "" {
 		key.TokenURI = "https://oauth2.googleapis.com/token"

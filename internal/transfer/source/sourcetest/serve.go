@@ -2,6 +2,8 @@ package sourcetest
 
 import (
 	"bytes"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -92,6 +94,7 @@ func lay(t *testing.T, h Harness) *bed {
 	h.Put(t, b.content)
 	s := httptest.NewUnstartedServer(b.front)
 	s.Config.ConnState = b.front.Conn
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of the faults that were asked for
 	s.Start()
 	t.Cleanup(func() {
 		s.CloseClientConnections()
