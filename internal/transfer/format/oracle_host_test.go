@@ -188,8 +188,23 @@ func sameDisk(t *testing.T, kind format.Kind, image, disk string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := got.Diff(readDisk(t, disk)); diff != "" {
+	want := readDisk(t, disk)
+	if diff := got.Diff(want); diff != "" {
 		t.Fatal(diff)
+	}
+	kind = format.Detect(head, nil, -1)
+	for _, c := range []struct {
+		chunk int64
+		crash int
+	}{{1 << 20, 0}, {100_003, 0}, {333_333, 7}} {
+		out, err := formattest.Stream(context.Background(), kind, f, c.chunk, c.crash)
+		if err != nil {
+			t.Fatalf("stream in chunks of %d with a crash every %d: %v", c.chunk, c.crash, err)
+		}
+		if diff := out.Disk.Diff(want); diff != "" {
+			t.Fatalf("stream in chunks of %d with a crash every %d: %s", c.chunk, c.crash, diff)
+		}
+		t.Logf("file %d, parked %d, data %d, puts %d", size, len(out.Parks), want.Data(), out.Puts)
 	}
 }
 

@@ -40,6 +40,8 @@ type Book struct {
 	pos    int64 // everything before it has come
 	places heap[place]
 	wants  heap[want]
+	late   []place // coded, told of after they went by
+	replay bool    // tables are read again that were read before a crash, so nothing is late
 	// lost says that something had to be forgotten, so what nobody knows may be data all the same.
 	lost bool
 }
@@ -70,11 +72,18 @@ func (b *Book) Place(e extent.Extent) error {
 		l.n += p.n
 		return nil
 	}
+	if e.Coding != extent.Plain && p.host < b.pos && p.host >= b.pos-b.memory() && !b.replay {
+		b.late = append(b.late, p)
+	}
 	if e.Stored > 0 && p.host >= b.pos && b.places.push(p) {
 		b.lost = true
 	}
 	return nil
 }
+
+// memory is how far back tails are remembered: compressed data goes into what is left of the clusters before the table
+// that describes it.
+func (b *Book) memory() int64 { return max(4*b.shape.Unit, 64<<10) }
 
 // complete reports whether every table has been seen and remembered, so that what is unknown is of no use.
 func (b *Book) complete() bool { return !b.lost && b.wants.len() == 0 }

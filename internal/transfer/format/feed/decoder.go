@@ -42,6 +42,7 @@ type Decoder struct {
 	out   extent.Output
 	book  *Book // its pos is the stream's: everything before it has been put, parked or dropped
 	parks parks
+	tails tails
 	need  int64  // of the head
 	begun bool   // the head is understood
 	wait  []byte // from pos on: too few to go on with
@@ -205,6 +206,9 @@ func (d *Decoder) piece(w want, p []byte) error {
 	if err := d.plan.Table(d.book, w.Region, w.at, p); err != nil {
 		return err
 	}
+	if err := d.lateComers(); err != nil {
+		return err
+	}
 	if w.at += int64(len(p)); w.at < w.Len && !d.flood {
 		d.book.wants.push(w) // there is room: it has just been popped
 	}
@@ -269,6 +273,9 @@ func (d *Decoder) coded(p []byte) (more bool, err error) {
 	end := (e.host + stored + sector - 1) &^ (sector - 1)
 	next := max((e.host+stored-1)&^(sector-1), e.host+1)
 	if ahead, ok := b.ahead(); ok && ahead <= end {
+		if ahead > next {
+			d.tails.add(next, p[next-b.pos:min(ahead-b.pos, int64(len(p)))], b.pos-b.memory())
+		}
 		next = ahead
 	}
 	b.pos = min(next, b.pos+int64(len(p)))

@@ -14,7 +14,7 @@ var errState = errors.New("checkpoint of the image decoder is damaged")
 const stateVersion = 1
 
 // State is what Resume needs to go on from Offset, once everything put and parked so far is durable. It is at most
-// 1 MiB, a few hundred bytes for most images; nil while there is nothing to go on from. The tables themselves are not
+// 2 MiB, a few kilobytes for most images; nil while there is nothing to go on from. The tables themselves are not
 // in it: they are parked.
 func (d *Decoder) State() []byte {
 	if !d.begun {
@@ -44,6 +44,16 @@ func (d *Decoder) State() []byte {
 		for _, n := range []int64{w.Off, w.Len, w.Tag, w.at} {
 			b = binary.AppendUvarint(b, uint64(n))
 		}
+	}
+	recent := d.tails
+	if i, _ := recent.search(d.book.pos - d.book.memory()); i < len(recent) {
+		recent = recent[i:]
+	}
+	b = binary.AppendUvarint(b, uint64(len(recent)))
+	for _, t := range recent {
+		b = binary.AppendUvarint(b, uint64(t.host))
+		b = binary.AppendUvarint(b, uint64(len(t.p)))
+		b = append(b, t.p...)
 	}
 	return b
 }
@@ -80,7 +90,10 @@ func Resume(plan Plan, out extent.Output, state []byte) (*Decoder, error) {
 	for _, w := range passing {
 		d.book.wants.push(w)
 	}
-	return d, nil
+	d.book.replay = true
+	err = d.behind()
+	d.book.replay = false
+	return d, err
 }
 
 // restore reads what State wrote.
@@ -109,6 +122,9 @@ func (d *Decoder) restore(state []byte) ([]want, error) {
 			return nil, errState
 		}
 		passing = append(passing, w)
+	}
+	for n := r.int(); n > 0 && r.p != nil; n-- {
+		d.tails = append(d.tails, tail{r.int(), r.bytes(r.int())})
 	}
 	if r.p == nil || len(r.p) != 0 || d.need > MaxHead || d.need > d.book.pos || d.parks.n > d.book.pos {
 		return nil, errState
@@ -146,6 +162,16 @@ func (r *reader) byte() byte {
 	}
 	b := r.p[0]
 	r.p = r.p[1:]
+	return b
+}
+
+func (r *reader) bytes(n int64) []byte {
+	if n > int64(len(r.p)) {
+		r.p = nil
+		return nil
+	}
+	b := slices.Clone(r.p[:n])
+	r.p = r.p[n:]
 	return b
 }
 

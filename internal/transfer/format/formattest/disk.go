@@ -110,6 +110,16 @@ func (d *Disk) Diff(o *Disk) string {
 // Data is how many bytes it holds in chunks that are not zero.
 func (d *Disk) Data() int64 { return int64(len(d.chunks)) * chunk }
 
+// cut gives a disk that grew its size.
+func (d *Disk) cut(size int64) {
+	for i, c := range d.chunks {
+		if over := (i+1)*chunk - size; over > 0 {
+			clear(c[max(chunk-over, 0):])
+		}
+	}
+	d.Size = size
+}
+
 func (d *Disk) size() int64 {
 	if d.Size < 0 {
 		return d.grown

@@ -76,23 +76,27 @@ type Memory struct {
 	Puts   int
 	Limit  int64 // of Begin, if not 0
 	Broken error // what every Put and Park returns, if set
+	begun  bool
 }
 
 // Begin implements extent.Output.
 func (m *Memory) Begin(size int64) error {
 	switch {
-	case m.Disk != nil:
+	case m.begun:
 		return errors.New("begun twice")
 	case m.Limit > 0 && size > m.Limit:
 		return fmt.Errorf("virtual size %d is larger than the test's %d", size, m.Limit)
 	}
-	m.Disk = NewDisk(size)
+	m.begun = true
+	if m.Disk == nil {
+		m.Disk = NewDisk(size)
+	}
 	return nil
 }
 
 // Put implements extent.Output.
 func (m *Memory) Put(e extent.Extent, p []byte) error {
-	if m.Disk == nil {
+	if !m.begun {
 		return errors.New("put before begin")
 	}
 	if m.Broken != nil {
@@ -104,7 +108,7 @@ func (m *Memory) Put(e extent.Extent, p []byte) error {
 
 // Park implements extent.Output.
 func (m *Memory) Park(p []byte) (int64, error) {
-	if m.Disk == nil {
+	if !m.begun {
 		return 0, errors.New("park before begin")
 	}
 	if m.Broken != nil {
@@ -122,4 +126,9 @@ func (m *Memory) Parked(p []byte, at int64) error {
 	}
 	copy(p, m.Parks[at:])
 	return nil
+}
+
+// Again is what a process that starts after a crash finds: what was put, and what was parked up to a checkpoint.
+func (m *Memory) Again(parked int64) *Memory {
+	return &Memory{Disk: m.Disk, Parks: m.Parks[:parked], Limit: m.Limit}
 }

@@ -39,7 +39,7 @@ func IsFixed(tail []byte, size int64) bool {
 		return false
 	}
 	f, err := parseFooter(tail)
-	return err == nil && f.kind == fixed && f.size == size-FooterSize
+	return err == nil && f.kind == fixed && f.size == size-FooterSize && f.disk <= f.size
 }
 
 // parseFooter checks a footer and reads it.

@@ -12,7 +12,7 @@ func Trailer(last []byte, size int64) (int64, bool) {
 		return 0, false
 	}
 	f, err := parseFooter(last)
-	return f.disk, err == nil && f.disk <= size-FooterSize
+	return f.disk, err == nil
 }
 
 // Plan reads a dynamic VHD that comes as a stream: its table comes first.
