@@ -1,0 +1,156 @@
+package launch
+
+import (
+	"fmt"
+
+	"libvirt.org/go/libvirtxml"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// attachDisks puts every disk of the machine on its bus. A volume without a disk of its name is attached as a virtio
+// disk: the machine asked for the volume, so it is to see it.
+func attachDisks(d *libvirtxml.DomainDeviceList, m Machine, backings map[string]Backing, cpus uint) error {
+	letters := map[string]int{}
+	for _, disk := range allDisks(m.Spec) {
+		b, ok := backings[disk.Name]
+		if !ok {
+			return fmt.Errorf("disk %q has no volume of that name; add one to volumes or remove the disk", disk.Name)
+		}
+		x, err := DiskXML(disk, b, cpus)
+		if err != nil {
+			return err
+		}
+		prefix := devicePrefix(bus(disk))
+		x.Target.Dev = prefix + letter(letters[prefix])
+		letters[prefix]++
+		d.Disks = append(d.Disks, x)
+	}
+	return nil
+}
+
+// allDisks is the machine's disks and one for each volume that has none.
+func allDisks(spec kubevirt.VirtualMachineInstanceSpec) []kubevirt.Disk {
+	disks := append([]kubevirt.Disk(nil), spec.Domain.Devices.Disks...)
+	named := map[string]bool{}
+	for _, d := range disks {
+		named[d.Name] = true
+	}
+	for _, v := range spec.Volumes {
+		if !named[v.Name] {
+			disks = append(disks, kubevirt.Disk{Name: v.Name})
+		}
+	}
+	return disks
+}
+
+// DiskXML is one disk device. The caller gives it its name on the bus.
+func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, error) {
+	x := libvirtxml.DomainDisk{
+		Device: "disk",
+		Driver: driver(disk, b),
+		Source: source(b),
+		Target: &libvirtxml.DomainDiskTarget{Bus: string(bus(disk))},
+		Serial: disk.Serial,
+		Alias:  &libvirtxml.DomainAlias{Name: "ua-" + disk.Name},
+	}
+	switch {
+	case disk.LUN != nil:
+		if !b.Device {
+			return x, fmt.Errorf("disk %q is a lun, which needs a Block volume", disk.Name)
+		}
+		x.Device = "lun"
+	case disk.CDRom != nil:
+		x.Device = "cdrom"
+	}
+	if b.Base != "" {
+		x.BackingStore = &libvirtxml.DomainDiskBackingStore{
+			Format: &libvirtxml.DomainDiskFormat{Type: b.BaseFormat}, Source: source(Backing{Path: b.Base})}
+	}
+	if readOnly(disk) || b.ReadOnly {
+		x.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
+	}
+	if on(disk.Shareable, false) {
+		x.Shareable = &libvirtxml.DomainDiskShareable{}
+	}
+	if disk.BootOrder != nil {
+		x.Boot = &libvirtxml.DomainDeviceBoot{Order: *disk.BootOrder}
+	}
+	if bus(disk) == kubevirt.BusVirtio {
+		x.Model = "virtio-non-transitional"
+		x.Driver.Queues = &cpus
+	}
+	return x, nil
+}
+
+func driver(disk kubevirt.Disk, b Backing) *libvirtxml.DomainDiskDriver {
+	d := &libvirtxml.DomainDiskDriver{Name: "qemu", Type: b.Format, Discard: "unmap"}
+	if disk.Cache != "" {
+		d.Cache = string(disk.Cache)
+	} else if b.Device {
+		d.Cache = string(kubevirt.CacheNone) // the device has no page cache worth doubling
+	}
+	if disk.IO != "" {
+		d.IO = string(disk.IO)
+	} else if d.Cache == string(kubevirt.CacheNone) {
+		d.IO = "native" // asynchronous I/O needs O_DIRECT, which is what cache none means
+	}
+	if disk.ErrorPolicy != nil {
+		d.ErrorPolicy = string(*disk.ErrorPolicy)
+	} else {
+		d.ErrorPolicy = "stop" // a full or failing disk pauses the guest instead of corrupting it
+	}
+	return d
+}
+
+func source(b Backing) *libvirtxml.DomainDiskSource {
+	if b.Device {
+		return &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: b.Path}}
+	}
+	return &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: b.Path}}
+}
+
+func bus(d kubevirt.Disk) kubevirt.DiskBus {
+	var b kubevirt.DiskBus
+	fallback := kubevirt.BusVirtio
+	switch {
+	case d.CDRom != nil:
+		b, fallback = d.CDRom.Bus, kubevirt.BusSATA // no guest has a driver for a virtio CD drive
+	case d.LUN != nil:
+		b, fallback = d.LUN.Bus, kubevirt.BusSCSI
+	case d.Disk != nil:
+		b = d.Disk.Bus
+	}
+	if b == "" {
+		return fallback
+	}
+	return b
+}
+
+func readOnly(d kubevirt.Disk) bool {
+	switch {
+	case d.CDRom != nil:
+		return on(d.CDRom.ReadOnly, true)
+	case d.LUN != nil:
+		return d.LUN.ReadOnly
+	case d.Disk != nil:
+		return d.Disk.ReadOnly
+	}
+	return false
+}
+
+func devicePrefix(b kubevirt.DiskBus) string {
+	if b == kubevirt.BusVirtio {
+		return "vd"
+	}
+	return "sd"
+}
+
+// letter counts a, b, ... z, aa, ab, as the kernel does.
+func letter(n int) string {
+	s := ""
+	for n++; n > 0; n = (n - 1) / 26 {
+		s = string(rune('a'+(n-1)%26)) + s
+	}
+	return s
+}

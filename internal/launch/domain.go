@@ -1,0 +1,188 @@
+package launch
+
+import (
+	"fmt"
+	"path"
+
+	"libvirt.org/go/libvirtxml"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// Host is what the pod the guest runs in can do.
+type Host struct {
+	KVM   bool
+	OVMF  Firmware
+	Passt bool
+}
+
+// Firmware is a pair of files: code, and the template of a machine's own variables.
+type Firmware struct{ Code, Vars string }
+
+// Serial is the socket the guest's first serial port is on.
+const Serial = StateDir + "/serial.sock"
+
+// Agent is the socket of the guest agent.
+const Agent = StateDir + "/agent.sock"
+
+// Domain is the libvirt domain of a machine. It is a pure function: the same machine, backings and host give the same
+// document, and the golden files beside its test show it.
+func Domain(m Machine, disks map[string]Backing, host Host) (*libvirtxml.Domain, error) {
+	spec := m.Spec.Domain
+	memory, err := guestMemory(spec)
+	if err != nil {
+		return nil, err
+	}
+	cpus := guestCPUs(spec.CPU)
+	d := &libvirtxml.Domain{
+		Type:   "qemu",
+		Name:   m.Namespace + "_" + m.Name,
+		UUID:   machineUUID(m),
+		Memory: &libvirtxml.DomainMemory{Value: uint(memory), Unit: "b"},
+		VCPU:   &libvirtxml.DomainVCPU{Placement: "static", Value: cpus},
+		CPU:    processor(spec.CPU, host.KVM),
+		OS: &libvirtxml.DomainOS{
+			Type:     &libvirtxml.DomainOSType{Arch: "x86_64", Machine: board(spec.Machine), Type: "hvm"},
+			BIOS:     &libvirtxml.DomainBIOS{UseSerial: yesNo(usesSerial(spec.Firmware))},
+			BootMenu: &libvirtxml.DomainBootMenu{Enable: "no"},
+			SMBios:   &libvirtxml.DomainSMBios{Mode: "sysinfo"},
+		},
+		SysInfo:  []libvirtxml.DomainSysInfo{identity(m)},
+		Features: &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}},
+		Clock: &libvirtxml.DomainClock{Offset: "utc", Timer: []libvirtxml.DomainTimer{
+			{Name: "rtc", TickPolicy: "catchup"}, {Name: "pit", TickPolicy: "delay"}, {Name: "hpet", Present: "no"}}},
+		OnPoweroff: "destroy",
+		OnReboot:   "restart",
+		OnCrash:    "destroy",
+	}
+	if host.KVM {
+		d.Type = "kvm"
+	} else if !m.Emulate {
+		return nil, fmt.Errorf("this node has no working KVM and the configuration does not allow emulation")
+	}
+	if err := firmware(d, spec.Firmware, host.OVMF); err != nil {
+		return nil, err
+	}
+	d.Devices = devices(m, cpus, host)
+	if err := attachDisks(d.Devices, m, disks, cpus); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func guestMemory(spec kubevirt.DomainSpec) (int64, error) {
+	q := spec.Resources.Requests.Memory()
+	if spec.Memory != nil && spec.Memory.Guest != nil {
+		q = spec.Memory.Guest
+	}
+	const least = 16 << 20 // below this not even a boot loader runs
+	if q.Value() < least {
+		return 0, fmt.Errorf("the guest has %s of memory; set domain.memory.guest (or resources.requests.memory) to 16Mi or more", q)
+	}
+	return q.Value(), nil
+}
+
+func guestCPUs(c *kubevirt.CPU) uint {
+	if c == nil {
+		return 1
+	}
+	return uint(max(c.Sockets, 1)) * uint(max(c.Cores, 1)) * uint(max(c.Threads, 1))
+}
+
+func processor(c *kubevirt.CPU, kvm bool) *libvirtxml.DomainCPU {
+	out := &libvirtxml.DomainCPU{Topology: &libvirtxml.DomainCPUTopology{Sockets: 1, Cores: 1, Threads: 1}}
+	model := ""
+	if c != nil {
+		model = c.Model
+		out.Topology = &libvirtxml.DomainCPUTopology{
+			Sockets: int(max(c.Sockets, 1)), Cores: int(max(c.Cores, 1)), Threads: int(max(c.Threads, 1))}
+	}
+	switch {
+	case !kvm: // an emulated guest gets everything QEMU can emulate; host models mean nothing there
+		out.Mode = "maximum"
+	case model == "" || model == "host-model":
+		out.Mode = "host-model"
+	case model == "host-passthrough":
+		out.Mode = model
+	default:
+		out.Mode, out.Model = "custom", &libvirtxml.DomainCPUModel{Value: model, Fallback: "forbid"}
+	}
+	return out
+}
+
+func board(m *kubevirt.Machine) string {
+	if m == nil || m.Type == "" {
+		return "q35"
+	}
+	return m.Type
+}
+
+func usesSerial(f *kubevirt.Firmware) bool {
+	return f != nil && f.Bootloader != nil && f.Bootloader.BIOS != nil &&
+		f.Bootloader.BIOS.UseSerial != nil && *f.Bootloader.BIOS.UseSerial
+}
+
+// firmware chooses BIOS or EFI, or a kernel that needs neither.
+func firmware(d *libvirtxml.Domain, f *kubevirt.Firmware, ovmf Firmware) error {
+	if f == nil {
+		return nil
+	}
+	if f.Bootloader != nil && f.Bootloader.EFI != nil {
+		if ovmf.Code == "" {
+			return fmt.Errorf("firmware.bootloader.efi was asked for and this launcher has no OVMF")
+		}
+		if b := f.Bootloader.EFI.SecureBoot; b != nil && *b {
+			return fmt.Errorf("firmware.bootloader.efi.secureBoot is not supported; set it to false")
+		}
+		d.OS.BIOS = nil
+		d.OS.Loader = &libvirtxml.DomainLoader{Path: ovmf.Code, Readonly: "yes", Secure: "no", Type: "pflash"}
+		d.OS.NVRam = &libvirtxml.DomainNVRam{NVRam: path.Join(StateDir, "efi-vars.fd"), Template: ovmf.Vars}
+	}
+	if k := f.KernelBoot; k != nil {
+		d.OS.Cmdline = k.KernelArgs
+		if k.Container != nil {
+			d.OS.Kernel = kernelFile(k.Container.KernelPath)
+			d.OS.Initrd = kernelFile(k.Container.InitrdPath)
+		}
+	}
+	return nil
+}
+
+// KernelDir is where the kernel of a kernelBoot container is copied to.
+const KernelDir = StateDir + "/kernel"
+
+func kernelFile(inImage string) string {
+	if inImage == "" {
+		return ""
+	}
+	return path.Join(KernelDir, path.Base(path.Clean("/"+inImage)))
+}
+
+// identity is what dmidecode shows in the guest.
+func identity(m Machine) libvirtxml.DomainSysInfo {
+	entry := func(name, value string) libvirtxml.DomainSysInfoEntry {
+		return libvirtxml.DomainSysInfoEntry{Name: name, Value: value}
+	}
+	system := []libvirtxml.DomainSysInfoEntry{
+		entry("manufacturer", "Berth"), entry("product", "Virtual Machine"), entry("uuid", machineUUID(m)), entry("family", "Berth"),
+	}
+	if f := m.Spec.Domain.Firmware; f != nil && f.Serial != "" {
+		system = append(system, entry("serial", f.Serial))
+	}
+	return libvirtxml.DomainSysInfo{SMBIOS: &libvirtxml.DomainSysInfoSMBIOS{System: &libvirtxml.DomainSysInfoSystem{Entry: system}}}
+}
+
+// machineUUID stays the same over restarts of a machine, because guests bind licences and addresses to it.
+func machineUUID(m Machine) string {
+	if f := m.Spec.Domain.Firmware; f != nil && f.UUID != "" {
+		return string(f.UUID)
+	}
+	return nameUUID(m.Namespace + "/" + m.Name)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

@@ -1,0 +1,115 @@
+package launch
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// goldenHost is a node like the tests': no KVM, OVMF from Debian, passt.
+var goldenHost = Host{OVMF: ovmf[0], Passt: true}
+
+// TestDomain turns each testdata/*.yaml into its .xml.
+func TestDomain(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no machines in testdata: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			d, err := Domain(readYAML(t, file), planned(readYAML(t, file)), goldenHost)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := d.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := strings.TrimSuffix(file, ".yaml") + ".xml"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got+"\n"); diff != "" {
+				t.Errorf("domain differs (-want +got); run with -update if that is meant:\n%s", diff)
+			}
+		})
+	}
+}
+
+func readYAML(t *testing.T, file string) Machine {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Machine{Namespace: "default", Emulate: true}
+	if err := yaml.UnmarshalStrict(b, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// planned is what prepare would make of the volumes, without making it.
+func planned(m Machine) map[string]Backing {
+	out := map[string]Backing{}
+	for _, v := range m.Spec.Volumes {
+		switch {
+		case contains(m.Block, v.Name):
+			out[v.Name] = Backing{Path: diskDevice(v.Name), Device: true, Format: "raw"}
+		case v.ContainerDisk != nil:
+			out[v.Name] = Backing{Path: StateDir + "/" + v.Name + ".img", Format: "qcow2",
+				Base: MountDir + "/" + v.Name + "/disk.qcow2", BaseFormat: "qcow2"}
+		case v.CloudInitNoCloud != nil:
+			out[v.Name] = Backing{Path: StateDir + "/" + v.Name + ".img", Format: "raw", ReadOnly: true}
+		default:
+			out[v.Name] = Backing{Path: diskFile(v.Name), Format: "raw"}
+		}
+	}
+	return out
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func TestDomainRefuses(t *testing.T) {
+	small := Machine{Namespace: "default", Name: "vm", Emulate: true}
+	if _, err := Domain(small, nil, goldenHost); err == nil || !strings.Contains(err.Error(), "domain.memory.guest") {
+		t.Errorf("a machine without memory: %v", err)
+	}
+	m := readYAML(t, "testdata/two-disks.yaml")
+	m.Emulate = false
+	if _, err := Domain(m, planned(m), goldenHost); err == nil || !strings.Contains(err.Error(), "KVM") {
+		t.Errorf("no KVM and no emulation: %v", err)
+	}
+	m.Emulate = true
+	if _, err := Domain(m, nil, goldenHost); err == nil || !strings.Contains(err.Error(), `"root"`) {
+		t.Errorf("a disk without a volume: %v", err)
+	}
+}
+
+func TestLetters(t *testing.T) {
+	for n, want := range map[int]string{0: "a", 25: "z", 26: "aa", 27: "ab", 701: "zz", 702: "aaa"} {
+		if got := letter(n); got != want {
+			t.Errorf("letter(%d) = %s, want %s", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"github.com/digitalocean/go-libvirt/socket/dialers"
+)
+
+// hypervisor is a libvirtd of our own, in session mode: it needs no privilege and knows one domain.
+type hypervisor struct {
+	cmd  *exec.Cmd
+	log  bytes.Buffer
+	gone chan struct{} // closed when libvirtd has ended
+	virt *libvirt.Libvirt
+}
+
+// qemuConf switches off what needs privilege; the pod is the boundary already.
+const qemuConf = `stdio_handler = "file"
+security_driver = "none"
+security_default_confined = 0
+namespaces = []
+cgroup_controllers = []
+dynamic_ownership = 0
+remember_owner = 0
+seccomp_sandbox = 0
+`
+
+// startHypervisor runs libvirtd and connects to it. dir is writable and ours.
+func startHypervisor(ctx context.Context, dir string) (*hypervisor, error) {
+	conf := filepath.Join(dir, "config", "libvirt")
+	for _, d := range []string{conf, filepath.Join(dir, "runtime"), filepath.Join(dir, "cache")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("make libvirt's directories: %w", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(conf, "qemu.conf"), []byte(qemuConf), 0o600); err != nil {
+		return nil, fmt.Errorf("configure libvirt: %w", err)
+	}
+	h := &hypervisor{gone: make(chan struct{})}
+	h.cmd = exec.Command("/usr/sbin/libvirtd")
+	h.cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_RUNTIME_DIR="+filepath.Join(dir, "runtime"),
+		"XDG_CONFIG_HOME="+filepath.Join(dir, "config"), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
+	h.cmd.Stdout, h.cmd.Stderr = &h.log, &h.log
+	if err := h.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start libvirtd: %w", err)
+	}
+	go func() {
+		_ = h.cmd.Wait()
+		close(h.gone)
+	}()
+	if err := h.connect(ctx, filepath.Join(dir, "runtime", "libvirt", "libvirt-sock")); err != nil {
+		h.close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// connect tries until libvirtd answers: it has no way to say that it is ready.
+func (h *hypervisor) connect(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		virt := libvirt.NewWithDialer(dialers.NewLocal(dialers.WithSocket(socket)))
+		err := virt.ConnectToURI(libvirt.QEMUSession)
+		if err == nil {
+			h.virt = virt
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-h.gone:
+			return fmt.Errorf("libvirtd ended: %s", bytes.TrimSpace(h.log.Bytes()))
+		case <-ctx.Done():
+			return fmt.Errorf("connect to libvirtd: %w", err)
+		}
+	}
+}
+
+// close ends libvirtd; a domain that still runs ends with the pod.
+func (h *hypervisor) close() {
+	if h.virt != nil {
+		_ = h.virt.Disconnect()
+	}
+	_ = h.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-h.gone:
+	case <-time.After(5 * time.Second):
+		_ = h.cmd.Process.Kill()
+	}
+}
+
+// ended turns the event that a domain stopped into how it ended. asked says whether we had asked for it.
+func ended(detail libvirt.DomainEventStoppedDetailType, asked bool) Report {
+	switch detail {
+	case libvirt.DomainEventStoppedShutdown:
+		if asked {
+			return Report{End: Stopped, Detail: "the guest shut down as it was asked to"}
+		}
+		return Report{End: PoweredOff, Detail: "the guest powered off"}
+	case libvirt.DomainEventStoppedDestroyed:
+		if asked {
+			return Report{End: Killed, Detail: "the guest did not shut down within its grace period and was switched off"}
+		}
+		return Report{End: Crashed, Detail: "the guest was destroyed"}
+	case libvirt.DomainEventStoppedCrashed:
+		return Report{End: Crashed, Detail: "the guest crashed"}
+	case libvirt.DomainEventStoppedFailed:
+		return Report{End: Crashed, Detail: "QEMU failed"}
+	case libvirt.DomainEventStoppedMigrated, libvirt.DomainEventStoppedSaved, libvirt.DomainEventStoppedFromSnapshot:
+	}
+	return Report{End: Crashed, Detail: fmt.Sprintf("the guest stopped for libvirt's reason %d", detail)}
+}
+
+var errNoDomain = errors.New("libvirtd ended while the guest ran")

@@ -1,0 +1,178 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+)
+
+// Launcher runs one machine.
+type Launcher struct {
+	Host  Host
+	Guest io.Writer // what the guest says on its serial port
+	Log   *slog.Logger
+	ready atomic.Bool
+}
+
+// ConsoleSocket is where `launcher console` reaches the launcher of its pod.
+const ConsoleSocket = OwnDir + "/console.sock"
+
+// Ready says whether the guest runs.
+func (l *Launcher) Ready() bool { return l.ready.Load() }
+
+// Run waits for the machine's disks, runs it until it ends or ctx does, and says how it ended.
+func (l *Launcher) Run(ctx context.Context) Report {
+	m, err := await(ctx, TaskDir)
+	if ctx.Err() != nil {
+		return Report{End: Stopped, Detail: "stopped while it waited for its disks"}
+	}
+	if err != nil {
+		return refused(err)
+	}
+	for _, d := range []string{StateDir, OwnDir} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return refused(err)
+		}
+	}
+	disks, err := prepare(ctx, m)
+	if err != nil {
+		return refused(err)
+	}
+	domain, err := Domain(m, disks, l.Host)
+	if err != nil {
+		return refused(err)
+	}
+	text, err := domain.Marshal()
+	if err != nil {
+		return refused(fmt.Errorf("write the domain: %w", err))
+	}
+	h, err := startHypervisor(ctx, StateDir)
+	if err != nil {
+		return refused(err)
+	}
+	defer h.close()
+	return l.guest(ctx, h, m, text)
+}
+
+func refused(err error) Report { return Report{End: Refused, Detail: err.Error()} }
+
+// await returns the machine as soon as the go file says yes. The kubelet replaces both files in one step, so what is
+// read together belongs together.
+func await(ctx context.Context, dir string) (Machine, error) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if b, err := os.ReadFile(filepath.Join(dir, GoFile)); err == nil && strings.TrimSpace(string(b)) == "yes" {
+			return readMachine(filepath.Join(dir, TaskFile))
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return Machine{}, ctx.Err()
+		}
+	}
+}
+
+func readMachine(path string) (Machine, error) {
+	var m Machine
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return m, fmt.Errorf("read the machine: %w", err)
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return m, fmt.Errorf("read the machine: %w", err)
+	}
+	return m, nil
+}
+
+// guest creates the domain paused, so that nobody misses its first words, and runs it to its end.
+func (l *Launcher) guest(ctx context.Context, h *hypervisor, m Machine, xml string) Report {
+	events, err := h.virt.LifecycleEvents(context.WithoutCancel(ctx))
+	if err != nil {
+		return refused(fmt.Errorf("listen to libvirt: %w", err))
+	}
+	dom, err := h.virt.DomainCreateXML(xml, libvirt.DomainStartPaused)
+	if err != nil {
+		return refused(fmt.Errorf("libvirt refuses the machine: %w", err))
+	}
+	if on(m.Spec.Domain.Devices.AutoattachSerialConsole, true) {
+		port, err := dialSerial(ctx, Serial, l.Guest)
+		if err != nil {
+			return refused(err)
+		}
+		if err := serveConsole(ctx, port); err != nil {
+			return refused(err)
+		}
+	}
+	if err := h.virt.DomainResume(dom); err != nil {
+		return refused(fmt.Errorf("start the guest: %w", err))
+	}
+	l.Log.Info("the guest runs", "machine", m.Namespace+"/"+m.Name, "kvm", l.Host.KVM)
+	l.ready.Store(true)
+	defer l.ready.Store(false)
+	return watch(ctx, h, dom, events, grace(m))
+}
+
+// watch waits for the domain to stop. When ctx ends it presses the power button, and pulls the plug after the grace.
+func watch(ctx context.Context, h *hypervisor, dom libvirt.Domain, events <-chan libvirt.DomainEventLifecycleMsg, grace time.Duration) Report {
+	asked := false
+	done := ctx.Done()
+	var plug <-chan time.Time
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return Report{End: Crashed, Detail: errNoDomain.Error()}
+			}
+			if libvirt.DomainEventType(e.Event) == libvirt.DomainEventStopped {
+				return ended(libvirt.DomainEventStoppedDetailType(e.Detail), asked)
+			}
+		case <-done:
+			asked, done, plug = true, nil, time.After(grace)
+			_ = h.virt.DomainShutdownFlags(dom, libvirt.DomainShutdownAcpiPowerBtn)
+		case <-plug:
+			_ = h.virt.DomainDestroyFlags(dom, libvirt.DomainDestroyDefault)
+		case <-h.gone:
+			return Report{End: Crashed, Detail: errNoDomain.Error()}
+		}
+	}
+}
+
+// grace is how long the guest may take to shut down: what it was given, less what the launcher needs afterwards.
+func grace(m Machine) time.Duration {
+	g := 30 * time.Second
+	if s := m.Spec.TerminationGracePeriodSeconds; s != nil {
+		g = time.Duration(*s) * time.Second
+	}
+	return g
+}
+
+// serveConsole lets `launcher console` in this pod talk to the serial port.
+func serveConsole(ctx context.Context, port *serial) error {
+	_ = os.Remove(ConsoleSocket)
+	l, err := net.Listen("unix", ConsoleSocket)
+	if err != nil {
+		return fmt.Errorf("serve the console: %w", err)
+	}
+	context.AfterFunc(ctx, func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go port.attach(ctx, conn)
+		}
+	}()
+	return nil
+}

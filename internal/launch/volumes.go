@@ -1,0 +1,195 @@
+package launch
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// MountDir is where config maps, secrets and the disks of container images are mounted or copied, one directory a volume.
+const MountDir = "/run/berth/mounts"
+
+// prepare makes every volume of the machine something QEMU can open.
+func prepare(ctx context.Context, m Machine) (map[string]Backing, error) {
+	out := map[string]Backing{}
+	for _, v := range m.Spec.Volumes {
+		b, err := backing(ctx, m, v)
+		if err != nil {
+			return nil, fmt.Errorf("volume %s: %w", v.Name, err)
+		}
+		out[v.Name] = b
+	}
+	return out, nil
+}
+
+func backing(ctx context.Context, m Machine, v kubevirt.Volume) (Backing, error) {
+	made := filepath.Join(StateDir, v.Name+".img")
+	mounted := filepath.Join(MountDir, v.Name)
+	switch s := v.VolumeSource; {
+	case s.DataVolume != nil, s.PersistentVolumeClaim != nil:
+		b, err := claim(m, v.Name)
+		b.ReadOnly = s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ReadOnly
+		return b, err
+	case s.Ephemeral != nil:
+		base, err := claim(m, v.Name)
+		if err != nil {
+			return Backing{}, err
+		}
+		return overlay(ctx, made, base.Path, "raw")
+	case s.ContainerDisk != nil:
+		return containerDisk(ctx, made, mounted)
+	case s.EmptyDisk != nil:
+		return empty(made, s.EmptyDisk.Capacity.Value())
+	case s.HostDisk != nil:
+		return hostDisk(filepath.Join(mounted, filepath.Base(s.HostDisk.Path)), s.HostDisk)
+	case s.CloudInitNoCloud != nil:
+		return cloudInit(ctx, made, mounted, noCloud(m, s.CloudInitNoCloud))
+	case s.CloudInitConfigDrive != nil:
+		return cloudInit(ctx, made, mounted, configDrive(m, s.CloudInitConfigDrive))
+	case s.ConfigMap != nil:
+		return directoryISO(ctx, made, label(s.ConfigMap.VolumeLabel), mounted)
+	case s.Secret != nil:
+		return directoryISO(ctx, made, label(s.Secret.VolumeLabel), mounted)
+	}
+	return Backing{}, errors.New("it has no source this launcher knows")
+}
+
+// claim is the disk of a claim: the device itself, or disk.img in it.
+func claim(m Machine, volume string) (Backing, error) {
+	if slices.Contains(m.Block, volume) {
+		return Backing{Path: diskDevice(volume), Device: true, Format: "raw"}, nil
+	}
+	path := diskFile(volume)
+	if _, err := os.Stat(path); err != nil {
+		return Backing{}, fmt.Errorf("the claim has no disk.img; fill it through a DataVolume or put a raw image there: %w", err)
+	}
+	return Backing{Path: path, Format: "raw"}, nil
+}
+
+// overlay keeps what the guest writes away from the base.
+func overlay(ctx context.Context, path, base, format string) (Backing, error) {
+	err := run(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", format, path)
+	return Backing{Path: path, Format: "qcow2", Base: base, BaseFormat: format}, err
+}
+
+// containerDisk overlays the one file that was copied out of the image.
+func containerDisk(ctx context.Context, path, dir string) (Backing, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return Backing{}, err
+	}
+	if len(files) != 1 {
+		return Backing{}, fmt.Errorf("the image has %d files under /disk; it must have one", len(files))
+	}
+	base := filepath.Join(dir, files[0].Name())
+	format, err := containerFormat(base)
+	if err != nil {
+		return Backing{}, err
+	}
+	return overlay(ctx, path, base, format)
+}
+
+// containerFormat tells qcow2 from raw by the header and refuses a qcow2 that names another file.
+func containerFormat(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	head := make([]byte, 104)
+	n, _ := f.ReadAt(head, 0)
+	if n < len(head) || string(head[:4]) != "QFI\xfb" {
+		return "raw", nil
+	}
+	const externalData = 1 << 2
+	if slices.ContainsFunc(head[8:16], func(b byte) bool { return b != 0 }) {
+		return "", errors.New("the qcow2 image has a backing file, which is refused; flatten it with qemu-img convert")
+	}
+	if head[7] >= 3 && head[79]&externalData != 0 {
+		return "", errors.New("the qcow2 image keeps its data in another file, which is refused; flatten it with qemu-img convert")
+	}
+	return "qcow2", nil
+}
+
+func empty(path string, size int64) (Backing, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return Backing{}, err
+	}
+	return Backing{Path: path, Format: "raw"}, errors.Join(f.Truncate(size), f.Close())
+}
+
+func hostDisk(path string, h *kubevirt.HostDisk) (Backing, error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && h.Type == "DiskOrCreate" {
+		return empty(path, h.Capacity.Value())
+	} else if err != nil {
+		return Backing{}, fmt.Errorf("hostDisk of type %s: %w", h.Type, err)
+	}
+	return Backing{Path: path, Format: "raw"}, nil
+}
+
+func label(l string) string {
+	if l == "" {
+		return "cfgdata"
+	}
+	return l
+}
+
+// directoryISO is a read-only disk with the files of a directory. The kubelet keeps those behind symbolic links.
+func directoryISO(ctx context.Context, path, label, dir string) (Backing, error) {
+	err := run(ctx, "genisoimage", "-quiet", "-joliet", "-rock", "-follow-links", "-exclude", "..*", "-volid", label, "-output", path, dir)
+	return Backing{Path: path, Format: "raw", ReadOnly: true}, err
+}
+
+// cloudInit writes the files of a data source and makes a disk of them. Secrets it refers to are mounted.
+func cloudInit(ctx context.Context, path, mounted string, d dataSource) (Backing, error) {
+	dir := strings.TrimSuffix(path, ".img") + ".d"
+	for name, text := range d.files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			return Backing{}, err
+		}
+		if text.secret != "" {
+			found, err := firstFile(filepath.Join(mounted, text.secret), text.keys)
+			if err != nil {
+				return Backing{}, err
+			}
+			text.inline = found
+		}
+		if text.encoded != "" {
+			plain, err := base64.StdEncoding.DecodeString(text.encoded)
+			if err != nil {
+				return Backing{}, fmt.Errorf("%s is not base64: %w", name, err)
+			}
+			text.inline = string(plain)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text.inline), 0o600); err != nil {
+			return Backing{}, err
+		}
+	}
+	return directoryISO(ctx, path, d.label, dir)
+}
+
+func firstFile(dir string, names []string) (string, error) {
+	for _, n := range names {
+		if b, err := os.ReadFile(filepath.Join(dir, n)); err == nil {
+			return string(b), nil
+		}
+	}
+	return "", fmt.Errorf("the secret has none of the keys %s", strings.Join(names, ", "))
+}
+
+func run(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
