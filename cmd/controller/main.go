@@ -10,8 +10,10 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
 )
 
@@ -62,6 +64,10 @@ func run(o options) error {
 		if err := datavolume.Setup(mgr, o.image); err != nil {
 			return fmt.Errorf("set up the DataVolume controller: %w", err)
 		}
+	}
+	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
+	if err := mgr.Add(configureOnce(mgr, writer)); err != nil {
+		return fmt.Errorf("add the first configuration: %w", err)
 	}
 	return mgr.Start(ctrl.SetupSignalHandler())
 }

@@ -166,6 +166,9 @@ func (s *seen) diskSize() int64 {
 // marks are the annotations on a claim that are ours to change.
 type marks map[string]string
 
+// podNameMark is where clients look for a worker's name.
+var podNameMark = map[string]string{render.RoleImport: annImportPod, render.RoleUpload: annUploadPod}
+
 // marksOn are the marks a claim bears.
 func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	m := marks{}
@@ -182,6 +185,9 @@ func marksOn(c *corev1.PersistentVolumeClaim) marks {
 // mark changes the claim's marks, and what was seen of it along with them.
 func (r *Reconciler) mark(ctx context.Context, s *seen, change func(marks)) error {
 	next := marksOn(s.claim)
+	if s.worker != nil {
+		next[podNameMark[s.role()]] = s.worker.Name
+	}
 	change(next)
 	owned := metav1.IsControlledBy(s.claim, s.volume)
 	if owned && maps.Equal(next, marksOn(s.claim)) {
@@ -223,10 +229,7 @@ func (r *Reconciler) show(ctx context.Context, s *seen) error {
 	return r.mark(ctx, s, func(m marks) {
 		m[annPodPhase] = string(phase)
 		if s.role() == render.RoleUpload {
-			m[annUploadPod] = s.worker.Name
 			m[annPodReady] = strconv.FormatBool(phase == corev1.PodRunning)
-			return
 		}
-		m[annImportPod] = s.worker.Name
 	})
 }
