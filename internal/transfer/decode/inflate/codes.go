@@ -9,6 +9,14 @@ const (
 	outMargin = 2 + 258 + 32
 )
 
+// low[n] has the lowest n bits set: faster than to shift, where shifts are slow.
+var low = func() (m [64]uint64) {
+	for i := range m {
+		m[i] = 1<<i - 1
+	}
+	return m
+}()
+
 // fast decodes symbols for as long as there is a margin on both sides, or until something needs a closer look: the end
 // of the block or a code that does not exist, which it leaves for careful to find again.
 //
@@ -16,26 +24,24 @@ const (
 // is dirt from subtracting whole entries.
 func (d *Decoder) fast(dst []byte, op int, src []byte, ip int) (int, int, error) { //nolint:funlen // see above
 	bits, nbits := d.bits&(1<<(d.nbits&63)-1), uint32(d.nbits)
-	lit, dist := d.tables()
-	inEnd, outEnd := len(src)-inMargin, len(dst)-outMargin
-	var err error
-	for ip < inEnd && op < outEnd {
+	t := d.current()
+	for ip < len(src)-inMargin && op < len(dst)-outMargin {
 		bits |= binary.LittleEndian.Uint64(src[ip:]) << (nbits & 63)
 		ip += int(7 - nbits>>3&7)
 		nbits |= 56
-		e := lit[bits&(1<<litBits-1)]
+		e := t.lit[bits&(1<<litBits-1)]
 		if e&literal != 0 {
 			bits >>= e & 63
 			nbits -= e
 			dst[op] = byte(e >> 16)
 			op++
-			e = lit[bits&(1<<litBits-1)]
+			e = t.lit[bits&(1<<litBits-1)]
 			if e&literal != 0 {
 				bits >>= e & 63
 				nbits -= e
 				dst[op] = byte(e >> 16)
 				op++
-				e = lit[bits&(1<<litBits-1)]
+				e = t.lit[bits&(1<<litBits-1)]
 				if e&literal != 0 {
 					bits >>= e & 63
 					nbits -= e
@@ -49,7 +55,7 @@ func (d *Decoder) fast(dst []byte, op int, src []byte, ip int) (int, int, error)
 			if e&pointer == 0 {
 				break
 			}
-			s := lit[(uint64(e>>16)+bits>>litBits&(1<<(e>>8&15)-1))&(litSize-1)]
+			s := t.lit[(uint64(e>>16)+bits>>litBits&low[e>>8&15])&(litSize-1)]
 			if s&exceptional != 0 {
 				break
 			}
@@ -64,8 +70,7 @@ func (d *Decoder) fast(dst []byte, op int, src []byte, ip int) (int, int, error)
 			}
 			e = s
 		}
-		length := int(e>>16) + int(bits&(1<<(e&63)-1)>>(e>>8&15))
-		code := bits
+		length := int(e>>16) + int(bits&low[e&63]>>(e>>8&15))
 		bits >>= e & 63
 		nbits -= e
 		if nbits&63 < 28 { // the most a distance has
@@ -73,96 +78,88 @@ func (d *Decoder) fast(dst []byte, op int, src []byte, ip int) (int, int, error)
 			ip += int(7 - nbits>>3&7)
 			nbits |= 56
 		}
-		e = dist[bits&(1<<distBits-1)]
+		e = t.dist[bits&(1<<distBits-1)]
 		if e&exceptional != 0 {
 			if e&pointer == 0 {
-				err = BadCode
-				break
+				return op, ip, BadCode
 			}
 			bits >>= distBits
 			nbits -= distBits
-			e = dist[(uint64(e>>16)+bits&(1<<(e>>8&15)-1))&(distSize-1)]
+			e = t.dist[(uint64(e>>16)+bits&low[e>>8&15])&(distSize-1)]
 			if e&exceptional != 0 {
-				err = BadCode
-				break
+				return op, ip, BadCode
 			}
 		}
-		back := int(e>>16) + int(bits&(1<<(e&63)-1)>>(e>>8&15))
+		back := int(e>>16) + int(bits&low[e&63]>>(e>>8&15))
 		bits >>= e & 63
 		nbits -= e
-		if back > op {
-			err = BadDistance
-			break
+		from := op - back
+		// Only the first is ever true. The others tell the compiler what it would check again and again below.
+		if from < 0 || op >= len(dst)-outMargin+2 || from >= len(dst)-outMargin+2 {
+			return op, ip, BadDistance
 		}
-		if back == 1 && length == 258 {
-			n := 258
-			if size := runCode(code, lit, dist); size != 0 {
-				var again int
-				again, ip, bits, nbits = runs(code, size, (outEnd-op)/258, src, ip, bits, nbits)
-				n += 258 * again
-			}
-			fillRun(dst[op:op+n], dst[op-1])
-			op += n
-			continue
-		}
-		to, from := dst[op:], dst[op-back:]
-		op += length
 		switch {
 		case back >= 8 && length <= 32:
-			_, _ = to[31], from[31]
-			binary.LittleEndian.PutUint64(to, binary.LittleEndian.Uint64(from))
-			binary.LittleEndian.PutUint64(to[8:], binary.LittleEndian.Uint64(from[8:]))
+			binary.LittleEndian.PutUint64(dst[op:], binary.LittleEndian.Uint64(dst[from:]))
+			binary.LittleEndian.PutUint64(dst[op+8:], binary.LittleEndian.Uint64(dst[from+8:]))
 			if length > 16 {
-				binary.LittleEndian.PutUint64(to[16:], binary.LittleEndian.Uint64(from[16:]))
-				binary.LittleEndian.PutUint64(to[24:], binary.LittleEndian.Uint64(from[24:]))
+				binary.LittleEndian.PutUint64(dst[op+16:], binary.LittleEndian.Uint64(dst[from+16:]))
+				binary.LittleEndian.PutUint64(dst[op+24:], binary.LittleEndian.Uint64(dst[from+24:]))
 			}
 		case back >= length:
-			copy(to[:length], from)
+			copy(dst[op:op+length], dst[from:])
 		default:
-			repeat(to, from, length, back)
+			repeat(dst[op:], dst[from:], length, back)
+			if back == 1 && length == 258 {
+				var n int
+				n, ip, bits, nbits = t.runs(src, ip, bits, nbits, (len(dst)-outMargin-op-258)/258)
+				fillRun(dst[op+258:op+258+n*258], dst[op])
+				op += n * 258
+			}
 		}
+		op += length
 	}
 	d.bits, d.nbits = bits, uint(nbits&63)
-	return op, ip, err
+	return op, ip, nil
 }
 
-// runCode is how many bits the longest match at distance 1 has, if that is what bits begin with and its codes are short
-// enough to stand in the root tables; else 0.
-func runCode(bits uint64, lit *[litSize]uint32, dist *[distSize]uint32) uint32 {
-	e := lit[bits&(1<<litBits-1)]
-	f := dist[bits>>(e&63)&(1<<distBits-1)]
-	if e&exceptional != 0 || e>>16 != 258 || f&exceptional != 0 || f>>16 != 1 {
-		return 0
-	}
-	return e&63 + f&63
-}
-
-// runs counts how often the match that was just decoded, whose code is the low size bits of code, follows again, at most
-// limit times, and drops it as often. A hole in a disk is nothing else for gigabytes.
-func runs(code uint64, size uint32, limit int, src []byte, ip int, bits uint64, nbits uint32) (int, int, uint64, uint32) {
-	n, mask := 0, uint64(1)<<size-1
+// runs counts how often the longest match at distance 1 comes next, at most limit times, and drops it as often. A hole in
+// a disk is nothing else for gigabytes. It only looks for codes short enough to stand in the root tables.
+//
+//go:noinline
+func (t *tables) runs(src []byte, ip int, bits uint64, nbits uint32, limit int) (int, int, uint64, uint32) {
 	nbits &= 63
+	n, size := 0, uint32(64)
+	var code uint64
 	for n < limit {
-		if nbits < size {
-			if ip > len(src)-8 {
-				break
-			}
-			bits |= binary.LittleEndian.Uint64(src[ip:]) << nbits
-			ip += int(7 - nbits>>3&7)
-			nbits |= 56
-		}
-		if (bits^code)&mask != 0 {
+		if ip > len(src)-8 {
 			break
 		}
-		bits >>= size
-		nbits -= size
-		n++
+		bits |= binary.LittleEndian.Uint64(src[ip:]) << nbits
+		ip += int(7 - nbits>>3&7)
+		nbits |= 56
+		if size == 64 {
+			e := t.lit[bits&(1<<litBits-1)]
+			f := t.dist[bits>>(e&63)&(1<<distBits-1)]
+			if e&exceptional != 0 || e>>16 != 258 || f&exceptional != 0 || f>>16 != 1 {
+				break
+			}
+			size, code = e&63+f&63, bits
+		}
+		mask := low[size&63]
+		for ; n < limit && nbits >= size; n++ {
+			if (bits^code)&mask != 0 {
+				return n, ip, bits, nbits
+			}
+			bits >>= size & 63
+			nbits -= size
+		}
 	}
 	return n, ip, bits, nbits
 }
 
 func fillRun(p []byte, v byte) {
-	if v == 0 {
+	if v == 0 || len(p) == 0 {
 		clear(p)
 		return
 	}
@@ -193,12 +190,12 @@ func repeat(to, from []byte, length, back int) {
 func (d *Decoder) careful(dst []byte, op int, src []byte, ip int, last bool) (int, int, Status, error) {
 	r := reader{src: src, ip: ip, bits: d.bits & (1<<(d.nbits&63) - 1), nbits: d.nbits}
 	defer func() { d.bits, d.nbits = r.bits, r.nbits }()
-	lit, dist := d.tables()
+	t := d.current()
 	for {
 		if !r.fill(48) && !last { // the most a match has
 			return op, r.ip, NeedInput, nil
 		}
-		e, used := lookup(lit[:], litBits, r.bits)
+		e, used := lookup(t.lit[:], litBits, r.bits)
 		if used > r.nbits {
 			return op, r.ip, Failed, Truncated
 		}
@@ -219,7 +216,7 @@ func (d *Decoder) careful(dst []byte, op int, src []byte, ip int, last bool) (in
 			return op, r.ip, Failed, BadCode
 		}
 		length := valueOf(e, r.bits>>(used-uint(e&63)))
-		f, more := lookup(dist[:], distBits, r.bits>>used)
+		f, more := lookup(t.dist[:], distBits, r.bits>>used)
 		if used+more > r.nbits {
 			return op, r.ip, Failed, Truncated
 		}

@@ -133,8 +133,8 @@ func (d *Decoder) dynamicHeader(r *reader) error {
 	if err := d.codeLengths(r, nlit+ndist); err != nil {
 		return err
 	}
-	if !build(d.lit[:], litBits, d.lens[:nlit], litMeans[:]) ||
-		!build(d.dist[:], distBits, d.lens[nlit:nlit+ndist], distMeans[:]) {
+	if !build(d.own.lit[:], litBits, d.lens[:nlit], litMeans[:]) ||
+		!build(d.own.dist[:], distBits, d.lens[nlit:nlit+ndist], distMeans[:]) {
 		return BadLengths
 	}
 	d.phase, d.fixed = inCodes, false
@@ -188,14 +188,8 @@ func (d *Decoder) codeLengths(r *reader, n int) error {
 // fixed are the tables of every block that brings none.
 var fixed = makeFixed()
 
-func makeFixed() *struct {
-	lit  [litSize]uint32
-	dist [distSize]uint32
-} {
-	var t struct {
-		lit  [litSize]uint32
-		dist [distSize]uint32
-	}
+func makeFixed() *tables {
+	var t tables
 	var lens [litCodes + distCodes]uint8
 	for i := range lens {
 		switch {
@@ -216,12 +210,12 @@ func makeFixed() *struct {
 	return &t
 }
 
-// tables are the tables of the block at hand.
-func (d *Decoder) tables() (*[litSize]uint32, *[distSize]uint32) {
+// current are the tables of the block at hand.
+func (d *Decoder) current() *tables {
 	if d.fixed {
-		return &fixed.lit, &fixed.dist
+		return fixed
 	}
-	return &d.lit, &d.dist
+	return &d.own
 }
 
 // adler checks the sum that follows a zlib stream.

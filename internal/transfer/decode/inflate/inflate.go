@@ -50,8 +50,7 @@ const (
 // Decoder decodes one stream at a time. The zero value is ready for the first, Reset makes it so for the next one. It is
 // large (26 KiB) and meant to be kept.
 type Decoder struct {
-	lit  [litSize]uint32
-	dist [distSize]uint32
+	own  tables
 	pre  [preSize]uint32
 	lens [litCodes + distCodes]uint8
 

@@ -36,6 +36,12 @@ const (
 	preCodes  = 19
 )
 
+// tables are what one block is decoded with.
+type tables struct {
+	lit  [litSize]uint32
+	dist [distSize]uint32
+}
+
 // What each symbol means, without the number of bits of its code.
 var (
 	litMeans  = litMeaning()
