@@ -1,0 +1,66 @@
+// Package machine decides what to do next for a virtual machine. Instance is about one run (its disks, its consumer,
+// its launcher), Run about whether there is to be a run at all. Both are pure functions from a few small facts to a
+// plan; testdata has every situation that can arise.
+//
+// It does not know Kubernetes objects, clients or the time: internal/controller/machine turns what it sees into facts.
+package machine
+
+// Disks is what the machine's disks have come to, taken together. The worst of them counts, in the order below.
+type Disks int
+
+// The situations of the disks. Held is WaitForFirstConsumer: at least one claim waits for its first consumer, and all
+// the others are ready or wait too.
+const (
+	Ready   Disks = iota
+	Held          // one consumer can bind them all
+	Filling       // a worker is at it, or a claim is not far enough to be held
+	Missing       // a claim or a volume does not exist
+	Failed        // a volume will never be filled
+)
+
+// Pod is a consumer or a launcher.
+type Pod int
+
+// The situations of a pod.
+const (
+	NoPod       Pod = iota
+	Waiting         // for a node
+	Unplaceable     // no node will have it
+	Placed          // on a node, not ready
+	Up              // ready: of a launcher, the guest runs
+	Done            // ended in good order
+	Broken          // ended in bad order
+	Going           // being deleted
+)
+
+// Facts is everything the decision about an instance depends on.
+type Facts struct {
+	// Leaving: the instance is being deleted.
+	Leaving  bool
+	Disks    Disks
+	Consumer Pod
+	Launcher Pod
+	// Nominated: the launcher is promised the consumer's node, so the room survives the consumer.
+	Nominated bool
+	// Released: the launcher has been told that its disks are filled.
+	Released bool
+}
+
+// alive: the pod is there and nobody has told it to go.
+func (p Pod) alive() bool { return p != NoPod && p != Going }
+
+// queued: the pod has no node yet.
+func (p Pod) queued() bool { return p == Waiting || p == Unplaceable }
+
+func (d Disks) String() string { return name(d, "Ready", "Held", "Filling", "Missing", "Failed") }
+
+func (p Pod) String() string {
+	return name(p, "NoPod", "Waiting", "Unplaceable", "Placed", "Up", "Done", "Broken", "Going")
+}
+
+func name[E ~int](e E, names ...string) string {
+	if int(e) < 0 || int(e) >= len(names) {
+		return "?"
+	}
+	return names[e]
+}

@@ -1,0 +1,103 @@
+package machine
+
+import "github.com/berth-vm/berth/internal/state"
+
+// Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
+type Action string
+
+// The actions on an instance.
+const (
+	StartConsumer Action = "StartConsumer" // a pod with all the claims and the machine's constraints
+	StopConsumer  Action = "StopConsumer"
+	StartLauncher Action = "StartLauncher" // it waits until it is released
+	Nominate      Action = "Nominate"      // promise the launcher the consumer's node
+	Release       Action = "Release"       // tell the launcher that its disks are filled
+	StopLauncher  Action = "StopLauncher"
+	Forget        Action = "Forget" // nothing is left: let the instance go
+)
+
+// Plan is a decision: what to do, in this order, and what to say.
+type Plan struct {
+	Rule  string
+	Do    []Action
+	State state.MachineReason
+}
+
+type rule struct {
+	name string
+	when func(Facts) bool
+	do   []Action
+	say  state.MachineReason
+}
+
+// Instance finds the first rule that holds.
+func Instance(f Facts) Plan {
+	for _, r := range instanceRules {
+		if r.when(f) {
+			return Plan{Rule: r.name, Do: r.do, State: r.say}
+		}
+	}
+	return Plan{}
+}
+
+// instanceRules is the whole life of an instance; first match wins. Reading order: its end, what went wrong, the
+// launcher once there is one, the consumer before that.
+var instanceRules = []rule{
+	{"a leaving instance stops its guest first",
+		func(f Facts) bool { return f.Leaving && f.Launcher.alive() }, []Action{StopLauncher}, state.Stopping},
+	{"a leaving instance stops its consumer",
+		func(f Facts) bool { return f.Leaving && f.Consumer.alive() }, []Action{StopConsumer}, state.Stopping},
+	{"a leaving instance waits for its pods",
+		func(f Facts) bool { return f.Leaving && (f.Launcher == Going || f.Consumer == Going) }, nil, state.Stopping},
+	{"a leaving instance without pods is let go",
+		func(f Facts) bool { return f.Leaving }, []Action{Forget}, state.Stopping},
+
+	{"a guest that ended well is done", func(f Facts) bool { return f.Launcher == Done }, nil, state.GuestEnded},
+	{"a guest that ended badly has failed", func(f Facts) bool { return f.Launcher == Broken }, nil, state.GuestFailed},
+	{"a launcher that is being deleted is waited out",
+		func(f Facts) bool { return f.Launcher == Going }, nil, state.LauncherLeaving},
+	{"a running guest runs, whatever became of the rest",
+		func(f Facts) bool { return f.Launcher == Up }, nil, state.GuestRunning},
+
+	{"a machine whose disk failed keeps no room",
+		func(f Facts) bool { return f.Disks == Failed && f.Launcher.alive() }, []Action{StopLauncher}, state.DiskFailed},
+	{"a machine whose disk failed needs no consumer",
+		func(f Facts) bool { return f.Disks == Failed && f.Consumer.alive() }, []Action{StopConsumer}, state.DiskFailed},
+	{"a failed disk is said", func(f Facts) bool { return f.Disks == Failed }, nil, state.DiskFailed},
+
+	{"a launcher in the queue is promised the consumer's node",
+		func(f Facts) bool {
+			return f.Launcher.queued() && f.Consumer.alive() && !f.Consumer.queued() && !f.Nominated
+		},
+		[]Action{Nominate}, state.HandingOver},
+	{"the consumer ends when the launcher has its room",
+		func(f Facts) bool { return f.Launcher.alive() && f.Consumer.alive() }, []Action{StopConsumer}, state.HandingOver},
+	{"a launcher no node will have says why",
+		func(f Facts) bool { return f.Launcher == Unplaceable && f.Consumer == NoPod }, nil, state.LauncherUnplaceable},
+	{"filled disks release the launcher",
+		func(f Facts) bool { return f.Launcher.alive() && f.Disks == Ready && !f.Released },
+		[]Action{Release}, state.LauncherStarting},
+	{"a released launcher starts the guest",
+		func(f Facts) bool { return f.Launcher.alive() && f.Released }, nil, state.LauncherStarting},
+	{"a launcher waits for its disks",
+		func(f Facts) bool { return f.Launcher.alive() }, nil, state.DisksFilling},
+
+	{"a missing disk is waited for", func(f Facts) bool { return f.Disks == Missing }, nil, state.DiskMissing},
+	{"held disks get one consumer",
+		func(f Facts) bool { return f.Disks == Held && f.Consumer == NoPod }, []Action{StartConsumer}, state.ConsumerPlacing},
+	{"a consumer that ended without binding is replaced",
+		func(f Facts) bool { return f.Disks == Held && (f.Consumer == Done || f.Consumer == Broken) },
+		[]Action{StopConsumer}, state.ConsumerPlacing},
+	{"a consumer no node will have says why",
+		func(f Facts) bool { return f.Disks == Held && f.Consumer == Unplaceable }, nil, state.ConsumerUnplaceable},
+	{"a consumer is placed", func(f Facts) bool { return f.Disks == Held }, nil, state.ConsumerPlacing},
+
+	{"a consumer hands its room to the launcher",
+		func(f Facts) bool { return f.Consumer.alive() && !f.Consumer.queued() },
+		[]Action{StartLauncher}, state.HandingOver},
+	{"a consumer that somebody else forestalled ends",
+		func(f Facts) bool { return f.Consumer.alive() }, []Action{StopConsumer}, state.DisksFilling},
+	{"filled disks start the launcher",
+		func(f Facts) bool { return f.Disks == Ready }, []Action{StartLauncher}, state.LauncherStarting},
+	{"disks being filled are waited for", func(Facts) bool { return true }, nil, state.DisksFilling},
+}

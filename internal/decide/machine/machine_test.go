@@ -1,0 +1,144 @@
+package machine
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/enumerate"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+var update = flag.Bool("update", false, "write the tables of decisions")
+
+var instanceAxes = []enumerate.Axis[Facts]{
+	{Count: 2, Set: func(f *Facts, i int) string { f.Leaving = i == 1; return either(i, "stays", "leaves") }},
+	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Launcher = Pod(i); return f.Launcher.String() }},
+	{Count: int(Failed) + 1, Set: func(f *Facts, i int) string { f.Disks = Disks(i); return f.Disks.String() }},
+	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Consumer = Pod(i); return f.Consumer.String() }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Nominated = i == 1; return either(i, "unpromised", "promised") }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Released = i == 1; return either(i, "told-to-wait", "told-to-go") }},
+}
+
+var strategies = []kubevirt.RunStrategy{
+	kubevirt.RunAlways, kubevirt.RunHalted, kubevirt.RunManual, kubevirt.RunRerunOnFailure, kubevirt.RunOnce}
+
+var machineAxes = []enumerate.Axis[MachineFacts]{
+	{Count: 2, Set: func(f *MachineFacts, i int) string { f.Leaving = i == 1; return either(i, "stays", "leaves") }},
+	{Count: int(Stranger) + 1, Set: func(f *MachineFacts, i int) string {
+		f.Instance = Instances(i)
+		return name(f.Instance, "NoInstance", "Living", "EndedWell", "EndedBadly", "Departing", "Stranger")
+	}},
+	{Count: int(RestartAsked) + 1, Set: func(f *MachineFacts, i int) string {
+		f.Request = Request(i)
+		return name(f.Request, "NoRequest", "StartAsked", "StopAsked", "RestartAsked")
+	}},
+	{Count: len(strategies), Set: func(f *MachineFacts, i int) string { f.Strategy = strategies[i]; return string(f.Strategy) }},
+	{Count: 2, Set: func(f *MachineFacts, i int) string { f.Ran = i == 1; return either(i, "new", "ran") }},
+	{Count: 2, Set: func(f *MachineFacts, i int) string { f.RetryDue = i == 1; return either(i, "pausing", "due") }},
+}
+
+func either(i int, no, yes string) string {
+	if i == 1 {
+		return yes
+	}
+	return no
+}
+
+func line(p Plan) string { return fmt.Sprintf("%s %v", p.State, p.Do) }
+
+func TestInstanceTable(t *testing.T) {
+	golden(t, "testdata/instance.txt", "# life launcher disks consumer promise order -> state [actions]\n"+
+		enumerate.Table(instanceAxes, func(f Facts) string { return line(Instance(f)) }))
+}
+
+func TestMachineTable(t *testing.T) {
+	golden(t, "testdata/machine.txt", "# life instance request strategy before pause -> state [actions]\n"+
+		enumerate.Table(machineAxes, func(f MachineFacts) string { return line(Run(f)) }))
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("decisions changed (-update writes the file):\n%s", diff)
+	}
+}
+
+func TestEveryRuleIsAlive(t *testing.T) {
+	used := map[string]bool{}
+	enumerate.Every(instanceAxes, func(f Facts) { used[Instance(f).Rule] = true })
+	enumerate.Every(machineAxes, func(f MachineFacts) { used[Run(f).Rule] = true })
+	for _, r := range instanceRules {
+		if !used[r.name] {
+			t.Errorf("no situation leads to rule %q", r.name)
+		}
+	}
+	for _, r := range machineRules {
+		if !used[r.name] {
+			t.Errorf("no situation leads to rule %q", r.name)
+		}
+	}
+	if used[""] {
+		t.Error("some situation has no rule")
+	}
+}
+
+func TestInstanceInvariants(t *testing.T) {
+	enumerate.Every(instanceAxes, func(f Facts) {
+		p := Instance(f)
+		does := func(a Action) bool { return slices.Contains(p.Do, a) }
+		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }
+		if state.OfMachine(p.State).Message == "" && p.State != state.AsInstance {
+			fail("no row for the state")
+		}
+		if does(StartConsumer) && (f.Disks != Held || f.Consumer != NoPod || f.Launcher != NoPod || f.Leaving) {
+			fail("a consumer nobody needs")
+		}
+		if does(StopConsumer) && !f.Leaving && f.Disks != Failed && f.Disks != Held && f.Launcher == NoPod && !f.Consumer.queued() {
+			fail("the room is given up before the launcher is there to take it")
+		}
+		if does(StopConsumer) && f.Launcher.queued() && !f.Consumer.queued() && !f.Nominated && !f.Leaving && f.Disks != Failed {
+			fail("the room is given up before it is promised")
+		}
+		if does(Release) && f.Disks != Ready {
+			fail("a guest would start without its data")
+		}
+		if does(StartLauncher) && (f.Launcher != NoPod || f.Disks == Held || f.Disks == Missing || f.Disks == Failed) {
+			fail("a launcher too early")
+		}
+		if state.OfMachine(p.State).Ready && f.Launcher != Up {
+			fail("ready without a running guest")
+		}
+	})
+}
+
+func TestMachineInvariants(t *testing.T) {
+	enumerate.Every(machineAxes, func(f MachineFacts) {
+		p := Run(f)
+		does := func(a Action) bool { return slices.Contains(p.Do, a) }
+		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }
+		if does(CreateInstance) && (f.Instance != NoInstance || f.Leaving) {
+			fail("two instances of one machine")
+		}
+		if does(CreateInstance) && f.Strategy == kubevirt.RunHalted && f.Request == NoRequest {
+			fail("a halted machine is started by nobody")
+		}
+		if f.Instance == Stranger && (does(DeleteInstance) || does(CreateInstance)) {
+			fail("somebody else's instance is touched")
+		}
+	})
+}

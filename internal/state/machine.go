@@ -1,0 +1,85 @@
+package state
+
+import kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+
+// MachineReason names a row of the machine table.
+type MachineReason string
+
+// What can be said about a machine or its instance.
+const (
+	Halted              MachineReason = "Halted"
+	Provisioning        MachineReason = "Provisioning"
+	DiskMissing         MachineReason = "DiskMissing"
+	DiskFailed          MachineReason = "DataVolumeError"
+	DisksFilling        MachineReason = "NotAllDVsReady"
+	ConsumerPlacing     MachineReason = "WaitingForVolumeBinding"
+	ConsumerUnplaceable MachineReason = "Unschedulable"
+	HandingOver         MachineReason = "ConsumerBound"
+	LauncherStarting    MachineReason = "GuestNotRunning"
+	LauncherUnplaceable MachineReason = "LauncherUnschedulable"
+	LauncherLeaving     MachineReason = "PodTerminating"
+	GuestRunning        MachineReason = "GuestRunning"
+	GuestEnded          MachineReason = "GuestPoweredOff"
+	GuestFailed         MachineReason = "GuestFailed"
+	Stopping            MachineReason = "Stopping"
+	Restarting          MachineReason = "Restarting"
+	CrashLoop           MachineReason = "CrashLoopBackOff"
+	Terminating         MachineReason = "Terminating"
+	InstanceInTheWay    MachineReason = "FailedCreate"
+	// AsInstance stands for whatever the instance says: a machine with an instance says the same.
+	AsInstance MachineReason = "AsInstance"
+)
+
+// MachineRow is one thing that can be said about a machine. Instance is the phase of its instance then, and empty where
+// there is none.
+type MachineRow struct {
+	Reason   MachineReason
+	Status   kubevirt.PrintableStatus
+	Instance kubevirt.Phase
+	Ready    bool
+	Warn     bool
+	Message  string // {detail} is the disk, the node, the scheduler's or the launcher's own words
+}
+
+var machineTable = []MachineRow{
+	{Reason: Halted, Status: kubevirt.StatusStopped, Message: "stopped; start it with: virtctl start {name}"},
+	{Reason: Provisioning, Status: kubevirt.StatusProvisioning, Message: "its disks and its instance are being made"},
+	{Reason: DiskMissing, Status: kubevirt.StatusPvcNotFound, Instance: kubevirt.PhasePending, Warn: true,
+		Message: "{detail}; create it, or take the volume out of the machine"},
+	{Reason: DiskFailed, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
+	{Reason: DisksFilling, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Message: "waiting for its disks: {detail}"},
+	{Reason: ConsumerPlacing, Status: kubevirt.StatusWaitingForVolumeBinding, Instance: kubevirt.PhasePending,
+		Message: "a consumer pod with all its claims is being placed, so that every disk is bound on a node that can run it: {detail}"},
+	{Reason: ConsumerUnplaceable, Status: kubevirt.StatusUnschedulable, Instance: kubevirt.PhasePending, Warn: true,
+		Message: "no node can run it, and nothing was bound: {detail}"},
+	{Reason: HandingOver, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending,
+		Message: "its claims are bound; the consumer hands its room to the launcher: {detail}"},
+	{Reason: LauncherStarting, Status: kubevirt.StatusStarting, Instance: kubevirt.PhaseScheduled, Message: "its guest is being started: {detail}"},
+	{Reason: LauncherUnplaceable, Status: kubevirt.StatusUnschedulable, Instance: kubevirt.PhaseScheduling, Warn: true,
+		Message: "no node can run it: {detail}"},
+	{Reason: LauncherLeaving, Status: kubevirt.StatusStopping, Instance: kubevirt.PhaseRunning, Message: "its launcher is being deleted: {detail}"},
+	{Reason: GuestRunning, Status: kubevirt.StatusRunning, Instance: kubevirt.PhaseRunning, Ready: true, Message: "its guest runs: {detail}"},
+	{Reason: GuestEnded, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseSucceeded, Message: "{detail}"},
+	{Reason: GuestFailed, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true, Message: "{detail}"},
+	{Reason: Stopping, Status: kubevirt.StatusStopping, Message: "it is being stopped: {detail}"},
+	{Reason: Restarting, Status: kubevirt.StatusStarting, Message: "its last instance has ended and the next is made"},
+	{Reason: CrashLoop, Status: kubevirt.StatusCrashLoopBackOff, Instance: kubevirt.PhaseFailed, Warn: true,
+		Message: "its last instance failed and is tried again: {detail}"},
+	{Reason: Terminating, Status: kubevirt.StatusTerminating, Message: "it is being deleted: {detail}"},
+	{Reason: InstanceInTheWay, Status: kubevirt.StatusStopped, Warn: true,
+		Message: "an instance of this name exists and is not this machine's; delete it or rename the machine"},
+	{Reason: AsInstance},
+}
+
+// OfMachine is the row a reason stands for; a reason without one is shown, not hidden.
+func OfMachine(r MachineReason) MachineRow {
+	for _, row := range machineTable {
+		if row.Reason == r {
+			return row
+		}
+	}
+	return MachineRow{Reason: r, Status: kubevirt.StatusStopped, Warn: true, Message: "{detail}"}
+}
+
+// MachineRows is the whole table.
+func MachineRows() []MachineRow { return append([]MachineRow(nil), machineTable...) }
