@@ -102,7 +102,15 @@ func (i *imp) sweep(ctx context.Context, kind format.Kind, at *source.ReaderAt) 
 	}
 	k := keep(i.disk, i.note, s.claim, cancel)
 	err = s.run(ctx)
-	return i.finish(err, k)
+	return i.finish(because(ctx, err), k)
+}
+
+// because adds why ctx ended to an error that may be no more than a consequence of it.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return errors.Join(cause, err)
+	}
+	return err
 }
 
 // begin prepares the disk, or finds that the earlier run finished it and only could not say so any more.
@@ -132,18 +140,18 @@ func (i *imp) begin(virtual int64) (done bool, err error) {
 	return false, err
 }
 
-// finish checks what was brought and makes it durable; or keeps what there is, if err says that it is not all.
+// finish checks what was brought and makes it durable; or keeps what there is, if err says that it is not all. k is nil
+// if this transfer cannot be continued.
 func (i *imp) finish(err error, k *keeper) error {
 	if err == nil && i.sum != nil {
 		i.report.Digest = i.sum.digest()
 		err = i.sum.check(i.info.Name)
 	}
-	keepErr := k.end(err != nil)
-	if err != nil {
-		return errors.Join(err, keepErr)
+	if k != nil {
+		err = errors.Join(err, k.end(err != nil))
 	}
-	if keepErr != nil {
-		return keepErr
+	if err != nil {
+		return err
 	}
 	i.meter.enter(task.Flushing, 0)
 	if err := i.disk.Finish(); err != nil {

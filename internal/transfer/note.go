@@ -30,7 +30,8 @@ type note struct {
 	HashAt int64         `json:"hashAt,omitempty"`
 	Held   []held        `json:"held,omitempty"`
 	State  *decode.State `json:"state,omitempty"` // of a compressed stream
-	Done   *task.Report  `json:"done,omitempty"`  // everything is on the disk and was checked; only its name is missing
+	Image  []byte        `json:"image,omitempty"` // the state of the image's decoder, which may be a little further
+	Parked int64         `json:"parked,omitempty"`
 }
 
 // held is an extent before the mark whose place on the disk is where the note lies: it has to be fetched again.

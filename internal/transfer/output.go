@@ -15,7 +15,9 @@ import (
 type output struct {
 	disk  sink.Disk
 	begin func(size int64) error
-	limit int64 // of the disk, when its size is not known in advance
+	limit int64 // of the disk
+	// reached is the end of the last byte put.
+	reached int64
 
 	jobs  chan job
 	spare chan []byte // buffers for jobs
@@ -53,6 +55,7 @@ func (o *output) Put(e format.Extent, p []byte) error {
 			"virtual image size is larger than the reported available storage %d (data belongs at byte %d). A larger PVC is required",
 			o.limit, e.Guest+e.Size)}
 	}
+	o.reached = max(o.reached, e.Guest+e.Size)
 	if e.Coding == format.Plain {
 		_, err := o.disk.WriteAt(p, e.Guest)
 		return err

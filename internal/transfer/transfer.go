@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
@@ -179,7 +180,7 @@ func (t *Transfer) end(ctx context.Context, err error) task.Report {
 	case r.Reason == task.Interrupted:
 		r.Detail = "told to stop; what was done so far is kept"
 	case err != nil:
-		r.Detail = err.Error()
+		r.Detail = strings.ReplaceAll(err.Error(), "\n", "; ")
 	default:
 		t.meter.enter(task.Finished, 0)
 	}

@@ -251,7 +251,7 @@ type stopping struct {
 }
 
 func (s *stopping) Open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-	if off >= s.at && n > 64<<10 { // not the look at the image's head and tail
+	if off >= s.at && n == unitSize { // not the look at the image's head and tail
 		s.stop()
 		return nil, ctx.Err()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -30,12 +31,13 @@ type device struct {
 	size int64
 	zero func(off, n int64) error // makes a range read as zeroes
 
-	tail       int64      // where the notes begin; size if there are none
-	held       []byte     // what the disk has from tail on
-	holding    sync.Mutex // guards held
-	generation uint64     // of the last note
-	lot        *lot       // nil if resumed: nobody knows then what the earlier run wrote
-	parking    sync.Mutex // guards lot and what it holds
+	tail       int64        // where the notes begin; size if there are none
+	held       []byte       // what the disk has from tail on
+	holding    sync.Mutex   // guards held
+	reached    atomic.Int64 // the end of the last byte written
+	generation uint64       // of the last note
+	lot        *lot         // nil if resumed: nobody knows then what the earlier run wrote
+	parking    sync.Mutex   // guards lot and what it holds
 }
 
 func openDevice(o Options) (*device, error) {
@@ -144,6 +146,18 @@ func (d *device) Resize(size int64) error {
 	if size > d.size {
 		return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf("a disk of %d bytes on a device of %d", size, d.size)}
 	}
+	end := d.reached.Load()
+	if end <= size || size < 0 {
+		return nil
+	}
+	if front := min(end, d.tail); front > size {
+		if err := d.writeZeroes(size, front-size); err != nil {
+			return err
+		}
+	}
+	if end > d.tail {
+		clear(d.held[max(0, size-d.tail):])
+	}
 	return nil
 }
 
@@ -158,6 +172,8 @@ func (d *device) WriteAt(p []byte, off int64) (int, error) {
 	end := off + int64(len(p))
 	if off < 0 || end > d.size {
 		return 0, outside(p, off, d.size)
+	}
+	for old := d.reached.Load(); old < end && !d.reached.CompareAndSwap(old, end); old = d.reached.Load() {
 	}
 	front := p
 	if end > d.tail {
@@ -246,11 +262,12 @@ func (d *device) Save(note []byte) error {
 		_, err := d.w.file.WriteAt(make([]byte, 2*noteSlot), d.tail)
 		return errors.Join(failed(err), d.Sync())
 	}
-	if len(note) > noteMax {
-		return fmt.Errorf("checkpoint of %d bytes is larger than %d", len(note), noteMax)
+	sealed := seal(note, d.generation+1)
+	if len(sealed) > noteSlot {
+		return fmt.Errorf("checkpoint of %d bytes is larger than %d", len(sealed), noteSlot)
 	}
 	d.generation++
-	if _, err := d.w.file.WriteAt(seal(note, d.generation), d.tail+int64(d.generation%2)*noteSlot); err != nil {
+	if _, err := d.w.file.WriteAt(sealed, d.tail+int64(d.generation%2)*noteSlot); err != nil {
 		return failed(fmt.Errorf("write the checkpoint: %w", err))
 	}
 	return d.Sync()

@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -87,8 +88,11 @@ func (f *file) Limit() (int64, error) {
 
 // Begin implements Disk.
 func (f *file) Begin(size int64, resume bool) error {
-	if f.w != nil {
-		return errors.New("begin a disk twice")
+	if f.w != nil { // an earlier run could not be continued after all
+		if err := f.w.close(); err != nil {
+			return failed(err)
+		}
+		f.w = nil
 	}
 	limit, err := f.Limit()
 	if err != nil {
@@ -151,7 +155,7 @@ func (f *file) final(size int64) int64 {
 // Resize implements Disk.
 func (f *file) Resize(size int64) error {
 	f.size = f.final(size)
-	if err := f.w.file.Truncate(f.size); err != nil {
+	if err := errors.Join(f.w.file.Truncate(size), f.w.file.Truncate(f.size)); err != nil { // and zero behind the image
 		return failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
 	}
 	if f.o.Preallocate {
@@ -177,6 +181,10 @@ func (f *file) resume(h *os.File) error {
 
 // clear removes whatever an earlier run, finished or not, left.
 func (f *file) clear() error {
+	if f.park != nil {
+		_ = f.park.Close()
+		f.park, f.end = nil, 0
+	}
 	for _, name := range []string{f.beside("note"), f.beside("note-new"), f.beside("parked"), f.beside("part"), f.o.Path} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return failed(fmt.Errorf("remove what an earlier run left: %w", err))
@@ -257,6 +265,11 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 
 // Sync implements Disk.
 func (f *file) Sync() error {
+	if f.park != nil {
+		if err := unix.Fdatasync(int(f.park.Fd())); err != nil {
+			return failed(fmt.Errorf("fsync what is parked: %w", err))
+		}
+	}
 	return f.w.sync()
 }
 
@@ -359,11 +372,9 @@ func (f *file) Save(note []byte) error {
 // Park implements Disk: what is parked goes to a file beside the disk.
 func (f *file) Park(p []byte) (int64, error) {
 	if f.park == nil {
-		h, err := os.OpenFile(f.beside("parked"), os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o660)
-		if err != nil {
-			return 0, failed(fmt.Errorf("make room for bytes whose place is not known yet: %w", err))
+		if err := f.openPark(os.O_CREATE | os.O_TRUNC); err != nil {
+			return 0, err
 		}
-		f.park = h
 	}
 	at := f.end
 	if _, err := f.park.WriteAt(p, at); err != nil {
@@ -371,6 +382,33 @@ func (f *file) Park(p []byte) (int64, error) {
 	}
 	f.end += int64(len(p))
 	return at, nil
+}
+
+func (f *file) openPark(flags int) error {
+	h, err := os.OpenFile(f.beside("parked"), os.O_RDWR|unix.O_NOFOLLOW|flags, 0o660)
+	if err != nil {
+		return failed(fmt.Errorf("keep bytes whose place is not known yet: %w", err))
+	}
+	f.park = h
+	return nil
+}
+
+// Unpark implements Disk.
+func (f *file) Unpark(n int64) error {
+	if n == 0 && f.park == nil {
+		return nil
+	}
+	if f.park == nil {
+		if err := f.openPark(0); err != nil {
+			return err
+		}
+	}
+	info, err := f.park.Stat()
+	if err != nil || info.Size() < n {
+		return failed(fmt.Errorf("%d bytes should be parked in %s: %w", n, f.park.Name(), errors.Join(err, io.ErrUnexpectedEOF)))
+	}
+	f.end = n
+	return failed(f.park.Truncate(n))
 }
 
 // Parked implements Disk.

@@ -92,6 +92,14 @@ func (d *device) parkPiece() error {
 	return nil
 }
 
+// Unpark implements Disk. What an earlier run parked on a device is lost: the table is not in the note.
+func (d *device) Unpark(n int64) error {
+	if n > 0 {
+		return fmt.Errorf("what an earlier run parked on the device cannot be found again")
+	}
+	return nil
+}
+
 // Parked implements Disk.
 func (d *device) Parked(p []byte, at int64) error {
 	d.parking.Lock()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 )
@@ -15,8 +14,9 @@ var noteMagic = []byte("berth note 1\n\x00\x00\x00")
 
 const (
 	noteHead = 16 + 8 + 8
-	// noteMax bounds a note. The largest part of one is a decoder's window and tables, some 40 KiB.
-	noteMax = 120 << 10
+	// noteMax bounds a note. Most have some hundred bytes, those of compressed streams 50 KiB, and one of a badly
+	// fragmented image in a stream 2 MiB.
+	noteMax = 4 << 20
 )
 
 func seal(note []byte, generation uint64) []byte {
@@ -35,12 +35,11 @@ func unseal(r io.Reader) ([]byte, error) {
 }
 
 func unsealGeneration(r io.Reader) ([]byte, uint64, error) {
-	b := make([]byte, noteHead+noteMax+sha256.Size)
-	n, err := io.ReadFull(r, b)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	b, err := io.ReadAll(io.LimitReader(r, noteHead+noteMax+sha256.Size))
+	if err != nil {
 		return nil, 0, failed(fmt.Errorf("read the checkpoint: %w", err))
 	}
-	b = b[:n]
+	n := len(b)
 	if n < noteHead || !bytes.HasPrefix(b, noteMagic) {
 		return nil, 0, nil
 	}

@@ -52,6 +52,9 @@ type Disk interface {
 	// Park keeps p outside the disk and returns its number; Parked reads it back.
 	Park(p []byte) (at int64, err error)
 	Parked(p []byte, at int64) error
+	// Unpark forgets what was parked from number n on: before Begin resumes, what came after the note. It is an error if
+	// there are fewer.
+	Unpark(n int64) error
 }
 
 // Options say what is to become of a target.

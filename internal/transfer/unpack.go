@@ -1,0 +1,113 @@
+package transfer
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/decode"
+	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/source"
+)
+
+// unpack brings a tar archive, compressed or not, and unpacks it into a directory. It is not continued after a crash but
+// begun again: what it writes it writes over.
+func (t *Transfer) unpack(ctx context.Context, blob source.Blob, sum *checksum) error {
+	dir, err := sink.OpenDirectory(t.task.Target.Path)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	i := &imp{Transfer: t, blob: blob, info: blob.Info(), sum: sum}
+	s := &stream{imp: i}
+	err = s.unpack(ctx, dir)
+	s.close()
+	t.report.Written = dir.Written()
+	return errors.Join(err, dir.Close())
+}
+
+func (s *stream) unpack(ctx context.Context, dir *sink.Directory) error {
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	s.report.Format = "tar"
+	if s.wrap != decode.None {
+		s.report.Format += "." + string(s.wrap)
+	}
+	src := &stoppable{ctx, s.dec}
+	archive := tar.NewReader(src)
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = unpackEntry(dir, h, archive)
+		}
+		if err != nil {
+			return s.tarError(err)
+		}
+	}
+	for _, rest := range []io.Reader{src, s.feed} { // padding belongs to the checksum
+		if _, err := io.Copy(io.Discard, rest); err != nil {
+			return err
+		}
+	}
+	if s.sum != nil {
+		s.report.Digest = s.sum.digest()
+		if err := s.sum.check(s.info.Name); err != nil {
+			return err
+		}
+	}
+	s.meter.enter(task.Flushing, 0)
+	return dir.Finish()
+}
+
+// stoppable is a reader that ends with its context.
+type stoppable struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (s *stoppable) Read(p []byte) (int, error) {
+	if s.ctx.Err() != nil {
+		return 0, context.Cause(s.ctx)
+	}
+	return s.r.Read(p)
+}
+
+// tarError gives an error of the archive itself its reason; those of source and target have theirs.
+func (s *stream) tarError(err error) error {
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) && !isKnown(err) || errors.Is(err, tar.ErrFieldTooLong) {
+		return &task.Error{Reason: task.BadImage, Err: fmt.Errorf("%s is not a whole tar archive: %w", s.info.Name, err)}
+	}
+	return err
+}
+
+func isKnown(err error) bool {
+	var known *task.Error
+	return errors.As(err, &known)
+}
+
+// unpackEntry makes one entry. Devices, pipes and sockets have no business in a volume's files.
+func unpackEntry(dir *sink.Directory, h *tar.Header, r io.Reader) error {
+	mode := h.FileInfo().Mode()
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return dir.File(h.Name, mode, h.ModTime, h.Size, r)
+	case tar.TypeDir:
+		return dir.Mkdir(h.Name, mode)
+	case tar.TypeSymlink:
+		return dir.Symlink(h.Name, h.Linkname)
+	case tar.TypeLink:
+		return dir.Link(h.Name, h.Linkname)
+	case tar.TypeXGlobalHeader:
+		return nil
+	}
+	return &task.Error{Reason: task.UnsafeImage, Err: fmt.Errorf(
+		"the archive's entry %q is of type %q: only files, directories and links are unpacked", h.Name, h.Typeflag)}
+}
