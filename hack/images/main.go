@@ -1,0 +1,176 @@
+// Command images makes the product's container images and the test guest, without a Docker daemon and without root:
+//
+//	images [-o DIR] berth|launcher|guest|all
+//
+// It builds what changed and leaves the rest alone. Archives are written to DIR (bin/images), the guest's disks to DIR/guest. What is
+// downloaded and what can be used again is kept in .cache/images. The same inputs give the same bytes.
+//
+// It does not load images into a cluster; that is kubebox's work.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/berth-vm/berth/hack/images/debian"
+	"github.com/berth-vm/berth/hack/images/oci"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "images:", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop has been called
+	}
+}
+
+// build is one run of the program.
+type build struct {
+	root   string // the checkout
+	out    string
+	cache  string
+	debs   debian.Cache
+	layers oci.Cache
+	log    io.Writer
+}
+
+// targets in the order in which "all" makes them: what is quick first.
+var targets = []struct {
+	name string
+	make func(*build, context.Context) error
+}{
+	{"guest", (*build).guest},
+	{"berth", (*build).berth},
+	{"launcher", (*build).launcher},
+}
+
+func run(ctx context.Context, args []string, log io.Writer) error {
+	flags := flag.NewFlagSet("images", flag.ContinueOnError)
+	out := flags.String("o", "", "folder to write to (default bin/images in the checkout)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	wanted, err := selectTargets(flags.Args())
+	if err != nil {
+		return err
+	}
+	root, err := checkout(ctx)
+	if err != nil {
+		return err
+	}
+	if *out == "" {
+		*out = filepath.Join(root, "bin", "images")
+	}
+	cache := filepath.Join(root, ".cache", "images")
+	b := &build{
+		root: root, out: *out, cache: cache, log: log,
+		debs: debian.Cache{Dir: filepath.Join(cache, "debs")}, layers: oci.Cache{Dir: filepath.Join(cache, "layers")},
+	}
+	tools, err := debian.ReadList(b.source("packages"))
+	if err != nil {
+		return err
+	}
+	if err := debian.Require(ctx, log, tools); err != nil {
+		return err
+	}
+	for _, t := range targets {
+		if !slices.Contains(wanted, t.name) {
+			continue
+		}
+		start := time.Now()
+		if err := t.make(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		b.say("%s done in %.1f s", t.name, time.Since(start).Seconds())
+	}
+	return nil
+}
+
+func selectTargets(args []string) ([]string, error) {
+	var names []string
+	for _, t := range targets {
+		names = append(names, t.name)
+	}
+	usage := fmt.Errorf("say what to build: images [-o DIR] %s|all", strings.Join(names, "|"))
+	if len(args) == 0 {
+		return nil, usage
+	}
+	for _, a := range args {
+		if a == "all" {
+			return names, nil
+		}
+		if !slices.Contains(names, a) {
+			return nil, fmt.Errorf("unknown image %q; %w", a, usage)
+		}
+	}
+	return args, nil
+}
+
+// checkout is the folder of the module this program belongs to.
+func checkout(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the checkout: %w", err)
+	}
+	path, dir, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if path != "github.com/berth-vm/berth" {
+		return "", errors.New("run this program inside Berth's checkout")
+	}
+	return dir, nil
+}
+
+// source is a file of the images folder.
+func (b *build) source(elem ...string) string {
+	return filepath.Join(append([]string{b.root, "images"}, elem...)...)
+}
+
+func (b *build) say(format string, args ...any) { _, _ = fmt.Fprintf(b.log, format+"\n", args...) }
+
+// goBuild builds static programs into a folder, each under the last element of its package's path.
+func (b *build) goBuild(ctx context.Context, dir string, packages ...string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make folder for programs: %w", err)
+	}
+	// No version control stamp: a commit that changes no program must not change the image.
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
+	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
+	cmd.Dir = b.root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w\n%s", strings.Join(packages, " "), err, out)
+	}
+	return nil
+}
+
+// archive writes an image and says what became of it.
+func (b *build) archive(file, name string, image v1.Image) error {
+	path := filepath.Join(b.out, file)
+	digest, changed, err := oci.Archive(path, name, image)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("measure archive: %w", err)
+	}
+	state := "unchanged"
+	if changed {
+		state = "written"
+	}
+	b.say("%s %s %s %s (%d MB)", name, digest, state, path, info.Size()/1e6)
+	return nil
+}

@@ -1,0 +1,151 @@
+// Package oci makes container images without a daemon: layers that depend on nothing but their content, and OCI archives that
+// `ctr images import` and every other tool can read. The same inputs give the same bytes, whoever builds and whenever.
+//
+// It does not know what is in an image.
+package oci
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Epoch is the time of everything that must have one.
+var Epoch = time.Unix(0, 0).UTC()
+
+// Cache is a folder of finished layers.
+type Cache struct{ Dir string }
+
+// Layer returns the layer that fill writes, from the cache if one was made for this key before. The key names everything that the
+// content depends on; two contents must never share one.
+func (c Cache) Layer(key string, fill func(*Writer) error) (v1.Layer, error) {
+	if l, err := c.cached(key); err == nil || !errors.Is(err, os.ErrNotExist) {
+		return l, err
+	}
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make layer cache: %w", err)
+	}
+	tmp, err := os.CreateTemp(c.Dir, "layer-")
+	if err != nil {
+		return nil, fmt.Errorf("make layer: %w", err)
+	}
+	defer func() { _ = os.Remove(tmp.Name()); _ = tmp.Close() }()
+	l, err := writeLayer(tmp, fill)
+	if err != nil {
+		return nil, err
+	}
+	l.path = c.path(key)
+	description, err := json.Marshal(l)
+	if err != nil {
+		return nil, fmt.Errorf("describe layer: %w", err)
+	}
+	// The description is written last: a layer is in the cache when it has one.
+	if err := os.Rename(tmp.Name(), l.path); err != nil {
+		return nil, fmt.Errorf("keep layer: %w", err)
+	}
+	if err := os.WriteFile(l.path+".json", description, 0o644); err != nil {
+		return nil, fmt.Errorf("keep layer: %w", err)
+	}
+	return l, nil
+}
+
+func (c Cache) path(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return filepath.Join(c.Dir, hex.EncodeToString(sum[:])+".tar.gz")
+}
+
+func (c Cache) cached(key string) (v1.Layer, error) {
+	l := &layer{path: c.path(key)}
+	description, err := os.ReadFile(l.path + ".json")
+	if err != nil {
+		return nil, fmt.Errorf("read cached layer: %w", err)
+	}
+	if err := json.Unmarshal(description, l); err != nil {
+		return nil, fmt.Errorf("read cached layer %s.json (delete it): %w", l.path, err)
+	}
+	info, err := os.Stat(l.path)
+	if err != nil {
+		return nil, fmt.Errorf("read cached layer: %w", err)
+	}
+	if info.Size() != l.Bytes {
+		return nil, fmt.Errorf("cached layer %s has %d bytes, not %d: delete it", l.path, info.Size(), l.Bytes)
+	}
+	return l, nil
+}
+
+func writeLayer(to io.Writer, fill func(*Writer) error) (*layer, error) {
+	compressed := &digester{w: to, h: sha256.New()}
+	gz, err := gzip.NewWriterLevel(compressed, gzip.BestSpeed)
+	if err != nil {
+		return nil, fmt.Errorf("compress layer: %w", err)
+	}
+	plain := &digester{w: gz, h: sha256.New()}
+	w := &Writer{tar: tar.NewWriter(plain), made: map[string]bool{}}
+	if err := fill(w); err != nil {
+		return nil, fmt.Errorf("fill layer: %w", err)
+	}
+	if err := errors.Join(w.tar.Close(), gz.Close()); err != nil {
+		return nil, fmt.Errorf("end layer: %w", err)
+	}
+	return &layer{Compress: compressed.digest(), Plain: plain.digest(), Bytes: compressed.n}, nil
+}
+
+// digester counts and hashes what passes through it.
+type digester struct {
+	w io.Writer
+	h hash.Hash
+	n int64
+}
+
+func (d *digester) Write(p []byte) (int, error) {
+	n, err := d.w.Write(p)
+	d.h.Write(p[:n])
+	d.n += int64(n)
+	return n, err
+}
+
+func (d *digester) digest() v1.Hash {
+	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(d.h.Sum(nil))}
+}
+
+// layer is a finished layer in a file. Its digests are remembered because computing them again means reading all of it.
+type layer struct {
+	path     string
+	Compress v1.Hash
+	Plain    v1.Hash
+	Bytes    int64
+}
+
+func (l *layer) Digest() (v1.Hash, error)             { return l.Compress, nil }
+func (l *layer) DiffID() (v1.Hash, error)             { return l.Plain, nil }
+func (l *layer) Size() (int64, error)                 { return l.Bytes, nil }
+func (l *layer) MediaType() (types.MediaType, error)  { return types.OCILayer, nil }
+func (l *layer) Compressed() (io.ReadCloser, error)   { return os.Open(l.path) }
+func (l *layer) Uncompressed() (io.ReadCloser, error) { return gunzip(l.path) }
+
+func gunzip(path string) (io.ReadCloser, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open layer: %w", err)
+	}
+	r, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open layer: %w", err), f.Close())
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{r, f}, nil
+}

@@ -1,0 +1,138 @@
+//go:build linux
+
+// Command init is process 1 of the test guest: it loads the drivers, says on the console which disks it sees, and then does what it
+// is told, line by line, by the kernel command line, a cloud-init volume and the console. It is the whole user space of the guest.
+//
+// Every line it writes starts with "berth-guest: ", so a test can tell it from the echo of its own typing and from the kernel. What it
+// can be told is in command.go; the guest's README lists it for readers. It knows nothing of Kubernetes or of who runs it.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// guest is the running machine: what it says and what must not happen at the same time.
+type guest struct {
+	saying sync.Mutex
+	out    io.Writer
+	// writes is held for reading by whoever writes to a disk and for writing while the agent has frozen the guest, so that a
+	// snapshot taken between freeze and thaw never sees half a write.
+	writes freezer
+}
+
+func (g *guest) say(format string, args ...any) {
+	g.saying.Lock()
+	defer g.saying.Unlock()
+	_, _ = fmt.Fprintf(g.out, "berth-guest: "+format+"\n", args...)
+}
+
+func main() {
+	g := &guest{out: os.Stdout}
+	if err := mountKernelFilesystems(); err != nil {
+		g.say("error: %v", err)
+	}
+	console, err := os.OpenFile("/dev/console", os.O_RDWR, 0)
+	if err == nil {
+		g.out = console
+	}
+	events, err := listenUevents()
+	if err != nil {
+		g.say("error: %v", err)
+	}
+	g.loadModules("/modules")
+	// What drivers find arrives as events for a while: SCSI and SATA disks are probed in the background.
+	settle(events, 250*time.Millisecond, 5*time.Second)
+	// From here on only our own lines belong on the console, and what the kernel says when it dies.
+	_, _, _ = unix.Syscall(unix.SYS_SYSLOG, syslogConsoleLevel, 0, 1)
+
+	g.say("kernel %s firmware %s boot-id %s", readLine("/proc/sys/kernel/osrelease"), firmware(),
+		readLine("/proc/sys/kernel/random/boot_id"))
+	g.sayDisks()
+	files := g.readCloudInit()
+	go g.watch(events)
+	go g.servePowerButtons()
+	go g.serveAgent()
+	go g.serveNetwork()
+	g.say("ready")
+
+	for line := range strings.SplitSeq(commandLineScript(readLine("/proc/cmdline")), ";") {
+		g.obey(line)
+	}
+	for _, line := range files.script() {
+		g.obey(line)
+	}
+	if console != nil {
+		lines := bufio.NewScanner(console)
+		for lines.Scan() {
+			g.obey(lines.Text())
+		}
+		g.say("error: console ended: %v", lines.Err())
+	}
+	select {} // process 1 must never return: the kernel would panic
+}
+
+// syslogConsoleLevel is SYSLOG_ACTION_CONSOLE_LEVEL of syslog(2).
+const syslogConsoleLevel = 8
+
+func mountKernelFilesystems() error {
+	for _, m := range []struct{ kind, dir string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}} {
+		if err := os.MkdirAll(m.dir, 0o755); err != nil {
+			return fmt.Errorf("make %s: %w", m.dir, err)
+		}
+		if err := unix.Mount(m.kind, m.dir, m.kind, 0, ""); err != nil {
+			return fmt.Errorf("mount %s on %s: %w", m.kind, m.dir, err)
+		}
+	}
+	return nil
+}
+
+// loadModules loads the drivers that the builder listed, one path per line, each after those it depends on.
+func (g *guest) loadModules(list string) {
+	text, err := os.ReadFile(list)
+	if err != nil {
+		g.say("error: read the module list: %v", err)
+		return
+	}
+	for path := range strings.FieldsSeq(string(text)) {
+		if err := loadModule(path); err != nil {
+			g.say("error: %v", err)
+		}
+	}
+}
+
+func loadModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open module: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && err != unix.EEXIST { //nolint:errorlint // a bare errno
+		return fmt.Errorf("load module %s: %w", path, err)
+	}
+	return nil
+}
+
+func firmware() string {
+	if _, err := os.Stat("/sys/firmware/efi"); err == nil {
+		return "uefi"
+	}
+	return "bios"
+}
+
+// readLine is the first line of a small file, or "" if it cannot be read: sysfs files come and go with their devices.
+func readLine(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	return strings.TrimSpace(line)
+}

@@ -1,0 +1,23 @@
+// Package images holds the names and the user that the product's container images share with whoever refers to them: manifests,
+// the launcher, the tests. How an image is made is in hack/images, what goes into one is in the folders beside this file.
+package images
+
+// Names under which the images are loaded into a cluster. They carry their registry so that no container runtime adds its own, and are
+// used with imagePullPolicy IfNotPresent: a cluster that was loaded never pulls.
+const (
+	Berth    = "berth.dev/berth:dev"
+	Launcher = "berth.dev/berth-launcher:dev"
+	// Guest is the test guest as a container disk: /disk/disk.qcow2, and /boot/vmlinuz and /boot/initrd for booting a kernel directly.
+	Guest = "berth.dev/berth-guest:dev"
+)
+
+// Archives are the file names of the images as OCI archives in the folder that hack/images writes to.
+const (
+	BerthArchive    = "berth.tar"
+	LauncherArchive = "berth-launcher.tar"
+	GuestArchive    = "berth-guest.tar"
+)
+
+// UID is the user, and the group, that every process in the images runs as and that owns disk images. It is the number that existing
+// container disks and KubeVirt's volumes already use for qemu.
+const UID = 107
