@@ -10,7 +10,10 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format/qcow2"
 	"github.com/berth-vm/berth/internal/transfer/format/raw"
 	"github.com/berth-vm/berth/internal/transfer/format/refuse"
+	"github.com/berth-vm/berth/internal/transfer/format/vdi"
 	"github.com/berth-vm/berth/internal/transfer/format/vhd"
+	"github.com/berth-vm/berth/internal/transfer/format/vhdx"
+	"github.com/berth-vm/berth/internal/transfer/format/vmdk"
 )
 
 // Decoder takes an image apart that comes as a stream. The engine writes the stream to it as it comes and calls Finish
@@ -132,7 +135,13 @@ func newPlan(kind Kind) (feed.Plan, error) {
 		return &qcow2.Plan{}, nil
 	case VHD:
 		return &vhd.Plan{}, nil
-	case Raw, Unsigned, VMDK, VDI, VHDX:
+	case VMDK:
+		return &vmdk.Plan{}, nil
+	case VDI:
+		return &vdi.Plan{}, nil
+	case VHDX:
+		return &vhdx.Plan{}, nil
+	case Raw, Unsigned:
 	}
 	return nil, refuse.Unsupported("Invalid format %s for image", kind)
 }

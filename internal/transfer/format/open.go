@@ -7,7 +7,10 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format/qcow2"
 	"github.com/berth-vm/berth/internal/transfer/format/raw"
 	"github.com/berth-vm/berth/internal/transfer/format/refuse"
+	"github.com/berth-vm/berth/internal/transfer/format/vdi"
 	"github.com/berth-vm/berth/internal/transfer/format/vhd"
+	"github.com/berth-vm/berth/internal/transfer/format/vhdx"
+	"github.com/berth-vm/berth/internal/transfer/format/vmdk"
 )
 
 // Open reads the header of an image whose file of size bytes can be read anywhere. It reads tables only when Extents
@@ -21,7 +24,12 @@ func Open(kind Kind, r io.ReaderAt, size int64) (Image, error) {
 		return qcow2.Open(f)
 	case VHD:
 		return vhd.Open(f)
-	case VMDK, VDI, VHDX:
+	case VMDK:
+		return vmdk.Open(f)
+	case VDI:
+		return vdi.Open(f)
+	case VHDX:
+		return vhdx.Open(f)
 	}
 	return nil, refuse.Unsupported("Invalid format %s for image", kind)
 }

@@ -112,6 +112,14 @@ func (b *Book) here() []place {
 	return list
 }
 
+// gap is how far the next known place is from host, 0 if there is none or it begins there as well.
+func (b *Book) gap(host int64) int64 {
+	if b.places.len() == 0 {
+		return 0
+	}
+	return b.places.top().host - host
+}
+
 // ahead is where the next known thing begins.
 func (b *Book) ahead() (int64, bool) {
 	at, ok := int64(0), false

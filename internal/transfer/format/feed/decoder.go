@@ -259,21 +259,27 @@ func (d *Decoder) plain(p []byte) error {
 // which extents have been put.
 func (d *Decoder) coded(p []byte) (more bool, err error) {
 	b := d.book
-	e := b.places.top()
+	e := b.places.pop()
 	stored := -e.n
+	if gap := b.gap(e.host); b.shape.Loose && gap > 0 {
+		stored = min(stored, gap)
+	}
 	if stored > int64(len(p)) {
+		b.places.push(e)
 		return true, nil
 	}
-	b.places.pop()
 	s := b.shape
 	x := extent.Extent{Host: e.host, Stored: stored, Guest: e.guest, Size: min(s.Unit, s.Disk-e.guest), Coding: s.Coding}
 	if err := d.putOne(x, p[:stored]); err != nil {
 		return false, err
 	}
 	end := (e.host + stored + sector - 1) &^ (sector - 1)
-	next := max((e.host+stored-1)&^(sector-1), e.host+1)
+	next := e.host + 1
+	if !b.shape.Loose {
+		next = max((e.host+stored-1)&^(sector-1), next)
+	}
 	if ahead, ok := b.ahead(); ok && ahead <= end {
-		if ahead > next {
+		if ahead > next && !b.shape.Loose {
 			d.tails.add(next, p[next-b.pos:min(ahead-b.pos, int64(len(p)))], b.pos-b.memory())
 		}
 		next = ahead

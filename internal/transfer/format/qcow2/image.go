@@ -2,16 +2,10 @@ package qcow2
 
 import (
 	"context"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
-
-// readers is how many L2 tables are on their way at once: behind a network each costs a round trip.
-const readers = 8
 
 // Open reads the header.
 func Open(f extent.File) (extent.Image, error) {
@@ -32,9 +26,6 @@ func Open(f extent.File) (extent.Image, error) {
 // scan goes through all tables. The work is bounded by the L1 table's size whatever the entries say: an L2 table is not
 // a list of tables, so there is nothing to loop.
 func (h *header) scan(ctx context.Context, f extent.File, emit func(extent.Extent) error) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readers)
-	var mu sync.Mutex
 	inside := func(e extent.Extent) error {
 		e, err := h.clip(e, f.Size)
 		if err != nil {
@@ -42,25 +33,13 @@ func (h *header) scan(ctx context.Context, f extent.File, emit func(extent.Exten
 		}
 		return emit(e)
 	}
-	err := f.Table(h.l1Offset, h.l1Size, "qcow2 L1 table", func(at int64, p []byte) error {
+	return f.Nested(ctx, h.l1Offset, h.l1Size, "qcow2 L1 table", func(at int64, p []byte, read extent.ReadTable) error {
 		return h.l1(at, p, func(table, guest int64) error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			g.Go(func() error {
-				return f.Table(table, h.l2Size(guest), "qcow2 L2 table", func(at int64, p []byte) error {
-					mu.Lock()
-					defer mu.Unlock()
-					return h.l2(guest+at/h.entrySize()<<h.clusterBits, p, inside)
-				})
+			return read(table, h.l2Size(guest), "qcow2 L2 table", func(at int64, p []byte) error {
+				return h.l2(guest+at/h.entrySize()<<h.clusterBits, p, inside)
 			})
-			return nil
 		})
 	})
-	if failed := g.Wait(); failed != nil {
-		return failed
-	}
-	return err
 }
 
 // l2Size is how much of the L2 table for guest the disk needs.
