@@ -14,8 +14,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
+	"github.com/berth-vm/berth/internal/controller/profile"
 )
+
+// version is set by the linker: -X main.version=...
+var version = "dev"
 
 type options struct {
 	controllers string
@@ -60,14 +65,25 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
+	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
 	if slices.Contains(strings.Split(o.controllers, ","), "data") {
-		if err := datavolume.Setup(mgr, o.image); err != nil {
-			return fmt.Errorf("set up the DataVolume controller: %w", err)
+		if err := setUpData(mgr, writer, o); err != nil {
+			return err
 		}
 	}
-	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
+	return mgr.Start(ctrl.SetupSignalHandler())
+}
+
+// setUpData adds the data side: what fills a volume.
+func setUpData(mgr ctrl.Manager, writer *cluster.Writer, o options) error {
 	if err := mgr.Add(configureOnce(mgr, writer)); err != nil {
 		return fmt.Errorf("add the first configuration: %w", err)
 	}
-	return mgr.Start(ctrl.SetupSignalHandler())
+	if err := config.Setup(mgr, writer, config.Options{Namespace: o.namespace, Version: version}); err != nil {
+		return err
+	}
+	if err := profile.Setup(mgr, writer); err != nil {
+		return err
+	}
+	return datavolume.Setup(mgr, writer, o.image)
 }

@@ -127,7 +127,26 @@ func (w *Writer) fields(obj client.Object) (*unstructured.Unstructured, error) {
 	u.SetManagedFields(nil)
 	u.SetResourceVersion("")
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	for _, part := range []string{"spec", "status"} {
+		if hollow(u.Object[part]) {
+			delete(u.Object, part)
+		}
+	}
 	return u, nil
+}
+
+// hollow: nothing but empty structs, which Go writes out where nothing was meant.
+func hollow(value any) bool {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return false
+	}
+	for _, v := range fields {
+		if !hollow(v) {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *Writer) name(obj client.Object) string {

@@ -71,7 +71,7 @@ func (r *Reconciler) startWorker(ctx context.Context, s *seen) error {
 	if now == nil || now.ResourceVersion != s.claim.ResourceVersion {
 		return errStale
 	}
-	w, err := s.transfer()
+	w, err := r.transfer(s)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnsupported, err)
 	}
@@ -90,8 +90,8 @@ func (r *Reconciler) stopWorker(ctx context.Context, s *seen) error {
 }
 
 // transfer is the worker that fills the claim.
-func (s *seen) transfer() (render.Worker, error) {
-	origin, err := render.FromSource(s.source, s.settings.network)
+func (r *Reconciler) transfer(s *seen) (render.Worker, error) {
+	origin, err := render.FromSource(s.source, network(s.settings))
 	if err != nil {
 		return render.Worker{}, err
 	}
@@ -101,7 +101,7 @@ func (s *seen) transfer() (render.Worker, error) {
 		Owner: render.VolumeOwner(s.volume), ClaimUID: s.claim.UID, VolumeUID: s.volume.UID,
 		Attempt: s.restarts(), Command: "run", Target: &disk, Secrets: origin.Secrets,
 		Annotations: s.passedOn(), Priority: s.volume.Spec.PriorityClassName,
-		ServiceAccount: s.volume.Spec.ServiceAccountName, Settings: s.settings.worker,
+		ServiceAccount: s.volume.Spec.ServiceAccountName, Settings: r.pods(s.settings),
 		Task: task.Task{
 			Version: task.Version, Volume: s.volume.Namespace + "/" + s.volume.Name,
 			Source: origin.Source, Checksum: origin.Checksum,
@@ -131,7 +131,7 @@ func (s *seen) preallocate() bool {
 	if s.volume.Spec.Preallocation != nil {
 		return *s.volume.Spec.Preallocation
 	}
-	return s.settings.preallocate
+	return s.settings.Preallocation
 }
 
 // asked is the size the volume asks for, zero if it leaves it open.
@@ -156,7 +156,7 @@ func (s *seen) diskSize() int64 {
 		return asked.Value()
 	}
 	size := s.claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	usable, err := claim.Usable(size.Value(), claim.OverheadOf(s.settings.overhead, deref(s.claim.Spec.StorageClassName)))
+	usable, err := claim.Usable(size.Value(), claim.OverheadOf(&s.settings.Overhead, deref(s.claim.Spec.StorageClassName)))
 	if err != nil {
 		return 0 // a configuration that makes no sense is no reason to refuse the image: it keeps its own size
 	}

@@ -25,9 +25,3 @@ const (
 var passedOn = []string{
 	"k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network", "sidecar.istio.io/inject", "linkerd.io/inject",
 }
-
-// The feature gates that matter here.
-const (
-	gateHonorWaitForFirstConsumer = "HonorWaitForFirstConsumer"
-	gateClaimAdoption             = "DataVolumeClaimAdoption"
-)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
@@ -67,7 +68,7 @@ func (s *seen) unboundFact() volume.Claim {
 	switch {
 	case !waits:
 		return volume.Unbound
-	case immediate, !s.settings.gate(gateHonorWaitForFirstConsumer):
+	case immediate, !s.settings.Enabled(config.HonorWaitForFirstConsumer):
 		return volume.Waiting
 	}
 	return volume.Held
@@ -84,7 +85,7 @@ func (s *seen) strangerFact() volume.Claim {
 	switch {
 	case said:
 		return volume.Adoptable
-	case !asked && (refused || !s.settings.gate(gateClaimAdoption)):
+	case !asked && (refused || !s.settings.Enabled(config.DataVolumeClaimAdoption)):
 		return volume.Foreign
 	case s.unusable() != "":
 		return volume.Unusable

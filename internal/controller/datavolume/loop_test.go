@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgo "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktest "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -30,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -134,10 +134,11 @@ type world struct {
 
 var errHarm = errors.New("harm done by the test")
 
-// scheme is made once: it is most of the cost of a world.
+// scheme is made once and holds only what is used: the fake client goes through all of it for every request.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	utilruntime.Must(clientgo.AddToScheme(s))
+	utilruntime.Must(corev1.AddToScheme(s))
+	utilruntime.Must(storagev1.AddToScheme(s))
 	utilruntime.Must(cdiv1.AddToScheme(s))
 	return s
 })
@@ -172,7 +173,7 @@ func newWorld(t *testing.T, sc scenario) *world {
 		},
 	})
 	w.r = &Reconciler{
-		reader: base, live: base, clock: w.clock, image: "berth",
+		reader: base, live: base, settings: config.NewReader(base), clock: w.clock, image: "berth",
 		cluster: cluster.New(harmed, events.NewFakeRecorder(1000), w.clock),
 		ask: func(context.Context, string) (task.Progress, error) {
 			return task.Progress{}, errors.New("nobody answers")

@@ -13,6 +13,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
@@ -23,7 +24,7 @@ import (
 type seen struct {
 	volume   *cdiv1.DataVolume
 	source   *cdiv1.DataVolumeSource // what the volume is filled from, references followed; nil: another populator
-	settings settings
+	settings config.Settings
 	claim    *corev1.PersistentVolumeClaim // nil: there is none
 	class    *storagev1.StorageClass       // of the claim; nil: none, or one that does not exist
 	wanted   corev1.PersistentVolumeClaimSpec
@@ -40,7 +41,7 @@ type seen struct {
 func (r *Reconciler) observe(ctx context.Context, v *cdiv1.DataVolume) (*seen, error) {
 	s := &seen{volume: v, source: v.Spec.Source, now: r.clock.Now()}
 	var err error
-	if s.settings, err = readSettings(ctx, r.reader, r.image); err != nil {
+	if s.settings, err = r.settings.Settings(ctx); err != nil {
 		return nil, err
 	}
 	if s.claim, err = get[corev1.PersistentVolumeClaim](ctx, r.reader, v.Namespace, v.Name); err != nil {
@@ -84,7 +85,7 @@ func (r *Reconciler) complete(ctx context.Context, s *seen) error {
 	request.Archive = s.content() == task.Archive
 	request.Source = s.origin.request()
 	result, err := claim.Complete(request, claim.Cluster{
-		Classes: classes.Items, Profiles: profiles.Items, Overhead: s.settings.overhead,
+		Classes: classes.Items, Profiles: profiles.Items, Overhead: &s.settings.Overhead,
 	})
 	s.wanted, s.class, s.lacks = result.Spec, result.Class, err
 	var lack *claim.Error

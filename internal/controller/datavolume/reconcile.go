@@ -18,18 +18,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/state"
 )
 
 // Reconciler reconciles DataVolumes.
 type Reconciler struct {
-	reader  client.Reader // cached
-	live    client.Reader // the API server itself, for the few facts that must not be stale
-	cluster *cluster.Writer
-	clock   clock.PassiveClock
-	image   string // the image workers run
-	ask     progressAsker
+	reader   client.Reader // cached
+	live     client.Reader // the API server itself, for the few facts that must not be stale
+	settings config.Reader
+	cluster  *cluster.Writer
+	clock    clock.PassiveClock
+	image    string // the image workers run
+	ask      progressAsker
 }
 
 // How soon to look again where nothing in the cluster will tell.

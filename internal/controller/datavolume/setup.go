@@ -16,17 +16,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/config"
 )
 
 // parallel is how many volumes are looked at at once. Most of a reconcile is waiting for the API server.
 const parallel = 8
 
 // Setup adds the controller to mgr. Workers run image.
-func Setup(mgr ctrl.Manager, image string) error {
-	now := clock.RealClock{}
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string) error {
 	r := &Reconciler{
-		reader: mgr.GetClient(), live: mgr.GetAPIReader(), clock: now, image: image, ask: askOverHTTP(),
-		cluster: cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth-datavolume"), now),
+		reader: mgr.GetClient(), live: mgr.GetAPIReader(), settings: config.NewReader(mgr.GetClient()), cluster: writer,
+		clock: clock.RealClock{}, image: image, ask: askOverHTTP(),
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&cdiv1.DataVolume{}).

@@ -1,0 +1,121 @@
+// Package clone chooses how a claim is cloned. Choose is a pure function with a reason that becomes the volume's
+// condition message; it does not know Kubernetes objects and does not carry anything out.
+package clone
+
+import "fmt"
+
+// Strategy is a way to make a clone.
+type Strategy string
+
+// The strategies, from the cheapest to the one that always works. Impossible is none of them.
+const (
+	CSIClone   Strategy = "csi-clone" // the storage driver clones the volume
+	Snapshot   Strategy = "snapshot"  // a snapshot is restored
+	Copy       Strategy = "copy"      // one worker, both claims, one node: a reflink where the filesystem has them
+	Stream     Strategy = "stream"    // a worker at each end, over the network
+	Impossible Strategy = ""
+)
+
+// Source is what is cloned.
+type Source struct {
+	IsSnapshot  bool // a VolumeSnapshot and not a claim
+	Namespace   string
+	Provisioner string // empty: none, or unknown
+	Block       bool
+	Busy        bool // a pod writes to it
+}
+
+// Target is the claim to be made of it.
+type Target struct {
+	Namespace   string
+	Provisioner string
+	Block       bool
+	Larger      bool // than the source
+	Made        bool // it exists without a data source: its driver can no longer fill it
+	Apart       bool // no node reaches both volumes
+}
+
+// Classes is what the cluster's storage can do.
+type Classes struct {
+	Wanted        Strategy // what the administrator or the storage profile prefers; empty: no preference
+	Driver        bool     // the target's provisioner is a CSI driver
+	SnapshotClass string   // for the provisioner; empty: there is none
+	Expands       bool     // the target's class allows volume expansion
+}
+
+// Choose picks the cheapest strategy that works, and says why no cheaper one does.
+func Choose(s Source, t Target, c Classes) (Strategy, string) {
+	if s.IsSnapshot {
+		return fromSnapshot(s, t, c)
+	}
+	strategy, why := byDriver(s, t, c)
+	if strategy != Impossible {
+		return strategy, why
+	}
+	switch {
+	case s.Namespace != t.Namespace:
+		return Stream, why + "; streamed between two workers, since no pod can use claims of two namespaces"
+	case t.Apart:
+		return Stream, why + "; streamed between two workers, since no node reaches both volumes"
+	}
+	return Copy, why + "; copied by one worker that has both claims"
+}
+
+func fromSnapshot(s Source, t Target, c Classes) (Strategy, string) {
+	if why := obstacle(s, t, c); why != "" {
+		return Impossible, why + "; restore the snapshot to a claim of its own class and clone that"
+	}
+	return Snapshot, "restored by the storage driver"
+}
+
+// byDriver is the way the storage driver itself would clone, or why it cannot.
+func byDriver(s Source, t Target, c Classes) (Strategy, string) {
+	if why := obstacle(s, t, c); why != "" {
+		return Impossible, why
+	}
+	switch c.Wanted {
+	case Copy, Stream:
+		return Impossible, "the storage profile or the CDI resource asks for copying"
+	case CSIClone:
+		if !s.Busy {
+			return CSIClone, "the storage profile or the CDI resource asks for it"
+		}
+		if c.SnapshotClass == "" {
+			return Impossible, "the source is in use and there is no snapshot class (NoVolumeSnapshotClass)"
+		}
+		return Snapshot, "the source is in use, so a snapshot of it is cloned"
+	case Snapshot, Impossible:
+	}
+	if c.SnapshotClass == "" {
+		return Impossible, "there is no snapshot class for " + t.Provisioner + " (NoVolumeSnapshotClass)"
+	}
+	return Snapshot, "cloned by snapshot with class " + c.SnapshotClass
+}
+
+// obstacle is why the target's driver cannot make the target out of the source. The words in brackets are the ones
+// CDI's users know from its events.
+func obstacle(s Source, t Target, c Classes) string {
+	switch {
+	case t.Made:
+		return "the claim was made before its source was known"
+	case !c.Driver:
+		return fmt.Sprintf("%s is no CSI driver that could clone (NoProvisionerMatch)", or(t.Provisioner, "the target's class"))
+	case s.Provisioner != t.Provisioner:
+		return fmt.Sprintf("source and target have different provisioners, %s and %s (IncompatibleProvisioners)",
+			or(s.Provisioner, "none"), t.Provisioner)
+	case s.Namespace != t.Namespace:
+		return "a storage driver clones only within a namespace"
+	case s.Block != t.Block:
+		return "source and target have different volume modes (IncompatibleVolumeModes)"
+	case t.Larger && !c.Expands:
+		return "the target is larger and its class does not allow expansion (NoVolumeExpansion)"
+	}
+	return ""
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

@@ -1,0 +1,96 @@
+package clone
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write testdata/choices.txt")
+
+// every calls do with all combinations of what matters: yes or no for each fact, and each wish.
+func every(do func(Source, Target, Classes)) {
+	for bits := range 1 << 10 {
+		on := func(n int) bool { return bits&(1<<n) != 0 }
+		for _, wanted := range []Strategy{Impossible, CSIClone, Snapshot, Copy} {
+			s := Source{IsSnapshot: on(0), Namespace: "a", Provisioner: "csi.example", Busy: on(1)}
+			t := Target{Namespace: "a", Provisioner: "csi.example", Block: on(2), Larger: on(3), Made: on(4), Apart: on(5)}
+			c := Classes{Wanted: wanted, Driver: on(6), Expands: on(7)}
+			if on(8) {
+				t.Namespace = "b"
+			}
+			if on(9) {
+				c.SnapshotClass = "snap"
+			}
+			do(s, t, c)
+		}
+	}
+}
+
+func TestChoicesAreSafe(t *testing.T) {
+	every(func(s Source, tg Target, c Classes) {
+		got, why := Choose(s, tg, c)
+		fail := func(what string) { t.Errorf("%s: %+v %+v %+v -> %s (%s)", what, s, tg, c, got, why) }
+		if why == "" {
+			fail("no reason")
+		}
+		if (got == CSIClone || got == Snapshot) && (!c.Driver || s.Namespace != tg.Namespace || s.Block != tg.Block || tg.Made) {
+			fail("a driver asked for what it cannot do")
+		}
+		if got == Snapshot && !s.IsSnapshot && c.SnapshotClass == "" {
+			fail("a snapshot without a class")
+		}
+		if got == CSIClone && s.Busy {
+			fail("a volume in use cloned under its writer")
+		}
+		if got == Copy && (s.Namespace != tg.Namespace || tg.Apart) {
+			fail("one pod cannot have both claims")
+		}
+		if got == Impossible && !s.IsSnapshot {
+			fail("a claim can always be copied")
+		}
+	})
+}
+
+// TestChoices holds the reasons still: they are what users read.
+func TestChoices(t *testing.T) {
+	seen := map[string]bool{}
+	var lines []string
+	every(func(s Source, tg Target, c Classes) {
+		got, why := Choose(s, tg, c)
+		kind := "claim"
+		if s.IsSnapshot {
+			kind = "snapshot"
+		}
+		line := fmt.Sprintf("%s -> %s: %s", kind, or(string(got), "impossible"), why)
+		if !seen[line] {
+			seen[line] = true
+			lines = append(lines, line)
+		}
+	})
+	got := strings.Join(lines, "\n") + "\n"
+	if *update {
+		if err := os.WriteFile("testdata/choices.txt", []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/choices.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("choices changed (-update writes the file):\n%s", diff)
+	}
+}
+
+func TestProvisionersMustMatch(t *testing.T) {
+	s := Source{Namespace: "a", Provisioner: "x.example"}
+	got, why := Choose(s, Target{Namespace: "a", Provisioner: "y.example"}, Classes{Driver: true, SnapshotClass: "snap"})
+	if got != Copy || !strings.Contains(why, "x.example and y.example") {
+		t.Errorf("got %s: %s", got, why)
+	}
+}
