@@ -28,6 +28,7 @@ type Options struct {
 
 type reconciler struct {
 	client client.Reader
+	home   client.Reader // of what is in the installation's namespace
 	writer *cluster.Writer
 	clock  clock.PassiveClock
 	Options
@@ -67,12 +68,12 @@ func (r *reconciler) observe(ctx context.Context) (seen, error) {
 	}
 	slices.Sort(s.classes)
 	var ingresses networkingv1.IngressList
-	if err := r.client.List(ctx, &ingresses, client.InNamespace(r.Namespace)); err != nil {
+	if err := r.home.List(ctx, &ingresses, client.InNamespace(r.Namespace)); err != nil {
 		return seen{}, fmt.Errorf("list ingresses in %s: %w", r.Namespace, err)
 	}
 	s.ingresses = ingresses.Items
 	var bundle corev1.ConfigMap
-	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: UploadProxyBundle}, &bundle)
+	err := r.home.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: UploadProxyBundle}, &bundle)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return seen{}, fmt.Errorf("read config map %s/%s: %w", r.Namespace, UploadProxyBundle, err)
 	}
