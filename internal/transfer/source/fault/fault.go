@@ -83,6 +83,16 @@ func Wire(name string, err error) error {
 	return New(task.SourceUnreachable, "%s: %w", name, err)
 }
 
+// refusedClient are the alerts with which a server turns down a client's certificate, or the lack of one (RFC 8446, 6.2).
+// The type of an alert that came over TCP is crypto/tls's own; its text is that of an AlertError.
+var refusedClient = func() map[string]bool {
+	texts := map[string]bool{}
+	for _, alert := range []tls.AlertError{42, 43, 44, 45, 46, 48, 49, 116} {
+		texts[alert.Error()] = true
+	}
+	return texts
+}()
+
 // untrusted recognises the ways in which TLS goes wrong.
 func untrusted(err error) (task.Reason, string) {
 	var (
@@ -91,7 +101,7 @@ func untrusted(err error) (task.Reason, string) {
 		invalid   x509.CertificateInvalidError
 		verify    *tls.CertificateVerificationError
 		record    tls.RecordHeaderError
-		alert     tls.AlertError
+		remote    *net.OpError
 	)
 	switch {
 	case errors.As(err, &authority):
@@ -102,8 +112,10 @@ func untrusted(err error) (task.Reason, string) {
 		return task.SourceUntrusted, "the server needs a valid certificate"
 	case errors.As(err, &record):
 		return task.SourceUntrusted, "the server does not speak TLS there; is it an http:// URL?"
-	case errors.As(err, &alert):
-		return task.SourceUntrusted, "the server broke off the TLS handshake; it may want a client certificate"
+	case errors.As(err, &remote) && remote.Op == "remote error" && refusedClient[remote.Err.Error()]:
+		return task.SourceDenied, "the server refuses the certificate it was shown"
+	case errors.As(err, &remote) && remote.Op == "remote error":
+		return task.SourceUntrusted, "the server broke off the TLS handshake; its version of TLS may be too old"
 	}
 	return "", ""
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync"
 	"syscall"
 
 	"github.com/berth-vm/berth/internal/task"
@@ -75,6 +76,7 @@ func state(f *os.File) (version string, size int64, err error) {
 type blob struct {
 	file *os.File
 	info source.Info
+	seek sync.Mutex // the file has one position
 }
 
 func (b *blob) Info() source.Info { return b.info }

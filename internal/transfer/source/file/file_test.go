@@ -3,12 +3,14 @@ package file
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
+	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
 func put(t *testing.T, path string, content []byte) {
@@ -82,5 +84,49 @@ func TestFileThatChanges(t *testing.T) {
 			}
 			sourcetest.Fails(t, err, want)
 		})
+	}
+}
+
+func TestDataOfASparseFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.img")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const size = 64 << 20
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int64{5 << 20, 40 << 20} {
+		if _, err := f.WriteAt([]byte("data"), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sparse, ok := get(t, path).(source.Sparse)
+	if !ok {
+		t.Fatal("a file is not sparse")
+	}
+	for _, span := range [][2]int64{{0, size}, {0, 6 << 20}, {5<<20 + 1, 41 << 20}, {7, 7}, {50 << 20, size}} {
+		got, err := sparse.Data(t.Context(), span[0], span[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := wire.Extents(got).Check(span[0], span[1]); err != nil {
+			t.Errorf("data in %v: %v", span, err)
+		}
+		for _, at := range []int64{5 << 20, 40 << 20} {
+			if at < span[0] || at >= span[1] {
+				continue
+			}
+			if !slices.ContainsFunc(got, func(x [2]int64) bool { return x[0] <= at && at < x[0]+x[1] }) {
+				t.Errorf("data in %v: %v does not have the bytes at %d", span, got, at)
+			}
+		}
+	}
+	for _, span := range [][2]int64{{-1, 5}, {5, size + 1}, {9, 8}} {
+		if _, err := sparse.Data(t.Context(), span[0], span[1]); err == nil {
+			t.Errorf("data in %v: no error", span)
+		}
 	}
 }

@@ -33,9 +33,9 @@ func (b *blob) probe(ctx context.Context, patience time.Duration) error {
 	}
 	switch code := a.resp.StatusCode; {
 	case partial(a.resp):
-		r, err := parseContentRange(a.resp.Header.Get("Content-Range"))
-		if err == nil && r.first == 0 && r.last == 0 && r.size > 0 && (a.resp.ContentLength < 0 || a.resp.ContentLength == 1) {
-			b.found(a.resp, r.size, true)
+		r, err := ParseContentRange(a.resp.Header.Get("Content-Range"))
+		if err == nil && r.First == 0 && r.Last == 0 && r.Size > 0 && (a.resp.ContentLength < 0 || a.resp.ContentLength == 1) {
+			b.found(a.resp, r.Size, true)
 			discard(a.resp)
 			a.cancel()
 			return nil

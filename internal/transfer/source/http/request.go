@@ -98,16 +98,16 @@ func (b *blob) check(resp *nethttp.Response, off, n int64) error {
 	if v := b.request.version(resp.Header); b.version.contradicts(v) {
 		return fault.Changed(name, b.version.differs(v))
 	}
-	got, err := parseContentRange(resp.Header.Get("Content-Range"))
+	got, err := ParseContentRange(resp.Header.Get("Content-Range"))
 	if err != nil {
 		return fault.New(task.SourceUnavailable, "%s: %w: the server's support for ranges is broken", name, err)
 	}
-	if got.size >= 0 && got.size != b.info.Size {
-		return fault.Changed(name, fmt.Sprintf("its size was %d bytes and is now %d", b.info.Size, got.size))
+	if got.Size >= 0 && got.Size != b.info.Size {
+		return fault.Changed(name, fmt.Sprintf("its size was %d bytes and is now %d", b.info.Size, got.Size))
 	}
-	if got.first != off || got.last != off+n-1 || resp.ContentLength >= 0 && resp.ContentLength != n {
+	if got.First != off || got.Last != off+n-1 || resp.ContentLength >= 0 && resp.ContentLength != n {
 		return fault.New(task.SourceUnavailable, "%s was asked for bytes %d-%d and sent %d bytes labelled %d-%d: the "+
-			"server's support for ranges is broken", name, off, off+n-1, resp.ContentLength, got.first, got.last)
+			"server's support for ranges is broken", name, off, off+n-1, resp.ContentLength, got.First, got.Last)
 	}
 	return nil
 }
@@ -140,8 +140,8 @@ func whole(resp *nethttp.Response) int64 {
 	if resp.StatusCode == nethttp.StatusOK {
 		return resp.ContentLength
 	}
-	if r, err := parseContentRange(resp.Header.Get("Content-Range")); err == nil {
-		return r.size
+	if r, err := ParseContentRange(resp.Header.Get("Content-Range")); err == nil {
+		return r.Size
 	}
 	return -1
 }

@@ -1,11 +1,8 @@
 package http
 
 import (
-	"errors"
 	"fmt"
 	nethttp "net/http"
-	"strconv"
-	"strings"
 )
 
 // version is what a server says that lets one tell two states of a blob apart.
@@ -82,52 +79,4 @@ func (v version) orNone() string {
 		return "not given"
 	}
 	return v.String()
-}
-
-// contentRange is a parsed Content-Range; size is -1 if the server does not know it, and first and last are -1 in the
-// form that comes with 416.
-type contentRange struct{ first, last, size int64 }
-
-var errContentRange = errors.New("no valid Content-Range")
-
-// parseContentRange reads "bytes 0-9/100", "bytes 0-9/*" or "bytes */100".
-func parseContentRange(s string) (contentRange, error) {
-	bad := fmt.Errorf("%w in %q", errContentRange, s)
-	unit, rest, ok := strings.Cut(strings.TrimSpace(s), " ")
-	if !ok || !strings.EqualFold(unit, "bytes") {
-		return contentRange{}, bad
-	}
-	span, total, ok := strings.Cut(strings.TrimSpace(rest), "/")
-	if !ok {
-		return contentRange{}, bad
-	}
-	r := contentRange{first: -1, last: -1, size: -1}
-	if total != "*" {
-		if r.size, ok = number(total); !ok {
-			return contentRange{}, bad
-		}
-	}
-	if span == "*" {
-		if r.size < 0 {
-			return contentRange{}, bad
-		}
-		return r, nil
-	}
-	first, last, ok := strings.Cut(span, "-")
-	if !ok {
-		return contentRange{}, bad
-	}
-	var ok1, ok2 bool
-	r.first, ok1 = number(first)
-	r.last, ok2 = number(last)
-	if !ok1 || !ok2 || r.first > r.last || r.size >= 0 && r.last >= r.size {
-		return contentRange{}, bad
-	}
-	return r, nil
-}
-
-// number reads digits and nothing else: no sign, no space.
-func number(s string) (int64, bool) {
-	n, err := strconv.ParseUint(s, 10, 63)
-	return int64(n), err == nil
 }

@@ -65,8 +65,11 @@ func (r *reader) open() error {
 	return nil
 }
 
-// explain tells a stalled connection from one that the caller gave up.
+// explain tells a stalled connection from one that the caller gave up, whatever the error of the closed socket says.
 func (r *reader) explain(err error) error {
+	if r.ctx.Err() != nil {
+		return fmt.Errorf("read %s: %w", r.info.Name, r.ctx.Err())
+	}
 	if errors.Is(context.Cause(r.try), errStalled) {
 		return fault.New(task.SourceUnreachable, "%s sent nothing for %s: the connection counts as dead", r.info.Name,
 			r.policy.Idle)

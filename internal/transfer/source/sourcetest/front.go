@@ -1,6 +1,7 @@
 package sourcetest
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -102,6 +103,9 @@ func Reset(n int) Fault {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(http.ErrAbortHandler)
+		}
+		if secure, ok := conn.(*tls.Conn); ok {
+			conn = secure.NetConn() // without TLS's own farewell
 		}
 		if tcp, ok := conn.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0) // close with RST

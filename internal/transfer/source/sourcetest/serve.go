@@ -2,8 +2,10 @@ package sourcetest
 
 import (
 	"bytes"
+	"crypto/tls"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -21,12 +23,15 @@ var Patience = retry.Policy{Attempts: 4, First: time.Millisecond, Max: 4 * time.
 // Harness is a real server with one blob, and the source that reads it.
 type Harness struct {
 	Server http.Handler
+	TLS    *tls.Config // nil: plain HTTP
 	// Put makes the server hold other bytes from now on, under another version.
 	Put func(t *testing.T, content []byte)
 	// Data tells requests for the blob's bytes from those around it.
 	Data func(*http.Request) bool
 	// Open opens the blob of the server at this base URL ("http://127.0.0.1:1234") with Patience.
 	Open func(t *testing.T, base string) (source.Blob, error)
+	// Fixed says that a blob is named by its digest: an open one goes on to give the bytes it began with.
+	Fixed bool
 	// OpenWrong does so with credentials that the server refuses, and OpenMissing opens a blob that is not there.
 	OpenWrong, OpenMissing func(t *testing.T, base string) (source.Blob, error)
 }
@@ -81,9 +86,10 @@ func Serve(t *testing.T, start func(t *testing.T) Harness) {
 	})
 	t.Run("nobody listens", func(t *testing.T) {
 		t.Parallel()
-		s := httptest.NewServer(http.NotFoundHandler())
+		h := start(t)
+		s := h.serve(http.NotFoundHandler(), nil)
 		s.Close()
-		_, err := start(t).Open(t, s.URL)
+		_, err := h.Open(t, s.URL)
 		Fails(t, err, task.SourceUnreachable)
 	})
 }
@@ -92,16 +98,26 @@ func lay(t *testing.T, h Harness) *bed {
 	t.Helper()
 	b := &bed{Harness: h, front: &Front{Server: h.Server, Data: h.Data}, content: Content(1, 1_000_003)}
 	h.Put(t, b.content)
-	s := httptest.NewUnstartedServer(b.front)
-	s.Config.ConnState = b.front.Conn
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of the faults that were asked for
-	s.Start()
+	s := h.serve(b.front, b.front.Conn)
 	t.Cleanup(func() {
 		s.CloseClientConnections()
 		s.Close()
 	})
 	b.url = s.URL
 	return b
+}
+
+// serve starts a server.
+func (h *Harness) serve(handler http.Handler, state func(net.Conn, http.ConnState)) *httptest.Server {
+	s := httptest.NewUnstartedServer(handler)
+	s.Config.ConnState = state
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of the faults that were asked for
+	if s.TLS = h.TLS; h.TLS != nil {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	return s
 }
 
 func (b *bed) open(t *testing.T) source.Blob {
@@ -154,13 +170,17 @@ func changed(t *testing.T, b *bed) {
 			b.Put(t, other)
 		}))
 	})
-	got, err := Get(t.Context(), blob, 0, -1)
-	Fails(t, err, task.SourceChanged)
-	if !bytes.HasPrefix(b.content, got) {
-		t.Errorf("the %d bytes before the error are not of the first version", len(got))
+	if b.Fixed {
+		Same(t, blob, 0, -1, b.content)
+	} else {
+		got, err := Get(t.Context(), blob, 0, -1)
+		Fails(t, err, task.SourceChanged)
+		if !bytes.HasPrefix(b.content, got) {
+			t.Errorf("the %d bytes before the error are not of the first version", len(got))
+		}
+		_, err = Get(t.Context(), blob, 5000, 1000)
+		Fails(t, err, task.SourceChanged)
 	}
-	_, err = Get(t.Context(), blob, 5000, 1000)
-	Fails(t, err, task.SourceChanged)
 	fresh := b.open(t)
 	if fresh.Info().Version == blob.Info().Version {
 		t.Errorf("both versions are called %q", fresh.Info().Version)

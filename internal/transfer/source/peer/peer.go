@@ -1,0 +1,173 @@
+// Package peer reads the volume that another worker serves, over mutual TLS, in the protocol of package wire: zeroes
+// are not sent, and what compresses is sent compressed. The server must bear a certificate that the task's ca.crt
+// signed for the host in the URL. It does not serve anything and does not know what the volume holds.
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	nethttp "net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/source"
+	"github.com/berth-vm/berth/internal/transfer/source/access"
+	"github.com/berth-vm/berth/internal/transfer/source/fault"
+	"github.com/berth-vm/berth/internal/transfer/source/retry"
+	"github.com/berth-vm/berth/internal/transfer/wire"
+)
+
+// Open asks the peer what it serves. The blob of a disk is ranged and a source.Sparse; that of an archive is a tar
+// stream that can be read once at a time, from its start.
+func Open(ctx context.Context, t task.Peer) (source.Blob, error) { return open(ctx, t, retry.Default) }
+
+func open(ctx context.Context, t task.Peer, p retry.Policy) (source.Blob, error) {
+	u, err := url.Parse(t.URL)
+	if err != nil || u.Scheme != "https" || u.Host == "" {
+		return nil, fault.New(task.BadTask, "%q is no https:// URL of a peer", t.URL)
+	}
+	base := &url.URL{Scheme: u.Scheme, Host: u.Host}
+	transport, err := transport(t.TLSDir)
+	if err != nil {
+		return nil, err
+	}
+	b := &blob{base: base, client: &nethttp.Client{Transport: transport, CheckRedirect: noRedirect}}
+	b.info.Name = base.JoinPath(wire.VolumePath).String()
+	err = p.Do(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, p.Idle)
+		defer cancel()
+		return b.head(ctx)
+	})
+	if err != nil {
+		b.client.CloseIdleConnections()
+		return nil, err
+	}
+	steady := retry.Blob(b, p)
+	if !b.info.Ranged {
+		return steady, nil
+	}
+	return &disk{Blob: steady, blob: b, policy: p}, nil
+}
+
+// transport is one that shows our certificate and trusts none but the task's CA.
+func transport(dir string) (*nethttp.Transport, error) {
+	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+	if err != nil {
+		return nil, fault.New(task.SourceUntrusted, "load the certificate to show to the peer: %w", err)
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		return nil, fault.New(task.SourceUntrusted, "load the certificate authority of the peer: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return nil, fault.New(task.SourceUntrusted, "ca.crt holds no PEM certificate")
+	}
+	t, err := access.Transport(task.Access{})
+	if err != nil {
+		return nil, err
+	}
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{cert}}
+	// Both ends are in one cluster: what does not answer at once is not there.
+	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	return t, nil
+}
+
+func noRedirect(*nethttp.Request, []*nethttp.Request) error { return nethttp.ErrUseLastResponse }
+
+// blob is one try: package retry adds the others.
+type blob struct {
+	base   *url.URL
+	client *nethttp.Client
+	info   source.Info
+	etag   string
+}
+
+func (b *blob) Info() source.Info { return b.info }
+
+func (b *blob) Close() error {
+	b.client.CloseIdleConnections()
+	return nil
+}
+
+// do sends a request; the caller closes the body of the answer.
+func (b *blob) do(ctx context.Context, method string, u *url.URL, set map[string]string) (*nethttp.Response, error) {
+	req, err := nethttp.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, fault.New(task.BadTask, "request %s: %w", b.info.Name, err)
+	}
+	req.Header.Set("User-Agent", access.UserAgent)
+	for k, v := range set {
+		req.Header.Set(k, v)
+	}
+	resp, err := b.client.Do(req)
+	if err != nil {
+		return nil, fault.Wire(b.info.Name, err)
+	}
+	return resp, nil
+}
+
+// head asks what the peer serves.
+func (b *blob) head(ctx context.Context) error {
+	resp, err := b.do(ctx, nethttp.MethodHead, b.base.JoinPath(wire.VolumePath), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != nethttp.StatusOK {
+		return fault.Status(b.info.Name, resp.StatusCode)
+	}
+	switch content := task.Content(resp.Header.Get(wire.ContentHeader)); content {
+	case task.Archive:
+		b.info.Size = -1
+		return nil
+	case task.Disk:
+		b.etag = resp.Header.Get("ETag")
+		if resp.ContentLength < 0 || b.etag == "" {
+			return fault.New(task.SourceUnavailable, "%s says neither size nor version of its disk", b.info.Name)
+		}
+		b.info.Size, b.info.Ranged, b.info.Version = resp.ContentLength, true, "peer:"+b.etag
+		return nil
+	default:
+		return fault.New(task.SourceUnavailable, "%s serves %q: it is no worker of this version", b.info.Name, content)
+	}
+}
+
+func (b *blob) Open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
+	if !b.info.Ranged {
+		if off != 0 || n >= 0 {
+			return nil, fmt.Errorf("read %s from %d: it has no ranges", b.info.Name, off)
+		}
+		return b.stream(ctx)
+	}
+	if n < 0 {
+		n = b.info.Size - off
+	}
+	if off < 0 || n < 0 || off > b.info.Size-n {
+		return nil, fmt.Errorf("read %s: %d bytes from %d are beyond its end at %d", b.info.Name, n, off, b.info.Size)
+	}
+	if n == 0 {
+		return nethttp.NoBody, nil
+	}
+	return b.span(ctx, off, n)
+}
+
+// stream reads an archive.
+func (b *blob) stream(ctx context.Context) (io.ReadCloser, error) {
+	resp, err := b.do(ctx, nethttp.MethodGet, b.base.JoinPath(wire.VolumePath), nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != nethttp.StatusOK {
+		_ = resp.Body.Close() // the answer is of no use
+		return nil, fault.Status(b.info.Name, resp.StatusCode)
+	}
+	return fault.Body(b.info.Name, resp.Body, -1), nil
+}
