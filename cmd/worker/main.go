@@ -38,6 +38,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch verb, args := args[0], args[1:]; verb {
 	case "run":
 		return runTask(ctx, args, stderr)
+	case "serve":
+		return serveVolume(ctx, args, stderr)
 	case "import":
 		return importImage(ctx, args, stdout, stderr)
 	default:

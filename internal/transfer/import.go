@@ -29,7 +29,7 @@ func (i *imp) run(ctx context.Context) error {
 	if err := i.recall(); err != nil {
 		return err
 	}
-	if !i.info.Ranged || i.info.Size < 0 {
+	if !i.info.Ranged || i.info.Size < 0 || i.info.Member != nil {
 		return i.stream(ctx)
 	}
 	at, err := source.NewReaderAt(ctx, i.blob)
@@ -93,6 +93,11 @@ func (i *imp) sweep(ctx context.Context, kind format.Kind, at *source.ReaderAt) 
 	done, err := i.begin(image.Size())
 	if done || err != nil {
 		return err
+	}
+	if local, ok := i.blob.(*localFile); ok && kind == format.Raw && i.sum == nil && i.old == nil {
+		if err := i.disk.Clone(ctx, local.file); !errors.Is(err, errors.ErrUnsupported) {
+			return i.finish(err, nil)
+		}
 	}
 	s := &sweep{blob: i.blob, size: i.info.Size, image: image, disk: i.disk, sum: i.sum, meter: i.meter}
 	ctx, cancel := context.WithCancelCause(ctx)

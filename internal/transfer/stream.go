@@ -69,9 +69,11 @@ type stream struct {
 	ahead    *source.Ahead
 	feed     *feed
 	dec      decode.Reader
+	in       *window       // the image in what dec brings
+	inner    decode.Reader // of an image that is compressed once more inside its archive, else nil
 	image    *format.Decoder
 	out      *output
-	first    []byte // of the stream, if it was looked at already
+	first    []byte // of the image, if it was looked at already
 	finished bool   // by an earlier run
 
 	states []decode.State // the last places from which decoding can begin again, oldest first
@@ -81,6 +83,9 @@ type stream struct {
 }
 
 func (s *stream) close() {
+	if s.inner != nil {
+		_ = s.inner.Close()
+	}
 	if s.dec != nil {
 		_ = s.dec.Close()
 	}
@@ -122,8 +127,33 @@ func (s *stream) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.dec, err = decode.NewReader(s.wrap, src, decode.Options{Resume: resume})
-	return err
+	if s.dec, err = decode.NewReader(s.wrap, src, decode.Options{Resume: resume}); err != nil {
+		return err
+	}
+	s.in = &window{dec: s.dec, from: s.base(), to: -1}
+	if m := s.info.Member; m != nil {
+		s.in.to = m.Offset + m.Size
+	}
+	if resume != nil {
+		s.in.pos = resume.Out
+	}
+	return nil
+}
+
+// base is where the image begins in the decoded stream.
+func (s *stream) base() int64 {
+	if m := s.info.Member; m != nil {
+		return m.Offset
+	}
+	return 0
+}
+
+// next lends the image's next bytes.
+func (s *stream) next() ([]byte, error) {
+	if s.inner != nil {
+		return s.inner.Next()
+	}
+	return s.in.Next()
 }
 
 // sniff looks at the first bytes to see how the stream is compressed. A disk that must not be interpreted is not.
@@ -158,9 +188,16 @@ func (s *stream) enter() error {
 			return errors.Join(errStartOver, err)
 		}
 		s.image = image
-		return s.skip(image.Offset() - old.State.Out)
+		s.in.from = s.base() + image.Offset()
+		if s.in.from < s.in.pos {
+			return errStartOver
+		}
+		return nil
 	}
-	p, err := s.dec.Next()
+	p, err := s.next()
+	if err == nil && s.info.Member != nil {
+		p, err = s.unwrap(p)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -177,6 +214,20 @@ func (s *stream) enter() error {
 	return err
 }
 
+// unwrap looks for compression around the image inside its archive. An image like that is not continued after a crash.
+func (s *stream) unwrap(p []byte) ([]byte, error) {
+	s.wrap = decode.Detect(p)
+	if s.wrap == decode.None {
+		return p, nil
+	}
+	src := io.MultiReader(bytes.NewReader(p), &windowReader{window: s.in})
+	var err error
+	if s.inner, err = decode.NewReader(s.wrap, src, decode.Options{}); err != nil {
+		return nil, err
+	}
+	return s.inner.Next()
+}
+
 // name takes down what the image is.
 func (s *stream) name(kind format.Kind) {
 	s.note.Format = string(kind)
@@ -187,22 +238,6 @@ func (s *stream) name(kind format.Kind) {
 		s.note.Format += "." + string(s.wrap)
 	}
 	s.report.Format = s.note.Format
-}
-
-// skip drops decoded bytes that the earlier run had dealt with.
-func (s *stream) skip(n int64) error {
-	if n < 0 {
-		return errStartOver
-	}
-	for n > 0 {
-		p, err := s.dec.Next()
-		if err != nil {
-			return err
-		}
-		s.first = p[min(n, int64(len(p))):]
-		n -= int64(len(p))
-	}
-	return nil
 }
 
 // begin is told the size of the disk by the decoder of the image, before anything is put.
@@ -240,7 +275,23 @@ func (s *stream) run(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = io.Copy(io.Discard, s.feed) // padding behind the compressed stream belongs to the checksum
+	return s.drain()
+}
+
+// drain reads what follows the image: the rest of its archive, which must not hold another disk, and padding behind the
+// compressed stream, which belongs to the checksum.
+func (s *stream) drain() error {
+	if s.inner != nil { // it may have stopped before its archive's member ends
+		if _, err := io.Copy(io.Discard, &windowReader{window: s.in}); err != nil {
+			return err
+		}
+	}
+	if m := s.info.Member; m != nil && m.Rest != nil {
+		if err := m.Rest(s.in.behind()); err != nil {
+			return err
+		}
+	}
+	_, err := io.Copy(io.Discard, s.feed)
 	return err
 }
 
@@ -257,7 +308,7 @@ func (s *stream) pass(ctx context.Context) error {
 			return err
 		}
 		var err error
-		p, err = s.dec.Next()
+		p, err = s.next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -282,7 +333,7 @@ func (s *stream) resize(size int64) error {
 // renew takes down what can be claimed, about as often as notes are kept. It waits for what is under way, so that a
 // claim never speaks of more than was written.
 func (s *stream) renew(now time.Time) error {
-	if st := s.dec.State(); st != nil && (len(s.states) == 0 || st.Out > s.states[len(s.states)-1].Out) {
+	if st := s.dec.State(); st != nil && s.inner == nil && (len(s.states) == 0 || st.Out > s.states[len(s.states)-1].Out) {
 		s.states = append(s.states, *st)
 	}
 	if now.Sub(s.noted) < keepEvery/2 {
@@ -292,7 +343,7 @@ func (s *stream) renew(now time.Time) error {
 	if err := s.out.settle(); err != nil {
 		return err
 	}
-	at := s.image.Offset()
+	at := s.base() + s.image.Offset()
 	for len(s.states) > 1 && s.states[1].Out <= at {
 		s.states = s.states[1:]
 	}

@@ -58,7 +58,7 @@ func (t *Transfer) run(ctx context.Context) error {
 	if t.task.Source.Blank != nil {
 		return t.blank()
 	}
-	blob, err := open(ctx, t.task.Source)
+	blob, err := t.openSource(ctx)
 	if err != nil {
 		return err
 	}
@@ -95,6 +95,9 @@ func (t *Transfer) bring(ctx context.Context, blob source.Blob) error {
 	t.report.Labels = info.Labels
 	t.meter.enter(task.Transferring, info.Size)
 	sum, err := parseChecksum(t.task.Checksum)
+	if m := info.Member; m != nil && err == nil && sum == nil {
+		sum, err = parseChecksum(m.Digest)
+	}
 	if err != nil {
 		return err
 	}

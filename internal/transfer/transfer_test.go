@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 			"virtual image size 3145728 is larger than the reported available storage 2097152. A larger PVC is required"},
 		"no algorithm":  {func(k *task.Task) { k.Checksum = "crc32:00" }, task.BadTask, "crc32:00"},
 		"other version": {func(k *task.Task) { k.Version = 99 }, task.BadTask, "task version 99"},
-		"no source":     {func(k *task.Task) { k.Source = task.Source{} }, task.BadTask, "no source"},
+		"no source":     {func(k *task.Task) { k.Source = task.Source{} }, task.BadTask, "0 sources"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			to := filepath.Join(t.TempDir(), "disk.img")

@@ -3,6 +3,7 @@
 package sink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,6 +30,9 @@ type Disk interface {
 	Resize(size int64) error
 	// Size is the disk's size, which is at least the image's.
 	Size() int64
+	// Clone makes the disk, right after a Begin that did not resume, a copy of src without moving bytes through this
+	// process, as large as src. It is errors.ErrUnsupported if these two cannot, and then nothing was changed.
+	Clone(ctx context.Context, src *os.File) error
 	// Sync makes everything written so far durable, but for what lies behind Tail.
 	Sync() error
 	// Finish gives the disk its final size and makes it durable, under its final name, and removes the note and what is
