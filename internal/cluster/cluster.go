@@ -78,6 +78,7 @@ type Marks struct {
 	Labels      map[string]string
 	Annotations map[string]string
 	Owners      []metav1.OwnerReference
+	Finalizers  []string
 }
 
 // Mark is Apply for metadata alone: marks always holds everything we own. It does nothing to a later object of the
@@ -95,16 +96,21 @@ func (w *Writer) Mark(ctx context.Context, obj client.Object, marks Marks) error
 	u.SetLabels(marks.Labels)
 	u.SetAnnotations(marks.Annotations)
 	u.SetOwnerReferences(marks.Owners)
+	u.SetFinalizers(marks.Finalizers)
 	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), Owner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("mark %s: %w", w.name(obj), err)
 	}
 	return nil
 }
 
-// Delete deletes the object that obj was read from and no later one of the same name. One that is gone is success.
+// Delete deletes the object that obj was read from and no later one of the same name. One that is gone is success. An
+// obj that was not read has no UID; its name must say whose it is.
 func (w *Writer) Delete(ctx context.Context, obj client.Object) error {
-	uid := obj.GetUID()
-	err := w.client.Delete(ctx, obj, client.Preconditions{UID: &uid})
+	var options []client.DeleteOption
+	if uid := obj.GetUID(); uid != "" {
+		options = append(options, client.Preconditions{UID: &uid})
+	}
+	err := w.client.Delete(ctx, obj, options...)
 	// A conflict means that another object has the name now: ours is gone, which is what was wanted.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete %s: %w", w.name(obj), err)

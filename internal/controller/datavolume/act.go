@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
@@ -42,6 +43,9 @@ func (r *Reconciler) act(ctx context.Context, a volume.Action, s *seen) error {
 		return r.mark(ctx, s, func(m marks) {
 			m[annPodPhase] = string(corev1.PodSucceeded)
 			delete(m, annRunMessage)
+			if s.report != nil && s.report.Virtual > 0 {
+				m[annDiskSize] = strconv.FormatInt(s.report.Virtual, 10)
+			}
 		})
 	case volume.RecordFatal:
 		return r.mark(ctx, s, func(m marks) {
@@ -49,8 +53,12 @@ func (r *Reconciler) act(ctx context.Context, a volume.Action, s *seen) error {
 			m[annPodPhase] = string(corev1.PodFailed)
 			m[annRunMessage] = s.lastError()
 		})
-	case volume.TakeSnapshot, volume.StartServer, volume.CleanUp:
-		return nil
+	case volume.TakeSnapshot:
+		return r.takeSnapshot(ctx, s)
+	case volume.StartServer:
+		return r.startServer(ctx, s)
+	case volume.CleanUp:
+		return r.cleanUp(ctx, s)
 	}
 	return fmt.Errorf("nobody knows how to %s", a)
 }
@@ -58,6 +66,9 @@ func (r *Reconciler) act(ctx context.Context, a volume.Action, s *seen) error {
 func (r *Reconciler) createClaim(ctx context.Context, s *seen) error {
 	c := render.Claim(s.volume, s.wanted)
 	c.Annotations[annContentType] = string(orKubeVirt(s.volume.Spec.ContentType))
+	if s.origin.strategy != clone.Impossible {
+		c.Annotations[annCloneType], c.Annotations[annCloneWhy] = string(s.origin.strategy), s.origin.why
+	}
 	return r.cluster.Create(ctx, c)
 }
 
@@ -87,34 +98,6 @@ func (r *Reconciler) stopWorker(ctx context.Context, s *seen) error {
 		return nil
 	}
 	return r.cluster.Delete(ctx, s.worker)
-}
-
-// transfer is the worker that fills the claim.
-func (r *Reconciler) transfer(s *seen) (render.Worker, error) {
-	origin, err := render.FromSource(s.source, network(s.settings))
-	if err != nil {
-		return render.Worker{}, err
-	}
-	disk := render.Disk{Claim: s.claim.Name, Block: s.block()}
-	w := render.Worker{
-		Name: render.WorkerName(s.role(), s.claim.Name), Namespace: s.claim.Namespace, Role: s.role(),
-		Owner: render.VolumeOwner(s.volume), ClaimUID: s.claim.UID, VolumeUID: s.volume.UID,
-		Attempt: s.restarts(), Command: "run", Target: &disk, Secrets: origin.Secrets,
-		Annotations: s.passedOn(), Priority: s.volume.Spec.PriorityClassName,
-		ServiceAccount: s.volume.Spec.ServiceAccountName, Settings: r.pods(s.settings),
-		Task: task.Task{
-			Version: task.Version, Volume: s.volume.Namespace + "/" + s.volume.Name,
-			Source: origin.Source, Checksum: origin.Checksum,
-			Target: task.Target{
-				Path: disk.TargetPath(s.content()), Content: s.content(), Size: s.diskSize(), Preallocate: s.preallocate(),
-			},
-		},
-	}
-	if s.source.Upload != nil {
-		w.Listen = render.UploadPort
-		w.Secrets = append(w.Secrets, render.Secret{Name: w.Name, Dir: render.TLSDir})
-	}
-	return w, nil
 }
 
 func (s *seen) passedOn() map[string]string {
@@ -174,6 +157,7 @@ func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	m := marks{}
 	for _, key := range []string{
 		annPodPhase, annPodReady, annRestarts, annFatal, annRunMessage, annImportPod, annUploadPod, annPreallocate,
+		annDiskSize,
 	} {
 		if value, ok := c.Annotations[key]; ok {
 			m[key] = value

@@ -19,6 +19,10 @@ const (
 	annImportPod   = "cdi.kubevirt.io/storage.import.importPodName"
 	annUploadPod   = "cdi.kubevirt.io/storage.uploadPodName"
 	annPreallocate = "cdi.kubevirt.io/storage.preallocation"
+	annCloneType   = "cdi.kubevirt.io/cloneType"
+	annCloneWhy    = "cdi.kubevirt.io/cloneFallbackReason"
+	annDiskSize    = "berth-vm.io/disk-size" // how large the disk on the claim is, in bytes
+	annVolume      = "berth-vm.io/volume"    // the volume a worker in another namespace serves, namespace/name
 )
 
 // passedOn are the annotations of a volume that its worker pod gets too.

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -82,6 +83,13 @@ func scenarios() []scenario {
 			phase: cdiv1.Failed},
 		{name: "blank device", objects: []client.Object{class(immediate)}, volume: block, phase: cdiv1.Succeeded},
 		{name: "adopted", objects: []client.Object{class(immediate), loneClaim()}, volume: adopted, phase: cdiv1.Succeeded},
+		{name: "cloned by copying", objects: []client.Object{class(immediate), golden(ns)}, volume: cloneOf(ns),
+			reports: []task.Report{done()}, phase: cdiv1.Succeeded},
+		{name: "cloned by streaming", objects: []client.Object{class(immediate), golden("images")}, volume: cloneOf("images"),
+			reports: []task.Report{retry, done()}, phase: cdiv1.Succeeded},
+		{name: "clone of nothing", objects: []client.Object{class(immediate)}, volume: cloneOf(ns), phase: cdiv1.Pending},
+		{name: "cloned by snapshot", objects: append([]client.Object{class(immediate), golden(ns)}, csi()...), volume: cloneOf(ns),
+			phase: cdiv1.Succeeded},
 		{name: "in the way", objects: []client.Object{class(immediate), loneClaim()}, volume: newVolume(http),
 			phase: cdiv1.Pending},
 	}
@@ -140,6 +148,10 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(storagev1.AddToScheme(s))
 	utilruntime.Must(cdiv1.AddToScheme(s))
+	for _, kind := range []string{"VolumeSnapshot", "VolumeSnapshotClass"} {
+		s.AddKnownTypeWithName(snapshotGroup.WithKind(kind), &unstructured.Unstructured{})
+		s.AddKnownTypeWithName(snapshotGroup.WithKind(kind+"List"), &unstructured.UnstructuredList{})
+	}
 	return s
 })
 
@@ -174,7 +186,8 @@ func newWorld(t *testing.T, sc scenario) *world {
 	})
 	w.r = &Reconciler{
 		reader: base, live: base, settings: config.NewReader(base), clock: w.clock, image: "berth",
-		cluster: cluster.New(harmed, events.NewFakeRecorder(1000), w.clock),
+		cluster:   cluster.New(harmed, events.NewFakeRecorder(1000), w.clock),
+		authorize: func(context.Context, *cdiv1.DataVolume, string, string) error { return nil },
 		ask: func(context.Context, string) (task.Progress, error) {
 			return task.Progress{}, errors.New("nobody answers")
 		},
@@ -220,7 +233,33 @@ func (w *world) turn() bool {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return w.bind(pod) || w.work(pod)
+	return w.bind(pod) || w.work(pod) || w.serve() || w.snap()
+}
+
+// serve makes the server of a streamed clone ready.
+func (w *world) serve() bool {
+	pod, err := get[corev1.Pod](context.Background(), w.api, "images", "volume-uid-source-pod")
+	w.must(err)
+	if pod == nil || podReady(pod) {
+		return false
+	}
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.2", Conditions: []corev1.PodCondition{
+		{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+	}}
+	w.must(w.api.Status().Update(context.Background(), pod))
+	return true
+}
+
+// snap makes a snapshot ready.
+func (w *world) snap() bool {
+	u, err := w.r.readSnapshot(context.Background(), ns, "clone-volume-uid")
+	w.must(err)
+	if u == nil || snapshotReady(u) {
+		return false
+	}
+	w.must(unstructured.SetNestedField(u.Object, true, "status", "readyToUse"))
+	w.must(w.api.Update(context.Background(), u))
+	return true
 }
 
 func (w *world) bind(pod *corev1.Pod) bool {
@@ -288,9 +327,15 @@ func (w *world) outcome() string {
 	for _, p := range pods.Items {
 		names = append(names, p.Name)
 	}
-	text, err := json.MarshalIndent(map[string]any{
-		"status": v.Status, "marks": marksOn(c), "owners": c.OwnerReferences, "pods": names, "tries": w.runs,
-	}, "", " ")
+	var secrets corev1.SecretList
+	w.must(w.api.List(context.Background(), &secrets))
+	left := map[string]any{
+		"status": v.Status, "finalizers": v.Finalizers, "pods": names, "secrets": len(secrets.Items), "tries": w.runs,
+	}
+	if c != nil {
+		left["marks"], left["owners"], left["from"] = marksOn(c), c.OwnerReferences, c.Spec.DataSource
+	}
+	text, err := json.MarshalIndent(left, "", " ")
 	w.must(err)
 	return string(text)
 }
@@ -315,4 +360,24 @@ func loneClaim() *corev1.PersistentVolumeClaim {
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: volumeName, UID: "claim-uid"}, Spec: *v.Spec.PVC,
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
 	}
+}
+
+// golden is a claim to clone.
+func golden(namespace string) *corev1.PersistentVolumeClaim {
+	c := loneClaim()
+	c.Namespace, c.Name, c.UID = namespace, "golden", "golden-uid"
+	c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	return c
+}
+
+func cloneOf(namespace string) *cdiv1.DataVolume {
+	return newVolume(&cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: "golden"}})
+}
+
+// csi makes the class's provisioner a driver that takes snapshots.
+func csi() []client.Object {
+	u := &unstructured.Unstructured{Object: map[string]any{"driver": "test", "deletionPolicy": "Delete"}}
+	u.SetGroupVersionKind(snapshotGroup.WithKind("VolumeSnapshotClass"))
+	u.SetName("snap")
+	return []client.Object{&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "test"}}, u}
 }

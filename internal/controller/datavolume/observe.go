@@ -51,7 +51,10 @@ func (r *Reconciler) observe(ctx context.Context, v *cdiv1.DataVolume) (*seen, e
 		return nil, err
 	}
 	if s.claim == nil {
-		return s, r.complete(ctx, s)
+		if err := r.complete(ctx, s); err != nil {
+			return nil, err
+		}
+		return s, r.chooseClone(ctx, s)
 	}
 	if name := s.claim.Spec.StorageClassName; name != nil && *name != "" {
 		if s.class, err = get[storagev1.StorageClass](ctx, r.reader, "", *name); err != nil {
@@ -62,6 +65,11 @@ func (r *Reconciler) observe(ctx context.Context, v *cdiv1.DataVolume) (*seen, e
 		return nil, err
 	}
 	s.report = reportOf(s.worker)
+	if s.worker == nil {
+		if err := r.chooseClone(ctx, s); err != nil {
+			return nil, err
+		}
+	}
 	if s.workerFact() == volume.Running {
 		s.progress = r.progress(ctx, s.worker)
 	}
@@ -83,7 +91,7 @@ func (r *Reconciler) complete(ctx context.Context, s *seen) error {
 		request = claim.FromStorage(s.volume.Spec.Storage)
 	}
 	request.Archive = s.content() == task.Archive
-	request.Source = s.origin.request()
+	request.Source = s.origin.request(render.Describe(s.source))
 	result, err := claim.Complete(request, claim.Cluster{
 		Classes: classes.Items, Profiles: profiles.Items, Overhead: &s.settings.Overhead,
 	})

@@ -2,20 +2,190 @@ package datavolume
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// origin is what a clone is made of.
+// origin is what a clone is made of. Volumes that are not clones have the zero origin, which is Usable.
 type origin struct {
-	fact  volume.Origin
-	flow  volume.Flow
-	why   string
-	again time.Duration
+	fact     volume.Origin
+	flow     volume.Flow
+	strategy clone.Strategy
+	why      string // of fact or strategy, for the volume's message
+	again    time.Duration
+
+	claim    *corev1.PersistentVolumeClaim // nil: a snapshot, or there is none
+	class    *storagev1.StorageClass       // of claim
+	snapshot *unstructured.Unstructured    // the source itself, or the one taken of claim
+	size     resource.Quantity
+	server   *corev1.Pod // the worker that serves claim to another node
 }
 
-func (o origin) request() *claim.Source { return nil }
+// snapshotEvery is how often a snapshot is looked at: the snapshot API is an add-on that may not be there to watch.
+const snapshotEvery = 2 * time.Second
 
-func (r *Reconciler) observeOrigin(_ context.Context, _ *seen) error { return nil }
+func (o *origin) is(fact volume.Origin, format string, args ...any) {
+	o.fact, o.why = fact, fmt.Sprintf(format, args...)
+}
+
+// request is the origin as far as the claim's size depends on it.
+func (o *origin) request(name string) *claim.Source {
+	if o.size.IsZero() {
+		return nil
+	}
+	src := &claim.Source{Name: name, Capacity: o.size, VolumeMode: corev1.PersistentVolumeFilesystem}
+	if o.claim == nil {
+		return src
+	}
+	src.Class = deref(o.claim.Spec.StorageClassName)
+	if mode := o.claim.Spec.VolumeMode; mode != nil {
+		src.VolumeMode = *mode
+	}
+	if disk, err := resource.ParseQuantity(o.claim.Annotations[annDiskSize]); err == nil {
+		src.Disk = disk
+	}
+	return src
+}
+
+// resolve follows a sourceRef to the claim or snapshot it stands for.
+func (r *Reconciler) resolve(ctx context.Context, s *seen) error {
+	ref := s.volume.Spec.SourceRef
+	if ref == nil {
+		return nil
+	}
+	namespace := s.volume.Namespace
+	if ref.Namespace != nil && *ref.Namespace != "" {
+		namespace = *ref.Namespace
+	}
+	name := ref.Name
+	for range 2 { // a DataSource may stand for another one, but not further
+		s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: name}}
+		ds, err := get[cdiv1.DataSource](ctx, r.reader, namespace, name)
+		if err != nil {
+			return err
+		}
+		if ds == nil {
+			s.origin.is(volume.Missing, "there is no DataSource %s/%s", namespace, name)
+			return nil
+		}
+		switch src := ds.Spec.Source; {
+		case src.PVC != nil:
+			s.source = &cdiv1.DataVolumeSource{PVC: src.PVC}
+			return nil
+		case src.Snapshot != nil:
+			s.source = &cdiv1.DataVolumeSource{Snapshot: src.Snapshot}
+			return nil
+		case src.DataSource != nil && src.DataSource.Namespace == namespace:
+			name = src.DataSource.Name
+		default:
+			s.origin.is(volume.Missing, "DataSource %s/%s names no source in its own namespace", namespace, name)
+			return nil
+		}
+	}
+	s.origin.is(volume.Missing, "DataSource %s/%s stands for one that stands for another", namespace, ref.Name)
+	return nil
+}
+
+// observeOrigin reads what a clone is made of.
+func (r *Reconciler) observeOrigin(ctx context.Context, s *seen) error {
+	s.origin.flow = volume.Clone
+	if err := r.resolve(ctx, s); err != nil || s.origin.fact != volume.Usable {
+		return err
+	}
+	if s.source == nil || s.source.PVC == nil && s.source.Snapshot == nil {
+		return nil
+	}
+	if s.claim != nil && s.claim.Spec.DataSource != nil {
+		s.origin.flow = volume.Provision // its driver fills it; what becomes of the source no longer matters
+		if s.claim.Spec.DataSource.Kind == "VolumeSnapshot" {
+			s.origin.flow = volume.Restore
+		}
+		return nil
+	}
+	if s.dataFact() != volume.None {
+		return r.observeServer(ctx, s)
+	}
+	namespace, name := s.originName()
+	if namespace != s.volume.Namespace {
+		if err := r.authorize(ctx, s.volume, namespace, name); err != nil {
+			s.origin.is(volume.Forbidden, "%v", err)
+			return nil
+		}
+	}
+	var err error
+	if s.source.Snapshot != nil {
+		err = r.observeSnapshotSource(ctx, s, namespace, name)
+	} else {
+		err = r.observeClaimSource(ctx, s, namespace, name)
+	}
+	return err
+}
+
+func (s *seen) originName() (namespace, name string) {
+	if s.source.Snapshot != nil {
+		return s.source.Snapshot.Namespace, s.source.Snapshot.Name
+	}
+	return s.source.PVC.Namespace, s.source.PVC.Name
+}
+
+// observeClaimSource reads the claim to be cloned. Whether it is in use comes later, once it is known how it is cloned.
+func (r *Reconciler) observeClaimSource(ctx context.Context, s *seen, namespace, name string) error {
+	c, err := get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name)
+	if err != nil {
+		return err
+	}
+	o := &s.origin
+	phase := corev1.PodSucceeded
+	if c != nil && c.Annotations[annPodPhase] != "" {
+		phase = corev1.PodPhase(c.Annotations[annPodPhase])
+	}
+	switch {
+	case c == nil:
+		o.is(volume.Missing, "cloning starts when it is created")
+		return nil
+	case c.Status.Phase != corev1.ClaimBound:
+		o.is(volume.Missing, "it exists but is not bound yet")
+		return nil
+	case phase != corev1.PodSucceeded:
+		o.is(volume.Missing, "it is still being filled")
+		return nil
+	}
+	o.claim, o.size = c, c.Status.Capacity[corev1.ResourceStorage]
+	if o.size.IsZero() {
+		o.size = c.Spec.Resources.Requests[corev1.ResourceStorage]
+	}
+	if class := deref(c.Spec.StorageClassName); class != "" {
+		o.class, err = get[storagev1.StorageClass](ctx, r.reader, "", class)
+	}
+	return err
+}
+
+// observeSnapshotSource reads the snapshot to be restored.
+func (r *Reconciler) observeSnapshotSource(ctx context.Context, s *seen, namespace, name string) error {
+	snap, err := r.readSnapshot(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
+	o := &s.origin
+	switch {
+	case snap == nil:
+		o.is(volume.Missing, "cloning starts when it is created")
+		o.again = refusedEvery
+	case !snapshotReady(snap):
+		o.is(volume.Missing, "it is not ready to use yet")
+		o.again = snapshotEvery
+	default:
+		o.snapshot, o.size = snap, restoreSize(snap)
+	}
+	return nil
+}

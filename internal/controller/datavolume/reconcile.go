@@ -31,7 +31,9 @@ type Reconciler struct {
 	cluster  *cluster.Writer
 	clock    clock.PassiveClock
 	image    string // the image workers run
-	ask      progressAsker
+	// authorize says why the volume's author may not clone what lies in another namespace; nil means they may.
+	authorize func(ctx context.Context, v *cdiv1.DataVolume, namespace, name string) error
+	ask       progressAsker
 }
 
 // How soon to look again where nothing in the cluster will tell.
@@ -46,8 +48,11 @@ var errStale = errors.New("the cache is behind the API server")
 // Reconcile brings one volume a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	v, err := get[cdiv1.DataVolume](ctx, r.reader, req.Namespace, req.Name)
-	if err != nil || v == nil || v.DeletionTimestamp != nil {
-		return ctrl.Result{}, err // what belongs to a deleted volume is owned by it and goes with it
+	if err != nil || v == nil {
+		return ctrl.Result{}, err
+	}
+	if v.DeletionTimestamp != nil {
+		return ctrl.Result{}, r.release(ctx, v)
 	}
 	s, err := r.observe(ctx, v)
 	if err != nil {

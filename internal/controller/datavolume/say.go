@@ -37,10 +37,15 @@ func (s *seen) detail(f volume.Facts) string {
 	case f.Claim == volume.Leaving:
 		return "something still uses it"
 	}
-	if s.origin.why != "" {
+	switch why := s.workerDetail(f); {
+	case why != "":
+		return why
+	case s.origin.why != "":
 		return s.origin.why
+	case s.claim != nil:
+		return s.claim.Annotations[annCloneWhy]
 	}
-	return s.workerDetail(f)
+	return ""
 }
 
 func (s *seen) workerDetail(f volume.Facts) string {

@@ -2,6 +2,8 @@ package datavolume
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -26,7 +28,10 @@ const parallel = 8
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string) error {
 	r := &Reconciler{
 		reader: mgr.GetClient(), live: mgr.GetAPIReader(), settings: config.NewReader(mgr.GetClient()), cluster: writer,
-		clock: clock.RealClock{}, image: image, ask: askOverHTTP(),
+		clock: clock.RealClock{}, image: image, ask: askOverHTTP(), authorize: refuse,
+	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &cdiv1.DataVolume{}, originIndex, originOf); err != nil {
+		return fmt.Errorf("index volumes by what they are cloned from: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&cdiv1.DataVolume{}).
@@ -38,8 +43,16 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string) error {
 		Watches(&storagev1.StorageClass{}, r.waiting()).
 		Watches(&cdiv1.StorageProfile{}, r.waiting()).
 		Watches(&cdiv1.CDI{}, r.waiting()).
+		Watches(&cdiv1.DataSource{}, r.cloning()).
+		Watches(&corev1.PersistentVolumeClaim{}, r.cloning()).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(r)
+}
+
+// refuse lets nobody clone across namespaces.
+func refuse(_ context.Context, v *cdiv1.DataVolume, namespace, _ string) error {
+	return fmt.Errorf("clones from namespace %s into %s are not authorized", namespace, v.Namespace)
 }
 
 func sameName(_ context.Context, obj client.Object) []reconcile.Request {
@@ -55,12 +68,66 @@ func (r *Reconciler) waiting() handler.EventHandler {
 			log.FromContext(ctx).Error(err, "list volumes that wait")
 			return nil
 		}
-		var due []reconcile.Request
-		for _, v := range volumes.Items {
-			if v.Status.Phase != cdiv1.Succeeded {
-				due = append(due, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: v.Namespace, Name: v.Name}})
-			}
-		}
-		return due
+		return incomplete(volumes)
 	})
+}
+
+func incomplete(volumes cdiv1.DataVolumeList) []reconcile.Request {
+	var due []reconcile.Request
+	for i := range volumes.Items {
+		if volumes.Items[i].Status.Phase != cdiv1.Succeeded {
+			due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&volumes.Items[i])})
+		}
+	}
+	return due
+}
+
+// served is the volume that a server in another namespace works for.
+func served(_ context.Context, obj client.Object) []reconcile.Request {
+	namespace, name, ok := strings.Cut(obj.GetAnnotations()[annVolume], "/")
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}
+
+// cloning brings back the volumes that are cloned from an object, as the index knows them.
+func (r *Reconciler) cloning() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
+		var volumes cdiv1.DataVolumeList
+		key := client.MatchingFields{originIndex: originKey(obj)}
+		if err := r.reader.List(ctx, &volumes, key); err != nil {
+			log.FromContext(ctx).Error(err, "list volumes cloned from an object", "object", originKey(obj))
+			return nil
+		}
+		return incomplete(volumes)
+	})
+}
+
+const originIndex = "origin"
+
+// originKey is how the index calls what volumes are cloned from.
+func originKey(obj client.Object) string {
+	kind := "pvc"
+	if _, ok := obj.(*cdiv1.DataSource); ok {
+		kind = "datasource"
+	}
+	return kind + " " + obj.GetNamespace() + "/" + obj.GetName()
+}
+
+// originOf is what a volume is cloned from. A volume behind a DataSource is found through that alone: its claim is
+// usually there first, and where it is not the DataSource's own condition changes with it.
+func originOf(obj client.Object) []string {
+	v := obj.(*cdiv1.DataVolume)
+	switch {
+	case v.Spec.SourceRef != nil:
+		namespace := v.Namespace
+		if v.Spec.SourceRef.Namespace != nil && *v.Spec.SourceRef.Namespace != "" {
+			namespace = *v.Spec.SourceRef.Namespace
+		}
+		return []string{"datasource " + namespace + "/" + v.Spec.SourceRef.Name}
+	case v.Spec.Source != nil && v.Spec.Source.PVC != nil:
+		return []string{"pvc " + v.Spec.Source.PVC.Namespace + "/" + v.Spec.Source.PVC.Name}
+	}
+	return nil
 }

@@ -57,7 +57,7 @@ func (f Flow) words() state.Flow {
 	switch f {
 	case Upload:
 		return state.Upload
-	case Clone, Provision:
+	case Clone, Provision, Restore:
 		return state.Clone
 	case Import, Nothing, External:
 	}
@@ -119,12 +119,16 @@ var rules = []rule{
 		func(f Facts) bool { return f.Flow == External }, []Action{RecordData}, state.Populated},
 	{"a driver that clones at once is waited for",
 		func(f Facts) bool { return f.Flow == Provision && f.Claim == Unbound }, nil, state.CSICloning},
+	{"a driver that restores at once is waited for",
+		func(f Facts) bool { return f.Flow == Restore && f.Claim == Unbound }, nil, state.SnapshotRestored},
 	{"an unbound claim is waited for",
 		func(f Facts) bool { return f.Claim == Unbound }, nil, state.ClaimUnbound},
 	{"complete data on a claim that may be bound at once needs no worker but a consumer",
 		func(f Facts) bool { return f.Claim == Waiting && f.Data == Present }, nil, state.Held},
 	{"a bound claim that needs no bytes is complete",
-		func(f Facts) bool { return f.Claim == Bound && (f.Flow == Nothing || f.Flow == Provision) },
+		func(f Facts) bool {
+			return f.Claim == Bound && (f.Flow == Nothing || f.Flow == Provision || f.Flow == Restore)
+		},
 		[]Action{RecordData, CleanUp}, state.Succeeded},
 
 	{"a worker done leaves its record first",

@@ -8,13 +8,15 @@ package volume
 // Flow is how the claim gets its data.
 type Flow int
 
-// The flows. Provision means the storage driver fills the claim while it provisions it (a CSI clone, a restored
-// snapshot); Nothing means an empty device is what was asked for; External means another populator does it.
+// The flows. Provision and Restore mean that the storage driver fills the claim while it provisions it, from another
+// volume or from a snapshot; Nothing means an empty device is what was asked for; External means another populator
+// does it.
 const (
 	Import Flow = iota
 	Upload
 	Clone
 	Provision
+	Restore
 	Nothing
 	External
 )

@@ -1,0 +1,147 @@
+package datavolume
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// The snapshot API is an add-on with types of its own; a few fields of it do not deserve a dependency.
+var snapshotGroup = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
+
+const annDefaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
+
+// readSnapshot reads a VolumeSnapshot; nil means that there is none, or no snapshot API at all.
+func (r *Reconciler) readSnapshot(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	return r.readKind(ctx, "VolumeSnapshot", namespace, name)
+}
+
+func (r *Reconciler) readKind(ctx context.Context, kind, namespace, name string) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(snapshotGroup.WithKind(kind))
+	err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, u)
+	switch {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s %s/%s: %w", kind, namespace, name, err)
+	}
+	return u, nil
+}
+
+func snapshotReady(u *unstructured.Unstructured) bool {
+	ready, _, err := unstructured.NestedBool(u.Object, "status", "readyToUse")
+	return err == nil && ready
+}
+
+func restoreSize(u *unstructured.Unstructured) resource.Quantity {
+	text, _, _ := unstructured.NestedString(u.Object, "status", "restoreSize") //nolint:errcheck // no size is the zero size
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return resource.Quantity{}
+	}
+	return q
+}
+
+// snapshotDriver is the driver that took a snapshot, empty if that cannot be found out.
+func (r *Reconciler) snapshotDriver(ctx context.Context, u *unstructured.Unstructured) string {
+	name, _, _ := unstructured.NestedString(u.Object, "status", "boundVolumeSnapshotContentName") //nolint:errcheck // empty then
+	content, err := r.readKind(ctx, "VolumeSnapshotContent", "", name)
+	if err != nil || content == nil {
+		return ""
+	}
+	driver, _, _ := unstructured.NestedString(content.Object, "spec", "driver") //nolint:errcheck // empty then
+	return driver
+}
+
+// snapshotClass is the class to take snapshots with: the preferred one, the default one, or any of the driver.
+func (r *Reconciler) snapshotClass(ctx context.Context, driver, preferred string) (string, error) {
+	all := &unstructured.UnstructuredList{}
+	all.SetGroupVersionKind(snapshotGroup.WithKind("VolumeSnapshotClassList"))
+	err := r.live.List(ctx, all)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("list snapshot classes: %w", err)
+	}
+	found := ""
+	for _, c := range all.Items {
+		of, _, _ := unstructured.NestedString(c.Object, "driver") //nolint:errcheck // empty then
+		switch {
+		case of != driver:
+		case c.GetName() == preferred:
+			return preferred, nil
+		case found == "" || c.GetAnnotations()[annDefaultSnapshotClass] == "true":
+			found = c.GetName()
+		}
+	}
+	return found, nil
+}
+
+// snapshotName is the name of the snapshot that a clone is made through: the volume's UID says whose it is.
+func (s *seen) snapshotName() string { return "clone-" + string(s.volume.UID) }
+
+// prepareSnapshot makes the claim to be created one that is restored from a snapshot, as soon as that is ready.
+func (r *Reconciler) prepareSnapshot(ctx context.Context, s *seen) error {
+	o := &s.origin
+	name := s.snapshotName()
+	if o.claim != nil {
+		taken, err := r.readSnapshot(ctx, s.volume.Namespace, name)
+		if err != nil {
+			return err
+		}
+		if taken == nil || !snapshotReady(taken) {
+			o.fact, o.again = volume.Preparing, snapshotEvery
+			return nil
+		}
+		o.snapshot = taken
+	} else {
+		name = o.snapshot.GetName()
+	}
+	s.wanted.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ptr.To(snapshotGroup.Group), Kind: "VolumeSnapshot", Name: name}
+	return nil
+}
+
+// takeSnapshot asks for a snapshot of the source. It belongs to the volume and is removed when the clone is complete.
+func (r *Reconciler) takeSnapshot(ctx context.Context, s *seen) error {
+	classes, err := r.abilities(ctx, s)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"volumeSnapshotClassName": classes.SnapshotClass,
+		"source":                  map[string]any{"persistentVolumeClaimName": s.origin.claim.Name},
+	}}}
+	u.SetGroupVersionKind(snapshotGroup.WithKind("VolumeSnapshot"))
+	u.SetNamespace(s.volume.Namespace)
+	u.SetName(s.snapshotName())
+	u.SetLabels(render.Labels("cdi-smart-clone"))
+	u.SetOwnerReferences([]metav1.OwnerReference{render.VolumeOwner(s.volume)})
+	return r.cluster.Create(ctx, client.Object(u))
+}
+
+// dropSnapshot removes the snapshot a clone was made through.
+func (r *Reconciler) dropSnapshot(ctx context.Context, s *seen) error {
+	if s.claim == nil || s.claim.Spec.DataSource == nil || s.claim.Spec.DataSource.Name != s.snapshotName() {
+		return nil
+	}
+	taken, err := r.readSnapshot(ctx, s.volume.Namespace, s.snapshotName())
+	if err != nil || taken == nil || taken.GetDeletionTimestamp() != nil {
+		return err
+	}
+	return r.cluster.Delete(ctx, taken)
+}

@@ -1,0 +1,65 @@
+package datavolume
+
+import (
+	"fmt"
+
+	"github.com/berth-vm/berth/internal/decide/clone"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// transfer is the worker that fills the claim.
+func (r *Reconciler) transfer(s *seen) (render.Worker, error) {
+	from, source, err := s.workerSource()
+	if err != nil {
+		return render.Worker{}, err
+	}
+	disk := render.Disk{Claim: s.claim.Name, Block: s.block()}
+	w := render.Worker{
+		Name: render.WorkerName(s.role(), s.claim.Name), Namespace: s.claim.Namespace, Role: s.role(),
+		Owner: render.VolumeOwner(s.volume), ClaimUID: s.claim.UID, VolumeUID: s.volume.UID,
+		Attempt: s.restarts(), Command: "run", Target: &disk, Source: source, Secrets: from.Secrets,
+		Annotations: s.passedOn(), Priority: s.volume.Spec.PriorityClassName,
+		ServiceAccount: s.volume.Spec.ServiceAccountName, Settings: r.pods(s.settings),
+		Task: task.Task{
+			Version: task.Version, Volume: s.volume.Namespace + "/" + s.volume.Name,
+			Source: from.Source, Checksum: from.Checksum,
+			Target: task.Target{
+				Path: disk.TargetPath(s.content()), Content: s.content(), Size: s.diskSize(), Preallocate: s.preallocate(),
+			},
+		},
+	}
+	if from.Source.Upload != nil {
+		w.Listen = render.UploadPort
+		w.Secrets = append(w.Secrets, render.Secret{Name: w.Name, Dir: render.TLSDir})
+	}
+	if from.Source == (task.Source{}) {
+		w.Command = bindOnly
+	}
+	return w, nil
+}
+
+// bindOnly makes a worker that does nothing: to be scheduled with the claim is all it is for.
+const bindOnly = "bind"
+
+// workerSource is where the worker reads from, and the claim it needs for that besides its target.
+func (s *seen) workerSource() (render.Origin, *render.Disk, error) {
+	if s.source == nil || s.source.PVC == nil && s.source.Snapshot == nil {
+		from, err := render.FromSource(s.source, network(s.settings))
+		return from, nil, err
+	}
+	switch s.origin.strategy {
+	case clone.Copy:
+		disk := render.Disk{Claim: s.origin.claim.Name, Block: isBlock(s.origin.claim.Spec.VolumeMode)}
+		local := &task.Local{Path: disk.SourcePath(s.content()), Raw: true}
+		return render.Origin{Source: task.Source{Local: local}}, &disk, nil
+	case clone.Stream:
+		peer := &task.Peer{URL: "https://" + serverAddress(s.origin.server), TLSDir: render.TLSDir}
+		return render.Origin{
+			Source: task.Source{Peer: peer}, Secrets: []render.Secret{{Name: s.clientKeys(), Dir: render.TLSDir}},
+		}, nil, nil
+	case clone.CSIClone, clone.Snapshot, clone.Impossible:
+		return render.Origin{}, nil, nil // the driver fills the claim
+	}
+	return render.Origin{}, nil, fmt.Errorf("no worker clones by %q", s.origin.strategy)
+}
