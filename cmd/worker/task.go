@@ -24,20 +24,23 @@ func runTask(ctx context.Context, args []string, stderr io.Writer) int {
 	taskPath := flags.String("task", task.TaskPath, "`file` to read the task from")
 	reportPath := flags.String("report", task.ReportPath, "`file` to write the report to")
 	listen := flags.String("listen", ":"+strconv.Itoa(task.ProgressPort), "`address` to show progress at; empty for none")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+	every := flags.Duration("checkpoint", transfer.DefaultEvery, "how often to note what is done at the target")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || *every <= 0 {
 		return 2
 	}
-	report := carryOut(ctx, *taskPath, *listen, stderr)
+	var t task.Task
+	if err := readJSON(*taskPath, &t); err != nil {
+		report := task.Report{Version: task.Version, Outcome: task.Fatal, Reason: task.BadTask, Detail: err.Error()}
+		return leave(report, *reportPath, stderr)
+	}
+	work := transfer.New(t)
+	work.Every = *every
+	report := carryOut(ctx, work, *listen, stderr)
 	return leave(report, *reportPath, stderr)
 }
 
-// carryOut runs the task. A task that cannot be read is reported like one that cannot be done.
-func carryOut(ctx context.Context, path, listen string, stderr io.Writer) task.Report {
-	var t task.Task
-	if err := readJSON(path, &t); err != nil {
-		return task.Report{Version: task.Version, Outcome: task.Fatal, Reason: task.BadTask, Detail: err.Error()}
-	}
-	work := transfer.New(t)
+// carryOut runs a transfer and shows its progress meanwhile.
+func carryOut(ctx context.Context, work *transfer.Transfer, listen string, stderr io.Writer) task.Report {
 	if listen != "" {
 		stop, err := showProgress(listen, work.Progress)
 		if err != nil {

@@ -105,7 +105,7 @@ func (i *imp) sweep(ctx context.Context, kind format.Kind, at *source.ReaderAt) 
 	if err := s.start(ctx, i.old); err != nil {
 		return err
 	}
-	k := keep(i.disk, i.note, s.claim, cancel)
+	k := i.keep(s.claim, cancel)
 	err = s.run(ctx)
 	return i.finish(because(ctx, err), k)
 }

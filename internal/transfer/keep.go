@@ -10,8 +10,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
-// keepEvery is how much work a kill may cost, and it is long enough that the fsync does not show.
-const keepEvery = 2 * time.Second
+// DefaultEvery is how much work a kill may cost, and it is long enough that the fsync does not show.
+const DefaultEvery = 2 * time.Second
 
 // keeper writes a note now and then. Data is durable before the note that claims it is.
 type keeper struct {
@@ -26,11 +26,11 @@ type keeper struct {
 }
 
 // keep starts writing notes. If the target itself fails, it calls fail.
-func keep(disk sink.Disk, base note, claim func(*note) error, fail func(error)) *keeper {
+func (i *imp) keep(claim func(*note) error, fail func(error)) *keeper {
 	ctx, cancel := context.WithCancel(context.Background())
-	k := &keeper{disk: disk, base: base, claim: claim, stop: cancel, last: base.Mark}
+	k := &keeper{disk: i.disk, base: i.note, claim: claim, stop: cancel}
 	k.done.Go(func() {
-		tick := time.NewTicker(keepEvery)
+		tick := time.NewTicker(i.Every)
 		defer tick.Stop()
 		for {
 			select {

@@ -56,7 +56,7 @@ func (i *imp) streamOnce(ctx context.Context) error {
 	}
 	var k *keeper
 	if i.info.Ranged && i.info.Version != "" {
-		k = keep(i.disk, i.note, s.claim, cancel)
+		k = i.keep(s.claim, cancel)
 	}
 	err = s.run(ctx)
 	return i.finish(because(ctx, err), k)
@@ -316,7 +316,7 @@ func (s *stream) pass(ctx context.Context) error {
 			err = context.Cause(ctx)
 		}
 		if err != nil {
-			return errors.Join(err, s.renew(s.noted.Add(keepEvery)))
+			return errors.Join(err, s.renew(s.noted.Add(s.Every)))
 		}
 	}
 }
@@ -336,7 +336,7 @@ func (s *stream) renew(now time.Time) error {
 	if st := s.dec.State(); st != nil && s.inner == nil && (len(s.states) == 0 || st.Out > s.states[len(s.states)-1].Out) {
 		s.states = append(s.states, *st)
 	}
-	if now.Sub(s.noted) < keepEvery/2 {
+	if now.Sub(s.noted) < s.Every/2 {
 		return nil
 	}
 	s.noted = now

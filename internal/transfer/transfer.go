@@ -21,6 +21,9 @@ import (
 
 // Transfer carries out one task.
 type Transfer struct {
+	// Every is how often what was done is noted at the target; New sets DefaultEvery.
+	Every time.Duration
+
 	task   task.Task
 	meter  *meter
 	report task.Report // what is known so far
@@ -29,7 +32,7 @@ type Transfer struct {
 
 // New prepares to carry out t. Nothing happens before Run.
 func New(t task.Task) *Transfer {
-	return &Transfer{task: t, meter: newMeter(), report: task.Report{Version: task.Version}}
+	return &Transfer{Every: DefaultEvery, task: t, meter: newMeter(), report: task.Report{Version: task.Version}}
 }
 
 // Progress may be called at any time, from any goroutine.
