@@ -21,7 +21,11 @@ type blob struct {
 }
 
 func (b *blob) Open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-	r := &reader{ctx: ctx, blob: b.Blob, info: b.Info(), policy: b.policy, off: off, left: n}
+	info := b.Info()
+	if n < 0 && info.Ranged && off >= 0 && off <= info.Size {
+		n = info.Size - off // so that an early end shows
+	}
+	r := &reader{ctx: ctx, blob: b.Blob, info: info, policy: b.policy, off: off, left: n}
 	if err := b.policy.Do(ctx, func(context.Context) error { return r.open() }); err != nil {
 		return nil, err
 	}
