@@ -16,6 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
+	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/profile"
 )
 
@@ -85,5 +86,5 @@ func setUpData(mgr ctrl.Manager, writer *cluster.Writer, o options) error {
 	if err := profile.Setup(mgr, writer); err != nil {
 		return err
 	}
-	return datavolume.Setup(mgr, writer, o.image)
+	return datavolume.Setup(mgr, writer, o.image, keys.NewClone(mgr.GetAPIReader(), writer, o.namespace))
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgo "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -37,7 +36,8 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true, // run returns right after, so nothing acts without the lease
 		LeaseDuration:                 &lease,
-		Cache:                         cacheOptions(o.namespace),
+		// Of no object is the record kept of who applied which field: it is often larger than the object.
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		// Secrets are read one at a time and rarely; watching all of a cluster's would be a grant too far.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	})
@@ -50,14 +50,4 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		}
 	}
 	return mgr, nil
-}
-
-// cacheOptions keep in memory what is needed and no more: of config maps and ingresses those of the installation, and
-// of no object the record of who applied which field, which is often larger than the object.
-func cacheOptions(namespace string) cache.Options {
-	ours := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
-	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject:         map[client.Object]cache.ByObject{&corev1.ConfigMap{}: ours, &networkingv1.Ingress{}: ours},
-	}
 }

@@ -87,11 +87,16 @@ type Worker struct {
 	Source          *Disk  // read
 	Secrets         []Secret
 	Listen          int32 // a port the worker serves on; it is ready when the port answers
+	Peer            *Peer // another worker it speaks to
 	Annotations     map[string]string
 	Priority        string
 	ServiceAccount  string
 	Settings        Settings
 }
+
+// Peer is a worker's counterpart. The name is what its certificate is for; the pod itself resolves it, so that neither
+// a Service nor the cluster's DNS is needed for one connection.
+type Peer struct{ Name, IP string }
 
 // Settings is what the administrator decides about all workers.
 type Settings struct {
@@ -138,6 +143,9 @@ func (w Worker) Pod() (*corev1.Pod, error) {
 			Containers:                   []corev1.Container{w.container()},
 			Volumes:                      w.volumes(),
 		},
+	}
+	if w.Peer != nil {
+		pod.Spec.HostAliases = []corev1.HostAlias{{IP: w.Peer.IP, Hostnames: []string{w.Peer.Name}}}
 	}
 	if w.Owner.UID != "" {
 		pod.OwnerReferences = []metav1.OwnerReference{w.Owner}

@@ -16,23 +16,23 @@ import (
 // because every new server gets new ones.
 const keysLast = 30 * 24 * time.Hour
 
-// peerName is the name both ends present. The authority is made for one clone and signs nothing else, so that it
-// signed is what is to be proven.
+// peerName is the name of either end. The authority is made for one clone and signs nothing else, so the name need not
+// tell clones apart.
 const peerName = "berth-clone"
 
-// keys are the two ends' secrets: tls.crt, tls.key and ca.crt each.
-type keys struct{ server, client map[string][]byte }
+// pair is the two ends' secrets: tls.crt, tls.key and ca.crt each.
+type pair struct{ server, client map[string][]byte }
 
-func makeKeys(now time.Time) (keys, error) {
+func makeKeys(now time.Time) (pair, error) {
 	ca, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return keys{}, fmt.Errorf("make a key: %w", err)
+		return pair{}, fmt.Errorf("make a key: %w", err)
 	}
 	authority := template(now, 1)
 	authority.IsCA, authority.BasicConstraintsValid, authority.KeyUsage = true, true, x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, authority, authority, ca.Public(), ca)
 	if err != nil {
-		return keys{}, fmt.Errorf("sign a certificate: %w", err)
+		return pair{}, fmt.Errorf("sign a certificate: %w", err)
 	}
 	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	var ends [2]map[string][]byte
@@ -40,11 +40,11 @@ func makeKeys(now time.Time) (keys, error) {
 		leaf := template(now, int64(i)+2)
 		leaf.DNSNames, leaf.ExtKeyUsage, leaf.KeyUsage = []string{peerName}, []x509.ExtKeyUsage{use}, x509.KeyUsageDigitalSignature
 		if ends[i], err = issue(leaf, authority, ca); err != nil {
-			return keys{}, err
+			return pair{}, err
 		}
 		ends[i]["ca.crt"] = root
 	}
-	return keys{server: ends[0], client: ends[1]}, nil
+	return pair{server: ends[0], client: ends[1]}, nil
 }
 
 func template(now time.Time, serial int64) *x509.Certificate {

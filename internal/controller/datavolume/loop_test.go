@@ -32,6 +32,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/token"
 )
 
 // The loop tests run the reconciler against a cluster that plays scheduler, volume binder and kubelet. Each scenario is
@@ -186,8 +187,8 @@ func newWorld(t *testing.T, sc scenario) *world {
 	})
 	w.r = &Reconciler{
 		reader: base, live: base, settings: config.NewReader(base), clock: w.clock, image: "berth",
-		cluster:   cluster.New(harmed, events.NewFakeRecorder(1000), w.clock),
-		authorize: func(context.Context, *cdiv1.DataVolume, string, string) error { return nil },
+		cluster: cluster.New(harmed, events.NewFakeRecorder(1000), w.clock),
+		tokens:  allow{},
 		ask: func(context.Context, string) (task.Progress, error) {
 			return task.Progress{}, errors.New("nobody answers")
 		},
@@ -381,3 +382,8 @@ func csi() []client.Object {
 	u.SetName("snap")
 	return []client.Object{&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "test"}}, u}
 }
+
+// allow takes every proof.
+type allow struct{}
+
+func (allow) Verify(context.Context, string, token.Grant) error { return nil }

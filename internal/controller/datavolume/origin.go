@@ -2,6 +2,7 @@ package datavolume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -117,9 +118,11 @@ func (r *Reconciler) observeOrigin(ctx context.Context, s *seen) error {
 	}
 	namespace, name := s.originName()
 	if namespace != s.volume.Namespace {
-		if err := r.authorize(ctx, s.volume, namespace, name); err != nil {
+		if err := r.authorize(ctx, s); errors.Is(err, errForbidden) {
 			s.origin.is(volume.Forbidden, "%v", err)
 			return nil
+		} else if err != nil {
+			return err
 		}
 	}
 	var err error

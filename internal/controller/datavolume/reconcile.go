@@ -31,9 +31,8 @@ type Reconciler struct {
 	cluster  *cluster.Writer
 	clock    clock.PassiveClock
 	image    string // the image workers run
-	// authorize says why the volume's author may not clone what lies in another namespace; nil means they may.
-	authorize func(ctx context.Context, v *cdiv1.DataVolume, namespace, name string) error
-	ask       progressAsker
+	ask      progressAsker
+	tokens   verifier
 }
 
 // How soon to look again where nothing in the cluster will tell.

@@ -3,7 +3,6 @@ package datavolume
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,13 +26,14 @@ const (
 	finalizer = "cdi.kubevirt.io/cloneSource"
 )
 
-func (s *seen) serverName() string  { return string(s.volume.UID) + "-source-pod" }
-func (s *seen) serverKeys() string  { return string(s.volume.UID) + "-source-tls" }
-func (s *seen) clientKeys() string  { return string(s.volume.UID) + "-target-tls" }
-func (s *seen) acrossSpaces() bool  { ns, _ := s.originName(); return ns != s.volume.Namespace }
-func (s *seen) serverSpace() string { ns, _ := s.originName(); return ns }
-func serverAddress(p *corev1.Pod) string {
-	return net.JoinHostPort(p.Status.PodIP, strconv.Itoa(servePort))
+func (s *seen) serverName() string { return string(s.volume.UID) + "-source-pod" }
+func (s *seen) serverKeys() string { return string(s.volume.UID) + "-source-tls" }
+func (s *seen) clientKeys() string { return string(s.volume.UID) + "-target-tls" }
+func (s *seen) acrossSpaces() bool { return s.serverSpace() != s.volume.Namespace }
+
+func (s *seen) serverSpace() string {
+	namespace, _ := s.originName()
+	return namespace
 }
 
 // observeServer reads the server of a streamed clone, and says whether it can be read from yet.

@@ -24,11 +24,11 @@ import (
 // parallel is how many volumes are looked at at once. Most of a reconcile is waiting for the API server.
 const parallel = 8
 
-// Setup adds the controller to mgr. Workers run image.
-func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string) error {
+// Setup adds the controller to mgr. Workers run image; tokens prove that clones across namespaces were allowed.
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, tokens verifier) error {
 	r := &Reconciler{
 		reader: mgr.GetClient(), live: mgr.GetAPIReader(), settings: config.NewReader(mgr.GetClient()), cluster: writer,
-		clock: clock.RealClock{}, image: image, ask: askOverHTTP(), authorize: refuse,
+		clock: clock.RealClock{}, image: image, ask: askOverHTTP(), tokens: tokens,
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &cdiv1.DataVolume{}, originIndex, originOf); err != nil {
 		return fmt.Errorf("index volumes by what they are cloned from: %w", err)
@@ -48,11 +48,6 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string) error {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(r)
-}
-
-// refuse lets nobody clone across namespaces.
-func refuse(_ context.Context, v *cdiv1.DataVolume, namespace, _ string) error {
-	return fmt.Errorf("clones from namespace %s into %s are not authorized", namespace, v.Namespace)
 }
 
 func sameName(_ context.Context, obj client.Object) []reconcile.Request {

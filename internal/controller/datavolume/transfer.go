@@ -2,6 +2,8 @@ package datavolume
 
 import (
 	"fmt"
+	"net"
+	"strconv"
 
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/render"
@@ -33,6 +35,9 @@ func (r *Reconciler) transfer(s *seen) (render.Worker, error) {
 		w.Listen = render.UploadPort
 		w.Secrets = append(w.Secrets, render.Secret{Name: w.Name, Dir: render.TLSDir})
 	}
+	if from.Source.Peer != nil {
+		w.Peer = &render.Peer{Name: peerName, IP: s.origin.server.Status.PodIP}
+	}
 	if from.Source == (task.Source{}) {
 		w.Command = bindOnly
 	}
@@ -54,7 +59,7 @@ func (s *seen) workerSource() (render.Origin, *render.Disk, error) {
 		local := &task.Local{Path: disk.SourcePath(s.content()), Raw: true}
 		return render.Origin{Source: task.Source{Local: local}}, &disk, nil
 	case clone.Stream:
-		peer := &task.Peer{URL: "https://" + serverAddress(s.origin.server), TLSDir: render.TLSDir}
+		peer := &task.Peer{URL: "https://" + net.JoinHostPort(peerName, strconv.Itoa(servePort)), TLSDir: render.TLSDir}
 		return render.Origin{
 			Source: task.Source{Peer: peer}, Secrets: []render.Secret{{Name: s.clientKeys(), Dir: render.TLSDir}},
 		}, nil, nil

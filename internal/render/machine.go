@@ -1,0 +1,242 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// Labels and annotations of a machine's pods. Those of kubevirt.io are what its clients look for.
+const (
+	LabelMachine   = "kubevirt.io"            // virt-launcher on consumers and launchers alike
+	LabelCreatedBy = "kubevirt.io/created-by" // the instance's UID
+	LabelDomain    = "kubevirt.io/domain"     // the instance's name
+
+	// AnnConsumer marks a pod that is only there to be the first consumer of a machine's claims.
+	AnnConsumer = "kubevirt.io/ephemeral-provisioning"
+	AnnDomain   = "kubevirt.io/domain"
+	AnnMachine  = "berth-vm.io/machine" // what the launcher is to run
+	AnnGo       = "berth-vm.io/go"      // "yes" once every disk is filled
+)
+
+// Payload is what a machine's pod is for. Everything the scheduler looks at is the same for both.
+type Payload int
+
+// The payloads.
+const (
+	Consumer Payload = iota
+	Launcher
+)
+
+// Machine is everything the pods of one instance are made of.
+type Machine struct {
+	Instance *kubevirt.VirtualMachineInstance
+	Block    []string // names of the volumes whose claims are devices
+	Image    string
+	Emulate  bool
+	KVM      corev1.ResourceName // what a node offers if its KVM works; empty where emulation will do
+}
+
+// PodName is the name of an instance's pod: from its UID, so that a restarted machine never meets its predecessor's.
+func (m Machine) PodName(p Payload) string {
+	uid := string(m.Instance.UID)
+	name := "virt-launcher-" + m.Instance.Name + "-" + uid[:min(5, len(uid))]
+	if p == Consumer {
+		name += "-consumer"
+	}
+	return fit(name)
+}
+
+// Pod is the consumer or the launcher of an instance.
+func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
+	doc, err := json.Marshal(launch.Machine{
+		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
+		Emulate: m.Emulate, Block: m.Block,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write the machine %s: %w", m.Instance.Name, err)
+	}
+	spec := m.Instance.Spec
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: m.PodName(p), Namespace: m.Instance.Namespace,
+			Labels:      labelsOf(m.Instance),
+			Annotations: map[string]string{AnnDomain: m.Instance.Name},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(m.Instance, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))},
+		},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			AutomountServiceAccountToken:  ptr.To(false),
+			EnableServiceLinks:            ptr.To(false),
+			TerminationGracePeriodSeconds: ptr.To(gracePeriod(spec)),
+			NodeSelector:                  spec.NodeSelector,
+			Affinity:                      spec.Affinity,
+			SchedulerName:                 spec.SchedulerName,
+			Tolerations:                   spec.Tolerations,
+			TopologySpreadConstraints:     spec.TopologySpreadConstraints,
+			PriorityClassName:             spec.PriorityClassName,
+			Hostname:                      spec.Hostname,
+			Subdomain:                     spec.Subdomain,
+			SecurityContext:               m.security(),
+			Volumes:                       m.claimVolumes(),
+			Containers:                    []corev1.Container{m.container()},
+		},
+	}
+	if p == Consumer {
+		pod.Annotations[AnnConsumer] = "true"
+		pod.Spec.Containers[0].Command = []string{"/usr/bin/launcher", "consume"}
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+		return pod, nil
+	}
+	pod.Annotations[AnnMachine] = string(doc)
+	m.payload(pod)
+	return pod, nil
+}
+
+func labelsOf(i *kubevirt.VirtualMachineInstance) map[string]string {
+	labels := map[string]string{}
+	for k, v := range i.Labels {
+		labels[k] = v
+	}
+	labels[LabelMachine], labels[LabelCreatedBy] = "virt-launcher", string(i.UID)
+	labels[LabelDomain] = i.Name
+	return labels
+}
+
+// gracePeriod leaves the launcher some time after the guest's own.
+func gracePeriod(spec kubevirt.VirtualMachineInstanceSpec) int64 {
+	return ptr.Deref(spec.TerminationGracePeriodSeconds, 30) + 15
+}
+
+func (m Machine) security() *corev1.PodSecurityContext {
+	s := &corev1.PodSecurityContext{
+		RunAsNonRoot:        ptr.To(true),
+		RunAsUser:           ptr.To[int64](guestUser),
+		RunAsGroup:          ptr.To[int64](guestUser),
+		FSGroup:             ptr.To[int64](guestUser),
+		SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
+	}
+	if len(m.Block) > 0 {
+		s.SupplementalGroups = []int64{diskGroup}
+	}
+	return s
+}
+
+// container is the one container of both payloads: its resources are what the machine is placed with.
+func (m Machine) container() corev1.Container {
+	c := corev1.Container{
+		Name: "compute", Image: m.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command:   []string{"/usr/bin/launcher", "run"},
+		Resources: m.resources(),
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false), RunAsNonRoot: ptr.To(true),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+	}
+	for _, v := range m.Instance.Spec.Volumes {
+		switch name, _ := ClaimOf(v); {
+		case name == "":
+		case slices.Contains(m.Block, v.Name):
+			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: v.Name, DevicePath: path.Join(launch.BlockDir, v.Name)})
+		default:
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: path.Join(launch.FilesDir, v.Name)})
+		}
+	}
+	return c
+}
+
+// overhead is what QEMU and libvirt need besides the guest's memory.
+var overhead = resource.MustParse("256Mi")
+
+// perCPU is what a virtual processor asks for where the machine does not say: guests idle most of the time.
+var perCPU = resource.MustParse("100m")
+
+func (m Machine) resources() corev1.ResourceRequirements {
+	d := m.Instance.Spec.Domain
+	r := corev1.ResourceRequirements{Requests: d.Resources.Requests.DeepCopy(), Limits: d.Resources.Limits.DeepCopy()}
+	if r.Requests == nil {
+		r.Requests = corev1.ResourceList{}
+	}
+	memory := r.Requests.Memory().DeepCopy()
+	if d.Memory != nil && d.Memory.Guest != nil && memory.IsZero() {
+		memory = d.Memory.Guest.DeepCopy()
+	}
+	memory.Add(overhead)
+	r.Requests[corev1.ResourceMemory] = memory
+	if limit, ok := r.Limits[corev1.ResourceMemory]; ok {
+		limit.Add(overhead)
+		r.Limits[corev1.ResourceMemory] = limit
+	}
+	if _, ok := r.Requests[corev1.ResourceCPU]; !ok {
+		cpu := perCPU.DeepCopy()
+		cpu.Mul(int64(launch.CPUs(d.CPU)))
+		r.Requests[corev1.ResourceCPU] = cpu
+	}
+	if m.KVM != "" {
+		one := resource.MustParse("1")
+		r.Requests[m.KVM] = one
+		if r.Limits == nil {
+			r.Limits = corev1.ResourceList{}
+		}
+		r.Limits[m.KVM] = one
+	}
+	return r
+}
+
+// ClaimOf is the claim a volume is in, and whether it may only be read. It is empty for volumes that need none.
+func ClaimOf(v kubevirt.Volume) (name string, readOnly bool) {
+	switch {
+	case v.DataVolume != nil:
+		return v.DataVolume.Name, false
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName, v.PersistentVolumeClaim.ReadOnly
+	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
+		return v.Ephemeral.PersistentVolumeClaim.ClaimName, true
+	}
+	return "", false
+}
+
+func (m Machine) claimVolumes() []corev1.Volume {
+	var out []corev1.Volume
+	for _, v := range m.Instance.Spec.Volumes {
+		if name, readOnly := ClaimOf(v); name != "" {
+			out = append(out, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly},
+			}})
+		}
+	}
+	return out
+}
+
+// ready is how the kubelet learns that the guest runs; the machine's own probe, if it has one, asks the guest.
+func ready(p *kubevirt.Probe) *corev1.Probe {
+	if p == nil {
+		return &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(launch.ReadyPort)}}}
+	}
+	return probe(p)
+}
+
+func probe(p *kubevirt.Probe) *corev1.Probe {
+	if p == nil {
+		return nil
+	}
+	return &corev1.Probe{
+		ProbeHandler:        corev1.ProbeHandler{TCPSocket: p.TCPSocket, HTTPGet: p.HTTPGet},
+		InitialDelaySeconds: p.InitialDelaySeconds, TimeoutSeconds: p.TimeoutSeconds, PeriodSeconds: p.PeriodSeconds,
+		SuccessThreshold: p.SuccessThreshold, FailureThreshold: p.FailureThreshold,
+	}
+}

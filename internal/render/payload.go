@@ -1,0 +1,119 @@
+package render
+
+import (
+	"fmt"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// payload adds what only the launcher needs: its orders, room for its files, and the volumes that are no claims.
+// Nothing here changes where the pod can be placed.
+func (m Machine) payload(pod *corev1.Pod) {
+	spec := m.Instance.Spec
+	c := &pod.Spec.Containers[0]
+	c.ReadinessProbe, c.LivenessProbe = ready(spec.ReadinessProbe), probe(spec.LivenessProbe)
+	add := func(name, dir string, source corev1.VolumeSource, readOnly bool) {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: dir, ReadOnly: readOnly})
+	}
+	add("berth-orders", launch.TaskDir, orders(), true)
+	add("berth-state", launch.StateDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+	add("berth-own", launch.OwnDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+	for _, v := range spec.Volumes {
+		m.extra(pod, v, add)
+	}
+	if f := spec.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {
+		k := f.KernelBoot.Container
+		add("berth-kernel", launch.KernelDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+		files := []string{}
+		for _, file := range []string{k.KernelPath, k.InitrdPath} {
+			if file != "" {
+				files = append(files, path.Clean("/"+file))
+			}
+		}
+		m.copyFrom(pod, "kernel", k.Image, k.ImagePullPolicy, k.ImagePullSecret, "berth-kernel", files)
+	}
+}
+
+// orders are the pod's own annotations as files, so that the controller speaks to a launcher by changing its pod.
+func orders() corev1.VolumeSource {
+	file := func(name, annotation string) corev1.DownwardAPIVolumeFile {
+		return corev1.DownwardAPIVolumeFile{Path: name, FieldRef: &corev1.ObjectFieldSelector{
+			FieldPath: fmt.Sprintf("metadata.annotations['%s']", annotation)}}
+	}
+	return corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
+		Items: []corev1.DownwardAPIVolumeFile{file(launch.TaskFile, AnnMachine), file(launch.GoFile, AnnGo)}}}
+}
+
+func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, string, corev1.VolumeSource, bool)) {
+	dir := path.Join(launch.MountDir, v.Name)
+	switch {
+	case v.ContainerDisk != nil:
+		d := v.ContainerDisk
+		add(v.Name, dir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+		from := "/disk"
+		if d.Path != "" {
+			from = path.Clean("/" + d.Path)
+		}
+		m.copyFrom(pod, v.Name, d.Image, d.ImagePullPolicy, d.ImagePullSecret, v.Name, []string{from})
+	case v.ConfigMap != nil:
+		add(v.Name, dir, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: v.ConfigMap.LocalObjectReference, Optional: v.ConfigMap.Optional}}, true)
+	case v.Secret != nil:
+		add(v.Name, dir, secretSource(v.Secret.SecretName, v.Secret.Optional), true)
+	case v.HostDisk != nil:
+		add(v.Name, dir, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
+			Path: path.Dir(v.HostDisk.Path), Type: ptr.To(corev1.HostPathDirectoryOrCreate)}}, false)
+	case v.CloudInitNoCloud != nil:
+		cloudInitSecrets(v.Name, dir, v.CloudInitNoCloud, add)
+	case v.CloudInitConfigDrive != nil:
+		cloudInitSecrets(v.Name, dir, v.CloudInitConfigDrive, add)
+	}
+}
+
+func cloudInitSecrets(name, dir string, s *kubevirt.CloudInitSource, add func(string, string, corev1.VolumeSource, bool)) {
+	if s.UserDataSecretRef != nil {
+		add(name+"-userdata", path.Join(dir, launch.UserDataMount), secretSource(s.UserDataSecretRef.Name, nil), true)
+	}
+	if s.NetworkDataSecretRef != nil {
+		add(name+"-networkdata", path.Join(dir, launch.NetworkDataMount), secretSource(s.NetworkDataSecretRef.Name, nil), true)
+	}
+}
+
+func secretSource(name string, optional *bool) corev1.VolumeSource {
+	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Optional: optional, DefaultMode: ptr.To[int32](0o440)}}
+}
+
+// toolVolume holds the launcher's own program for containers whose image has none.
+const toolVolume = "berth-tool"
+
+// copyFrom takes files out of an image that may hold nothing else: one container brings the program, the next is the
+// image itself and runs it.
+func (m Machine) copyFrom(pod *corev1.Pod, name, image string, pull corev1.PullPolicy, secret, volume string, files []string) {
+	const tool = "/berth-tool"
+	const to = "/berth-to"
+	small := m.container() // for its security context
+	step := func(name, image string, command []string, mounts ...corev1.VolumeMount) corev1.Container {
+		return corev1.Container{Name: name, Image: image, Command: command, VolumeMounts: mounts, SecurityContext: small.SecurityContext}
+	}
+	toolMount := corev1.VolumeMount{Name: toolVolume, MountPath: tool}
+	if len(pod.Spec.InitContainers) == 0 {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: toolVolume,
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		bring := step("berth-tool", m.Image, []string{"/usr/bin/launcher", "copy", "/usr/bin/launcher", tool}, toolMount)
+		bring.ImagePullPolicy = corev1.PullIfNotPresent
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, bring)
+	}
+	take := step(fit("copy-"+name), image, append(append([]string{tool + "/launcher", "copy"}, files...), to),
+		toolMount, corev1.VolumeMount{Name: volume, MountPath: to})
+	take.ImagePullPolicy = pull
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, take)
+	if secret != "" {
+		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: secret})
+	}
+}
