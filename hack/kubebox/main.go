@@ -1,14 +1,32 @@
+// Command kubebox is a Kubernetes cluster for one machine, in one file: the components of Kubernetes and etcd, and the commands that
+// run three nodes of them in namespaces. Which part of it acts is told by the name it is called by, or by its first argument.
 package main
 
 import (
-	_ "go.etcd.io/etcd/server/v3/etcdmain"
-	_ "k8s.io/client-go/plugin/pkg/client/auth"
-	_ "k8s.io/kubectl/pkg/cmd"
-	_ "k8s.io/kubernetes/cmd/kube-apiserver/app"
-	_ "k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	_ "k8s.io/kubernetes/cmd/kube-proxy/app"
-	_ "k8s.io/kubernetes/cmd/kube-scheduler/app"
-	_ "k8s.io/kubernetes/cmd/kubelet/app"
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
 )
 
-func main() {}
+func main() {
+	name, args := filepath.Base(os.Args[0]), os.Args[1:]
+	if name != "kubebox" || len(args) > 0 {
+		if name == "kubebox" {
+			name, args = args[0], args[1:]
+		}
+		if run, found := applets[name]; found {
+			os.Args = append([]string{name}, args...)
+			os.Exit(run(args))
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(os.Stdout).ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kubebox:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-vm/berth/hack/kubebox/internal/cluster"
+	"github.com/berth-vm/berth/hack/kubebox/internal/plan"
+)
+
+// command is kubebox's command line.
+func command(out io.Writer) *cobra.Command {
+	var stateDir string
+	root := &cobra.Command{
+		Use:           "kubebox",
+		Short:         "A real Kubernetes with three nodes on one machine",
+		Long:          "A real Kubernetes with three nodes on one machine.\n\nIt also holds " + strings.Join(programs(), ", ") + ":\ncall it by one of these names, or give one as the first argument.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetOut(out)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.PersistentFlags().StringVar(&stateDir, "state", os.Getenv("KUBEBOX_STATE"), "state directory (default: .kubebox in the checkout)")
+	box := func() (*cluster.Box, error) { return open(stateDir, out) }
+	root.AddCommand(upCommand(box), downCommand(box), statusCommand(box), loadCommand(box), nodeCommand(box), kubeconfigCommand(box), logsCommand(box))
+	return root
+}
+
+func programs() []string {
+	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"}
+}
+
+type opener func() (*cluster.Box, error)
+
+// open finds the checkout this program belongs to, and the state directory in it.
+func open(stateDir string, out io.Writer) (*cluster.Box, error) {
+	checkout, err := findCheckout()
+	if err != nil {
+		return nil, err
+	}
+	if stateDir == "" {
+		stateDir = filepath.Join(checkout, ".kubebox")
+	}
+	if stateDir, err = filepath.Abs(stateDir); err != nil {
+		return nil, fmt.Errorf("find state directory: %w", err)
+	}
+	return cluster.New(stateDir, filepath.Join(checkout, "hack", "kubebox"), out), nil
+}
+
+// findCheckout looks above the program itself (which make puts into bin/) and above the working directory.
+func findCheckout() (string, error) {
+	var starts []string
+	if exe, err := os.Executable(); err == nil {
+		starts = append(starts, filepath.Dir(exe))
+	}
+	if dir, err := os.Getwd(); err == nil {
+		starts = append(starts, dir)
+	}
+	for _, dir := range starts {
+		for ; ; dir = filepath.Dir(dir) {
+			if _, err := os.Stat(filepath.Join(dir, "hack", "kubebox", "go.mod")); err == nil {
+				return dir, nil
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+		}
+	}
+	return "", errors.New("there is no checkout here: run kubebox from inside the repository")
+}
+
+func upCommand(box opener) *cobra.Command {
+	var with []string
+	c := &cobra.Command{
+		Use: "up", Short: "Start the cluster, or what of it does not run", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			extras, err := parseExtras(with)
+			if err != nil {
+				return err
+			}
+			b, err := box()
+			if err != nil {
+				return err
+			}
+			return b.Up(c.Context(), extras)
+		},
+	}
+	c.Flags().StringSliceVar(&with, "with", nil, "parts that not everyone needs: snapshot (VolumeSnapshot CRDs and controller)")
+	return c
+}
+
+func parseExtras(with []string) (plan.Extras, error) {
+	var e plan.Extras
+	for _, part := range with {
+		if part != "snapshot" {
+			return e, fmt.Errorf("there is no part %q: --with knows snapshot", part)
+		}
+		e.Snapshot = true
+	}
+	return e, nil
+}
+
+func downCommand(box opener) *cobra.Command {
+	return &cobra.Command{
+		Use: "down", Short: "End the cluster and remove all of it", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			b, err := box()
+			if err != nil {
+				return err
+			}
+			return b.Down(c.Context())
+		},
+	}
+}
+
+func statusCommand(box opener) *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use: "status", Short: "Tell what runs", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if output != "" && output != "json" {
+				return fmt.Errorf("there is no output format %q: use json, or none for text", output)
+			}
+			b, err := box()
+			if err != nil {
+				return err
+			}
+			s, err := b.Status(c.Context())
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return s.JSON(c.OutOrStdout())
+			}
+			s.Print(c.OutOrStdout())
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "", "json")
+	return c
+}
+
+func loadCommand(box opener) *cobra.Command {
+	return &cobra.Command{
+		Use: "load ARCHIVE...", Short: "Put the images of OCI archives onto every node", Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			b, err := box()
+			if err != nil {
+				return err
+			}
+			return b.Load(c.Context(), args)
+		},
+	}
+}
+
+func nodeCommand(box opener) *cobra.Command {
+	group := &cobra.Command{
+		Use: "node", Short: "Stop, start, cut off or add a node",
+		RunE: func(_ *cobra.Command, args []string) error {
+			return fmt.Errorf("say what to do with which node: `kubebox node stop|start|cut|join NAME`, not %q", strings.Join(args, " "))
+		},
+	}
+	for _, v := range []struct {
+		verb, short string
+		do          func(*cluster.Box, context.Context, string) error
+	}{
+		{"stop", "End a node as a power cut would", (*cluster.Box).StopNode},
+		{"start", "Start a stopped node, or heal one that was cut off", (*cluster.Box).StartNode},
+		{"cut", "Unplug a node from the network; it goes on running", (*cluster.Box).CutNode},
+		{"join", "Add a new node", (*cluster.Box).JoinNode},
+	} {
+		group.AddCommand(&cobra.Command{
+			Use: v.verb + " NAME", Short: v.short, Args: cobra.ExactArgs(1),
+			RunE: func(c *cobra.Command, args []string) error {
+				b, err := box()
+				if err != nil {
+					return err
+				}
+				return v.do(b, c.Context(), args[0])
+			},
+		})
+	}
+	return group
+}
+
+func kubeconfigCommand(box opener) *cobra.Command {
+	return &cobra.Command{
+		Use: "kubeconfig", Short: "Print the path of the cluster's kubeconfig", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			b, err := box()
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(b.Layout.Kubeconfig()); err != nil {
+				return errors.New("there is no cluster: run `kubebox up`")
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), b.Layout.Kubeconfig())
+			return err
+		},
+	}
+}
+
+func logsCommand(box opener) *cobra.Command {
+	lines := 50
+	c := &cobra.Command{
+		Use: "logs [COMPONENT | MACHINE/COMPONENT]", Short: "Print the end of a component's logs, or list the logs", Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			b, err := box()
+			if err != nil {
+				return err
+			}
+			return b.Logs(strings.Join(args, ""), lines)
+		},
+	}
+	c.Flags().IntVarP(&lines, "lines", "n", lines, "how many lines of each log")
+	return c
+}

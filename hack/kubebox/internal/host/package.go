@@ -1,0 +1,74 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// A requirement is a file that a cluster needs, and the Debian package it comes in.
+type requirement struct{ file, pkg string }
+
+var requirements = []requirement{
+	{"/usr/bin/containerd", "containerd"},
+	{"/usr/bin/containerd-shim-runc-v2", "containerd"},
+	{"/usr/sbin/runc", "runc"},
+	{"/usr/lib/cni/ptp", "containernetworking-plugins"},
+	{"/usr/sbin/iptables", "iptables"}, // the portmap plugin calls it
+	{"/usr/sbin/nft", "nftables"},
+	{"/bin/busybox", "busybox-static"},
+	{"/sbin/mkfs.ext4", "e2fsprogs"},
+	{"/sbin/losetup", "mount"}, // the kubelet calls it for Block volumes
+}
+
+// MissingPackages are the Debian packages whose files are not there.
+func MissingPackages() []string {
+	var missing []string
+	for _, r := range requirements {
+		if _, err := os.Stat(r.file); err != nil && !slices.Contains(missing, r.pkg) {
+			missing = append(missing, r.pkg)
+		}
+	}
+	return missing
+}
+
+// InstallCommand is what a user would type to install packages.
+func InstallCommand(packages []string) string {
+	return "apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
+}
+
+// InstallPackages installs packages with apt-get, and fetches the package lists only if that is needed.
+func InstallPackages(ctx context.Context, packages []string, log io.Writer) error {
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return fmt.Errorf("this is not a Debian system; install what Debian has as %s", strings.Join(packages, ", "))
+	}
+	install := append([]string{"install", "-y", "--no-install-recommends"}, packages...)
+	if apt(ctx, log, install...) == nil {
+		return nil
+	}
+	err := apt(ctx, log, "update")
+	if err == nil {
+		err = apt(ctx, log, install...)
+	}
+	if err == nil && len(MissingPackages()) > 0 {
+		err = fmt.Errorf("files of %s are still missing", strings.Join(MissingPackages(), ", "))
+	}
+	if err != nil {
+		return fmt.Errorf("install packages (try `%s`): %w", InstallCommand(packages), err)
+	}
+	return nil
+}
+
+func apt(ctx context.Context, log io.Writer, args ...string) error {
+	cmd := exec.CommandContext(ctx, "apt-get", args...)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("apt-get %s: %w", args[0], err)
+	}
+	return nil
+}
