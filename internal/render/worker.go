@@ -174,7 +174,7 @@ func (w Worker) container() corev1.Container {
 		Name:            "worker",
 		Image:           w.Settings.Image,
 		ImagePullPolicy: w.Settings.PullPolicy,
-		Command:         []string{"/worker", w.Command},
+		Command:         []string{"/usr/bin/worker", w.Command},
 		Resources:       w.Settings.Resources,
 		Ports:           []corev1.ContainerPort{{Name: "progress", ContainerPort: task.ProgressPort}},
 		SecurityContext: &corev1.SecurityContext{
