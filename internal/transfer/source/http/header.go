@@ -70,14 +70,14 @@ func addHeader(h nethttp.Header, line, from string) error {
 const redirectLimit = 10
 
 // redirect follows, but takes nothing of the task's along to another host: neither credentials nor extra headers (which
-// often are credentials), nor the URL with its query as a Referer.
+// often are credentials), nor the URL with its query as a Referer. Nor does another host get to send us back with them.
 func redirect(r Request) func(*nethttp.Request, []*nethttp.Request) error {
 	return func(next *nethttp.Request, via []*nethttp.Request) error {
 		if len(via) > redirectLimit {
 			return errors.New("more than 10 redirects: they probably go in a circle")
 		}
 		next.Header.Del("Referer")
-		if sameOrigin(next.URL, r.URL) {
+		if r.own(next) {
 			return nil
 		}
 		next.Header.Del("Authorization")
@@ -87,6 +87,17 @@ func redirect(r Request) func(*nethttp.Request, []*nethttp.Request) error {
 		next.Header.Set("User-Agent", access.UserAgent)
 		return nil
 	}
+}
+
+// own holds if a request, and all the redirects that led to it, stayed with the URL's own host.
+func (r *Request) own(req *nethttp.Request) bool {
+	for sameOrigin(req.URL, r.URL) {
+		if req.Response == nil {
+			return true
+		}
+		req = req.Response.Request
+	}
+	return false
 }
 
 // sameOrigin holds if what may be told to the one may be told to the other: the same host and port, and no step from

@@ -103,8 +103,8 @@ type blob struct {
 	version version
 
 	mu     sync.Mutex
-	direct *url.URL // where redirects led, so that all ranges come from one mirror; nil: ask request.URL
-	first  *answer  // the body that the probe got from a server without ranges, until the first Open takes it
+	direct *target // where redirects led, so that all ranges come from one mirror; nil: ask request.URL
+	first  *answer // the body that the probe got from a server without ranges, until the first Open takes it
 }
 
 func (b *blob) Info() source.Info { return b.info }

@@ -51,6 +51,9 @@ func (s *site) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	nethttp.ServeContent(w, r, "", time.Unix(1_600_000_000+s.modified.Load(), 0), bytes.NewReader(b))
 }
 
+// epoch is when the files of tests were made.
+var epoch = time.Unix(1_600_000_000, 0)
+
 // secret makes a mounted secret.
 func secret(t *testing.T, user, pass string) string {
 	t.Helper()

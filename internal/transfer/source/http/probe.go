@@ -75,7 +75,7 @@ func (b *blob) ask(ctx context.Context, patience time.Duration, set map[string]s
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	release := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	watch := time.AfterFunc(patience, func() { cancel(errSilent) })
-	resp, err := b.do(own, b.request.URL, set)
+	resp, err := b.do(own, target{b.request.URL, true}, set)
 	watch.Stop()
 	release()
 	if errors.Is(context.Cause(own), errSilent) {

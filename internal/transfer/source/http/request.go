@@ -14,13 +14,19 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
+// target is where to send a request, and whether what the task has for its own host may be told there.
+type target struct {
+	url *url.URL
+	own bool
+}
+
 // do sends a GET, to where redirects led before or to the URL itself, and returns whatever answer there is.
-func (b *blob) do(ctx context.Context, to *url.URL, set map[string]string) (*nethttp.Response, error) {
-	req, err := nethttp.NewRequestWithContext(ctx, nethttp.MethodGet, to.String(), nil)
+func (b *blob) do(ctx context.Context, to target, set map[string]string) (*nethttp.Response, error) {
+	req, err := nethttp.NewRequestWithContext(ctx, nethttp.MethodGet, to.url.String(), nil)
 	if err != nil {
 		return nil, fault.New(task.BadTask, "request %s: %w", b.request.Name, err)
 	}
-	if sameOrigin(to, b.request.URL) {
+	if to.own {
 		for k, v := range b.request.Header {
 			req.Header[k] = v
 		}
@@ -64,7 +70,7 @@ func (b *blob) get(ctx context.Context, set map[string]string) (*nethttp.Respons
 	direct := b.direct
 	b.mu.Unlock()
 	if direct != nil {
-		resp, err := b.do(ctx, direct, set)
+		resp, err := b.do(ctx, *direct, set)
 		if err == nil && resp.StatusCode < 300 || ctx.Err() != nil {
 			return resp, err
 		}
@@ -72,7 +78,7 @@ func (b *blob) get(ctx context.Context, set map[string]string) (*nethttp.Respons
 			discard(resp)
 		}
 	}
-	resp, err := b.do(ctx, b.request.URL, set)
+	resp, err := b.do(ctx, target{b.request.URL, true}, set)
 	if err == nil && resp.StatusCode < 300 {
 		b.remember(resp)
 	}
@@ -85,7 +91,7 @@ func (b *blob) remember(resp *nethttp.Response) {
 	defer b.mu.Unlock()
 	b.direct = nil
 	if u := resp.Request.URL; u.String() != b.request.URL.String() {
-		b.direct = u
+		b.direct = &target{u, b.request.own(resp.Request)}
 	}
 }
 
