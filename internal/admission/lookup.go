@@ -1,0 +1,109 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/token"
+	"github.com/berth-vm/berth/pkg/claim"
+)
+
+// Signer makes the proof of a grant.
+type Signer interface {
+	Sign(ctx context.Context, g token.Grant) (string, error)
+}
+
+// lookup is what the checks know of the cluster. A nil object means that there is none.
+type lookup struct {
+	cache    cache.Cache
+	dynamic  dynamic.Interface // for snapshots, which not every cluster has and a cache could not start without
+	reviews  authorization.SubjectAccessReviewInterface
+	settings config.Reader
+	signer   Signer
+}
+
+func (l *lookup) review(ctx context.Context, r *authorizationv1.SubjectAccessReview) (bool, error) {
+	answer, err := l.reviews.Create(ctx, r, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask whether %s may clone from %s: %w", r.Spec.User, r.Spec.ResourceAttributes.Namespace, err)
+	}
+	return answer.Status.Allowed && !answer.Status.Denied, nil
+}
+
+func (l *lookup) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	var pvc corev1.PersistentVolumeClaim
+	err := l.cache.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &pvc)
+	return found(&pvc, err, "claim", namespace, name)
+}
+
+func (l *lookup) dataSource(ctx context.Context, namespace, name string) (*cdiv1.DataSource, error) {
+	var ds cdiv1.DataSource
+	err := l.cache.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &ds)
+	return found(&ds, err, "DataSource", namespace, name)
+}
+
+func (l *lookup) volumeCloneSource(ctx context.Context, namespace, name string) (*cdiv1.VolumeCloneSource, error) {
+	var s cdiv1.VolumeCloneSource
+	err := l.cache.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &s)
+	return found(&s, err, "VolumeCloneSource", namespace, name)
+}
+
+func found[T any](object *T, err error, kind, namespace, name string) (*T, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s %s/%s: %w", kind, namespace, name, err)
+	}
+	return object, nil
+}
+
+// anyVolume is the name of some DataVolume, empty if there is none.
+func (l *lookup) anyVolume(ctx context.Context) (string, error) {
+	var all cdiv1.DataVolumeList
+	if err := l.cache.List(ctx, &all); err != nil {
+		return "", fmt.Errorf("list DataVolumes: %w", err)
+	}
+	if len(all.Items) == 0 {
+		return "", nil
+	}
+	return all.Items[0].Namespace + "/" + all.Items[0].Name, nil
+}
+
+func (l *lookup) storage(ctx context.Context) (claim.Cluster, error) {
+	var classes storagev1.StorageClassList
+	if err := l.cache.List(ctx, &classes); err != nil {
+		return claim.Cluster{}, fmt.Errorf("list storage classes: %w", err)
+	}
+	var profiles cdiv1.StorageProfileList
+	if err := l.cache.List(ctx, &profiles); err != nil {
+		return claim.Cluster{}, fmt.Errorf("list storage profiles: %w", err)
+	}
+	return claim.Cluster{Classes: classes.Items, Profiles: profiles.Items}, nil
+}
+
+var snapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
+
+func (l *lookup) snapshot(ctx context.Context, namespace, name string) (*claim.Source, error) {
+	s, err := l.dynamic.Resource(snapshots).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if s, err = found(s, err, "VolumeSnapshot", namespace, name); s == nil || err != nil {
+		return nil, err
+	}
+	size, _, _ := unstructured.NestedString(s.Object, "status", "restoreSize") // absent and malformed are both no size
+	mode := s.GetAnnotations()["cdi.kubevirt.io/storage.import.sourceVolumeMode"]
+	return restored(namespace, name, size, mode), nil
+}

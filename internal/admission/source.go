@@ -1,0 +1,152 @@
+package admission
+
+import (
+	"encoding/hex"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// What to use instead of the two sources that are not here (SCOPE.md says why).
+const (
+	noVDDK = "source vddk is not supported: it needs a library that may not be shipped. Export the disk (ovftool, qemu-img) " +
+		"and import it with source http or upload, or fill a claim with virt-v2v"
+	noImageio = "source imageio is not supported: its server side is end of life. Download the disk image " +
+		"and import it with source http or upload"
+	noImageStream = "source registry cannot follow an imageStream: it exists on OpenShift only. Name the image in registry.url"
+	noCheckpoints = "checkpoints are not supported: only sources vddk and imageio have them. " +
+		"Import the whole disk; an interrupted import resumes"
+)
+
+// digests are the checksum algorithms and the length of their sums in bytes.
+var digests = map[string]int{"md5": 16, "sha1": 20, "sha256": 32, "sha512": 64}
+
+// checkSource judges where a volume's data comes from. Everything that is set is looked at, so that a user is told all
+// at once.
+func checkSource(s *cdiv1.DataVolumeSource, archive bool, at *field.Path, c *causes) {
+	switch n := countSources(s); {
+	case n == 0:
+		c.missing(at, "Missing Data volume source")
+		return
+	case n > 1:
+		c.invalid(at, "Multiple Data volume sources")
+		return
+	}
+	if s.HTTP != nil {
+		checkURL(s.HTTP.URL, at.Child("http", "url"), c, "http", "https")
+		checkChecksum(s.HTTP.Checksum, at.Child("http", "checksum"), c)
+	}
+	if s.S3 != nil {
+		checkURL(s.S3.URL, at.Child("s3", "url"), c, "http", "https", "s3")
+	}
+	if s.GCS != nil {
+		checkURL(s.GCS.URL, at.Child("gcs", "url"), c, "http", "https", "gs")
+	}
+	if s.Registry != nil {
+		checkRegistry(s.Registry, at.Child("registry"), c)
+	}
+	if s.PVC != nil && (s.PVC.Namespace == "" || s.PVC.Name == "") {
+		c.invalid(at.Child("PVC"), "%s source PVC is not valid", at.Child("PVC"))
+	}
+	if s.Snapshot != nil && (s.Snapshot.Namespace == "" || s.Snapshot.Name == "") {
+		c.invalid(at.Child("Snapshot"), "%s source snapshot is not valid", at.Child("Snapshot"))
+	}
+	if s.VDDK != nil {
+		c.invalid(at.Child("vddk"), noVDDK)
+	}
+	if s.Imageio != nil {
+		c.invalid(at.Child("imageio"), noImageio)
+	}
+	if archive {
+		checkArchive(s, at, c)
+	}
+}
+
+func countSources(s *cdiv1.DataVolumeSource) int {
+	n := 0
+	for _, set := range []bool{
+		s.HTTP != nil, s.S3 != nil, s.GCS != nil, s.Registry != nil, s.PVC != nil, s.Upload != nil, s.Blank != nil,
+		s.Imageio != nil, s.VDDK != nil, s.Snapshot != nil,
+	} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
+// asVolumeSource is what a VolumeImportSource and a DataVolume have in common.
+func asVolumeSource(s *cdiv1.ImportSourceType) *cdiv1.DataVolumeSource {
+	if s == nil {
+		return &cdiv1.DataVolumeSource{}
+	}
+	return &cdiv1.DataVolumeSource{
+		HTTP: s.HTTP, S3: s.S3, GCS: s.GCS, Registry: s.Registry, Blank: s.Blank, Imageio: s.Imageio, VDDK: s.VDDK,
+	}
+}
+
+func checkArchive(s *cdiv1.DataVolumeSource, at *field.Path, c *causes) {
+	switch {
+	case s.Blank != nil:
+		c.invalid(at.Child("blank"), "SourceType cannot be blank and the contentType be archive")
+	case s.HTTP == nil && s.Upload == nil && s.PVC == nil && s.Snapshot == nil:
+		c.invalid(at, "contentType archive goes with source http or upload")
+	}
+}
+
+func checkURL(raw string, at *field.Path, c *causes, schemes ...string) {
+	if raw == "" {
+		c.missing(at, "%s source URL is empty", at)
+		return
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		// The error of the url package repeats the URL, which may hold a password.
+		c.invalid(at, "%s source URL is invalid", at)
+		return
+	}
+	if !slices.Contains(schemes, u.Scheme) {
+		c.invalid(at, "%s Invalid source URL scheme: %q, use %s", at, u.Scheme, strings.Join(schemes, ", "))
+		return
+	}
+	if u.Host == "" {
+		c.invalid(at, "%s source URL has no host", at)
+	}
+}
+
+func checkChecksum(sum string, at *field.Path, c *causes) {
+	if sum == "" {
+		return
+	}
+	algorithm, value, _ := strings.Cut(sum, ":")
+	size, known := digests[algorithm]
+	raw, err := hex.DecodeString(value)
+	if !known || err != nil || len(raw) != size {
+		c.invalid(at, "%s must be algorithm:hex with a whole md5, sha1, sha256 or sha512 sum", at)
+	}
+}
+
+func checkRegistry(r *cdiv1.DataVolumeSourceRegistry, at *field.Path, c *causes) {
+	if r.ImageStream != nil {
+		c.invalid(at.Child("imageStream"), noImageStream)
+		return
+	}
+	if r.PullMethod != nil {
+		switch *r.PullMethod {
+		case "", cdiv1.RegistryPullPod, cdiv1.RegistryPullNode:
+		default:
+			c.invalid(at.Child("pullMethod"), `PullMethod %s is neither "pod", "node" nor ""`, *r.PullMethod)
+		}
+	}
+	raw := ""
+	if r.URL != nil {
+		raw = *r.URL
+	}
+	if strings.HasPrefix(raw, cdiv1.RegistrySchemeOci+":") {
+		return // a path and no host
+	}
+	checkURL(raw, at.Child("url"), c, cdiv1.RegistrySchemeDocker, cdiv1.RegistrySchemeOci)
+}
