@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -17,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
 	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/controller/profile"
 )
 
@@ -26,6 +25,8 @@ var version = "dev"
 type options struct {
 	controllers string
 	image       string
+	launcher    string
+	emulate     bool
 	namespace   string
 	health      string
 	metrics     string
@@ -35,8 +36,10 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.controllers, "controllers", "data", "which sides to run, comma separated: data")
+	flag.StringVar(&o.controllers, "controllers", "all", "which side to run: data, machine or all")
 	flag.StringVar(&o.image, "worker-image", os.Getenv("BERTH_IMAGE"), "image that workers run")
+	flag.StringVar(&o.launcher, "launcher-image", os.Getenv("BERTH_LAUNCHER_IMAGE"), "image that machines run in")
+	flag.BoolVar(&o.emulate, "allow-emulation", false, "run machines without KVM where a node has none, slowly")
 	flag.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace that Berth is installed in")
 	flag.StringVar(&o.health, "health-address", ":8081", "where /healthz and /readyz are")
 	flag.StringVar(&o.metrics, "metrics-address", ":8080", "where /metrics is")
@@ -53,8 +56,8 @@ func run(o options) error {
 	// logr counts verbosity upwards where slog counts levels downwards.
 	level := slog.Level(-o.verbosity)
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
-	if o.image == "" {
-		return fmt.Errorf("no worker image: set --worker-image or BERTH_IMAGE")
+	if err := o.check(); err != nil {
+		return err
 	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
@@ -67,12 +70,32 @@ func run(o options) error {
 		return err
 	}
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
-	if slices.Contains(strings.Split(o.controllers, ","), "data") {
+	if o.controllers != "machine" {
 		if err := setUpData(mgr, writer, o); err != nil {
 			return err
 		}
 	}
+	if o.controllers != "data" {
+		if err := machine.Setup(mgr, writer, machine.Options{Image: o.launcher, Emulate: o.emulate}); err != nil {
+			return err
+		}
+	}
 	return mgr.Start(ctrl.SetupSignalHandler())
+}
+
+func (o options) check() error {
+	switch o.controllers {
+	case "data", "machine", "all":
+	default:
+		return fmt.Errorf("--controllers is %q; it must be data, machine or all", o.controllers)
+	}
+	if o.image == "" && o.controllers != "machine" {
+		return fmt.Errorf("no worker image: set --worker-image or BERTH_IMAGE")
+	}
+	if o.launcher == "" && o.controllers != "data" {
+		return fmt.Errorf("no launcher image: set --launcher-image or BERTH_LAUNCHER_IMAGE")
+	}
+	return nil
 }
 
 // setUpData adds the data side: what fills a volume.

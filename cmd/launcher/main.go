@@ -1,6 +1,7 @@
-// Command launcher runs one virtual machine in its pod: `launcher run`. Two more verbs are for the same pod:
-// `launcher console` connects the terminal to the guest's serial port, and `launcher copy` takes a disk or a kernel out
-// of a container image that has nothing in it to do so itself.
+// Command launcher runs one virtual machine in its pod: `launcher run`. The other verbs are for pods beside it or before
+// it: `launcher console` connects the terminal to the guest's serial port, `launcher consume` does nothing but hold the
+// room and the claims of a machine that is still to come, and `launcher copy` takes a disk or a kernel out of a container
+// image that has nothing in it to do so itself.
 package main
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/launch"
 )
 
-// ReportPath is where the kubelet looks for a container's last words.
+// reportPath is where the kubelet looks for a container's last words.
 const reportPath = "/dev/termination-log"
 
 func main() {
@@ -35,10 +36,15 @@ func command(args []string) error {
 		return run()
 	case len(args) == 1 && args[0] == "console":
 		return console()
+	case len(args) == 1 && args[0] == "consume":
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		<-ctx.Done()
+		return nil
 	case len(args) >= 3 && args[0] == "copy":
 		return launch.Copy(args[1:len(args)-1], args[len(args)-1])
 	}
-	return errors.New("usage: launcher run | console | copy FILE... DIRECTORY")
+	return errors.New("usage: launcher run | console | consume | copy FILE... DIRECTORY")
 }
 
 func run() error {

@@ -97,6 +97,7 @@ func (w *Writer) Mark(ctx context.Context, obj client.Object, marks Marks) error
 	u.SetAnnotations(marks.Annotations)
 	u.SetOwnerReferences(marks.Owners)
 	u.SetFinalizers(marks.Finalizers)
+	u.SetFinalizers(marks.Finalizers)
 	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), Owner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("mark %s: %w", w.name(obj), err)
 	}
@@ -116,6 +117,11 @@ func (w *Writer) Delete(ctx context.Context, obj client.Object) error {
 		return fmt.Errorf("delete %s: %w", w.name(obj), err)
 	}
 	return nil
+}
+
+// Event tells whoever watches obj that something happened.
+func (w *Writer) Event(obj client.Object, kind, reason, message string) {
+	w.events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", message)
 }
 
 // fields is obj as the set of fields it holds, which is what server-side apply takes.

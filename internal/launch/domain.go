@@ -33,7 +33,7 @@ func Domain(m Machine, disks map[string]Backing, host Host) (*libvirtxml.Domain,
 	if err != nil {
 		return nil, err
 	}
-	cpus := guestCPUs(spec.CPU)
+	cpus := CPUs(spec.CPU)
 	d := &libvirtxml.Domain{
 		Type:   "qemu",
 		Name:   m.Namespace + "_" + m.Name,
@@ -82,7 +82,8 @@ func guestMemory(spec kubevirt.DomainSpec) (int64, error) {
 	return q.Value(), nil
 }
 
-func guestCPUs(c *kubevirt.CPU) uint {
+// CPUs is how many processors the guest has.
+func CPUs(c *kubevirt.CPU) uint {
 	if c == nil {
 		return 1
 	}

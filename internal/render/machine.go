@@ -25,8 +25,8 @@ const (
 	// AnnConsumer marks a pod that is only there to be the first consumer of a machine's claims.
 	AnnConsumer = "kubevirt.io/ephemeral-provisioning"
 	AnnDomain   = "kubevirt.io/domain"
-	AnnMachine  = "berth-vm.io/machine" // what the launcher is to run
-	AnnGo       = "berth-vm.io/go"      // "yes" once every disk is filled
+	AnnMachine  = "berth.dev/machine" // what the launcher is to run
+	AnnGo       = "berth.dev/go"      // "yes" once every disk is filled
 )
 
 // Payload is what a machine's pod is for. Everything the scheduler looks at is the same for both.

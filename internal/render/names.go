@@ -11,11 +11,11 @@ import (
 const (
 	LabelApp       = "app"
 	LabelComponent = "cdi.kubevirt.io"
-	LabelClaimUID  = "berth-vm.io/claim-uid" // the claim a worker was made for: a name alone may outlive its claim
+	LabelClaimUID  = "berth.dev/claim-uid" // the claim a worker was made for: a name alone may outlive its claim
 	LabelVolumeUID = "cdi.kubevirt.io/OwnedByUID"
 
-	AnnTask    = "berth-vm.io/task"    // the worker's Task, mounted as a file by the downward API
-	AnnAttempt = "berth-vm.io/attempt" // how many tries there were before this one
+	AnnTask    = "berth.dev/task"    // the worker's Task, mounted as a file by the downward API
+	AnnAttempt = "berth.dev/attempt" // how many tries there were before this one
 )
 
 // App is the value of LabelApp on everything of the data side.

@@ -1,6 +1,10 @@
 package state
 
-import kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+import (
+	"strings"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
 
 // MachineReason names a row of the machine table.
 type MachineReason string
@@ -79,6 +83,15 @@ func OfMachine(r MachineReason) MachineRow {
 		}
 	}
 	return MachineRow{Reason: r, Status: kubevirt.StatusStopped, Warn: true, Message: "{detail}"}
+}
+
+// Text is the message with its blanks filled in.
+func (r MachineRow) Text(name, detail string) string {
+	text := r.Message
+	if detail == "" {
+		text = strings.ReplaceAll(text, ": {detail}", "")
+	}
+	return strings.NewReplacer("{name}", name, "{detail}", detail).Replace(text)
 }
 
 // MachineRows is the whole table.

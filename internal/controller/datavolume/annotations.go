@@ -21,8 +21,8 @@ const (
 	annPreallocate = "cdi.kubevirt.io/storage.preallocation"
 	annCloneType   = "cdi.kubevirt.io/cloneType"
 	annCloneWhy    = "cdi.kubevirt.io/cloneFallbackReason"
-	annDiskSize    = "berth-vm.io/disk-size" // how large the disk on the claim is, in bytes
-	annVolume      = "berth-vm.io/volume"    // the volume a worker in another namespace serves, namespace/name
+	annDiskSize    = "berth.dev/disk-size" // how large the disk on the claim is, in bytes
+	annVolume      = "berth.dev/volume"    // the volume a worker in another namespace serves, namespace/name
 )
 
 // passedOn are the annotations of a volume that its worker pod gets too.

@@ -35,8 +35,6 @@ type MachineFacts struct {
 	Strategy kubevirt.RunStrategy
 	Instance Instances
 	Request  Request
-	// Ran: an instance of this generation has ended before (for Once).
-	Ran bool
 	// RetryDue: the pause after a failed start is over.
 	RetryDue bool
 }
@@ -81,10 +79,8 @@ func (f MachineFacts) again() bool {
 // first: the strategy wants an instance although nobody asked for one.
 func (f MachineFacts) first() bool {
 	switch f.Strategy {
-	case kubevirt.RunAlways:
-		return true
-	case kubevirt.RunRerunOnFailure, kubevirt.RunOnce:
-		return !f.Ran
+	case kubevirt.RunAlways, kubevirt.RunRerunOnFailure, kubevirt.RunOnce:
+		return true // an instance that ended stays until somebody wants another, so there was none yet
 	case kubevirt.RunManual, kubevirt.RunHalted:
 	}
 	return false
@@ -92,14 +88,8 @@ func (f MachineFacts) first() bool {
 
 // machineRules is when a machine runs; first match wins.
 var machineRules = []machineRule{
-	{"a leaving machine deletes its instance first",
-		func(f MachineFacts) bool {
-			return f.Leaving && f.Instance != NoInstance && f.Instance != Departing && f.Instance != Stranger
-		},
-		[]Action{DeleteInstance}, state.Terminating},
-	{"a leaving machine waits for its instance",
-		func(f MachineFacts) bool { return f.Leaving && f.Instance == Departing }, nil, state.Terminating},
-	{"a leaving machine is let go", func(f MachineFacts) bool { return f.Leaving }, []Action{Forget}, state.Terminating},
+	{"what a leaving machine owns is left to the garbage collector",
+		func(f MachineFacts) bool { return f.Leaving }, nil, state.Terminating},
 
 	{"an instance of somebody else is left alone",
 		func(f MachineFacts) bool { return f.Instance == Stranger }, nil, state.InstanceInTheWay},

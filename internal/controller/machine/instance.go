@@ -1,0 +1,77 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// Finalizer keeps an instance until its pods are gone, so that the next one never meets them on its disks.
+const Finalizer = "berth.dev/pods"
+
+// reconcileInstance brings one instance a step further.
+func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	i, err := get[kubevirt.VirtualMachineInstance](ctx, r.reader, req.Namespace, req.Name)
+	if err != nil || i == nil {
+		return ctrl.Result{}, err
+	}
+	if i.DeletionTimestamp == nil && len(i.Finalizers) == 0 {
+		return ctrl.Result{}, r.cluster.Mark(ctx, i, cluster.Marks{Finalizers: []string{Finalizer}})
+	}
+	s, err := r.observe(ctx, i)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	facts := s.facts()
+	plan := machine.Instance(facts)
+	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
+	for _, a := range plan.Do {
+		if err := r.act(ctx, a, s); err != nil {
+			return ctrl.Result{}, fmt.Errorf("%s: %w", a, err)
+		}
+		if a == machine.Forget {
+			return ctrl.Result{}, nil
+		}
+	}
+	return ctrl.Result{}, r.reportInstance(ctx, s, plan.State)
+}
+
+func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
+	switch a {
+	case machine.StartConsumer:
+		return r.start(ctx, s, render.Consumer)
+	case machine.StartLauncher:
+		return r.start(ctx, s, render.Launcher)
+	case machine.StopConsumer:
+		return r.cluster.Delete(ctx, s.consumer)
+	case machine.StopLauncher:
+		return r.cluster.Delete(ctx, s.launcher)
+	case machine.Nominate:
+		return r.cluster.ApplyStatus(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.launcher.Namespace, Name: s.launcher.Name, UID: s.launcher.UID},
+			Status:     corev1.PodStatus{NominatedNodeName: s.consumer.Spec.NodeName}})
+	case machine.Release:
+		return r.cluster.Mark(ctx, s.launcher, cluster.Marks{Annotations: map[string]string{render.AnnGo: "yes"}})
+	case machine.Forget:
+		return r.cluster.Mark(ctx, s.instance, cluster.Marks{})
+	case machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.TakeRequest:
+	}
+	return fmt.Errorf("%s is not an action on an instance", a)
+}
+
+func (r *Reconciler) start(ctx context.Context, s *run, p render.Payload) error {
+	pod, err := s.pods.Pod(p)
+	if err != nil {
+		return err
+	}
+	return r.cluster.Create(ctx, pod)
+}

@@ -1,0 +1,208 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// whole is a machine, its volumes and its run, read once.
+type whole struct {
+	vm      *kubevirt.VirtualMachine
+	volumes map[string]*cdiv1.DataVolume // of its templates, by name; nil: there is none
+	run     *run                         // nil: there is no instance
+	now     time.Time
+}
+
+// reconcileMachine brings one machine a step further.
+func (r *Reconciler) reconcileMachine(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	vm, err := get[kubevirt.VirtualMachine](ctx, r.reader, req.Namespace, req.Name)
+	if err != nil || vm == nil {
+		return ctrl.Result{}, err
+	}
+	w, err := r.observeMachine(ctx, vm)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	facts := w.facts()
+	plan := machine.Run(facts)
+	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
+	for _, a := range plan.Do {
+		if err := r.actMachine(ctx, a, w); err != nil {
+			return ctrl.Result{}, fmt.Errorf("%s: %w", a, err)
+		}
+	}
+	if err := r.reportMachine(ctx, w, plan); err != nil {
+		return ctrl.Result{}, err
+	}
+	if plan.State == state.CrashLoop {
+		return ctrl.Result{RequeueAfter: max(w.nextTry().Sub(w.now), time.Second)}, nil
+	}
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) observeMachine(ctx context.Context, vm *kubevirt.VirtualMachine) (*whole, error) {
+	w := &whole{vm: vm, volumes: map[string]*cdiv1.DataVolume{}, now: r.clock.Now()}
+	for _, t := range vm.Spec.DataVolumeTemplates {
+		v, err := get[cdiv1.DataVolume](ctx, r.reader, vm.Namespace, t.ObjectMeta.Name)
+		if err != nil {
+			return nil, err
+		}
+		w.volumes[t.ObjectMeta.Name] = v
+	}
+	i, err := get[kubevirt.VirtualMachineInstance](ctx, r.reader, vm.Namespace, vm.Name)
+	if err != nil || i == nil {
+		return w, err
+	}
+	w.run, err = r.observe(ctx, i)
+	return w, err
+}
+
+func (w *whole) facts() machine.MachineFacts {
+	f := machine.MachineFacts{
+		Leaving: w.vm.DeletionTimestamp != nil, Strategy: strategy(w.vm), Request: request(w.vm), Instance: w.instances(),
+	}
+	f.RetryDue = !w.now.Before(w.nextTry())
+	return f
+}
+
+func (w *whole) instances() machine.Instances {
+	switch {
+	case w.run == nil:
+		return machine.NoInstance
+	case !metav1.IsControlledBy(w.run.instance, w.vm):
+		return machine.Stranger
+	case w.run.instance.DeletionTimestamp != nil:
+		return machine.Departing
+	}
+	switch machine.Instance(w.run.facts()).State {
+	case state.GuestEnded:
+		return machine.EndedWell
+	case state.GuestFailed:
+		return machine.EndedBadly
+	}
+	return machine.Living
+}
+
+// strategy is the machine's run strategy; running is its older spelling.
+func strategy(vm *kubevirt.VirtualMachine) kubevirt.RunStrategy {
+	switch {
+	case vm.Spec.RunStrategy != nil:
+		return *vm.Spec.RunStrategy
+	case vm.Spec.Running != nil && *vm.Spec.Running:
+		return kubevirt.RunAlways
+	}
+	return kubevirt.RunHalted
+}
+
+// request is the oldest request; a stop with a start behind it is a restart.
+func request(vm *kubevirt.VirtualMachine) machine.Request {
+	q := vm.Status.StateChangeRequests
+	switch {
+	case len(q) == 0:
+		return machine.NoRequest
+	case q[0].Action == kubevirt.StartRequest:
+		return machine.StartAsked
+	case len(q) > 1 && q[1].Action == kubevirt.StartRequest:
+		return machine.RestartAsked
+	}
+	return machine.StopAsked
+}
+
+func (r *Reconciler) actMachine(ctx context.Context, a machine.Action, w *whole) error {
+	switch a {
+	case machine.CreateDisks:
+		return r.createDisks(ctx, w)
+	case machine.CreateInstance:
+		return r.cluster.Create(ctx, newInstance(w.vm))
+	case machine.DeleteInstance:
+		return r.cluster.Delete(ctx, w.run.instance)
+	case machine.TakeRequest:
+		w.vm = w.vm.DeepCopy()
+		w.vm.Status.StateChangeRequests = w.vm.Status.StateChangeRequests[1:]
+		return nil // reportMachine writes it
+	case machine.StartConsumer, machine.StopConsumer, machine.StartLauncher, machine.StopLauncher, machine.Nominate,
+		machine.Release, machine.Forget:
+	}
+	return fmt.Errorf("%s is not an action on a machine", a)
+}
+
+// createDisks makes the volumes of the templates that are not there.
+func (r *Reconciler) createDisks(ctx context.Context, w *whole) error {
+	for _, t := range w.vm.Spec.DataVolumeTemplates {
+		if w.volumes[t.ObjectMeta.Name] != nil {
+			continue
+		}
+		v := newVolume(w.vm, t)
+		if err := r.cluster.Create(ctx, v); err != nil {
+			r.cluster.Event(w.vm, corev1.EventTypeWarning, "FailedDataVolumeCreate", fmt.Sprintf("Error creating DataVolume %s: %v", v.Name, err))
+			return err
+		}
+		r.cluster.Event(w.vm, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "Created DataVolume "+v.Name)
+	}
+	return nil
+}
+
+func newVolume(vm *kubevirt.VirtualMachine, t kubevirt.DataVolumeTemplateSpec) *cdiv1.DataVolume {
+	v := &cdiv1.DataVolume{ObjectMeta: *t.ObjectMeta.DeepCopy(), Spec: *t.Spec.DeepCopy()}
+	v.Namespace = vm.Namespace
+	v.OwnerReferences = []metav1.OwnerReference{owner(vm)}
+	v.Labels = with(v.Labels, render.LabelCreatedBy, string(vm.UID))
+	v.Annotations = with(v.Annotations, "cdi.kubevirt.io/allowClaimAdoption", "true")
+	return v
+}
+
+func newInstance(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachineInstance {
+	i := &kubevirt.VirtualMachineInstance{ObjectMeta: *vm.Spec.Template.ObjectMeta.DeepCopy(), Spec: *vm.Spec.Template.Spec.DeepCopy()}
+	i.Name, i.Namespace, i.GenerateName = vm.Name, vm.Namespace, ""
+	i.OwnerReferences = []metav1.OwnerReference{owner(vm)}
+	return i
+}
+
+func owner(vm *kubevirt.VirtualMachine) metav1.OwnerReference {
+	return *metav1.NewControllerRef(vm, kubevirt.GroupVersion.WithKind("VirtualMachine"))
+}
+
+func with(m map[string]string, k, v string) map[string]string {
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[k] = v
+	return m
+}
+
+// nextTry is when a failed instance may be followed by another: 10 s after the first failure, doubled each time, five
+// minutes at most, as Kubernetes does it with containers.
+func (w *whole) nextTry() time.Time {
+	if w.run == nil || w.run.launcher == nil {
+		return time.Time{}
+	}
+	ended := finishedAt(w.run.launcher)
+	pause := 10 * time.Second
+	if f := w.vm.Status.StartFailure; f != nil {
+		for n := 1; n < f.ConsecutiveFailCount && pause < 5*time.Minute; n++ {
+			pause *= 2
+		}
+	}
+	return ended.Add(min(pause, 5*time.Minute))
+}
+
+func finishedAt(p *corev1.Pod) time.Time {
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Terminated != nil {
+			return c.State.Terminated.FinishedAt.Time
+		}
+	}
+	return p.CreationTimestamp.Time
+}

@@ -1,0 +1,227 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// run is one instance and everything its next step depends on, read once.
+type run struct {
+	instance *kubevirt.VirtualMachineInstance
+	disks    []disk
+	pods     render.Machine
+	consumer *corev1.Pod // nil: there is none
+	launcher *corev1.Pod
+}
+
+// disk is one volume of the instance that is in a claim.
+type disk struct {
+	name   string
+	claim  *corev1.PersistentVolumeClaim // nil: there is none
+	volume *cdiv1.DataVolume             // nil: the claim is not filled by a DataVolume
+	is     machine.Disks
+	why    string // for a person
+}
+
+// observe reads what one instance depends on.
+func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*run, error) {
+	s := &run{instance: i, pods: render.Machine{Instance: i, Image: r.options.Image, Emulate: r.options.Emulate, KVM: r.options.kvm()}}
+	for _, v := range i.Spec.Volumes {
+		name, _ := render.ClaimOf(v)
+		if name == "" {
+			continue
+		}
+		d, err := r.disk(ctx, i.Namespace, v, name)
+		if err != nil {
+			return nil, err
+		}
+		s.disks = append(s.disks, d)
+		if d.block() {
+			s.pods.Block = append(s.pods.Block, v.Name)
+		}
+	}
+	var err error
+	if s.consumer, err = r.pod(ctx, s, render.Consumer); err != nil {
+		return nil, err
+	}
+	s.launcher, err = r.pod(ctx, s, render.Launcher)
+	return s, err
+}
+
+// pod is the instance's pod of that payload. One of the same name that is not this instance's is nobody's concern:
+// names carry the UID.
+func (r *Reconciler) pod(ctx context.Context, s *run, p render.Payload) (*corev1.Pod, error) {
+	return get[corev1.Pod](ctx, r.reader, s.instance.Namespace, s.pods.PodName(p))
+}
+
+func (r *Reconciler) disk(ctx context.Context, namespace string, v kubevirt.Volume, name string) (disk, error) {
+	d := disk{name: v.Name}
+	var err error
+	if d.claim, err = get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name); err != nil {
+		return d, err
+	}
+	// A claim that a DataVolume fills is not to be booted from before it is full, however the machine names it.
+	if d.volume, err = get[cdiv1.DataVolume](ctx, r.reader, namespace, name); err != nil {
+		return d, err
+	}
+	d.is, d.why = d.situation(name)
+	return d, nil
+}
+
+func (d disk) block() bool {
+	return d.claim != nil && d.claim.Spec.VolumeMode != nil && *d.claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// situation is the disk's part of machine.Disks.
+func (d disk) situation(name string) (machine.Disks, string) {
+	switch {
+	case d.volume == nil && d.claim == nil:
+		return machine.Missing, fmt.Sprintf("neither a DataVolume nor a PersistentVolumeClaim %s exists", name)
+	case d.claim != nil && d.claim.Status.Phase == corev1.ClaimLost:
+		return machine.Failed, fmt.Sprintf("PersistentVolumeClaim %s has lost its volume", name)
+	case d.volume == nil:
+		return machine.Ready, "" // an unbound one is bound by the launcher itself
+	}
+	switch d.volume.Status.Phase {
+	case cdiv1.Succeeded:
+		return machine.Ready, ""
+	case cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation:
+		return machine.Held, fmt.Sprintf("DataVolume %s waits for its first consumer", name)
+	case cdiv1.Failed:
+		return machine.Failed, fmt.Sprintf("DataVolume %s failed: %s", name, message(d.volume))
+	default:
+		return machine.Filling, filling(d.volume)
+	}
+}
+
+// filling says how far a volume is.
+func filling(v *cdiv1.DataVolume) string {
+	phase := v.Status.Phase
+	if phase == cdiv1.PhaseUnset {
+		phase = cdiv1.Pending
+	}
+	text := fmt.Sprintf("DataVolume %s is %s", v.Name, phase)
+	if v.Status.Progress != "" && v.Status.Progress != "N/A" {
+		text += fmt.Sprintf(" (%s)", v.Status.Progress)
+	}
+	if m := message(v); m != "" {
+		text += ": " + m
+	}
+	return text
+}
+
+func message(v *cdiv1.DataVolume) string {
+	for _, c := range v.Status.Conditions {
+		if c.Type == cdiv1.DataVolumeReady {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// facts are what the decision sees.
+func (s *run) facts() machine.Facts {
+	f := machine.Facts{
+		Leaving:  s.instance.DeletionTimestamp != nil,
+		Disks:    s.worst(),
+		Consumer: situation(s.consumer),
+		Launcher: situation(s.launcher),
+	}
+	if s.launcher != nil {
+		f.Released = s.launcher.Annotations[render.AnnGo] == "yes"
+		f.Nominated = s.consumer != nil && s.consumer.Spec.NodeName != "" &&
+			s.launcher.Status.NominatedNodeName == s.consumer.Spec.NodeName
+	}
+	return f
+}
+
+// worst is what counts of all disks; Ready < Held < Filling < Missing < Failed.
+func (s *run) worst() machine.Disks {
+	worst := machine.Ready
+	for _, d := range s.disks {
+		worst = max(worst, d.is)
+	}
+	return worst
+}
+
+func situation(p *corev1.Pod) machine.Pod {
+	switch {
+	case p == nil:
+		return machine.NoPod
+	case p.DeletionTimestamp != nil:
+		return machine.Going
+	case p.Status.Phase == corev1.PodSucceeded:
+		return machine.Done
+	case p.Status.Phase == corev1.PodFailed:
+		return machine.Broken
+	case p.Spec.NodeName == "" && unschedulable(p) != "":
+		return machine.Unplaceable
+	case p.Spec.NodeName == "":
+		return machine.Waiting
+	case condition(p, corev1.PodReady).Status == corev1.ConditionTrue:
+		return machine.Up
+	}
+	return machine.Placed
+}
+
+// unschedulable is the scheduler's own sentence about a pod no node will have.
+func unschedulable(p *corev1.Pod) string {
+	c := condition(p, corev1.PodScheduled)
+	if c.Status != corev1.ConditionFalse || c.Reason != corev1.PodReasonUnschedulable {
+		return ""
+	}
+	return c.Message
+}
+
+func condition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return corev1.PodCondition{}
+	}
+	return p.Status.Conditions[i]
+}
+
+// lastWords is what a launcher left, or what the kubelet says of it.
+func lastWords(p *corev1.Pod) launch.Report {
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Terminated == nil {
+			continue
+		}
+		var r launch.Report
+		if json.Unmarshal([]byte(c.State.Terminated.Message), &r) == nil && r.End != "" {
+			return r
+		}
+		return launch.Report{End: launch.Crashed, Detail: fmt.Sprintf("the launcher ended with code %d (%s) and no report",
+			c.State.Terminated.ExitCode, c.State.Terminated.Reason)}
+	}
+	return launch.Report{End: launch.Crashed, Detail: fmt.Sprintf("pod %s: %s %s", p.Name, p.Status.Reason, p.Status.Message)}
+}
+
+// get reads an object; nil means that there is none.
+func get[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
+	obj := P(new(T))
+	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, obj)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
+	}
+	return obj, nil
+}

@@ -1,0 +1,106 @@
+// Package machine makes VirtualMachines come true: disks from templates, an instance while it is to run, one consumer
+// for all its held claims, and the launcher that runs the guest. internal/decide/machine decides; this package
+// observes, carries out and reports.
+//
+// It knows DataVolumes only by their published phases, so that another data side can fill them.
+package machine
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// Options are what the administrator decides about all machines.
+type Options struct {
+	Image string // the launcher's
+	// Emulate allows guests on nodes without working KVM, slowly.
+	Emulate bool
+}
+
+// KVM is what the node agent advertises where KVM works.
+const KVM corev1.ResourceName = "devices.kubevirt.io/kvm"
+
+func (o Options) kvm() corev1.ResourceName {
+	if o.Emulate {
+		return ""
+	}
+	return KVM
+}
+
+// Reconciler reconciles machines and instances.
+type Reconciler struct {
+	reader  client.Reader // cached
+	cluster *cluster.Writer
+	clock   clock.PassiveClock
+	options Options
+}
+
+// say writes a status if it says something new, and an event if the reason is new.
+func (r *Reconciler) say(ctx context.Context, about, said client.Object, unchanged bool, row state.MachineRow, fresh bool) error {
+	if unchanged {
+		return nil
+	}
+	if err := r.cluster.ApplyStatus(ctx, said); err != nil {
+		return err
+	}
+	if fresh && row.Message != "" {
+		kind := corev1.EventTypeNormal
+		if row.Warn {
+			kind = corev1.EventTypeWarning
+		}
+		r.cluster.Event(about, kind, string(row.Reason), row.Message)
+	}
+	return nil
+}
+
+// conditions keeps the time of those that did not change.
+func (r *Reconciler) conditions(old []kubevirt.Condition, next ...kubevirt.Condition) []kubevirt.Condition {
+	for n := range next {
+		next[n].LastTransitionTime = metav1.NewTime(r.clock.Now())
+		i := slices.IndexFunc(old, func(c kubevirt.Condition) bool { return c.Type == next[n].Type })
+		if i >= 0 && old[i].Status == next[n].Status {
+			next[n].LastTransitionTime = old[i].LastTransitionTime
+		}
+	}
+	return next
+}
+
+func same[S any](old, next S) bool { return equality.Semantic.DeepEqual(old, next) }
+
+func identity(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
+}
+
+func truth(b bool) corev1.ConditionStatus {
+	if b {
+		return corev1.ConditionTrue
+	}
+	return corev1.ConditionFalse
+}
+
+func reasonOf(conditions []kubevirt.Condition) string {
+	for _, c := range conditions {
+		if c.Type == "Ready" {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+func qos(p *corev1.Pod) *corev1.PodQOSClass {
+	if p.Status.QOSClass == "" {
+		return nil
+	}
+	return ptr.To(p.Status.QOSClass)
+}

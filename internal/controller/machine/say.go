@@ -1,0 +1,144 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// detail is what a row's {detail} stands for.
+func (s *run) detail(r state.MachineReason) string {
+	var disks []string
+	for _, d := range s.disks {
+		if d.why != "" {
+			disks = append(disks, d.why)
+		}
+	}
+	pod := s.launcher
+	if pod == nil {
+		pod = s.consumer
+	}
+	switch r {
+	case state.DiskMissing, state.DiskFailed, state.DisksFilling, state.ConsumerPlacing:
+		return strings.Join(disks, "; ")
+	case state.ConsumerUnplaceable:
+		return unschedulable(s.consumer)
+	case state.LauncherUnplaceable:
+		return unschedulable(s.launcher)
+	case state.GuestEnded, state.GuestFailed:
+		return lastWords(s.launcher).Detail
+	}
+	if pod == nil {
+		return ""
+	}
+	if pod.Spec.NodeName == "" {
+		return "pod " + pod.Name
+	}
+	return fmt.Sprintf("pod %s on node %s", pod.Name, pod.Spec.NodeName)
+}
+
+func (s *run) row(r state.MachineReason) state.MachineRow {
+	row := state.OfMachine(r)
+	row.Message = row.Text(s.instance.Name, s.detail(r))
+	return row
+}
+
+// reportInstance writes what is said about an instance.
+func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.MachineReason) error {
+	row := s.row(reason)
+	old := s.instance.Status
+	next := kubevirt.VirtualMachineInstanceStatus{
+		Phase: row.Instance, Reason: string(row.Reason), PhaseTransitionTimestamps: old.PhaseTransitionTimestamps,
+		Conditions: r.conditions(old.Conditions,
+			kubevirt.Condition{Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message},
+			s.volumesReady()),
+	}
+	if next.Phase == "" { // a leaving instance keeps the phase it had
+		next.Phase = old.Phase
+	}
+	if p := s.launcher; p != nil {
+		next.NodeName = p.Spec.NodeName
+		next.QOSClass = qos(p)
+		if p.Status.PodIP != "" {
+			next.Interfaces = []kubevirt.NetworkInterface{{Name: "default", IP: p.Status.PodIP, IPs: []string{p.Status.PodIP}}}
+		}
+		next.ActivePods = map[types.UID]string{p.UID: p.Spec.NodeName}
+	}
+	if next.Phase != old.Phase {
+		next.PhaseTransitionTimestamps = append(next.PhaseTransitionTimestamps,
+			kubevirt.PhaseTransition{Phase: next.Phase, PhaseTransitionTimestamp: metav1.NewTime(r.clock.Now())})
+	}
+	for _, d := range s.disks {
+		next.VolumeStatus = append(next.VolumeStatus, d.status())
+	}
+	said := &kubevirt.VirtualMachineInstance{ObjectMeta: identity(&s.instance.ObjectMeta), Status: next}
+	return r.say(ctx, s.instance, said, same(old, next), row, old.Reason != next.Reason)
+}
+
+func (s *run) volumesReady() kubevirt.Condition {
+	c := kubevirt.Condition{Type: "DataVolumesReady", Status: corev1.ConditionTrue, Reason: "AllDVsReady", Message: "all of its volumes are filled"}
+	if s.worst() != machine.Ready {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "NotAllDVsReady", s.detail(state.DisksFilling)
+	}
+	return c
+}
+
+func (d disk) status() kubevirt.VolumeStatus {
+	v := kubevirt.VolumeStatus{Name: d.name, Message: d.why}
+	if d.claim != nil {
+		v.PersistentVolumeClaimInfo = &kubevirt.ClaimInfo{
+			ClaimName: d.claim.Name, AccessModes: d.claim.Spec.AccessModes, VolumeMode: d.claim.Spec.VolumeMode,
+			Capacity: d.claim.Status.Capacity, Requests: d.claim.Spec.Resources.Requests,
+		}
+	}
+	return v
+}
+
+// reportMachine writes what is said about a machine: what its instance says, if it has one.
+func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan) error {
+	row := state.OfMachine(p.State)
+	switch {
+	case p.State == state.AsInstance:
+		row = w.run.row(machine.Instance(w.run.facts()).State)
+	case w.run != nil:
+		row = w.run.row(p.State)
+	default:
+		row.Message = row.Text(w.vm.Name, "")
+	}
+	old := w.vm.Status
+	next := kubevirt.VirtualMachineStatus{
+		Created: w.run != nil, Ready: row.Ready, PrintableStatus: row.Status, RunStrategy: strategy(w.vm),
+		ObservedGeneration: w.vm.Generation, StateChangeRequests: w.vm.Status.StateChangeRequests,
+		StartFailure: w.failures(row.Ready),
+		Conditions: r.conditions(old.Conditions, kubevirt.Condition{
+			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}),
+	}
+	said := &kubevirt.VirtualMachine{ObjectMeta: identity(&w.vm.ObjectMeta), Status: next}
+	fresh := reasonOf(old.Conditions) != reasonOf(next.Conditions)
+	unchanged := same(old, next) && len(p.Do) == 0 || same(old, next) && p.Do[len(p.Do)-1] != machine.TakeRequest
+	return r.say(ctx, w.vm, said, unchanged, row, fresh)
+}
+
+// failures counts instances that ended badly in a row. It is a record, because the instances themselves are gone.
+func (w *whole) failures(running bool) *kubevirt.StartFailure {
+	f := w.vm.Status.StartFailure
+	switch {
+	case running:
+		return nil
+	case w.run == nil || w.instances() != machine.EndedBadly:
+		return f
+	case f == nil:
+		f = &kubevirt.StartFailure{}
+	case f.LastFailedVMIUID == w.run.instance.UID:
+		return f
+	}
+	return &kubevirt.StartFailure{ConsecutiveFailCount: f.ConsecutiveFailCount + 1, LastFailedVMIUID: w.run.instance.UID}
+}
