@@ -184,6 +184,10 @@ func (r *route) CloseIdleConnections() { r.base.CloseIdleConnections() }
 
 // explain gives an error of the registry's authentication its reason.
 func explain(name string, err error) error {
+	// On this machine both schemes are tried, and a server of the one answers the other with an error of its own.
+	if wire := fault.Wire(name, err); fault.Is(wire, task.SourceUntrusted) {
+		return wire
+	}
 	var e *transport.Error
 	if errors.As(err, &e) && e.StatusCode != 0 {
 		return fault.Status(name, e.StatusCode)
