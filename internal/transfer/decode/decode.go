@@ -87,8 +87,9 @@ type State struct {
 type Reader interface {
 	io.Reader
 	// Next lends the bytes that come next, until the following call of Next or Read; io.EOF comes with no bytes. It
-	// saves the copy that Read makes. What it lends begins at a multiple of 4 KiB, in memory and in the stream, and is
-	// a multiple of 4 KiB long but for the stream's end, as long as Read is not mixed in.
+	// saves the copy that Read makes. As long as Read is not mixed in, what it lends lies in memory as it does in the
+	// stream, modulo 4 KiB, and begins and ends at multiples of 4 KiB but for the ends of the stream, the place where a
+	// resume began, and xz blocks of odd sizes.
 	Next() ([]byte, error)
 	// State is the newest state at or before the bytes that Read has returned so far, nil while there is none. Its Out
 	// may lie before the place where this reader began only if that was its Resume.
