@@ -9,13 +9,16 @@ const (
 	Launcher = "berth.dev/berth-launcher:dev"
 	// Guest is the test guest as a container disk: /disk/disk.qcow2, and /boot/vmlinuz and /boot/initrd for booting a kernel directly.
 	Guest = "berth.dev/berth-guest:dev"
+	// GuestGeneric is the same with a kernel that also knows SATA and USB disks and takes twice as long to start.
+	GuestGeneric = "berth.dev/berth-guest-generic:dev"
 )
 
 // Archives are the file names of the images as OCI archives in the folder that hack/images writes to.
 const (
-	BerthArchive    = "berth.tar"
-	LauncherArchive = "berth-launcher.tar"
-	GuestArchive    = "berth-guest.tar"
+	BerthArchive        = "berth.tar"
+	LauncherArchive     = "berth-launcher.tar"
+	GuestArchive        = "berth-guest.tar"
+	GuestGenericArchive = "berth-guest-generic.tar"
 )
 
 // UID is the user, and the group, that every process in the images runs as and that owns disk images. It is the number that existing

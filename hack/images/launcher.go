@@ -2,7 +2,6 @@ package main
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,19 +17,15 @@ import (
 	"github.com/berth-vm/berth/images"
 )
 
-// Where libvirt in session mode keeps its things. Both are folders that the pod may cover with an emptyDir.
-const (
-	launcherHome    = "/var/lib/berth"
-	launcherRuntime = "/run/berth"
-)
+// runDir is the one folder of the image that its user may write to besides /tmp; a pod may cover it with an emptyDir.
+const runDir = "/run/berth"
 
+// launcherEnv is for whoever looks into a running machine with virsh: libvirt in session mode is where the launcher keeps its state.
 var launcherEnv = []string{
 	"PATH=/usr/bin:/usr/sbin",
-	"HOME=" + launcherHome,
-	"XDG_CONFIG_HOME=" + launcherHome + "/config",
-	"XDG_CACHE_HOME=" + launcherHome + "/cache",
-	"XDG_DATA_HOME=" + launcherHome + "/data",
-	"XDG_RUNTIME_DIR=" + launcherRuntime,
+	"HOME=" + runDir + "/state",
+	"XDG_RUNTIME_DIR=" + runDir + "/state/runtime",
+	"LIBVIRT_DEFAULT_URI=qemu:///session",
 }
 
 // launcher makes the image that runs one machine: Debian's libvirt and QEMU below, our program on top.
@@ -44,7 +39,7 @@ func (b *build) launcher(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	steps = append(steps, oci.Step{Layer: settings, What: "users and libvirt's settings"})
+	steps = append(steps, oci.Step{Layer: settings, What: "users"})
 	config := v1.Config{
 		User: user, WorkingDir: "/", Env: launcherEnv,
 		Labels: map[string]string{"org.opencontainers.image.title": "berth-launcher"},
@@ -153,43 +148,18 @@ func addPackage(ctx context.Context, w *oci.Writer, deb string) error {
 		if h.Typeflag == tar.TypeLink {
 			entry.Linkname = merged(path.Clean("/" + h.Linkname)[1:])
 		}
-		if h.Typeflag != tar.TypeDir {
-			entry.Mode &^= 0o6000
-		}
+		entry.Mode &^= 0o6000
 		return w.Entry(entry, content)
 	})
 }
 
 // launcherSettings is the small layer of what is ours and is not a program.
 func (b *build) launcherSettings() (v1.Layer, error) {
-	system, err := readTree(b.source("launcher", "rootfs"))
+	files, err := readTree(b.source("launcher", "rootfs"))
 	if err != nil {
 		return nil, err
 	}
-	home, err := readTree(b.source("launcher", "home"))
-	if err != nil {
-		return nil, err
-	}
-	return b.layers.Layer(oci.Recipe+launcherSource+system.key()+home.key(), func(w *oci.Writer) error {
-		if err := system.write(w, 0); err != nil {
-			return err
-		}
-		for _, dir := range []string{"", "config", "config/libvirt", "cache", "data"} {
-			if err := w.Dir(path.Join(launcherHome, dir), 0o700, images.UID); err != nil {
-				return err
-			}
-		}
-		if err := w.Dir(launcherRuntime, 0o700, images.UID); err != nil {
-			return err
-		}
-		for _, name := range home.names() {
-			content := home[name]
-			header := tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content)), Uid: images.UID, Gid: images.UID}
-			header.Name = path.Join(launcherHome, name)
-			if err := w.Entry(header, bytes.NewReader(content)); err != nil {
-				return err
-			}
-		}
-		return nil
+	return b.layers.Layer(oci.Recipe+launcherSource+files.key(), func(w *oci.Writer) error {
+		return errors.Join(files.write(w), w.Dir(runDir, 0o755, images.UID))
 	})
 }

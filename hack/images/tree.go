@@ -54,10 +54,10 @@ func (t tree) key() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// write writes the files; owner is both user and group.
-func (t tree) write(w *oci.Writer, owner int) error {
+// write writes the files, owned by root.
+func (t tree) write(w *oci.Writer) error {
 	for _, name := range t.names() {
-		header := tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(t[name])), Uid: owner, Gid: owner}
+		header := tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(t[name]))}
 		if err := w.Entry(header, bytes.NewReader(t[name])); err != nil {
 			return err
 		}

@@ -19,10 +19,11 @@ import (
 
 // Inputs are all that a guest is made from.
 type Inputs struct {
-	Config string   // folder of grub.cfg, disk.sfdisk and modules
-	Init   string   // the static program that becomes process 1
-	Kernel string   // a Debian kernel package
-	GRUB   []string // the packages of grub-mkimage and of both platforms
+	Config  string   // folder of grub.cfg, disk.sfdisk and the lists of modules
+	Modules []string // lists of modules the guest loads, file names in Config
+	Init    string   // the static program that becomes process 1
+	Kernel  string   // a Debian kernel package
+	GRUB    []string // the packages of grub-mkimage and of both platforms
 }
 
 // A change of this package changes what it makes of the same inputs, so its own text is one more input.
@@ -87,9 +88,13 @@ func (in Inputs) build(ctx context.Context, dir, work string) (kernelVersion str
 	if err != nil {
 		return "", err
 	}
-	wanted, err := debian.ReadList(filepath.Join(in.Config, "modules"))
-	if err != nil {
-		return "", err
+	var wanted []string
+	for _, list := range in.Modules {
+		names, err := debian.ReadList(filepath.Join(in.Config, list))
+		if err != nil {
+			return "", err
+		}
+		wanted = append(wanted, names...)
 	}
 	modules, err := k.loadOrder(wanted)
 	if err != nil {
@@ -113,7 +118,7 @@ func (in Inputs) build(ctx context.Context, dir, work string) (kernelVersion str
 func (in Inputs) digest(ctx context.Context) (string, error) {
 	h := sha256.New()
 	files := append([]string{in.Init, in.Kernel}, in.GRUB...)
-	for _, name := range []string{"grub.cfg", "disk.sfdisk", "modules"} {
+	for _, name := range append([]string{"grub.cfg", "disk.sfdisk"}, in.Modules...) {
 		files = append(files, filepath.Join(in.Config, name))
 	}
 	for _, file := range files {

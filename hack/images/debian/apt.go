@@ -26,7 +26,7 @@ type Package struct {
 	Name, Version string
 	File          string // name of the .deb, unique for name, version and architecture
 	Size          int64
-	SHA256        string
+	SHA256        string // what Fetch verifies
 }
 
 // Cache is a folder of downloaded packages. A file in it has been verified.
@@ -37,26 +37,45 @@ func (c Cache) Path(p Package) string { return filepath.Join(c.Dir, p.File) }
 
 // Closure resolves names to the packages that an empty machine would need to install them, without recommendations, sorted by name.
 func (c Cache) Closure(ctx context.Context, names ...string) ([]Package, error) {
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make package cache: %w", err)
-	}
-	// An empty list of installed packages makes apt plan for an empty machine instead of this one.
-	status, err := os.CreateTemp("", "dpkg-status-")
+	// An empty list of installed packages makes apt plan for an empty machine instead of this one, and an empty cache makes it name
+	// what it would otherwise find there.
+	dir, err := os.MkdirTemp("", "apt-")
 	if err != nil {
 		return nil, fmt.Errorf("make empty package list: %w", err)
 	}
-	defer func() { _ = os.Remove(status.Name()) }()
-	_ = status.Close()
+	defer func() { _ = os.RemoveAll(dir) }()
+	status := filepath.Join(dir, "status")
+	if err := os.WriteFile(status, nil, 0o644); err != nil {
+		return nil, fmt.Errorf("make empty package list: %w", err)
+	}
 	args := []string{
-		"-o", "Dir::State::status=" + status.Name(), "-o", "Dir::Cache::archives=" + c.Dir, "-o", "Debug::NoLocking=1",
+		"-o", "Dir::State::status=" + status, "-o", "Dir::Cache::archives=" + dir, "-o", "Debug::NoLocking=1",
 		"-o", "APT::Install-Recommends=false", "--yes", "--print-uris", "install",
 	}
-	return plan(ctx, append(args, names...), names)
+	packages, err := plan(ctx, append(args, names...), names)
+	if err != nil {
+		return nil, err
+	}
+	// Here apt tells the weakest digest of a package, or none; asked for the same packages by name, it tells the strongest.
+	exact := make([]string, 0, len(packages))
+	for _, p := range packages {
+		exact = append(exact, p.Name+"="+p.Version)
+	}
+	return c.Named(ctx, exact...)
 }
 
 // Named resolves names to just these packages, sorted by name. A name may be a pattern of apt's, or name=version.
 func (c Cache) Named(ctx context.Context, names ...string) ([]Package, error) {
-	return plan(ctx, append([]string{"--print-uris", "download"}, names...), names)
+	packages, err := plan(ctx, append([]string{"--print-uris", "download"}, names...), names)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range packages {
+		if p.SHA256 == "" {
+			return nil, fmt.Errorf("apt gives no SHA256 for %s", p.Name)
+		}
+	}
+	return packages, nil
 }
 
 func plan(ctx context.Context, args, names []string) ([]Package, error) {
@@ -71,7 +90,7 @@ func plan(ctx context.Context, args, names []string) ([]Package, error) {
 	return packages, nil
 }
 
-// parsePlan reads lines like: 'http://host/x.deb' name_version_arch.deb 1234 SHA256:00ff...
+// parsePlan reads lines like: 'http://host/x.deb' name_version_arch.deb 1234 SHA256:00ff... with any digest or none at the end.
 func parsePlan(text string) ([]Package, error) {
 	var packages []Package
 	for line := range strings.Lines(text) {
@@ -79,8 +98,8 @@ func parsePlan(text string) ([]Package, error) {
 		if len(fields) == 0 || !strings.HasPrefix(fields[0], "'") {
 			continue
 		}
-		if len(fields) != 4 {
-			return nil, fmt.Errorf("line %q has %d fields, not 4", strings.TrimSpace(line), len(fields))
+		if len(fields) < 3 {
+			return nil, fmt.Errorf("line %q has %d fields, not an address, a name and a size", strings.TrimSpace(line), len(fields))
 		}
 		p := Package{File: fields[1]}
 		unescaped, err := url.PathUnescape(p.File) // the colon of an epoch is written %3a
@@ -95,11 +114,11 @@ func parsePlan(text string) ([]Package, error) {
 		if p.Size, err = strconv.ParseInt(fields[2], 10, 64); err != nil {
 			return nil, fmt.Errorf("size of %s: %w", p.Name, err)
 		}
-		sum, ok := strings.CutPrefix(fields[3], "SHA256:")
-		if !ok {
-			return nil, fmt.Errorf("apt gives %q for %s, not a SHA256", fields[3], p.Name)
+		for _, digest := range fields[3:] {
+			if sum, ok := strings.CutPrefix(digest, "SHA256:"); ok {
+				p.SHA256 = sum
+			}
 		}
-		p.SHA256 = sum
 		packages = append(packages, p)
 	}
 	slices.SortFunc(packages, func(a, b Package) int { return strings.Compare(a.File, b.File) })

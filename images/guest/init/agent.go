@@ -207,7 +207,7 @@ func (g *guest) agentFreeze(agentRequest) (any, error) {
 	if err := g.writes.freeze(); err != nil {
 		return nil, err
 	}
-	syncDisks()
+	g.flush()
 	g.say("frozen")
 	return 1, nil
 }

@@ -195,6 +195,9 @@ func (g *guest) write(args []string) (string, error) {
 
 // writeAt waits while the guest is frozen.
 func (g *guest) writeAt(f *os.File, b []byte, off int64) (int, error) {
+	if g.writes.frozen() {
+		g.say("write waits for thaw")
+	}
 	defer g.writes.begin()()
 	return f.WriteAt(b, off)
 }

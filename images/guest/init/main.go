@@ -26,6 +26,7 @@ type guest struct {
 	// writes is held for reading by whoever writes to a disk and for writing while the agent has frozen the guest, so that a
 	// snapshot taken between freeze and thaw never sees half a write.
 	writes freezer
+	flush  func() // makes durable what was written to all disks
 }
 
 func (g *guest) say(format string, args ...any) {
@@ -35,7 +36,7 @@ func (g *guest) say(format string, args ...any) {
 }
 
 func main() {
-	g := &guest{out: os.Stdout}
+	g := &guest{out: os.Stdout, flush: syncDisks}
 	if err := mountKernelFilesystems(); err != nil {
 		g.say("error: %v", err)
 	}
