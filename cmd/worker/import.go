@@ -76,7 +76,7 @@ func importImage(ctx context.Context, args []string, stdout, stderr io.Writer) i
 		fmt.Fprintf(stderr, "worker import: %s: %s\n", r.Reason, r.Detail)
 		return 1
 	}
-	fmt.Fprintf(stdout, "%s: %s, %s disk from %s read", f.to, r.Format, bytes(r.Virtual), bytes(r.Read))
+	fmt.Fprintf(stdout, "%s: %s, %s disk from %s read", f.to, r.Format, inBytes(r.Virtual), inBytes(r.Read))
 	for _, more := range []string{r.Digest, r.Detail} {
 		if more != "" {
 			fmt.Fprintf(stdout, ", %s", more)
@@ -157,7 +157,7 @@ func bar(p task.Progress) string {
 	full := int(p.Percent * barWidth / 100)
 	of := ""
 	if p.Total > 0 {
-		of = " of " + bytes(p.Total)
+		of = " of " + inBytes(p.Total)
 	}
-	return fmt.Sprintf("[%-*s] %5.1f%% %s%s, %s/s", barWidth, strings.Repeat("=", full), p.Percent, bytes(p.Done), of, bytes(p.Rate))
+	return fmt.Sprintf("[%-*s] %5.1f%% %s%s, %s/s", barWidth, strings.Repeat("=", full), p.Percent, inBytes(p.Done), of, inBytes(p.Rate))
 }

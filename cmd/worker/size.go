@@ -35,8 +35,8 @@ func parseSize(s string) (int64, error) {
 	return n * unit, nil
 }
 
-// bytes says a number of bytes for a person.
-func bytes(n int64) string {
+// inBytes says a number of bytes for a person.
+func inBytes(n int64) string {
 	for i := 4; i >= 0; i-- {
 		if u := units[i]; n >= u.bytes {
 			return fmt.Sprintf("%.1f %sB", float64(n)/float64(u.bytes), u.suffix)

@@ -40,6 +40,11 @@ func parseChecksum(s string) (*checksum, error) {
 	return &checksum{Hash: make(), algorithm: name, want: want}, nil
 }
 
+// fresh is c before the first byte.
+func (c *checksum) fresh() *checksum {
+	return &checksum{Hash: algorithms[c.algorithm](), algorithm: c.algorithm, want: c.want}
+}
+
 func (c *checksum) digest() string { return c.algorithm + ":" + hex.EncodeToString(c.Sum(nil)) }
 
 // check compares; the words "checksum mismatch" are what clients look for.

@@ -26,9 +26,9 @@ func (i *imp) stream(ctx context.Context) error {
 	err := i.streamOnce(ctx)
 	if errors.Is(err, errStartOver) && i.old != nil {
 		i.remark = err.Error() + "; started over"
-		i.old = nil
+		i.old, i.report.Resumed = nil, 0
 		if i.sum != nil {
-			i.sum.Reset()
+			i.sum = i.sum.fresh() // not the same one: a read that is under way may still be hashed
 		}
 		err = i.streamOnce(ctx)
 	}
@@ -127,7 +127,7 @@ func (s *stream) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.dec, err = decode.NewReader(s.wrap, src, decode.Options{Resume: resume}); err != nil {
+	if s.dec, err = decode.NewReader(s.wrap, src, decode.Options{Resume: resume, Every: s.every}); err != nil {
 		return err
 	}
 	s.in = &window{dec: s.dec, from: s.base(), to: -1}

@@ -24,6 +24,7 @@ type Transfer struct {
 	// Every is how often what was done is noted at the target; New sets DefaultEvery.
 	Every time.Duration
 
+	every  int64 // decoded bytes between two places a compressed stream can continue from; 0 is the decoder's own
 	task   task.Task
 	meter  *meter
 	report task.Report // what is known so far

@@ -117,7 +117,7 @@ func (f *file) Begin(size int64, resume bool) error {
 	}
 	f.w = newWriter(h, part)
 	if resume {
-		return f.resume(h)
+		return f.resume(h, size < 0)
 	}
 	if err := h.Truncate(f.size); err != nil {
 		return failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
@@ -164,11 +164,15 @@ func (f *file) Resize(size int64) error {
 	return nil
 }
 
-// resume checks that the part is the one an earlier run began. Its size may only differ if the volume grew meanwhile.
-func (f *file) resume(h *os.File) error {
+// resume checks that the part is the one an earlier run began. It may be smaller if the volume grew meanwhile, and as
+// large as the filesystem had room then if the image's size is not known yet.
+func (f *file) resume(h *os.File, unknown bool) error {
 	info, err := h.Stat()
 	if err != nil {
 		return failed(fmt.Errorf("look at the disk's first part: %w", err))
+	}
+	if unknown {
+		f.size = max(f.size, info.Size())
 	}
 	if !info.Mode().IsRegular() || info.Size() > f.size {
 		return failed(fmt.Errorf("the part that an earlier run left is %d bytes, more than the disk's %d", info.Size(), f.size))

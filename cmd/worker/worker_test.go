@@ -1,0 +1,333 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// worker is the binary as it ships.
+var worker string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "worker")
+	if err != nil {
+		panic(err)
+	}
+	worker = filepath.Join(dir, "worker")
+	build := exec.Command("go", "build", "-trimpath", "-o", worker, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func TestBinaryKnowsNoKubernetes(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pkg := range strings.Fields(string(out)) {
+		for _, never := range []string{"k8s.io/", "sigs.k8s.io/", "kubevirt.io/"} {
+			if strings.HasPrefix(pkg, never) {
+				t.Errorf("the worker contains %s", pkg)
+			}
+		}
+	}
+}
+
+// object serves bytes in ranges and can be told to hold them back once so many have gone out.
+type object struct {
+	p  []byte
+	mu sync.Mutex
+
+	sent  int64
+	limit int64         // hold back what comes after so many bytes
+	full  chan struct{} // closed when that happens
+	free  chan struct{} // closed to go on
+}
+
+func newObject(p []byte) *object {
+	o := &object{p: p}
+	o.hold(1 << 62)
+	return o
+}
+
+// hold makes the next n bytes pass and then waits.
+func (o *object) hold(n int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sent, o.limit, o.full, o.free = 0, n, make(chan struct{}), make(chan struct{})
+}
+
+func (o *object) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("ETag", `"one"`)
+	http.ServeContent(&metered{w, o, r}, r, "disk", time.Time{}, bytes.NewReader(o.p))
+}
+
+type metered struct {
+	http.ResponseWriter
+	o *object
+	r *http.Request
+}
+
+func (m *metered) Write(p []byte) (int, error) {
+	for done := 0; done < len(p); {
+		n := min(len(p)-done, 32<<10)
+		m.o.mu.Lock()
+		m.o.sent += int64(n)
+		over := m.o.sent > m.o.limit
+		full, free := m.o.full, m.o.free
+		if over && m.o.sent-int64(n) <= m.o.limit {
+			close(full)
+		}
+		m.o.mu.Unlock()
+		if over {
+			select {
+			case <-free:
+			case <-m.r.Context().Done():
+				return done, m.r.Context().Err()
+			}
+		}
+		if _, err := m.ResponseWriter.Write(p[done : done+n]); err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return len(p), nil
+}
+
+// disk is half data, half holes.
+func disk(n int) []byte {
+	p := make([]byte, n)
+	rng := rand.New(rand.NewPCG(4, 2))
+	for at := 0; at < n; {
+		run := min(rng.IntN(500_000), n-at)
+		if rng.IntN(2) == 0 {
+			for i := at; i < at+run; i++ {
+				p[i] = byte(rng.Uint32() % 19)
+			}
+		}
+		at += run
+	}
+	return p
+}
+
+// start runs the worker on a task and returns it with the place of its report.
+func start(t *testing.T, k task.Task, args ...string) (*exec.Cmd, string) {
+	t.Helper()
+	dir := t.TempDir()
+	b, err := json.Marshal(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taskPath, reportPath := filepath.Join(dir, "task.json"), filepath.Join(dir, "report.json")
+	if err := os.WriteFile(taskPath, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(worker, append([]string{"run", "--task", taskPath, "--report", reportPath, "--listen", "",
+		"--checkpoint", "20ms"}, args...)...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, reportPath
+}
+
+func report(t *testing.T, path string) (r task.Report) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatalf("report %q: %v", b, err)
+	}
+	return r
+}
+
+// finishes runs the worker to its end and compares the disk.
+func finishes(t *testing.T, k task.Task, want []byte) task.Report {
+	t.Helper()
+	cmd, path := start(t, k)
+	err := cmd.Wait()
+	r := report(t, path)
+	if err != nil || r.Outcome != task.Done {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	got, err := os.ReadFile(k.Target.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Fatalf("the disk of %d bytes differs from the image of %d", len(got), len(want))
+	}
+	if names, _ := os.ReadDir(filepath.Dir(k.Target.Path)); len(names) != 1 {
+		t.Errorf("left beside the disk: %v", names)
+	}
+	return r
+}
+
+func fetch(url, to string) task.Task {
+	return task.Task{Version: task.Version, Volume: "ns/vol", Source: task.Source{HTTP: &task.HTTP{URL: url}},
+		Target: task.Target{Path: to, Content: task.Disk}}
+}
+
+// TestKilled kills the worker with SIGKILL after it got so many bytes; the next one must go on and make the same disk.
+func TestKilled(t *testing.T) {
+	raw := disk(48 << 20)
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Write(raw)
+	z.Close()
+	for name, file := range map[string][]byte{"raw": raw, "gz": b.Bytes()} {
+		o := newObject(file)
+		s := httptest.NewServer(o)
+		t.Cleanup(s.Close)
+		for _, share := range []float64{0, 0.3, 0.6, 0.9, 0.999} {
+			t.Run(fmt.Sprintf("%s/%v", name, share), func(t *testing.T) {
+				k := fetch(s.URL, filepath.Join(t.TempDir(), "disk.img"))
+				o.hold(int64(share * float64(len(file))))
+				cmd, _ := start(t, k)
+				<-o.full
+				waitForNote(t, k.Target.Path, name == "raw" && share >= 0.6)
+				if err := cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				_ = cmd.Wait()
+				if _, err := os.Stat(k.Target.Path); err == nil {
+					t.Fatal("half a disk has the name of a whole one")
+				}
+				o.hold(1 << 62)
+				r := finishes(t, k, raw)
+				if inFlight := int64(5 * 4 << 20); r.Read > int64(len(file))-r.Resumed+inFlight || share == 0.9 && name == "raw" && r.Resumed == 0 {
+					t.Errorf("read %d of %d bytes after %d were done", r.Read, len(file), r.Resumed)
+				}
+			})
+		}
+	}
+}
+
+// waitForNote waits until the worker has noted something, if it is going to.
+func waitForNote(t *testing.T, path string, sure bool) {
+	t.Helper()
+	note := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".berth-note")
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for range 2000 {
+		if _, err := os.Stat(note); err == nil || !sure {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatal("no note was kept")
+}
+
+// TestTerminated stops the worker the way a kubelet does: it must leave a report and what it has done.
+func TestTerminated(t *testing.T) {
+	raw := disk(48 << 20)
+	o := newObject(raw)
+	s := httptest.NewServer(o)
+	t.Cleanup(s.Close)
+	k := fetch(s.URL, filepath.Join(t.TempDir(), "disk.img"))
+	o.hold(30 << 20)
+	cmd, path := start(t, k, "--checkpoint", "1h")
+	<-o.full
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("exit code 0 although the transfer is not done")
+	}
+	if r := report(t, path); r.Outcome != task.Retry || r.Reason != task.Interrupted {
+		t.Errorf("report %+v", r)
+	}
+	o.hold(1 << 62)
+	if r := finishes(t, k, raw); r.Resumed == 0 {
+		t.Errorf("nothing was kept: %+v", r)
+	}
+}
+
+func TestBadTask(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"no JSON": "{", "unknown field": `{"version":1,"secret":"x"}`} {
+		path := filepath.Join(dir, "task")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var stderr bytes.Buffer
+		code := run(t.Context(), []string{"run", "--task", path, "--report", path + ".out", "--listen", ""}, nil, &stderr)
+		if r := report(t, path+".out"); code != 1 || r.Reason != task.BadTask {
+			t.Errorf("%s: exit %d, report %+v", name, code, r)
+		}
+	}
+}
+
+func TestLongReportFitsTheTerminationLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report")
+	labels := map[string]string{}
+	for i := range 100 {
+		labels[fmt.Sprint("label-", i)] = strings.Repeat("x", 60)
+	}
+	for name, r := range map[string]task.Report{
+		"detail": {Version: task.Version, Outcome: task.Done, Detail: strings.Repeat("é", 9000)},
+		"labels": {Version: task.Version, Outcome: task.Done, Labels: labels},
+	} {
+		var stderr bytes.Buffer
+		leave(r, path, &stderr)
+		if b, _ := os.ReadFile(path); len(b) > reportMax {
+			t.Errorf("%s: a report of %d bytes", name, len(b))
+		}
+		report(t, path)
+	}
+}
+
+func TestImportByHand(t *testing.T) {
+	raw := disk(5 << 20)
+	s := httptest.NewServer(newObject(raw))
+	t.Cleanup(s.Close)
+	to := filepath.Join(t.TempDir(), "disk.img")
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), []string{"import", "--from", s.URL, "--to", to, "--size", "8Mi"}, &stdout, &stderr)
+	if code != 0 || !strings.Contains(stdout.String(), "raw, 8.0 MiB disk") || !strings.Contains(stderr.String(), "100.0%") {
+		t.Fatalf("exit %d\n%s\n%s", code, stdout.String(), stderr.String())
+	}
+	if info, err := os.Stat(to); err != nil || info.Size() != 8<<20 {
+		t.Errorf("%v, %v", info, err)
+	}
+	for _, args := range [][]string{{}, {"import"}, {"import", "--from", "ftp://x/y", "--to", to}, {"fly"},
+		{"import", "--from", "x", "--to", "y", "--size", "-3"}} {
+		if code := run(t.Context(), args, &stdout, &stderr); code != 2 {
+			t.Errorf("%q: exit %d", args, code)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]int64{"": 0, "1": 1, "10Gi": 10 << 30, "5k": 5000, "3Ti": 3 << 40} {
+		if got, err := parseSize(text); got != want || err != nil {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"x", "1.5Gi", "-1", "0", "9999999Pi", "Gi"} {
+		if got, err := parseSize(text); err == nil {
+			t.Errorf("%q: %d", text, got)
+		}
+	}
+}
