@@ -130,27 +130,28 @@ func (b *Box) awaitNodes(ctx context.Context, nodes []plan.Node) error {
 		}
 	}
 	work.Go(func() error {
-		return b.await(ctx, "the nodes", names, func(ctx context.Context) error { return nodesReady(ctx, client, nodes) })
+		return b.await(ctx, "the nodes", names, func(ctx context.Context) error { return nodesReady(ctx, client, nodes, b.began) })
 	})
 	return work.Wait()
 }
 
-func nodesReady(ctx context.Context, client kubernetes.Interface, nodes []plan.Node) error {
-	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list nodes: %w", err)
-	}
-	ready := map[string]bool{}
-	for _, n := range list.Items {
-		ready[n.Name] = isReady(n)
-	}
+// nodesReady is nil if the nodes are Ready and have said so since then: what an earlier start of a node said does not count.
+func nodesReady(ctx context.Context, client kubernetes.Interface, nodes []plan.Node, since time.Time) error {
 	for _, n := range nodes {
-		if !ready[n.Name] {
+		node, err := client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("read node: %w", err)
+		}
+		lease, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("read lease of node: %w", err)
+		}
+		if !isReady(*node) || lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(since) {
 			return fmt.Errorf("node %s is not Ready", n.Name)
 		}
 	}
 	// Pods cannot be created before this exists.
-	_, err = client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+	_, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 	return err
 }
 

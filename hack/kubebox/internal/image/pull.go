@@ -3,8 +3,10 @@ package image
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -14,11 +16,17 @@ import (
 // Pull makes the node whose containerd listens at that socket fetch the images, so that pods start at once and even if they
 // must not pull. Images that lost their name to a newer one are removed.
 func Pull(ctx context.Context, socket string, names []string) error {
+	if err := awaitSocket(ctx, socket); err != nil {
+		return err
+	}
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
 	defer conn.Close()
+	if err := awaitRuntime(ctx, cri.NewRuntimeServiceClient(conn)); err != nil {
+		return err
+	}
 	client := cri.NewImageServiceClient(conn)
 	for _, name := range names {
 		if _, err := client.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: name}}, grpc.WaitForReady(true)); err != nil {
@@ -26,6 +34,37 @@ func Pull(ctx context.Context, socket string, names []string) error {
 		}
 	}
 	return removeNameless(ctx, client, names)
+}
+
+const again = 100 * time.Millisecond
+
+// awaitSocket waits until containerd has made its socket.
+func awaitSocket(ctx context.Context, socket string) error {
+	return retry(ctx, func() error { _, err := os.Stat(socket); return err })
+}
+
+// awaitRuntime waits until containerd answers: it accepts calls a moment before it can serve them.
+func awaitRuntime(ctx context.Context, client cri.RuntimeServiceClient) error {
+	return retry(ctx, func() error {
+		_, err := client.Status(ctx, &cri.StatusRequest{}, grpc.WaitForReady(true))
+		return err
+	})
+}
+
+func retry(ctx context.Context, try func() error) error {
+	tick := time.NewTicker(again)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for containerd: %w", err)
+		}
+	}
 }
 
 func removeNameless(ctx context.Context, client cri.ImageServiceClient, names []string) error {
