@@ -139,10 +139,11 @@ func (w *Writer) fields(obj client.Object) (*unstructured.Unstructured, error) {
 	u.SetManagedFields(nil)
 	u.SetResourceVersion("")
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
-	for _, part := range []string{"spec", "status"} {
-		if hollow(u.Object[part]) {
-			delete(u.Object, part)
-		}
+	if hollow(u.Object["status"]) {
+		delete(u.Object, "status")
+	}
+	if hollow(u.Object["spec"]) {
+		u.Object["spec"] = map[string]any{} // kinds that require a spec accept an empty one
 	}
 	return u, nil
 }

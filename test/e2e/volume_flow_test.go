@@ -1,0 +1,188 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/pkg/claim"
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// usable is how large the disk on a Filesystem claim of so many bytes is.
+func usable(t *testing.T, size int64) int64 {
+	t.Helper()
+	n, err := claim.Usable(size, claim.DefaultOverhead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestVolumeHeldUntilConsumed is steps 3, 4, 6, 7 and 8 of the flow: a volume whose class binds on first use is held,
+// says so, starts no worker, and goes on by itself on the node where some pod bound it.
+func TestVolumeHeldUntilConsumed(t *testing.T) {
+	t.Parallel()
+	for name, v := range map[string]volume{
+		"filesystem":        {class: classWaits, size: "64Mi"},
+		"static":            {class: classStatic, size: "64Mi"},
+		"block":             {class: classStatic, size: "64Mi", block: true},
+		"storage":           {class: classWaits, storage: "64Mi"},
+		"restricted-static": {class: classStatic, size: "64Mi", block: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			b.volume(v)
+			phases := b.phases("disk")
+			dv := b.untilPhase("disk", cdiv1.WaitForFirstConsumer)
+			if got := message(dv); !strings.Contains(got, "waits for its first consumer") {
+				t.Errorf("the message does not say what it waits for: %q", got)
+			}
+			b.idle()
+			if phase := b.claim("disk").Status.Phase; phase != corev1.ClaimPending {
+				t.Fatalf("claim is %s before anything consumed it", phase)
+			}
+
+			node := b.ReadyNodes()[1]
+			b.consume("disk", node)
+			dv = b.untilPhase("disk", cdiv1.Succeeded)
+			b.Delete("consumer-disk")
+
+			want := []cdiv1.DataVolumePhase{
+				cdiv1.WaitForFirstConsumer, cdiv1.ImportScheduled, cdiv1.ImportInProgress, cdiv1.Succeeded,
+			}
+			if got := phases(); !inOrder(got, want) {
+				t.Errorf("phases were %v, want %v among them", got, want)
+			}
+			if dv.Status.Progress != "100.0%" || dv.Status.RestartCount != 0 || dv.Status.ClaimName != "disk" {
+				t.Errorf("status says %+v", dv.Status)
+			}
+			for _, kind := range []cdiv1.DataVolumeConditionType{cdiv1.DataVolumeReady, cdiv1.DataVolumeBound} {
+				if c := condition(dv, kind); c.Status != corev1.ConditionTrue {
+					t.Errorf("condition %s is %+v", kind, c)
+				}
+			}
+			pvc := b.claim("disk")
+			if got := pvc.Annotations["cdi.kubevirt.io/storage.pod.phase"]; got != "Succeeded" {
+				t.Errorf("the claim's pod phase is %q", got)
+			}
+			if got := framework.VolumeNode(b.WaitBound("disk")); got != node {
+				t.Errorf("the volume is on %s, its first consumer was on %s", got, node)
+			}
+			b.Wait("the worker to be gone", patience, func(ctx context.Context) (bool, string) {
+				names := b.workers(ctx)
+				return len(names) == 0, strings.Join(names, " ")
+			})
+			size := int64(64 * mib)
+			if v.storage == "" && !v.block {
+				size = usable(t, size)
+			}
+			b.holds("disk", image(24), size)
+		})
+	}
+}
+
+// inOrder: want appears in got in this order, whatever lies between.
+func inOrder(got, want []cdiv1.DataVolumePhase) bool {
+	for _, w := range want {
+		i := slices.Index(got, w)
+		if i < 0 {
+			return false
+		}
+		got = got[i+1:]
+	}
+	return true
+}
+
+// TestVolumeAtOnce: with a class that binds at once nothing is held.
+func TestVolumeAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, framework.Restricted)
+	b.volume(volume{class: classImmediate, storage: "40Mi"})
+	phases := b.phases("disk")
+	b.untilPhase("disk", cdiv1.Succeeded)
+	if got := phases(); slices.Contains(got, cdiv1.WaitForFirstConsumer) {
+		t.Errorf("held although its class binds at once: %v", got)
+	}
+}
+
+// TestVolumeBoundByAnnotation: the annotation makes the worker the first consumer; its value does not matter.
+func TestVolumeBoundByAnnotation(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"", "true", "false"} {
+		t.Run("value-"+value, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			b.volume(volume{class: classWaits, storage: "40Mi", annotations: map[string]string{immediately: value}})
+			b.untilPhase("disk", cdiv1.Succeeded)
+			b.holds("disk", image(24), 40*mib)
+		})
+	}
+}
+
+// TestVolumeGateOff takes the feature gate out of the CDI resource, so it is not run beside other tests: the worker
+// then binds the claim, from the next decision on and without a restart.
+func TestVolumeGateOff(t *testing.T) {
+	b := newBed(t)
+	b.volume(volume{name: "held", class: classWaits, storage: "40Mi"})
+	b.untilPhase("held", cdiv1.WaitForFirstConsumer)
+	b.gates(nil)
+	t.Cleanup(func() { b.gates([]string{"HonorWaitForFirstConsumer"}) })
+	b.untilPhase("held", cdiv1.Succeeded)
+	b.holds("held", image(24), 40*mib)
+}
+
+func (b *bed) gates(gates []string) {
+	b.T.Helper()
+	ctx := context.Background() // also called when the test's own context has ended
+	var cdi cdiv1.CDI
+	if err := b.kube.Get(ctx, types.NamespacedName{Name: "cdi"}, &cdi); err != nil {
+		b.T.Fatalf("read the CDI resource: %v", err)
+	}
+	before := cdi.DeepCopy()
+	if cdi.Spec.Config == nil {
+		cdi.Spec.Config = &cdiv1.CDIConfigSpec{}
+	}
+	cdi.Spec.Config.FeatureGates = gates
+	if err := b.kube.Patch(ctx, &cdi, client.MergeFrom(before)); err != nil {
+		b.T.Fatalf("set feature gates: %v", err)
+	}
+}
+
+// TestVolumeBlank: an empty disk on a filesystem is a file; an empty device needs no worker at all.
+func TestVolumeBlank(t *testing.T) {
+	t.Parallel()
+	blank := func(dv *cdiv1.DataVolume) {
+		dv.Spec.Source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
+	}
+	t.Run("filesystem", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		b.volume(volume{class: classImmediate, storage: "40Mi", change: blank})
+		b.untilPhase("disk", cdiv1.Succeeded)
+		b.holds("disk", nil, 40*mib)
+	})
+	t.Run("block", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		b.volume(volume{class: classStatic, size: "40Mi", block: true, change: blank})
+		b.untilPhase("disk", cdiv1.WaitForFirstConsumer)
+		phases := b.phases("disk")
+		b.consume("disk", "")
+		b.untilPhase("disk", cdiv1.Succeeded)
+		if got := phases(); slices.Contains(got, cdiv1.ImportScheduled) {
+			t.Errorf("a worker was started for an empty device: %v", got)
+		}
+		b.Delete("consumer-disk")
+		b.holds("disk", nil, 40*mib)
+	})
+}
