@@ -26,7 +26,9 @@ type Extent struct {
 	Host   int64 // where the stored bytes begin in the file
 	Stored int64 // how many; of a coded extent at most this many (the stream itself says where it ends)
 	Guest  int64 // where they belong on the disk
-	Size   int64 // how many they are there; equal to Stored if Plain
+	// Size is how many they are there; equal to Stored if Plain. A coded extent at the end of the disk may decode to
+	// more than this: what is beyond the disk is not wanted.
+	Size   int64
 	Coding Coding
 }
 

@@ -63,16 +63,22 @@ func (d *Decoder) Parked() int64 { return d.parks.n }
 
 // Write takes the next bytes of the stream.
 func (d *Decoder) Write(p []byte) (int, error) {
-	data := p
-	if len(d.wait) > 0 {
-		d.wait = append(d.wait, p...)
-		data = d.wait
+	if len(d.wait) == 0 {
+		n, err := d.take(p, false)
+		if err != nil {
+			return 0, err
+		}
+		d.wait = append(d.wait, p[n:]...)
+		return len(p), nil
 	}
-	n, err := d.take(data, false)
+	d.wait = append(d.wait, p...)
+	n, err := d.take(d.wait, false)
 	if err != nil {
 		return 0, err
 	}
-	d.wait = append(d.wait[:0], data[n:]...)
+	if n > 0 { // else it stays where it is: a long wait must not be copied with every chunk
+		d.wait = append(d.wait[:0], d.wait[n:]...)
+	}
 	return len(p), nil
 }
 

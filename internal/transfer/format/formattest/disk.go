@@ -4,6 +4,8 @@ package formattest
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -105,6 +107,19 @@ func (d *Disk) Diff(o *Disk) string {
 		return ""
 	}
 	return fmt.Sprintf("the disks differ from byte %d on", first)
+}
+
+// Sum is the SHA-256 of the whole disk.
+func (d *Disk) Sum() string {
+	h := sha256.New()
+	for at := int64(0); at < d.size(); at += chunk {
+		c := d.chunks[at/chunk]
+		if c == nil {
+			c = zeroes[:]
+		}
+		h.Write(c[:min(chunk, d.size()-at)])
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Data is how many bytes it holds in chunks that are not zero.

@@ -37,6 +37,9 @@ func Assemble(ctx context.Context, m extent.Image, f extent.File, window int64) 
 	return disk, err
 }
 
+// errDecode is in the error for an extent whose bytes do not decode. To the real engine that is a bad image.
+var errDecode = errors.New("decode extent")
+
 // place puts one extent onto a disk.
 func place(disk *Disk, e extent.Extent, p []byte) error {
 	if int64(len(p)) != e.Stored || e.Size < 0 || e.Coding == extent.Plain && e.Stored != e.Size {
@@ -51,20 +54,20 @@ func place(disk *Disk, e extent.Extent, p []byte) error {
 	case extent.Zlib:
 		z, err := zlib.NewReader(bytes.NewReader(p))
 		if err != nil {
-			return fmt.Errorf("extent %+v: %w", e, err)
+			return fmt.Errorf("%w %+v: %w", errDecode, e, err)
 		}
 		r = z
 	case extent.Zstd:
 		z, err := zstd.NewReader(bytes.NewReader(p), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20))
 		if err != nil {
-			return fmt.Errorf("extent %+v: %w", e, err)
+			return fmt.Errorf("%w %+v: %w", errDecode, e, err)
 		}
 		defer z.Close()
 		r = z
 	}
 	to := make([]byte, e.Size)
 	if _, err := io.ReadFull(r, to); err != nil {
-		return fmt.Errorf("extent %+v: %w", e, err)
+		return fmt.Errorf("%w %+v: %w", errDecode, e, err)
 	}
 	return disk.Write(to, e.Guest)
 }

@@ -17,7 +17,8 @@ func Stream(ctx context.Context, kind format.Kind, f extent.File, chunk int64, c
 	if err != nil {
 		return nil, err
 	}
-	buf := make([]byte, chunk)
+	buf := make([]byte, min(chunk, f.Size))
+	crashed := int64(-1) // where it went on after the last crash: without progress there is no other one
 	for at, i := int64(0), 1; at < f.Size; i++ {
 		n, err := f.ReadAt(buf[:min(chunk, f.Size-at)], at)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -27,8 +28,9 @@ func Stream(ctx context.Context, kind format.Kind, f extent.File, chunk int64, c
 			return nil, err
 		}
 		at += int64(n)
-		if state := d.State(); crash > 0 && i%crash == 0 && state != nil {
+		if state := d.State(); crash > 0 && i%crash == 0 && state != nil && d.Offset() > crashed {
 			at = d.Offset()
+			crashed = at
 			out = out.Again(d.Parked())
 			if d, err = format.Resume(state, out); err != nil {
 				return nil, err

@@ -54,6 +54,9 @@ func parse(p []byte) (*header, error) {
 	if bytes.HasPrefix(p, []byte("COWD")) {
 		return nil, refuse.Unsupported("Invalid format vmdk vmfsSparse for image: make it whole with: vmkfstools -i or qemu-img convert")
 	}
+	if len(p) < len(magic) {
+		return nil, refuse.Truncated("vmdk header", 0, sector, int64(len(p)))
+	}
 	if !bytes.HasPrefix(p, []byte(magic)) {
 		// Detect has seen text, so this is a descriptor file.
 		return nil, descriptorFile(p)
