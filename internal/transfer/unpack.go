@@ -39,18 +39,8 @@ func (s *stream) unpack(ctx context.Context, dir *sink.Directory) error {
 		s.report.Format += "." + string(s.wrap)
 	}
 	src := &stoppable{ctx, s.dec}
-	archive := tar.NewReader(src)
-	for {
-		h, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil {
-			err = unpackEntry(dir, h, archive)
-		}
-		if err != nil {
-			return s.tarError(err)
-		}
+	if err := s.entries(src, dir); err != nil {
+		return err
 	}
 	for _, rest := range []io.Reader{src, s.feed} { // padding belongs to the checksum
 		if _, err := io.Copy(io.Discard, rest); err != nil {
@@ -65,6 +55,27 @@ func (s *stream) unpack(ctx context.Context, dir *sink.Directory) error {
 	}
 	s.meter.enter(task.Flushing, 0)
 	return dir.Finish()
+}
+
+// entries unpacks everything. An archive without entries is refused unless it comes from a directory that may be empty:
+// a disk that begins with zeroes looks like one.
+func (s *stream) entries(src io.Reader, dir *sink.Directory) error {
+	archive := tar.NewReader(src)
+	for n := 0; ; n++ {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			if n == 0 && s.task.Source.Local == nil && s.task.Source.Peer == nil {
+				return &task.Error{Reason: task.BadImage, Err: fmt.Errorf("%s is not a tar archive, or an empty one", s.info.Name)}
+			}
+			return nil
+		}
+		if err == nil {
+			err = unpackEntry(dir, h, archive)
+		}
+		if err != nil {
+			return s.tarError(err)
+		}
+	}
 }
 
 // stoppable is a reader that ends with its context.
