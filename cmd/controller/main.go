@@ -12,11 +12,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/config"
-	"github.com/berth-vm/berth/internal/controller/datavolume"
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/machine"
-	"github.com/berth-vm/berth/internal/controller/profile"
 )
 
 // version is set by the linker: -X main.version=...
@@ -32,6 +29,8 @@ type options struct {
 	metrics     string
 	elect       bool
 	verbosity   int
+
+	serving *keys.Serving // the certificate the webhooks answer with
 }
 
 func main() {
@@ -65,13 +64,15 @@ func run(o options) error {
 	}
 	// The defaults are meant for a person at a terminal; a thousand volumes bound at once need more.
 	config.QPS, config.Burst = 200, 400
+	o.serving = keys.NewServing()
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return err
 	}
+	ctx := ctrl.SetupSignalHandler()
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
 	if o.controllers != "machine" {
-		if err := setUpData(mgr, writer, o); err != nil {
+		if err := setUpData(ctx, mgr, writer, o); err != nil {
 			return err
 		}
 	}
@@ -80,7 +81,7 @@ func run(o options) error {
 			return err
 		}
 	}
-	return mgr.Start(ctrl.SetupSignalHandler())
+	return mgr.Start(ctx)
 }
 
 func (o options) check() error {
@@ -96,18 +97,4 @@ func (o options) check() error {
 		return fmt.Errorf("no launcher image: set --launcher-image or BERTH_LAUNCHER_IMAGE")
 	}
 	return nil
-}
-
-// setUpData adds the data side: what fills a volume.
-func setUpData(mgr ctrl.Manager, writer *cluster.Writer, o options) error {
-	if err := mgr.Add(configureOnce(mgr, writer)); err != nil {
-		return fmt.Errorf("add the first configuration: %w", err)
-	}
-	if err := config.Setup(mgr, writer, config.Options{Namespace: o.namespace, Version: version}); err != nil {
-		return err
-	}
-	if err := profile.Setup(mgr, writer); err != nil {
-		return err
-	}
-	return datavolume.Setup(mgr, writer, o.image, keys.NewClone(mgr.GetAPIReader(), writer, o.namespace))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
@@ -30,8 +32,11 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	}
 	lease := leaseFor
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                        scheme,
-		Metrics:                       server.Options{BindAddress: o.metrics},
+		Scheme:  scheme,
+		Metrics: server.Options{BindAddress: o.metrics},
+		WebhookServer: webhook.NewServer(webhook.Options{TLSOpts: []func(*tls.Config){
+			func(c *tls.Config) { c.GetCertificate = o.serving.GetCertificate },
+		}}),
 		HealthProbeBindAddress:        o.health,
 		LeaderElection:                o.elect,
 		LeaderElectionID:              "berth-controller",

@@ -40,6 +40,7 @@ const (
 	classImmediate = "immediate"
 	classStatic    = "local-static"
 
+	guest       = 107 // the user a machine runs as
 	immediately = "cdi.kubevirt.io/storage.bind.immediate.requested"
 )
 
@@ -273,7 +274,7 @@ func (b *bed) phases(name string) func() []cdiv1.DataVolumePhase {
 // consume starts a pod that uses the claim, on a node of its choice or on any.
 func (b *bed) consume(claim, node string) {
 	b.T.Helper()
-	b.Start(framework.Pod{Name: "consumer-" + claim, Script: "sleep 3600", Claims: []string{claim}, Node: node})
+	b.Start(framework.Pod{Name: "consumer-" + claim, Script: "sleep 3600", Claims: []string{claim}, Node: node, User: guest})
 }
 
 // holds fails the test unless a pod reads exactly these bytes, followed by zeroes up to size, from the claim.
@@ -286,12 +287,12 @@ func (b *bed) sums(claim, want string, size int64) {
 	b.T.Helper()
 	path := "/" + claim + "/disk.img"
 	if strings.HasPrefix(b.Run(framework.Pod{
-		Name: "look-" + claim, Claims: []string{claim}, Script: fmt.Sprintf("if [ -b /dev/%s ]; then echo device; fi", claim),
+		Name: "look-" + claim, User: guest, Claims: []string{claim}, Script: fmt.Sprintf("if [ -b /dev/%s ]; then echo device; fi", claim),
 	}), "device") {
 		path = "/dev/" + claim
 	}
 	out := b.Run(framework.Pod{
-		Name: "read-" + claim, Claims: []string{claim}, Script: fmt.Sprintf("head -c %d %s | sha256sum; wc -c < %s", size, path, path),
+		Name: "read-" + claim, User: guest, Claims: []string{claim}, Script: fmt.Sprintf("head -c %d %s | sha256sum; wc -c < %s", size, path, path),
 	})
 	if !strings.HasPrefix(out, want) {
 		b.T.Errorf("claim %s holds sha256 %s, want %s of %d bytes", claim, strings.Fields(out), want, size)
@@ -327,4 +328,10 @@ func (b *bed) idle() {
 		names := b.workers(ctx)
 		return len(names) == 0, strings.Join(names, " ")
 	})
+}
+
+func (w *web) requests() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hits
 }

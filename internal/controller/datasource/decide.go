@@ -1,0 +1,69 @@
+// Package datasource says of each DataSource whether what it stands for is there, and what that is. It makes nothing;
+// volumes that name a DataSource follow it themselves.
+package datasource
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// facts is what a DataSource's status depends on.
+type facts struct {
+	self cdiv1.DataSource
+	next *cdiv1.DataSource // the one it stands for; nil: it names none, or there is none
+	// exists: the claim or snapshot at the end of the chain is there and can be cloned.
+	exists bool
+}
+
+// verdict is what to say.
+type verdict struct {
+	status  corev1.ConditionStatus
+	reason  string
+	message string
+	source  cdiv1.DataSourceSource
+}
+
+// end is the claim or snapshot that a DataSource stands for in the end, whether it exists or not.
+func end(f facts) cdiv1.DataSourceSource {
+	if f.self.Spec.Source.DataSource != nil && f.next != nil {
+		return f.next.Spec.Source
+	}
+	return f.self.Spec.Source
+}
+
+func decide(f facts) verdict {
+	no := func(reason, format string, args ...any) verdict {
+		return verdict{status: corev1.ConditionFalse, reason: reason, message: fmt.Sprintf(format, args...)}
+	}
+	if ref := f.self.Spec.Source.DataSource; ref != nil {
+		switch {
+		case ref.Namespace != f.self.Namespace:
+			return no("CrossNamespaceReference", "DataSource %s/%s is in another namespace; only its own can be named",
+				ref.Namespace, ref.Name)
+		case ref.Name == f.self.Name:
+			return no("SelfReference", "the DataSource names itself")
+		case f.next == nil:
+			return no("NotFound", "DataSource %s does not exist", ref.Name)
+		case f.next.Spec.Source.DataSource != nil:
+			return no("MaxReferenceDepthReached", "DataSource %s names another DataSource; name that one", ref.Name)
+		}
+	}
+	last := end(f)
+	what := ""
+	switch {
+	case last.PVC != nil:
+		what = fmt.Sprintf("PVC %s/%s", last.PVC.Namespace, last.PVC.Name)
+	case last.Snapshot != nil:
+		what = fmt.Sprintf("snapshot %s/%s", last.Snapshot.Namespace, last.Snapshot.Name)
+	default:
+		return no("NoSource", "no source is set")
+	}
+	if !f.exists {
+		v := no("NotFound", "%s does not exist or is not filled yet", what)
+		v.source = last
+		return v
+	}
+	return verdict{status: corev1.ConditionTrue, reason: "Ready", message: "DataSource is ready to be consumed", source: last}
+}

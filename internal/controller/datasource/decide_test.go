@@ -1,0 +1,50 @@
+package datasource
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+func named(name string, source cdiv1.DataSourceSource) cdiv1.DataSource {
+	return cdiv1.DataSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: cdiv1.DataSourceSpec{Source: source},
+	}
+}
+
+func TestDecide(t *testing.T) {
+	pvc := cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "images", Name: "golden"}}
+	snapshot := cdiv1.DataSourceSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: "images", Name: "golden"}}
+	to := func(namespace, name string) cdiv1.DataSourceSource {
+		return cdiv1.DataSourceSource{DataSource: &cdiv1.DataSourceRefSourceDataSource{Namespace: namespace, Name: name}}
+	}
+	other, further := named("b", pvc), named("b", to("ns", "c"))
+	for name, row := range map[string]struct {
+		facts  facts
+		reason string
+	}{
+		"a claim":               {facts{self: named("a", pvc), exists: true}, "Ready"},
+		"a snapshot":            {facts{self: named("a", snapshot), exists: true}, "Ready"},
+		"through another":       {facts{self: named("a", to("ns", "b")), next: &other, exists: true}, "Ready"},
+		"a missing claim":       {facts{self: named("a", pvc)}, "NotFound"},
+		"a missing other":       {facts{self: named("a", to("ns", "b"))}, "NotFound"},
+		"nothing":               {facts{self: named("a", cdiv1.DataSourceSource{})}, "NoSource"},
+		"itself":                {facts{self: named("a", to("ns", "a"))}, "SelfReference"},
+		"another namespace":     {facts{self: named("a", to("x", "b")), next: &other, exists: true}, "CrossNamespaceReference"},
+		"too far":               {facts{self: named("a", to("ns", "b")), next: &further, exists: true}, "MaxReferenceDepthReached"},
+		"a missing, far source": {facts{self: named("a", to("ns", "b")), next: &other}, "NotFound"},
+	} {
+		v := decide(row.facts)
+		if v.reason != row.reason {
+			t.Errorf("%s: %s, want %s (%s)", name, v.reason, row.reason, v.message)
+		}
+		if (v.status == corev1.ConditionTrue) != (row.reason == "Ready") {
+			t.Errorf("%s: Ready is %s", name, v.status)
+		}
+		if v.status == corev1.ConditionTrue && v.source.PVC == nil && v.source.Snapshot == nil {
+			t.Errorf("%s: ready without a source in the status", name)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package datasource
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/berth-vm/berth/internal/cluster"
+)
+
+// annPodPhase on a claim that a volume fills says how far that is.
+const annPodPhase = "cdi.kubevirt.io/storage.pod.phase"
+
+var snapshotKind = schema.GroupVersionKind{Group: "snapshot.storage.k8s.io", Version: "v1", Kind: "VolumeSnapshot"}
+
+type reconciler struct {
+	reader client.Reader // cached
+	live   client.Reader // for snapshots, whose API may not be there to watch
+	writer *cluster.Writer
+	clock  clock.PassiveClock
+}
+
+// Setup adds the controller to mgr.
+func Setup(mgr ctrl.Manager, writer *cluster.Writer) error {
+	r := &reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), writer: writer, clock: clock.RealClock{}}
+	err := ctrl.NewControllerManagedBy(mgr).
+		For(&cdiv1.DataSource{}).
+		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.standingFor)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.standingFor)).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the DataSource controller: %w", err)
+	}
+	return nil
+}
+
+// standingFor are the DataSources that name an object. There are few DataSources, so they are simply looked through.
+func (r *reconciler) standingFor(ctx context.Context, obj client.Object) []reconcile.Request {
+	var all cdiv1.DataSourceList
+	if err := r.reader.List(ctx, &all); err != nil {
+		log.FromContext(ctx).Error(err, "list DataSources")
+		return nil
+	}
+	var due []reconcile.Request
+	for i := range all.Items {
+		src := all.Items[i].Spec.Source
+		pvc, ds := src.PVC, src.DataSource
+		// One that stands for another is woken with all claims of its namespace: it depends on them through the other.
+		named := pvc != nil && pvc.Namespace == obj.GetNamespace() && pvc.Name == obj.GetName() ||
+			ds != nil && all.Items[i].Namespace == obj.GetNamespace()
+		if named {
+			due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+		}
+	}
+	return due
+}
+
+// Reconcile writes one DataSource's status.
+func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var f facts
+	if err := r.reader.Get(ctx, req.NamespacedName, &f.self); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if f.self.DeletionTimestamp != nil {
+		return ctrl.Result{}, nil
+	}
+	if err := r.observe(ctx, &f); err != nil {
+		return ctrl.Result{}, err
+	}
+	v := decide(f)
+	want := cdiv1.DataSourceStatus{Source: v.source, Conditions: []cdiv1.DataSourceCondition{r.condition(f.self.Status, v)}}
+	if equality.Semantic.DeepEqual(f.self.Status, want) {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, r.writer.Apply(ctx, &cdiv1.DataSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.self.Namespace, Name: f.self.Name, UID: f.self.UID}, Status: want,
+	})
+}
+
+func (r *reconciler) condition(old cdiv1.DataSourceStatus, v verdict) cdiv1.DataSourceCondition {
+	now := metav1.NewTime(r.clock.Now()).Rfc3339Copy()
+	c := cdiv1.DataSourceCondition{Type: cdiv1.DataSourceReady, ConditionState: cdiv1.ConditionState{
+		Status: v.status, Reason: v.reason, Message: v.message, LastTransitionTime: now, LastHeartbeatTime: now,
+	}}
+	for _, o := range old.Conditions {
+		if o.Type != c.Type || o.Status != c.Status {
+			continue
+		}
+		c.LastTransitionTime = o.LastTransitionTime
+		if o.Reason == c.Reason && o.Message == c.Message {
+			c.LastHeartbeatTime = o.LastHeartbeatTime
+		}
+	}
+	return c
+}
+
+func (r *reconciler) observe(ctx context.Context, f *facts) error {
+	if ref := f.self.Spec.Source.DataSource; ref != nil && ref.Namespace == f.self.Namespace {
+		var next cdiv1.DataSource
+		err := r.reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, &next)
+		switch {
+		case err == nil:
+			f.next = &next
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("read DataSource %s/%s: %w", ref.Namespace, ref.Name, err)
+		}
+	}
+	var err error
+	switch last := end(*f); {
+	case last.PVC != nil:
+		f.exists, err = r.claimExists(ctx, last.PVC.Namespace, last.PVC.Name)
+	case last.Snapshot != nil:
+		f.exists, err = r.snapshotExists(ctx, last.Snapshot.Namespace, last.Snapshot.Name)
+	}
+	return err
+}
+
+// claimExists: the claim is there and not being filled.
+func (r *reconciler) claimExists(ctx context.Context, namespace, name string) (bool, error) {
+	var c corev1.PersistentVolumeClaim
+	err := r.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &c)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read claim %s/%s: %w", namespace, name, err)
+	}
+	phase, filled := c.Annotations[annPodPhase]
+	return c.Status.Phase == corev1.ClaimBound && (!filled || phase == string(corev1.PodSucceeded)), nil
+}
+
+func (r *reconciler) snapshotExists(ctx context.Context, namespace, name string) (bool, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(snapshotKind)
+	err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, u)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read snapshot %s/%s: %w", namespace, name, err)
+	}
+	return true, nil
+}
