@@ -177,6 +177,18 @@ func TestQEMUReadsTheSameDisk(t *testing.T) {
 	}
 }
 
+// The builder in formattest makes what VMware's tools make; QEMU must agree that it is an image of that disk.
+func TestQEMUReadsTheSameExportedVMDK(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	image, disk := filepath.Join(dir, "image"), filepath.Join(dir, "disk")
+	if err := os.WriteFile(image, formattest.StreamVMDK(exported()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "qemu-img", "convert", "-q", "-f", "vmdk", "-O", "raw", image, disk)
+	sameDisk(t, format.VMDK, image, disk)
+}
+
 func sameDisk(t *testing.T, kind format.Kind, image, disk string) {
 	t.Helper()
 	file, err := os.Open(image)

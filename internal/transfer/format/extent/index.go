@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 // Scan goes through an image's tables once and emits every extent the file of that image has, in any order. It must
@@ -16,6 +18,9 @@ const (
 	maxEntries = 1 << 19
 	// stripe is where plain entries are cut in the file, so that whatever covers a byte begins at most this far before.
 	stripe = 16 << 20
+	// maxClaims is how many parts of the disk may claim a byte of the file on average. A sound image has one; without
+	// a limit a few tables that name each other's clusters keep a scan busy for hours.
+	maxClaims = 64
 )
 
 // entry is an Extent in 24 bytes: the coding and the size on the disk of a coded one are the index's own.
@@ -130,7 +135,16 @@ func (x *Index) load(ctx context.Context, from int64) error {
 	x.loaded = false
 	x.band = x.band[:0]
 	x.from, x.to = from, x.shape.File
+	var plain, coded int64
 	err := x.scan(ctx, func(e Extent) error {
+		if e.Coding == Plain {
+			plain += e.Size
+		} else {
+			coded++
+		}
+		if plain/maxClaims > x.shape.File || coded > x.shape.File {
+			return refuse.Bad("image maps its %d bytes more than %d times over", x.shape.File, maxClaims)
+		}
 		if e.Coding != Plain {
 			if e.Host < from {
 				return nil

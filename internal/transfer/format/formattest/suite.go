@@ -68,7 +68,9 @@ func Suite(t *testing.T, s Sample) {
 }
 
 // stream is what the kind is when the end of the file cannot be seen.
-func (s Sample) stream() format.Kind { return format.Detect(s.File[:min(len(s.File), format.HeadSize)], nil, -1) }
+func (s Sample) stream() format.Kind {
+	return format.Detect(s.File[:min(len(s.File), format.HeadSize)], nil, -1)
+}
 
 func (s Sample) same(t *testing.T, how string, disk func() (*Disk, error)) {
 	t.Helper()
