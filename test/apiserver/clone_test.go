@@ -1,0 +1,146 @@
+//go:build apiserver
+
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/token"
+)
+
+func cloneOf(namespace, name string) string {
+	return dv(fmt.Sprintf("source: {pvc: {namespace: %s, name: %s}}, storage: {}", namespace, name))
+}
+
+func pvcGrant(name, target string) token.Grant {
+	return token.Grant{
+		Source: token.Object{Kind: "PersistentVolumeClaim", Namespace: golden, Name: name},
+		Target: token.Object{Namespace: team, Name: target},
+	}
+}
+
+// TestCloneAuthorisation asks the real authorizer about four users who differ in what they may do in the source's
+// namespace.
+func TestCloneAuthorisation(t *testing.T) {
+	source := object(`{kind: DataSource, metadata: {name: os, namespace: golden}, spec: {source: {pvc: {namespace: golden, name: fedora}}}}`)
+	create(t, admin, source)
+	chained := object(`{kind: DataSource, metadata: {name: os, namespace: team}, spec: {source: {dataSource: {namespace: golden, name: os}}}}`)
+	create(t, admin, chained)
+	byRef := dv("sourceRef: {kind: DataSource, namespace: golden, name: os}, storage: {}")
+	snapshot := dv("source: {snapshot: {namespace: golden, name: fedora}}, storage: {}")
+	denied := func(user string) string {
+		return fmt.Sprintf("User %s has insufficient permissions in clone source namespace golden", user)
+	}
+	for name, row := range map[string]struct {
+		user, object, refused string
+		proves                []token.Grant // what the proof must cover
+		not                   []token.Grant // and what it must not
+	}{
+		"alice, a claim": {"alice", cloneOf(golden, "fedora"), "",
+			[]token.Grant{pvcGrant("fedora", "v")}, []token.Grant{pvcGrant("debian", "v"), pvcGrant("fedora", "w")}},
+		"alice, a snapshot": {"alice", snapshot, "", []token.Grant{{
+			Source: token.Object{Kind: "VolumeSnapshot", Namespace: golden, Name: "fedora"}, Target: token.Object{Namespace: team, Name: "v"}}},
+			[]token.Grant{pvcGrant("fedora", "v")}},
+		"alice, a DataSource that will move on": {"alice", byRef, "", []token.Grant{pvcGrant("fedora", "v"), pvcGrant("newer", "v")}, nil},
+		"alice, a chain of DataSources": {"alice", dv("sourceRef: {kind: DataSource, name: os}, storage: {}"), "",
+			[]token.Grant{pvcGrant("fedora", "v")}, nil},
+		"alice, a DataSource to come": {"alice", dv("sourceRef: {kind: DataSource, namespace: golden, name: later}, storage: {}"), "",
+			[]token.Grant{pvcGrant("anything", "v")}, nil},
+		"bob":                            {"bob", cloneOf(golden, "fedora"), denied("bob"), nil, nil},
+		"bob, a snapshot":                {"bob", snapshot, denied("bob"), nil, nil},
+		"bob, a DataSource":              {"bob", byRef, denied("bob"), nil, nil},
+		"bob, a chain":                   {"bob", dv("sourceRef: {kind: DataSource, name: os}, storage: {}"), denied("bob"), nil, nil},
+		"bob, at home":                   {"bob", cloneOf(team, "fedora"), "", nil, []token.Grant{pvcGrant("fedora", "v")}},
+		"bob, after a restore":           {"bob", annotate(cloneOf(golden, "fedora"), "storage.prePopulated: v"), "", nil, []token.Grant{pvcGrant("fedora", "v")}},
+		"carol, the claim she may":       {"carol", cloneOf(golden, "fedora"), "", []token.Grant{pvcGrant("fedora", "v")}, nil},
+		"carol, another":                 {"carol", cloneOf(golden, "debian"), denied("carol"), nil, nil},
+		"carol, a DataSource":            {"carol", byRef, "", []token.Grant{pvcGrant("fedora", "v")}, []token.Grant{pvcGrant("newer", "v")}},
+		"dave, who may run pods there":   {"dave", cloneOf(golden, "fedora"), "", []token.Grant{pvcGrant("fedora", "v")}, nil},
+		"bob, with a proof of his own":   {"bob", annotate(cloneOf(golden, "fedora"), "storage.clone.token: abc.def"), denied("bob"), nil, nil},
+		"bob, a false proof for nothing": {"bob", annotate(cloneOf(team, "x"), "storage.clone.token: abc.def"), "", nil, []token.Grant{pvcGrant("fedora", "v")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := object(row.object)
+			err := users[row.user].Create(t.Context(), u, client.DryRunAll)
+			if row.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), row.refused) {
+					t.Fatalf("got %v, want %s", err, row.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			proof := u.GetAnnotations()[token.Annotation]
+			for _, g := range row.proves {
+				if err := clones.Verify(t.Context(), proof, g); err != nil {
+					t.Errorf("%+v: %v", g, err)
+				}
+			}
+			for _, g := range row.not {
+				if err := clones.Verify(t.Context(), proof, g); err == nil {
+					t.Errorf("the proof covers %+v too", g)
+				}
+			}
+		})
+	}
+}
+
+func annotate(text, annotation string) string {
+	return strings.Replace(text, "namespace: team}", "namespace: team, annotations: {cdi.kubevirt.io/"+annotation+"}}", 1)
+}
+
+// TestGeneratedName: the proof is made before the API server completes the name, and holds for what comes out.
+func TestGeneratedName(t *testing.T) {
+	u := object(strings.Replace(cloneOf(golden, "fedora"), "name: v,", "generateName: v-,", 1))
+	create(t, users["alice"], u)
+	proof := u.GetAnnotations()[token.Annotation]
+	if err := clones.Verify(t.Context(), proof, pvcGrant("fedora", u.GetName())); err != nil {
+		t.Error(err)
+	}
+	if err := clones.Verify(t.Context(), proof, pvcGrant("fedora", "other")); !errors.Is(err, token.ErrOther) {
+		t.Errorf("got %v, want %v", err, token.ErrOther)
+	}
+}
+
+// TestProofStays: a volume keeps its proof through updates that drop or replace it, and Bob gains nothing by copying it.
+func TestProofStays(t *testing.T) {
+	u := object(cloneOf(golden, "fedora"))
+	create(t, users["alice"], u)
+	proof := u.GetAnnotations()[token.Annotation]
+	for name, annotations := range map[string]map[string]string{
+		"dropped": nil, "replaced": {token.Annotation: "abc.def"}, "emptied": {token.Annotation: "", "a": "b"},
+	} {
+		changed := u.DeepCopy()
+		changed.SetResourceVersion("")
+		changed.SetAnnotations(annotations)
+		changed.SetLabels(map[string]string{"test": name})
+		latest := &unstructured.Unstructured{}
+		latest.SetGroupVersionKind(u.GroupVersionKind())
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(u), latest); err != nil {
+			t.Fatal(err)
+		}
+		changed.SetResourceVersion(latest.GetResourceVersion())
+		if err := users["bob"].Update(t.Context(), changed); err != nil {
+			t.Fatal(err)
+		}
+		if got := changed.GetAnnotations()[token.Annotation]; got != proof {
+			t.Errorf("%s: the proof is %q, was %q", name, got, proof)
+		}
+	}
+	copied := object(cloneOf(golden, "fedora"))
+	copied.SetName("copy")
+	copied.SetAnnotations(map[string]string{token.Annotation: proof})
+	if err := users["bob"].Create(t.Context(), copied, client.DryRunAll); err == nil {
+		t.Error("Bob made a clone with Alice's proof")
+	}
+	if err := clones.Verify(t.Context(), proof, pvcGrant("fedora", "copy")); !errors.Is(err, token.ErrOther) {
+		t.Errorf("Alice's proof on a copy: %v", err)
+	}
+}

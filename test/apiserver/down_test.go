@@ -1,0 +1,95 @@
+//go:build apiserver
+
+package apiserver
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/admission"
+)
+
+// TestWebhooksDown leads the API server to a port nobody listens on: what must be checked is refused, everything else
+// goes through.
+func TestWebhooksDown(t *testing.T) {
+	point(t, ports[1])
+	t.Cleanup(func() { point(t, ports[0]) })
+	clone := object(cloneOf(golden, "fedora"))
+	eventually(t, "a clone is refused", func() (bool, error) {
+		err := admin.Create(t.Context(), clone.DeepCopy(), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "failed calling webhook"), nil
+	})
+	for name, row := range map[string]struct {
+		object  string
+		blocked bool
+	}{
+		"clone at home": {cloneOf(team, "x"), true}, // whether it stays at home is for the webhook to say, of a reference
+		"sourceRef":     {dv("sourceRef: {kind: DataSource, name: d}, storage: {}"), true},
+		"import":        {dv(fromHTTP + "," + storage), false},
+		"upload":        {dv("source: {upload: {}}," + storage), false},
+		"cron":          {cron(image, "* * * * *", "m", ""), false},
+		"CDI":           {`{kind: CDI, metadata: {name: x}, spec: {}}`, false},
+		"plain claim": {`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: w, namespace: team}, spec: {
+			accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, false},
+		"labelled claim": {`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: w, namespace: team,
+			labels: {cdi.kubevirt.io/applyStorageProfile: "true"}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := admin.Create(t.Context(), object(row.object), client.DryRunAll)
+			if (err != nil) != row.blocked {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestDownVolumesCanChange: labels, annotations, finalizers and deletion of a clone do not need the webhook.
+func TestDownVolumesCanChange(t *testing.T) {
+	u := object(cloneOf(golden, "fedora"))
+	create(t, users["alice"], u)
+	point(t, ports[1])
+	t.Cleanup(func() { point(t, ports[0]) })
+	eventually(t, "the webhook is down", func() (bool, error) {
+		err := admin.Create(t.Context(), object(strings.Replace(cloneOf(golden, "fedora"), "name: v,", "name: w,", 1)), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "failed calling webhook"), nil
+	})
+	if err := admin.Patch(t.Context(), u, client.RawPatch(types.MergePatchType,
+		toJSON(t, `{metadata: {labels: {a: b}, annotations: {c: d}, finalizers: [example.com/hold]}}`))); err != nil {
+		t.Error(err)
+	}
+	if err := admin.Delete(t.Context(), u); err != nil {
+		t.Error(err)
+	}
+}
+
+// point sends both webhook configurations to a port, and comes back when the API server does so.
+func point(t *testing.T, port int) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	for kind, name := range map[string]string{
+		"ValidatingWebhookConfiguration": admission.Validating, "MutatingWebhookConfiguration": admission.Mutating,
+	} {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind})
+		if err := admin.Get(ctx, types.NamespacedName{Name: name}, u); err != nil {
+			t.Fatal(err)
+		}
+		setPort(u, port)
+		if err := admin.Update(ctx, u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if port != ports[0] {
+		return
+	}
+	never := make(chan error)
+	if err := waitForWebhooks(ctx, never); err != nil {
+		t.Fatal(err)
+	}
+}
