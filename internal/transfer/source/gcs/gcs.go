@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	nethttp "net/http"
 	"net/url"
-	"strings"
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/jwt"
@@ -20,6 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/access"
+	"github.com/berth-vm/berth/internal/transfer/source/bucket"
 	"github.com/berth-vm/berth/internal/transfer/source/fault"
 	"github.com/berth-vm/berth/internal/transfer/source/http"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
@@ -35,7 +35,7 @@ const (
 func Open(ctx context.Context, t task.GCS) (source.Blob, error) { return open(ctx, t, retry.Default) }
 
 func open(ctx context.Context, t task.GCS, p retry.Policy) (source.Blob, error) {
-	u, err := parse(t.URL)
+	u, err := bucket.Parse(t.URL, "gs", host)
 	if err != nil {
 		return nil, err
 	}
@@ -53,23 +53,6 @@ func open(ctx context.Context, t task.GCS, p retry.Policy) (source.Blob, error) 
 		Header:    nethttp.Header{"User-Agent": {access.UserAgent}, "Accept-Encoding": {"gzip"}},
 		Validator: "X-Goog-Generation", Condition: "X-Goog-If-Generation-Match",
 	})
-}
-
-// parse makes gs://bucket/key the URL it stands for and leaves http(s) URLs as they are.
-func parse(raw string) (*url.URL, error) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return nil, fault.New(task.BadTask, "the source's URL cannot be parsed")
-	}
-	if u.Scheme == "gs" {
-		u = &url.URL{Scheme: "https", Host: host, Path: "/" + u.Host + u.Path, RawQuery: u.RawQuery}
-	}
-	bucket, key, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || bucket == "" || key == "" {
-		return nil, fault.New(task.BadTask, "%s is no object: want gs://bucket/key or https://host/bucket/key", http.Name(u))
-	}
-	u.User, u.Fragment = nil, ""
-	return u, nil
 }
 
 // authorize adds a token to the requests if there is a service account's key.

@@ -72,7 +72,7 @@ func mount(t *testing.T, files map[string]string) string {
 }
 
 func harness(s *site) func(*testing.T) sourcetest.Harness {
-	return func(t *testing.T) sourcetest.Harness {
+	return func(*testing.T) sourcetest.Harness {
 		s := &site{weak: s.weak}
 		get := func(path, pass string) func(*testing.T, string) (source.Blob, error) {
 			return func(t *testing.T, base string) (source.Blob, error) {

@@ -75,7 +75,7 @@ func FuzzDockerLogin(f *testing.F) {
 	f.Add([]byte(`{"auths":{"h":{"auth":"dTpw"}}}`), "h/x")
 	f.Add([]byte(`{"auths":{"https://index.docker.io/v1/":{"username":"u","password":"p"}}}`), "x")
 	f.Add([]byte(`{"auths":{"%":{"auth":"%"}}}`), "h/x/y:1")
-	f.Fuzz(func(t *testing.T, text []byte, image string) {
+	f.Fuzz(func(_ *testing.T, text []byte, image string) {
 		p, err := parse("docker://"+image, false)
 		if err != nil {
 			return

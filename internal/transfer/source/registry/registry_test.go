@@ -205,7 +205,7 @@ func readDisk(ctx context.Context, b source.Blob) ([]byte, error) {
 }
 
 func TestConformance(t *testing.T) {
-	sourcetest.Serve(t, func(t *testing.T) sourcetest.Harness {
+	sourcetest.Serve(t, func(*testing.T) sourcetest.Harness {
 		h := newHub()
 		get := func(tag, pass string) func(*testing.T, string) (source.Blob, error) {
 			return func(t *testing.T, base string) (source.Blob, error) {

@@ -65,7 +65,8 @@ func (p Policy) pause(ctx context.Context, try int, err error) bool {
 	if shift := try - 1; shift < 20 { // beyond, First shifted could overflow; Max is reached long before
 		wait = min(p.First<<shift, p.Max)
 	}
-	wait = wait/2 + rand.N(wait/2+1) // many workers of one outage must not come back in step
+	// Many workers of one outage must not come back in step.
+	wait = wait/2 + rand.N(wait/2+1) //nolint:gosec // nobody gains from guessing it
 	var after *After
 	if errors.As(err, &after) {
 		wait = min(max(wait, after.Wait), 2*p.Max)

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/access"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
+	"github.com/berth-vm/berth/internal/transfer/source/bucket"
 	"github.com/berth-vm/berth/internal/transfer/source/http"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
@@ -47,23 +47,13 @@ func open(ctx context.Context, t task.S3, p retry.Policy) (source.Blob, error) {
 	})
 }
 
-// parse makes s3://bucket/key the URL it stands for and leaves http(s) URLs as they are.
+// parse finds the object's URL. The signature is over the path as S3 encodes it, so the request must bear it in that form
+// and no other.
 func parse(raw string) (*url.URL, error) {
-	u, err := url.Parse(raw)
+	u, err := bucket.Parse(raw, "s3", "s3.amazonaws.com")
 	if err != nil {
-		return nil, fault.New(task.BadTask, "the source's URL cannot be parsed")
+		return nil, err
 	}
-	if u.Scheme == "s3" {
-		if strings.Trim(u.Path, "/") == "" {
-			return nil, fault.New(task.BadTask, "%s names no key: want s3://bucket/key", http.Name(u))
-		}
-		u = &url.URL{Scheme: "https", Host: "s3.amazonaws.com", Path: "/" + u.Host + u.Path}
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") == "" {
-		return nil, fault.New(task.BadTask, "%s is no object: want s3://bucket/key or https://host/bucket/key", http.Name(u))
-	}
-	u.User, u.Fragment = nil, ""
-	// The signature is over the path as S3 encodes it, so the request must bear it in that form and no other.
 	u.RawPath = s3utils.EncodePath(u.Path)
 	return u, nil
 }

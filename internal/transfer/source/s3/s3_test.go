@@ -194,29 +194,3 @@ func TestSignedForAWS(t *testing.T) {
 		}
 	}
 }
-
-func TestURLsThatAreNoObject(t *testing.T) {
-	for _, in := range []string{"", "s3://", "s3://bucket", "s3://bucket/", "ftp://host/b/k", "https://host/", "https:///b/k",
-		"http://h\x00/b/k"} {
-		_, err := parse(in)
-		sourcetest.Fails(t, err, task.BadTask)
-	}
-}
-
-func FuzzParse(f *testing.F) {
-	for _, s := range []string{"s3://b/k", "https://h/b/k%2f?versionId=1", "http://user:pw@h/b/k#f", "s3://b/a//../b"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, raw string) {
-		u, err := parse(raw)
-		if err != nil {
-			return
-		}
-		if _, err := url.Parse(u.String()); err != nil {
-			t.Errorf("%q became %q, which is no URL: %v", raw, u, err)
-		}
-		if u.User != nil {
-			t.Errorf("%q kept its password", raw)
-		}
-	})
-}
