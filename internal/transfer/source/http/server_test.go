@@ -20,7 +20,7 @@ import (
 )
 
 // serve starts a server for a test.
-func serve(t *testing.T, h nethttp.HandlerFunc) *httptest.Server {
+func serve(t testing.TB, h nethttp.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
