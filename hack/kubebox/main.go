@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"github.com/berth-vm/berth/hack/kubebox/internal/cli"
 )
 
 func main() {
@@ -23,7 +25,7 @@ func main() {
 		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command(os.Stdout).ExecuteContext(ctx)
+	err := cli.New(os.Stdout).ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kubebox:", err)

@@ -146,7 +146,7 @@ func (s *Store) unpack(archive io.Reader) (v1.IndexManifest, error) {
 			break
 		}
 		if err != nil {
-			return index, fmt.Errorf("read archive: %w", err)
+			return index, fmt.Errorf("read archive (it must be an uncompressed tar of an OCI layout): %w", err)
 		}
 		name := path.Clean(header.Name)
 		switch {

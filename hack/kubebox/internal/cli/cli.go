@@ -1,4 +1,5 @@
-package main
+// Package cli is kubebox's command line: it parses arguments, finds the checkout, and calls package cluster.
+package cli
 
 import (
 	"context"
@@ -15,8 +16,8 @@ import (
 	"github.com/berth-vm/berth/hack/kubebox/internal/plan"
 )
 
-// command is kubebox's command line.
-func command(out io.Writer) *cobra.Command {
+// New is kubebox's command line, printing to out.
+func New(out io.Writer) *cobra.Command {
 	var stateDir string
 	root := &cobra.Command{
 		Use:           "kubebox",
@@ -24,6 +25,8 @@ func command(out io.Writer) *cobra.Command {
 		Long:          "A real Kubernetes with three nodes on one machine.\n\nIt also holds " + strings.Join(programs(), ", ") + ":\ncall it by one of these names, or give one as the first argument.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          unknownCommand,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetOut(out)
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -31,6 +34,23 @@ func command(out io.Writer) *cobra.Command {
 	box := func() (*cluster.Box, error) { return open(stateDir, out) }
 	root.AddCommand(upCommand(box), downCommand(box), statusCommand(box), loadCommand(box), nodeCommand(box), kubeconfigCommand(box), logsCommand(box))
 	return root
+}
+
+func unknownCommand(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("there is no command %q: `kubebox --help` lists them", args[0])
+	}
+	return nil
+}
+
+// takes accepts between least and most arguments (any number if most is 0), and otherwise says how to call the command.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < least || most > 0 && len(args) > most {
+			return fmt.Errorf("call it as `%s`, not with %d arguments", c.UseLine(), len(args))
+		}
+		return nil
+	}
 }
 
 func programs() []string {
@@ -149,7 +169,7 @@ func statusCommand(box opener) *cobra.Command {
 
 func loadCommand(box opener) *cobra.Command {
 	return &cobra.Command{
-		Use: "load ARCHIVE...", Short: "Put the images of OCI archives onto every node", Args: cobra.MinimumNArgs(1),
+		Use: "load ARCHIVE...", Short: "Put the images of OCI archives onto every node", Args: takes(1, 0),
 		RunE: func(c *cobra.Command, args []string) error {
 			b, err := box()
 			if err != nil {
@@ -177,7 +197,7 @@ func nodeCommand(box opener) *cobra.Command {
 		{"join", "Add a new node", (*cluster.Box).JoinNode},
 	} {
 		group.AddCommand(&cobra.Command{
-			Use: v.verb + " NAME", Short: v.short, Args: cobra.ExactArgs(1),
+			Use: v.verb + " NAME", Short: v.short, Args: takes(1, 1),
 			RunE: func(c *cobra.Command, args []string) error {
 				b, err := box()
 				if err != nil {
