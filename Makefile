@@ -34,7 +34,7 @@ $(CMDS:%=$(BIN)/%): $(BIN)/%:
 
 images: build ## the container images and the test guest, loaded into the cluster if it runs
 	@go run ./hack/images all
-	@if [ -e .kubebox/kubeconfig ]; then $(BOX) load .cache/images/*.tar; fi
+	@if [ -e .kubebox/kubeconfig ]; then $(BOX) load bin/images/*.tar; fi
 
 ##@ Cluster
 .PHONY: up down status install uninstall $(BOX)

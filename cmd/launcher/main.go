@@ -24,6 +24,14 @@ import (
 const reportPath = "/dev/termination-log"
 
 func main() {
+	if os.Getpid() == 1 {
+		code, err := beInit()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "launcher:", err)
+			code = 1
+		}
+		os.Exit(code)
+	}
 	if err := command(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "launcher:", err)
 		os.Exit(1)

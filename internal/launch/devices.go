@@ -12,7 +12,7 @@ import (
 // hotplugPorts is how many disks can be added to a running machine: PCI Express needs its ports from the start.
 const hotplugPorts = 16
 
-func devices(m Machine, cpus uint, host Host) *libvirtxml.DomainDeviceList {
+func devices(m Machine, cpus uint) *libvirtxml.DomainDeviceList {
 	port := uint(0)
 	d := &libvirtxml.DomainDeviceList{
 		Emulator: "/usr/bin/qemu-system-x86_64",
@@ -21,6 +21,7 @@ func devices(m Machine, cpus uint, host Host) *libvirtxml.DomainDeviceList {
 			{Type: "scsi", Index: &port, Model: "virtio-scsi", Driver: &libvirtxml.DomainControllerDriver{Queues: &cpus}},
 			{Type: "virtio-serial", Index: &port, Model: "virtio-non-transitional"},
 		},
+		Panics:     []libvirtxml.DomainPanic{{Model: "isa"}}, // so that a guest's panic is an end and not a standstill
 		MemBalloon: &libvirtxml.DomainMemBalloon{Model: "none"},
 		RNGs: []libvirtxml.DomainRNG{{Model: "virtio-non-transitional",
 			Backend: &libvirtxml.DomainRNGBackend{Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"}}}},
@@ -43,7 +44,7 @@ func devices(m Machine, cpus uint, host Host) *libvirtxml.DomainDeviceList {
 	if usesUSB(m) {
 		d.Controllers[0] = libvirtxml.DomainController{Type: "usb", Index: &port, Model: "qemu-xhci"}
 	}
-	d.Interfaces = interfaces(m, host)
+	d.Interfaces = interfaces(m)
 	return d
 }
 
@@ -56,16 +57,11 @@ func usesUSB(m Machine) bool {
 	return false
 }
 
-// interfaces connects the guest to the pod's network: through passt where there is one, else through QEMU's own
-// user-mode network. Both need no privilege.
-func interfaces(m Machine, host Host) []libvirtxml.DomainInterface {
-	spec := m.Spec.Domain.Devices
-	list := spec.Interfaces
-	if len(list) == 0 && on(spec.AutoattachPodInterface, true) {
-		list = []kubevirt.Interface{{Name: "default"}}
-	}
+// interfaces connects the guest to the pod's network through QEMU's own user-mode network, which needs no privilege:
+// what the guest sends comes from the pod's address, and the ports a machine lists are forwarded to it once it runs.
+func interfaces(m Machine) []libvirtxml.DomainInterface {
 	var out []libvirtxml.DomainInterface
-	for _, i := range list {
+	for _, i := range cards(m) {
 		model := i.Model
 		if model == "" || model == "virtio" {
 			model = "virtio-non-transitional"
@@ -78,11 +74,7 @@ func interfaces(m Machine, host Host) []libvirtxml.DomainInterface {
 			MAC:    &libvirtxml.DomainInterfaceMAC{Address: mac},
 			Source: &libvirtxml.DomainInterfaceSource{User: &libvirtxml.DomainInterfaceSourceUser{}},
 			Model:  &libvirtxml.DomainInterfaceModel{Type: model},
-			Alias:  &libvirtxml.DomainAlias{Name: "ua-" + i.Name},
-		}
-		if host.Passt {
-			nic.Backend = &libvirtxml.DomainInterfaceBackend{Type: "passt"}
-			nic.PortForward = forwards(i.Ports)
+			Alias:  &libvirtxml.DomainAlias{Name: alias(i.Name)},
 		}
 		if i.BootOrder != nil {
 			nic.Boot = &libvirtxml.DomainDeviceBoot{Order: *i.BootOrder}
@@ -92,26 +84,31 @@ func interfaces(m Machine, host Host) []libvirtxml.DomainInterface {
 	return out
 }
 
-// forwards makes the guest's ports reachable at the pod's address; without a list, all of them are.
-func forwards(ports []kubevirt.Port) []libvirtxml.DomainInterfaceSourcePortForward {
-	out := []libvirtxml.DomainInterfaceSourcePortForward{{Proto: "tcp"}, {Proto: "udp"}}
-	if len(ports) == 0 {
-		return out
+// cards are the machine's interfaces; one on the pod's network unless it says otherwise.
+func cards(m Machine) []kubevirt.Interface {
+	spec := m.Spec.Domain.Devices
+	if len(spec.Interfaces) == 0 && on(spec.AutoattachPodInterface, true) {
+		return []kubevirt.Interface{{Name: "default"}}
 	}
-	for _, p := range ports {
-		i := 0
-		if p.Protocol == "UDP" {
-			i = 1
+	return spec.Interfaces
+}
+
+// alias is the name libvirt keeps a device under; ours begin with ua-, as it demands.
+func alias(name string) string { return "ua-" + name }
+
+// forwards are the monitor commands that make the guest's ports reachable at the pod's address.
+func forwards(m Machine) []string {
+	var out []string
+	for _, i := range cards(m) {
+		for _, p := range i.Ports {
+			protocol := "tcp"
+			if p.Protocol == "UDP" {
+				protocol = "udp"
+			}
+			out = append(out, fmt.Sprintf("hostfwd_add host%s %s::%d-:%d", alias(i.Name), protocol, p.Port, p.Port))
 		}
-		out[i].Ranges = append(out[i].Ranges, libvirtxml.DomainInterfaceSourcePortForwardRange{Start: uint(p.Port)})
 	}
-	kept := out[:0]
-	for _, f := range out {
-		if len(f.Ranges) > 0 {
-			kept = append(kept, f)
-		}
-	}
-	return kept
+	return out
 }
 
 func on(b *bool, otherwise bool) bool {

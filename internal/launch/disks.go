@@ -52,7 +52,7 @@ func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, e
 		Source: source(b),
 		Target: &libvirtxml.DomainDiskTarget{Bus: string(bus(disk))},
 		Serial: disk.Serial,
-		Alias:  &libvirtxml.DomainAlias{Name: "ua-" + disk.Name},
+		Alias:  &libvirtxml.DomainAlias{Name: alias(disk.Name)},
 	}
 	switch {
 	case disk.LUN != nil:

@@ -11,9 +11,8 @@ import (
 
 // Host is what the pod the guest runs in can do.
 type Host struct {
-	KVM   bool
-	OVMF  Firmware
-	Passt bool
+	KVM  bool
+	OVMF Firmware
 }
 
 // Firmware is a pair of files: code, and the template of a machine's own variables.
@@ -63,7 +62,7 @@ func Domain(m Machine, disks map[string]Backing, host Host) (*libvirtxml.Domain,
 	if err := firmware(d, spec.Firmware, host.OVMF); err != nil {
 		return nil, err
 	}
-	d.Devices = devices(m, cpus, host)
+	d.Devices = devices(m, cpus)
 	if err := attachDisks(d.Devices, m, disks, cpus); err != nil {
 		return nil, err
 	}

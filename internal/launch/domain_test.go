@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// goldenHost is a node like the tests': no KVM, OVMF from Debian, passt.
-var goldenHost = Host{OVMF: ovmf[0], Passt: true}
+// goldenHost is a node like the tests': no KVM, OVMF from Debian.
+var goldenHost = Host{OVMF: ovmf[0]}
 
 // TestDomain turns each testdata/*.yaml into its .xml.
 func TestDomain(t *testing.T) {

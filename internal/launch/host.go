@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 )
 
@@ -32,8 +31,6 @@ func Probe() Host {
 			break
 		}
 	}
-	_, err := exec.LookPath("passt")
-	h.Passt = err == nil
 	return h
 }
 

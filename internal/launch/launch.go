@@ -117,10 +117,29 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m Machine, xml stri
 	if err := h.virt.DomainResume(dom); err != nil {
 		return refused(fmt.Errorf("start the guest: %w", err))
 	}
+	if err := forward(h, dom, m); err != nil {
+		return refused(err)
+	}
 	l.Log.Info("the guest runs", "machine", m.Namespace+"/"+m.Name, "kvm", l.Host.KVM)
 	l.ready.Store(true)
 	defer l.ready.Store(false)
 	return watch(ctx, h, dom, events, grace(m))
+}
+
+// forward opens the ports the machine lists.
+func forward(h *hypervisor, dom libvirt.Domain, m Machine) error {
+	for _, line := range forwards(m) {
+		command, err := json.Marshal(map[string]any{
+			"execute": "human-monitor-command", "arguments": map[string]string{"command-line": line}})
+		if err != nil {
+			return err
+		}
+		answer, err := h.virt.Run(dom.Name, command)
+		if err != nil {
+			return fmt.Errorf("forward a port (%s): %w: %s", line, err, answer)
+		}
+	}
+	return nil
 }
 
 // watch waits for the domain to stop. When ctx ends it presses the power button, and pulls the plug after the grace.

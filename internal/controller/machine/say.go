@@ -33,7 +33,7 @@ func (s *run) detail(r state.MachineReason) string {
 		return unschedulable(s.consumer)
 	case state.LauncherUnplaceable:
 		return unschedulable(s.launcher)
-	case state.GuestEnded, state.GuestFailed:
+	case state.GuestEnded, state.GuestFailed, state.CrashLoop:
 		return lastWords(s.launcher).Detail
 	}
 	if pod == nil {

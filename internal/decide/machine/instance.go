@@ -95,6 +95,8 @@ var instanceRules = []rule{
 	{"a consumer hands its room to the launcher",
 		func(f Facts) bool { return f.Consumer.alive() && !f.Consumer.queued() },
 		[]Action{StartLauncher}, state.HandingOver},
+	{"a consumer whose claims are bound is about to be placed",
+		func(f Facts) bool { return f.Consumer == Waiting }, nil, state.ConsumerPlacing},
 	{"a consumer that somebody else forestalled ends",
 		func(f Facts) bool { return f.Consumer.alive() }, []Action{StopConsumer}, state.DisksFilling},
 	{"filled disks start the launcher",
