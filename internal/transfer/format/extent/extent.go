@@ -69,6 +69,12 @@ type Output interface {
 	Parked(p []byte, at int64) error
 }
 
+// Forgetter is an Output that can use the room of parked bytes for something else once nobody will ask for them again.
+type Forgetter interface {
+	// Forget says that n parked bytes from number at on are never read again.
+	Forget(at, n int64)
+}
+
 // Walk goes through an image of the given file size window by window and hands each one's extents to do, which must
 // not keep them. A window is smaller than asked where the file is crowded with extents.
 func Walk(ctx context.Context, m Image, size, window int64, do func(from, to int64, es []Extent) error) error {

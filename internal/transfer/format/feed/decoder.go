@@ -47,12 +47,13 @@ type Decoder struct {
 	begun bool   // the head is understood
 	wait  []byte // from pos on: too few to go on with
 	flood bool   // everything is parked: there are too many runs
+	runs  int    // how many are too many
 	put   tally
 }
 
 // New makes a decoder for a stream that begins at its first byte.
 func New(plan Plan, out extent.Output) *Decoder {
-	return &Decoder{plan: plan, out: out, book: newBook(), parks: parks{out: out}, need: MinHead}
+	return &Decoder{plan: plan, out: out, book: newBook(), parks: parks{out: out}, need: MinHead, runs: maxRuns}
 }
 
 // Offset is where the stream has to go on after State: bytes before it are never needed again.
@@ -176,7 +177,7 @@ func (d *Decoder) keep(p []byte) error {
 	if err := d.parks.add(p, d.book.pos); err != nil {
 		return err
 	}
-	if len(d.parks.runs) >= maxRuns && !d.flood {
+	if len(d.parks.runs) >= d.runs && !d.flood {
 		d.flood = true
 		d.book.forget()
 	}
@@ -284,7 +285,7 @@ func (d *Decoder) coded(p []byte) (more bool, err error) {
 	if !b.shape.Loose {
 		next = max((e.host+stored-1)&^(sector-1), next)
 	}
-	if ahead, ok := b.ahead(); ok && ahead <= end {
+	if ahead, ok := b.ahead(); ok && ahead <= end && !b.lost {
 		if ahead > next && !b.shape.Loose {
 			d.tails.add(next, p[next-b.pos:min(ahead-b.pos, int64(len(p)))], b.pos-b.memory())
 		}

@@ -84,6 +84,8 @@ type ending struct {
 	*Decoder
 	buf    []byte
 	absent tally // of what is not parked, so must have been put
+	// What lies in [from, to) of the file was put and is forgotten as soon as nothing else can lie there.
+	from, to int64
 }
 
 func (d *ending) place(ctx context.Context, e extent.Extent) error {
@@ -127,8 +129,27 @@ func (d *ending) placeCoded(e extent.Extent) error {
 	return d.back(e)
 }
 
+// forget says that what was put is not needed again, if it lies before host: extents come in the file's order.
+func (d *ending) forget(host int64) {
+	f, ok := d.out.(extent.Forgetter)
+	for ok && d.from < min(d.to, host) {
+		at, parked, _ := d.parks.find(d.from)
+		n := min(parked, d.to-d.from, host-d.from)
+		if n <= 0 {
+			break
+		}
+		f.Forget(at, n)
+		d.from += n
+	}
+	if d.from >= d.to || host >= d.to {
+		d.from = host
+	}
+}
+
 // back reads parked bytes and puts them.
 func (d *ending) back(e extent.Extent) error {
+	d.forget(e.Host)
+	d.to = max(d.to, e.Host+e.Stored)
 	if int64(len(d.buf)) < e.Stored {
 		d.buf = make([]byte, max(e.Stored, gulp))
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // maxTails bounds the tails in memory: at most a sector each.
-const maxTails = 1 << 12
+const maxTails = 1 << 11
 
 // tail is what lies between one coded extent's last sector and the next extent. It belongs to the first of them, unless
 // that is so small that yet others fit in between, which only a later table speaks of. They are too many and too short

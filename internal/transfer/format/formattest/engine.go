@@ -135,3 +135,6 @@ func (m *Memory) Parked(p []byte, at int64) error {
 func (m *Memory) Again(parked int64) *Memory {
 	return &Memory{Disk: m.Disk, Parks: m.Parks[:parked], Limit: m.Limit}
 }
+
+// Tolerable reports whether an error is the fault of data the formats do not look at, or of this small engine.
+func Tolerable(err error) bool { return errors.Is(err, errDecode) || errors.Is(err, ErrFull) }
