@@ -25,6 +25,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/hack/images/debian"
 	"github.com/berth-vm/berth/hack/images/oci"
@@ -84,6 +85,11 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		root: root, out: *out, cache: cache, log: log,
 		debs: debian.Cache{Dir: filepath.Join(cache, "debs")}, layers: oci.Cache{Dir: filepath.Join(cache, "layers")},
 	}
+	unlock, err := b.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	tools, err := debian.ReadList(b.source("packages"))
 	if err != nil {
 		return err
@@ -101,7 +107,25 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		}
 		b.say("%s done in %.1f s", t.name, time.Since(start).Seconds())
 	}
-	return nil
+	return b.layers.Prune(time.Now().Add(-keepLayers))
+}
+
+// keepLayers is how long a layer that no build used stays: going back to an older commit is quick, the cache stays bounded.
+const keepLayers = 3 * 24 * time.Hour
+
+// lock keeps a second build of the same checkout waiting.
+func (b *build) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(b.cache, 0o755); err != nil {
+		return nil, fmt.Errorf("make cache: %w", err)
+	}
+	f, err := os.Create(filepath.Join(b.cache, "lock"))
+	if err != nil {
+		return nil, fmt.Errorf("make lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("wait for another build: %w", err)
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 func selectTargets(args []string) ([]string, error) {

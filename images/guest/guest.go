@@ -4,6 +4,7 @@ package guest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,6 +55,14 @@ func ReadManifest(dir string) (Manifest, error) {
 		return m, fmt.Errorf("read the test guest's manifest: %w", err)
 	}
 	return m, nil
+}
+
+// RemoveManifest makes the files in dir a guest of no known build. It is no error if there is none.
+func RemoveManifest(dir string) error {
+	if err := os.Remove(filepath.Join(dir, manifestFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the test guest's manifest: %w", err)
+	}
+	return nil
 }
 
 // Write writes the manifest into the folder of the guest's files.

@@ -51,6 +51,10 @@ func Build(ctx context.Context, in Inputs, dir string) (guest.Manifest, error) {
 	if m, err := guest.ReadManifest(dir); err == nil && m.Inputs == digest && complete(m, dir) {
 		return m, nil
 	}
+	// The old manifest goes first: files half made must not look like what it describes.
+	if err := guest.RemoveManifest(dir); err != nil {
+		return guest.Manifest{}, err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return guest.Manifest{}, fmt.Errorf("make guest folder: %w", err)
 	}

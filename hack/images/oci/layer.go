@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -82,7 +83,27 @@ func (c Cache) cached(key string) (v1.Layer, error) {
 	if info.Size() != l.Bytes {
 		return nil, fmt.Errorf("cached layer %s has %d bytes, not %d: delete it", l.path, info.Size(), l.Bytes)
 	}
+	// The time says when it was last used. A cache that cannot be touched is still good to read.
+	_ = os.Chtimes(l.path+".json", time.Time{}, time.Now())
 	return l, nil
+}
+
+// Prune removes layers that were not used since.
+func (c Cache) Prune(since time.Time) error {
+	descriptions, err := filepath.Glob(filepath.Join(c.Dir, "*.json"))
+	if err != nil {
+		return fmt.Errorf("list layer cache: %w", err)
+	}
+	for _, d := range descriptions {
+		info, err := os.Stat(d)
+		if err != nil || info.ModTime().After(since) {
+			continue
+		}
+		if err := errors.Join(os.Remove(d), os.Remove(strings.TrimSuffix(d, ".json"))); err != nil {
+			return fmt.Errorf("prune layer cache: %w", err)
+		}
+	}
+	return nil
 }
 
 func writeLayer(to io.Writer, fill func(*Writer) error) (*layer, error) {

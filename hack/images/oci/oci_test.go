@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -164,6 +165,29 @@ func TestLayerIsMadeOncePerKey(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(c.Dir, "layer-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
+	}
+}
+
+func TestPruneKeepsWhatWasUsed(t *testing.T) {
+	c := Cache{t.TempDir()}
+	layerOf(t, c, "old", "content")
+	layerOf(t, c, "used", "content")
+	yesterday := time.Now().Add(-24 * time.Hour)
+	for _, key := range []string{"old", "used"} {
+		if err := os.Chtimes(c.path(key)+".json", yesterday, yesterday); err != nil {
+			t.Fatal(err)
+		}
+	}
+	layerOf(t, c, "used", "content")
+	if err := c.Prune(yesterday.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(c.Dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{c.path("used"), c.path("used") + ".json"}, left); diff != "" {
+		t.Errorf("left in the cache (-want +got):\n%s", diff)
 	}
 }
 
