@@ -110,7 +110,7 @@ func (m *machine) typeLine(command string) {
 // ended waits for QEMU to end by itself.
 func (m *machine) ended() {
 	m.t.Helper()
-	for range m.lines { //nolint:revive // drained to its end
+	for range m.lines {
 	}
 	if err := m.cmd.Wait(); err != nil {
 		m.t.Fatalf("qemu: %v", err)

@@ -155,9 +155,9 @@ func (g *guest) talk(port io.ReadWriter) {
 }
 
 var agentCommands = map[string]func(g *guest, r agentRequest) (any, error){
-	"guest-ping":                   func(*guest, agentRequest) (any, error) { return struct{}{}, nil },
-	"guest-sync":                   func(_ *guest, r agentRequest) (any, error) { return r.Arguments.ID, nil },
-	"guest-sync-delimited":         func(_ *guest, r agentRequest) (any, error) { return r.Arguments.ID, nil },
+	"guest-ping":                   (*guest).agentPing,
+	"guest-sync":                   (*guest).agentSync,
+	"guest-sync-delimited":         (*guest).agentSync,
 	"guest-fsfreeze-status":        (*guest).agentFreezeStatus,
 	"guest-fsfreeze-freeze":        (*guest).agentFreeze,
 	"guest-fsfreeze-thaw":          (*guest).agentThaw,
@@ -194,6 +194,10 @@ func agentInfo() any {
 	slices.SortFunc(commands, func(a, b command) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
 	return map[string]any{"version": "7.2.0", "supported_commands": commands}
 }
+
+func (*guest) agentPing(agentRequest) (any, error) { return struct{}{}, nil }
+
+func (*guest) agentSync(r agentRequest) (any, error) { return r.Arguments.ID, nil }
 
 func (g *guest) agentFreezeStatus(agentRequest) (any, error) {
 	if g.writes.frozen() {

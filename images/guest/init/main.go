@@ -9,6 +9,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -115,7 +116,7 @@ func loadModule(path string) error {
 		return fmt.Errorf("open module: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && err != unix.EEXIST { //nolint:errorlint // a bare errno
+	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("load module %s: %w", path, err)
 	}
 	return nil
