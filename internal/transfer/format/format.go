@@ -24,11 +24,15 @@ const (
 	Unsigned Kind = "raw, or a fixed vhd"
 )
 
-// The words formats and the engine speak; package extent explains them.
+// Package extent explains the words formats and the engine speak.
 type (
+	// Coding is how an extent's bytes are stored.
 	Coding = extent.Coding
+	// Extent says which bytes of the file are which bytes of the disk.
 	Extent = extent.Extent
-	Image  = extent.Image
+	// Image is an image whose file can be read anywhere.
+	Image = extent.Image
+	// Output takes an image apart that comes as a stream.
 	Output = extent.Output
 )
 

@@ -103,10 +103,10 @@ func FuzzVHDX(f *testing.F) {
 		return append(binary.BigEndian.AppendUint32(nil, at), append([]byte{byte(len(p))}, p...)...)
 	}
 	f.Add([]byte{})
-	f.Add(patch(64<<10+48, 1, 2, 3, 4))         // a log that was not replayed
-	f.Add(patch(192<<10+16+16, 0, 0, 0, 0, 1))  // a region that is elsewhere
-	f.Add(patch(2<<20+64<<10, 0, 0, 1, 0, 2))   // other parameters
-	f.Add(patch(3<<20, 7, 0, 0, 0, 0, 0, 0, 0)) // another state of the first block
+	f.Add(patch(sampleLogID, 1, 2, 3, 4))
+	f.Add(patch(192<<10+16+16, 0, 0, 0, 0, 1)) // a region that is elsewhere
+	f.Add(patch(sampleParams, 0, 0, 0x20, 0, 2))
+	f.Add(append(patch(sampleTable, 7), patch(sampleTable+8, 6, 0, 0x50)...))
 	f.Fuzz(func(t *testing.T, patches []byte) {
 		file := bytes.Clone(base)
 		for len(patches) >= 5 {

@@ -14,7 +14,7 @@ import (
 type Scan func(ctx context.Context, emit func(Extent) error) error
 
 const (
-	// maxEntries bounds the index: 24 bytes each, so 12 MiB and as much again while it grows.
+	// maxEntries bounds the index: 24 bytes each, so 12 MiB.
 	maxEntries = 1 << 19
 	// stripe is where plain entries are cut in the file, so that whatever covers a byte begins at most this far before.
 	stripe = 16 << 20
@@ -187,6 +187,9 @@ func (x *Index) add(e entry) error {
 		if e.host >= x.to {
 			return nil
 		}
+	}
+	if n := len(x.band); n == cap(x.band) && n >= 1<<16 {
+		x.band = slices.Grow(x.band, x.limit-n) // once, instead of holding two large ones at a time again and again
 	}
 	x.band = append(x.band, e)
 	return nil

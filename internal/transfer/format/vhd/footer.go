@@ -56,16 +56,12 @@ func parseFooter(p []byte) (footer, error) {
 		return footer{}, refuse.Bad("vhd virtual size %d is larger than any disk", current)
 	}
 	f := footer{kind: be.Uint32(p[60:]), size: int64(current)}
-	// Virtual PC takes the size from the geometry, Hyper-V and those who write in its name from the size field. QEMU
-	// tells them apart by the creator, and a disk must be as large here as it is there.
+	// Virtual PC takes the size from the geometry, and so did QEMU when it wrote in its own old name; everybody else
+	// takes it from the size field. QEMU tells them apart by the creator (since 10.1 with this very list; before, it
+	// knew the others by name), and a disk must be as large here as it is there.
 	sectors := int64(be.Uint16(p[56:])) * int64(p[58]) * int64(p[59])
-	switch string(p[28:32]) {
-	case "win ", "qem2", "d2v ", "tap\x00", "CTXS", "wa\x00\x00":
+	if creator := string(p[28:32]); creator != "vpc " && creator != "qemu" || sectors == maxGeometry {
 		sectors = f.size / 512
-	default:
-		if sectors == maxGeometry {
-			sectors = f.size / 512
-		}
 	}
 	f.disk = sectors * 512
 	if off := be.Uint64(p[16:]); off <= math.MaxInt64-1024 {

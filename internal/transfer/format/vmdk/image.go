@@ -104,7 +104,7 @@ func (p *Plan) Head(head []byte, whole bool) (int64, error) {
 			err = parseDescriptor(head[h.descriptor:min(end, size)]).alone()
 		}
 	}
-	if h.directory < 0 && !(h.packed && h.markers) {
+	if h.directory < 0 && (!h.packed || !h.markers) {
 		return 0, refuse.Bad("vmdk has its grain directory at the end, which only a streamOptimized one can")
 	}
 	return int64(len(head)), err
