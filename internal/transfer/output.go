@@ -126,3 +126,6 @@ func (o *output) Park(p []byte) (int64, error) { return o.disk.Park(p) }
 // Parked implements format.Output. On a device it must not run beside a write that moves what is parked; the sink sees
 // to that.
 func (o *output) Parked(p []byte, at int64) error { return o.disk.Parked(p, at) }
+
+// Forget implements extent.Forgetter.
+func (o *output) Forget(at, n int64) { o.disk.Forget(at, n) }

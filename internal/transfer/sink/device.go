@@ -2,6 +2,7 @@ package sink
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -36,8 +37,10 @@ type device struct {
 	holding    sync.Mutex   // guards held
 	reached    atomic.Int64 // the end of the last byte written
 	generation uint64       // of the last note
-	lot        *lot         // nil if resumed: nobody knows then what the earlier run wrote
-	parking    sync.Mutex   // guards lot and what it holds
+	parking    sync.Mutex   // guards what follows
+	lot        *lot
+	noted      bool // there is a note that speaks of parked bytes
+	ending     bool // some of them were forgotten
 }
 
 func openDevice(o Options) (*device, error) {
@@ -130,7 +133,9 @@ func (d *device) Begin(size int64, resume bool) error {
 			"a disk of %d bytes was asked for, but the device has %d", d.o.Size, d.size)}
 	}
 	if resume {
-		return nil
+		d.parking.Lock()
+		defer d.parking.Unlock()
+		return d.resumeLot()
 	}
 	d.lot = newLot(d.tail)
 	for off := int64(0); off < d.size; off += zeroStep {
@@ -231,7 +236,7 @@ func (d *device) Finish() error {
 // Discard implements Disk. A device cannot be emptied at once; without a note nothing on it counts.
 func (d *device) Discard() error { return d.Save(nil) }
 
-// Note implements Disk.
+// Note implements Disk. Behind the caller's note lies what is known of parked bytes.
 func (d *device) Note() ([]byte, error) {
 	if d.tail == d.size {
 		return nil, nil
@@ -250,11 +255,36 @@ func (d *device) Note() ([]byte, error) {
 			newest, d.generation = bytes.Clone(note), generation
 		}
 	}
-	return newest, nil
+	if len(newest) < 4 {
+		return nil, nil
+	}
+	size := binary.BigEndian.Uint32(newest)
+	if int64(size) > int64(len(newest)-4) {
+		return nil, nil
+	}
+	d.parking.Lock()
+	defer d.parking.Unlock()
+	d.lot = newLot(d.tail)
+	parked := newest[4+size:]
+	if len(parked) == 0 {
+		d.lot = nil // nothing was parked, and nobody noted what the disk wrote: nothing can be parked any more
+	} else if d.lot.restore(parked) != nil {
+		d.lot = nil
+		return nil, nil
+	}
+	d.noted = d.lot != nil
+	return newest[4 : 4+size], nil
 }
 
 // Save implements Disk.
 func (d *device) Save(note []byte) error {
+	d.parking.Lock()
+	defer d.parking.Unlock()
+	return d.save(note)
+}
+
+// save is Save; d.parking is held, so that what it says of parked bytes is true until it is outdated.
+func (d *device) save(note []byte) error {
 	if d.tail == d.size {
 		return nil
 	}
@@ -262,7 +292,25 @@ func (d *device) Save(note []byte) error {
 		_, err := d.w.file.WriteAt(make([]byte, 2*noteSlot), d.tail)
 		return errors.Join(failed(err), d.Sync())
 	}
-	sealed := seal(note, d.generation+1)
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(note)))
+	b = append(b, note...)
+	if d.ending {
+		return errors.New("nothing can be noted after parked bytes were forgotten")
+	}
+	if d.lot != nil && d.lot.end > 0 {
+		if err := d.writeLast(); err != nil {
+			return err
+		}
+		if err := d.Sync(); err != nil {
+			return err
+		}
+		parked, err := d.lot.save()
+		if err != nil {
+			return err
+		}
+		b = append(b, parked...)
+	}
+	sealed := seal(b, d.generation+1)
 	if len(sealed) > noteSlot {
 		return fmt.Errorf("checkpoint of %d bytes is larger than %d", len(sealed), noteSlot)
 	}
@@ -270,5 +318,6 @@ func (d *device) Save(note []byte) error {
 	if _, err := d.w.file.WriteAt(sealed, d.tail+int64(d.generation%2)*noteSlot); err != nil {
 		return failed(fmt.Errorf("write the checkpoint: %w", err))
 	}
+	d.noted = d.lot != nil && d.lot.end > 0
 	return d.Sync()
 }

@@ -157,6 +157,86 @@ func TestDeviceParksWhatCollides(t *testing.T) {
 	}
 }
 
+// TestDeviceParksEverything parks a whole disk on the device it belongs on, and then places it.
+func TestDeviceParksEverything(t *testing.T) {
+	const size, cluster = 24 << 20, 64 << 10
+	path, open := fakeDevice(t, size)
+	d := open()
+	must(t, d.Begin(size, false))
+	want := random(size, 1)
+	clear(want[:1<<20]) // a disk without a hole has no room for the image's own tables
+	order := rand.New(rand.NewPCG(1, 1)).Perm(size / cluster)
+	var at int64
+	for _, c := range order {
+		if p := want[c*cluster : (c+1)*cluster]; !page.IsZero(p) {
+			_, err := d.Park(p)
+			must(t, err)
+		}
+	}
+	p := make([]byte, cluster)
+	for _, c := range order {
+		if page.IsZero(want[c*cluster : (c+1)*cluster]) {
+			continue
+		}
+		must(t, d.Parked(p, at))
+		d.Forget(at, cluster)
+		write(t, d, p, int64(c)*cluster)
+		at += cluster
+	}
+	must(t, d.Finish())
+	wantDevice(t, path, want)
+}
+
+// TestDeviceFindsParkedBytesAfterACrash kills a run between notes, with bytes parked and moved since.
+func TestDeviceFindsParkedBytesAfterACrash(t *testing.T) {
+	const size = 24 << 20
+	path, open := fakeDevice(t, size)
+	d := open()
+	must(t, d.Begin(size, false))
+	want := make([]byte, size)
+	copy(want, random(1<<20, 1))
+	write(t, d, want[:1<<20], 0)
+	first := random(300_001, 2)
+	_, err := d.Park(first)
+	must(t, err)
+	must(t, d.Sync())
+	must(t, d.Save([]byte("note")))
+	_, err = d.Park(random(2<<20, 3)) // nobody will know of these
+	must(t, err)
+	write(t, d, random(1<<20, 4), 4<<20)
+
+	again := open()
+	if n, err := again.Note(); string(n) != "note" || err != nil {
+		t.Fatalf("note %q, %v", n, err)
+	}
+	if err := again.Unpark(300_002); err == nil {
+		t.Fatal("more is said to be parked than was")
+	}
+	must(t, again.Unpark(300_001))
+	must(t, again.Begin(size, true))
+	second := random(400_000, 5)
+	if at, err := again.Park(second); err != nil || at != 300_001 {
+		t.Fatalf("parked at %d, %v", at, err)
+	}
+	got := make([]byte, 700_001)
+	must(t, again.Parked(got, 0))
+	if !bytes.Equal(got, append(first, second...)) {
+		t.Fatal("what was parked came back as something else")
+	}
+	must(t, again.Save([]byte("more")))
+	write(t, again, random(200_000, 6), size-tailSize-200_000) // the pieces lie there and have to move
+	if n, err := open().Note(); n != nil || err != nil {
+		t.Fatalf("a note that knows the old places is still there: %q, %v", n, err)
+	}
+	copy(want[size-tailSize-200_000:], random(200_000, 6))
+	must(t, again.Parked(got, 0))
+	if !bytes.Equal(got, append(first, second...)) {
+		t.Fatal("what was moved came back as something else")
+	}
+	must(t, again.Finish())
+	wantDevice(t, path, want)
+}
+
 func TestDeviceRefusesToParkTooMuch(t *testing.T) {
 	_, open := fakeDevice(t, 9<<20)
 	d := open()

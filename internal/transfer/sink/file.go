@@ -3,10 +3,10 @@ package sink
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -25,8 +25,10 @@ type file struct {
 	limit int64 // as Begin found it
 	size  int64
 	w     *writer // nil before Begin
-	park  *os.File
-	end   int64 // of what is parked
+	park  parkFile
+
+	noting sync.Mutex // guards what follows
+	ending bool       // what was parked is gone in part
 }
 
 func openFile(o Options) (*file, error) {
@@ -185,10 +187,7 @@ func (f *file) resume(h *os.File, unknown bool) error {
 
 // clear removes whatever an earlier run, finished or not, left.
 func (f *file) clear() error {
-	if f.park != nil {
-		_ = f.park.Close()
-		f.park, f.end = nil, 0
-	}
+	f.park.close()
 	for _, name := range []string{f.beside("note"), f.beside("note-new"), f.beside("parked"), f.beside("part"), f.o.Path} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return failed(fmt.Errorf("remove what an earlier run left: %w", err))
@@ -249,7 +248,12 @@ func (f *file) WriteAt(p []byte, off int64) (int, error) {
 	if off < 0 || off+int64(len(p)) > f.size {
 		return 0, outside(p, off, f.size)
 	}
-	if err := f.w.writePages(p, off); err != nil {
+	seen := f.park.reclaimed.Load()
+	err := f.w.writePages(p, off)
+	for errors.Is(err, syscall.ENOSPC) && f.reclaim(&seen) {
+		err = f.w.writePages(p, off)
+	}
+	if err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -269,10 +273,8 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 
 // Sync implements Disk.
 func (f *file) Sync() error {
-	if f.park != nil {
-		if err := unix.Fdatasync(int(f.park.Fd())); err != nil {
-			return failed(fmt.Errorf("fsync what is parked: %w", err))
-		}
+	if err := f.park.sync(); err != nil {
+		return err
 	}
 	return f.w.sync()
 }
@@ -318,14 +320,11 @@ func (f *file) Discard() error { return f.clear() }
 
 // Close implements Disk.
 func (f *file) Close() error {
-	var err error
-	if f.park != nil {
-		err = f.park.Close()
-	}
+	f.park.close()
 	if f.w != nil {
-		err = errors.Join(err, f.w.close())
+		return f.w.close()
 	}
-	return err
+	return nil
 }
 
 // Note implements Disk. A note without a disk beside it is left over from a volume that was emptied by hand.
@@ -348,6 +347,11 @@ func (f *file) Note() ([]byte, error) {
 
 // Save implements Disk.
 func (f *file) Save(note []byte) error {
+	f.noting.Lock()
+	defer f.noting.Unlock()
+	if note != nil && f.ending {
+		return errors.New("nothing can be noted after parked bytes were forgotten")
+	}
 	name := f.beside("note")
 	if note == nil {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -371,57 +375,4 @@ func (f *file) Save(note []byte) error {
 		return failed(fmt.Errorf("write the checkpoint: %w", err))
 	}
 	return f.syncDir()
-}
-
-// Park implements Disk: what is parked goes to a file beside the disk.
-func (f *file) Park(p []byte) (int64, error) {
-	if f.park == nil {
-		if err := f.openPark(os.O_CREATE | os.O_TRUNC); err != nil {
-			return 0, err
-		}
-	}
-	at := f.end
-	if _, err := f.park.WriteAt(p, at); err != nil {
-		return 0, failed(fmt.Errorf("park %d bytes whose place is not known yet, after %d others: %w", len(p), at, err))
-	}
-	f.end += int64(len(p))
-	return at, nil
-}
-
-func (f *file) openPark(flags int) error {
-	h, err := os.OpenFile(f.beside("parked"), os.O_RDWR|unix.O_NOFOLLOW|flags, 0o660)
-	if err != nil {
-		return failed(fmt.Errorf("keep bytes whose place is not known yet: %w", err))
-	}
-	f.park = h
-	return nil
-}
-
-// Unpark implements Disk.
-func (f *file) Unpark(n int64) error {
-	if n == 0 && f.park == nil {
-		return nil
-	}
-	if f.park == nil {
-		if err := f.openPark(0); err != nil {
-			return err
-		}
-	}
-	info, err := f.park.Stat()
-	if err != nil || info.Size() < n {
-		return failed(fmt.Errorf("%d bytes should be parked in %s: %w", n, f.park.Name(), errors.Join(err, io.ErrUnexpectedEOF)))
-	}
-	f.end = n
-	return failed(f.park.Truncate(n))
-}
-
-// Parked implements Disk.
-func (f *file) Parked(p []byte, at int64) error {
-	if f.park == nil || at < 0 || at+int64(len(p)) > f.end {
-		return fmt.Errorf("read %d parked bytes at %d of %d", len(p), at, f.end)
-	}
-	if _, err := f.park.ReadAt(p, at); err != nil {
-		return failed(fmt.Errorf("read parked bytes back: %w", err))
-	}
-	return nil
 }

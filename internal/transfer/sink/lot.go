@@ -1,27 +1,35 @@
 package sink
 
 import (
+	"bytes"
+	"compress/flate"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/berth-vm/berth/internal/task"
 )
 
 // lot keeps parked bytes in places of a device that the disk has not come to yet. What is parked has addresses of its
-// own, from 0; a table says which place holds which piece of them, so that a place the disk claims can be vacated: its
-// piece moves to another. In the worst case everything is parked before anything is placed; since a place in the file
-// belongs to at most one place on the disk, there is then as much room as there is to park, but for what the image
-// carries along unused.
+// own, from 0, in pieces as large as a place; a table says which place holds which piece, so that a place the disk
+// claims can be vacated: its piece moves to another. In the worst case everything is parked before anything is placed.
+// Then, since bytes of the file belong to at most one place on the disk, there is as much room as there is to park, but
+// for what the image carries along unused; and what was placed is forgotten and makes room for what has to move.
 type lot struct {
 	place int64           // the size of a place
-	where []int32         // of each piece, its place
+	n     int32           // how many there are
+	where []int32         // of each piece, its place; nowhere once it is forgotten
 	what  map[int32]int32 // of each place that holds one, its piece
-	used  []uint64        // a bit for each place the disk has written to, or that is taken
-	free  int32           // no place at or above this one is free
+	disk  bitmap          // places the disk has written to
+	stale bitmap          // other places that are not zero
+	next  int32           // where to look for a free place first
 	end   int64           // addresses given out so far
 	last  []byte          // the piece being filled
-	limit int64           // the places' end
+	gone  map[int32]int64 // of pieces forgotten in part, how many bytes
 }
+
+const nowhere = -1
 
 // lotPlaces bounds the tables to some MiB whatever the device's size.
 const lotPlaces = 1 << 20
@@ -31,154 +39,94 @@ func newLot(limit int64) *lot {
 	for limit/place > lotPlaces {
 		place *= 2
 	}
-	n := limit / place
-	return &lot{place: place, what: map[int32]int32{}, used: make([]uint64, (n+63)/64), free: int32(n),
-		last: make([]byte, 0, place), limit: limit}
+	n := int32(limit / place)
+	return &lot{place: place, n: n, what: map[int32]int32{}, gone: map[int32]int64{}, disk: newBitmap(n), stale: newBitmap(n), next: n}
 }
 
-func (l *lot) isUsed(p int32) bool { return l.used[p/64]&(1<<(p%64)) != 0 }
-func (l *lot) use(p int32)         { l.used[p/64] |= 1 << (p % 64) }
-
-// find takes the highest free place: disks fill from below.
-func (l *lot) find() (int32, error) {
-	for l.free > 0 {
-		l.free--
-		if !l.isUsed(l.free) {
-			l.use(l.free)
-			return l.free, nil
+// find takes a free place for a piece. It looks from above: disks fill from below.
+func (l *lot) find(piece int32) (int32, error) {
+	for range l.n {
+		if l.next--; l.next < 0 {
+			l.next = l.n - 1
+		}
+		if _, taken := l.what[l.next]; !taken && !l.disk.has(l.next) {
+			l.what[l.next] = piece
+			return l.next, nil
 		}
 	}
 	return 0, &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
-		"the image's tables come after its data, and the device has no room left to keep %d bytes until then; "+
-			"give a larger volume, or an image that is not compressed as a whole", l.end)}
+		"the image's tables come after its data, and of the device's %d bytes none are left to keep %d bytes until then; "+
+			"give a larger volume, or an image that is not compressed as a whole", int64(l.n)*l.place, l.end)}
 }
 
-// Park implements Disk: on the part of the device that is not written yet.
-func (d *device) Park(p []byte) (int64, error) {
-	d.parking.Lock()
-	defer d.parking.Unlock()
-	if d.lot == nil {
-		return 0, errors.New("park on a device whose first part was written by an earlier run")
+// forget counts n bytes of a piece as not needed, and its place as free once that is all of it.
+func (l *lot) forget(piece int32, n int64) {
+	if l.gone[piece] += n; l.gone[piece] < l.place || l.where[piece] == nowhere {
+		return
 	}
-	l := d.lot
-	at := l.end
-	for len(p) > 0 {
-		n := min(len(p), int(l.place)-len(l.last))
-		l.last = append(l.last, p[:n]...)
-		l.end += int64(n)
-		p = p[n:]
-		if len(l.last) == int(l.place) {
-			if err := d.parkPiece(); err != nil {
-				return 0, err
-			}
-		}
-	}
-	return at, nil
+	delete(l.gone, piece)
+	delete(l.what, l.where[piece])
+	l.stale.set(l.where[piece])
+	l.where[piece] = nowhere
 }
 
-// parkPiece writes the piece that is full.
-func (d *device) parkPiece() error {
-	l := d.lot
-	place, err := l.find()
+// save makes what restore needs. The piece being filled is not in it: the device has written it to its place.
+func (l *lot) save() ([]byte, error) {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.BestSpeed)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := d.w.write(l.last, int64(place)*l.place); err != nil {
-		return err
+	head := binary.AppendUvarint(nil, uint64(l.end))
+	head = binary.AppendUvarint(head, uint64(len(l.where)))
+	for _, p := range l.where {
+		head = binary.AppendVarint(head, int64(p))
 	}
-	l.what[place] = int32(len(l.where))
-	l.where = append(l.where, place)
-	l.last = l.last[:0]
-	return nil
+	for _, word := range l.disk {
+		head = binary.LittleEndian.AppendUint64(head, word)
+	}
+	if _, err := w.Write(head); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return b.Bytes(), err
 }
 
-// Unpark implements Disk. What an earlier run parked on a device is lost: the table is not in the note.
-func (d *device) Unpark(n int64) error {
-	if n > 0 {
-		return fmt.Errorf("what an earlier run parked on the device cannot be found again")
-	}
-	return nil
-}
+var errLot = errors.New("what is noted of parked bytes is damaged")
 
-// Parked implements Disk.
-func (d *device) Parked(p []byte, at int64) error {
-	d.parking.Lock()
-	defer d.parking.Unlock()
-	l := d.lot
-	if l == nil || at < 0 || at+int64(len(p)) > l.end {
-		return fmt.Errorf("read %d parked bytes at %d, where none are", len(p), at)
+// restore reads what save made. It says nothing of places that became stale later: whoever restores zeroes them all.
+func (l *lot) restore(saved []byte) error {
+	b, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(saved)), int64(lotPlaces*(binary.MaxVarintLen32+1))))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errLot, err)
 	}
-	for len(p) > 0 {
-		piece, in := at/l.place, at%l.place
-		n := min(int64(len(p)), l.place-in)
-		if piece == int64(len(l.where)) {
-			copy(p[:n], l.last[in:])
-		} else if _, err := d.w.file.ReadAt(p[:n], int64(l.where[piece])*l.place+in); err != nil {
-			return failed(fmt.Errorf("read parked bytes back: %w", err))
-		}
-		p, at = p[n:], at+n
+	r := bytes.NewReader(b)
+	end, err1 := binary.ReadUvarint(r)
+	pieces, err2 := binary.ReadUvarint(r)
+	if err := errors.Join(err1, err2); err != nil || pieces > uint64(l.n) || end > uint64(l.n)*uint64(l.place) {
+		return errLot
 	}
-	return nil
-}
-
-// vacate makes sure that nothing is parked in a range the disk is about to write, and that nothing will be.
-func (d *device) vacate(off, n int64) error {
-	if n == 0 {
-		return nil
+	for piece := range int32(pieces) {
+		p, err := binary.ReadVarint(r)
+		if err != nil || p < nowhere || p >= int64(l.n) {
+			return errLot
+		}
+		l.where = append(l.where, int32(p))
+		if p != nowhere {
+			l.what[int32(p)] = piece
+		}
 	}
-	d.parking.Lock()
-	defer d.parking.Unlock()
-	l := d.lot
-	if l == nil {
-		return nil
-	}
-	for p := off / l.place; p*l.place < min(off+n, l.limit); p++ {
-		place := int32(p)
-		if place >= int32(l.limit/l.place) {
-			break
-		}
-		l.use(place)
-		piece, parked := l.what[place]
-		if !parked {
-			continue
-		}
-		to, err := l.find()
-		if err != nil {
-			return err
-		}
-		if err := d.move(place, to); err != nil {
-			return err
-		}
-		delete(l.what, place)
-		l.what[to], l.where[piece] = piece, to
+	l.end = int64(end)
+	if err := binary.Read(r, binary.LittleEndian, l.disk); err != nil {
+		return errLot
 	}
 	return nil
 }
 
-// move copies a piece and zeroes the place it had, because the disk need not write all of that.
-func (d *device) move(from, to int32) error {
-	buf := make([]byte, d.lot.place)
-	if _, err := d.w.file.ReadAt(buf, int64(from)*d.lot.place); err != nil {
-		return failed(fmt.Errorf("move parked bytes: %w", err))
-	}
-	if err := d.w.write(buf, int64(to)*d.lot.place); err != nil {
-		return err
-	}
-	return d.zero(int64(from)*d.lot.place, d.lot.place)
-}
+// bitmap is a set of places.
+type bitmap []uint64
 
-// clearLot zeroes what is still parked: the disk has nothing there.
-func (d *device) clearLot() error {
-	d.parking.Lock()
-	defer d.parking.Unlock()
-	if d.lot == nil {
-		return nil
-	}
-	for place := range d.lot.what {
-		if err := d.zero(int64(place)*d.lot.place, d.lot.place); err != nil {
-			return fmt.Errorf("zero what was parked: %w", err)
-		}
-	}
-	d.lot = nil
-	return nil
-}
+func newBitmap(n int32) bitmap    { return make(bitmap, (n+63)/64) }
+func (b bitmap) has(i int32) bool { return b[i/64]&(1<<(i%64)) != 0 }
+func (b bitmap) set(i int32)      { b[i/64] |= 1 << (i % 64) }
+func (b bitmap) drop(i int32)     { b[i/64] &^= 1 << (i % 64) }

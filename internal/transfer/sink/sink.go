@@ -56,6 +56,8 @@ type Disk interface {
 	// Park keeps p outside the disk and returns its number; Parked reads it back.
 	Park(p []byte) (at int64, err error)
 	Parked(p []byte, at int64) error
+	// Forget says that n parked bytes from number at on are not needed any more, so that their room can be used.
+	Forget(at, n int64)
 	// Unpark forgets what was parked from number n on: before Begin resumes, what came after the note. It is an error if
 	// there are fewer.
 	Unpark(n int64) error
