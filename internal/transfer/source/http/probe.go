@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	nethttp "net/http"
 	"sync"
@@ -99,6 +100,9 @@ func (b *blob) keep(a *answer) {
 func (b *blob) found(resp *nethttp.Response, size int64, ranged bool) {
 	b.version = b.request.version(resp.Header)
 	b.info = source.Info{Name: b.request.Name, Size: size, Ranged: ranged, Version: b.version.String()}
+	if b.version.onlyTime() {
+		b.info.Version += fmt.Sprintf(" size:%d", size) // two states within one second may at least differ in this
+	}
 	b.remember(resp)
 }
 
@@ -111,7 +115,7 @@ func (b *blob) whole(ctx context.Context) (io.ReadCloser, error) {
 	if a != nil {
 		stop := context.AfterFunc(ctx, a.cancel)
 		body := fault.Body(b.request.Name, a.resp.Body, b.info.Size)
-		return &leased{ReadCloser: body, ctx: ctx, end: func() { stop(); a.cancel() }}, nil
+		return &leased{ReadCloser: body, end: func() { stop(); a.cancel() }}, nil
 	}
 	resp, err := b.get(ctx, nil)
 	if err != nil {
@@ -131,17 +135,8 @@ func (b *blob) whole(ctx context.Context) (io.ReadCloser, error) {
 // leased is the probe's body in the hands of a reader: it ends with the reader's context.
 type leased struct {
 	io.ReadCloser
-	ctx  context.Context
 	end  func()
 	once sync.Once
-}
-
-func (l *leased) Read(p []byte) (int, error) {
-	n, err := l.ReadCloser.Read(p)
-	if err != nil && l.ctx.Err() != nil {
-		return n, fault.Wire("the source", l.ctx.Err())
-	}
-	return n, err
 }
 
 func (l *leased) Close() error {

@@ -58,6 +58,9 @@ func (r *Request) condition(v version, set map[string]string) {
 
 func (v version) none() bool { return v == version{} }
 
+// onlyTime holds if a time is all that tells versions apart.
+func (v version) onlyTime() bool { return v.own == "" && v.etag == "" && v.modified != "" }
+
 func (v version) String() string {
 	switch {
 	case v.own != "":
