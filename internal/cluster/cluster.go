@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,7 @@ type Writer struct {
 	client client.Client
 	events events.EventRecorder
 	clock  clock.PassiveClock
+	said   sync.Map // what was last reported about a volume, by its name: the cache hears of it only later
 }
 
 // New is a writer that tells the time of changes by clock and shows them as events of recorder.

@@ -7,7 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -23,11 +25,12 @@ type Status struct {
 // Report writes the volume's status if it says something new, and an event if the reason is new. The old status is
 // read for nothing else.
 func (w *Writer) Report(ctx context.Context, v *cdiv1.DataVolume, s Status) error {
+	old := w.lastSaid(v)
 	next := cdiv1.DataVolumeStatus{
 		ClaimName: s.State.Claim, Phase: s.State.Phase, Progress: s.Progress, RestartCount: s.Restarts,
-		Conditions: w.conditions(v.Status.Conditions, s),
+		Conditions: w.conditions(old.Conditions, s),
 	}
-	if equality.Semantic.DeepEqual(v.Status, next) {
+	if equality.Semantic.DeepEqual(old, next) {
 		return nil
 	}
 	said := &cdiv1.DataVolume{
@@ -36,11 +39,30 @@ func (w *Writer) Report(ctx context.Context, v *cdiv1.DataVolume, s Status) erro
 	if err := w.ApplyStatus(ctx, said); err != nil {
 		return err
 	}
-	if news(v.Status, next) {
+	w.said.Store(client.ObjectKeyFromObject(v), saying{about: v.ResourceVersion, status: next})
+	if news(old, next) {
 		w.event(v, s.State)
 	}
 	return nil
 }
+
+// saying is a status that was reported about a volume as it was in one version.
+type saying struct {
+	about  string
+	status cdiv1.DataVolumeStatus
+}
+
+// lastSaid is the volume's status, or what was reported meanwhile about the same version of it: without it, a cache that
+// is a moment behind would have everything said twice.
+func (w *Writer) lastSaid(v *cdiv1.DataVolume) cdiv1.DataVolumeStatus {
+	if last, ok := w.said.Load(client.ObjectKeyFromObject(v)); ok && last.(saying).about == v.ResourceVersion {
+		return last.(saying).status
+	}
+	return v.Status
+}
+
+// Forget drops what is remembered of a volume that is gone.
+func (w *Writer) Forget(volume types.NamespacedName) { w.said.Delete(volume) }
 
 func (w *Writer) event(v *cdiv1.DataVolume, s state.State) {
 	kind := corev1.EventTypeNormal

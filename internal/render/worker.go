@@ -22,8 +22,8 @@ const (
 	TargetDevice  = "/dev/berth-target"
 	SourceDir     = "/source"
 	SourceDevice  = "/dev/berth-source"
-	DiskFile      = "disk.img" // the name a guest's disk has on a Filesystem claim
-	CredentialDir = "/var/run/berth/credentials"
+	DiskFile      = "disk.img"                   // the name a guest's disk has on a Filesystem claim
+	CredentialDir = "/var/run/berth/credentials" //nolint:gosec // G101: where a Secret is mounted, not one
 	CADir         = "/var/run/berth/ca"
 	HeaderDir     = "/var/run/berth/headers"
 	TLSDir        = "/var/run/berth/tls"

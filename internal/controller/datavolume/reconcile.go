@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/metrics"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -33,6 +34,8 @@ type Reconciler struct {
 	image    string // the image workers run
 	ask      progressAsker
 	tokens   verifier
+	// transfers counts what workers came to; nil counts nothing.
+	transfers *metrics.Transfers
 }
 
 // How soon to look again where nothing in the cluster will tell.
@@ -47,8 +50,12 @@ var errStale = errors.New("the cache is behind the API server")
 // Reconcile brings one volume a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	v, err := get[cdiv1.DataVolume](ctx, r.reader, req.Namespace, req.Name)
-	if err != nil || v == nil {
+	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if v == nil {
+		r.cluster.Forget(req.NamespacedName)
+		return ctrl.Result{}, nil
 	}
 	if v.DeletionTimestamp != nil {
 		return ctrl.Result{}, r.release(ctx, v)
@@ -75,6 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("%s: %w", action, err)
 		}
+		r.count(action, s)
 	}
 	if err := r.show(ctx, s); err != nil {
 		return ctrl.Result{}, err
@@ -122,4 +130,13 @@ func (s *seen) refusal(a volume.Action, err error) (state.State, bool) {
 		said.Detail = quota
 	}
 	return said, true
+}
+
+// count notes how a worker ended, with the action that records it.
+func (r *Reconciler) count(a volume.Action, s *seen) {
+	ended := terminated(s.worker)
+	if ended == nil || a != volume.RecordData && a != volume.RecordRestart && a != volume.RecordFatal {
+		return
+	}
+	r.transfers.Ended(s.flow().String(), s.report, ended.FinishedAt.Sub(ended.StartedAt.Time))
 }

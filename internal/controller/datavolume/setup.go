@@ -15,10 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/metrics"
 )
 
 // parallel is how many volumes are looked at at once. Most of a reconcile is waiting for the API server.
@@ -26,9 +28,16 @@ const parallel = 8
 
 // Setup adds the controller to mgr. Workers run image; tokens prove that clones across namespaces were allowed.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, tokens verifier) error {
+	transfers, err := metrics.NewTransfers(ctrlmetrics.Registry)
+	if err != nil {
+		return fmt.Errorf("register metrics of transfers: %w", err)
+	}
+	if err := ctrlmetrics.Registry.Register(metrics.Now{Reader: mgr.GetClient()}); err != nil {
+		return fmt.Errorf("register metrics of volumes: %w", err)
+	}
 	r := &Reconciler{
 		reader: mgr.GetClient(), live: mgr.GetAPIReader(), settings: config.NewReader(mgr.GetClient()), cluster: writer,
-		clock: clock.RealClock{}, image: image, ask: askOverHTTP(), tokens: tokens,
+		clock: clock.RealClock{}, image: image, ask: askOverHTTP(), tokens: tokens, transfers: transfers,
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &cdiv1.DataVolume{}, originIndex, originOf); err != nil {
 		return fmt.Errorf("index volumes by what they are cloned from: %w", err)

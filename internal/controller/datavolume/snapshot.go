@@ -48,7 +48,7 @@ func snapshotReady(u *unstructured.Unstructured) bool {
 }
 
 func restoreSize(u *unstructured.Unstructured) resource.Quantity {
-	text, _, _ := unstructured.NestedString(u.Object, "status", "restoreSize") //nolint:errcheck // no size is the zero size
+	text, _, _ := unstructured.NestedString(u.Object, "status", "restoreSize")
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
 		return resource.Quantity{}
@@ -58,12 +58,12 @@ func restoreSize(u *unstructured.Unstructured) resource.Quantity {
 
 // snapshotDriver is the driver that took a snapshot, empty if that cannot be found out.
 func (r *Reconciler) snapshotDriver(ctx context.Context, u *unstructured.Unstructured) string {
-	name, _, _ := unstructured.NestedString(u.Object, "status", "boundVolumeSnapshotContentName") //nolint:errcheck // empty then
+	name, _, _ := unstructured.NestedString(u.Object, "status", "boundVolumeSnapshotContentName")
 	content, err := r.readKind(ctx, "VolumeSnapshotContent", "", name)
 	if err != nil || content == nil {
 		return ""
 	}
-	driver, _, _ := unstructured.NestedString(content.Object, "spec", "driver") //nolint:errcheck // empty then
+	driver, _, _ := unstructured.NestedString(content.Object, "spec", "driver")
 	return driver
 }
 
@@ -80,7 +80,7 @@ func (r *Reconciler) snapshotClass(ctx context.Context, driver, preferred string
 	}
 	found := ""
 	for _, c := range all.Items {
-		of, _, _ := unstructured.NestedString(c.Object, "driver") //nolint:errcheck // empty then
+		of, _, _ := unstructured.NestedString(c.Object, "driver")
 		switch {
 		case of != driver:
 		case c.GetName() == preferred:
