@@ -170,7 +170,7 @@ func TestEventReasons(t *testing.T) {
 	}
 }
 
-// TestWorksIsInTheSource finds every annotation and sentence that works in what we ship.
+// TestWorksIsInTheSource finds every annotation, metric and sentence that works in what we ship.
 func TestWorksIsInTheSource(t *testing.T) {
 	source := shipped(t)
 	page := readPage(t)
@@ -181,6 +181,11 @@ func TestWorksIsInTheSource(t *testing.T) {
 		}
 		if r.status == "works" && !strings.Contains(source, name+`"`) && !strings.Contains(source, name+":") {
 			t.Errorf("%s works, says the page, but nothing we ship names it", name)
+		}
+	}
+	for _, r := range page["Metrics"] {
+		if named := strings.Contains(source, `"`+r.name+`"`); named != (r.status == "works") {
+			t.Errorf("metric %s: the page says %s, the source names it: %v", r.name, r.status, named)
 		}
 	}
 	for _, r := range page["Sentences at admission"] {
