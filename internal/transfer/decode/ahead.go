@@ -3,7 +3,6 @@ package decode
 import (
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"github.com/berth-vm/berth/internal/task"
@@ -146,48 +145,4 @@ var errClosed = errors.New("read a decoder that was closed")
 func tooLarge(kind Kind, limit int64) error {
 	return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
 		"the %s stream decodes to more than the %d bytes there is room for; ask for a larger volume", kind, limit)}
-}
-
-// library makes a decoder of a reader from elsewhere.
-type library struct {
-	kind Kind
-	in   *input
-	r    io.Reader
-	free chan []byte
-	stop func()
-}
-
-func newLibrary(kind Kind, in *input, r io.Reader, stop func()) *library {
-	l := &library{kind: kind, in: in, r: r, free: make(chan []byte, depth+2), stop: stop}
-	for range cap(l.free) {
-		l.free <- nil
-	}
-	return l
-}
-
-func (l *library) next() chunk {
-	buf := <-l.free
-	if buf == nil {
-		buf = make([]byte, chunkSize)
-	}
-	var n int
-	var err error
-	for n < len(buf) && err == nil { // not io.ReadFull, whose own io.ErrUnexpectedEOF looks like the decoder's
-		var m int
-		m, err = l.r.Read(buf[n:])
-		n += m
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		if l.in.err != nil {
-			err = l.in.err
-		} else {
-			err = bad(l.kind, l.in.off, "%w", err)
-		}
-	}
-	return chunk{p: buf[:n], err: err, done: func() { l.free <- buf }}
-}
-
-func (l *library) close() {
-	l.in.close()
-	l.stop()
 }

@@ -142,3 +142,24 @@ func TestTruncatedIsBadImage(t *testing.T) {
 		}
 	}
 }
+
+func TestPlainResumes(t *testing.T) {
+	want := sample(3*chunkSize + 5)
+	d, err := NewReader(None, bytes.NewReader(want), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Next(); err != nil {
+		t.Fatal(err)
+	}
+	s := d.State()
+	if s == nil || s.In != s.Out || s.Out > chunkSize {
+		t.Fatalf("the state is %+v", s)
+	}
+	for _, out := range []int64{s.Out, 1000, 4096} {
+		got, err := all(t, None, want[out:], Options{Resume: &State{In: out, Out: out}})
+		if err != nil || !bytes.Equal(got, want[out:]) {
+			t.Errorf("from %d: %d bytes, %v", out, len(got), err)
+		}
+	}
+}
