@@ -60,7 +60,7 @@ func readJSON(path string, into any) error {
 	if err != nil {
 		return fmt.Errorf("read the task: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // opened for reading
+	defer f.Close() // opened for reading
 	d := json.NewDecoder(io.LimitReader(f, taskMax))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {

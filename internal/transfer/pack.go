@@ -22,7 +22,7 @@ func pack(ctx context.Context, dir string, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("open the directory to be cloned: %w", err)
 	}
-	defer root.Close() //nolint:errcheck // opened for reading
+	defer root.Close() // opened for reading
 	archive := tar.NewWriter(w)
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil {
@@ -75,7 +75,7 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, d fs.DirEntry) e
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // opened for reading
+	defer f.Close() // opened for reading
 	_, err = io.CopyN(archive, f, h.Size)
 	return err
 }

@@ -136,7 +136,7 @@ func (s *sweep) retire(u *unit, w *sweeper, held []held, err error) error {
 		return s.err // a unit before failed, so this one does not count; had it been ours, it would still
 	}
 	if s.sum != nil && u.hashed < u.to {
-		s.sum.Write(w.bytes(u, max(u.hashed, u.from), u.to)) //nolint:errcheck // a hash never fails
+		s.sum.Write(w.bytes(u, max(u.hashed, u.from), u.to)) // a hash never fails
 		s.hashed = u.to
 	}
 	s.held = append(s.held, held...)
@@ -188,7 +188,7 @@ func (w *sweeper) do(ctx context.Context, u *unit) ([]held, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close() //nolint:errcheck // the bytes are here, or err says why not
+	defer r.Close() // the bytes are here, or err says why not
 	in := &incoming{r: r, u: u, w: w, at: u.from}
 	var kept []held
 	for _, e := range u.parts {

@@ -66,7 +66,7 @@ func (t *Transfer) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer blob.Close() //nolint:errcheck // read to its end, or abandoned on purpose
+	defer blob.Close() // read to its end, or abandoned on purpose
 	return t.bring(ctx, blob)
 }
 

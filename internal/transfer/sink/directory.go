@@ -228,7 +228,7 @@ func (d *Directory) sync() error {
 	if err != nil {
 		return failed(err)
 	}
-	defer f.Close() //nolint:errcheck // opened for reading
+	defer f.Close() // opened for reading
 	if err := unix.Syncfs(int(f.Fd())); err != nil {
 		return failed(fmt.Errorf("sync the target's filesystem: %w", err))
 	}

@@ -308,7 +308,7 @@ func (f *file) syncDir() error {
 	if err != nil {
 		return failed(err)
 	}
-	defer d.Close() //nolint:errcheck // opened for reading
+	defer d.Close() // opened for reading
 	if err := d.Sync(); err != nil {
 		return failed(fmt.Errorf("fsync the target's directory: %w", err))
 	}
@@ -341,7 +341,7 @@ func (f *file) Note() ([]byte, error) {
 	if err != nil {
 		return nil, failed(fmt.Errorf("read the checkpoint: %w", err))
 	}
-	defer h.Close() //nolint:errcheck // opened for reading
+	defer h.Close() // opened for reading
 	return unseal(h)
 }
 
