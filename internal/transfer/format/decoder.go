@@ -55,7 +55,8 @@ func Resume(state []byte, out Output) (*Decoder, error) {
 	if len(state) == 0 || len(state) <= int(state[0]) {
 		return nil, errState
 	}
-	kind, state := Kind(state[1:1+state[0]]), state[1+state[0]:]
+	n := 1 + int(state[0])
+	kind, state := Kind(state[1:n]), state[n:]
 	if d := newRaw(kind, out); d != nil {
 		return &Decoder{kind, d}, d.Resume(state)
 	}

@@ -30,7 +30,11 @@ func agree(t *testing.T, kind format.Kind, file []byte) {
 		want, err = formattest.Assemble(context.Background(), m, f, 1<<16)
 	}
 	reasoned(t, err)
-	for _, crash := range []int{0, 1} {
+	crashes := []int{0, 1}
+	if len(file) > 1<<20 {
+		crashes = crashes[:1] // a head of megabytes is read again after each crash, which is right but slow
+	}
+	for _, crash := range crashes {
 		out, failed := formattest.Stream(context.Background(), kind, f, max(1<<12, f.Size/16), crash)
 		reasoned(t, failed)
 		switch {

@@ -2,6 +2,9 @@
 // it does not is parked on the target, and at the end, when every table has been seen, whatever is still parked is
 // placed by the same code that reads files at random. It is the same for every format; what a table means is the
 // format's business, where bytes are parked the engine's.
+//
+// A sound image that shares bytes between parts of the disk, or whose tables come long after compressed clusters so
+// small that several share a sector, cannot be taken apart this way. It is refused at the end, never mistaken.
 package feed
 
 import (

@@ -131,6 +131,13 @@ func (m *Memory) Parked(p []byte, at int64) error {
 	return nil
 }
 
+// Forget implements extent.Forgetter. What is forgotten is destroyed, so that reading it again shows.
+func (m *Memory) Forget(at, n int64) {
+	for i := range m.Parks[at : at+n] {
+		m.Parks[at+int64(i)] ^= 0xa5
+	}
+}
+
 // Again is what a process that starts after a crash finds: what was put, and what was parked up to a checkpoint.
 func (m *Memory) Again(parked int64) *Memory {
 	return &Memory{Disk: m.Disk, Parks: m.Parks[:parked], Limit: m.Limit}

@@ -21,12 +21,20 @@ type Sample struct {
 	Sum  string // SHA-256 of the disk, as another program sees it
 	// Padded images may end inside their last cluster; the rest of it reads as zeroes.
 	Padded bool
+	whole  *Disk
 }
 
 // Suite holds a format against everything a source can do to it. Every format passes it.
 func Suite(t *testing.T, s Sample) {
 	t.Helper()
 	f := extent.File{ReaderAt: bytes.NewReader(s.File), Size: int64(len(s.File))}
+	var err error
+	if s.whole, err = random(s.Kind, f, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.whole.Sum(); got != s.Sum {
+		t.Fatalf("the disk's sum is %s, want %s", got, s.Sum)
+	}
 	t.Run("detected from its bytes", func(t *testing.T) {
 		t.Parallel()
 		head, tail := s.File[:min(len(s.File), format.HeadSize)], s.File[max(0, len(s.File)-format.TailSize):]
@@ -36,7 +44,7 @@ func Suite(t *testing.T, s Sample) {
 	})
 	t.Run("windows", func(t *testing.T) {
 		t.Parallel()
-		for _, window := range []int64{4096, 60_001, 1 << 20, 1 << 40} {
+		for _, window := range []int64{4096, 60_001, 1 << 20} {
 			s.same(t, fmt.Sprintf("windows of %d", window), func() (*Disk, error) { return random(s.Kind, f, window) })
 		}
 	})
@@ -48,7 +56,7 @@ func Suite(t *testing.T, s Sample) {
 	})
 	t.Run("crashes", func(t *testing.T) {
 		t.Parallel()
-		for _, chunk := range []int64{5003, 65_536} {
+		for _, chunk := range []int64{max(5003, f.Size/50), max(65_536, f.Size/20)} {
 			s.same(t, fmt.Sprintf("a crash after every %d bytes", chunk), func() (*Disk, error) {
 				return streamed(s.stream(), f, chunk, 1)
 			})
@@ -78,8 +86,8 @@ func (s Sample) same(t *testing.T, how string, disk func() (*Disk, error)) {
 	if err != nil {
 		t.Fatalf("%s: %v", how, err)
 	}
-	if got := d.Sum(); got != s.Sum {
-		t.Fatalf("%s: the disk's sum is %s, want %s", how, got, s.Sum)
+	if diff := d.Diff(s.whole); diff != "" {
+		t.Fatalf("%s: %s", how, diff)
 	}
 }
 
@@ -144,10 +152,6 @@ func (s Sample) outputBreaks(t *testing.T) {
 // truncated cuts the file at every boundary. What is left must be refused for being truncated or broken, or still give
 // the same disk; it must never give another one.
 func (s Sample) truncated(t *testing.T) {
-	whole, err := random(s.Kind, extent.File{ReaderAt: bytes.NewReader(s.File), Size: int64(len(s.File))}, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
 	step := max(512, len(s.File)/100&^511)
 	lost := len(s.File)
 	for n := len(s.File) - step; n >= 0; n -= step {
@@ -165,7 +169,7 @@ func (s Sample) truncated(t *testing.T) {
 				case errors.Is(err, errDecode):
 				case err != nil:
 					t.Fatalf("cut at %d, %s: refused with %v", cut, how, err)
-				case d.Diff(whole) != "" && (!s.Padded || cut <= len(s.File)-1<<16) && s.stream() != format.Unsigned:
+				case d.Diff(s.whole) != "" && (!s.Padded || cut <= len(s.File)-1<<16) && s.stream() != format.Unsigned:
 					t.Fatalf("cut at %d, %s: another disk", cut, how)
 				}
 			}
