@@ -32,6 +32,7 @@ type seen struct {
 	worker   *corev1.Pod
 	report   *task.Report // what the worker left; nil: nothing yet, or it could not be read
 	progress *task.Progress
+	trouble  string // what the kubelet says keeps the worker from starting
 	now      time.Time
 	origin   origin
 }
@@ -70,8 +71,11 @@ func (r *Reconciler) observe(ctx context.Context, v *cdiv1.DataVolume) (*seen, e
 			return nil, err
 		}
 	}
-	if s.workerFact() == volume.Running {
+	switch s.workerFact() { //nolint:exhaustive // only these two have more to be seen
+	case volume.Running:
 		s.progress = r.progress(ctx, s.worker)
+	case volume.Pending:
+		s.trouble = r.startTrouble(ctx, s)
 	}
 	return s, nil
 }

@@ -98,6 +98,8 @@ func (s *seen) again(p volume.Plan, f volume.Facts) time.Duration {
 	switch {
 	case state.Of(p.State).Run == state.Moving && f.Worker == volume.Running:
 		return progressEvery
+	case f.Worker == volume.Pending:
+		return startPatience
 	case f.Worker == volume.Failed && !f.RetryDue:
 		return max(s.nextTry().Sub(s.now), time.Second)
 	}

@@ -61,7 +61,9 @@ func (s *seen) workerDetail(f volume.Facts) string {
 		return waitingMessage(s.worker)
 	case volume.Going:
 		return fmt.Sprintf("pod %s on node %s", s.worker.Name, s.worker.Spec.NodeName)
-	case volume.NoWorker, volume.Pending, volume.Running, volume.Done:
+	case volume.Pending:
+		return s.trouble
+	case volume.NoWorker, volume.Running, volume.Done:
 	}
 	return ""
 }
