@@ -28,8 +28,10 @@ type unxz struct {
 	step int64    // Options.Every
 }
 
+// What is in flight. With two workers and the default memory, the one behind may have 12 pages: half a block as xz makes
+// them (24 MiB), which is where the two keep each other's pace. Packets are about as much again, compressed.
 const (
-	packetMemory = 8 << 20
+	packetMemory = 6 << 20
 	maxWorkers   = 5
 )
 
@@ -42,7 +44,7 @@ func newXz(src io.Reader, o Options) (Reader, error) {
 		step:  o.Every,
 	}
 	x.pool.cond.L = &x.pool.mu
-	x.pool.share = max(2, int(o.Memory/4)/lzma.PageSize/max(1, workers-1))
+	x.pool.share = max(2, int(o.Memory*3/16)/lzma.PageSize/max(1, workers-1))
 	x.frames = &frames{memory: o.Memory, stop: x.stop, order: x.order, jobs: x.jobs, free: make(chan []byte, packetMemory/lzma.MaxPacked)}
 	for range cap(x.frames.free) {
 		x.frames.free <- nil
