@@ -49,7 +49,8 @@ func main() {
 
 func run(t target, each time.Duration) error {
 	start := time.Now()
-	cmd := exec.Command("go", "test", "./"+t.dir, "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String())
+	cmd := exec.Command("go", "test", "./"+t.dir, "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String(),
+		"-fuzzminimizetime", "5x") // or minimising uses up a short run
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
