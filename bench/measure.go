@@ -57,7 +57,7 @@ func measureOne(args []string) {
 
 // timed runs a command and says how long it took and how much memory its largest process had.
 func timed(script string) (sample, error) {
-	cmd := exec.Command("bash", "-c", "set -o pipefail\n"+script)
+	cmd := exec.Command("bash", "-c", "set -o pipefail\n"+script) //nolint:gosec // G702: it comes from works.go
 	cmd.Stderr = os.Stderr
 	begin := time.Now()
 	err := cmd.Run()

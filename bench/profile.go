@@ -14,10 +14,7 @@ import (
 
 // profileWork does a work in this process and keeps a CPU profile of it, to explain a number that is not good enough.
 func (b *bench) profileWork(ctx context.Context, w work) (err error) {
-	t, err := b.taskOf(w)
-	if err != nil {
-		return err
-	}
+	t := b.taskOf(w)
 	path := filepath.Join(filepath.Dir(b.images.dir), w.letter+".prof")
 	f, err := os.Create(path)
 	if err != nil {
@@ -37,7 +34,7 @@ func (b *bench) profileWork(ctx context.Context, w work) (err error) {
 }
 
 // taskOf is what the worker makes of the work's flags.
-func (b *bench) taskOf(w work) (task.Task, error) {
+func (b *bench) taskOf(w work) task.Task {
 	from := w.ours[strings.LastIndex(w.ours, " ")+1:]
 	env := map[string]string{"disk": b.images.path("c.raw"), "xfs": b.xfs, "web": b.web.base}
 	if b.hub != nil {
@@ -53,5 +50,5 @@ func (b *bench) taskOf(w work) (task.Task, error) {
 	default:
 		t.Source.Local = &task.Local{Path: from, Raw: true}
 	}
-	return t, nil
+	return t
 }

@@ -32,7 +32,7 @@ func (h blockHeader) agrees(packed, unpacked int64, f *frames) error {
 // varint takes a number of at most 63 bits off p, which is all that xz allows, in its shortest form.
 func varint(p []byte) (uint64, []byte, error) {
 	v, n := binary.Uvarint(p)
-	if n <= 0 || n > 9 || n > 1 && p[n-1] == 0 {
+	if n <= 0 || n > 9 || n > 1 && v>>(7*(n-1)) == 0 {
 		return 0, nil, errVarint
 	}
 	return v, p[n:], nil

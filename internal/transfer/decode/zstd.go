@@ -81,7 +81,7 @@ func (z *unzstd) run(lead int) {
 		z.last.end = (z.d.At()-1)&(zstd.PageSize-1) + 1
 	}
 	z.last.err = err
-	z.send()
+	_ = z.send() // nobody to tell after a close
 }
 
 // file is io.EOF at the file's end.

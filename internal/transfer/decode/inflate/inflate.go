@@ -99,7 +99,7 @@ func (d *Decoder) Inflate(dst, src []byte) (n, consumed int, err error) {
 			return n, consumed, Truncated
 		case Failed:
 			return n, consumed, err
-		case Block:
+		case Block, goOn:
 		}
 	}
 }

@@ -209,7 +209,7 @@ func (d *Decoder) properties(b byte) error {
 
 func (d *Decoder) resetState() {
 	d.state, d.rep = 0, [4]uint32{}
-	d.probs.reset(d.lc + d.lp)
+	d.reset(d.lc + d.lp)
 }
 
 // room is the page that output goes to.
