@@ -197,6 +197,29 @@ func TestWorksIsInTheSource(t *testing.T) {
 	}
 }
 
+// TestSentencesAreTested: every sentence that works is expected by a test against the real API server.
+func TestSentencesAreTested(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "test", "apiserver", "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no API server tests: %v", err)
+	}
+	var tests strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(text)
+	}
+	placeholder := regexp.MustCompile("%[sd]")
+	for _, r := range readPage(t)["Sentences at admission"] {
+		pattern := placeholder.ReplaceAllString(regexp.QuoteMeta(r.name), ".+")
+		if r.status == "works" && !regexp.MustCompile(pattern).MatchString(tests.String()) {
+			t.Errorf("no test in test/apiserver expects %q", r.name)
+		}
+	}
+}
+
 // shipped is all of our Go source and manifests in one string.
 func shipped(t *testing.T) string {
 	t.Helper()

@@ -46,14 +46,18 @@ func (l *lookup) authorise(ctx context.Context, req admission.Request) admission
 		if populated(volume) {
 			return carry(volume, "") // nothing will be cloned
 		}
-		return admission.Denied(fmt.Sprintf("User %s has insufficient permissions in clone source namespace %s",
-			req.UserInfo.Username, source.Namespace))
+		return denied(req, source)
 	}
 	proof, err := l.signer.Sign(ctx, *granted)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	return carry(volume, proof)
+}
+
+func denied(req admission.Request, source token.Object) admission.Response {
+	return admission.Denied(fmt.Sprintf("User %s has insufficient permissions in clone source namespace %s",
+		req.UserInfo.Username, source.Namespace))
 }
 
 // populated says that the volume's claim comes with its data, as after a restore from a backup.

@@ -37,6 +37,7 @@ const (
 	PathTransfer     = "/validate/objecttransfers"
 	PathCDI          = "/validate/cdis"
 	PathAuthorise    = "/authorise/datavolumes"
+	PathMachine      = "/authorise/virtualmachines"
 	PathComplete     = "/complete/persistentvolumeclaims"
 )
 
@@ -100,6 +101,7 @@ func (l *lookup) handlers() map[string]admission.Handler {
 		PathTransfer:     check[cdiv1.ObjectTransfer](checkTransfer),
 		PathCDI:          check[cdiv1.CDI](l.checkCDI),
 		PathAuthorise:    admission.HandlerFunc(l.authorise),
+		PathMachine:      admission.HandlerFunc(l.authoriseMachine),
 		PathComplete:     admission.HandlerFunc(l.complete),
 	}
 }

@@ -144,3 +144,49 @@ func TestProofStays(t *testing.T) {
 		t.Errorf("Alice's proof on a copy: %v", err)
 	}
 }
+
+// TestMachineAuthorisation: a machine's volumes are made by the controller, with the controller's rights; what counts are
+// those of the user who wrote the machine.
+func TestMachineAuthorisation(t *testing.T) {
+	machine := func(templates string) *unstructured.Unstructured {
+		return object(fmt.Sprintf(`{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: m, namespace: team}, spec: {
+			runStrategy: Halted, template: {spec: {domain: {devices: {}}}}, dataVolumeTemplates: [%s]}}`, templates))
+	}
+	const (
+		abroad = "{metadata: {name: root}, spec: {source: {pvc: {namespace: golden, name: fedora}}, storage: {}}}"
+		atHome = "{metadata: {name: root}, spec: {source: {pvc: {namespace: team, name: fedora}}, storage: {}}}"
+		plain  = "{metadata: {name: data}, spec: {source: {blank: {}}, storage: {resources: {requests: {storage: 1Gi}}}}}"
+	)
+	for name, row := range map[string]struct {
+		user, templates string
+		allowed         bool
+	}{
+		"alice, abroad": {"alice", abroad, true}, "bob, abroad": {"bob", abroad, false}, "bob, at home": {"bob", atHome, true},
+		"bob, a blank disk": {"bob", plain, true}, "bob, both": {"bob", plain + "," + abroad, false},
+		"carol, the claim she may": {"carol", abroad, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := users[row.user].Create(t.Context(), machine(row.templates), client.DryRunAll)
+			want := fmt.Sprintf("User %s has insufficient permissions in clone source namespace golden", row.user)
+			switch {
+			case row.allowed && err != nil:
+				t.Error(err)
+			case !row.allowed && (err == nil || !strings.Contains(err.Error(), want)):
+				t.Errorf("got %v, want %s", err, want)
+			}
+		})
+	}
+	made := machine(plain)
+	create(t, users["bob"], made)
+	patch := toJSON(t, "{spec: {dataVolumeTemplates: ["+abroad+"]}}")
+	if err := users["bob"].Patch(t.Context(), made.DeepCopy(), client.RawPatch("application/merge-patch+json", patch)); err == nil {
+		t.Error("Bob got at the image by changing a machine")
+	}
+	if err := users["alice"].Patch(t.Context(), made, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+		t.Error(err)
+	}
+	label := toJSON(t, "{metadata: {labels: {a: b}}}")
+	if err := users["bob"].Patch(t.Context(), made, client.RawPatch("application/merge-patch+json", label)); err != nil {
+		t.Errorf("Bob may not label a machine whose disk Alice was allowed: %v", err)
+	}
+}

@@ -35,6 +35,11 @@ func TestWebhooksDown(t *testing.T) {
 		"upload":        {dv("source: {upload: {}}," + storage), false},
 		"cron":          {cron(image, "* * * * *", "m", ""), false},
 		"CDI":           {`{kind: CDI, metadata: {name: x}, spec: {}}`, false},
+		"machine": {`{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: m, namespace: team}, spec: {runStrategy: Halted,
+			template: {spec: {domain: {devices: {}}}}}}`, false},
+		"machine with a clone": {`{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: m, namespace: team}, spec: {
+			runStrategy: Halted, template: {spec: {domain: {devices: {}}}}, dataVolumeTemplates: [{metadata: {name: d},
+			spec: {source: {pvc: {namespace: golden, name: fedora}}, storage: {}}}]}}`, true},
 		"plain claim": {`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: w, namespace: team}, spec: {
 			accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, false},
 		"labelled claim": {`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: w, namespace: team,

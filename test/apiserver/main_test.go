@@ -132,7 +132,7 @@ func install(ctx context.Context, cfg *rest.Config) error {
 			return err
 		}
 	}
-	err = fs.WalkDir(crd.Files, "cdi", func(path string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(crd.Files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -195,7 +195,7 @@ func setPort(u *unstructured.Unstructured, port int) {
 
 func createUsers(ctx context.Context, cfg *rest.Config) error {
 	everything := []rbacv1.PolicyRule{
-		{APIGroups: []string{"cdi.kubevirt.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+		{APIGroups: []string{"cdi.kubevirt.io", "kubevirt.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
 		{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: []string{"*"}},
 	}
 	source := rbacv1.PolicyRule{APIGroups: []string{"cdi.kubevirt.io"}, Resources: []string{"datavolumes/source"}, Verbs: []string{"create"}}
