@@ -156,7 +156,7 @@ func runMachine(t *testing.T, b *build, base v1.Layer) {
 	if err := os.WriteFile(filepath.Join(root, "machine.xml"), []byte(machineXML), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	enter := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", `set -e
 mount --rbind /dev $1/dev; mount --rbind /sys $1/sys; mount -t proc proc $1/proc

@@ -36,7 +36,7 @@ type machine struct {
 // boot starts QEMU. Its monitor is at dir/qmp.
 func boot(t *testing.T, args ...string) *machine {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	m := &machine{t: t, dir: t.TempDir(), lines: make(chan string, 1000)}
 	monitor := filepath.Join(m.dir, "qmp")
 	m.cmd = exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{
@@ -140,7 +140,7 @@ func connect(t *testing.T, socket string) *control {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Minute))
 	return &control{conn, json.NewDecoder(conn)}
 }
 

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"syscall"
 	"time"
 
@@ -46,7 +45,7 @@ const (
 	magic       = 0x63825363
 )
 
-// askDHCP discovers, requests and returns a lease, or the context's error if no server answered in time.
+// askDHCP discovers, requests and returns a lease, or os.ErrDeadlineExceeded if no server answered before the context's deadline.
 func askDHCP(ctx context.Context, card net.Interface) (lease, error) {
 	listen := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
@@ -81,9 +80,6 @@ func exchange(conn net.PacketConn, message []byte, id uint32, want byte) (lease,
 	buf := make([]byte, 1500)
 	for {
 		n, _, err := conn.ReadFrom(buf)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return lease{}, context.DeadlineExceeded
-		}
 		if err != nil {
 			return lease{}, fmt.Errorf("read DHCP answer: %w", err)
 		}

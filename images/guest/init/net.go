@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ func (g *guest) configure(card net.Interface) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(try+1)*time.Second)
 		l, err := askDHCP(ctx, card)
 		cancel()
-		if errors.Is(err, context.DeadlineExceeded) {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue
 		}
 		if err == nil {
