@@ -21,7 +21,7 @@ demo: ## a cluster on this machine, Berth on it, and a VM's nine steps as they h
 	@$(MAKE) --no-print-directory up images install
 	@go run ./hack/demo
 
-test: ## everything CI runs, with a summary: lint, unit, host, API server, end to end
+test: packages ## everything CI runs, with a summary: lint, unit, host, API server, end to end
 	@go run ./hack/test
 
 ##@ Build
@@ -34,7 +34,7 @@ $(CMDS:%=$(BIN)/%): $(BIN)/%:
 
 images: build ## the container images and the test guest, loaded into the cluster if it runs
 	@go run ./hack/images all
-	@if [ -e .kubebox/kubeconfig ]; then $(BOX) load bin/images/*.tar; fi
+	@if [ -e .kubebox/kubeconfig ]; then $(BOX) load $(BIN)/images/*.tar; fi
 
 ##@ Cluster
 .PHONY: up down status install uninstall $(BOX)
@@ -58,6 +58,15 @@ uninstall: ## take it off again
 	@$(KUBECTL) delete --ignore-not-found -k $(OVERLAY)
 
 ##@ Test
+.PHONY: packages
+packages: ## install the Debian packages that tests and benches need
+	@missing=; for p in $$(sed 's/#.*//' hack/packages); do \
+	  [ "$$(dpkg-query -Wf '$${db:Status-Status}' $$p 2>/dev/null)" = installed ] || missing="$$missing $$p"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ]; then echo "missing packages, as root run: apt-get install -y$$missing"; exit 1; fi; \
+	echo "installing$$missing"; apt-get update -q >/dev/null; \
+	DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing >/dev/null
+
 .PHONY: check lint generate generate-check unit host apiserver e2e fuzz
 check: lint generate-check ## the quick part: lint and generated files
 
@@ -86,7 +95,7 @@ fuzz: ## every fuzz target for FUZZTIME
 
 ##@ Measure
 .PHONY: bench
-bench: build ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
+bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@go run ./bench
 
 ##@ This page
