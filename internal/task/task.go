@@ -126,7 +126,9 @@ type Target struct {
 	// Path is a block device (Disk), a file to be made (Disk) or a directory (Archive).
 	Path    string  `json:"path"`
 	Content Content `json:"content"`
-	// Size is how large the disk must be at the end, in bytes. 0 means as large as the image, or the whole device.
+	// Size is how large the disk must be at the end, in bytes. 0 means as large as the image. A device is its own size,
+	// and must not be smaller. A file on a filesystem that is smaller than this as a whole, because it took its share of
+	// the claim, becomes as large as the filesystem has room; on one that is merely too full it does not fit.
 	Size        int64 `json:"size,omitempty"`
 	Preallocate bool  `json:"preallocate,omitempty"`
 }

@@ -25,8 +25,11 @@ type keeper struct {
 	err  error // of the target; a note that merely could not be kept is no error
 }
 
-// keep starts writing notes. If the target itself fails, it calls fail.
+// keep starts writing notes. If the target itself fails, it calls fail. It returns nil if nobody could continue from them.
 func (i *imp) keep(claim func(*note) error, fail func(error)) *keeper {
+	if !i.info.Ranged || i.info.Version == "" {
+		return nil
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &keeper{disk: i.disk, base: i.note, claim: claim, stop: cancel}
 	k.done.Go(func() {

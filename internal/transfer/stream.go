@@ -54,10 +54,7 @@ func (i *imp) streamOnce(ctx context.Context) error {
 	if s.finished {
 		return nil
 	}
-	var k *keeper
-	if i.info.Ranged && i.info.Version != "" {
-		k = i.keep(s.claim, cancel)
-	}
+	k := i.keep(s.claim, cancel)
 	err = s.run(ctx)
 	return i.finish(because(ctx, err), k)
 }
