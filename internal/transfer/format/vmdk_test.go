@@ -45,7 +45,7 @@ func TestStreamOptimizedVMDKWhoseTablesContradictItsMarkers(t *testing.T) {
 
 func TestStreamOptimizedVMDKParksNoData(t *testing.T) {
 	t.Parallel()
-	file := formattest.StreamVMDK(bytes.Repeat([]byte("0123456789abcde"), 4<<20))
+	file := formattest.StreamVMDK(bytes.Repeat([]byte("0123456789abcdef"), 1<<19))
 	out := &formattest.Memory{}
 	if _, err := format.Stream(context.Background(), format.VMDK, bytes.NewReader(file), out); err != nil {
 		t.Fatal(err)

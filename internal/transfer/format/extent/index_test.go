@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,13 +71,13 @@ func TestBandsAndWindowsDoNotShow(t *testing.T) {
 	if scans != 1 {
 		t.Fatalf("a small map took %d scans", scans)
 	}
-	for _, limit := range []int{2, 17, 500} {
+	for _, limit := range []int{17, 500} {
 		for _, window := range []int64{512, 1 << 16, file} {
 			x := indexOf(es, file, &scans)
 			x.limit = limit
 			scans = 0
-			if diff := cmp.Diff(want, all(t, x, file, window)); diff != "" {
-				t.Fatalf("limit %d, window %d:\n%s", limit, window, diff)
+			if got := all(t, x, file, window); !slices.Equal(want, got) {
+				t.Fatalf("limit %d, window %d:\n%s", limit, window, cmp.Diff(want, got))
 			}
 			if scans < 2 {
 				t.Fatalf("limit %d: %d scans, so it was not tested", limit, scans)

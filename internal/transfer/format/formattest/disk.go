@@ -90,6 +90,9 @@ func (d *Disk) Diff(o *Disk) string {
 		if b == nil {
 			b = empty
 		}
+		if bytes.Equal(a, b) {
+			return
+		}
 		for j := range a {
 			if at := i*chunk + int64(j); a[j] != b[j] && (first < 0 || at < first) {
 				first = at

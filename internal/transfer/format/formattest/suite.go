@@ -152,7 +152,7 @@ func (s Sample) outputBreaks(t *testing.T) {
 // truncated cuts the file at every boundary. What is left must be refused for being truncated or broken, or still give
 // the same disk; it must never give another one.
 func (s Sample) truncated(t *testing.T) {
-	step := max(512, len(s.File)/100&^511)
+	step := max(512, len(s.File)/40&^511)
 	lost := len(s.File)
 	for n := len(s.File) - step; n >= 0; n -= step {
 		for _, cut := range []int{n, n + 1} {
