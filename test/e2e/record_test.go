@@ -1,0 +1,92 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// record watches a machine's volumes and pods and notes each step when it is first seen. The returned function stops and
+// says what was seen, in order.
+func (y *yard) record(vm *kubevirt.VirtualMachine) func() []string {
+	y.T.Helper()
+	ctx, cancel := context.WithCancel(y.Context())
+	var mu sync.Mutex
+	var steps []string
+	note := func(step string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Contains(steps, step) {
+			steps = append(steps, step)
+		}
+	}
+	in := client.InNamespace(y.Namespace)
+	var wg sync.WaitGroup
+	for _, w := range []struct {
+		list client.ObjectList
+		see  func(watch.Event)
+	}{
+		{&cdiv1.DataVolumeList{}, func(e watch.Event) { noteVolume(e, vm.Name+"-root", note) }},
+		{&corev1.PodList{}, func(e watch.Event) { notePod(e, note) }},
+	} {
+		events, err := y.kube.Watch(ctx, w.list, in)
+		if err != nil {
+			y.T.Fatal(err)
+		}
+		wg.Go(func() {
+			for e := range events.ResultChan() {
+				w.see(e)
+			}
+		})
+	}
+	return func() []string {
+		cancel()
+		wg.Wait()
+		return steps
+	}
+}
+
+func noteVolume(e watch.Event, name string, note func(string)) {
+	v, ok := e.Object.(*cdiv1.DataVolume)
+	if !ok || v.Name != name {
+		return
+	}
+	note("volume made")
+	switch v.Status.Phase {
+	case cdiv1.WaitForFirstConsumer:
+		note("held")
+	case cdiv1.ImportScheduled:
+		note("import scheduled")
+	case cdiv1.Succeeded:
+		note("filled")
+	}
+}
+
+func notePod(e watch.Event, note func(string)) {
+	p, ok := e.Object.(*corev1.Pod)
+	if !ok || p.Labels["kubevirt.io"] != "virt-launcher" {
+		return
+	}
+	_, consumer := p.Annotations[consumerMark]
+	switch {
+	case consumer && e.Type == watch.Deleted:
+		note("consumer gone")
+	case consumer:
+		note("consumer made")
+	default:
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				note("guest runs")
+			}
+		}
+	}
+}
