@@ -1,13 +1,18 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +21,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -53,65 +66,96 @@ func TestBinaryKnowsNoKubernetes(t *testing.T) {
 	}
 }
 
-// object serves bytes in ranges and can be told to hold them back once so many have gone out.
-type object struct {
-	p  []byte
-	mu sync.Mutex
+// object serves bytes in ranges.
+func object(t *testing.T, p []byte) *url.URL {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"one"`)
+		http.ServeContent(w, r, "disk", time.Time{}, bytes.NewReader(p))
+	}))
+	t.Cleanup(s.Close)
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
 
+// valve is a way to a server that can be closed once so many bytes came through it.
+type valve struct {
+	net.Listener
+	to string
+
+	mu    sync.Mutex
 	sent  int64
 	limit int64         // hold back what comes after so many bytes
 	full  chan struct{} // closed when that happens
 	free  chan struct{} // closed to go on
 }
 
-func newObject(p []byte) *object {
-	o := &object{p: p}
-	o.hold(1 << 62)
-	return o
-}
-
-// hold makes the next n bytes pass and then waits.
-func (o *object) hold(n int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.sent, o.limit, o.full, o.free = 0, n, make(chan struct{}), make(chan struct{})
-}
-
-func (o *object) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("ETag", `"one"`)
-	http.ServeContent(&metered{w, o, r}, r, "disk", time.Time{}, bytes.NewReader(o.p))
-}
-
-type metered struct {
-	http.ResponseWriter
-	o *object
-	r *http.Request
-}
-
-func (m *metered) Write(p []byte) (int, error) {
-	for done := 0; done < len(p); {
-		n := min(len(p)-done, 32<<10)
-		m.o.mu.Lock()
-		m.o.sent += int64(n)
-		over := m.o.sent > m.o.limit
-		full, free := m.o.full, m.o.free
-		if over && m.o.sent-int64(n) <= m.o.limit {
-			close(full)
-		}
-		m.o.mu.Unlock()
-		if over {
-			select {
-			case <-free:
-			case <-m.r.Context().Done():
-				return done, m.r.Context().Err()
-			}
-		}
-		if _, err := m.ResponseWriter.Write(p[done : done+n]); err != nil {
-			return done, err
-		}
-		done += n
+func newValve(t *testing.T, to string) *valve {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return len(p), nil
+	v := &valve{Listener: l, to: to}
+	v.hold(1 << 62)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go v.carry(c)
+		}
+	}()
+	return v
+}
+
+// hold makes the next n bytes pass and then waits. What was held back before goes on.
+func (v *valve) hold(n int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.free != nil {
+		close(v.free)
+	}
+	v.sent, v.limit, v.full, v.free = 0, n, make(chan struct{}), make(chan struct{})
+}
+
+func (v *valve) carry(c net.Conn) {
+	defer c.Close()
+	s, err := net.Dial("tcp", v.to)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	go func() {
+		io.Copy(s, c)
+		s.(*net.TCPConn).CloseWrite()
+	}()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := s.Read(buf)
+		v.pass(int64(n))
+		if _, werr := c.Write(buf[:n]); err != nil || werr != nil {
+			return
+		}
+	}
+}
+
+func (v *valve) pass(n int64) {
+	v.mu.Lock()
+	v.sent += n
+	over, free := v.sent > v.limit, v.free
+	if over && v.sent-n <= v.limit {
+		close(v.full)
+	}
+	v.mu.Unlock()
+	if over {
+		<-free
+	}
 }
 
 // disk is half data, half holes.
@@ -189,24 +233,34 @@ func fetch(url, to string) task.Task {
 		Target: task.Target{Path: to, Content: task.Disk}}
 }
 
-// TestKilled kills the worker with SIGKILL after it got so many bytes; the next one must go on and make the same disk.
+// TestKilled kills the worker with SIGKILL after so many bytes came to it; the next one must go on and make the same disk.
 func TestKilled(t *testing.T) {
-	raw := disk(48 << 20)
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	z.Write(raw)
-	z.Close()
-	for name, file := range map[string][]byte{"raw": raw, "gz": b.Bytes()} {
-		o := newObject(file)
-		s := httptest.NewServer(o)
-		t.Cleanup(s.Close)
-		for _, share := range []float64{0, 0.3, 0.6, 0.9, 0.999} {
-			t.Run(fmt.Sprintf("%s/%v", name, share), func(t *testing.T) {
-				k := fetch(s.URL, filepath.Join(t.TempDir(), "disk.img"))
-				o.hold(int64(share * float64(len(file))))
+	raw := disk(64 << 20)
+	for kind, c := range map[string]struct {
+		bytes  int // of the source
+		server string
+		source func(host string) task.Source
+	}{
+		"raw": {len(raw), object(t, raw).Host, func(host string) task.Source {
+			return task.Source{HTTP: &task.HTTP{URL: "http://" + host}}
+		}},
+		"gz": {len(gz(raw)), object(t, gz(raw)).Host, func(host string) task.Source {
+			return task.Source{HTTP: &task.HTTP{URL: "http://" + host}}
+		}},
+		"container disk": {len(gz(raw)), push(t, gz(layer(raw))), func(host string) task.Source {
+			return task.Source{Registry: &task.Registry{URL: "docker://" + host + "/disks/one:latest", PlainHTTP: true}}
+		}},
+	} {
+		v := newValve(t, c.server)
+		for _, share := range []float64{0.01, 0.5, 0.8, 0.99} {
+			t.Run(fmt.Sprintf("%s/%v", kind, share), func(t *testing.T) {
+				k := task.Task{Version: task.Version, Volume: "ns/vol", Source: c.source(v.Addr().String()),
+					Target: task.Target{Path: filepath.Join(t.TempDir(), "disk.img"), Content: task.Disk}}
+				v.hold(int64(share * float64(c.bytes)))
+				full := v.full
 				cmd, _ := start(t, k)
-				<-o.full
-				waitForNote(t, k.Target.Path, name == "raw" && share >= 0.6)
+				<-full
+				waitForNote(t, k.Target.Path, share > 0.5)
 				if err := cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}
@@ -214,14 +268,52 @@ func TestKilled(t *testing.T) {
 				if _, err := os.Stat(k.Target.Path); err == nil {
 					t.Fatal("half a disk has the name of a whole one")
 				}
-				o.hold(1 << 62)
+				v.hold(1 << 62)
 				r := finishes(t, k, raw)
-				if inFlight := int64(5 * 4 << 20); r.Read > int64(len(file))-r.Resumed+inFlight || share == 0.9 && name == "raw" && r.Resumed == 0 {
-					t.Errorf("read %d of %d bytes after %d were done", r.Read, len(file), r.Resumed)
+				if again := r.Read - (int64(c.bytes) - r.Resumed); again > 2<<20 || share > 0.5 && r.Resumed == 0 {
+					t.Errorf("read %d of %d bytes although %d were done", r.Read, c.bytes, r.Resumed)
 				}
 			})
 		}
 	}
+}
+
+func gz(p []byte) []byte {
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	z.Write(p)
+	z.Close()
+	return b.Bytes()
+}
+
+// layer is a container layer with a disk.
+func layer(p []byte) []byte {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "disk/disk.img", Size: int64(len(p)), Mode: 0o644})
+	w.Write(p)
+	w.Close()
+	return b.Bytes()
+}
+
+// push puts an image of one layer into a registry and returns where that listens.
+func push(t *testing.T, layer []byte) string {
+	t.Helper()
+	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(s.Close)
+	host := strings.TrimPrefix(s.URL, "http://")
+	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(layer, types.DockerLayer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(host + "/disks/one:latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, img); err != nil {
+		t.Fatal(err)
+	}
+	return host
 }
 
 // waitForNote waits until the worker has noted something, if it is going to.
@@ -242,13 +334,12 @@ func waitForNote(t *testing.T, path string, sure bool) {
 // TestTerminated stops the worker the way a kubelet does: it must leave a report and what it has done.
 func TestTerminated(t *testing.T) {
 	raw := disk(48 << 20)
-	o := newObject(raw)
-	s := httptest.NewServer(o)
-	t.Cleanup(s.Close)
-	k := fetch(s.URL, filepath.Join(t.TempDir(), "disk.img"))
-	o.hold(30 << 20)
+	v := newValve(t, object(t, raw).Host)
+	k := fetch("http://"+v.Addr().String(), filepath.Join(t.TempDir(), "disk.img"))
+	v.hold(30 << 20)
+	full := v.full
 	cmd, path := start(t, k, "--checkpoint", "1h")
-	<-o.full
+	<-full
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +349,7 @@ func TestTerminated(t *testing.T) {
 	if r := report(t, path); r.Outcome != task.Retry || r.Reason != task.Interrupted {
 		t.Errorf("report %+v", r)
 	}
-	o.hold(1 << 62)
+	v.hold(1 << 62)
 	if r := finishes(t, k, raw); r.Resumed == 0 {
 		t.Errorf("nothing was kept: %+v", r)
 	}
@@ -300,11 +391,10 @@ func TestLongReportFitsTheTerminationLog(t *testing.T) {
 
 func TestImportByHand(t *testing.T) {
 	raw := disk(5 << 20)
-	s := httptest.NewServer(newObject(raw))
-	t.Cleanup(s.Close)
+	from := object(t, raw).String()
 	to := filepath.Join(t.TempDir(), "disk.img")
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), []string{"import", "--from", s.URL, "--to", to, "--size", "8Mi"}, &stdout, &stderr)
+	code := run(t.Context(), []string{"import", "--from", from, "--to", to, "--size", "8Mi"}, &stdout, &stderr)
 	if code != 0 || !strings.Contains(stdout.String(), "raw, 8.0 MiB disk") || !strings.Contains(stderr.String(), "100.0%") {
 		t.Fatalf("exit %d\n%s\n%s", code, stdout.String(), stderr.String())
 	}

@@ -24,16 +24,19 @@ type Transfer struct {
 	// Every is how often what was done is noted at the target; New sets DefaultEvery.
 	Every time.Duration
 
-	every  int64 // decoded bytes between two places a compressed stream can continue from; 0 is the decoder's own
+	every  int64 // decoded bytes between two places a compressed stream can continue from
 	task   task.Task
 	meter  *meter
 	report task.Report // what is known so far
 	remark string      // for the report's detail: why an earlier run was not continued
 }
 
+// stateEvery is some seconds' worth on a slow network, and nothing compared with the work of decoding it.
+const stateEvery = 8 << 20
+
 // New prepares to carry out t. Nothing happens before Run.
 func New(t task.Task) *Transfer {
-	return &Transfer{Every: DefaultEvery, task: t, meter: newMeter(), report: task.Report{Version: task.Version}}
+	return &Transfer{Every: DefaultEvery, every: stateEvery, task: t, meter: newMeter(), report: task.Report{Version: task.Version}}
 }
 
 // Progress may be called at any time, from any goroutine.
