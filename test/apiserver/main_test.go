@@ -277,7 +277,7 @@ func waitForWebhooks(ctx context.Context, ended <-chan error) error {
 		return last != nil && strings.Contains(last.Error(), "Missing Data volume PVC"), nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait for the webhooks: %w (%v)", err, last)
+		return fmt.Errorf("wait for the webhooks: %w (%w)", err, last)
 	}
 	return nil
 }

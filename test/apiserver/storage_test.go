@@ -170,7 +170,7 @@ func TestCompleteClaims(t *testing.T) {
 func claimed(t *testing.T, content map[string]any) string {
 	t.Helper()
 	var pvc corev1.PersistentVolumeClaim
-	if err := scheme.Convert(object2(content), &pvc, nil); err != nil {
+	if err := scheme.Convert(asObject(content), &pvc, nil); err != nil {
 		t.Fatal(err)
 	}
 	size := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -237,7 +237,7 @@ func TestConfig(t *testing.T) {
 	eventually(t, "the ingress and the authority are shown", func() (bool, error) {
 		s, err := status()
 		got := ptr.Deref(s.UploadProxyURL, "-") + " " + ptr.Deref(s.UploadProxyCA, "-")
-		return got == "up.ingress.example.com PEM", fmt.Errorf("got %s, %v", got, err)
+		return got == "up.ingress.example.com PEM", fmt.Errorf("got %s, %w", got, err)
 	})
 	live, err := config.NewReader(admin).Settings(t.Context())
 	if err != nil || live.Enabled(config.HonorWaitForFirstConsumer) {

@@ -4,9 +4,9 @@ package apiserver
 
 import (
 	"context"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 )
@@ -37,6 +37,6 @@ func toJSON(t *testing.T, text string) []byte {
 	return out
 }
 
-func object2(content map[string]any) *unstructured.Unstructured {
+func asObject(content map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: content}
 }
