@@ -251,30 +251,36 @@ func TestKilled(t *testing.T) {
 			return task.Source{Registry: &task.Registry{URL: "docker://" + host + "/disks/one:latest", PlainHTTP: true}}
 		}},
 	} {
-		v := newValve(t, c.server)
-		for _, share := range []float64{0.01, 0.5, 0.8, 0.99} {
-			t.Run(fmt.Sprintf("%s/%v", kind, share), func(t *testing.T) {
-				k := task.Task{Version: task.Version, Volume: "ns/vol", Source: c.source(v.Addr().String()),
-					Target: task.Target{Path: filepath.Join(t.TempDir(), "disk.img"), Content: task.Disk}}
-				v.hold(int64(share * float64(c.bytes)))
-				full := v.full
-				cmd, _ := start(t, k)
-				<-full
-				waitForNote(t, k.Target.Path, share > 0.5)
-				if err := cmd.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-				_ = cmd.Wait()
-				if _, err := os.Stat(k.Target.Path); err == nil {
-					t.Fatal("half a disk has the name of a whole one")
-				}
-				v.hold(1 << 62)
-				r := finishes(t, k, raw)
-				if again := r.Read - (int64(c.bytes) - r.Resumed); again > 2<<20 || share > 0.5 && r.Resumed == 0 {
-					t.Errorf("read %d of %d bytes although %d were done", r.Read, c.bytes, r.Resumed)
-				}
-			})
-		}
+		killed(t, kind, c.bytes, c.server, c.source, raw)
+	}
+}
+
+// killed kills the worker at several places of one source.
+func killed(t *testing.T, kind string, size int, server string, source func(host string) task.Source, want []byte) {
+	t.Helper()
+	v := newValve(t, server)
+	for _, share := range []float64{0.01, 0.5, 0.8, 0.99} {
+		t.Run(fmt.Sprintf("%s/%v", kind, share), func(t *testing.T) {
+			k := task.Task{Version: task.Version, Volume: "ns/vol", Source: source(v.Addr().String()),
+				Target: task.Target{Path: filepath.Join(t.TempDir(), "disk.img"), Content: task.Disk}}
+			v.hold(int64(share * float64(size)))
+			full := v.full
+			cmd, _ := start(t, k)
+			<-full
+			waitForNote(t, k.Target.Path, share > 0.5)
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			if _, err := os.Stat(k.Target.Path); err == nil {
+				t.Fatal("half a disk has the name of a whole one")
+			}
+			v.hold(1 << 62)
+			r := finishes(t, k, want)
+			if again := r.Read - (int64(size) - r.Resumed); again > 2<<20 || share > 0.5 && r.Resumed == 0 {
+				t.Errorf("read %d of %d bytes although %d were done", r.Read, size, r.Resumed)
+			}
+		})
 	}
 }
 
