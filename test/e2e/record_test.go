@@ -21,12 +21,12 @@ func (y *yard) record(vm *kubevirt.VirtualMachine) func() []string {
 	y.T.Helper()
 	ctx, cancel := context.WithCancel(y.Context())
 	var mu sync.Mutex
-	var steps []string
+	var seen []string
 	note := func(step string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if !slices.Contains(steps, step) {
-			steps = append(steps, step)
+		if !slices.Contains(seen, step) {
+			seen = append(seen, step)
 		}
 	}
 	in := client.InNamespace(y.Namespace)
@@ -51,7 +51,7 @@ func (y *yard) record(vm *kubevirt.VirtualMachine) func() []string {
 	return func() []string {
 		cancel()
 		wg.Wait()
-		return steps
+		return seen
 	}
 }
 
@@ -61,14 +61,14 @@ func noteVolume(e watch.Event, name string, note func(string)) {
 		return
 	}
 	note("volume made")
-	switch v.Status.Phase {
-	case cdiv1.WaitForFirstConsumer:
-		note("held")
-	case cdiv1.ImportScheduled:
-		note("import scheduled")
-	case cdiv1.Succeeded:
-		note("filled")
+	if step, ok := steps[v.Status.Phase]; ok {
+		note(step)
 	}
+}
+
+// steps are the phases of a volume that are steps of its machine.
+var steps = map[cdiv1.DataVolumePhase]string{
+	cdiv1.WaitForFirstConsumer: "held", cdiv1.ImportScheduled: "import scheduled", cdiv1.Succeeded: "filled",
 }
 
 func notePod(e watch.Event, note func(string)) {
