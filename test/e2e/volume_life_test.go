@@ -18,23 +18,18 @@ import (
 // TestVolumeDeleted: a volume deleted in any phase leaves nothing behind.
 func TestVolumeDeleted(t *testing.T) {
 	t.Parallel()
-	for _, phase := range []cdiv1.DataVolumePhase{
-		cdiv1.Pending, cdiv1.WaitForFirstConsumer, cdiv1.ImportInProgress, cdiv1.Succeeded, cdiv1.Failed,
+	for phase, lead := range map[cdiv1.DataVolumePhase]func(*bed, *volume){
+		cdiv1.Pending:              func(b *bed, v *volume) { v.change = cloneOf(b.Namespace) }, // of a claim that does not exist
+		cdiv1.WaitForFirstConsumer: func(_ *bed, v *volume) { v.class = classWaits },
+		cdiv1.ImportInProgress:     func(b *bed, _ *volume) { b.T.Cleanup(b.web.hold()) },
+		cdiv1.Succeeded:            func(*bed, *volume) {},
+		cdiv1.Failed:               func(_ *bed, v *volume) { v.storage = "8Mi" },
 	} {
 		t.Run(string(phase), func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)
 			v := volume{class: classImmediate, storage: "40Mi"}
-			switch phase {
-			case cdiv1.WaitForFirstConsumer:
-				v.class = classWaits
-			case cdiv1.Pending:
-				v.change = cloneOf(b.Namespace) // of a claim that does not exist
-			case cdiv1.Failed:
-				v.storage = "8Mi"
-			case cdiv1.ImportInProgress:
-				t.Cleanup(b.web.hold())
-			}
+			lead(b, &v)
 			dv := b.volume(v)
 			b.untilPhase("disk", phase)
 			b.must(b.kube.Delete(b.Context(), dv))
