@@ -1,0 +1,105 @@
+// Command localdisk is the CSI driver of one node: it serves the volumes of a pool on a socket, and tells the kubelet of
+// it. What it does with them is internal/localdisk.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-vm/berth/internal/localdisk"
+)
+
+// version is set when a release is linked.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	err := run(ctx, os.Args[1:], os.Stderr)
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "localdisk:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line.
+type options struct {
+	pool     localdisk.Settings
+	endpoint string // the driver's socket
+	registry string // the kubelet's directory for plugins; empty: it is not told
+	reported string // the socket's path as the kubelet sees it
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	var capacity string
+	flags := flag.NewFlagSet("localdisk", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.pool.Dir, "pool", "", "`directory` of the pool, best on XFS with reflink; it must exist")
+	flags.StringVar(&o.pool.Node, "node", os.Getenv("NODE_NAME"), "`name` of this node")
+	flags.StringVar(&capacity, "capacity", "", "how much of its filesystem the pool may fill, for example 100Gi; all of it if empty")
+	flags.Float64Var(&o.pool.Overcommit, "overcommit", 1, "`ratio` of what may be promised to what there is; 1 promises nothing twice")
+	flags.StringVar(&o.pool.FSType, "fstype", "ext4", "`filesystem` of volumes whose class names none: ext4 or xfs")
+	flags.StringVar(&o.endpoint, "endpoint", "/csi/csi.sock", "`path` of the socket to serve on")
+	flags.StringVar(&o.registry, "registry", "", "the kubelet's `directory` plugins_registry; empty: the kubelet is not told")
+	flags.StringVar(&o.reported, "reported-endpoint", "", "`path` of the socket as the kubelet sees it; --endpoint if empty")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.pool.Dir == "":
+		return o, errors.New("--pool is needed: the directory of the pool")
+	case o.pool.Node == "":
+		return o, errors.New("--node (or NODE_NAME) is needed: the name of this node")
+	}
+	if o.reported == "" {
+		o.reported = o.endpoint
+	}
+	if capacity != "" {
+		q, err := resource.ParseQuantity(capacity)
+		if err != nil || q.Value() <= 0 {
+			return o, fmt.Errorf("--capacity %q is not a size such as 100Gi", capacity)
+		}
+		o.pool.Capacity = q.Value()
+	}
+	return o, nil
+}
+
+// run is main without the process around it. Calls that run when it ends are finished by the next start.
+func run(ctx context.Context, args []string, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	driver, err := localdisk.Open(o.pool, version, log)
+	if err != nil {
+		return err
+	}
+	defer driver.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	servers := []*socket{{path: o.endpoint, server: driver.Server()}}
+	if o.registry != "" {
+		servers = append(servers, &socket{
+			path:   filepath.Join(o.registry, localdisk.Name+"-reg.sock"),
+			server: registration(o.reported, log, cancel),
+		})
+	}
+	return serve(ctx, cancel, servers)
+}

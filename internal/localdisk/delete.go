@@ -1,0 +1,46 @@
+package localdisk
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// DeleteVolume removes a volume that nobody uses. Its snapshots and clones have blocks of their own.
+func (d *Driver) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	if err := d.delete(ctx, kindVolume, r.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	return &csi.DeleteVolumeResponse{}, nil
+}
+
+// DeleteSnapshot removes a snapshot. Volumes made from it have blocks of their own.
+func (d *Driver) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	if err := d.delete(ctx, kindSnapshot, r.GetSnapshotId()); err != nil {
+		return nil, err
+	}
+	return &csi.DeleteSnapshotResponse{}, nil
+}
+
+// delete succeeds for what does not exist, but not for what exists elsewhere: that would be forgotten and stay.
+func (d *Driver) delete(ctx context.Context, k kind, handle string) error {
+	i, err := parseID(k, handle)
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if i.node != d.pool.Node {
+		return status.Errorf(codes.FailedPrecondition, "%s %s is on node %s and can only be deleted there, this is node %s",
+			k.noun(), i, i.node, d.pool.Node)
+	}
+	give, err := d.locks.take(ctx, i.String())
+	if err != nil {
+		return err
+	}
+	defer give()
+	return d.pool.remove(i)
+}

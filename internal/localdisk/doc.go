@@ -1,0 +1,13 @@
+// Package localdisk is a CSI driver for disks of virtual machines on the storage of one node.
+//
+// A pool is a directory. A volume is a directory in it with an image file, disk.img, whose length is the volume's size,
+// and a record, volume.json, that is written once and never changes. Both are made in making/ and moved into place by
+// one rename; they go by one rename to trash/. So at any moment a volume is there or it is not, and what a crash left
+// in making/ or trash/ is removed at the next start. Whether a volume is attached or mounted is never written down: the
+// kernel's loop devices and mount table are asked.
+//
+// Where the pool's filesystem shares blocks between files (XFS, btrfs), snapshots and clones take a moment whatever
+// their size; elsewhere they are sparse copies of volumes that nobody uses meanwhile.
+//
+// The package deliberately does not know Kubernetes, other nodes' pools, or what is in a volume.
+package localdisk

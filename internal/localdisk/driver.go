@@ -1,0 +1,83 @@
+package localdisk
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Name is the driver's name, as storage classes give it.
+const Name = "localdisk.berth.dev"
+
+// TopologyKey is the label of a node that says whose volumes can be used on it: its own.
+const TopologyKey = Name + "/node"
+
+// Driver answers the calls of the CSI specification for one pool. Every call may be repeated, also after a crash.
+type Driver struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedControllerServer
+	csi.UnimplementedNodeServer
+
+	pool    *pool
+	version string
+	log     *slog.Logger
+	locks   locks
+}
+
+// Open takes a directory as a pool, and undoes or finishes what a crash left. Only one driver can have a pool.
+func Open(s Settings, version string, log *slog.Logger) (*Driver, error) {
+	p, err := openPool(s, log)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{pool: p, version: version, log: log}
+	if err := p.sweep(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	r, err := p.measure()
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	log.Info("pool is open", "dir", p.Dir, "node", p.Node, "room", r.String())
+	if !p.reflink {
+		log.Warn("the pool's filesystem cannot share blocks between files: snapshots and clones are copies, "+
+			"and only of volumes that are not in use; XFS would make them in a moment", "dir", p.Dir)
+	}
+	return d, nil
+}
+
+// Close gives the pool back. Volumes that are attached or mounted stay so.
+func (d *Driver) Close() error { return d.pool.close() }
+
+// Register makes a server answer for this driver.
+func (d *Driver) Register(s *grpc.Server) {
+	csi.RegisterIdentityServer(s, d)
+	csi.RegisterControllerServer(s, d)
+	csi.RegisterNodeServer(s, d)
+}
+
+// Server makes a server for this driver that logs every call that went wrong.
+func (d *Driver) Server() *grpc.Server {
+	s := grpc.NewServer(grpc.UnaryInterceptor(d.answer))
+	d.Register(s)
+	return s
+}
+
+// answer sees to it that every error has a code: one without is ours or the machine's fault.
+func (d *Driver) answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+	response, err := call(ctx, request)
+	if err == nil {
+		return response, nil
+	}
+	s, coded := status.FromError(err)
+	if !coded {
+		s = status.New(codes.Internal, err.Error())
+	}
+	d.log.Warn("refused", "call", info.FullMethod, "code", s.Code().String(), "message", s.Message())
+	return nil, s.Err()
+}

@@ -1,0 +1,87 @@
+package localdisk
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// kind is what an ID stands for.
+type kind string
+
+const (
+	kindVolume   kind = "vol"
+	kindSnapshot kind = "snap"
+)
+
+// keyLength is the length of a key: 128 bits in hexadecimal.
+const keyLength = 32
+
+// maxName is the longest name the CSI specification asks for, in bytes.
+const maxName = 128
+
+// id is the handle of a volume or snapshot: what it is, where it is, and under which key. A key follows from the name
+// that the caller chose, so that a call that is repeated after a crash finds what the first one made; the node is part
+// of it because whoever gets a handle of another node must be able to say which.
+type id struct {
+	kind kind
+	key  string
+	node string
+}
+
+var idPattern = regexp.MustCompile(`^(vol|snap)-([0-9a-f]{32})\.([a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?)$`)
+
+// nodePattern is a label's value that is also a node's name: 63 characters, for the topology label carries it.
+var nodePattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
+
+func newID(k kind, name, node string) id {
+	sum := sha256.Sum256([]byte(name))
+	return id{kind: k, key: hex.EncodeToString(sum[:])[:keyLength], node: node}
+}
+
+func (i id) String() string { return string(i.kind) + "-" + i.key + "." + i.node }
+
+// parseID reads a handle. One that this driver can never have given out is not there; one that smells of a path is refused.
+func parseID(k kind, s string) (id, error) {
+	if s == "" {
+		return id{}, status.Errorf(codes.InvalidArgument, "no %s id is given", k.noun())
+	}
+	if badName(s) {
+		return id{}, status.Errorf(codes.InvalidArgument, "%s id %q has characters of a path in it", k.noun(), s)
+	}
+	m := idPattern.FindStringSubmatch(s)
+	if m == nil || m[1] != string(k) {
+		return id{}, status.Errorf(codes.NotFound, "%s %q does not exist", k.noun(), s)
+	}
+	return id{kind: k, key: m[2], node: m[3]}, nil
+}
+
+// checkName refuses names that nobody should find in a path or a log, though a key would make them harmless.
+func checkName(k kind, name string) error {
+	switch {
+	case name == "":
+		return status.Errorf(codes.InvalidArgument, "no %s name is given", k.noun())
+	case len(name) > maxName:
+		return status.Errorf(codes.InvalidArgument, "%s name is %d bytes long, at most %d are allowed", k.noun(), len(name), maxName)
+	case badName(name):
+		return status.Errorf(codes.InvalidArgument,
+			"%s name %q has a slash, a backslash, a control character or '..' in it; use letters, digits, '-', '_' and '.'", k.noun(), name)
+	}
+	return nil
+}
+
+func badName(s string) bool {
+	return strings.Contains(s, "..") || strings.ContainsAny(s, `/\`) || strings.ContainsFunc(s, unicode.IsControl)
+}
+
+func (k kind) noun() string {
+	if k == kindSnapshot {
+		return "snapshot"
+	}
+	return "volume"
+}

@@ -1,0 +1,153 @@
+package localdisk
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mount is a line of the mount table.
+type mount struct {
+	device   string // major:minor
+	root     string // what of the filesystem is mounted
+	point    string
+	fsType   string
+	readonly bool
+}
+
+// mountTable is this process's.
+const mountTable = "/proc/self/mountinfo"
+
+// mountsOf lists where a device is mounted: its filesystem, or its node in /dev for block volumes.
+func mountsOf(dev *loop) ([]mount, error) {
+	all, err := mounts()
+	if err != nil {
+		return nil, err
+	}
+	var of []mount
+	for _, m := range all {
+		if m.device == dev.number() || m.isNode(dev.minor) {
+			of = append(of, m)
+		}
+	}
+	return of, nil
+}
+
+// isNode tells whether the mount is of a loop device's node.
+func (m mount) isNode(minor int) bool {
+	return (m.fsType == "devtmpfs" || m.fsType == "tmpfs") && strings.HasSuffix(m.root, fmt.Sprintf("/loop%d", minor))
+}
+
+// mountAt is what is mounted at a path last, nil if nothing is.
+func mountAt(point string) (*mount, error) {
+	all, err := mounts()
+	if err != nil {
+		return nil, err
+	}
+	var last *mount
+	for _, m := range all {
+		if m.point == point {
+			last = &m
+		}
+	}
+	return last, nil
+}
+
+func mounts() ([]mount, error) {
+	f, err := os.Open(mountTable)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return parseMounts(f)
+}
+
+// parseMounts reads proc_pid_mountinfo(5): ID parent major:minor root point options [tags...] - type source options.
+func parseMounts(r io.Reader) ([]mount, error) {
+	var all []mount
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20) // overlay mounts list their layers
+	for lines.Scan() {
+		before, after, found := strings.Cut(lines.Text(), " - ")
+		fields, kinds := strings.Fields(before), strings.Fields(after)
+		if !found || len(fields) < 6 || len(kinds) < 1 {
+			return nil, fmt.Errorf("mount table has a line that is none: %q", lines.Text())
+		}
+		all = append(all, mount{
+			device: fields[2], root: unescape(fields[3]), point: unescape(fields[4]), fsType: kinds[0],
+			readonly: strings.HasPrefix(fields[5]+",", "ro,"),
+		})
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read mount table: %w", err)
+	}
+	return all, nil
+}
+
+// unescape undoes what the kernel does to blanks and backslashes in paths.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
+
+// mountFlags are the options that mount(2) takes as flags.
+var mountFlags = map[string]uintptr{
+	"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
+	"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME, "strictatime": unix.MS_STRICTATIME,
+	"lazytime": unix.MS_LAZYTIME, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC,
+	"rw": 0, "defaults": 0, "suid": 0, "dev": 0, "exec": 0, "atime": 0,
+}
+
+// splitOptions tells flags from what the filesystem gets as text.
+func splitOptions(options []string) (flags uintptr, text string) {
+	var rest []string
+	for _, list := range options {
+		for option := range strings.SplitSeq(list, ",") {
+			if flag, known := mountFlags[option]; known {
+				flags |= flag
+			} else if option != "" {
+				rest = append(rest, option)
+			}
+		}
+	}
+	return flags, strings.Join(rest, ",")
+}
+
+// mountDevice mounts a filesystem.
+func mountDevice(device, point, fsType string, options []string) error {
+	flags, text := splitOptions(options)
+	if err := unix.Mount(device, point, fsType, flags, text); err != nil {
+		return fmt.Errorf("mount %s (%s) at %s with %q: %w", device, fsType, point, options, err)
+	}
+	return nil
+}
+
+// bind makes what is at one path appear at another. Read-only takes a second call that changes what the first one made;
+// in between nobody knows of the new path.
+func bind(from, to string, readonly bool) error {
+	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", from, to, err)
+	}
+	if !readonly {
+		return nil
+	}
+	if err := unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		return errors.Join(fmt.Errorf("make %s read-only: %w", to, err), unix.Unmount(to, 0))
+	}
+	return nil
+}
+
+// unmount takes away everything that is mounted at a path; nothing there is fine.
+func unmount(point string) error {
+	for {
+		m, err := mountAt(point)
+		if err != nil || m == nil {
+			return err
+		}
+		if err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmount %s: %w", point, err)
+		}
+	}
+}

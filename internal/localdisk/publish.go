@@ -1,0 +1,141 @@
+package localdisk
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// NodePublishVolume makes a staged volume appear at a pod's path: a directory, or a device.
+func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	i, err := parseID(kindVolume, r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if r.GetTargetPath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "no target path is given")
+	}
+	if r.GetStagingTargetPath() == "" {
+		return nil, status.Error(codes.FailedPrecondition, "no staging path is given: the volume must be staged first")
+	}
+	w, err := readCapability(r.GetVolumeCapability())
+	if err != nil {
+		return nil, err
+	}
+	give, err := d.locks.take(ctx, i.String())
+	if err != nil {
+		return nil, err
+	}
+	defer give()
+	v, err := d.pool.find(i)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.fits(&v.record); err != nil {
+		return nil, err
+	}
+	if err := d.pool.publish(v, r); err != nil {
+		return nil, err
+	}
+	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+func (p *pool) publish(v *disk, r *csi.NodePublishVolumeRequest) error {
+	dev, err := p.staged(v)
+	if err != nil {
+		return err
+	}
+	defer dev.close()
+	mounts, err := mountsOf(dev)
+	if err != nil {
+		return err
+	}
+	staged := v.Mode == modeBlock
+	for _, m := range mounts {
+		switch m.point {
+		case r.GetStagingTargetPath():
+			staged = true
+		case r.GetTargetPath():
+			if m.readonly != r.GetReadonly() {
+				return status.Errorf(codes.AlreadyExists, "volume %s is published at %s already, read-only: %t", v.ID, m.point, m.readonly)
+			}
+			return nil
+		default:
+			if r.GetVolumeCapability().GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+				return status.Errorf(codes.FailedPrecondition, "volume %s is for one pod and is published at %s already", v.ID, m.point)
+			}
+		}
+	}
+	if !staged {
+		return status.Errorf(codes.FailedPrecondition, "volume %s is not staged at %s", v.ID, r.GetStagingTargetPath())
+	}
+	from := r.GetStagingTargetPath()
+	if v.Mode == modeBlock {
+		from = dev.path()
+	}
+	if err := makeTarget(r.GetTargetPath(), v.Mode); err != nil {
+		return err
+	}
+	p.reached("publish: target")
+	if err := bind(from, r.GetTargetPath(), r.GetReadonly()); err != nil {
+		return err
+	}
+	p.reached("publish: bound")
+	return nil
+}
+
+// staged is the device of a staged volume. That of a Block volume is attached again if the driver freed it meanwhile.
+func (p *pool) staged(v *disk) (*loop, error) {
+	if v.Mode == modeBlock {
+		return p.attach(v)
+	}
+	dev, err := p.attached(v.id)
+	if err == nil && dev == nil {
+		err = status.Errorf(codes.FailedPrecondition, "volume %s is not staged", v.ID)
+	}
+	return dev, err
+}
+
+// makeTarget makes what a volume is bound over: a directory, or a file for a device.
+func makeTarget(path, mode string) error {
+	if mode == modeFilesystem {
+		return os.MkdirAll(path, 0o750)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// NodeUnpublishVolume takes a volume from a pod's path and removes the path.
+func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	if r.GetVolumeId() == "" {
+		return nil, status.Error(codes.InvalidArgument, "no volume id is given")
+	}
+	if r.GetTargetPath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "no target path is given")
+	}
+	give, err := d.locks.take(ctx, r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer give()
+	if err := unmount(r.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	d.pool.reached("unpublish: unmounted")
+	if err := os.Remove(r.GetTargetPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
