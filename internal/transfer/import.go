@@ -90,6 +90,9 @@ func (i *imp) sweep(ctx context.Context, kind format.Kind, at *source.ReaderAt) 
 	if i.old != nil && (i.old.State != nil || i.old.Format != i.note.Format || i.old.Virtual != i.note.Virtual) {
 		i.old = nil
 	}
+	if i.old != nil && i.sum != nil && i.sum.fresh().restore(i.old.Hash) != nil {
+		i.old, i.remark = nil, errStartOver.Error()+"; started over" // another version of this program wrote it
+	}
 	done, err := i.begin(image.Size())
 	if done || err != nil {
 		return err

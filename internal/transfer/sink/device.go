@@ -30,7 +30,9 @@ type device struct {
 	o    Options
 	w    *writer
 	size int64
-	zero func(off, n int64) error // makes a range read as zeroes
+	// begun says that the device is not what it was before.
+	begun bool
+	zero  func(off, n int64) error // makes a range read as zeroes
 
 	tail       int64        // where the notes begin; size if there are none
 	held       []byte       // what the disk has from tail on
@@ -132,6 +134,7 @@ func (d *device) Begin(size int64, resume bool) error {
 		return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
 			"a disk of %d bytes was asked for, but the device has %d", d.o.Size, d.size)}
 	}
+	d.begun = true
 	if resume {
 		d.parking.Lock()
 		defer d.parking.Unlock()
@@ -233,8 +236,14 @@ func (d *device) Finish() error {
 	return d.Sync()
 }
 
-// Discard implements Disk. A device cannot be emptied at once; without a note nothing on it counts.
-func (d *device) Discard() error { return d.Save(nil) }
+// Discard implements Disk. A device cannot be emptied at once; without a note nothing on it counts. What was there before
+// stays if this run did not get as far as Begin.
+func (d *device) Discard() error {
+	if !d.begun && d.generation == 0 {
+		return nil
+	}
+	return d.Save(nil)
+}
 
 // Note implements Disk. Behind the caller's note lies what is known of parked bytes.
 func (d *device) Note() ([]byte, error) {

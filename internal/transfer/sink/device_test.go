@@ -95,6 +95,23 @@ func TestDeviceNotes(t *testing.T) {
 	}
 }
 
+func TestDiscardBeforeBeginChangesNothing(t *testing.T) {
+	path, open := fakeDevice(t, 9<<20)
+	before, err := os.ReadFile(path)
+	must(t, err)
+	d := open()
+	if n, err := d.Note(); n != nil || err != nil {
+		t.Fatalf("note %q, %v", n, err)
+	}
+	must(t, d.Discard())
+	wantDevice(t, path, before)
+
+	file := filepath.Join(t.TempDir(), "disk.img")
+	must(t, os.WriteFile(file, before, 0o600))
+	must(t, mustOpen(t, Options{Path: file}).Discard())
+	wantDevice(t, file, before)
+}
+
 func TestDeviceSizes(t *testing.T) {
 	_, open := fakeDevice(t, 9<<20)
 	var e *task.Error

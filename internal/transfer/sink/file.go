@@ -188,9 +188,20 @@ func (f *file) resume(h *os.File, unknown bool) error {
 // clear removes whatever an earlier run, finished or not, left.
 func (f *file) clear() error {
 	f.park.close()
-	for _, name := range []string{f.beside("note"), f.beside("note-new"), f.beside("parked"), f.beside("part"), f.o.Path} {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return failed(fmt.Errorf("remove what an earlier run left: %w", err))
+	if err := f.remove("note", "note-new", "parked", "part"); err != nil {
+		return err
+	}
+	if err := os.Remove(f.o.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return failed(fmt.Errorf("remove the disk of an earlier run: %w", err))
+	}
+	return nil
+}
+
+// remove removes files beside the disk.
+func (f *file) remove(what ...string) error {
+	for _, w := range what {
+		if err := os.Remove(f.beside(w)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return failed(fmt.Errorf("remove what is not needed any more: %w", err))
 		}
 	}
 	return nil
@@ -293,12 +304,10 @@ func (f *file) Finish() error {
 	return f.tidy()
 }
 
-// tidy removes what a finished disk does not need.
+// tidy removes what a finished disk does not need. The note goes last.
 func (f *file) tidy() error {
-	for _, name := range []string{f.beside("parked"), f.beside("note-new"), f.beside("note")} {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return failed(fmt.Errorf("remove what is not needed any more: %w", err))
-		}
+	if err := f.remove("parked", "note-new", "note"); err != nil {
+		return err
 	}
 	return f.syncDir()
 }
@@ -315,8 +324,13 @@ func (f *file) syncDir() error {
 	return nil
 }
 
-// Discard implements Disk.
-func (f *file) Discard() error { return f.clear() }
+// Discard implements Disk. A disk that was there before stays if this run did not get as far as Begin.
+func (f *file) Discard() error {
+	if f.w == nil {
+		return f.remove("note", "note-new", "parked", "part")
+	}
+	return f.clear()
+}
 
 // Close implements Disk.
 func (f *file) Close() error {
