@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -129,7 +130,7 @@ func (b *Box) writeImages() error {
 		return err
 	}
 	for name, make := range map[string]func(string) (v1.Image, error){plan.PauseImage: image.Pause, plan.BusyboxImage: image.Busybox} {
-		if contains(names, name) {
+		if slices.Contains(names, name) {
 			continue
 		}
 		img, err := make(busybox)

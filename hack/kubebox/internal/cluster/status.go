@@ -141,14 +141,13 @@ func (s Status) JSON(w io.Writer) error {
 }
 
 // summarize ends a successful `up`.
-func (b *Box) summarize(_ context.Context, c state.Cluster) error {
+func (b *Box) summarize(c state.Cluster) {
 	var names []string
 	for _, n := range c.Nodes {
 		names = append(names, n.Name)
 	}
 	b.say("Ready: %s", strings.Join(names, ", "))
 	fmt.Fprintf(b.Out, "\n  export KUBECONFIG=%s\n  pods reach this machine at %s (%s)\n", b.Layout.Kubeconfig(), plan.HostIP, plan.HostName)
-	return nil
 }
 
 // Logs prints the last lines of a component's logs, of all machines that run it or of one ("node1/kubelet"); all logs' names without.

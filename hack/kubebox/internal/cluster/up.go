@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -41,43 +41,46 @@ func (b *Box) Up(ctx context.Context, extras plan.Extras) (err error) {
 	if err := refuseOther(other); err != nil {
 		return err
 	}
-	c, fresh, err := b.load(extras)
+	c, fresh, err := b.load()
 	if err != nil {
 		return err
 	}
+	more := extras.Snapshot && !c.Extras.Snapshot
+	c.Extras.Snapshot = c.Extras.Snapshot || extras.Snapshot
 	if err := b.prepare(ctx, c); err != nil {
 		return err
 	}
-	control, running := running(ms, plan.ControlName)
-	if !running {
-		// Nodes without a control plane cannot be saved: the network they were plugged into went with it.
+	control, whole := running(ms, plan.ControlName)
+	if whole && more {
+		b.say("restarting the cluster to add to it; its data stays")
+		whole = false
+	}
+	if !whole {
+		// Nodes cannot be kept without the control machine: the network they are plugged into goes with it.
 		if err := b.sweep(ctx, ms); err != nil {
 			return err
 		}
-		ms = nil
+		ms, control = nil, machine.Running{}
 	}
 	defer func() {
-		if err != nil && !running {
+		if err != nil && !whole {
 			err = errors.Join(err, b.abandon(ctx, fresh))
 		}
 	}()
 	if err := b.start(ctx, c, ms, control.PID); err != nil {
 		return err
 	}
-	return b.summarize(ctx, c)
+	b.summarize(c)
+	return nil
 }
 
 // load returns the cluster to bring up, and whether it is a new one.
-func (b *Box) load(extras plan.Extras) (c state.Cluster, fresh bool, err error) {
+func (b *Box) load() (c state.Cluster, fresh bool, err error) {
 	c, err = state.Load(b.Layout.Dir)
 	if errors.Is(err, state.ErrNone) {
-		c, fresh, err = state.NewCluster(firstNodes), true, nil
+		return state.NewCluster(firstNodes), true, nil
 	}
-	if err != nil {
-		return c, false, err
-	}
-	c.Extras.Snapshot = c.Extras.Snapshot || extras.Snapshot
-	return c, fresh, nil
+	return c, false, err
 }
 
 // prepare makes sure that the machine can hold the cluster: space, addresses, packages, kernel, programs.
@@ -200,22 +203,13 @@ func (b *Box) wipe(keep ...string) error {
 		return fmt.Errorf("list state directory: %w", err)
 	}
 	for _, e := range entries {
-		if !contains(append(keep, kept...), e.Name()) {
+		if !slices.Contains(append(keep, kept...), e.Name()) {
 			if err := os.RemoveAll(filepath.Join(b.Layout.Dir, e.Name())); err != nil {
 				return fmt.Errorf("remove state: %w", err)
 			}
 		}
 	}
 	return nil
-}
-
-func contains(list []string, s string) bool {
-	for _, v := range list {
-		if v == s {
-			return true
-		}
-	}
-	return false
 }
 
 // pullImages makes a node fetch every image that was loaded into the cluster.
@@ -235,5 +229,3 @@ func (b *Box) pullImages(ctx context.Context, node machine.Running) error {
 	}
 	return nil
 }
-
-var _ io.Writer = (*Box)(nil)

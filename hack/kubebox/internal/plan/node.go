@@ -62,7 +62,6 @@ func NodeFiles(n Node, c Capacity) (map[string]string, error) {
 
 func kubeletConfig(n Node, c Capacity) (string, error) {
 	l, yes, no := Inside(), true, false
-	oom, lease := int32(0), int32(20)
 	cfg := kubelet.KubeletConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1beta1", Kind: "KubeletConfiguration"},
 		Address:  n.IP(),
@@ -79,23 +78,23 @@ func kubeletConfig(n Node, c Capacity) (string, error) {
 		CgroupRoot:                "/" + CgroupRoot + "/" + n.Name,
 		FailCgroupV1:              &no,
 		FailSwapOn:                &no,
-		OOMScoreAdj:               &oom, // lowering it takes CAP_SYS_RESOURCE, which root does not have everywhere
+		OOMScoreAdj:               new(int32), // lowering it takes CAP_SYS_RESOURCE, which root does not have everywhere
 		ClusterDNS:                []string{DNSIP},
 		ClusterDomain:             Domain,
 		ResolverConfig:            new(string),
 		VolumePluginDir:           "/var/lib/kubelet/volumeplugins",
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: 5 * time.Second},
-		NodeLeaseDurationSeconds:  lease,
+		NodeLeaseDurationSeconds:  20,
 		// Page cache counts as used memory here, and the disk is the machine's: neither may evict pods for what others do.
 		EvictionHard: map[string]string{
 			"memory.available": "0%", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%",
 		},
-		ImageGCHighThresholdPercent: percent(100),
+		ImageGCHighThresholdPercent: new(int32(100)),
 		MakeIPTablesUtilChains:      &no,
 		SystemReserved:              map[string]string{"memory": fmt.Sprint(c.reserved())},
 		// Capacity guides the scheduler; limiting all pods of a node together would only throttle the page cache.
 		EnforceNodeAllocatable: []string{"none"},
-		MaxParallelImagePulls:  percent(4),
+		MaxParallelImagePulls:  new(int32(4)),
 		SerializeImagePulls:    &no,
 		// Every image comes from the cluster's own registry, which knows no users.
 		ImagePullCredentialsVerificationPolicy: kubelet.NeverVerify,
@@ -103,8 +102,6 @@ func kubeletConfig(n Node, c Capacity) (string, error) {
 	out, err := yaml.Marshal(cfg)
 	return string(out), err
 }
-
-func percent(n int32) *int32 { return &n }
 
 func containerdConfig(n Node) string {
 	etc := Inside().Node(n.Name, "etc")
