@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,6 +76,9 @@ func (s *simulator) work(ctx context.Context, pod *corev1.Pod) {
 		patch := client.MergeFrom(pod.DeepCopy())
 		pod.Status = status
 		if err := s.kube.Status().Patch(ctx, pod, patch); err != nil {
+			if apierrors.IsNotFound(err) {
+				return // a watch that began anew shows what has been done already
+			}
 			log.Printf("simulator: run %s: %v", pod.Name, err)
 			return
 		}

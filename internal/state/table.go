@@ -18,7 +18,6 @@ const (
 	ClaimIncomplete Reason = "ErrClaimNotValid"
 	ClaimVanished   Reason = "ErrClaimLost"
 	QuotaExceeded   Reason = "ErrExceededQuota"
-	WorkerRefused   Reason = "ErrStartingPod"
 	Held            Reason = "WaitForFirstConsumer"
 	Populated       Reason = "ExternalPopulationSucceeded"
 	Populating      Reason = "ExternalPopulationInProgress"
@@ -42,9 +41,11 @@ type Stage string
 // The stages of a transfer.
 const (
 	Scheduled   Stage = "Scheduled"
+	Refused     Stage = "WorkerRefused"
 	Unplaceable Stage = "WorkerUnschedulable"
 	Unfetchable Stage = "WorkerImageMissing"
 	WorkerGoing Stage = "WorkerLeaving"
+	CutOff      Stage = "WorkerUnreachable"
 	InProgress  Stage = "InProgress"
 	Retrying    Stage = "Retrying"
 	GivenUp     Stage = "Failed"
@@ -87,8 +88,6 @@ var table = concat(
 			Message: "PVC {claim} lost: its volume is gone; delete the DataVolume and create it again"},
 		{Reason: QuotaExceeded, Phase: cdiv1.Pending, Warn: true, Bound: ExceededQuota,
 			Message: "{detail}; tried again as soon as the quota changes"},
-		{Reason: WorkerRefused, Phase: cdiv1.Pending, Warn: true, Run: Broken,
-			Message: "the worker for PVC {claim} was refused: {detail}"},
 		{Reason: Unsupported, Phase: cdiv1.Failed, Warn: true, Run: Broken, Message: "{detail}"},
 		{Reason: Held, Phase: cdiv1.WaitForFirstConsumer,
 			Message: "PVC {claim} waits for its first consumer: start the VM or any pod that uses it, or set the " +
@@ -134,12 +133,16 @@ func transfer(f Flow, scheduled, moving cdiv1.DataVolumePhase, say words) []Row 
 	}
 	return []Row{
 		{Reason: f.Reason(Scheduled), Phase: scheduled, Message: say[Scheduled]},
+		{Reason: f.Reason(Refused), Phase: scheduled, Warn: true, Run: Broken,
+			Message: "the worker for PVC {claim} was refused: {detail}; tried again"},
 		{Reason: f.Reason(Unplaceable), Phase: scheduled, Warn: true, Run: Unschedulable,
 			Message: "the worker for PVC {claim} cannot be scheduled: {detail}"},
 		{Reason: f.Reason(Unfetchable), Phase: scheduled, Warn: true, Run: Unpullable,
 			Message: "the worker for PVC {claim} cannot start: {detail}"},
 		{Reason: f.Reason(WorkerGoing), Phase: scheduled,
 			Message: "the last worker for PVC {claim} is still ending; {detail}"},
+		{Reason: f.Reason(CutOff), Phase: between, Warn: true,
+			Message: "the worker for PVC {claim} cannot be reached: {detail}; it goes on when the node is back"},
 		{Reason: f.Reason(InProgress), Phase: moving, Run: Moving, Message: say[InProgress]},
 		{Reason: f.Reason(Retrying), Phase: between, Warn: true, Run: Broken, Message: "{detail}"},
 		{Reason: f.Reason(GivenUp), Phase: cdiv1.Failed, Warn: true, Run: Broken, Message: say[GivenUp]},

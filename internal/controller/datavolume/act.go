@@ -7,10 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/clone"
@@ -43,13 +45,18 @@ func (r *Reconciler) act(ctx context.Context, a volume.Action, s *seen) error {
 		return r.mark(ctx, s, func(m marks) {
 			m[annPodPhase] = string(corev1.PodSucceeded)
 			delete(m, annRunMessage)
+			delete(m, annPodReady)
 			if s.report != nil && s.report.Virtual > 0 {
 				m[annDiskSize] = strconv.FormatInt(s.report.Virtual, 10)
+			}
+			if s.preallocate() && s.report != nil {
+				m[annPreallocate] = "true"
 			}
 		})
 	case volume.RecordFatal:
 		return r.mark(ctx, s, func(m marks) {
 			m[annFatal] = "true"
+			delete(m, annPodReady)
 			m[annPodPhase] = string(corev1.PodFailed)
 			m[annRunMessage] = s.lastError()
 		})
@@ -178,7 +185,7 @@ func (r *Reconciler) mark(ctx context.Context, s *seen, change func(marks)) erro
 		return nil
 	}
 	err := r.cluster.Mark(ctx, s.claim, cluster.Marks{
-		Annotations: next, Owners: []metav1.OwnerReference{render.VolumeOwner(s.volume)},
+		Annotations: next, Labels: s.imageLabels(), Owners: []metav1.OwnerReference{render.VolumeOwner(s.volume)},
 	})
 	if err != nil {
 		return err
@@ -194,6 +201,23 @@ func (r *Reconciler) mark(ctx context.Context, s *seen, change func(marks)) erro
 	return nil
 }
 
+// imageLabels are the labels an image brought along. What an image says is not trusted further than that it must be a
+// label, and one of kubevirt.io: it cannot make the claim look like something else.
+func (s *seen) imageLabels() map[string]string {
+	if s.report == nil {
+		return nil
+	}
+	labels := map[string]string{}
+	for key, value := range s.report.Labels {
+		domain, _, found := strings.Cut(key, "/")
+		known := found && (domain == "kubevirt.io" || strings.HasSuffix(domain, ".kubevirt.io"))
+		if known && domain != "cdi.kubevirt.io" && len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
+			labels[key] = value
+		}
+	}
+	return labels
+}
+
 // show keeps what clients read from the claim's annotations true while a worker is at work. The end of it is not shown
 // but recorded, by the actions above.
 func (r *Reconciler) show(ctx context.Context, s *seen) error {
@@ -202,7 +226,7 @@ func (r *Reconciler) show(ctx context.Context, s *seen) error {
 	}
 	phase := corev1.PodPending
 	switch s.workerFact() {
-	case volume.NoWorker, volume.Going, volume.Done, volume.Fatal:
+	case volume.NoWorker, volume.Going, volume.CutOff, volume.Done, volume.Fatal:
 		return nil
 	case volume.Running:
 		phase = corev1.PodRunning

@@ -144,6 +144,9 @@ func (s *seen) workerFact() volume.Worker {
 		}
 		return volume.Failed
 	case corev1.PodRunning:
+		if s.cutOff {
+			return volume.CutOff
+		}
 		if s.source != nil && s.source.Upload != nil && !podReady(pod) {
 			return volume.Pending
 		}

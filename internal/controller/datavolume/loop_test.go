@@ -91,6 +91,9 @@ func scenarios() []scenario {
 		{name: "clone of nothing", objects: []client.Object{class(immediate)}, volume: cloneOf(ns), phase: cdiv1.Pending},
 		{name: "cloned by snapshot", objects: append([]client.Object{class(immediate), golden(ns)}, csi()...), volume: cloneOf(ns),
 			phase: cdiv1.Succeeded},
+		{name: "uploaded", objects: []client.Object{class(immediate)},
+			volume:  newVolume(&cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}),
+			reports: []task.Report{done()}, phase: cdiv1.Succeeded},
 		{name: "in the way", objects: []client.Object{class(immediate), loneClaim()}, volume: newVolume(http),
 			phase: cdiv1.Pending},
 	}
@@ -231,8 +234,10 @@ func (w *world) run() {
 // turn is what scheduler, binder and kubelet do meanwhile; it says whether they did anything.
 func (w *world) turn() bool {
 	pod, err := get[corev1.Pod](context.Background(), w.api, ns, "importer-"+volumeName)
-	if err != nil {
-		w.t.Fatal(err)
+	w.must(err)
+	if w.sc.volume.Spec.Source.Upload != nil {
+		pod, err = get[corev1.Pod](context.Background(), w.api, ns, "cdi-upload-"+volumeName)
+		w.must(err)
 	}
 	return w.bind(pod) || w.work(pod) || w.serve() || w.snap()
 }
@@ -284,6 +289,7 @@ func (w *world) work(pod *corev1.Pod) bool {
 		return false
 	case pod.Status.Phase != corev1.PodRunning:
 		pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "10.0.0.1"
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	default:
 		report := w.sc.reports[min(w.runs, len(w.sc.reports)-1)]
 		w.runs++

@@ -32,6 +32,7 @@ type seen struct {
 	worker   *corev1.Pod
 	report   *task.Report // what the worker left; nil: nothing yet, or it could not be read
 	progress *task.Progress
+	cutOff   bool   // the worker's node does not answer
 	trouble  string // what the kubelet says keeps the worker from starting
 	now      time.Time
 	origin   origin
@@ -66,6 +67,9 @@ func (r *Reconciler) observe(ctx context.Context, v *cdiv1.DataVolume) (*seen, e
 		return nil, err
 	}
 	s.report = reportOf(s.worker)
+	if err := r.observeNode(ctx, s); err != nil {
+		return nil, err
+	}
 	if s.worker == nil {
 		if err := r.chooseClone(ctx, s); err != nil {
 			return nil, err
@@ -121,4 +125,25 @@ func get[T any, P interface {
 		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
 	}
 	return obj, nil
+}
+
+// observeNode finds out whether the worker's node answers. A pod on a node that does not still looks as if it ran.
+func (r *Reconciler) observeNode(ctx context.Context, s *seen) error {
+	if s.worker == nil || s.worker.Spec.NodeName == "" {
+		return nil
+	}
+	node, err := get[corev1.Node](ctx, r.reader, "", s.worker.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	s.cutOff = node == nil
+	if node == nil {
+		return nil
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			s.cutOff = c.Status != corev1.ConditionTrue
+		}
+	}
+	return nil
 }

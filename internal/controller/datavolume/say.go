@@ -59,8 +59,14 @@ func (s *seen) workerDetail(f volume.Facts) string {
 		return condition(s.worker, corev1.PodScheduled)
 	case volume.Unfetchable:
 		return waitingMessage(s.worker)
+	case volume.CutOff:
+		return fmt.Sprintf("node %s is not ready", s.worker.Spec.NodeName)
 	case volume.Going:
-		return fmt.Sprintf("pod %s on node %s", s.worker.Name, s.worker.Spec.NodeName)
+		where := fmt.Sprintf("pod %s on node %s", s.worker.Name, s.worker.Spec.NodeName)
+		if s.cutOff {
+			where += ", which is not ready"
+		}
+		return where
 	case volume.Pending:
 		return s.trouble
 	case volume.NoWorker, volume.Running, volume.Done:

@@ -45,12 +45,15 @@ func Decide(f Facts) Plan {
 		case state.Reason:
 			p.State = say
 		case state.Stage:
-			p.State = f.Flow.words().Reason(say)
+			p.State = f.Flow.Reason(say)
 		}
 		return p
 	}
 	return Plan{}
 }
+
+// Reason is the flow's own reason for a stage that every transfer goes through.
+func (f Flow) Reason(s state.Stage) state.Reason { return f.words().Reason(s) }
 
 // words is the flow whose words describe f: a blank device or a volume filled by its driver needs none of its own.
 func (f Flow) words() state.Flow {
@@ -155,6 +158,8 @@ var rules = []rule{
 		func(f Facts) bool { return f.Worker == Unfetchable }, nil, state.Unfetchable},
 	{"a worker waits for its node",
 		func(f Facts) bool { return f.Worker == Pending }, nil, state.Scheduled},
+	{"a worker that cannot be reached is waited for",
+		func(f Facts) bool { return f.Worker == CutOff }, nil, state.CutOff},
 	{"a worker moves the bytes",
 		func(f Facts) bool { return f.Worker == Running }, nil, state.InProgress},
 }

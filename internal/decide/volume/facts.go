@@ -75,6 +75,7 @@ const (
 	Unplaceable        // no node will have it
 	Unfetchable        // the node cannot fetch its image
 	Running
+	CutOff // its node does not answer, so nobody knows how far it is
 	Done
 	Failed
 	Fatal

@@ -18,7 +18,8 @@ func (c Claim) String() string {
 func (d Data) String() string { return name(d, "None", "Present", "Condemned") }
 
 func (w Worker) String() string {
-	return name(w, "NoWorker", "Going", "Pending", "Unplaceable", "Unfetchable", "Running", "Done", "Failed", "Fatal")
+	return name(w, "NoWorker", "Going", "Pending", "Unplaceable", "Unfetchable", "Running", "CutOff",
+		"Done", "Failed", "Fatal")
 }
 
 func name[E ~int](e E, names ...string) string {
