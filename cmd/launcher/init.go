@@ -13,6 +13,7 @@ import (
 func beInit() (int, error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals) // before the child exists, so that none is missed
+	//nolint:gosec // it is this very program with its own arguments
 	child, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Env: os.Environ()})
 	if err != nil {

@@ -69,8 +69,8 @@ func (r *Reconciler) observeMachine(ctx context.Context, vm *kubevirt.VirtualMac
 	return w, err
 }
 
-func (w *whole) facts() machine.MachineFacts {
-	f := machine.MachineFacts{
+func (w *whole) facts() machine.RunFacts {
+	f := machine.RunFacts{
 		Leaving: w.vm.DeletionTimestamp != nil, Strategy: strategy(w.vm), Request: request(w.vm), Instance: w.instances(),
 	}
 	f.RetryDue = !w.now.Before(w.nextTry())
@@ -86,10 +86,11 @@ func (w *whole) instances() machine.Instances {
 	case w.run.instance.DeletionTimestamp != nil:
 		return machine.Departing
 	}
-	switch machine.Instance(w.run.facts()).State {
-	case state.GuestEnded:
+	said := machine.Instance(w.run.facts()).State
+	switch {
+	case said == state.GuestEnded:
 		return machine.EndedWell
-	case state.GuestFailed:
+	case said == state.GuestFailed:
 		return machine.EndedBadly
 	}
 	return machine.Living

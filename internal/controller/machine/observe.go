@@ -95,16 +95,15 @@ func (d disk) situation(name string) (machine.Disks, string) {
 	case d.volume == nil:
 		return machine.Ready, "" // an unbound one is bound by the launcher itself
 	}
-	switch d.volume.Status.Phase {
-	case cdiv1.Succeeded:
+	switch phase := d.volume.Status.Phase; {
+	case phase == cdiv1.Succeeded:
 		return machine.Ready, ""
-	case cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation:
+	case phase == cdiv1.WaitForFirstConsumer, phase == cdiv1.PendingPopulation:
 		return machine.Held, fmt.Sprintf("DataVolume %s waits for its first consumer", name)
-	case cdiv1.Failed:
+	case phase == cdiv1.Failed:
 		return machine.Failed, fmt.Sprintf("DataVolume %s failed: %s", name, message(d.volume))
-	default:
-		return machine.Filling, filling(d.volume)
 	}
+	return machine.Filling, filling(d.volume)
 }
 
 // filling says how far a volume is.

@@ -14,32 +14,45 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// detail is what a row's {detail} stands for.
+// details is what a row's {detail} stands for; the pod and its node where it is not listed.
+var details = map[state.MachineReason]func(*run) string{
+	state.DiskMissing:         (*run).disksText,
+	state.DiskFailed:          (*run).disksText,
+	state.DisksFilling:        (*run).disksText,
+	state.ConsumerPlacing:     (*run).disksText,
+	state.ConsumerUnplaceable: func(s *run) string { return unschedulable(s.consumer) },
+	state.LauncherUnplaceable: func(s *run) string { return unschedulable(s.launcher) },
+	state.GuestEnded:          func(s *run) string { return lastWords(s.launcher).Detail },
+	state.GuestFailed:         func(s *run) string { return lastWords(s.launcher).Detail },
+	state.CrashLoop:           func(s *run) string { return lastWords(s.launcher).Detail },
+}
+
 func (s *run) detail(r state.MachineReason) string {
+	if text := details[r]; text != nil {
+		return text(s)
+	}
+	return s.podText()
+}
+
+func (s *run) disksText() string {
 	var disks []string
 	for _, d := range s.disks {
 		if d.why != "" {
 			disks = append(disks, d.why)
 		}
 	}
+	return strings.Join(disks, "; ")
+}
+
+func (s *run) podText() string {
 	pod := s.launcher
 	if pod == nil {
 		pod = s.consumer
 	}
-	switch r {
-	case state.DiskMissing, state.DiskFailed, state.DisksFilling, state.ConsumerPlacing:
-		return strings.Join(disks, "; ")
-	case state.ConsumerUnplaceable:
-		return unschedulable(s.consumer)
-	case state.LauncherUnplaceable:
-		return unschedulable(s.launcher)
-	case state.GuestEnded, state.GuestFailed, state.CrashLoop:
-		return lastWords(s.launcher).Detail
-	}
-	if pod == nil {
+	switch {
+	case pod == nil:
 		return ""
-	}
-	if pod.Spec.NodeName == "" {
+	case pod.Spec.NodeName == "":
 		return "pod " + pod.Name
 	}
 	return fmt.Sprintf("pod %s on node %s", pod.Name, pod.Spec.NodeName)
@@ -86,7 +99,7 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 func (s *run) volumesReady() kubevirt.Condition {
 	c := kubevirt.Condition{Type: "DataVolumesReady", Status: corev1.ConditionTrue, Reason: "AllDVsReady", Message: "all of its volumes are filled"}
 	if s.worst() != machine.Ready {
-		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "NotAllDVsReady", s.detail(state.DisksFilling)
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "NotAllDVsReady", s.disksText()
 	}
 	return c
 }

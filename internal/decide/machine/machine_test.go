@@ -28,18 +28,18 @@ var instanceAxes = []enumerate.Axis[Facts]{
 var strategies = []kubevirt.RunStrategy{
 	kubevirt.RunAlways, kubevirt.RunHalted, kubevirt.RunManual, kubevirt.RunRerunOnFailure, kubevirt.RunOnce}
 
-var machineAxes = []enumerate.Axis[MachineFacts]{
-	{Count: 2, Set: func(f *MachineFacts, i int) string { f.Leaving = i == 1; return either(i, "stays", "leaves") }},
-	{Count: int(Stranger) + 1, Set: func(f *MachineFacts, i int) string {
+var machineAxes = []enumerate.Axis[RunFacts]{
+	{Count: 2, Set: func(f *RunFacts, i int) string { f.Leaving = i == 1; return either(i, "stays", "leaves") }},
+	{Count: int(Stranger) + 1, Set: func(f *RunFacts, i int) string {
 		f.Instance = Instances(i)
 		return name(f.Instance, "NoInstance", "Living", "EndedWell", "EndedBadly", "Departing", "Stranger")
 	}},
-	{Count: int(RestartAsked) + 1, Set: func(f *MachineFacts, i int) string {
+	{Count: int(RestartAsked) + 1, Set: func(f *RunFacts, i int) string {
 		f.Request = Request(i)
 		return name(f.Request, "NoRequest", "StartAsked", "StopAsked", "RestartAsked")
 	}},
-	{Count: len(strategies), Set: func(f *MachineFacts, i int) string { f.Strategy = strategies[i]; return string(f.Strategy) }},
-	{Count: 2, Set: func(f *MachineFacts, i int) string { f.RetryDue = i == 1; return either(i, "pausing", "due") }},
+	{Count: len(strategies), Set: func(f *RunFacts, i int) string { f.Strategy = strategies[i]; return string(f.Strategy) }},
+	{Count: 2, Set: func(f *RunFacts, i int) string { f.RetryDue = i == 1; return either(i, "pausing", "due") }},
 }
 
 func either(i int, no, yes string) string {
@@ -58,7 +58,7 @@ func TestInstanceTable(t *testing.T) {
 
 func TestMachineTable(t *testing.T) {
 	golden(t, "testdata/machine.txt", "# life instance request strategy pause -> state [actions]\n"+
-		enumerate.Table(machineAxes, func(f MachineFacts) string { return line(Run(f)) }))
+		enumerate.Table(machineAxes, func(f RunFacts) string { return line(Run(f)) }))
 }
 
 func golden(t *testing.T, file, got string) {
@@ -80,7 +80,7 @@ func golden(t *testing.T, file, got string) {
 func TestEveryRuleIsAlive(t *testing.T) {
 	used := map[string]bool{}
 	enumerate.Every(instanceAxes, func(f Facts) { used[Instance(f).Rule] = true })
-	enumerate.Every(machineAxes, func(f MachineFacts) { used[Run(f).Rule] = true })
+	enumerate.Every(machineAxes, func(f RunFacts) { used[Run(f).Rule] = true })
 	for _, r := range instanceRules {
 		if !used[r.name] {
 			t.Errorf("no situation leads to rule %q", r.name)
@@ -126,7 +126,7 @@ func TestInstanceInvariants(t *testing.T) {
 }
 
 func TestMachineInvariants(t *testing.T) {
-	enumerate.Every(machineAxes, func(f MachineFacts) {
+	enumerate.Every(machineAxes, func(f RunFacts) {
 		p := Run(f)
 		does := func(a Action) bool { return slices.Contains(p.Do, a) }
 		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }

@@ -29,8 +29,8 @@ const (
 	RestartAsked
 )
 
-// MachineFacts is everything the decision about a machine depends on.
-type MachineFacts struct {
+// RunFacts is everything the decision about a machine depends on.
+type RunFacts struct {
 	Leaving  bool
 	Strategy kubevirt.RunStrategy
 	Instance Instances
@@ -49,13 +49,13 @@ const (
 
 type machineRule struct {
 	name string
-	when func(MachineFacts) bool
+	when func(RunFacts) bool
 	do   []Action
 	say  state.MachineReason
 }
 
 // Run finds the first rule that holds.
-func Run(f MachineFacts) Plan {
+func Run(f RunFacts) Plan {
 	for _, r := range machineRules {
 		if r.when(f) {
 			return Plan{Rule: r.name, Do: r.do, State: r.say}
@@ -65,7 +65,7 @@ func Run(f MachineFacts) Plan {
 }
 
 // again: the strategy wants another instance after the last one ended.
-func (f MachineFacts) again() bool {
+func (f RunFacts) again() bool {
 	switch f.Strategy {
 	case kubevirt.RunAlways:
 		return true
@@ -77,7 +77,7 @@ func (f MachineFacts) again() bool {
 }
 
 // first: the strategy wants an instance although nobody asked for one.
-func (f MachineFacts) first() bool {
+func (f RunFacts) first() bool {
 	switch f.Strategy {
 	case kubevirt.RunAlways, kubevirt.RunRerunOnFailure, kubevirt.RunOnce:
 		return true // an instance that ended stays until somebody wants another, so there was none yet
@@ -89,40 +89,40 @@ func (f MachineFacts) first() bool {
 // machineRules is when a machine runs; first match wins.
 var machineRules = []machineRule{
 	{"what a leaving machine owns is left to the garbage collector",
-		func(f MachineFacts) bool { return f.Leaving }, nil, state.Terminating},
+		func(f RunFacts) bool { return f.Leaving }, nil, state.Terminating},
 
 	{"an instance of somebody else is left alone",
-		func(f MachineFacts) bool { return f.Instance == Stranger }, nil, state.InstanceInTheWay},
+		func(f RunFacts) bool { return f.Instance == Stranger }, nil, state.InstanceInTheWay},
 	{"a departing instance is waited out",
-		func(f MachineFacts) bool { return f.Instance == Departing }, nil, state.Stopping},
+		func(f RunFacts) bool { return f.Instance == Departing }, nil, state.Stopping},
 
 	{"a stop that was asked for ends the instance",
-		func(f MachineFacts) bool {
+		func(f RunFacts) bool {
 			return (f.Request == StopAsked || f.Request == RestartAsked) && f.Instance != NoInstance
 		},
 		[]Action{DeleteInstance, TakeRequest}, state.Stopping},
 	{"a stop of a machine that does not run is done",
-		func(f MachineFacts) bool { return f.Request == StopAsked }, []Action{TakeRequest}, state.Halted},
+		func(f RunFacts) bool { return f.Request == StopAsked }, []Action{TakeRequest}, state.Halted},
 	{"a halted machine does not run",
-		func(f MachineFacts) bool { return f.Strategy == kubevirt.RunHalted && f.Instance != NoInstance },
+		func(f RunFacts) bool { return f.Strategy == kubevirt.RunHalted && f.Instance != NoInstance },
 		[]Action{DeleteInstance}, state.Stopping},
 
 	{"a living instance is the machine",
-		func(f MachineFacts) bool { return f.Instance == Living }, []Action{CreateDisks}, state.AsInstance},
+		func(f RunFacts) bool { return f.Instance == Living }, []Action{CreateDisks}, state.AsInstance},
 	{"an ended instance that is wanted again is cleared away",
-		func(f MachineFacts) bool {
+		func(f RunFacts) bool {
 			return f.Instance != NoInstance && (f.again() || f.Request == StartAsked) && (f.RetryDue || f.Instance == EndedWell)
 		},
 		[]Action{DeleteInstance}, state.Restarting},
 	{"an instance that failed to start is tried again after a pause",
-		func(f MachineFacts) bool { return f.Instance == EndedBadly && f.again() }, nil, state.CrashLoop},
-	{"an ended instance stays ended", func(f MachineFacts) bool { return f.Instance != NoInstance }, nil, state.AsInstance},
+		func(f RunFacts) bool { return f.Instance == EndedBadly && f.again() }, nil, state.CrashLoop},
+	{"an ended instance stays ended", func(f RunFacts) bool { return f.Instance != NoInstance }, nil, state.AsInstance},
 
 	{"a start that was asked for makes an instance",
-		func(f MachineFacts) bool { return f.Request == StartAsked || f.Request == RestartAsked },
+		func(f RunFacts) bool { return f.Request == StartAsked || f.Request == RestartAsked },
 		[]Action{CreateDisks, CreateInstance, TakeRequest}, state.Provisioning},
 	{"a machine that is to run gets an instance",
-		func(f MachineFacts) bool { return f.first() }, []Action{CreateDisks, CreateInstance}, state.Provisioning},
+		func(f RunFacts) bool { return f.first() }, []Action{CreateDisks, CreateInstance}, state.Provisioning},
 	{"a machine that is not to run has its disks",
-		func(MachineFacts) bool { return true }, []Action{CreateDisks}, state.Halted},
+		func(RunFacts) bool { return true }, []Action{CreateDisks}, state.Halted},
 }
