@@ -32,15 +32,19 @@ func usable(t *testing.T, size int64) int64 {
 func TestVolumeHeldUntilConsumed(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]volume{
-		"filesystem":        {class: classWaits, size: "64Mi"},
-		"static":            {class: classStatic, size: "64Mi"},
-		"block":             {class: classStatic, size: "64Mi", block: true},
-		"storage":           {class: classWaits, storage: "64Mi"},
-		"restricted-static": {class: classStatic, size: "64Mi", block: true},
+		"filesystem": {class: classWaits, size: "64Mi"},
+		"static":     {class: classStatic, size: "64Mi"},
+		"block":      {class: classStatic, size: "64Mi", block: true},
+		"storage":    {class: classWaits, storage: "64Mi"},
+		"restricted": {class: classStatic, size: "64Mi", block: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t)
+			var options []framework.Option
+			if name == "restricted" {
+				options = append(options, framework.Restricted)
+			}
+			b := newBed(t, options...)
 			b.volume(v)
 			phases := b.phases("disk")
 			dv := b.untilPhase("disk", cdiv1.WaitForFirstConsumer)
