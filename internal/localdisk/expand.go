@@ -12,12 +12,12 @@ import (
 // the whole cluster and asks the driver beside it, so a volume of another node is left to that node's part entirely: it
 // grows the image as well.
 func (d *Driver) ControllerExpandVolume(ctx context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	if r.GetCapacityRange() == nil {
+		return nil, status.Error(codes.InvalidArgument, "no size is given")
+	}
 	i, err := parseID(kindVolume, r.GetVolumeId())
 	if err != nil {
 		return nil, err
-	}
-	if r.GetCapacityRange() == nil {
-		return nil, status.Error(codes.InvalidArgument, "no size is given")
 	}
 	bytes, err := chooseSize(r.GetCapacityRange(), sizing{})
 	if err != nil {
@@ -41,12 +41,12 @@ func (d *Driver) ControllerExpandVolume(ctx context.Context, r *csi.ControllerEx
 // NodeExpandVolume makes the image, the device and the filesystem of a volume larger while it is used. Each is made to fill
 // the one below it, so that a call that was interrupted is finished by the next.
 func (d *Driver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	if r.GetVolumePath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "no volume path is given")
+	}
 	i, err := parseID(kindVolume, r.GetVolumeId())
 	if err != nil {
 		return nil, err
-	}
-	if r.GetVolumePath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "no volume path is given")
 	}
 	give, err := d.locks.take(ctx, i.String())
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *pool) growMounted(ctx context.Context, v *disk, dev *loop) error {
 	}
 	for _, m := range mounts {
 		if m.device == dev.number() && !m.readonly {
-			return growFilesystem(ctx, v.FSType, dev.path(), m.point)
+			return filesystems[v.FSType].growMounted(ctx, dev.path(), m.point)
 		}
 	}
 	return nil

@@ -14,19 +14,19 @@ import (
 
 // NodePublishVolume makes a staged volume appear at a pod's path: a directory, or a device.
 func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	i, err := parseID(kindVolume, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
 	if r.GetTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no target path is given")
-	}
-	if r.GetStagingTargetPath() == "" {
-		return nil, status.Error(codes.FailedPrecondition, "no staging path is given: the volume must be staged first")
 	}
 	w, err := readCapability(r.GetVolumeCapability())
 	if err != nil {
 		return nil, err
+	}
+	i, err := parseID(kindVolume, r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if r.GetStagingTargetPath() == "" {
+		return nil, status.Error(codes.FailedPrecondition, "no staging path is given: the volume must be staged first")
 	}
 	give, err := d.locks.take(ctx, i.String())
 	if err != nil {

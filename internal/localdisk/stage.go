@@ -12,15 +12,15 @@ import (
 // NodeStageVolume attaches a volume; the filesystem of a Filesystem volume is mounted at the staging path and fills the
 // volume, which may have grown while nobody used it.
 func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	i, err := parseID(kindVolume, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
 	point := r.GetStagingTargetPath()
 	if point == "" {
 		return nil, status.Error(codes.InvalidArgument, "no staging path is given")
 	}
 	w, err := readCapability(r.GetVolumeCapability())
+	if err != nil {
+		return nil, err
+	}
+	i, err := parseID(kindVolume, r.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
@@ -59,11 +59,17 @@ func (p *pool) mount(ctx context.Context, v *disk, dev *loop, point string, opti
 	if there != nil && there.device != dev.number() {
 		return status.Errorf(codes.FailedPrecondition, "something else is mounted at %s", point)
 	}
+	kind := filesystems[v.FSType]
 	if there == nil {
+		if kind.growUnmounted != nil {
+			if err := p.growIdle(ctx, v, dev); err != nil {
+				return err
+			}
+		}
 		if err := os.MkdirAll(point, 0o750); err != nil {
 			return err
 		}
-		options = append(append([]string{}, filesystems[v.FSType].mountOptions...), options...)
+		options = append(append([]string{}, kind.mountOptions...), options...)
 		if !v.Preallocated {
 			options = append(options, "discard")
 		}
@@ -72,7 +78,19 @@ func (p *pool) mount(ctx context.Context, v *disk, dev *loop, point string, opti
 		}
 		p.reached("stage: mounted")
 	}
+	if kind.growUnmounted != nil {
+		return nil
+	}
 	return p.growMounted(ctx, v, dev)
+}
+
+// growIdle grows a filesystem that is mounted nowhere.
+func (p *pool) growIdle(ctx context.Context, v *disk, dev *loop) error {
+	mounts, err := mountsOf(dev)
+	if err != nil || len(mounts) > 0 {
+		return err
+	}
+	return filesystems[v.FSType].growUnmounted(ctx, dev.path())
 }
 
 // NodeUnstageVolume unmounts and detaches a volume. One that is not there has nothing to detach.

@@ -15,12 +15,12 @@ const lowShare = 2
 
 // NodeGetVolumeStats says how full a volume is and how it does.
 func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	if r.GetVolumePath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "no volume path is given")
+	}
 	i, err := parseID(kindVolume, r.GetVolumeId())
 	if err != nil {
 		return nil, err
-	}
-	if r.GetVolumePath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "no volume path is given")
 	}
 	v, err := d.pool.find(i)
 	if err != nil {
