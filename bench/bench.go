@@ -38,7 +38,11 @@ func discard() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // prepare makes and serves what the works need.
 func (b *bench) prepare(ctx context.Context, works []work) (err error) {
-	if err := b.images.make(ctx); err != nil {
+	letters := ""
+	for _, w := range works {
+		letters += w.letter[:1] + w.needs
+	}
+	if err := b.images.make(ctx, letters); err != nil {
 		return err
 	}
 	if b.web, err = serveDir(ctx, b.images.dir); err != nil {

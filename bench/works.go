@@ -13,6 +13,7 @@ type work struct {
 	exact    bool   // what ours makes must be the disk, byte for byte
 	others   []contender
 	goals    []goal
+	needs    string // letters of images besides its own
 	registry bool
 	reflink  bool
 }
@@ -88,11 +89,11 @@ var works = []work{
 		goals:  []goal{{text: "no slower than curl, zstd, dd", over: ours, under: "curl, zstd, dd", limit: 1}},
 	},
 	{
-		letter: "g", what: "container layer, plain qcow2 inside", ours: `--plain-http --from docker://$hub/disk-g:latest`, exact: true,
+		letter: "g", needs: "b", what: "container layer, plain qcow2 inside", ours: `--plain-http --from docker://$hub/disk-g:latest`, exact: true,
 		registry: true, others: []contender{{name: "pull, unpack, qemu-img", cmd: unpack("g")}},
 	},
 	{
-		letter: "h", what: "container layer, compressed qcow2 inside", ours: `--plain-http --from docker://$hub/disk-h:latest`, exact: true,
+		letter: "h", needs: "a", what: "container layer, compressed qcow2 inside", ours: `--plain-http --from docker://$hub/disk-h:latest`, exact: true,
 		registry: true, others: []contender{{name: "pull, unpack, qemu-img", cmd: unpack("h")}},
 		goals: []goal{{text: "at least 2.8x pulling, unpacking, qemu-img", over: "pull, unpack, qemu-img", under: ours, limit: 2.8, atLeast: true}},
 	},
