@@ -39,17 +39,9 @@ func (p *pool) find(i id) (*disk, error) {
 	return &disk{record: *r, id: i, size: st.Size, allocated: st.Blocks * 512}, nil
 }
 
-// findVolume and findSnapshot read what a caller's handle names.
+// findVolume reads what a caller's handle names.
 func (p *pool) findVolume(handle string) (*disk, error) {
 	i, err := parseID(kindVolume, handle)
-	if err != nil {
-		return nil, err
-	}
-	return p.find(i)
-}
-
-func (p *pool) findSnapshot(handle string) (*disk, error) {
-	i, err := parseID(kindSnapshot, handle)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func driverRole() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Println("ready")
+	fmt.Fprintln(os.Stdout, "ready")
 	if err := d.Server().Serve(listener); err != nil {
 		return 1
 	}
