@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-vm/berth/internal/cluster"
@@ -158,11 +159,18 @@ func (r *Reconciler) release(ctx context.Context, v *cdiv1.DataVolume) error {
 	if err := r.resolve(ctx, s); err != nil {
 		return err
 	}
-	if s.source == nil || s.source.PVC == nil {
-		return fmt.Errorf("volume %s/%s has the finalizer %s but clones no claim", v.Namespace, v.Name, finalizer)
+	// A DataSource may stand for something else by now; where the server is, it says itself.
+	var servers corev1.PodList
+	mine := client.MatchingLabels{render.LabelVolumeUID: string(v.UID), render.LabelComponent: render.RoleServe}
+	if err := r.reader.List(ctx, &servers, mine); err != nil {
+		return fmt.Errorf("list servers of volume %s/%s: %w", v.Namespace, v.Name, err)
 	}
-	if err := r.observeServer(ctx, s); err != nil {
-		return err
+	for i := range servers.Items {
+		s.origin.server = &servers.Items[i]
+		s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: servers.Items[i].Namespace}}
+	}
+	if s.source == nil || s.source.PVC == nil {
+		s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: v.Namespace}}
 	}
 	return r.removeServer(ctx, s)
 }

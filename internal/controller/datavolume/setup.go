@@ -7,15 +7,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
@@ -48,7 +52,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, tokens verifi
 		Owns(&corev1.Pod{}).
 		// A claim that is not ours (yet) may stand in the way of the volume of its name.
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(sameName)).
-		Watches(&corev1.ResourceQuota{}, r.waiting()).
+		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(roomier())).
 		Watches(&storagev1.StorageClass{}, r.waiting()).
 		Watches(&cdiv1.StorageProfile{}, r.waiting()).
 		Watches(&cdiv1.CDI{}, r.waiting()).
@@ -61,6 +65,27 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, tokens verifi
 
 func sameName(_ context.Context, obj client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
+}
+
+// roomier: a quota lets in what it refused before, because it was raised or something it counted is gone. That it fills up
+// is no reason to look at every volume of the namespace again.
+func roomier() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			old, now := e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota)
+			if !equality.Semantic.DeepEqual(old.Status.Hard, now.Status.Hard) {
+				return true
+			}
+			for name, used := range now.Status.Used {
+				before := old.Status.Used[name]
+				if used.Cmp(before) < 0 {
+					return true
+				}
+			}
+			return false
+		},
+	}
 }
 
 // waiting brings back the volumes that are not complete, in the object's namespace or everywhere: what kept them
