@@ -29,7 +29,7 @@ func TestRowsAreConsistent(t *testing.T) {
 	}
 	for _, f := range []Flow{Import, Upload, Clone} {
 		for _, s := range []Stage{
-			Scheduled, Refused, Unplaceable, Unfetchable, WorkerGoing, CutOff, InProgress, Retrying, GivenUp, Succeeded,
+			Scheduled, Unplaceable, Unfetchable, WorkerGoing, CutOff, InProgress, Retrying, GivenUp, Succeeded,
 		} {
 			if !seen[f.Reason(s)] {
 				t.Errorf("%s: no row", f.Reason(s))

@@ -18,6 +18,7 @@ const (
 	ClaimIncomplete Reason = "ErrClaimNotValid"
 	ClaimVanished   Reason = "ErrClaimLost"
 	QuotaExceeded   Reason = "ErrExceededQuota"
+	WorkerRefused   Reason = "ErrStartingPod"
 	Held            Reason = "WaitForFirstConsumer"
 	Populated       Reason = "ExternalPopulationSucceeded"
 	Populating      Reason = "ExternalPopulationInProgress"
@@ -41,7 +42,6 @@ type Stage string
 // The stages of a transfer.
 const (
 	Scheduled   Stage = "Scheduled"
-	Refused     Stage = "WorkerRefused"
 	Unplaceable Stage = "WorkerUnschedulable"
 	Unfetchable Stage = "WorkerImageMissing"
 	WorkerGoing Stage = "WorkerLeaving"
@@ -88,6 +88,8 @@ var table = concat(
 			Message: "PVC {claim} lost: its volume is gone; delete the DataVolume and create it again"},
 		{Reason: QuotaExceeded, Phase: cdiv1.Pending, Warn: true, Bound: ExceededQuota,
 			Message: "{detail}; tried again as soon as the quota changes"},
+		{Reason: WorkerRefused, Phase: cdiv1.Pending, Warn: true, Run: Broken,
+			Message: "the worker for PVC {claim} was refused: {detail}; tried again"},
 		{Reason: Unsupported, Phase: cdiv1.Failed, Warn: true, Run: Broken, Message: "{detail}"},
 		{Reason: Held, Phase: cdiv1.WaitForFirstConsumer,
 			Message: "PVC {claim} waits for its first consumer: start the VM or any pod that uses it, or set the " +
@@ -133,8 +135,6 @@ func transfer(f Flow, scheduled, moving cdiv1.DataVolumePhase, say words) []Row 
 	}
 	return []Row{
 		{Reason: f.Reason(Scheduled), Phase: scheduled, Message: say[Scheduled]},
-		{Reason: f.Reason(Refused), Phase: scheduled, Warn: true, Run: Broken,
-			Message: "the worker for PVC {claim} was refused: {detail}; tried again"},
 		{Reason: f.Reason(Unplaceable), Phase: scheduled, Warn: true, Run: Unschedulable,
 			Message: "the worker for PVC {claim} cannot be scheduled: {detail}"},
 		{Reason: f.Reason(Unfetchable), Phase: scheduled, Warn: true, Run: Unpullable,

@@ -73,6 +73,9 @@ func (r *Reconciler) act(ctx context.Context, a volume.Action, s *seen) error {
 func (r *Reconciler) createClaim(ctx context.Context, s *seen) error {
 	c := render.Claim(s.volume, s.wanted)
 	c.Annotations[annContentType] = string(orKubeVirt(s.volume.Spec.ContentType))
+	if s.flow() == volume.External {
+		c.Annotations[annExternal] = "true"
+	}
 	if s.origin.strategy != clone.Impossible {
 		c.Annotations[annCloneType], c.Annotations[annCloneWhy] = string(s.origin.strategy), s.origin.why
 	}

@@ -7,6 +7,7 @@ const (
 	annAdopt        = "cdi.kubevirt.io/allowClaimAdoption"
 	annPrePopulated = "cdi.kubevirt.io/storage.prePopulated"
 	annPopulatedFor = "cdi.kubevirt.io/storage.populatedFor"
+	annExternal     = "cdi.kubevirt.io/externalPopulation" // another populator fills the claim
 	annRetain       = "cdi.kubevirt.io/storage.pod.retainAfterCompletion"
 
 	annPodPhase    = "cdi.kubevirt.io/storage.pod.phase" // Succeeded: the data is complete

@@ -120,7 +120,7 @@ func (s *seen) refusal(a volume.Action, err error) (state.State, bool) {
 	case a == volume.CreateClaim && apierrors.IsInvalid(err):
 		reason = state.ClaimIncomplete
 	case a == volume.StartWorker && (exceeded || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
-		reason = s.flow().Reason(state.Refused)
+		reason = state.WorkerRefused
 	case errors.Is(err, errUnsupported):
 		reason = state.Unsupported
 	default:

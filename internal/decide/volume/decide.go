@@ -45,15 +45,12 @@ func Decide(f Facts) Plan {
 		case state.Reason:
 			p.State = say
 		case state.Stage:
-			p.State = f.Flow.Reason(say)
+			p.State = f.Flow.words().Reason(say)
 		}
 		return p
 	}
 	return Plan{}
 }
-
-// Reason is the flow's own reason for a stage that every transfer goes through.
-func (f Flow) Reason(s state.Stage) state.Reason { return f.words().Reason(s) }
 
 // words is the flow whose words describe f: a blank device or a volume filled by its driver needs none of its own.
 func (f Flow) words() state.Flow {

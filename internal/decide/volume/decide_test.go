@@ -107,10 +107,7 @@ func TestEveryRuleIsAlive(t *testing.T) {
 
 // TestEveryStateIsSaid: a row of the state table that no decision leads to, and no refusal of the API server, is dead.
 func TestEveryStateIsSaid(t *testing.T) {
-	said := map[state.Reason]bool{state.QuotaExceeded: true, state.Unsupported: true}
-	for _, f := range []Flow{Import, Upload, Clone} {
-		said[f.Reason(state.Refused)] = true
-	}
+	said := map[state.Reason]bool{state.QuotaExceeded: true, state.WorkerRefused: true, state.Unsupported: true}
 	every(Facts{}, 0, func(f Facts) { said[Decide(f).State] = true })
 	for _, row := range state.Rows() {
 		if !said[row.Reason] {
