@@ -82,9 +82,9 @@ func qcow2(t testing.TB, disk []byte, seed uint64, compressed, late bool) []byte
 // text is a disk whose content compresses to about a third.
 func text(n int, seed uint64) []byte {
 	p := noise(n, seed)
-	for i := range p {
-		if p[i] != 0 {
-			p[i] = "abcdefgh"[p[i]%8]
+	for q := p; len(q) >= 8; q = q[8:] {
+		if w := binary.LittleEndian.Uint64(q); w != 0 {
+			binary.LittleEndian.PutUint64(q, w&0x0707070707070707+0x6161616161616161)
 		}
 	}
 	return p

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -28,13 +29,21 @@ func noise(n int, seed uint64) []byte {
 	for at := 0; at < n; {
 		run := min(1+rng.IntN(700_000), n-at)
 		if rng.IntN(3) > 0 {
-			for i := at; i < at+run; i++ {
-				p[i] = byte(rng.Uint32())
-			}
+			fill(p[at:at+run], rng.Uint64)
 		}
 		at += run
 	}
 	return p
+}
+
+// fill writes words, which is much faster than bytes.
+func fill(p []byte, word func() uint64) {
+	for ; len(p) >= 8; p = p[8:] {
+		binary.LittleEndian.PutUint64(p, word())
+	}
+	for i := range p {
+		p[i] = byte(word())
+	}
 }
 
 // web serves p as one version of one object.
