@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/events"
 	clocktest "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -149,9 +149,15 @@ var errHarm = errors.New("harm done by the test")
 // scheme is made once and holds only what is used: the fake client goes through all of it for every request.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	utilruntime.Must(corev1.AddToScheme(s))
-	utilruntime.Must(storagev1.AddToScheme(s))
-	utilruntime.Must(cdiv1.AddToScheme(s))
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.PersistentVolumeClaim{},
+		&corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Secret{},
+		&corev1.SecretList{}, &corev1.Event{}, &corev1.EventList{})
+	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{}, &storagev1.StorageClassList{}, &storagev1.CSIDriver{})
+	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.CDI{}, &cdiv1.CDIList{},
+		&cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{}, &cdiv1.DataSource{})
+	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, storagev1.SchemeGroupVersion, cdiv1.SchemeGroupVersion} {
+		metav1.AddToGroupVersion(s, gv)
+	}
 	for _, kind := range []string{"VolumeSnapshot", "VolumeSnapshotClass"} {
 		s.AddKnownTypeWithName(snapshotGroup.WithKind(kind), &unstructured.Unstructured{})
 		s.AddKnownTypeWithName(snapshotGroup.WithKind(kind+"List"), &unstructured.UnstructuredList{})
