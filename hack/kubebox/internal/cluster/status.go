@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-vm/berth/hack/kubebox/internal/machine"
@@ -102,7 +103,7 @@ func (b *Box) readiness(ctx context.Context) map[string]bool {
 		return ready
 	}
 	for _, n := range list.Items {
-		ready[n.Name] = isReady(n)
+		ready[n.Name] = readyCondition(&n).Status == corev1.ConditionTrue
 	}
 	return ready
 }

@@ -142,12 +142,9 @@ func nodesReady(ctx context.Context, client kubernetes.Interface, nodes []plan.N
 		if err != nil {
 			return fmt.Errorf("read node: %w", err)
 		}
-		lease, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name, metav1.GetOptions{})
-		if err != nil {
-			return fmt.Errorf("read lease of node: %w", err)
-		}
-		if !isReady(*node) || lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(since) {
-			return fmt.Errorf("node %s is not Ready", n.Name)
+		c := readyCondition(node)
+		if c.Status != corev1.ConditionTrue || c.LastHeartbeatTime.Time.Before(since.Truncate(time.Second)) {
+			return fmt.Errorf("node %s is not Ready: %s", n.Name, c.Message)
 		}
 	}
 	// Pods cannot be created before this exists.
@@ -155,13 +152,13 @@ func nodesReady(ctx context.Context, client kubernetes.Interface, nodes []plan.N
 	return err
 }
 
-func isReady(n corev1.Node) bool {
+func readyCondition(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
+			return c
 		}
 	}
-	return false
+	return corev1.NodeCondition{Message: "it has not registered yet"}
 }
 
 // kubectl runs the kubectl in this very program.
