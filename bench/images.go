@@ -26,7 +26,7 @@ var recipes = []struct{ name, script string }{
 	{"a.qcow2", `qemu-img convert -f raw -O qcow2 -c "$d" "$o"`},
 	{"b.qcow2", `qemu-img convert -f raw -O qcow2 "$d" "$o"`},
 	{"d.raw.gz", `pigz -c "$d" >"$o"`},
-	{"e.raw.xz", `xz -T0 -3 -c "$d" >"$o"`}, // the highest level that is made in minutes
+	{"e.raw.xz", `xz -T0 -1 -c "$d" >"$o"`}, // a higher level takes longer than all else together
 	{"f.raw.zst", `zstd -q -T0 -c "$d" >"$o"`},
 	{"g.tar.gz", `tar -C "$(dirname "$d")" --transform 's,.*,disk/disk.qcow2,' -cf - b.qcow2 | pigz >"$o"`},
 	{"h.tar.gz", `tar -C "$(dirname "$d")" --transform 's,.*,disk/disk.qcow2,' -cf - a.qcow2 | pigz >"$o"`},
