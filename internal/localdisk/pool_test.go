@@ -269,3 +269,28 @@ func TestMountTable(t *testing.T) {
 		t.Error("a device's node is not told from another's")
 	}
 }
+
+// TestOnePod: a volume for one pod has one target, and being asked for that again is fine whatever else the kubelet mounted.
+func TestOnePod(t *testing.T) {
+	t.Parallel()
+	ability := block()
+	ability.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	r := &csi.NodePublishVolumeRequest{VolumeId: "v", StagingTargetPath: "/staging", TargetPath: "/target", VolumeCapability: ability}
+	for name, row := range map[string]struct {
+		points []string
+		done   bool
+		code   codes.Code
+	}{
+		"first":  {[]string{"/staging"}, false, codes.OK},
+		"again":  {[]string{"/staging", "/kubelet", "/target"}, true, codes.OK},
+		"second": {[]string{"/staging", "/other"}, false, codes.FailedPrecondition},
+	} {
+		var mounts []mount
+		for _, point := range row.points {
+			mounts = append(mounts, mount{point: point})
+		}
+		if done, err := published(mounts, r); done != row.done || status.Code(err) != row.code {
+			t.Errorf("%s: %t, %v", name, done, err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -56,22 +57,10 @@ func (p *pool) publish(v *disk, r *csi.NodePublishVolumeRequest) error {
 	if err != nil {
 		return err
 	}
-	staged := v.Mode == modeBlock
-	for _, m := range mounts {
-		switch m.point {
-		case r.GetStagingTargetPath():
-			staged = true
-		case r.GetTargetPath():
-			if m.readonly != r.GetReadonly() {
-				return status.Errorf(codes.AlreadyExists, "volume %s is published at %s already, read-only: %t", v.ID, m.point, m.readonly)
-			}
-			return nil
-		default:
-			if r.GetVolumeCapability().GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
-				return status.Errorf(codes.FailedPrecondition, "volume %s is for one pod and is published at %s already", v.ID, m.point)
-			}
-		}
+	if done, err := published(mounts, r); done || err != nil {
+		return err
 	}
+	staged := v.Mode == modeBlock || slices.ContainsFunc(mounts, func(m mount) bool { return m.point == r.GetStagingTargetPath() })
 	if !staged {
 		return status.Errorf(codes.FailedPrecondition, "volume %s is not staged at %s", v.ID, r.GetStagingTargetPath())
 	}
@@ -88,6 +77,29 @@ func (p *pool) publish(v *disk, r *csi.NodePublishVolumeRequest) error {
 	}
 	p.reached("publish: bound")
 	return nil
+}
+
+// published tells whether a volume is at its target already, and refuses a second target of a volume that is for one pod.
+// The target is looked for first: the kubelet has mounts of its own for a volume that is published.
+func published(mounts []mount, r *csi.NodePublishVolumeRequest) (bool, error) {
+	for _, m := range mounts {
+		if m.point != r.GetTargetPath() {
+			continue
+		}
+		if m.readonly != r.GetReadonly() {
+			return false, status.Errorf(codes.AlreadyExists, "volume %s is published at %s already, read-only: %t", r.GetVolumeId(), m.point, m.readonly)
+		}
+		return true, nil
+	}
+	if r.GetVolumeCapability().GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+		return false, nil
+	}
+	for _, m := range mounts {
+		if m.point != r.GetStagingTargetPath() {
+			return false, status.Errorf(codes.FailedPrecondition, "volume %s is for one pod and is published at %s already", r.GetVolumeId(), m.point)
+		}
+	}
+	return false, nil
 }
 
 // staged is the device of a staged volume. That of a Block volume is attached again if the driver freed it meanwhile.
