@@ -20,9 +20,10 @@ import (
 func New(out io.Writer) *cobra.Command {
 	var stateDir string
 	root := &cobra.Command{
-		Use:           "kubebox",
-		Short:         "A real Kubernetes with three nodes on one machine",
-		Long:          "A real Kubernetes with three nodes on one machine.\n\nIt also holds " + strings.Join(programs(), ", ") + ":\ncall it by one of these names, or give one as the first argument.",
+		Use:   "kubebox",
+		Short: "A real Kubernetes with three nodes on one machine",
+		Long: "A real Kubernetes with three nodes on one machine.\n\nIt also holds " + strings.Join(programs(), ", ") +
+			":\ncall it by one of these names, or give one as the first argument.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          unknownCommand,

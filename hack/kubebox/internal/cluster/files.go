@@ -54,7 +54,9 @@ func (b *Box) writeKeys(nodes []plan.Node) error {
 		{File: "front-proxy", Name: "front-proxy"},
 	}
 	for _, n := range nodes {
-		ids = append(ids, pki.Identity{File: n.Name, Name: "system:node:" + n.Name, Groups: []string{"system:nodes"}, IPs: []string{n.IP()}, DNS: []string{n.Name}})
+		ids = append(ids, pki.Identity{
+			File: n.Name, Name: "system:node:" + n.Name, Groups: []string{"system:nodes"}, IPs: []string{n.IP()}, DNS: []string{n.Name},
+		})
 	}
 	for _, id := range ids {
 		if err := authority.Issue(id); err != nil {
@@ -129,11 +131,11 @@ func (b *Box) writeImages() error {
 	if err != nil {
 		return err
 	}
-	for name, make := range map[string]func(string) (v1.Image, error){plan.PauseImage: image.Pause, plan.BusyboxImage: image.Busybox} {
+	for name, build := range map[string]func(string) (v1.Image, error){plan.PauseImage: image.Pause, plan.BusyboxImage: image.Busybox} {
 		if slices.Contains(names, name) {
 			continue
 		}
-		img, err := make(busybox)
+		img, err := build(busybox)
 		if err != nil {
 			return fmt.Errorf("make image %s: %w", name, err)
 		}

@@ -138,19 +138,20 @@ func ReleaseLoops(dir string) (int, error) {
 
 // owned picks the loops that belong to a cluster, each before those stacked on it.
 func owned(all []loop, files map[fileID]bool) []loop {
-	var ours []loop
+	var found []loop
 	taken, devices := map[int]bool{}, map[uint64]bool{}
 	for grew := true; grew; {
 		grew = false
 		for _, l := range all {
-			if taken[l.number] || !(files[l.file()] || devices[l.behind] || l.deleted() && clusterPath(l.path)) {
+			ours := files[l.file()] || devices[l.behind] || l.deleted() && clusterPath(l.path)
+			if taken[l.number] || !ours {
 				continue
 			}
 			taken[l.number], devices[l.rdev()], grew = true, true, true
-			ours = append(ours, l)
+			found = append(found, l)
 		}
 	}
-	return ours
+	return found
 }
 
 // clusterPath recognises the paths of a cluster's own files. The directories above are unknown once a machine's mounts are gone.

@@ -19,7 +19,8 @@ import (
 
 // Pause is the image of a pod's sandbox. All it has to do is sleep until it is told to end, which Debian's busybox can.
 func Pause(busybox string) (v1.Image, error) {
-	return build(busybox, nil, v1.Config{Entrypoint: []string{"/bin/busybox", "sh", "-c", "trap 'exit 0' TERM INT; while :; do /bin/busybox sleep 2147483647 & wait $!; done"}})
+	script := "trap 'exit 0' TERM INT; while :; do /bin/busybox sleep 2147483647 & wait $!; done"
+	return build(busybox, nil, v1.Config{Entrypoint: []string{"/bin/busybox", "sh", "-c", script}})
 }
 
 // Busybox is the image everyone calls busybox, made of Debian's static one.

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,7 +81,7 @@ func (r Running) Kill(ctx context.Context) error {
 	for ctx.Err() == nil {
 		// The descriptor becomes readable when the process, and with it its whole namespace, has ended.
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int((200 * time.Millisecond).Milliseconds()))
-		if err != nil && err != unix.EINTR {
+		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait for machine %s: %w", r.Name, err)
 		}
 		if n > 0 {

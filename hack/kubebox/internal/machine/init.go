@@ -129,7 +129,8 @@ func mountAll(m plan.Machine, outside plan.Layout) error {
 
 // NodeDirs are the directories a node needs below its own before it starts, relative to it.
 func NodeDirs() []string {
-	dirs := []string{"disks", "etc", "var/lib/kubelet", "var/lib/containerd", "var/lib/cni", "var/log/pods", "var/log/containers", "var/tmp", "var/cache"}
+	dirs := []string{"disks", "etc", "var/lib/kubelet", "var/lib/containerd", "var/lib/cni", "var/log/pods", "var/log/containers",
+		"var/tmp", "var/cache"}
 	for _, d := range private {
 		dirs = append(dirs, d[1:])
 	}

@@ -28,8 +28,8 @@ func (d Disk) File() string { return path.Join("disks", d.Name+".img") }
 // Path is where the node finds the disk: a mount point, or a link to the device.
 func (d Disk) Path() string { return path.Join("/mnt/disks", d.Name) }
 
-// StaticDisks are the disks a node offers as volumes of class local-static.
-func StaticDisks(_ Node) []Disk {
+// StaticDisks are the disks every node offers as volumes of class local-static.
+func StaticDisks() []Disk {
 	var out []Disk
 	for i := 1; i <= disksPerMode; i++ {
 		out = append(out, Disk{Name: fmt.Sprintf("fs%d", i), Size: diskSize}, Disk{Name: fmt.Sprintf("block%d", i), Block: true, Size: diskSize})

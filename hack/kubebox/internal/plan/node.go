@@ -35,7 +35,7 @@ const CgroupRoot = "kubebox"
 // NodeMachine is the machine that runs a node: containerd, kubelet, kube-proxy and the keeper of its static disks.
 func NodeMachine(n Node) Machine {
 	l, api := Inside(), []string{readyURL()}
-	return Machine{Name: n.Name, Node: &n, Disks: StaticDisks(n), Cgroup: CgroupRoot + "/" + n.Name, Components: []Component{
+	return Machine{Name: n.Name, Node: &n, Disks: StaticDisks(), Cgroup: CgroupRoot + "/" + n.Name, Components: []Component{
 		{Name: "containerd", Program: "/usr/bin/containerd", Args: []string{"--config", l.Node(n.Name, "etc", "containerd.toml")}},
 		{Name: "kubelet", Needs: api, Args: []string{
 			"--config", l.Node(n.Name, "etc", "kubelet.yaml"), "--kubeconfig", l.PKI(n.Name + ".kubeconfig"),
@@ -107,7 +107,10 @@ func containerdConfig(n Node) string {
 	etc := Inside().Node(n.Name, "etc")
 	return fmt.Sprintf(`version = 2
 oom_score = 0
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs", "io.containerd.internal.v1.tracing"]
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.tracing",
+]
 
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = %q
