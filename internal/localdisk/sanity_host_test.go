@@ -3,6 +3,7 @@
 package localdisk
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,9 +13,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 const envAccess = "LOCALDISK_TEST_ACCESS"
@@ -46,6 +51,22 @@ type outcome struct{ failed bool }
 
 func (o *outcome) Fail() { o.failed = true }
 
+// unhurried makes a connection take a moment: the suite waits for its state to change, a minute and in vain if it is ready
+// before the suite looks.
+type unhurried struct {
+	credentials.TransportCredentials
+}
+
+func (u unhurried) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+	return u.TransportCredentials.ClientHandshake(ctx, authority, conn)
+}
+
+func (u unhurried) Clone() credentials.TransportCredentials { return u }
+
 func sanityRole() int {
 	d, err := Open(testSettings(os.Getenv(envPool)), "test", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -62,6 +83,8 @@ func sanityRole() int {
 	dir := filepath.Dir(os.Getenv(envSocket))
 	config.Address = "unix:" + os.Getenv(envSocket)
 	config.TargetPath, config.StagingPath = filepath.Join(dir, "target"), filepath.Join(dir, "staging")
+	config.DialOptions = []grpc.DialOption{grpc.WithTransportCredentials(unhurried{insecure.NewCredentials()}), grpc.WithAuthority("localhost")}
+	config.ControllerDialOptions = config.DialOptions
 	config.TestVolumeAccessType = os.Getenv(envAccess)
 	config.TestVolumeSize, config.TestVolumeExpandSize = 1<<30, 2<<30
 	if can, err := capable(unix.CAP_SYS_RESOURCE); err != nil || !can && config.TestVolumeAccessType == "mount" && d.pool.FSType == "ext4" {
