@@ -18,7 +18,7 @@ import (
 func main() {
 	program, err := prepare(context.Background())
 	if err == nil && len(os.Args) > 1 {
-		err = syscall.Exec(program, append([]string{program}, os.Args[1:]...), os.Environ())
+		err = syscall.Exec(program, append([]string{program}, os.Args[1:]...), os.Environ()) //nolint:gosec // handing its arguments over is all it does
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kubebox:", err)
