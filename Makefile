@@ -94,9 +94,15 @@ fuzz: ## every fuzz target for FUZZTIME
 	@go run ./hack/fuzz -time $(FUZZTIME)
 
 ##@ Measure
-.PHONY: bench
+.PHONY: bench bench-control bench-localdisk
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@go run ./bench
+
+bench-control: $(BOX) ## a thousand DataVolumes on a real API server with simulated nodes
+	@go run ./bench/control
+
+bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesystem
+	@go run ./bench/localdisk
 
 ##@ This page
 .PHONY: help clean

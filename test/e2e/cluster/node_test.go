@@ -31,7 +31,7 @@ func kubebox(t *testing.T, args ...string) {
 	if err != nil {
 		t.Fatalf("ask kubebox for its cluster: %v", err)
 	}
-	if ours, named := strings.TrimSpace(string(out)), os.Getenv(framework.KubeconfigVariable); !sameFile(ours, named) {
+	if ours, named := strings.TrimSpace(string(out)), framework.Kubeconfig(t); !sameFile(ours, named) {
 		t.Fatalf("this test stops nodes of a kubebox cluster; %s names %s, and kubebox runs %s", framework.KubeconfigVariable, named, ours)
 	}
 	if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -46,13 +47,36 @@ func Restricted(ns *corev1.Namespace) {
 	ns.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
 }
 
+// Kubeconfig is the file that names the cluster to test. A relative path is looked for in the working directory and above it, because
+// tests run in the directory of their package and people call them from the top.
+func Kubeconfig(t *testing.T) string {
+	t.Helper()
+	name := os.Getenv(KubeconfigVariable)
+	if name == "" {
+		t.Fatalf("set %s to the kubeconfig of the cluster to test; no other cluster is ever touched", KubeconfigVariable)
+	}
+	if filepath.IsAbs(name) {
+		return name
+	}
+	start, err := os.Getwd()
+	if err != nil {
+		t.Fatalf("find working directory: %v", err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatalf("%s names %s, which is neither in %s nor above it", KubeconfigVariable, name, start)
+		}
+	}
+}
+
 // Config is how to reach the cluster that was named.
 func Config(t *testing.T) *rest.Config {
 	t.Helper()
-	path := os.Getenv(KubeconfigVariable)
-	if path == "" {
-		t.Fatalf("set %s to the kubeconfig of the cluster to test; no other cluster is ever touched", KubeconfigVariable)
-	}
+	path := Kubeconfig(t)
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		t.Fatalf("read %s: %v", path, err)

@@ -1,6 +1,7 @@
 //go:build e2e
 
-package e2e
+// Package localdisk tests the CSI driver on a cluster that has it installed (config/localdisk).
+package localdisk
 
 import (
 	"context"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -25,6 +27,9 @@ const (
 	classDisk          = "localdisk"
 	classDiskImmediate = "localdisk-immediate"
 	diskTopology       = "localdisk.berth.dev/node"
+
+	mib      = 1 << 20
+	patience = 4 * time.Minute // for what is small, on a busy machine
 )
 
 // disks is a test's namespace with what claims of localdisk need.
