@@ -39,10 +39,10 @@ images: build ## the container images and the test guest, loaded into the cluste
 ##@ Cluster
 .PHONY: up down status install uninstall $(BOX)
 $(BOX):
-	@CGO_ENABLED=0 go build -C hack/kubebox -trimpath -o ../../$(BOX) .
+	@go -C hack/kubebox run ./boot
 
-up: $(BOX) ## a real three-node Kubernetes on this machine (KUBECONFIG=.kubebox/kubeconfig)
-	@$(BOX) up
+up: ## a real three-node Kubernetes on this machine (KUBECONFIG=.kubebox/kubeconfig)
+	@go -C hack/kubebox run ./boot up
 
 down: ## stop it and leave nothing behind
 	@if [ -x $(BOX) ]; then $(BOX) down; fi

@@ -86,15 +86,14 @@ func (w *whole) instances() machine.Instances {
 	case w.run.instance.DeletionTimestamp != nil:
 		return machine.Departing
 	}
-	said := machine.Instance(w.run.facts()).State
-	switch {
-	case said == state.GuestEnded:
-		return machine.EndedWell
-	case said == state.GuestFailed:
-		return machine.EndedBadly
+	if end, ok := ends[machine.Instance(w.run.facts()).State]; ok {
+		return end
 	}
 	return machine.Living
 }
+
+// ends are the states of an instance that has ended.
+var ends = map[state.MachineReason]machine.Instances{state.GuestEnded: machine.EndedWell, state.GuestFailed: machine.EndedBadly}
 
 // strategy is the machine's run strategy; running is its older spelling.
 func strategy(vm *kubevirt.VirtualMachine) kubevirt.RunStrategy {

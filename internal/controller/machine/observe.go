@@ -94,16 +94,18 @@ func (d disk) situation(name string) (machine.Disks, string) {
 		return machine.Failed, fmt.Sprintf("PersistentVolumeClaim %s has lost its volume", name)
 	case d.volume == nil:
 		return machine.Ready, "" // an unbound one is bound by the launcher itself
-	}
-	switch phase := d.volume.Status.Phase; {
-	case phase == cdiv1.Succeeded:
+	case d.in(cdiv1.Succeeded):
 		return machine.Ready, ""
-	case phase == cdiv1.WaitForFirstConsumer, phase == cdiv1.PendingPopulation:
+	case d.in(cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation):
 		return machine.Held, fmt.Sprintf("DataVolume %s waits for its first consumer", name)
-	case phase == cdiv1.Failed:
+	case d.in(cdiv1.Failed):
 		return machine.Failed, fmt.Sprintf("DataVolume %s failed: %s", name, message(d.volume))
 	}
 	return machine.Filling, filling(d.volume)
+}
+
+func (d disk) in(phases ...cdiv1.DataVolumePhase) bool {
+	return slices.Contains(phases, d.volume.Status.Phase)
 }
 
 // filling says how far a volume is.
