@@ -52,6 +52,7 @@ status: $(BOX) ## what runs
 
 install: ## Berth on the cluster of KUBECONFIG
 	@$(KUBECTL) apply --server-side --force-conflicts -k $(OVERLAY)
+	@$(KUBECTL) -n berth rollout restart deployment >/dev/null # the images keep their name when they change
 	@$(KUBECTL) -n berth rollout status deployment --timeout 5m
 
 uninstall: ## take it off again

@@ -330,7 +330,10 @@ func (s *stream) resize(size int64) error {
 // renew takes down what can be claimed, about as often as notes are kept. It waits for what is under way, so that a
 // claim never speaks of more than was written.
 func (s *stream) renew(now time.Time) error {
-	if st := s.dec.State(); st != nil && s.inner == nil && (len(s.states) == 0 || st.Out > s.states[len(s.states)-1].Out) {
+	if s.inner != nil {
+		return nil // dec is read by inner's goroutine, and a place in it is none in inner: such an import starts over
+	}
+	if st := s.dec.State(); st != nil && (len(s.states) == 0 || st.Out > s.states[len(s.states)-1].Out) {
 		s.states = append(s.states, *st)
 	}
 	if now.Sub(s.noted) < s.Every/2 {

@@ -4,9 +4,6 @@ package cluster
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,34 +17,6 @@ import (
 
 func quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
 
-// kubebox runs a command of the program that runs the cluster under test, and makes sure first that it is that cluster.
-func kubebox(t *testing.T, args ...string) {
-	t.Helper()
-	program, err := filepath.Abs("../../../bin/kubebox")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), program, "kubeconfig").Output()
-	if err != nil {
-		t.Fatalf("ask kubebox for its cluster: %v", err)
-	}
-	if ours, named := strings.TrimSpace(string(out)), framework.Kubeconfig(t); !sameFile(ours, named) {
-		t.Fatalf("this test stops nodes of a kubebox cluster; %s names %s, and kubebox runs %s", framework.KubeconfigVariable, named, ours)
-	}
-	if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
-		t.Fatalf("kubebox %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-}
-
-func sameFile(a, b string) bool {
-	first, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	second, err := os.Stat(b)
-	return err == nil && os.SameFile(first, second)
-}
-
 // These two are not parallel: the testing package runs them before the parallel ones, which would otherwise lose their pods.
 
 func TestStoppedNodeComesBack(t *testing.T) {
@@ -56,11 +25,11 @@ func TestStoppedNodeComesBack(t *testing.T) {
 	node := names[len(names)-1]
 	e.Create(framework.Claim{Name: "data", Class: "local"})
 	e.Run(framework.Pod{Name: "writer", Node: node, Claims: []string{"data"}, Script: "echo survives > /data/file; sync"})
-	t.Cleanup(func() { start(t, node) })
+	t.Cleanup(func() { framework.Kubebox(t, "node", "start", node) })
 
-	kubebox(t, "node", "stop", node)
+	framework.Kubebox(t, "node", "stop", node)
 	waitReady(e, node, false)
-	kubebox(t, "node", "start", node)
+	framework.Kubebox(t, "node", "start", node)
 	waitReady(e, node, true)
 	out := e.Run(framework.Pod{Name: "reader", Claims: []string{"data"}, Script: "cat /data/file; hostname >/dev/null"})
 	if strings.TrimSpace(out) != "survives" {
@@ -74,11 +43,11 @@ func TestNodeThatWasCutOffHeals(t *testing.T) {
 	node := names[len(names)-1]
 	e.Start(framework.Pod{Name: "survivor", Node: node, Script: "n=0; while :; do n=$((n+1)); echo $n; sleep 1; done"})
 	e.WaitRunning("survivor")
-	t.Cleanup(func() { start(t, node) })
+	t.Cleanup(func() { framework.Kubebox(t, "node", "start", node) })
 
-	kubebox(t, "node", "cut", node)
+	framework.Kubebox(t, "node", "cut", node)
 	waitReady(e, node, false)
-	kubebox(t, "node", "start", node)
+	framework.Kubebox(t, "node", "start", node)
 	waitReady(e, node, true)
 	pod := e.WaitRunning("survivor")
 	if n := pod.Status.ContainerStatuses[0].RestartCount; n != 0 {
@@ -86,15 +55,6 @@ func TestNodeThatWasCutOffHeals(t *testing.T) {
 	}
 	if out := e.Output("survivor"); !strings.HasPrefix(out, "1\n") {
 		t.Errorf("the pod's output starts with %.20q, want the output of its first start", out)
-	}
-}
-
-// start brings the node back whatever the test's outcome. The test's own context has ended by then.
-func start(t *testing.T, node string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	if out, err := exec.CommandContext(ctx, "../../../bin/kubebox", "node", "start", node).CombinedOutput(); err != nil {
-		t.Errorf("bring node %s back: %v\n%s", node, err, out)
 	}
 }
 
