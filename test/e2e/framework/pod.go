@@ -153,10 +153,15 @@ func (e *Env) Output(name string) string {
 	return string(data)
 }
 
-// Delete deletes a pod and waits until it is gone, so that its claims are free for the next.
+// Delete deletes a pod and waits until it is gone, so that its claims are free for the next. A controller may make another of
+// that name at once, which is not the one that was deleted.
 func (e *Env) Delete(name string) {
 	e.T.Helper()
 	pods, grace := e.Client.CoreV1().Pods(e.Namespace), int64(0)
+	old, err := pods.Get(e.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		e.T.Fatalf("read pod %s: %v", name, err)
+	}
 	if err := pods.Delete(e.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
 		e.T.Fatalf("delete pod %s: %v", name, err)
 	}
@@ -165,7 +170,7 @@ func (e *Env) Delete(name string) {
 		if err != nil {
 			return true, err.Error()
 		}
-		return false, describePod(pod)
+		return pod.UID != old.UID, describePod(pod)
 	})
 }
 
