@@ -328,7 +328,7 @@ func waitForNote(t *testing.T, path string, sure bool) {
 	note := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".berth-note")
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for range 2000 {
+	for range 24000 { // two minutes: a note waits for an fsync, and the disk may be busy with other tests
 		if _, err := os.Stat(note); err == nil || !sure {
 			return
 		}
