@@ -86,7 +86,7 @@ func (k Key) Verify(proof string, wanted Grant) error {
 		return fmt.Errorf("verify a clone token: the key has %d bytes instead of %d", len(k), KeySize)
 	}
 	head, tail, found := strings.Cut(proof, ".")
-	if !found || len(proof) > maxSize {
+	if !found || len(proof) > maxSize || strings.ContainsAny(proof, "\r\n") { // base64 would overlook line breaks
 		return ErrMalformed
 	}
 	body, err := base64.RawURLEncoding.Strict().DecodeString(head)

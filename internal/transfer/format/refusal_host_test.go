@@ -32,7 +32,7 @@ func TestQEMUsOwnImagesThatNeedMoreAreRefused(t *testing.T) {
 		"qcow2 with a data file": {"-f qcow2 -o data_file=DIR/data DIR/image 1M", format.QCOW2, task.UnsafeImage, "DIR/data"},
 		"qcow2 with a raw data file": {"-f qcow2 -o data_file=DIR/data,data_file_raw=on DIR/image 1M", format.QCOW2,
 			task.UnsafeImage, "DIR/data"},
-		// Not luks: qemu-img times its key derivation first and gives up on a busy machine. The unit tests have both methods.
+		// Not luks: qemu-img times its key derivation first and gives up on a busy machine. The unit tests have luks.
 		"encrypted qcow2": {"-f qcow2 --object secret,id=s,data=secret -o encrypt.format=aes,encrypt.key-secret=s DIR/image 1M",
 			format.QCOW2, task.UnsupportedImage, "encrypted"},
 		"vmdk with a parent":        {"-f vmdk -b DIR/base.vmdk -F vmdk DIR/image", format.VMDK, task.UnsafeImage, "base.vmdk"},
