@@ -7,7 +7,7 @@ BIN        := bin
 CMDS       := $(notdir $(wildcard cmd/*))
 BOX        := $(BIN)/kubebox
 KUBECONFIG ?= .kubebox/kubeconfig
-KUBECTL    := $(BIN)/kubectl --kubeconfig $(KUBECONFIG)
+KUBECTL     = $(if $(wildcard $(BIN)/kubectl),$(BIN)/kubectl,kubectl) --kubeconfig $(KUBECONFIG)
 # our own cluster emulates its machines; another one is expected to have KVM
 OVERLAY    ?= $(if $(filter .kubebox/kubeconfig,$(KUBECONFIG)),config/kubebox,config/default)
 LINT       := go tool -modfile=hack/tools/go.mod golangci-lint
