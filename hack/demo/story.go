@@ -100,7 +100,7 @@ func (s *story) steps() []step {
 				}
 				return "consumer pod " + n.consumer.Name + " with all the claims and the machine's constraints"
 			}},
-		{"6", func(n scene) bool { return bound(n.claims) == total },
+		{"6", func(n scene) bool { return bound(n.claims) == total && node(n) != "" },
 			func(n scene) string { return "the scheduler chose " + node(n) + "; every claim is bound there" }},
 		{"7", all(begun...), func(scene) string { return "ImportScheduled: workers fill the disks on that node" }},
 		{"8", func(n scene) bool { return n.consumer == nil },
@@ -149,7 +149,7 @@ func node(n scene) string {
 			return p.Spec.NodeName
 		}
 	}
-	return "a node"
+	return ""
 }
 
 func podName(p *corev1.Pod) string {
