@@ -22,7 +22,7 @@ func TestVolumeSaysWhatItLacks(t *testing.T) {
 	b := newBed(t)
 	mode := storagev1.VolumeBindingImmediate
 	class := &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: b.Namespace}, Provisioner: "kubebox.berth-vm.io/local", VolumeBindingMode: &mode,
+		ObjectMeta: metav1.ObjectMeta{Name: b.Namespace}, Provisioner: "kubebox.berth.dev/local", VolumeBindingMode: &mode,
 	}
 	b.must(b.kube.Create(b.Context(), class))
 	t.Cleanup(func() { _ = b.kube.Delete(context.Background(), class) })

@@ -4,50 +4,35 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/decide/enumerate"
 	"github.com/berth-vm/berth/internal/state"
 )
 
 var update = flag.Bool("update", false, "write testdata/decisions.txt")
 
-// axis is one fact and the number of values it has; the order makes the printed tree short.
-type axis struct {
-	name  string
-	count int
-	set   func(*Facts, int) string
-}
-
-var axes = []axis{
-	{"claim", int(Leaving) + 1, func(f *Facts, i int) string { f.Claim = Claim(i); return f.Claim.String() }},
-	{"data", int(Condemned) + 1, func(f *Facts, i int) string { f.Data = Data(i); return f.Data.String() }},
-	{"worker", int(Fatal) + 1, func(f *Facts, i int) string { f.Worker = Worker(i); return f.Worker.String() }},
-	{"flow", int(External) + 1, func(f *Facts, i int) string { f.Flow = Flow(i); return f.Flow.String() }},
-	{"origin", int(Unready) + 1, func(f *Facts, i int) string { f.Origin = Origin(i); return f.Origin.String() }},
-	{"due", 2, func(f *Facts, i int) string { f.RetryDue = i == 1; return fmt.Sprint(f.RetryDue) }},
-}
-
-// every calls do with all combinations of the facts from axis n on.
-func every(f Facts, n int, do func(Facts)) {
-	if n == len(axes) {
-		do(f)
-		return
-	}
-	for i := range axes[n].count {
-		axes[n].set(&f, i)
-		every(f, n+1, do)
-	}
+// axes are the facts; their order makes the printed table short.
+var axes = []enumerate.Axis[Facts]{
+	{Count: int(Leaving) + 1, Set: func(f *Facts, i int) string { f.Claim = Claim(i); return f.Claim.String() }},
+	{Count: int(Condemned) + 1, Set: func(f *Facts, i int) string { f.Data = Data(i); return f.Data.String() }},
+	{Count: int(Fatal) + 1, Set: func(f *Facts, i int) string { f.Worker = Worker(i); return f.Worker.String() }},
+	{Count: int(External) + 1, Set: func(f *Facts, i int) string { f.Flow = Flow(i); return f.Flow.String() }},
+	{Count: int(Unready) + 1, Set: func(f *Facts, i int) string { f.Origin = Origin(i); return f.Origin.String() }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.RetryDue = i == 1; return fmt.Sprint(f.RetryDue) }},
 }
 
 // TestDecisionTable compares the whole behaviour with a file that a person can read: one line for every group of
 // situations that is decided alike. A change of behaviour is a change of that file.
 func TestDecisionTable(t *testing.T) {
 	got := "# claim data worker flow origin retry-due -> state [actions]; a|b is either, * is any.\n" +
-		strings.Join(tree(Facts{}, 0), "\n") + "\n"
+		enumerate.Table(axes, func(f Facts) string {
+			p := Decide(f)
+			return fmt.Sprintf("%s %v", p.State, p.Do)
+		})
 	if *update {
 		if err := os.WriteFile("testdata/decisions.txt", []byte(got), 0o600); err != nil {
 			t.Fatal(err)
@@ -62,38 +47,9 @@ func TestDecisionTable(t *testing.T) {
 	}
 }
 
-// tree is the decisions from axis n on as lines; values of a fact that lead to the same lines share them.
-func tree(f Facts, n int) []string {
-	if n == len(axes) {
-		p := Decide(f)
-		return []string{fmt.Sprintf("-> %s %v", p.State, p.Do)}
-	}
-	var order []string // of the distinct subtrees
-	values := map[string][]string{}
-	for i := range axes[n].count {
-		word := axes[n].set(&f, i)
-		below := strings.Join(tree(f, n+1), "\n")
-		if values[below] == nil {
-			order = append(order, below)
-		}
-		values[below] = append(values[below], word)
-	}
-	var lines []string
-	for _, below := range order {
-		words := strings.Join(values[below], "|")
-		if len(order) == 1 {
-			words = "*"
-		}
-		for line := range strings.SplitSeq(below, "\n") {
-			lines = append(lines, words+" "+line)
-		}
-	}
-	return lines
-}
-
 func TestEveryRuleIsAlive(t *testing.T) {
 	used := map[string]bool{}
-	every(Facts{}, 0, func(f Facts) { used[Decide(f).Rule] = true })
+	enumerate.Every(axes, func(f Facts) { used[Decide(f).Rule] = true })
 	for _, r := range rules {
 		if !used[r.name] {
 			t.Errorf("no situation leads to rule %q", r.name)
@@ -108,7 +64,7 @@ func TestEveryRuleIsAlive(t *testing.T) {
 // TestEveryStateIsSaid: a row of the state table that no decision leads to, and no refusal of the API server, is dead.
 func TestEveryStateIsSaid(t *testing.T) {
 	said := map[state.Reason]bool{state.QuotaExceeded: true, state.WorkerRefused: true, state.Unsupported: true}
-	every(Facts{}, 0, func(f Facts) { said[Decide(f).State] = true })
+	enumerate.Every(axes, func(f Facts) { said[Decide(f).State] = true })
 	for _, row := range state.Rows() {
 		if !said[row.Reason] {
 			t.Errorf("nothing ever says %s", row.Reason)
@@ -117,7 +73,7 @@ func TestEveryStateIsSaid(t *testing.T) {
 }
 
 func TestInvariants(t *testing.T) {
-	every(Facts{}, 0, func(f Facts) {
+	enumerate.Every(axes, func(f Facts) {
 		p := Decide(f)
 		row := state.Of(p.State)
 		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }

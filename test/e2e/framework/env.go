@@ -97,7 +97,7 @@ func New(t *testing.T, options ...Option) *Env {
 	if err != nil {
 		t.Fatalf("connect: %v", err)
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceName(t.Name()), Labels: map[string]string{"berth-vm.io/e2e": "true"}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceName(t.Name()), Labels: map[string]string{"berth.dev/e2e": "true"}}}
 	for _, o := range options {
 		o(ns)
 	}

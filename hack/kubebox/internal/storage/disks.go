@@ -18,7 +18,7 @@ import (
 )
 
 // keeperName marks the volumes as made by someone, so that the control plane does not try to reclaim them itself.
-const keeperName = "kubebox.berth-vm.io/disks"
+const keeperName = "kubebox.berth.dev/disks"
 
 // A keeper keeps one volume object per static disk of its node. When the claim of one is deleted, the keeper wipes the disk and
 // offers it again, so that tests can go on for ever with a few disks.
@@ -31,7 +31,7 @@ type keeper struct {
 
 // KeepDisks runs the keeper of a node's disks until the context ends.
 func KeepDisks(ctx context.Context, client kubernetes.Interface, node string, disks []plan.Disk) error {
-	label := "kubebox.berth-vm.io/node=" + node
+	label := "kubebox.berth.dev/node=" + node
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = label }))
 	volumes := factory.Core().V1().PersistentVolumes()
@@ -78,7 +78,7 @@ func (k *keeper) keep(ctx context.Context, name string) error {
 
 func (k *keeper) volume(name string, disk plan.Disk) *corev1.PersistentVolume {
 	v := localVolume(name, k.node, disk.Path())
-	v.Labels = map[string]string{"kubebox.berth-vm.io/node": k.node}
+	v.Labels = map[string]string{"kubebox.berth.dev/node": k.node}
 	v.Annotations = map[string]string{annotationBy: keeperName}
 	mode := corev1.PersistentVolumeFilesystem
 	if disk.Block {

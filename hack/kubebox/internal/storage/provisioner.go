@@ -32,7 +32,7 @@ import (
 
 const (
 	// Provisioner is the name that storage classes call the provisioner by.
-	Provisioner = "kubebox.berth-vm.io/local"
+	Provisioner = "kubebox.berth.dev/local"
 
 	volumesDir            = "/var/lib/kubebox/volumes"
 	annotationProvisioner = "volume.kubernetes.io/storage-provisioner"
