@@ -18,7 +18,8 @@ import (
 type stage struct {
 	name  string
 	about string
-	tests bool // argv is a `go test` command line without -json
+	tests bool   // argv is a `go test` command line without -json
+	dir   string // where argv runs, below the top of the checkout
 	argv  []string
 	env   []string
 	// after a failure of an earlier stage this one is still run if it does not depend on it
@@ -106,7 +107,7 @@ func execute(ctx context.Context, out io.Writer, s stage) result {
 		argv = append([]string{argv[0], argv[1], "-json"}, argv[2:]...)
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), s.env...)
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), s.env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	if s.tests {
