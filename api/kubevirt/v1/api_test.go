@@ -10,7 +10,10 @@ import (
 )
 
 // additions are fields that kubevirt.io does not have. Each is explained in docs/reference/additions.md.
-var additions = []string{}
+var additions = []string{
+	"vm.spec.volumeClaimTemplates",
+	"vm.spec.template.spec.volumes.persistentVolumeClaim.name",
+}
 
 // TestFieldsAreSpelledAsUpstreamSpellsThem walks our types beside kubevirt.io's: every JSON field of ours must be one of
 // theirs and of the same shape, unless it is listed as an addition.

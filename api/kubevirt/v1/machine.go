@@ -59,6 +59,14 @@ type VirtualMachineSpec struct {
 	// DataVolumeTemplates are volumes made for this machine and deleted with it.
 	// +listType=atomic
 	DataVolumeTemplates []DataVolumeTemplateSpec `json:"dataVolumeTemplates,omitempty"`
+	// VolumeClaimTemplates are claims made for this machine; each is called <machine>-<template>.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	VolumeClaimTemplates []VolumeClaimTemplate `json:"volumeClaimTemplates,omitempty"`
+	// Instancetype names the instance type the machine gets its processors and memory from.
+	Instancetype *InstancetypeMatcher `json:"instancetype,omitempty"`
+	// Preference names the preference that fills in what neither the machine nor its instance type says.
+	Preference *PreferenceMatcher `json:"preference,omitempty"`
 }
 
 // VirtualMachineInstanceTemplateSpec is the instance to be made.
@@ -114,6 +122,14 @@ type VirtualMachineStatus struct {
 	StateChangeRequests []StateChangeRequest `json:"stateChangeRequests,omitempty"`
 	// StartFailure counts instances that ended before they ran, for the back-off between tries.
 	StartFailure *StartFailure `json:"startFailure,omitempty"`
+	// InstancetypeRef is the instance type the machine was last started with.
+	InstancetypeRef *InstancetypeStatusRef `json:"instancetypeRef,omitempty"`
+	// PreferenceRef is the preference the machine was last started with.
+	PreferenceRef *InstancetypeStatusRef `json:"preferenceRef,omitempty"`
+	// SnapshotInProgress is the VirtualMachineSnapshot that is being taken.
+	SnapshotInProgress *string `json:"snapshotInProgress,omitempty"`
+	// RestoreInProgress is the VirtualMachineRestore that is going on.
+	RestoreInProgress *string `json:"restoreInProgress,omitempty"`
 }
 
 // StateChangeAction is what is asked of a machine.

@@ -22,10 +22,15 @@ type VolumeSource struct {
 	Secret                *SecretVolumeSource    `json:"secret,omitempty"`
 }
 
-// ClaimSource is a PersistentVolumeClaim in the machine's namespace.
+// ClaimSource is a PersistentVolumeClaim in the machine's namespace. In a VirtualMachine it may also be the name of one
+// of its volumeClaimTemplates.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.claimName) != has(self.name)",message="exactly one of claimName and name is required"
 type ClaimSource struct {
-	ClaimName string `json:"claimName"`
-	ReadOnly  bool   `json:"readOnly,omitempty"`
+	ClaimName string `json:"claimName,omitempty"`
+	// Name is another spelling of ClaimName.
+	Name     string `json:"name,omitempty"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
 	// Hotpluggable volumes may be removed while the guest runs.
 	Hotpluggable bool `json:"hotpluggable,omitempty"`
 }
