@@ -135,6 +135,8 @@ type VolumeStatus struct {
 	Size    int64  `json:"size,omitempty"`
 
 	PersistentVolumeClaimInfo *ClaimInfo `json:"persistentVolumeClaimInfo,omitempty"`
+	// HotplugVolume is set for a volume that was added while the guest ran.
+	HotplugVolume *HotplugVolumeStatus `json:"hotplugVolume,omitempty"`
 }
 
 // ClaimInfo is what is known of a volume's claim.

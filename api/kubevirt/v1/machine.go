@@ -120,6 +120,9 @@ type VirtualMachineStatus struct {
 	// StateChangeRequests are starts and stops that were asked for and not yet carried out, oldest first.
 	// +listType=atomic
 	StateChangeRequests []StateChangeRequest `json:"stateChangeRequests,omitempty"`
+	// VolumeRequests are volumes to be added or removed for good, oldest first.
+	// +listType=atomic
+	VolumeRequests []VolumeRequest `json:"volumeRequests,omitempty"`
 	// StartFailure counts instances that ended before they ran, for the back-off between tries.
 	StartFailure *StartFailure `json:"startFailure,omitempty"`
 	// InstancetypeRef is the instance type the machine was last started with.

@@ -2,7 +2,9 @@
 // for all its held claims, and the launcher that runs the guest. internal/decide/machine decides; this package
 // observes, carries out and reports.
 //
-// It knows DataVolumes only by their published phases, so that another data side can fill them.
+// It knows DataVolumes only by their published phases, so that another data side can fill them. What people ask of a
+// machine (start, stop, restart, add and remove a volume) comes as requests in its status or as changes of its instance,
+// in the form that api/kubevirt/v1/request.go lays down; this package takes each out when it is carried out.
 package machine
 
 import (

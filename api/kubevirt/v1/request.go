@@ -1,0 +1,70 @@
+package v1
+
+import "k8s.io/apimachinery/pkg/types"
+
+// What is asked of a machine between two changes of its spec. The aggregated API writes these requests into the machine's
+// status and the machine controller takes them out again when they are carried out, so that a request is neither lost
+// nor carried out twice.
+//
+// Start, stop and restart go to status.stateChangeRequests, oldest first:
+//
+//	start    [{action: Start}]
+//	stop     [{action: Stop, uid: UID of the instance}]
+//	restart  [{action: Stop, uid: UID of the instance}, {action: Start}]
+//
+// A stop whose uid is not the present instance's is dropped. Requests are for the strategies Manual, RerunOnFailure and
+// Once, and restart for Always too; a machine of strategy Always is stopped by setting spec.runStrategy to Halted, and a
+// Halted one started by setting it to Always, since the strategy would undo anything else. A grace period other than the
+// machine's own is patched into the instance's spec.terminationGracePeriodSeconds first; the guest is given that time.
+//
+// A volume that is to stay with the machine goes to status.volumeRequests, which is carried out on the machine's template
+// and on its instance if it has one. A volume for this run only is patched into the instance itself: spec.volumes (with
+// hotpluggable: true) and spec.domain.devices.disks, under one name, or taken out of both.
+//
+// Whoever adds a request uses a JSON patch that tests the metadata.resourceVersion it read, and tries again on a conflict.
+
+// VolumeRequest is a volume that is to be added to a machine or removed from it. One of the two is set.
+type VolumeRequest struct {
+	AddVolumeOptions    *AddVolumeOptions    `json:"addVolumeOptions,omitempty"`
+	RemoveVolumeOptions *RemoveVolumeOptions `json:"removeVolumeOptions,omitempty"`
+}
+
+// AddVolumeOptions is a volume and the drive it is to be in.
+type AddVolumeOptions struct {
+	// Name of the volume and of the disk, whatever the disk says itself.
+	Name         string               `json:"name"`
+	Disk         *Disk                `json:"disk"`
+	VolumeSource *HotplugVolumeSource `json:"volumeSource"`
+	// +listType=atomic
+	DryRun []string `json:"dryRun,omitempty"`
+}
+
+// RemoveVolumeOptions names a volume and its disk.
+type RemoveVolumeOptions struct {
+	Name string `json:"name"`
+	// +listType=atomic
+	DryRun []string `json:"dryRun,omitempty"`
+}
+
+// HotplugVolumeSource is what can be added to a running machine. One of the two is set.
+type HotplugVolumeSource struct {
+	PersistentVolumeClaim *ClaimSource      `json:"persistentVolumeClaim,omitempty"`
+	DataVolume            *DataVolumeSource `json:"dataVolume,omitempty"`
+}
+
+// The phases of a volume that is added to a running machine or removed from it.
+const (
+	VolumePending   = "Pending"        // its claim is not bound or not filled
+	VolumeBound     = "Bound"          // its pod is being started on the machine's node
+	VolumeAttached  = "AttachedToNode" // its pod runs there
+	VolumeMounted   = "MountedToPod"   // the machine has been handed the disk
+	VolumeReady     = "Ready"          // the guest has it
+	VolumeDetaching = "Detaching"      // the guest was asked to give it up
+	VolumeUnmounted = "UnMountedFromPod"
+)
+
+// HotplugVolumeStatus is the pod that holds a volume on the machine's node.
+type HotplugVolumeStatus struct {
+	AttachPodName string    `json:"attachPodName,omitempty"`
+	AttachPodUID  types.UID `json:"attachPodUID,omitempty"`
+}
