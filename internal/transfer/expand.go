@@ -34,6 +34,9 @@ func (x *expander) close() {
 
 // expand returns the e.Size bytes that p stands for, which are valid until the next call.
 func (x *expander) expand(e format.Extent, p []byte) ([]byte, error) {
+	if e.Coding == format.Plain {
+		return p, nil
+	}
 	if e.Size > maxCoded {
 		return nil, badExtent(e, fmt.Errorf("it stands for more than %d bytes", maxCoded))
 	}
@@ -41,25 +44,30 @@ func (x *expander) expand(e format.Extent, p []byte) ([]byte, error) {
 		x.out = make([]byte, max(e.Size, 64<<10))
 	}
 	out := x.out[:e.Size]
+	return out, x.into(out, e, p)
+}
+
+// into fills out with the e.Size bytes that p, which is coded, stands for.
+func (x *expander) into(out []byte, e format.Extent, p []byte) error {
 	var n int
 	var err error
 	switch e.Coding {
 	case format.Plain:
-		return p, nil
+		n = copy(out, p)
 	case format.Deflate, format.Zlib:
 		n, err = x.inflate(e.Coding, out, p)
 	case format.Zstd:
 		n, err = x.unzstd(out, p)
 	default:
-		return nil, badExtent(e, fmt.Errorf("coding %d is unknown", e.Coding))
+		return badExtent(e, fmt.Errorf("coding %d is unknown", e.Coding))
 	}
 	if err != nil {
-		return nil, badExtent(e, err)
+		return badExtent(e, err)
 	}
 	if n != len(out) {
-		return nil, badExtent(e, fmt.Errorf("it decodes to %d bytes instead of %d", n, len(out)))
+		return badExtent(e, fmt.Errorf("it decodes to %d bytes instead of %d", n, len(out)))
 	}
-	return out, nil
+	return nil
 }
 
 func (x *expander) inflate(c format.Coding, out, p []byte) (n int, err error) {

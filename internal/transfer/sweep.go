@@ -163,12 +163,24 @@ func (s *sweep) claim(n *note) error {
 // sweeper is one worker and its memory.
 type sweeper struct {
 	*sweep
-	x   *expander
-	buf []byte // a unit, as far from a page boundary as it is in the file, so that O_DIRECT needs no copy
+	x    *expander
+	buf  []byte // a unit, as far from a page boundary as it is in the file, so that O_DIRECT needs no copy
+	open stretch
+}
+
+// stretchSize is how much that was decoded is gathered before it is written: an image's clusters are small, and mostly in
+// the order of the disk.
+const stretchSize = 512 << 10
+
+// stretch is decoded bytes that belong together on the disk and are not written yet.
+type stretch struct {
+	buf []byte
+	at  int64 // on the disk
+	n   int64
 }
 
 func (s *sweep) worker() *sweeper {
-	return &sweeper{sweep: s, x: newExpander(), buf: make([]byte, unitSize+page.Size)}
+	return &sweeper{sweep: s, x: newExpander(), buf: make([]byte, unitSize+page.Size), open: stretch{buf: make([]byte, stretchSize)}}
 }
 
 func (w *sweeper) close() { w.x.close() }
@@ -204,6 +216,9 @@ func (w *sweeper) do(ctx context.Context, u *unit) ([]held, error) {
 			kept = append(kept, h)
 		}
 	}
+	if err := w.flush(); err != nil {
+		return nil, err
+	}
 	return kept, in.until(u.to)
 }
 
@@ -217,12 +232,7 @@ func (w *sweeper) put(in *incoming, e format.Extent) error {
 		if err := in.until(end); err != nil {
 			return err
 		}
-		p, err := w.x.expand(e, w.bytes(in.u, e.Host, end))
-		if err != nil {
-			return err
-		}
-		_, err = w.disk.WriteAt(p, e.Guest)
-		return err
+		return w.gather(e, w.bytes(in.u, e.Host, end))
 	}
 	for at := e.Host; at < end; {
 		next := min(end, (at/stepSize+1)*stepSize)
@@ -235,6 +245,40 @@ func (w *sweeper) put(in *incoming, e format.Extent) error {
 		at = next
 	}
 	return nil
+}
+
+// gather decodes a part behind the one before it, if it belongs there on the disk too.
+func (w *sweeper) gather(e format.Extent, p []byte) error {
+	if w.open.at+w.open.n != e.Guest || w.open.n+e.Size > stretchSize {
+		if err := w.flush(); err != nil {
+			return err
+		}
+		w.open.at = e.Guest
+	}
+	if e.Size > stretchSize {
+		out, err := w.x.expand(e, p)
+		if err != nil {
+			return err
+		}
+		_, err = w.disk.WriteAt(out, e.Guest)
+		return err
+	}
+	if err := w.x.into(w.open.buf[w.open.n:w.open.n+e.Size], e, p); err != nil {
+		return err
+	}
+	w.open.n += e.Size
+	return nil
+}
+
+// flush writes what was gathered.
+func (w *sweeper) flush() error {
+	p := w.open.buf[:w.open.n]
+	w.open.n = 0
+	if len(p) == 0 {
+		return nil
+	}
+	_, err := w.disk.WriteAt(p, w.open.at)
+	return err
 }
 
 // incoming is a unit on its way in.
