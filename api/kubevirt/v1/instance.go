@@ -59,16 +59,27 @@ type VirtualMachineInstanceSpec struct {
 	Architecture string `json:"architecture,omitempty"`
 }
 
-// Probe asks the guest whether it is well.
+// Probe asks the guest whether it is well, one way. Ports are numbers: a guest has no named ones.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.tcpSocket), has(self.httpGet), has(self.exec), has(self.guestAgentPing)].exists_one(x, x)",message="a probe asks in one way: set one of tcpSocket, httpGet, exec and guestAgentPing"
+// +kubebuilder:validation:XValidation:rule="!has(self.tcpSocket) || type(self.tcpSocket.port) == int",message="tcpSocket.port must be a number: a guest has no named ports"
+// +kubebuilder:validation:XValidation:rule="!has(self.httpGet) || type(self.httpGet.port) == int",message="httpGet.port must be a number: a guest has no named ports"
 type Probe struct {
-	TCPSocket           *corev1.TCPSocketAction `json:"tcpSocket,omitempty"`
-	HTTPGet             *corev1.HTTPGetAction   `json:"httpGet,omitempty"`
-	InitialDelaySeconds int32                   `json:"initialDelaySeconds,omitempty"`
-	TimeoutSeconds      int32                   `json:"timeoutSeconds,omitempty"`
-	PeriodSeconds       int32                   `json:"periodSeconds,omitempty"`
-	SuccessThreshold    int32                   `json:"successThreshold,omitempty"`
-	FailureThreshold    int32                   `json:"failureThreshold,omitempty"`
+	TCPSocket *corev1.TCPSocketAction `json:"tcpSocket,omitempty"`
+	HTTPGet   *corev1.HTTPGetAction   `json:"httpGet,omitempty"`
+	// Exec runs a command in the guest through its guest agent; it is well if the command ends with 0.
+	Exec *corev1.ExecAction `json:"exec,omitempty"`
+	// GuestAgentPing asks whether the guest agent answers.
+	GuestAgentPing      *GuestAgentPing `json:"guestAgentPing,omitempty"`
+	InitialDelaySeconds int32           `json:"initialDelaySeconds,omitempty"`
+	TimeoutSeconds      int32           `json:"timeoutSeconds,omitempty"`
+	PeriodSeconds       int32           `json:"periodSeconds,omitempty"`
+	SuccessThreshold    int32           `json:"successThreshold,omitempty"`
+	FailureThreshold    int32           `json:"failureThreshold,omitempty"`
 }
+
+// GuestAgentPing has no settings.
+type GuestAgentPing struct{}
 
 // Network is something an interface can be connected to.
 type Network struct {

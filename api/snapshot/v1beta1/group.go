@@ -1,0 +1,31 @@
+// Package v1beta1 has the kinds of snapshot.kubevirt.io/v1beta1 that Berth serves: the fields it implements, spelled as
+// kubevirt.io spells them. They are not that module's own types, because the machine in a snapshot is ours, claim
+// templates and all.
+//
+// It is data only; what the fields do is in internal/decide/snapshot.
+//
+// +kubebuilder:object:generate=true
+// +groupName=snapshot.kubevirt.io
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+//go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen object paths=.
+//go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen crd:maxDescLen=0 paths=. output:crd:dir=../../../config/crd/snapshot
+
+// GroupVersion is the group and version of every kind in this package.
+var GroupVersion = schema.GroupVersion{Group: "snapshot.kubevirt.io", Version: "v1beta1"}
+
+// AddToScheme makes the kinds known to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&VirtualMachineSnapshot{}, &VirtualMachineSnapshotList{},
+		&VirtualMachineSnapshotContent{}, &VirtualMachineSnapshotContentList{},
+		&VirtualMachineRestore{}, &VirtualMachineRestoreList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

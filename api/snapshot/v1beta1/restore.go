@@ -1,0 +1,84 @@
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// VirtualMachineRestore puts a machine and its disks back to where they were when a snapshot was taken.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vmrestore;vmrestores,categories=all
+// +kubebuilder:printcolumn:name="TargetKind",type=string,JSONPath=`.spec.target.kind`
+// +kubebuilder:printcolumn:name="TargetName",type=string,JSONPath=`.spec.target.name`
+// +kubebuilder:printcolumn:name="Complete",type=boolean,JSONPath=`.status.complete`
+// +kubebuilder:printcolumn:name="RestoreTime",type=date,JSONPath=`.status.restoreTime`
+// +kubebuilder:printcolumn:name="Why",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+type VirtualMachineRestore struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable"
+	Spec   VirtualMachineRestoreSpec   `json:"spec"`
+	Status VirtualMachineRestoreStatus `json:"status,omitempty"`
+}
+
+// VirtualMachineRestoreList is a list of restores.
+//
+// +kubebuilder:object:root=true
+type VirtualMachineRestoreList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VirtualMachineRestore `json:"items"`
+}
+
+// TargetReadinessPolicy is what to do about a machine that runs.
+//
+// +kubebuilder:validation:Enum=StopTarget;WaitGracePeriod;FailImmediate;WaitEventually
+type TargetReadinessPolicy string
+
+// The policies.
+const (
+	StopTarget      TargetReadinessPolicy = "StopTarget"      // stop it
+	WaitGracePeriod TargetReadinessPolicy = "WaitGracePeriod" // wait five minutes for somebody to stop it
+	FailImmediate   TargetReadinessPolicy = "FailImmediate"
+	WaitEventually  TargetReadinessPolicy = "WaitEventually"
+)
+
+// VolumeRestorePolicy is what the restored claims are called.
+//
+// +kubebuilder:validation:Enum=InPlace
+type VolumeRestorePolicy string
+
+// InPlace gives restored claims the names the machine's claims have: they are replaced. It is the only policy, since
+// the names of a machine's claims follow from its own.
+const InPlace VolumeRestorePolicy = "InPlace"
+
+// VirtualMachineRestoreSpec is what to restore, and from what.
+type VirtualMachineRestoreSpec struct {
+	// Target is a VirtualMachine of the same namespace.
+	Target                     corev1.TypedLocalObjectReference `json:"target"`
+	VirtualMachineSnapshotName string                           `json:"virtualMachineSnapshotName"`
+	// TargetReadinessPolicy is WaitGracePeriod if unset.
+	TargetReadinessPolicy *TargetReadinessPolicy `json:"targetReadinessPolicy,omitempty"`
+	VolumeRestorePolicy   *VolumeRestorePolicy   `json:"volumeRestorePolicy,omitempty"`
+}
+
+// VirtualMachineRestoreStatus is how far the restore is.
+type VirtualMachineRestoreStatus struct {
+	// +listType=map
+	// +listMapKey=volumeName
+	Restores    []VolumeRestore `json:"restores,omitempty"`
+	RestoreTime *metav1.Time    `json:"restoreTime,omitempty"`
+	Complete    *bool           `json:"complete,omitempty"`
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// VolumeRestore is one volume that is put back.
+type VolumeRestore struct {
+	VolumeName                string `json:"volumeName"`
+	PersistentVolumeClaimName string `json:"persistentVolumeClaim"`
+	VolumeSnapshotName        string `json:"volumeSnapshotName"`
+}
