@@ -54,6 +54,10 @@ install: ## Berth on the cluster of KUBECONFIG
 	@$(KUBECTL) apply --server-side --force-conflicts -k $(OVERLAY)
 	@$(KUBECTL) -n berth rollout restart deployment >/dev/null # the images keep their name when they change
 	@$(KUBECTL) -n berth rollout status deployment --timeout 5m
+	@# the driver serves volumes that are in use: it starts anew only if its image is another one
+	@if [ $(OVERLAY) = config/kubebox ]; then $(KUBECTL) -n localdisk patch daemonset localdisk -p \
+	  "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{\"berth.dev/image\":\"$$(cat $(BIN)/images/csi.tar.digest)\"}}}}}" >/dev/null; \
+	  $(KUBECTL) -n localdisk rollout status daemonset --timeout 5m; fi
 
 uninstall: ## take it off again
 	@$(KUBECTL) delete --ignore-not-found -k $(OVERLAY)

@@ -7,6 +7,8 @@ package images
 const (
 	Berth    = "berth.dev/berth:dev"
 	Launcher = "berth.dev/berth-launcher:dev"
+	// CSI is the storage driver localdisk with the sidecars it is deployed with.
+	CSI = "berth.dev/csi:dev"
 	// Guest is the test guest as a container disk: /disk/disk.qcow2, and /boot/vmlinuz and /boot/initrd for booting a kernel directly.
 	Guest = "berth.dev/berth-guest:dev"
 	// GuestGeneric is the same with a kernel that also knows SATA and USB disks and takes twice as long to start.
@@ -17,6 +19,7 @@ const (
 const (
 	BerthArchive        = "berth.tar"
 	LauncherArchive     = "berth-launcher.tar"
+	CSIArchive          = "csi.tar"
 	GuestArchive        = "berth-guest.tar"
 	GuestGenericArchive = "berth-guest-generic.tar"
 )

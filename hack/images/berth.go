@@ -22,8 +22,11 @@ import (
 // user is what an image runs as unless its pod says otherwise.
 var user = fmt.Sprintf("%d:%d", images.UID, images.UID)
 
-// launcherProgram is the one command that is of no use without libvirt and QEMU.
-const launcherProgram = "launcher"
+// The commands that are of no use without programs of others, and have an image with those: libvirt and QEMU, mkfs.
+const (
+	launcherProgram = "launcher"
+	driverProgram   = "localdisk"
+)
 
 // berth makes the image of all static programs: nothing else is in it but who they run as and whom they trust.
 func (b *build) berth(ctx context.Context) error {
@@ -58,7 +61,8 @@ func (b *build) commands() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if sources, _ := filepath.Glob(filepath.Join(b.root, "cmd", e.Name(), "*.go")); len(sources) > 0 && e.Name() != launcherProgram {
+		elsewhere := e.Name() == launcherProgram || e.Name() == driverProgram
+		if sources, _ := filepath.Glob(filepath.Join(b.root, "cmd", e.Name(), "*.go")); len(sources) > 0 && !elsewhere {
 			names = append(names, e.Name())
 		}
 	}
@@ -76,24 +80,30 @@ func (b *build) programs(ctx context.Context, commands []string) ([]oci.Step, er
 		packages = append(packages, "./cmd/"+c)
 	}
 	b.say("building %s", strings.Join(commands, " "))
-	if err := b.goBuild(ctx, dir, packages...); err != nil {
+	if err := b.goBuild(ctx, "", dir, packages...); err != nil {
 		return nil, err
 	}
 	var steps []oci.Step
 	for _, c := range commands {
-		sum, err := sha256File(filepath.Join(dir, c))
+		step, err := b.program(dir, c)
 		if err != nil {
 			return nil, err
 		}
-		layer, err := b.layers.Layer(oci.Recipe+"program "+c+" "+sum, func(w *oci.Writer) error {
-			return w.File("usr/bin/"+c, filepath.Join(dir, c), 0o755, 0)
-		})
-		if err != nil {
-			return nil, err
-		}
-		steps = append(steps, oci.Step{Layer: layer, What: "/usr/bin/" + c})
+		steps = append(steps, step)
 	}
 	return steps, nil
+}
+
+// program makes a layer of a program that was built.
+func (b *build) program(dir, name string) (oci.Step, error) {
+	sum, err := sha256File(filepath.Join(dir, name))
+	if err != nil {
+		return oci.Step{}, err
+	}
+	layer, err := b.layers.Layer(oci.Recipe+"program "+name+" "+sum, func(w *oci.Writer) error {
+		return w.File("usr/bin/"+name, filepath.Join(dir, name), 0o755, 0)
+	})
+	return oci.Step{Layer: layer, What: "/usr/bin/" + name}, err
 }
 
 // berthBase is the layer under the programs.

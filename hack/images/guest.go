@@ -76,7 +76,7 @@ func (b *build) guestInputs(ctx context.Context, f flavour) (bootdisk.Inputs, er
 		}
 	}
 	programs := filepath.Join(b.cache, "guest")
-	if err := b.goBuild(ctx, programs, "./images/guest/init"); err != nil {
+	if err := b.goBuild(ctx, "", programs, "./images/guest/init"); err != nil {
 		return in, err
 	}
 	in.Init = filepath.Join(programs, "init")

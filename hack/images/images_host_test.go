@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,6 +75,31 @@ func TestBerthBaseIsTheSameBuiltTwice(t *testing.T) {
 	}
 	if digests[0] != digests[1] {
 		t.Errorf("the base of the berth image is %s and, built again, %s", digests[0], digests[1])
+	}
+}
+
+// Every program that the storage driver calls finds what it reads and what it is linked with in the image's own files.
+func TestCSIProgramsRunInTheImage(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("unpacking an image and entering it needs root")
+	}
+	base, err := testBuild(t).csiBase(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	unpack(t, base, root)
+	if err := errors.Join(os.WriteFile(filepath.Join(root, "disk"), nil, 0o600), os.Truncate(filepath.Join(root, "disk"), 400<<20)); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"mkfs.ext4 -q -F /disk", "e2fsck -f -p /disk", "resize2fs /disk", "mkfs.xfs -q -f /disk", "xfs_growfs -V",
+	} {
+		enter := exec.CommandContext(t.Context(), "chroot", append([]string{root}, strings.Fields(line)...)...)
+		enter.Env = []string{"PATH=/usr/bin:/usr/sbin"} // chroot itself is found by ours
+		if out, err := enter.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", line, err, out)
+		}
 	}
 }
 

@@ -1,6 +1,6 @@
 // Command images makes the product's container images and the test guest, without a Docker daemon and without root:
 //
-//	images [-o DIR] berth|launcher|guest|guest-generic|all
+//	images [-o DIR] berth|launcher|csi|guest|guest-generic|all
 //
 // "all" leaves guest-generic out: it is for the few tests of SATA and USB disks.
 //
@@ -60,6 +60,7 @@ var targets = []struct {
 	{"guest", true, (*build).cloudGuest},
 	{"berth", true, (*build).berth},
 	{"launcher", true, (*build).launcher},
+	{"csi", true, (*build).csi},
 	{"guest-generic", false, (*build).genericGuest},
 }
 
@@ -174,15 +175,16 @@ func (b *build) source(elem ...string) string {
 
 func (b *build) say(format string, args ...any) { _, _ = fmt.Fprintf(b.log, format+"\n", args...) }
 
-// goBuild builds static programs into a folder, each under the last element of its package's path.
-func (b *build) goBuild(ctx context.Context, dir string, packages ...string) error {
+// goBuild builds static programs of a module, which is a folder of the checkout, into a folder, each under the last element of its
+// package's path.
+func (b *build) goBuild(ctx context.Context, module, dir string, packages ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make folder for programs: %w", err)
 	}
 	// No version control stamp: a commit that changes no program must not change the image.
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
 	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
-	cmd.Dir = b.root
+	cmd.Dir = filepath.Join(b.root, module)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", strings.Join(packages, " "), err, out)

@@ -22,6 +22,8 @@ var (
 	berthSource string
 	//go:embed launcher.go
 	launcherSource string
+	//go:embed packages.go
+	packagesSource string
 )
 
 // tree is a small folder of files that go into an image as they are, by path.

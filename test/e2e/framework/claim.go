@@ -5,6 +5,7 @@ package framework
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,6 +74,9 @@ func (e *Env) StaysPending(name string, limit time.Duration) {
 	})
 }
 
+// nodeKeys are the labels by which storage says which node a volume is on: Kubernetes' own, and that of the CSI driver localdisk.
+var nodeKeys = []string{corev1.LabelHostname, "localdisk.berth.dev/node"}
+
 // VolumeNode is the node a local volume is on; "" if it is on none in particular.
 func VolumeNode(pv *corev1.PersistentVolume) string {
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
@@ -80,7 +84,7 @@ func VolumeNode(pv *corev1.PersistentVolume) string {
 	}
 	for _, term := range pv.Spec.NodeAffinity.Required.NodeSelectorTerms {
 		for _, r := range term.MatchExpressions {
-			if r.Key == corev1.LabelHostname && len(r.Values) == 1 {
+			if slices.Contains(nodeKeys, r.Key) && len(r.Values) == 1 {
 				return r.Values[0]
 			}
 		}

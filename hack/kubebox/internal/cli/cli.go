@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-vm/berth/hack/kubebox/internal/cluster"
-	"github.com/berth-vm/berth/hack/kubebox/internal/plan"
 )
 
 // New is kubebox's command line, printing to out.
@@ -98,34 +97,16 @@ func findCheckout() (string, error) {
 }
 
 func upCommand(box opener) *cobra.Command {
-	var with []string
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "up", Short: "Start the cluster, or what of it does not run", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			extras, err := parseExtras(with)
-			if err != nil {
-				return err
-			}
 			b, err := box()
 			if err != nil {
 				return err
 			}
-			return b.Up(c.Context(), extras)
+			return b.Up(c.Context())
 		},
 	}
-	c.Flags().StringSliceVar(&with, "with", nil, "parts that not everyone needs: snapshot (VolumeSnapshot CRDs and controller)")
-	return c
-}
-
-func parseExtras(with []string) (plan.Extras, error) {
-	var e plan.Extras
-	for _, part := range with {
-		if part != "snapshot" {
-			return e, fmt.Errorf("there is no part %q: --with knows snapshot", part)
-		}
-		e.Snapshot = true
-	}
-	return e, nil
 }
 
 func downCommand(box opener) *cobra.Command {

@@ -31,7 +31,7 @@ func TestBadInputGetsOneLineThatSaysWhatToDo(t *testing.T) {
 		{"node stop a b", "`kubebox node stop NAME"},
 		{"load", "`kubebox load ARCHIVE..."},
 		{"load " + archive, "run `kubebox up`"},
-		{"up --with chocolate", "--with knows snapshot"},
+		{"up --with chocolate", "unknown flag"},
 		{"status -o xml", "use json"},
 		{"kubeconfig", "run `kubebox up`"},
 		{"logs kubelet", "`kubebox logs` lists them"},

@@ -26,7 +26,7 @@ func renderManifest() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-func (b *Box) applyManifests(ctx context.Context, extras plan.Extras) error {
+func (b *Box) applyManifests(ctx context.Context) error {
 	objects, err := renderManifest()
 	if err != nil {
 		return err
@@ -34,9 +34,6 @@ func (b *Box) applyManifests(ctx context.Context, extras plan.Extras) error {
 	apply := []string{"apply", "--server-side", "--force-conflicts", "-f"}
 	if err := b.kubectl(ctx, bytes.NewReader(objects), append(apply, "-")...); err != nil {
 		return err
-	}
-	if !extras.Snapshot {
-		return nil
 	}
 	module, err := build.ModuleDir(ctx, b.Source, build.SnapshotController, "github.com/kubernetes-csi/external-snapshotter/client/v8")
 	if err != nil {

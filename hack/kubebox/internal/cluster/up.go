@@ -28,7 +28,7 @@ var firstNodes = []plan.Node{{Name: "node1", Index: 1}, {Name: "node2", Index: 2
 
 // Up brings the cluster to the state in which all its nodes are Ready: it starts a new one, starts again what is not running of an
 // existing one, or does nothing. If it fails, nothing of what it started is left.
-func (b *Box) Up(ctx context.Context, extras plan.Extras) (err error) {
+func (b *Box) Up(ctx context.Context) (err error) {
 	lock, err := b.exclusive("up")
 	if err != nil {
 		return err
@@ -45,16 +45,10 @@ func (b *Box) Up(ctx context.Context, extras plan.Extras) (err error) {
 	if err != nil {
 		return err
 	}
-	more := extras.Snapshot && !c.Extras.Snapshot
-	c.Extras.Snapshot = c.Extras.Snapshot || extras.Snapshot
-	if err := b.prepare(ctx, c); err != nil {
+	if err := b.prepare(ctx); err != nil {
 		return err
 	}
 	control, whole := running(ms, plan.ControlName)
-	if whole && more {
-		b.say("restarting the cluster to add to it; its data stays")
-		whole = false
-	}
 	if !whole {
 		// Nodes cannot be kept without the control machine: the network they are plugged into goes with it.
 		if err := b.sweep(ctx, ms); err != nil {
@@ -84,7 +78,7 @@ func (b *Box) load() (c state.Cluster, fresh bool, err error) {
 }
 
 // prepare makes sure that the machine can hold the cluster: space, addresses, packages, kernel, programs.
-func (b *Box) prepare(ctx context.Context, c state.Cluster) error {
+func (b *Box) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(b.Layout.Dir, 0o755); err != nil {
 		return fmt.Errorf("make state directory: %w", err)
 	}
@@ -111,11 +105,7 @@ func (b *Box) prepare(ctx context.Context, c state.Cluster) error {
 	if err := host.RaiseLimits(); err != nil {
 		return err
 	}
-	programs := []build.Program{build.CoreDNS}
-	if c.Extras.Snapshot {
-		programs = append(programs, build.SnapshotController)
-	}
-	for _, p := range programs {
+	for _, p := range []build.Program{build.CoreDNS, build.SnapshotController} {
 		if err := build.Build(ctx, b.Source, p, b.Layout.Program(p.Name), b); err != nil {
 			return err
 		}
@@ -148,7 +138,7 @@ func (b *Box) start(ctx context.Context, c state.Cluster, ms []machine.Running, 
 		return err
 	}
 	if control == 0 {
-		if err := machine.Launch(plan.Control(c.Extras), b.Layout, func(pid int) error { control = pid; return host.WireControl(pid) }); err != nil {
+		if err := machine.Launch(plan.Control(), b.Layout, func(pid int) error { control = pid; return host.WireControl(pid) }); err != nil {
 			return err
 		}
 	}
@@ -165,7 +155,7 @@ func (b *Box) start(ctx context.Context, c state.Cluster, ms []machine.Running, 
 	}
 	b.say("waiting for %d nodes", len(c.Nodes))
 	work, ctx := errgroup.WithContext(ctx)
-	work.Go(func() error { return b.applyManifests(ctx, c.Extras) })
+	work.Go(func() error { return b.applyManifests(ctx) })
 	work.Go(func() error { return b.awaitNodes(ctx, c.Nodes) })
 	return work.Wait()
 }

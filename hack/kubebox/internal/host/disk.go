@@ -13,15 +13,15 @@ import (
 	"github.com/berth-vm/berth/hack/kubebox/internal/plan"
 )
 
-// AttachDisk makes a static disk of that backing file appear at its path: formatted and mounted, or as a link to its device. It
+// AttachDisk makes a disk of that backing file appear at its path: formatted and mounted, or as a link to its device. It
 // is called inside a node, and finds what an earlier start of the node left.
 func AttachDisk(d plan.Disk, file string) error {
 	fresh, err := makeFile(file, d.Size)
 	if err != nil {
 		return err
 	}
-	if fresh && !d.Block {
-		if err := format(file); err != nil {
+	if fresh && !d.Block() {
+		if err := format(file, d.FSType); err != nil {
 			os.Remove(file)
 			return err
 		}
@@ -33,7 +33,7 @@ func AttachDisk(d plan.Disk, file string) error {
 	if err := os.MkdirAll(filepath.Dir(d.Path()), 0o755); err != nil {
 		return fmt.Errorf("make directory of disks: %w", err)
 	}
-	if d.Block {
+	if d.Block() {
 		if err := os.Remove(d.Path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove old link: %w", err)
 		}
@@ -42,7 +42,7 @@ func AttachDisk(d plan.Disk, file string) error {
 	if err := os.MkdirAll(d.Path(), 0o755); err != nil {
 		return fmt.Errorf("make mount point: %w", err)
 	}
-	if err := unix.Mount(device, d.Path(), "ext4", 0, "discard"); err != nil {
+	if err := unix.Mount(device, d.Path(), d.FSType, 0, "discard"); err != nil {
 		return fmt.Errorf("mount %s: %w", device, err)
 	}
 	return nil
@@ -64,8 +64,15 @@ func makeFile(path string, size int64) (fresh bool, err error) {
 	return true, nil
 }
 
-func format(file string) error {
-	out, err := exec.Command("/sbin/mkfs.ext4", "-q", "-F", "-m", "0", file).CombinedOutput()
+// formats are the programs that make a file system, and how to call them.
+var formats = map[string][]string{
+	"ext4": {"/sbin/mkfs.ext4", "-q", "-F", "-m", "0"},
+	"xfs":  {"/sbin/mkfs.xfs", "-q", "-m", "reflink=1"},
+}
+
+func format(file, fsType string) error {
+	program := append(formats[fsType], file)
+	out, err := exec.Command(program[0], program[1:]...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("format %s: %w: %s", file, err, out)
 	}
@@ -74,7 +81,7 @@ func format(file string) error {
 
 // WipeDisk empties a static disk for its next user. It is called inside the node.
 func WipeDisk(d plan.Disk) error {
-	if !d.Block {
+	if !d.Block() {
 		return emptyDir(d.Path())
 	}
 	dev, err := os.OpenFile(d.Path(), os.O_RDWR|unix.O_EXCL, 0)

@@ -14,17 +14,18 @@ func TestOwnedLoops(t *testing.T) {
 	ours := loop{number: 3, device: 8, inode: 100, path: "/run/kubebox/nodes/node1/disks/block1.img"}
 	stacked := loop{number: 1, path: "/loop3", behind: ours.rdev()}
 	stackedTwice := loop{number: 0, path: "/loop1", behind: stacked.rdev()}
+	pooled := loop{number: 2, device: ours.rdev(), inode: 100, path: "/volumes/v1/disk.img"}
 	foreign := loop{number: 4, device: 8, inode: 7, path: "/home/me/disk.img"}
 	foreignDeleted := loop{number: 5, device: 8, inode: 9, path: "/home/me/disk.img (deleted)"}
 	orphan := loop{number: 6, device: 8, inode: 8, path: "/nodes/node1/disks/fs1.img (deleted)"}
-	all := []loop{stackedTwice, stacked, ours, foreign, foreignDeleted, orphan}
+	all := []loop{stackedTwice, stacked, pooled, ours, foreign, foreignDeleted, orphan}
 
 	var got []int
 	for _, l := range owned(all, map[fileID]bool{{8, 100}: true}) {
 		got = append(got, l.number)
 	}
 	// Freed in the reverse of this order, each device goes before the one it is stacked on.
-	if diff := cmp.Diff([]int{3, 6, 1, 0}, got); diff != "" {
+	if diff := cmp.Diff([]int{3, 6, 1, 2, 0}, got); diff != "" {
 		t.Error(diff)
 	}
 }

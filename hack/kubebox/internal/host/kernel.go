@@ -12,7 +12,7 @@ import (
 // built in, and loading them by name then fails without harm.
 var modules = []struct{ name, proof string }{
 	{"overlay", ""}, {"veth", ""}, {"bridge", ""}, {"nf_tables", ""}, {"nf_conntrack", "/proc/sys/net/netfilter"},
-	{"loop", "/dev/loop-control"}, {"fuse", "/dev/fuse"},
+	{"loop", "/dev/loop-control"}, {"fuse", "/dev/fuse"}, {"xfs", ""},
 }
 
 // LoadModules loads what the kernel has as modules, and says what it does not have at all.

@@ -114,8 +114,9 @@ func configure(node string, file *os.File) error {
 	return nil
 }
 
-// ReleaseLoops frees the loop devices whose backing files lie below dir, those stacked on them (the kubelet holds a Block
-// volume open that way), and those left by a cluster whose directory has been deleted. It returns how many there were.
+// ReleaseLoops frees the loop devices whose backing files lie below dir, those stacked on them (the kubelet holds a Block volume
+// open that way) or on files of a file system on them (a pool's volumes), and those left by a cluster whose directory has been
+// deleted. It returns how many there were.
 func ReleaseLoops(dir string) (int, error) {
 	all, err := loops()
 	if err != nil || len(all) == 0 {
@@ -143,7 +144,7 @@ func owned(all []loop, files map[fileID]bool) []loop {
 	for grew := true; grew; {
 		grew = false
 		for _, l := range all {
-			ours := files[l.file()] || devices[l.behind] || l.deleted() && clusterPath(l.path)
+			ours := files[l.file()] || devices[l.behind] || devices[l.device] || l.deleted() && clusterPath(l.path)
 			if taken[l.number] || !ours {
 				continue
 			}

@@ -22,6 +22,7 @@ var requirements = []requirement{
 	{"/usr/sbin/nft", "nftables"},
 	{"/bin/busybox", "busybox-static"},
 	{"/sbin/mkfs.ext4", "e2fsprogs"},
+	{"/sbin/mkfs.xfs", "xfsprogs"},
 	{"/sbin/losetup", "mount"}, // the kubelet calls it for Block volumes
 }
 

@@ -43,7 +43,11 @@ func Init(args []string) error {
 	if err := route(); err != nil {
 		return err
 	}
-	for _, d := range m.Disks {
+	disks := m.Disks
+	if m.Pool != nil {
+		disks = append(disks, *m.Pool)
+	}
+	for _, d := range disks {
 		if err := host.AttachDisk(d, plan.Inside().Node(name, d.File())); err != nil {
 			return fmt.Errorf("attach disk %s: %w", d.Name, err)
 		}

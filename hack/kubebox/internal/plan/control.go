@@ -18,9 +18,9 @@ func readyURL() string { return "https://" + APIServerAddr() + "/readyz" }
 
 // Control is the machine that runs the control plane: etcd, the Kubernetes control plane, DNS, the registry that images come
 // from, the provisioner of the storage classes, and a kube-proxy so that Service addresses work from the shell.
-func Control(extras Extras) Machine {
+func Control() Machine {
 	l, api := Inside(), []string{readyURL()}
-	m := Machine{Name: ControlName, Components: []Component{
+	return Machine{Name: ControlName, Components: []Component{
 		{Name: "etcd", Args: etcdArgs(l)},
 		{Name: "registry", Args: []string{"--listen", RegistryAddr, "--images", l.Images()}},
 		{Name: "kube-apiserver", Args: apiserverArgs(l), Needs: []string{etcdURL + "/health"}},
@@ -29,18 +29,12 @@ func Control(extras Extras) Machine {
 		{Name: "kube-proxy", Args: proxyArgs(l, ControlName, ControlIP), Needs: api},
 		{Name: "coredns", Program: l.Program("coredns"), Args: []string{"-conf", l.Corefile()}, Needs: api},
 		{Name: "provisioner", Args: []string{"--kubeconfig", l.PKI("kubebox.kubeconfig"), "--state", l.Dir}, Needs: api},
+		{Name: "snapshot-controller", Program: l.Program("snapshot-controller"), Needs: api, Args: []string{
+			"--kubeconfig", l.PKI("kubebox.kubeconfig"), "--leader-election=false",
+			// A snapshot is taken by the sidecar on the node of its volume.
+			"--enable-distributed-snapshotting=true",
+		}},
 	}}
-	if extras.Snapshot {
-		m.Components = append(m.Components, Component{Name: "snapshot-controller", Program: l.Program("snapshot-controller"),
-			Args: []string{"--kubeconfig", l.PKI("kubebox.kubeconfig"), "--leader-election=false", "--enable-distributed-snapshotting=true"}, Needs: api})
-	}
-	return m
-}
-
-// Extras are the parts of a cluster that not everyone needs, so that those who do not need them need not build them.
-type Extras struct {
-	// Snapshot adds the VolumeSnapshot CRDs and the snapshot-controller.
-	Snapshot bool `json:"snapshot,omitempty"`
 }
 
 func etcdArgs(l Layout) []string {

@@ -17,22 +17,42 @@ const disksPerMode = 4
 // A Disk is a file below the node's directory that looks like a disk to the node: through a loop device, either formatted and
 // mounted, or as it is.
 type Disk struct {
-	Name  string `json:"name"`
-	Block bool   `json:"block"`
-	Size  int64  `json:"size"`
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	// FSType is the file system on it; empty for a disk that is used as a device.
+	FSType string `json:"fsType,omitempty"`
+	// Mount is where the node has it, if not among its static disks.
+	Mount string `json:"mount,omitempty"`
 }
+
+// Block tells a disk that is used as a device.
+func (d Disk) Block() bool { return d.FSType == "" }
 
 // File is the disk's backing file, relative to the node's directory.
 func (d Disk) File() string { return path.Join("disks", d.Name+".img") }
 
 // Path is where the node finds the disk: a mount point, or a link to the device.
-func (d Disk) Path() string { return path.Join("/mnt/disks", d.Name) }
+func (d Disk) Path() string {
+	if d.Mount != "" {
+		return d.Mount
+	}
+	return path.Join("/mnt/disks", d.Name)
+}
+
+// poolSize is how much a node's pool promises. Its file is sparse, so three of them take what is really written.
+const poolSize = 32 << 30
+
+// Pool is the disk whose file system a CSI driver may carve volumes from. XFS shares blocks between files, which is what makes
+// snapshots and clones of any size the work of a moment.
+func Pool() Disk {
+	return Disk{Name: "pool", Size: poolSize, FSType: "xfs", Mount: "/var/lib/localdisk"}
+}
 
 // StaticDisks are the disks every node offers as volumes of class local-static.
 func StaticDisks() []Disk {
 	var out []Disk
 	for i := 1; i <= disksPerMode; i++ {
-		out = append(out, Disk{Name: fmt.Sprintf("fs%d", i), Size: diskSize}, Disk{Name: fmt.Sprintf("block%d", i), Block: true, Size: diskSize})
+		out = append(out, Disk{Name: fmt.Sprintf("fs%d", i), Size: diskSize, FSType: "ext4"}, Disk{Name: fmt.Sprintf("block%d", i), Size: diskSize})
 	}
 	return out
 }

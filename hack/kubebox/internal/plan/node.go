@@ -34,8 +34,8 @@ const CgroupRoot = "kubebox"
 
 // NodeMachine is the machine that runs a node: containerd, kubelet, kube-proxy and the keeper of its static disks.
 func NodeMachine(n Node) Machine {
-	l, api := Inside(), []string{readyURL()}
-	return Machine{Name: n.Name, Node: &n, Disks: StaticDisks(), Cgroup: CgroupRoot + "/" + n.Name, Components: []Component{
+	l, api, pool := Inside(), []string{readyURL()}, Pool()
+	return Machine{Name: n.Name, Node: &n, Disks: StaticDisks(), Pool: &pool, Cgroup: CgroupRoot + "/" + n.Name, Components: []Component{
 		{Name: "containerd", Program: "/usr/bin/containerd", Args: []string{"--config", l.Node(n.Name, "etc", "containerd.toml")}},
 		{Name: "kubelet", Needs: api, Args: []string{
 			"--config", l.Node(n.Name, "etc", "kubelet.yaml"), "--kubeconfig", l.PKI(n.Name + ".kubeconfig"),

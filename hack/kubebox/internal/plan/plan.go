@@ -135,6 +135,7 @@ type Machine struct {
 	Name       string      `json:"name"`
 	Node       *Node       `json:"node,omitempty"`
 	Disks      []Disk      `json:"disks,omitempty"`
+	Pool       *Disk       `json:"pool,omitempty"`
 	Components []Component `json:"components"`
 	// Cgroup is made before the machine starts; the node's pods live below it.
 	Cgroup string `json:"cgroup,omitempty"`

@@ -35,7 +35,7 @@ func golden(t *testing.T, name, got string) {
 
 func TestMachinesAndFilesAreAsRecorded(t *testing.T) {
 	node := Node{Name: "node2", Index: 2}
-	for name, machine := range map[string]Machine{"control.json": Control(Extras{Snapshot: true}), "node.json": NodeMachine(node)} {
+	for name, machine := range map[string]Machine{"control.json": Control(), "node.json": NodeMachine(node)} {
 		data, err := json.MarshalIndent(machine, "", "  ")
 		if err != nil {
 			t.Fatal(err)
@@ -50,15 +50,6 @@ func TestMachinesAndFilesAreAsRecorded(t *testing.T) {
 		golden(t, strings.ReplaceAll(path, "/", "_"), content)
 	}
 	golden(t, "Corefile", Corefile())
-}
-
-func TestSnapshotControllerRunsOnlyWhenAskedFor(t *testing.T) {
-	if _, found := Control(Extras{}).Component("snapshot-controller"); found {
-		t.Error("the snapshot controller runs in a cluster that did not ask for it")
-	}
-	if _, found := Control(Extras{Snapshot: true}).Component("snapshot-controller"); !found {
-		t.Error("the snapshot controller is missing from a cluster that asked for it")
-	}
 }
 
 func TestNewNodeTakesLowestFreeIndex(t *testing.T) {

@@ -23,7 +23,6 @@ const format = 1
 type Cluster struct {
 	Format int         `json:"format"`
 	Nodes  []plan.Node `json:"nodes"`
-	Extras plan.Extras `json:"extras"`
 	// Cut are the nodes that were unplugged from the network.
 	Cut []string `json:"cut,omitempty"`
 }

@@ -15,7 +15,7 @@ import (
 func TestClusterIsReadBackAsWritten(t *testing.T) {
 	dir := t.TempDir()
 	want := NewCluster([]plan.Node{{Name: "node1", Index: 1}})
-	want.Cut, want.Extras.Snapshot = []string{"node1"}, true
+	want.Cut = []string{"node1"}
 	if err := want.Save(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func (k *keeper) volume(name string, disk plan.Disk) *corev1.PersistentVolume {
 	v.Labels = map[string]string{"kubebox.berth.dev/node": k.node}
 	v.Annotations = map[string]string{annotationBy: keeperName}
 	mode := corev1.PersistentVolumeFilesystem
-	if disk.Block {
+	if disk.Block() {
 		mode = corev1.PersistentVolumeBlock
 	}
 	v.Spec.VolumeMode = &mode

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"path"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/berth-vm/berth/hack/images/debian"
+	"github.com/berth-vm/berth/hack/images/oci"
+	"github.com/berth-vm/berth/images"
+)
+
+// sidecars are the upstream programs beside the driver. Each has a module of its own: they need other versions of Kubernetes'
+// libraries than ours.
+var sidecars = []string{"csi-provisioner", "csi-snapshotter", "csi-resizer"}
+
+// csi makes the image of the storage driver: Debian's programs for filesystems below, the sidecars and our program on top. It runs
+// as root, because the driver makes devices and mounts.
+func (b *build) csi(ctx context.Context) error {
+	base, err := b.csiBase(ctx)
+	if err != nil {
+		return err
+	}
+	steps := []oci.Step{{Layer: base, What: "e2fsprogs and xfsprogs from Debian"}}
+	for _, name := range sidecars {
+		step, err := b.sidecar(ctx, name)
+		if err != nil {
+			return err
+		}
+		steps = append(steps, step)
+	}
+	driver, err := b.programs(ctx, []string{driverProgram})
+	if err != nil {
+		return err
+	}
+	image, err := oci.Image(v1.Config{
+		WorkingDir: "/", Env: []string{"PATH=/usr/bin:/usr/sbin"}, Entrypoint: []string{"/usr/bin/" + driverProgram},
+		Labels: map[string]string{"org.opencontainers.image.title": "csi"},
+	}, append(steps, driver...)...)
+	if err != nil {
+		return err
+	}
+	return b.archive(images.CSIArchive, images.CSI, image)
+}
+
+// csiBase has the packages of the list and no others.
+func (b *build) csiBase(ctx context.Context) (v1.Layer, error) {
+	names, err := debian.ReadList(b.source("csi", "packages"))
+	if err != nil {
+		return nil, err
+	}
+	packages, err := b.debs.Named(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	return b.packagesLayer(ctx, packages)
+}
+
+// sidecar builds the one tool of a sidecar's module.
+func (b *build) sidecar(ctx context.Context, name string) (oci.Step, error) {
+	b.say("building %s", name)
+	dir, module := filepath.Join(b.cache, "programs"), path.Join("hack/kubebox/csi", name[len("csi-"):])
+	if err := b.goBuild(ctx, module, dir, "tool"); err != nil {
+		return oci.Step{}, err
+	}
+	return b.program(dir, name)
+}

@@ -1,0 +1,215 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+const (
+	classDisk          = "localdisk"
+	classDiskImmediate = "localdisk-immediate"
+
+	snapshotGroup = "snapshot.storage.k8s.io"
+)
+
+// disks is a test's namespace with what claims of localdisk need.
+type disks struct{ *framework.Env }
+
+// class is the class localdisk with xfs, which grows mounted whatever the driver's privileges; it goes with the test.
+func (d disks) class() string {
+	d.T.Helper()
+	base, err := d.Client.StorageV1().StorageClasses().Get(d.Context(), classDisk, metav1.GetOptions{})
+	if err != nil {
+		d.T.Fatal(err)
+	}
+	class := &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "xfs-" + d.Namespace}, Provisioner: base.Provisioner, VolumeBindingMode: base.VolumeBindingMode,
+		AllowVolumeExpansion: base.AllowVolumeExpansion, Parameters: map[string]string{"csi.storage.k8s.io/fstype": "xfs"},
+	}
+	if _, err := d.Client.StorageV1().StorageClasses().Create(d.Context(), class, metav1.CreateOptions{}); err != nil {
+		d.T.Fatal(err)
+	}
+	d.T.Cleanup(func() {
+		if err := d.Client.StorageV1().StorageClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{}); err != nil {
+			d.T.Error(err)
+		}
+	})
+	return class.Name
+}
+
+// claimFrom creates a claim that begins with the data of another claim or of a snapshot.
+func (d disks) claimFrom(c framework.Claim, source corev1.TypedLocalObjectReference) {
+	d.T.Helper()
+	mode := corev1.PersistentVolumeFilesystem
+	if c.Block {
+		mode = corev1.PersistentVolumeBlock
+	}
+	_, err := d.Client.CoreV1().PersistentVolumeClaims(d.Namespace).Create(d.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &c.Class, VolumeMode: &mode, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			DataSource: &source, Resources: request(c.Size),
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		d.T.Fatal(err)
+	}
+}
+
+// snapshot takes a snapshot of a claim and waits until it can be used.
+func snapshot(e *framework.Env, name, claim string) {
+	e.T.Helper()
+	snapshots := e.Dynamic.Resource(schema.GroupVersionResource{Group: snapshotGroup, Version: "v1", Resource: "volumesnapshots"}).Namespace(e.Namespace)
+	_, err := snapshots.Create(e.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": snapshotGroup + "/v1", "kind": "VolumeSnapshot", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"volumeSnapshotClassName": classDisk, "source": map[string]any{"persistentVolumeClaimName": claim}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		e.T.Fatal(err)
+	}
+	e.Wait("snapshot "+name+" to be ready", patience, func(ctx context.Context) (bool, string) {
+		snap, err := snapshots.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		ready, _, _ := unstructured.NestedBool(snap.Object, "status", "readyToUse")
+		return ready, fmt.Sprint(snap.Object["status"])
+	})
+}
+
+// place is where the data of a claim is inside a pod.
+func place(claim string, block bool) string {
+	if block {
+		return "/dev/" + claim
+	}
+	return "/" + claim + "/data"
+}
+
+// sumOf prints the sum of the data of a claim.
+func sumOf(claim string, block bool) string {
+	return "dd if=" + place(claim, block) + " bs=1M count=16 2>/dev/null | sha256sum; "
+}
+
+var diskModes = map[string]bool{"Block": true, "Filesystem": false}
+
+// TestLocaldisk: data is where its pod was; a clone and a restored snapshot have what was there then, and may be larger; a claim
+// grows under a pod that writes all the time.
+func TestLocaldisk(t *testing.T) {
+	t.Parallel()
+	for mode, block := range diskModes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			d := disks{framework.New(t)}
+			class, nodes := d.class(), d.ReadyNodes()
+			node := nodes[len(nodes)-1]
+			d.Create(framework.Claim{Name: "data", Class: class, Size: "400Mi", Block: block})
+			want := d.Run(framework.Pod{Name: "fill", Node: node, Claims: []string{"data"},
+				Script: "dd if=/dev/urandom of=" + place("data", block) + " bs=1M count=16 2>/dev/null; sync; " + sumOf("data", block)})
+			if got := framework.VolumeNode(d.WaitBound("data")); got != node {
+				t.Errorf("the volume is on %q, its pod was on %q", got, node)
+			}
+			d.claimFrom(framework.Claim{Name: "clone", Class: class, Size: "500Mi", Block: block},
+				corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"})
+			snapshot(d.Env, "snap", "data")
+			group := snapshotGroup
+			d.claimFrom(framework.Claim{Name: "restored", Class: class, Size: "400Mi", Block: block},
+				corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: "snap"})
+			d.growsInUse(node, block)
+			got := d.Run(framework.Pod{Name: "compare", Node: node, Claims: []string{"clone", "restored"},
+				Script: sumOf("clone", block) + sumOf("restored", block)})
+			if got != want+want {
+				t.Errorf("the clone and the restored claim have\n%swant twice\n%s", got, want)
+			}
+		})
+	}
+}
+
+// growsInUse grows claim "data" under a pod that overwrites it.
+func (d disks) growsInUse(node string, block bool) {
+	d.T.Helper()
+	seen := "df -k /data | tail -n 1 | awk '{print $2}'"
+	if block {
+		seen = "echo $(($(blockdev --getsize64 /dev/data) / 1024))"
+	}
+	d.Start(framework.Pod{Name: "writer", Node: node, Claims: []string{"data"},
+		Script: "while :; do dd if=/dev/zero of=" + place("data", block) + " bs=1M count=16 conv=notrunc 2>/dev/null; sync; " + seen + "; sleep 0.2; done"})
+	d.WaitRunning("writer")
+	patch := []byte(`{"spec":{"resources":{"requests":{"storage":"1Gi"}}}}`)
+	if _, err := d.Client.CoreV1().PersistentVolumeClaims(d.Namespace).Patch(d.Context(), "data", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		d.T.Fatal(err)
+	}
+	d.Wait("the pod to see 1 GiB", patience, func(context.Context) (bool, string) {
+		lines := strings.Fields(d.Output("writer"))
+		if len(lines) == 0 {
+			return false, "nothing written yet"
+		}
+		kib, err := strconv.Atoi(lines[len(lines)-1])
+		return err == nil && kib > 900<<10, lines[len(lines)-1] + " KiB"
+	})
+	d.WaitRunning("writer")
+	d.Delete("writer")
+}
+
+// TestLocaldiskAcrossNodes: a clone that would have to cross nodes is refused with the name of the node that has the data.
+func TestLocaldiskAcrossNodes(t *testing.T) {
+	t.Parallel()
+	d := disks{framework.New(t)}
+	nodes := d.ReadyNodes()
+	d.Create(framework.Claim{Name: "data", Class: classDiskImmediate, Size: "16Mi", Block: true})
+	has := framework.VolumeNode(d.WaitBound("data"))
+	lacks := nodes[0]
+	if lacks == has {
+		lacks = nodes[1]
+	}
+	d.claimFrom(framework.Claim{Name: "clone", Class: classDisk, Size: "16Mi", Block: true},
+		corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"})
+	d.Start(framework.Pod{Name: "elsewhere", Node: lacks, Claims: []string{"clone"}, Script: "true"})
+	d.WaitEvent("clone", patience, func(_, message string) bool {
+		return strings.Contains(message, "is on node "+has) && strings.Contains(message, "this is node "+lacks)
+	})
+}
+
+// TestLocaldiskNodeStopped is not parallel: it stops a node that others would use. What was synced is there afterwards, and the
+// volumes can be mounted again.
+func TestLocaldiskNodeStopped(t *testing.T) {
+	d := disks{framework.New(t)}
+	nodes := d.ReadyNodes()
+	node := nodes[len(nodes)-1]
+	var claims, write []string
+	for mode, block := range diskModes {
+		claim := strings.ToLower(mode)
+		d.Create(framework.Claim{Name: claim, Class: classDisk, Size: "64Mi", Block: block})
+		claims, write = append(claims, claim), append(write, "echo kept > "+place(claim, block))
+	}
+	d.Start(framework.Pod{Name: "use", Node: node, Claims: claims, Script: strings.Join(write, "; ") + "; sync; echo done; sleep 3600"})
+	d.WaitRunning("use")
+	d.Wait("the pod to have written", patience, func(context.Context) (bool, string) {
+		out := d.Output("use")
+		return strings.Contains(out, "done"), out
+	})
+	t.Cleanup(func() { framework.Kubebox(t, "node", "start", node) })
+	framework.Kubebox(t, "node", "stop", node)
+	framework.Kubebox(t, "node", "start", node) // waits until the node is Ready
+	d.Delete("use")
+	for mode, block := range diskModes {
+		claim := strings.ToLower(mode)
+		out := d.Run(framework.Pod{Name: "look-" + claim, Claims: []string{claim}, Script: "head -c 4 " + place(claim, block)})
+		if out != "kept" {
+			t.Errorf("%s: after the restart there is %q", mode, out)
+		}
+	}
+}
