@@ -1,0 +1,151 @@
+package snapshot
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-vm/berth/internal/decide/enumerate"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+var update = flag.Bool("update", false, "write the tables of decisions")
+
+func flagAxis[F any](no, yes string, set func(*F, bool)) enumerate.Axis[F] {
+	return enumerate.Axis[F]{Count: 2, Set: func(f *F, i int) string {
+		set(f, i == 1)
+		return []string{no, yes}[i]
+	}}
+}
+
+func enumAxis[F any, E interface {
+	~int
+	fmt.Stringer
+}](last E, set func(*F, E)) enumerate.Axis[F] {
+	return enumerate.Axis[F]{Count: int(last) + 1, Set: func(f *F, i int) string {
+		set(f, E(i))
+		return E(i).String()
+	}}
+}
+
+var takeAxes = []enumerate.Axis[Facts]{
+	flagAxis("going-on", "over", func(f *Facts, b bool) { f.Over = b }),
+	flagAxis("unrecorded", "recorded", func(f *Facts, b bool) { f.Recorded = b }),
+	enumAxis(Missing, func(f *Facts, c Cuts) { f.Cuts = c }),
+	flagAxis("in-time", "late", func(f *Facts, b bool) { f.Late = b }),
+	enumAxis(Between, func(f *Facts, m Machine) { f.Machine = m }),
+	enumAxis(Thawed, func(f *Facts, q Quiet) { f.Quiet = q }),
+	flagAxis("something", "nothing", func(f *Facts, b bool) { f.Nothing = b }),
+}
+
+var restoreAxes = []enumerate.Axis[RestoreFacts]{
+	enumAxis(Failed, func(f *RestoreFacts, o Over) { f.Over = o }),
+	enumAxis(Void, func(f *RestoreFacts, s Source) { f.Source = s }),
+	enumAxis(Between, func(f *RestoreFacts, m Machine) { f.Machine = m }),
+	enumAxis(Stranger, func(f *RestoreFacts, c Claims) { f.Claims = c }),
+	enumAxis(Fail, func(f *RestoreFacts, p Policy) { f.Policy = p }),
+	flagAxis("in-time", "late", func(f *RestoreFacts, b bool) { f.Late = b }),
+	flagAxis("same", "changed", func(f *RestoreFacts, b bool) { f.Changed = b }),
+}
+
+func line(p Plan) string { return fmt.Sprintf("%s %v", p.State, p.Do) }
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("run go test ./internal/decide/snapshot -update if this is meant (-want +got):\n%s", diff)
+	}
+}
+
+func TestTakeTable(t *testing.T) {
+	golden(t, "testdata/take.txt", "# end record cuts time machine guest volumes -> state [actions]\n"+
+		enumerate.Table(takeAxes, func(f Facts) string { return line(Take(f)) }))
+}
+
+func TestRestoreTable(t *testing.T) {
+	golden(t, "testdata/restore.txt", "# end snapshot machine claims policy time spec -> state [actions]\n"+
+		enumerate.Table(restoreAxes, func(f RestoreFacts) string { return line(Restore(f)) }))
+}
+
+// TestEveryRuleIsUsed: a rule that never wins is a mistake about one that comes before it.
+func TestEveryRuleIsUsed(t *testing.T) {
+	used := map[string]bool{}
+	enumerate.Every(takeAxes, func(f Facts) { used[Take(f).Rule] = true })
+	enumerate.Every(restoreAxes, func(f RestoreFacts) { used[Restore(f).Rule] = true })
+	for _, r := range takeRules {
+		if !used[r.name] {
+			t.Errorf("snapshot: %q never holds", r.name)
+		}
+	}
+	for _, r := range restoreRules {
+		if !used[r.name] {
+			t.Errorf("restore: %q never holds", r.name)
+		}
+	}
+}
+
+func TestTakeInvariants(t *testing.T) {
+	enumerate.Every(takeAxes, func(f Facts) {
+		p := Take(f)
+		does := func(a Action) bool { return slices.Contains(p.Do, a) }
+		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }
+		end := state.OfSnapshot(p.State).End
+		if end == state.Well && f.Cuts != Usable {
+			fail("complete without every volume")
+		}
+		if does(Shoot) && (!f.Recorded || f.Over) {
+			fail("a volume is cut that nothing says belongs to the snapshot, or again")
+		}
+		if does(Shoot) && f.Machine == Running && f.Quiet == Untouched && !does(Freeze) {
+			fail("a running guest is not asked")
+		}
+		if does(Freeze) && f.Machine != Running {
+			fail("there is no guest to freeze")
+		}
+		if end != state.GoingOn && f.Quiet == Frozen && f.Machine == Running && !f.Over && !does(Thaw) {
+			fail("a guest stays frozen for ever")
+		}
+		if f.Quiet == Frozen && f.Machine == Running && f.Cuts == Cut && !f.Over && !does(Thaw) {
+			fail("a guest is frozen longer than it must be")
+		}
+		if does(Thaw) && (f.Cuts == Cutting || f.Cuts == Missing) && !f.Late {
+			fail("a guest goes on before its volumes are cut")
+		}
+	})
+}
+
+func TestRestoreInvariants(t *testing.T) {
+	enumerate.Every(restoreAxes, func(f RestoreFacts) {
+		p := Restore(f)
+		does := func(a Action) bool { return slices.Contains(p.Do, a) }
+		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }
+		if does(DropClaims) && (f.Source != Ready || f.Machine != Stopped || f.Over != NotOver || f.Claims != Old) {
+			fail("claims are deleted that nothing can bring back, or that somebody uses")
+		}
+		if f.Over != NotOver && len(p.Do) > 0 {
+			fail("a restore that is over does something")
+		}
+		if does(StopMachine) && f.Policy != Stop && f.Claims == Old {
+			fail("a machine is stopped that nobody asked to stop")
+		}
+		if state.OfSnapshot(p.State).End == state.Well && f.Over == NotOver && (f.Claims != Bound || f.Changed || f.Source != Ready) {
+			fail("complete without its data")
+		}
+		if f.Claims == Stranger && len(p.Do) > 0 {
+			fail("somebody else's claim is touched")
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package state
+
+import "strings"
+
+// SnapshotReason names a row of the table about snapshots of machines and their return.
+type SnapshotReason string
+
+// What can be said about a snapshot or a restore.
+const (
+	SnapshotNoMachine SnapshotReason = "SourceMissing"
+	SnapshotUnsteady  SnapshotReason = "SourceUnsteady"
+	SnapshotNothing   SnapshotReason = "NothingToSnapshot"
+	SnapshotBegun     SnapshotReason = "Begun"
+	SnapshotCutting   SnapshotReason = "Cutting"
+	SnapshotStoring   SnapshotReason = "Storing"
+	SnapshotDone      SnapshotReason = "OperationComplete"
+	SnapshotFailed    SnapshotReason = "OperationFailed"
+	SnapshotLost      SnapshotReason = "PartsDeleted"
+
+	RestoreWaiting   SnapshotReason = "SnapshotNotReady"
+	RestoreNoMachine SnapshotReason = "TargetMissing"
+	RestoreStopping  SnapshotReason = "TargetRunning"
+	RestoreRefused   SnapshotReason = "TargetNotStopped"
+	RestoreDropping  SnapshotReason = "ReplacingClaims"
+	RestoreMaking    SnapshotReason = "MakingClaims"
+	RestoreDone      SnapshotReason = "RestoreComplete"
+	RestoreFailed    SnapshotReason = "RestoreFailed"
+)
+
+// End is how something that ends has ended.
+type End int
+
+// The ends.
+const (
+	GoingOn End = iota
+	Well
+	Badly
+)
+
+// SnapshotRow is one thing that can be said about a snapshot or a restore.
+type SnapshotRow struct {
+	Reason  SnapshotReason
+	End     End
+	Warn    bool
+	Message string // {detail} is the volume, the storage's own words or the machine
+}
+
+var snapshotTable = []SnapshotRow{
+	{Reason: SnapshotNoMachine, Warn: true, Message: "the machine does not exist: {detail}"},
+	{Reason: SnapshotUnsteady, Message: "waiting for the machine to run or to have stopped: {detail}"},
+	{Reason: SnapshotNothing, Warn: true, Message: "no volume of the machine can have a snapshot: {detail}"},
+	{Reason: SnapshotBegun, Message: "the machine and its claims are written down"},
+	{Reason: SnapshotCutting, Message: "snapshots of its volumes are being taken: {detail}"},
+	{Reason: SnapshotStoring, Message: "snapshots of its volumes are taken and being stored: {detail}"},
+	{Reason: SnapshotDone, End: Well, Message: "the snapshot is complete"},
+	{Reason: SnapshotFailed, End: Badly, Warn: true, Message: "the snapshot could not be taken: {detail}"},
+	{Reason: SnapshotLost, End: Badly, Warn: true, Message: "parts of the snapshot were deleted: {detail}"},
+
+	{Reason: RestoreWaiting, Message: "waiting for the snapshot: {detail}"},
+	{Reason: RestoreNoMachine, Warn: true, Message: "the machine to restore does not exist; apply it, and its claims are restored before it starts: {detail}"},
+	{Reason: RestoreStopping, Message: "waiting for the machine to stop: {detail}"},
+	{Reason: RestoreRefused, End: Badly, Warn: true,
+		Message: "the machine runs; stop it and restore again, or set targetReadinessPolicy to StopTarget: {detail}"},
+	{Reason: RestoreDropping, Message: "the machine's claims are deleted to be made again: {detail}"},
+	{Reason: RestoreMaking, Message: "claims are made from the snapshot: {detail}"},
+	{Reason: RestoreDone, End: Well, Message: "the machine and its claims are what they were"},
+	{Reason: RestoreFailed, End: Badly, Warn: true, Message: "the snapshot cannot be put back: {detail}"},
+}
+
+// OfSnapshot is the row a reason stands for; a reason without one is shown, not hidden.
+func OfSnapshot(r SnapshotReason) SnapshotRow {
+	for _, row := range snapshotTable {
+		if row.Reason == r {
+			return row
+		}
+	}
+	return SnapshotRow{Reason: r, Warn: true, Message: "{detail}"}
+}
+
+// Text is the message with its blank filled in.
+func (r SnapshotRow) Text(detail string) string {
+	if detail == "" {
+		return strings.ReplaceAll(r.Message, ": {detail}", "")
+	}
+	return strings.ReplaceAll(r.Message, "{detail}", detail)
+}
+
+// SnapshotRows is the whole table.
+func SnapshotRows() []SnapshotRow { return append([]SnapshotRow(nil), snapshotTable...) }
