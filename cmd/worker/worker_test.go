@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsouza/fake-gcs-server/fakestorage"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -29,6 +30,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -250,6 +253,12 @@ func TestKilled(t *testing.T) {
 		"container disk": {len(gz(raw)), push(t, gz(layer(raw))), func(host string) task.Source {
 			return task.Source{Registry: &task.Registry{URL: "docker://" + host + "/disks/one:latest", PlainHTTP: true}}
 		}},
+		"S3": {len(raw), s3Object(t, raw), func(host string) task.Source {
+			return task.Source{S3: &task.S3{URL: "http://" + host + "/bucket/disk.img"}}
+		}},
+		"GCS": {len(raw), gcsObject(t, raw), func(host string) task.Source {
+			return task.Source{GCS: &task.GCS{URL: "http://" + host + "/bucket/disk.img"}}
+		}},
 	} {
 		killed(t, kind, c.bytes, c.server, c.source, raw)
 	}
@@ -320,6 +329,38 @@ func push(t *testing.T, layer []byte) string {
 		t.Fatal(err)
 	}
 	return host
+}
+
+// s3Object puts a disk into an S3 server and returns where that listens.
+func s3Object(t *testing.T, p []byte) string {
+	t.Helper()
+	backend := s3mem.New()
+	if err := backend.CreateBucket("bucket"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backend.PutObject("bucket", "disk.img", nil, bytes.NewReader(p), int64(len(p)), nil); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(gofakes3.New(backend).Server())
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// gcsObject puts a disk into Google's storage, emulated, and returns where that listens.
+func gcsObject(t *testing.T, p []byte) string {
+	t.Helper()
+	storage, err := fakestorage.NewServerWithOptions(fakestorage.Options{NoListener: true, PublicHost: "any"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(storage.Stop)
+	storage.CreateObject(fakestorage.Object{ObjectAttrs: fakestorage.ObjectAttrs{BucketName: "bucket", Name: "disk.img"}, Content: p})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Host = "any" // the only name it answers to
+		storage.HTTPHandler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
 }
 
 // waitForNote waits until the worker has noted something, if it is going to.
