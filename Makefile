@@ -53,7 +53,9 @@ status: $(BOX) ## what runs
 install: ## Berth on the cluster of KUBECONFIG
 	@$(KUBECTL) apply --server-side --force-conflicts -k $(OVERLAY)
 	@$(KUBECTL) -n berth rollout restart deployment >/dev/null # the images keep their name when they change
-	@$(KUBECTL) -n berth rollout status deployment --timeout 5m
+	@$(KUBECTL) -n berth rollout status deployment --timeout 5m || { $(KUBECTL) -n berth get pods \
+	  -o custom-columns='POD:.metadata.name,IMAGE:.spec.containers[*].image,WAITS FOR:.status.containerStatuses[*].state.waiting.reason,SAYS:.status.containerStatuses[*].state.waiting.message'; \
+	  echo "an image that is not on the nodes: 'make images' makes it and loads it into our own cluster"; exit 1; }
 	@# the driver serves volumes that are in use: it starts anew only if its image is another one
 	@if [ $(OVERLAY) = config/kubebox ]; then $(KUBECTL) -n localdisk patch daemonset localdisk -p \
 	  "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{\"berth.dev/image\":\"$$(cat $(BIN)/images/csi.tar.digest)\"}}}}}" >/dev/null; \
