@@ -1,7 +1,8 @@
 // Command launcher runs one virtual machine in its pod: `launcher run`. The other verbs are for pods beside it or before
-// it: `launcher console` connects the terminal to the guest's serial port, `launcher consume` does nothing but hold the
-// room and the claims of a machine that is still to come, and `launcher copy` takes a disk or a kernel out of a container
-// image that has nothing in it to do so itself.
+// it: `launcher console` connects the terminal to the guest's serial port, `launcher probe` asks the guest whether it is
+// well, `launcher consume` does nothing but hold the room and the claims of a machine that is still to come, `launcher
+// hold` hands a disk to a machine that runs already, and `launcher copy` takes a disk or a kernel out of a container image
+// that has nothing in it to do so itself.
 package main
 
 import (
@@ -12,12 +13,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launch/guest"
+	"github.com/berth-vm/berth/internal/launch/meet"
 )
 
 // reportPath is where the kubelet looks for a container's last words.
@@ -45,21 +50,29 @@ func command(args []string) error {
 	case len(args) == 1 && args[0] == "console":
 		return console()
 	case len(args) == 1 && args[0] == "consume":
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := untilTold()
 		defer stop()
 		<-ctx.Done()
 		return nil
+	case len(args) == 2 && args[0] == "probe":
+		return ask(args[1])
+	case (len(args) == 2 || len(args) == 3 && args[2] == "read-only") && args[0] == "hold":
+		return hold(args[1], len(args) == 3)
 	case len(args) >= 3 && args[0] == "copy":
-		return launch.Copy(args[1:len(args)-1], args[len(args)-1])
+		return guest.Copy(args[1:len(args)-1], args[len(args)-1])
 	}
-	return errors.New("usage: launcher run | console | consume | copy FILE... DIRECTORY")
+	return errors.New("usage: launcher run | console | consume | probe readiness|liveness | hold VOLUME [read-only] | copy FILE... DIRECTORY")
+}
+
+func untilTold() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }
 
 func run() error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilTold()
 	defer stop()
-	l := &launch.Launcher{Host: launch.Probe(), Guest: os.Stdout, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}
-	serveReadiness(l)
+	l := &guest.Launcher{Host: guest.Probe(), Guest: os.Stdout, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}
+	serve(l.Ready, l.Ask)
 	r := l.Run(ctx)
 	if err := r.Write(reportPath); err != nil {
 		return err
@@ -70,16 +83,53 @@ func run() error {
 	return nil
 }
 
-// serveReadiness answers the pod's readiness probe: ready means that the guest runs.
-func serveReadiness(l *launch.Launcher) {
+// hold keeps a claim in use and hands its disk to the launcher of another pod.
+func hold(volume string, readOnly bool) error {
+	ctx, stop := untilTold()
+	defer stop()
+	h := &meet.Holder{Volume: volume, ReadOnly: readOnly}
+	serve(h.Ready, nil)
+	err := h.Hold(ctx)
+	if err != nil { // the controller shows it on the machine
+		err = errors.Join(err, os.WriteFile(reportPath, []byte(err.Error()), 0o644))
+	}
+	return err
+}
+
+// serve answers the pod's probes: ready means that the guest runs, or that it has the disk.
+func serve(ready func() bool, probe func(context.Context, string) error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
-		if !l.Ready() {
-			http.Error(w, "the guest does not run", http.StatusServiceUnavailable)
+		if !ready() {
+			http.Error(w, "the guest is not that far", http.StatusServiceUnavailable)
+		}
+	})
+	mux.HandleFunc("GET /probe/{which}", func(w http.ResponseWriter, r *http.Request) {
+		from, _, _ := net.SplitHostPort(r.RemoteAddr)
+		if ip := net.ParseIP(from); probe == nil || ip == nil || !ip.IsLoopback() { // it runs a command in the guest
+			http.Error(w, "only this pod may ask", http.StatusForbidden)
+			return
+		}
+		if err := probe(r.Context(), r.PathValue("which")); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
 	s := &http.Server{Addr: fmt.Sprintf(":%d", launch.ReadyPort), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = s.ListenAndServe() }()
+}
+
+// ask is a probe of the pod's that the launcher carries out: the guest agent has one line, and the launcher holds it.
+func ask(which string) error {
+	reply, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/probe/%s", launch.ReadyPort, url.PathEscape(which)))
+	if err != nil {
+		return fmt.Errorf("ask the launcher: %w", err)
+	}
+	defer func() { _ = reply.Body.Close() }()
+	if reply.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(reply.Body, 1<<10))
+		return errors.New(strings.TrimSpace(string(text)))
+	}
+	return nil
 }
 
 func console() error {

@@ -1,26 +1,44 @@
-// Package launch runs one virtual machine: it waits until the disks are filled, turns the machine into a libvirt
-// domain (a pure function), starts it, and ends when the guest ends. It runs in the launcher pod, without privilege.
+// Package launch is what the machine controller and the launcher agree on: what a launcher is given, where things are in
+// its pod, and what it leaves when its guest has ended.
 //
-// It knows libvirt, QEMU and the files of its own pod. It does not know the Kubernetes API: what it is to run comes as
-// files the kubelet mounts, and what became of it leaves as readiness, exit and last words.
+// It knows nothing of libvirt or QEMU (internal/launch/guest does) and nothing of Kubernetes clients, so that both sides
+// can hold it.
 package launch
 
 import (
-	"path"
-
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
 // Where things are in the launcher pod. The render package mounts them there.
 const (
-	TaskDir  = "/etc/berth/machine" // the files Machine and Go, projected from the pod's own annotations
-	TaskFile = "machine.json"
-	GoFile   = "go" // says "yes" once every disk is filled
-	FilesDir = "/run/berth/volumes"
-	BlockDir = "/dev/berth"
-	StateDir = "/run/berth/state" // overlays, generated images, sockets: lost with the pod
-	OwnDir   = "/run/berth/launcher"
+	TaskDir   = "/etc/berth/machine" // the files below, projected from the pod's own annotations
+	TaskFile  = "machine.json"
+	GoFile    = "go"         // says "yes" once every disk is filled
+	DisksFile = "disks.json" // Disks: what was added and removed since the guest started
+
+	FilesDir  = "/run/berth/volumes"
+	BlockDir  = "/dev/berth"
+	StateDir  = "/run/berth/state" // overlays, generated images, sockets: lost with the pod
+	OwnDir    = "/run/berth/launcher"
+	KernelDir = StateDir + "/kernel" // the kernel of a kernelBoot container
+	// MountDir is where config maps, secrets and the disks of container images are, one directory a volume.
+	MountDir = "/run/berth/mounts"
+	// MeetDir is where a pod waits to be introduced to another by the node's agent, in a volume that the agent finds by name.
+	MeetDir    = "/run/berth/meet"
+	MeetVolume = "berth-meet"
 )
+
+// Directories under a cloud-init volume's mount where the secrets it refers to are.
+const (
+	UserDataMount    = "userdata"
+	NetworkDataMount = "networkdata"
+)
+
+// ReadyPort is the port the readiness probe asks.
+const ReadyPort = 8081
+
+// ConsoleSocket is where `launcher console` reaches the launcher of its pod.
+const ConsoleSocket = OwnDir + "/console.sock"
 
 // Machine is what a launcher is given: the instance's own spec and what only the controller knows.
 type Machine struct {
@@ -34,19 +52,18 @@ type Machine struct {
 	Block []string `json:"block,omitempty"`
 }
 
-// Backing is what a volume is made of inside the pod.
-type Backing struct {
-	Path   string
-	Device bool   // a block device, not a file
-	Format string // raw or qcow2
-	// Base is what a qcow2 overlay lies over, and BaseFormat its format; empty without an overlay.
-	Base       string
-	BaseFormat string
-	ReadOnly   bool
+// Disks is how a running machine's disks should differ from the ones it was started with.
+type Disks struct {
+	// Added are in volumes of pods beside the launcher's, which hand them over.
+	Added []kubevirt.Disk `json:"added,omitempty"`
+	// Removed are names of disks the machine was started with and is to give up.
+	Removed []string `json:"removed,omitempty"`
 }
 
-// diskFile is where the disk of a Filesystem claim is.
-func diskFile(volume string) string { return path.Join(FilesDir, volume, "disk.img") }
-
-// diskDevice is where a Block claim is.
-func diskDevice(volume string) string { return path.Join(BlockDir, volume) }
+// CPUs is how many processors the guest has.
+func CPUs(c *kubevirt.CPU) uint {
+	if c == nil {
+		return 1
+	}
+	return uint(max(c.Sockets, 1)) * uint(max(c.Cores, 1)) * uint(max(c.Threads, 1))
+}

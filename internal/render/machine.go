@@ -27,6 +27,7 @@ const (
 	AnnDomain   = "kubevirt.io/domain"
 	AnnMachine  = "berth.dev/machine" // what the launcher is to run
 	AnnGo       = "berth.dev/go"      // "yes" once every disk is filled
+	AnnDisks    = "berth.dev/disks"   // launch.Disks: what was added and removed since
 )
 
 // Payload is what a machine's pod is for. Everything the scheduler looks at is the same for both.
@@ -79,7 +80,7 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
-			TerminationGracePeriodSeconds: ptr.To(gracePeriod(spec)),
+			TerminationGracePeriodSeconds: ptr.To(GracePeriod(spec)),
 			NodeSelector:                  spec.NodeSelector,
 			Affinity:                      spec.Affinity,
 			SchedulerName:                 spec.SchedulerName,
@@ -114,9 +115,13 @@ func labelsOf(i *kubevirt.VirtualMachineInstance) map[string]string {
 	return labels
 }
 
-// gracePeriod leaves the launcher some time after the guest's own.
-func gracePeriod(spec kubevirt.VirtualMachineInstanceSpec) int64 {
-	return ptr.Deref(spec.TerminationGracePeriodSeconds, 30) + 15
+// GracePeriod leaves the launcher some time after the guest's own; a guest that is given none is switched off at once.
+func GracePeriod(spec kubevirt.VirtualMachineInstanceSpec) int64 {
+	g := ptr.Deref(spec.TerminationGracePeriodSeconds, 30)
+	if g <= 0 {
+		return 0
+	}
+	return g + 15
 }
 
 func (m Machine) security() *corev1.PodSecurityContext {
@@ -227,16 +232,21 @@ func ready(p *kubevirt.Probe) *corev1.Probe {
 		return &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
 			HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(launch.ReadyPort)}}}
 	}
-	return probe(p)
+	return probe("readiness", p)
 }
 
-func probe(p *kubevirt.Probe) *corev1.Probe {
+// probe is a machine's probe as its pod has it. What asks the guest agent is carried out by the launcher.
+func probe(which string, p *kubevirt.Probe) *corev1.Probe {
 	if p == nil {
 		return nil
 	}
-	return &corev1.Probe{
+	out := &corev1.Probe{
 		ProbeHandler:        corev1.ProbeHandler{TCPSocket: p.TCPSocket, HTTPGet: p.HTTPGet},
 		InitialDelaySeconds: p.InitialDelaySeconds, TimeoutSeconds: p.TimeoutSeconds, PeriodSeconds: p.PeriodSeconds,
 		SuccessThreshold: p.SuccessThreshold, FailureThreshold: p.FailureThreshold,
 	}
+	if p.Exec != nil || p.GuestAgentPing != nil {
+		out.Exec = &corev1.ExecAction{Command: []string{"/usr/bin/launcher", "probe", which}}
+	}
+	return out
 }

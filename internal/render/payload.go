@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"math"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +17,11 @@ import (
 func (m Machine) payload(pod *corev1.Pod) {
 	spec := m.Instance.Spec
 	c := &pod.Spec.Containers[0]
-	c.ReadinessProbe, c.LivenessProbe = ready(spec.ReadinessProbe), probe(spec.LivenessProbe)
+	c.ReadinessProbe, c.LivenessProbe = ready(spec.ReadinessProbe), probe("liveness", spec.LivenessProbe)
+	if spec.ReadinessProbe != nil || spec.LivenessProbe != nil {
+		c.StartupProbe = ready(nil) // the machine's own probes ask a guest that runs; until then there is none to ask
+		c.StartupProbe.FailureThreshold = math.MaxInt32
+	}
 	add := func(name, dir string, source corev1.VolumeSource, readOnly bool) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: dir, ReadOnly: readOnly})
@@ -24,6 +29,7 @@ func (m Machine) payload(pod *corev1.Pod) {
 	add("berth-orders", launch.TaskDir, orders(), true)
 	add("berth-state", launch.StateDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
 	add("berth-own", launch.OwnDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+	add(launch.MeetVolume, launch.MeetDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
 	for _, v := range spec.Volumes {
 		m.extra(pod, v, add)
 	}
@@ -47,7 +53,8 @@ func orders() corev1.VolumeSource {
 			FieldPath: fmt.Sprintf("metadata.annotations['%s']", annotation)}}
 	}
 	return corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
-		Items: []corev1.DownwardAPIVolumeFile{file(launch.TaskFile, AnnMachine), file(launch.GoFile, AnnGo)}}}
+		Items: []corev1.DownwardAPIVolumeFile{
+			file(launch.TaskFile, AnnMachine), file(launch.GoFile, AnnGo), file(launch.DisksFile, AnnDisks)}}}
 }
 
 func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, string, corev1.VolumeSource, bool)) {

@@ -1,18 +1,21 @@
-package launch
+package guest
 
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
-// hotplugPorts is how many disks can be added to a running machine: PCI Express needs its ports from the start.
-const hotplugPorts = 16
+// ports is how many PCI Express ports the machine has at least: they must be there from the start, and what the devices it
+// starts with leave free is for virtio disks that are added later. Disks on scsi need none.
+const ports = 24
 
-func devices(m Machine, cpus uint) *libvirtxml.DomainDeviceList {
+func devices(m launch.Machine, cpus uint) *libvirtxml.DomainDeviceList {
 	port := uint(0)
 	d := &libvirtxml.DomainDeviceList{
 		Emulator: "/usr/bin/qemu-system-x86_64",
@@ -31,7 +34,7 @@ func devices(m Machine, cpus uint) *libvirtxml.DomainDeviceList {
 				VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"}},
 		}},
 	}
-	for i := range uint(hotplugPorts) {
+	for i := range uint(ports) {
 		index := i + 1
 		d.Controllers = append(d.Controllers, libvirtxml.DomainController{Type: "pci", Index: &index, Model: "pcie-root-port"})
 	}
@@ -48,7 +51,7 @@ func devices(m Machine, cpus uint) *libvirtxml.DomainDeviceList {
 	return d
 }
 
-func usesUSB(m Machine) bool {
+func usesUSB(m launch.Machine) bool {
 	for _, disk := range m.Spec.Domain.Devices.Disks {
 		if bus(disk) == kubevirt.BusUSB {
 			return true
@@ -59,7 +62,7 @@ func usesUSB(m Machine) bool {
 
 // interfaces connects the guest to the pod's network through QEMU's own user-mode network, which needs no privilege:
 // what the guest sends comes from the pod's address, and the ports a machine lists are forwarded to it once it runs.
-func interfaces(m Machine) []libvirtxml.DomainInterface {
+func interfaces(m launch.Machine) []libvirtxml.DomainInterface {
 	var out []libvirtxml.DomainInterface
 	for _, i := range cards(m) {
 		model := i.Model
@@ -85,7 +88,7 @@ func interfaces(m Machine) []libvirtxml.DomainInterface {
 }
 
 // cards are the machine's interfaces; one on the pod's network unless it says otherwise.
-func cards(m Machine) []kubevirt.Interface {
+func cards(m launch.Machine) []kubevirt.Interface {
 	spec := m.Spec.Domain.Devices
 	if len(spec.Interfaces) == 0 && on(spec.AutoattachPodInterface, true) {
 		return []kubevirt.Interface{{Name: "default"}}
@@ -97,15 +100,40 @@ func cards(m Machine) []kubevirt.Interface {
 func alias(name string) string { return "ua-" + name }
 
 // forwards are the monitor commands that make the guest's ports reachable at the pod's address.
-func forwards(m Machine) []string {
+func forwards(m launch.Machine) []string {
 	var out []string
-	for _, i := range cards(m) {
-		for _, p := range i.Ports {
+	for n, i := range cards(m) {
+		listed := i.Ports
+		if n == 0 {
+			listed = append(slices.Clone(listed), probed(m.Spec, listed)...)
+		}
+		for _, p := range listed {
 			protocol := "tcp"
 			if p.Protocol == "UDP" {
 				protocol = "udp"
 			}
 			out = append(out, fmt.Sprintf("hostfwd_add host%s %s::%d-:%d", alias(i.Name), protocol, p.Port, p.Port))
+		}
+	}
+	return out
+}
+
+// probed are the ports that the machine's probes ask and that it does not list: the kubelet reaches the guest through
+// them.
+func probed(spec kubevirt.VirtualMachineInstanceSpec, listed []kubevirt.Port) []kubevirt.Port {
+	var out []kubevirt.Port
+	for _, p := range []*kubevirt.Probe{spec.ReadinessProbe, spec.LivenessProbe} {
+		port := int32(0)
+		switch {
+		case p == nil:
+		case p.TCPSocket != nil:
+			port = p.TCPSocket.Port.IntVal
+		case p.HTTPGet != nil:
+			port = p.HTTPGet.Port.IntVal
+		}
+		known := func(q kubevirt.Port) bool { return q.Port == port && q.Protocol != "UDP" }
+		if port != 0 && !slices.ContainsFunc(append(slices.Clone(listed), out...), known) {
+			out = append(out, kubevirt.Port{Port: port, Protocol: "TCP"})
 		}
 	}
 	return out

@@ -1,4 +1,4 @@
-package launch
+package guest
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // Host is what the pod the guest runs in can do.
@@ -19,20 +20,20 @@ type Host struct {
 type Firmware struct{ Code, Vars string }
 
 // Serial is the socket the guest's first serial port is on.
-const Serial = StateDir + "/serial.sock"
+const Serial = launch.StateDir + "/serial.sock"
 
 // Agent is the socket of the guest agent.
-const Agent = StateDir + "/agent.sock"
+const Agent = launch.StateDir + "/agent.sock"
 
 // Domain is the libvirt domain of a machine. It is a pure function: the same machine, backings and host give the same
 // document, and the golden files beside its test show it.
-func Domain(m Machine, disks map[string]Backing, host Host) (*libvirtxml.Domain, error) {
+func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.Domain, error) {
 	spec := m.Spec.Domain
 	memory, err := guestMemory(spec)
 	if err != nil {
 		return nil, err
 	}
-	cpus := CPUs(spec.CPU)
+	cpus := launch.CPUs(spec.CPU)
 	d := &libvirtxml.Domain{
 		Type:   "qemu",
 		Name:   m.Namespace + "_" + m.Name,
@@ -53,6 +54,10 @@ func Domain(m Machine, disks map[string]Backing, host Host) (*libvirtxml.Domain,
 		OnPoweroff: "destroy",
 		OnReboot:   "restart",
 		OnCrash:    "destroy",
+		QEMUCommandline: &libvirtxml.DomainQEMUCommandline{Args: []libvirtxml.DomainQEMUCommandlineArg{
+			{Value: "-chardev"}, {Value: "socket,id=berth,server=on,wait=off,path=" + Monitor},
+			{Value: "-mon"}, {Value: "chardev=berth,mode=control"},
+		}},
 	}
 	if host.KVM {
 		d.Type = "kvm"
@@ -79,14 +84,6 @@ func guestMemory(spec kubevirt.DomainSpec) (int64, error) {
 		return 0, fmt.Errorf("the guest has %s of memory; set domain.memory.guest (or resources.requests.memory) to 16Mi or more", q)
 	}
 	return q.Value(), nil
-}
-
-// CPUs is how many processors the guest has.
-func CPUs(c *kubevirt.CPU) uint {
-	if c == nil {
-		return 1
-	}
-	return uint(max(c.Sockets, 1)) * uint(max(c.Cores, 1)) * uint(max(c.Threads, 1))
 }
 
 func processor(c *kubevirt.CPU, kvm bool) *libvirtxml.DomainCPU {
@@ -136,7 +133,7 @@ func firmware(d *libvirtxml.Domain, f *kubevirt.Firmware, ovmf Firmware) error {
 		}
 		d.OS.BIOS = nil
 		d.OS.Loader = &libvirtxml.DomainLoader{Path: ovmf.Code, Readonly: "yes", Secure: "no", Type: "pflash"}
-		d.OS.NVRam = &libvirtxml.DomainNVRam{NVRam: path.Join(StateDir, "efi-vars.fd"), Template: ovmf.Vars}
+		d.OS.NVRam = &libvirtxml.DomainNVRam{NVRam: path.Join(launch.StateDir, "efi-vars.fd"), Template: ovmf.Vars}
 	}
 	if k := f.KernelBoot; k != nil {
 		d.OS.Cmdline = k.KernelArgs
@@ -148,18 +145,15 @@ func firmware(d *libvirtxml.Domain, f *kubevirt.Firmware, ovmf Firmware) error {
 	return nil
 }
 
-// KernelDir is where the kernel of a kernelBoot container is copied to.
-const KernelDir = StateDir + "/kernel"
-
 func kernelFile(inImage string) string {
 	if inImage == "" {
 		return ""
 	}
-	return path.Join(KernelDir, path.Base(path.Clean("/"+inImage)))
+	return path.Join(launch.KernelDir, path.Base(path.Clean("/"+inImage)))
 }
 
 // identity is what dmidecode shows in the guest.
-func identity(m Machine) libvirtxml.DomainSysInfo {
+func identity(m launch.Machine) libvirtxml.DomainSysInfo {
 	entry := func(name, value string) libvirtxml.DomainSysInfoEntry {
 		return libvirtxml.DomainSysInfoEntry{Name: name, Value: value}
 	}
@@ -173,7 +167,7 @@ func identity(m Machine) libvirtxml.DomainSysInfo {
 }
 
 // machineUUID stays the same over restarts of a machine, because guests bind licences and addresses to it.
-func machineUUID(m Machine) string {
+func machineUUID(m launch.Machine) string {
 	if f := m.Spec.Domain.Firmware; f != nil && f.UUID != "" {
 		return string(f.UUID)
 	}

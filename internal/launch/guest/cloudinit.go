@@ -1,16 +1,11 @@
-package launch
+package guest
 
 import (
 	"encoding/json"
 	"fmt"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-)
-
-// Directories under a cloud-init volume's mount where the secrets it refers to are.
-const (
-	UserDataMount    = "userdata"
-	NetworkDataMount = "networkdata"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // dataSource is the disk cloud-init looks for: its label and its files.
@@ -29,7 +24,7 @@ type content struct {
 func userData(s *kubevirt.CloudInitSource) content {
 	c := content{inline: s.UserData, encoded: s.UserDataBase64}
 	if s.UserDataSecretRef != nil {
-		c.secret, c.keys = UserDataMount, []string{"userdata", "userData"}
+		c.secret, c.keys = launch.UserDataMount, []string{"userdata", "userData"}
 	}
 	return c
 }
@@ -37,13 +32,13 @@ func userData(s *kubevirt.CloudInitSource) content {
 func networkData(s *kubevirt.CloudInitSource) (content, bool) {
 	c := content{inline: s.NetworkData, encoded: s.NetworkDataBase64}
 	if s.NetworkDataSecretRef != nil {
-		c.secret, c.keys = NetworkDataMount, []string{"networkdata", "networkData"}
+		c.secret, c.keys = launch.NetworkDataMount, []string{"networkdata", "networkData"}
 	}
 	return c, c.inline+c.encoded+c.secret != ""
 }
 
 // noCloud is the NoCloud data source.
-func noCloud(m Machine, s *kubevirt.CloudInitSource) dataSource {
+func noCloud(m launch.Machine, s *kubevirt.CloudInitSource) dataSource {
 	meta := fmt.Sprintf("instance-id: %s.%s\nlocal-hostname: %s\n", m.Name, m.Namespace, hostname(m))
 	d := dataSource{label: "cidata", files: map[string]content{"user-data": userData(s), "meta-data": {inline: meta}}}
 	if c, ok := networkData(s); ok {
@@ -53,7 +48,7 @@ func noCloud(m Machine, s *kubevirt.CloudInitSource) dataSource {
 }
 
 // configDrive is OpenStack's config drive.
-func configDrive(m Machine, s *kubevirt.CloudInitSource) dataSource {
+func configDrive(m launch.Machine, s *kubevirt.CloudInitSource) dataSource {
 	meta, _ := json.Marshal(map[string]string{ // strings only: cannot fail
 		"instance_id": m.Name + "." + m.Namespace, "uuid": machineUUID(m), "hostname": hostname(m)})
 	d := dataSource{label: "config-2", files: map[string]content{
@@ -64,7 +59,7 @@ func configDrive(m Machine, s *kubevirt.CloudInitSource) dataSource {
 	return d
 }
 
-func hostname(m Machine) string {
+func hostname(m launch.Machine) string {
 	if m.Spec.Hostname != "" {
 		return m.Spec.Hostname
 	}

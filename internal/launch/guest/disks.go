@@ -1,4 +1,4 @@
-package launch
+package guest
 
 import (
 	"fmt"
@@ -6,11 +6,12 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // attachDisks puts every disk of the machine on its bus. A volume without a disk of its name is attached as a virtio
 // disk: the machine asked for the volume, so it is to see it.
-func attachDisks(d *libvirtxml.DomainDeviceList, m Machine, backings map[string]Backing, cpus uint) error {
+func attachDisks(d *libvirtxml.DomainDeviceList, m launch.Machine, backings map[string]Backing, cpus uint) error {
 	letters := map[string]int{}
 	for _, disk := range allDisks(m.Spec) {
 		b, ok := backings[disk.Name]

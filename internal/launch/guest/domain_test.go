@@ -1,4 +1,4 @@
-package launch
+package guest
 
 import (
 	"flag"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -49,13 +51,13 @@ func TestDomain(t *testing.T) {
 	}
 }
 
-func readYAML(t *testing.T, file string) Machine {
+func readYAML(t *testing.T, file string) launch.Machine {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Machine{Namespace: "default", Emulate: true}
+	m := launch.Machine{Namespace: "default", Emulate: true}
 	if err := yaml.UnmarshalStrict(b, &m); err != nil {
 		t.Fatal(err)
 	}
@@ -63,17 +65,17 @@ func readYAML(t *testing.T, file string) Machine {
 }
 
 // planned is what prepare would make of the volumes, without making it.
-func planned(m Machine) map[string]Backing {
+func planned(m launch.Machine) map[string]Backing {
 	out := map[string]Backing{}
 	for _, v := range m.Spec.Volumes {
 		switch {
 		case contains(m.Block, v.Name):
 			out[v.Name] = Backing{Path: diskDevice(v.Name), Device: true, Format: "raw"}
 		case v.ContainerDisk != nil:
-			out[v.Name] = Backing{Path: StateDir + "/" + v.Name + ".img", Format: "qcow2",
-				Base: MountDir + "/" + v.Name + "/disk.qcow2", BaseFormat: "qcow2"}
+			out[v.Name] = Backing{Path: launch.StateDir + "/" + v.Name + ".img", Format: "qcow2",
+				Base: launch.MountDir + "/" + v.Name + "/disk.qcow2", BaseFormat: "qcow2"}
 		case v.CloudInitNoCloud != nil:
-			out[v.Name] = Backing{Path: StateDir + "/" + v.Name + ".img", Format: "raw", ReadOnly: true}
+			out[v.Name] = Backing{Path: launch.StateDir + "/" + v.Name + ".img", Format: "raw", ReadOnly: true}
 		default:
 			out[v.Name] = Backing{Path: diskFile(v.Name), Format: "raw"}
 		}
@@ -91,7 +93,7 @@ func contains(list []string, s string) bool {
 }
 
 func TestDomainRefuses(t *testing.T) {
-	small := Machine{Namespace: "default", Name: "vm", Emulate: true}
+	small := launch.Machine{Namespace: "default", Name: "vm", Emulate: true}
 	if _, err := Domain(small, nil, goldenHost); err == nil || !strings.Contains(err.Error(), "domain.memory.guest") {
 		t.Errorf("a machine without memory: %v", err)
 	}

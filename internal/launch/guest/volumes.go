@@ -1,4 +1,4 @@
-package launch
+package guest
 
 import (
 	"context"
@@ -12,13 +12,11 @@ import (
 	"strings"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
-// MountDir is where config maps, secrets and the disks of container images are mounted or copied, one directory a volume.
-const MountDir = "/run/berth/mounts"
-
 // prepare makes every volume of the machine something QEMU can open.
-func prepare(ctx context.Context, m Machine) (map[string]Backing, error) {
+func prepare(ctx context.Context, m launch.Machine) (map[string]Backing, error) {
 	out := map[string]Backing{}
 	for _, v := range m.Spec.Volumes {
 		b, err := backing(ctx, m, v)
@@ -30,9 +28,9 @@ func prepare(ctx context.Context, m Machine) (map[string]Backing, error) {
 	return out, nil
 }
 
-func backing(ctx context.Context, m Machine, v kubevirt.Volume) (Backing, error) {
-	made := filepath.Join(StateDir, v.Name+".img")
-	mounted := filepath.Join(MountDir, v.Name)
+func backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing, error) {
+	made := filepath.Join(launch.StateDir, v.Name+".img")
+	mounted := filepath.Join(launch.MountDir, v.Name)
 	switch s := v.VolumeSource; {
 	case s.DataVolume != nil, s.PersistentVolumeClaim != nil:
 		b, err := claim(m, v.Name)
@@ -63,7 +61,7 @@ func backing(ctx context.Context, m Machine, v kubevirt.Volume) (Backing, error)
 }
 
 // claim is the disk of a claim: the device itself, or disk.img in it.
-func claim(m Machine, volume string) (Backing, error) {
+func claim(m launch.Machine, volume string) (Backing, error) {
 	if slices.Contains(m.Block, volume) {
 		return Backing{Path: diskDevice(volume), Device: true, Format: "raw"}, nil
 	}

@@ -1,4 +1,4 @@
-package launch
+package guest
 
 import (
 	"context"
@@ -14,6 +14,9 @@ import (
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // Launcher runs one machine.
@@ -21,25 +24,29 @@ type Launcher struct {
 	Host  Host
 	Guest io.Writer // what the guest says on its serial port
 	Log   *slog.Logger
-	ready atomic.Bool
+	ready atomic.Pointer[running]
 }
 
-// ConsoleSocket is where `launcher console` reaches the launcher of its pod.
-const ConsoleSocket = OwnDir + "/console.sock"
+// running is a guest that runs.
+type running struct {
+	h    *hypervisor
+	dom  libvirt.Domain
+	spec kubevirt.VirtualMachineInstanceSpec
+}
 
 // Ready says whether the guest runs.
-func (l *Launcher) Ready() bool { return l.ready.Load() }
+func (l *Launcher) Ready() bool { return l.ready.Load() != nil }
 
 // Run waits for the machine's disks, runs it until it ends or ctx does, and says how it ended.
-func (l *Launcher) Run(ctx context.Context) Report {
-	m, err := await(ctx, TaskDir)
+func (l *Launcher) Run(ctx context.Context) launch.Report {
+	m, err := await(ctx, launch.TaskDir)
 	if ctx.Err() != nil {
-		return Report{End: Stopped, Detail: "stopped while it waited for its disks"}
+		return launch.Report{End: launch.Stopped, Detail: "stopped while it waited for its disks"}
 	}
 	if err != nil {
 		return refused(err)
 	}
-	for _, d := range []string{StateDir, OwnDir} {
+	for _, d := range []string{launch.StateDir, launch.OwnDir} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return refused(err)
 		}
@@ -56,7 +63,7 @@ func (l *Launcher) Run(ctx context.Context) Report {
 	if err != nil {
 		return refused(fmt.Errorf("write the domain: %w", err))
 	}
-	h, err := startHypervisor(ctx, StateDir)
+	h, err := startHypervisor(ctx, launch.StateDir)
 	if err != nil {
 		return refused(err)
 	}
@@ -64,27 +71,27 @@ func (l *Launcher) Run(ctx context.Context) Report {
 	return l.guest(ctx, h, m, text)
 }
 
-func refused(err error) Report { return Report{End: Refused, Detail: err.Error()} }
+func refused(err error) launch.Report { return launch.Report{End: launch.Refused, Detail: err.Error()} }
 
 // await returns the machine as soon as the go file says yes. The kubelet replaces both files in one step, so what is
 // read together belongs together.
-func await(ctx context.Context, dir string) (Machine, error) {
+func await(ctx context.Context, dir string) (launch.Machine, error) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if b, err := os.ReadFile(filepath.Join(dir, GoFile)); err == nil && strings.TrimSpace(string(b)) == "yes" {
-			return readMachine(filepath.Join(dir, TaskFile))
+		if b, err := os.ReadFile(filepath.Join(dir, launch.GoFile)); err == nil && strings.TrimSpace(string(b)) == "yes" {
+			return readMachine(filepath.Join(dir, launch.TaskFile))
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return Machine{}, ctx.Err()
+			return launch.Machine{}, ctx.Err()
 		}
 	}
 }
 
-func readMachine(path string) (Machine, error) {
-	var m Machine
+func readMachine(path string) (launch.Machine, error) {
+	var m launch.Machine
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return m, fmt.Errorf("read the machine: %w", err)
@@ -96,7 +103,7 @@ func readMachine(path string) (Machine, error) {
 }
 
 // guest creates the domain paused, so that nobody misses its first words, and runs it to its end.
-func (l *Launcher) guest(ctx context.Context, h *hypervisor, m Machine, xml string) Report {
+func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, xml string) launch.Report {
 	events, err := h.virt.LifecycleEvents(context.WithoutCancel(ctx))
 	if err != nil {
 		return refused(fmt.Errorf("listen to libvirt: %w", err))
@@ -121,13 +128,22 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m Machine, xml stri
 		return refused(err)
 	}
 	l.Log.Info("the guest runs", "machine", m.Namespace+"/"+m.Name, "kvm", l.Host.KVM)
-	l.ready.Store(true)
-	defer l.ready.Store(false)
+	ended := make(chan struct{})
+	defer close(ended)
+	qemu, err := dialMonitor(ctx, Monitor)
+	if err != nil {
+		return refused(err)
+	}
+	if err := startPlugs(qemu, l.Log, ended); err != nil {
+		return refused(err)
+	}
+	l.ready.Store(&running{h, dom, m.Spec})
+	defer l.ready.Store(nil)
 	return watch(ctx, h, dom, events, grace(m))
 }
 
 // forward opens the ports the machine lists.
-func forward(h *hypervisor, dom libvirt.Domain, m Machine) error {
+func forward(h *hypervisor, dom libvirt.Domain, m launch.Machine) error {
 	for _, line := range forwards(m) {
 		command, err := json.Marshal(map[string]any{
 			"execute": "human-monitor-command", "arguments": map[string]string{"command-line": line}})
@@ -143,7 +159,7 @@ func forward(h *hypervisor, dom libvirt.Domain, m Machine) error {
 }
 
 // watch waits for the domain to stop. When ctx ends it presses the power button, and pulls the plug after the grace.
-func watch(ctx context.Context, h *hypervisor, dom libvirt.Domain, events <-chan libvirt.DomainEventLifecycleMsg, grace time.Duration) Report {
+func watch(ctx context.Context, h *hypervisor, dom libvirt.Domain, events <-chan libvirt.DomainEventLifecycleMsg, grace time.Duration) launch.Report {
 	asked := false
 	done := ctx.Done()
 	var plug <-chan time.Time
@@ -151,7 +167,7 @@ func watch(ctx context.Context, h *hypervisor, dom libvirt.Domain, events <-chan
 		select {
 		case e, ok := <-events:
 			if !ok {
-				return Report{End: Crashed, Detail: errNoDomain.Error()}
+				return launch.Report{End: launch.Crashed, Detail: errNoDomain.Error()}
 			}
 			if libvirt.DomainEventType(e.Event) == libvirt.DomainEventStopped {
 				return ended(libvirt.DomainEventStoppedDetailType(e.Detail), asked)
@@ -162,13 +178,13 @@ func watch(ctx context.Context, h *hypervisor, dom libvirt.Domain, events <-chan
 		case <-plug:
 			_ = h.virt.DomainDestroyFlags(dom, libvirt.DomainDestroyDefault)
 		case <-h.gone:
-			return Report{End: Crashed, Detail: errNoDomain.Error()}
+			return launch.Report{End: launch.Crashed, Detail: errNoDomain.Error()}
 		}
 	}
 }
 
 // grace is how long the guest may take to shut down: what it was given, less what the launcher needs afterwards.
-func grace(m Machine) time.Duration {
+func grace(m launch.Machine) time.Duration {
 	g := 30 * time.Second
 	if s := m.Spec.TerminationGracePeriodSeconds; s != nil {
 		g = time.Duration(*s) * time.Second
@@ -178,8 +194,8 @@ func grace(m Machine) time.Duration {
 
 // serveConsole lets `launcher console` in this pod talk to the serial port.
 func serveConsole(ctx context.Context, port *serial) error {
-	_ = os.Remove(ConsoleSocket)
-	l, err := net.Listen("unix", ConsoleSocket)
+	_ = os.Remove(launch.ConsoleSocket)
+	l, err := net.Listen("unix", launch.ConsoleSocket)
 	if err != nil {
 		return fmt.Errorf("serve the console: %w", err)
 	}

@@ -1,4 +1,4 @@
-package launch
+package guest
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 
 	libvirt "github.com/digitalocean/go-libvirt"
 	"github.com/digitalocean/go-libvirt/socket/dialers"
+
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // hypervisor is a libvirtd of our own, in session mode: it needs no privilege and knows one domain.
@@ -100,25 +102,25 @@ func (h *hypervisor) close() {
 }
 
 // ended turns the event that a domain stopped into how it ended. asked says whether we had asked for it.
-func ended(detail libvirt.DomainEventStoppedDetailType, asked bool) Report {
+func ended(detail libvirt.DomainEventStoppedDetailType, asked bool) launch.Report {
 	switch detail {
 	case libvirt.DomainEventStoppedShutdown:
 		if asked {
-			return Report{End: Stopped, Detail: "the guest shut down as it was asked to"}
+			return launch.Report{End: launch.Stopped, Detail: "the guest shut down as it was asked to"}
 		}
-		return Report{End: PoweredOff, Detail: "the guest powered off"}
+		return launch.Report{End: launch.PoweredOff, Detail: "the guest powered off"}
 	case libvirt.DomainEventStoppedDestroyed:
 		if asked {
-			return Report{End: Killed, Detail: "the guest did not shut down within its grace period and was switched off"}
+			return launch.Report{End: launch.Killed, Detail: "the guest did not shut down within its grace period and was switched off"}
 		}
-		return Report{End: Crashed, Detail: "the guest was destroyed"}
+		return launch.Report{End: launch.Crashed, Detail: "the guest was destroyed"}
 	case libvirt.DomainEventStoppedCrashed:
-		return Report{End: Crashed, Detail: "the guest crashed"}
+		return launch.Report{End: launch.Crashed, Detail: "the guest crashed"}
 	case libvirt.DomainEventStoppedFailed:
-		return Report{End: Crashed, Detail: "QEMU failed"}
+		return launch.Report{End: launch.Crashed, Detail: "QEMU failed"}
 	case libvirt.DomainEventStoppedMigrated, libvirt.DomainEventStoppedSaved, libvirt.DomainEventStoppedFromSnapshot:
 	}
-	return Report{End: Crashed, Detail: fmt.Sprintf("the guest stopped for libvirt's reason %d", detail)}
+	return launch.Report{End: launch.Crashed, Detail: fmt.Sprintf("the guest stopped for libvirt's reason %d", detail)}
 }
 
 var errNoDomain = errors.New("libvirtd ended while the guest ran")

@@ -1,4 +1,4 @@
-package launch
+package guest
 
 import (
 	"errors"
@@ -7,9 +7,6 @@ import (
 	"os"
 	"path/filepath"
 )
-
-// ReadyPort is the port the readiness probe asks.
-const ReadyPort = 8081
 
 // ovmf lists where Debian puts the firmware, best first.
 var ovmf = []Firmware{

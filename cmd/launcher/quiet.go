@@ -1,0 +1,26 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// quiet asks the launcher of this pod to hold its guest still, or to let it go on, and prints what came of it.
+func quiet(verb string) error {
+	conn, err := net.Dial("unix", launch.QuietSocket)
+	if err != nil {
+		return fmt.Errorf("the guest does not run: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := fmt.Fprintln(conn, verb); err != nil {
+		return fmt.Errorf("ask the launcher to %s: %w", verb, err)
+	}
+	if _, err := io.Copy(os.Stdout, conn); err != nil {
+		return fmt.Errorf("ask the launcher to %s: %w", verb, err)
+	}
+	return nil
+}

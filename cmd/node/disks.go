@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launch/meet"
+)
+
+// podsDir is the kubelet's directory of pods, mounted where it is on the node.
+const podsDir = "/var/lib/kubelet/pods"
+
+// introduceDisks introduces every holder on this node to the launcher it belongs to. It keeps nothing: who has met is to
+// be seen from the holder's readiness, so an agent that is restarted goes on where the last one stopped.
+func introduceDisks(ctx context.Context, log *slog.Logger, node string) error {
+	if node == "" {
+		return errors.New("no node: set NODE_NAME")
+	}
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = "spec.nodeName=" + node
+		o.LabelSelector = "kubevirt.io in (virt-launcher, hotplug-disk)"
+	}))
+	pods := factory.Core().V1().Pods().Lister()
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := round(pods, log); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// round looks at every holder once.
+func round(pods listers.PodLister, log *slog.Logger) error {
+	holders, err := pods.List(labels.SelectorFromSet(labels.Set{"kubevirt.io": "hotplug-disk"}))
+	if err != nil {
+		return fmt.Errorf("list holders: %w", err)
+	}
+	for _, h := range holders {
+		launcher := launcherOf(pods, h)
+		if !waits(h) || launcher == nil {
+			continue
+		}
+		if err := introduce(h.UID, launcher.UID); err != nil {
+			log.Info("no introduction yet", "holder", h.Namespace+"/"+h.Name, "why", err.Error())
+			continue
+		}
+		log.Info("introduced", "holder", h.Namespace+"/"+h.Name, "launcher", launcher.Name)
+	}
+	return nil
+}
+
+// waits: the holder runs and no guest has its disk.
+func waits(p *corev1.Pod) bool {
+	if p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {
+		return false
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Running != nil && !c.Ready {
+			return true
+		}
+	}
+	return false
+}
+
+// launcherOf is the pod a holder belongs to: of the same namespace, since an owner always is, and on this node.
+func launcherOf(pods listers.PodLister, holder *corev1.Pod) *corev1.Pod {
+	owner := metav1.GetControllerOf(holder)
+	if owner == nil || owner.Kind != "Pod" {
+		return nil
+	}
+	p, err := pods.Pods(holder.Namespace).Get(owner.Name)
+	if err != nil || p.UID != owner.UID || p.Labels["kubevirt.io"] != "virt-launcher" {
+		return nil
+	}
+	return p
+}
+
+func introduce(holder, launcher types.UID) error {
+	h, err := reach(holder)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = h.Close() }()
+	l, err := reach(launcher)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close() }()
+	return meet.Introduce(h, l)
+}
+
+// reach connects to the socket a pod waits at. What is in that directory is the pod's own doing, so no link is followed:
+// it could lead to the socket of somebody else.
+func reach(pod types.UID) (*net.UnixConn, error) {
+	root, err := os.Open(podsDir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	name := path.Join(string(pod), "volumes", "kubernetes.io~empty-dir", launch.MeetVolume, meet.Socket)
+	fd, err := unix.Openat2(int(root.Fd()), name, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return nil, fmt.Errorf("pod %s waits nowhere: %w", pod, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d", fd), Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("reach pod %s: %w", pod, err)
+	}
+	return c, nil
+}

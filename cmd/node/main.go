@@ -1,0 +1,38 @@
+// Command node is Berth's agent on every node. Its two verbs run in two containers, because they need different rights:
+// `node kvm` offers the node's KVM to machines if it works, which needs the device; `node disks` introduces the pod of an
+// added disk to the machine that is to have it, which needs the kubelet's directory of pods and no privilege at all.
+// `node try` is one guest of a few instructions: whether KVM works is not to be seen from the device being there.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "node:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context, args []string) error {
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	switch {
+	case len(args) == 1 && args[0] == "kvm":
+		return offerKVM(ctx, log)
+	case len(args) == 1 && args[0] == "try":
+		return tryKVM(kvmDevice)
+	case len(args) == 1 && args[0] == "disks":
+		return introduceDisks(ctx, log, os.Getenv("NODE_NAME"))
+	}
+	return errors.New("usage: node kvm | disks | try")
+}

@@ -1,0 +1,40 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Change writes the difference between an object as it was read and as it should be, where the fields are not ours alone:
+// a user's spec that a request changes. It is refused with a conflict if anybody has written the object since.
+func (w *Writer) Change(ctx context.Context, read, next client.Object) error {
+	if err := w.client.Patch(ctx, next, sinceRead(read), Owner); err != nil {
+		return fmt.Errorf("change %s: %w", w.name(next), err)
+	}
+	return nil
+}
+
+// ChangeStatus is Change for the status subresource: it takes requests out that others put in.
+func (w *Writer) ChangeStatus(ctx context.Context, read, next client.Object) error {
+	if err := w.client.Status().Patch(ctx, next, sinceRead(read), Owner); err != nil {
+		return fmt.Errorf("change status of %s: %w", w.name(next), err)
+	}
+	return nil
+}
+
+func sinceRead(read client.Object) client.Patch {
+	return client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
+}
+
+// DeleteWithin is Delete for a pod that is given another grace period than its own.
+func (w *Writer) DeleteWithin(ctx context.Context, obj client.Object, seconds int64) error {
+	uid := obj.GetUID()
+	err := w.client.Delete(ctx, obj, client.Preconditions{UID: &uid}, client.GracePeriodSeconds(seconds))
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete %s: %w", w.name(obj), err)
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// Monitor is the socket of the machine's second monitor. The first is libvirt's, which cannot hand QEMU a file that
+// another process opened.
+const Monitor = launch.StateDir + "/monitor.sock"
+
+// monitor speaks QEMU's machine protocol.
+type monitor struct {
+	conn    *net.UnixConn
+	mu      sync.Mutex // one command at a time
+	answers chan reply
+	deleted chan string // ids of devices the guest has given up
+}
+
+type reply struct {
+	Return json.RawMessage `json:"return"`
+	Error  *struct {
+		Class string `json:"class"`
+		Desc  string `json:"desc"`
+	} `json:"error"`
+	Event string `json:"event"`
+	Data  struct {
+		Device string `json:"device"`
+	} `json:"data"`
+}
+
+// refusal is QEMU's own sentence about a command it would not carry out.
+type refusal struct{ command, class, text string }
+
+func (r *refusal) Error() string { return fmt.Sprintf("QEMU: %s: %s", r.command, r.text) }
+
+// missing: the command was about a device that is not there.
+func missing(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.class == "DeviceNotFound"
+}
+
+var errMonitorGone = errors.New("QEMU's monitor is closed")
+
+func dialMonitor(ctx context.Context, path string) (*monitor, error) {
+	d := net.Dialer{Timeout: 10 * time.Second}
+	c, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("open the monitor: %w", err)
+	}
+	m := &monitor{conn: c.(*net.UnixConn), answers: make(chan reply), deleted: make(chan string, 64)}
+	go m.read()
+	if _, err := m.run("qmp_capabilities", nil, nil); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return m, nil
+}
+
+// read sorts answers from events until QEMU is gone. The greeting is neither.
+func (m *monitor) read() {
+	defer close(m.answers)
+	for d := json.NewDecoder(m.conn); ; {
+		var r reply
+		if err := d.Decode(&r); err != nil {
+			return
+		}
+		switch {
+		case r.Event == "DEVICE_DELETED" && r.Data.Device != "":
+			select {
+			case m.deleted <- r.Data.Device:
+			default: // nobody has asked for that many; whoever waits asks again
+			}
+		case r.Return != nil || r.Error != nil:
+			m.answers <- r
+		}
+	}
+}
+
+// run carries a command out, with a file if QEMU is to have one.
+func (m *monitor) run(command string, arguments any, file *os.File) (json.RawMessage, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+	}{command, arguments})
+	if err != nil {
+		return nil, err
+	}
+	var rights []byte
+	if file != nil {
+		rights = syscall.UnixRights(int(file.Fd()))
+	}
+	if _, _, err := m.conn.WriteMsgUnix(text, rights, nil); err != nil {
+		return nil, fmt.Errorf("tell QEMU to %s: %w", command, err)
+	}
+	r, ok := <-m.answers
+	switch {
+	case !ok:
+		return nil, errMonitorGone
+	case r.Error != nil:
+		return nil, &refusal{command, r.Error.Class, r.Error.Desc}
+	}
+	return r.Return, nil
+}
+
+// freePort is a PCI Express port with nothing in it.
+func (m *monitor) freePort() (string, error) {
+	answer, err := m.run("query-pci", nil, nil)
+	if err != nil {
+		return "", err
+	}
+	type device struct {
+		ID     string `json:"qdev_id"`
+		Bridge *struct {
+			Devices []json.RawMessage `json:"devices"`
+		} `json:"pci_bridge"`
+	}
+	var buses []struct {
+		Devices []device `json:"devices"`
+	}
+	if err := json.Unmarshal(answer, &buses); err != nil {
+		return "", fmt.Errorf("read QEMU's list of devices: %w", err)
+	}
+	for _, b := range buses {
+		for _, d := range b.Devices {
+			if d.Bridge != nil && d.ID != "" && len(d.Bridge.Devices) == 0 {
+				return d.ID, nil
+			}
+		}
+	}
+	return "", errors.New("every PCI port of the machine is taken; add the disk with bus scsi, or remove another first")
+}

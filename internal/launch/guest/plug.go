@@ -1,0 +1,261 @@
+package guest
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launch/meet"
+)
+
+// plugs gives a running guest disks and takes them back. One goroutine owns it; everything else reaches it by channels.
+type plugs struct {
+	qemu   *monitor
+	dir    string // of the orders
+	log    *slog.Logger
+	offers chan offer
+	offer  map[string]offer // by volume: disks at hand that nobody has asked for yet
+	has    map[string]*plug // by volume: what the guest was given
+	asked  map[string]time.Time
+	count  int
+}
+
+// offer is a disk that a holder hands over, and the holder.
+type offer struct {
+	meet.Offer
+	file   *os.File
+	holder *net.UnixConn
+}
+
+// plug is a disk the guest was given.
+type plug struct {
+	id     string // of the device, its block node and its set of files
+	set    int
+	holder *net.UnixConn
+}
+
+// again is after how long a guest that has not given a disk up is asked once more: one that is still booting does not hear it.
+const again = 10 * time.Second
+
+// startPlugs waits for disks until the guest ends.
+func startPlugs(qemu *monitor, log *slog.Logger, done <-chan struct{}) error {
+	p := &plugs{
+		qemu: qemu, dir: launch.TaskDir, log: log, offers: make(chan offer),
+		offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]time.Time{},
+	}
+	l, err := meet.Serve(launch.MeetDir, func(c *net.UnixConn) bool {
+		go p.listen(c, done)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer func() { _ = l.Close() }()
+		p.run(done)
+	}()
+	return nil
+}
+
+// listen takes a holder's offer to whoever owns the disks.
+func (p *plugs) listen(c *net.UnixConn, done <-chan struct{}) {
+	o, f, err := meet.ReceiveOffer(c)
+	if err != nil {
+		p.log.Warn("a disk was not handed over", "error", err.Error())
+		_ = c.Close()
+		return
+	}
+	select {
+	case p.offers <- offer{o, f, c}:
+	case <-done:
+		_, _ = f.Close(), c.Close()
+	}
+}
+
+func (p *plugs) run(done <-chan struct{}) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case o := <-p.offers:
+			if old, ok := p.offer[o.Volume]; ok {
+				old.drop()
+			}
+			p.offer[o.Volume] = o
+		case id := <-p.qemu.deleted:
+			p.gone(id)
+		case <-tick.C:
+			p.follow(readDisks(p.dir))
+		case <-done:
+			return
+		}
+	}
+}
+
+func (o offer) drop() { _, _ = o.file.Close(), o.holder.Close() }
+
+// readDisks are the orders as they are now. Before the first there is an empty file or none.
+func readDisks(dir string) launch.Disks {
+	var d launch.Disks
+	if text, err := os.ReadFile(filepath.Join(dir, launch.DisksFile)); err == nil {
+		_ = json.Unmarshal(text, &d) // the kubelet replaces the file as a whole, and the controller wrote it
+	}
+	return d
+}
+
+// follow makes the guest's disks what the orders say.
+func (p *plugs) follow(want launch.Disks) {
+	for _, disk := range want.Added {
+		o, ok := p.offer[disk.Name]
+		if !ok {
+			continue
+		}
+		delete(p.offer, disk.Name)
+		p.attach(disk, o)
+	}
+	for volume, plug := range p.has {
+		if !slices.ContainsFunc(want.Added, func(d kubevirt.Disk) bool { return d.Name == volume }) {
+			p.eject(plug.id)
+		}
+	}
+	for _, name := range want.Removed {
+		p.eject(alias(name)) // libvirt sees it go and forgets it
+	}
+}
+
+// attach gives the guest a disk and tells the holder. One that it has already came from a holder that was restarted.
+func (p *plugs) attach(disk kubevirt.Disk, o offer) {
+	defer func() { _ = o.file.Close() }() // QEMU has a copy of its own
+	if had, ok := p.has[disk.Name]; ok {
+		had.holder = o.holder
+		_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})
+		return
+	}
+	made, err := p.plug(disk, o)
+	if err != nil {
+		p.log.Error("the guest cannot have a disk", "volume", disk.Name, "error", err.Error())
+		_ = meet.SendAnswer(o.holder, meet.Answer{Refused: err.Error()})
+		_ = o.holder.Close()
+		return
+	}
+	p.has[disk.Name] = made
+	p.log.Info("the guest was given a disk", "volume", disk.Name)
+	_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})
+}
+
+// plug is the way of a disk into the machine: the file, the block node on it, the device on that. What was done is undone
+// if the next step is refused.
+func (p *plugs) plug(disk kubevirt.Disk, o offer) (*plug, error) {
+	if err := pluggable(disk); err != nil {
+		return nil, err
+	}
+	p.count++
+	made := &plug{id: fmt.Sprintf("hot%d", p.count), set: p.count, holder: o.holder}
+	set := map[string]int{"fdset-id": made.set}
+	if _, err := p.qemu.run("add-fd", set, o.file); err != nil {
+		return nil, err
+	}
+	if _, err := p.qemu.run("blockdev-add", node(made, disk, o.Offer), nil); err != nil {
+		_, _ = p.qemu.run("remove-fd", set, nil)
+		return nil, err
+	}
+	device, err := p.device(made, disk)
+	if err == nil {
+		_, err = p.qemu.run("device_add", device, nil)
+	}
+	if err != nil {
+		_, _ = p.qemu.run("blockdev-del", map[string]string{"node-name": made.id}, nil)
+		_, _ = p.qemu.run("remove-fd", set, nil)
+		return nil, err
+	}
+	return made, nil
+}
+
+// pluggable says which kinds of drive a running machine can get.
+func pluggable(disk kubevirt.Disk) error {
+	switch {
+	case disk.LUN != nil:
+		return fmt.Errorf("disk %q is a lun; a running machine can get disks only", disk.Name)
+	case disk.CDRom != nil:
+		return fmt.Errorf("disk %q is a CD drive; a running machine can get disks only", disk.Name)
+	case bus(disk) != kubevirt.BusVirtio && bus(disk) != kubevirt.BusSCSI:
+		return fmt.Errorf("disk %q has bus %s; a running machine can get disks on virtio and scsi only", disk.Name, bus(disk))
+	}
+	return nil
+}
+
+// node is the block node of a disk that was handed over.
+func node(p *plug, disk kubevirt.Disk, o meet.Offer) map[string]any {
+	d := driver(disk, Backing{Device: o.Device})
+	kind := map[bool]string{true: "host_device", false: "file"}[o.Device]
+	direct := d.Cache == string(kubevirt.CacheNone)
+	aio := map[bool]string{true: "native", false: "threads"}[direct && d.IO != "threads"]
+	return map[string]any{
+		"driver": "raw", "node-name": p.id, "read-only": o.ReadOnly, "discard": "unmap",
+		"file": map[string]any{
+			"driver": kind, "filename": fmt.Sprintf("/dev/fdset/%d", p.set), "read-only": o.ReadOnly, "discard": "unmap",
+			"aio": aio, "cache": map[string]bool{"direct": direct, "no-flush": false},
+		},
+	}
+}
+
+func (p *plugs) device(made *plug, disk kubevirt.Disk) (map[string]any, error) {
+	d := map[string]any{
+		"id": made.id, "drive": made.id, "share-rw": on(disk.Shareable, false),
+		"werror": "stop", "rerror": "stop", // as with the disks it started with
+		"write-cache": map[bool]string{true: "off", false: "on"}[disk.Cache == kubevirt.CacheWriteThrough],
+	}
+	if disk.Serial != "" {
+		d["serial"] = disk.Serial
+	}
+	if bus(disk) == kubevirt.BusSCSI {
+		d["driver"], d["bus"] = "scsi-hd", "scsi0.0"
+		return d, nil
+	}
+	port, err := p.qemu.freePort()
+	d["driver"], d["bus"] = "virtio-blk-pci-non-transitional", port
+	return d, err
+}
+
+// eject asks the guest for a device back. Its word comes as an event.
+func (p *plugs) eject(id string) {
+	if time.Since(p.asked[id]) < again {
+		return
+	}
+	p.asked[id] = time.Now()
+	_, err := p.qemu.run("device_del", map[string]string{"id": id}, nil)
+	switch {
+	case missing(err):
+		p.gone(id)
+	case err != nil:
+		p.log.Warn("the guest keeps a disk", "device", id, "error", err.Error())
+	}
+}
+
+// gone lets go of what the guest has given up.
+func (p *plugs) gone(id string) {
+	for volume, plug := range p.has {
+		if plug.id != id {
+			continue
+		}
+		_, err := p.qemu.run("blockdev-del", map[string]string{"node-name": id}, nil)
+		if err == nil {
+			_, err = p.qemu.run("remove-fd", map[string]int{"fdset-id": plug.set}, nil)
+		}
+		if err != nil {
+			p.log.Warn("a disk is not quite gone", "volume", volume, "error", err.Error())
+		}
+		p.log.Info("the guest gave a disk back", "volume", volume)
+		_ = meet.SendAnswer(plug.holder, meet.Answer{Released: true})
+		_ = plug.holder.Close()
+		delete(p.has, volume)
+		delete(p.asked, id)
+	}
+}

@@ -1,0 +1,89 @@
+package guest
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// quiet holds the guest still, through its agent, while its disks are being copied.
+type quiet struct {
+	ask   func(command string) error // of the agent
+	mu    sync.Mutex
+	timer *time.Timer // runs while the guest is held
+}
+
+// serveQuiet lets `launcher freeze` and `launcher thaw` in this pod hold the guest, until done is closed.
+func serveQuiet(ask func(command string) error, done <-chan struct{}) error {
+	_ = os.Remove(launch.QuietSocket)
+	l, err := net.Listen("unix", launch.QuietSocket)
+	if err != nil {
+		return fmt.Errorf("serve freeze and thaw: %w", err)
+	}
+	q := &quiet{ask: ask}
+	go func() {
+		<-done
+		_ = l.Close()
+	}()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go q.serve(conn)
+		}
+	}()
+	return nil
+}
+
+func (q *quiet) serve(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	verb, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return
+	}
+	_ = json.NewEncoder(conn).Encode(q.do(strings.TrimSpace(verb)))
+}
+
+func (q *quiet) do(verb string) launch.Quiet {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch verb {
+	case launch.FreezeVerb:
+		return q.freeze()
+	case launch.ThawVerb:
+		return q.thaw()
+	}
+	return launch.Quiet{Detail: fmt.Sprintf("%q is neither %s nor %s", verb, launch.FreezeVerb, launch.ThawVerb)}
+}
+
+// freeze holds the guest. One that is held already is held for the full time again: whoever asks begins anew.
+func (q *quiet) freeze() launch.Quiet {
+	if q.timer != nil && q.timer.Stop() {
+		q.timer.Reset(launch.MostQuiet)
+		return launch.Quiet{Agent: true, Held: true}
+	}
+	if err := q.ask("guest-fsfreeze-freeze"); err != nil {
+		_ = q.ask("guest-fsfreeze-thaw") // it may have done half of it
+		return launch.Quiet{Detail: err.Error()}
+	}
+	q.timer = time.AfterFunc(launch.MostQuiet, func() { _ = q.ask("guest-fsfreeze-thaw") })
+	return launch.Quiet{Agent: true, Held: true}
+}
+
+func (q *quiet) thaw() launch.Quiet {
+	held := q.timer != nil && q.timer.Stop()
+	q.timer = nil
+	if err := q.ask("guest-fsfreeze-thaw"); err != nil {
+		return launch.Quiet{Held: held, Detail: err.Error()}
+	}
+	return launch.Quiet{Agent: true, Held: held}
+}

@@ -1,0 +1,104 @@
+package render
+
+import (
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// Labels of the pods of a volume that is added to a running machine.
+const (
+	HotplugDisk   = "hotplug-disk"       // value of LabelMachine on them
+	LabelInstance = "berth.dev/instance" // the name of the instance they are for
+	LabelVolume   = "berth.dev/volume"   // the name of the volume in it
+)
+
+// Hot is a volume that is added to a running machine.
+type Hot struct {
+	Machine  Machine
+	Launcher *corev1.Pod // where the guest runs
+	Volume   kubevirt.Volume
+	Block    bool // its claim is a device
+	ReadOnly bool // the guest may only read it
+}
+
+// PodName is the name of the volume's pod; it says which launcher it is for, so that the next one never meets it.
+func (h Hot) PodName(p Payload) string {
+	uid := string(h.Launcher.UID)
+	name := "hp-volume-" + h.Volume.Name + "-" + uid[:min(5, len(uid))]
+	if p == Consumer {
+		name += "-consumer"
+	}
+	return fit(name)
+}
+
+// Pod is the pod that hands the disk to the launcher, or the first consumer of its claim. It belongs to the launcher and is
+// placed where that is; a claim that cannot be there leaves it unplaceable, and the scheduler says why.
+func (h Hot) Pod(p Payload) *corev1.Pod {
+	claim, readOnly := ClaimOf(h.Volume)
+	command := []string{"/usr/bin/launcher", "hold", h.Volume.Name}
+	if readOnly || h.ReadOnly {
+		command = append(command, "read-only")
+	}
+	small := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("16Mi")}
+	c := corev1.Container{
+		Name: "hotplug-disk", Image: h.Machine.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command:                  command,
+		Resources:                corev1.ResourceRequirements{Requests: small},
+		SecurityContext:          h.Machine.container().SecurityContext,
+		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: h.PodName(p), Namespace: h.Launcher.Namespace,
+			Labels: map[string]string{LabelMachine: HotplugDisk, LabelInstance: h.Machine.Instance.Name, LabelVolume: h.Volume.Name,
+				LabelCreatedBy: string(h.Machine.Instance.UID)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(h.Launcher, corev1.SchemeGroupVersion.WithKind("Pod"))},
+		},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyOnFailure, // with the kubelet's own pauses between tries
+			AutomountServiceAccountToken:  ptr.To(false),
+			EnableServiceLinks:            ptr.To(false),
+			TerminationGracePeriodSeconds: ptr.To[int64](0),
+			Tolerations:                   h.Machine.Instance.Spec.Tolerations,
+			PriorityClassName:             h.Machine.Instance.Spec.PriorityClassName,
+			Affinity:                      onNode(h.Launcher.Spec.NodeName),
+			Volumes: []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: readOnly}}}},
+		},
+	}
+	m := h.Machine
+	m.Block = nil
+	if h.Block {
+		m.Block = []string{h.Volume.Name}
+		c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: path.Join(launch.BlockDir, h.Volume.Name)}}
+	} else {
+		c.VolumeMounts = []corev1.VolumeMount{{Name: "disk", MountPath: path.Join(launch.FilesDir, h.Volume.Name)}}
+	}
+	pod.Spec.SecurityContext = m.security()
+	if p == Consumer {
+		pod.Annotations = map[string]string{AnnConsumer: "true"}
+		c.Command = []string{"/usr/bin/launcher", "consume"}
+	} else {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: launch.MeetVolume, VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: launch.MeetVolume, MountPath: launch.MeetDir})
+		c.ReadinessProbe = ready(nil)
+	}
+	pod.Spec.Containers = []corev1.Container{c}
+	return pod
+}
+
+// onNode leaves the scheduler one node. A pod that named the node itself would pass the scheduler by, and with it the
+// binding of its claim.
+func onNode(name string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name}}}}}}}}
+}
