@@ -1,4 +1,4 @@
-// Command worker moves the bytes of one volume: it imports, clones or serves one, as a task.Task or its flags say, and
+// Command worker moves the bytes of one volume: it imports, clones, receives or serves one, as a task.Task or its flags say, and
 // ends. It has no Kubernetes client and needs none: its task is a file, its report another.
 package main
 
@@ -18,11 +18,18 @@ const memoryLimit = 96 << 20
 
 const usage = `usage: worker run [--task FILE] [--report FILE] [--listen ADDRESS]
        worker serve [--task FILE]
+       worker bind [--task FILE] [--report FILE]
        worker import --from SOURCE --to TARGET [flags]
+       worker receive --to TARGET [flags]
 `
+
+// garbagePercent is how much garbage there may be beside what is in use, which is mostly buffers that are kept: looking
+// for it often costs nothing to speak of and keeps a worker below 64 MiB.
+const garbagePercent = 20
 
 func main() {
 	debug.SetMemoryLimit(memoryLimit)
+	debug.SetGCPercent(garbagePercent)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -40,8 +47,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return runTask(ctx, args, stderr)
 	case "serve":
 		return serveVolume(ctx, args, stderr)
+	case "bind":
+		return bindClaim(args, stderr)
 	case "import":
 		return importImage(ctx, args, stdout, stderr)
+	case "receive":
+		return receiveImage(ctx, args, stderr)
 	default:
 		fmt.Fprintf(stderr, "worker: no such command %q\n%s", verb, usage)
 		return 2

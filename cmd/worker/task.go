@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer"
+	"github.com/berth-vm/berth/internal/upload/receive"
 )
 
 // runTask carries out the task in a file, shows its progress meanwhile and leaves a report.
@@ -33,14 +34,31 @@ func runTask(ctx context.Context, args []string, stderr io.Writer) int {
 		report := task.Report{Version: task.Version, Outcome: task.Fatal, Reason: task.BadTask, Detail: err.Error()}
 		return leave(report, *reportPath, stderr)
 	}
-	work := transfer.New(t)
-	work.Every = *every
-	report := carryOut(ctx, work, *listen, stderr)
+	report := carryOut(ctx, workOn(t, *every, stderr), *listen, stderr)
 	return leave(report, *reportPath, stderr)
 }
 
-// carryOut runs a transfer and shows its progress meanwhile.
-func carryOut(ctx context.Context, work *transfer.Transfer, listen string, stderr io.Writer) task.Report {
+// work is a task under way.
+type work interface {
+	Run(ctx context.Context) task.Report
+	Progress() task.Progress
+}
+
+// workOn is what carries out t: a transfer, or a server that waits for one.
+func workOn(t task.Task, every time.Duration, stderr io.Writer) work {
+	if t.Source.Upload != nil {
+		s := receive.New(t)
+		s.Every = every
+		s.Ready = func(a net.Addr) { fmt.Fprintf(stderr, "worker: waiting for an upload to %s at %s\n", t.Volume, a) }
+		return s
+	}
+	w := transfer.New(t)
+	w.Every = every
+	return w
+}
+
+// carryOut does the work and shows its progress meanwhile.
+func carryOut(ctx context.Context, work work, listen string, stderr io.Writer) task.Report {
 	if listen != "" {
 		stop, err := showProgress(listen, work.Progress)
 		if err != nil {

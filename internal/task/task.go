@@ -87,7 +87,6 @@ type Upload struct {
 	ClientCADir  string `json:"clientCADir,omitempty"` // clients must present a certificate signed by one of these
 	ClientName   string `json:"clientName,omitempty"`  // and bear this common name
 	TokenDir     string `json:"tokenDir,omitempty"`    // file token: a bearer token, for the stand-alone upload pod
-	DeadlineSecs int64  `json:"deadlineSecs,omitempty"`
 }
 
 // Local is a disk the worker can open itself: another claim mounted in the same pod, or a file.
@@ -167,6 +166,8 @@ type Progress struct {
 	Total   int64   `json:"total"`   // bytes; 0 when unknown
 	Percent float64 `json:"percent"` // 0 to 100, never falls, and 100 only when the data is on stable storage
 	Rate    int64   `json:"rate"`    // bytes a second over the last few seconds
+	// Trouble is why the last upload came to nothing, while another is waited for.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // Stage is what a worker is doing.

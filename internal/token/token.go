@@ -1,11 +1,15 @@
-// Package token makes and checks the proof that somebody was allowed to clone a volume out of another namespace.
+// Package token makes and checks proofs that somebody was allowed to do something, for those who act later and without
+// that somebody.
 //
-// The right is checked once, at admission, against the user who asks; the controller acts much later and without that
-// user. The proof travels in an annotation of the object itself. It says what may be cloned where and is authenticated
-// with a key only the controller has, so a user can read it, copy it or remove it, but not make one that fits another
-// source or another target. It holds for as long as the object lives.
+// A clone token says that a volume may be cloned out of another namespace. The right is checked once, at admission; the
+// proof travels in an annotation of the object itself and holds for as long as that lives. It is authenticated with a key
+// only the controller has, so a user can read it, copy it or remove it, but not make one that fits another source or
+// another target.
 //
-// The package knows neither Kubernetes nor where the key is kept.
+// An upload token says that data may be sent to a claim during the next minutes. It is signed by whoever may grant that
+// and checked by the upload proxy, which has public keys only and so cannot make any.
+//
+// The package knows neither Kubernetes nor where the keys are kept.
 package token
 
 import (

@@ -29,6 +29,9 @@ func (i *imp) run(ctx context.Context) error {
 	if err := i.recall(); err != nil {
 		return err
 	}
+	if runs, ok := i.blob.(source.Runs); ok && i.sum == nil {
+		return i.runs(ctx, runs)
+	}
 	if !i.info.Ranged || i.info.Size < 0 || i.info.Member != nil {
 		return i.stream(ctx)
 	}

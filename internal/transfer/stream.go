@@ -20,7 +20,7 @@ var errStartOver = errors.New("the checkpoint of an earlier run cannot be used")
 
 // stream brings an image that comes in one piece, in order: compressed as a whole, or from a source without ranges.
 func (i *imp) stream(ctx context.Context) error {
-	if i.old != nil && (i.old.State == nil || !i.info.Ranged) {
+	if i.old != nil && (i.old.State == nil || !i.info.Ranged && !i.info.Resumes) {
 		i.old = nil
 	}
 	err := i.streamOnce(ctx)

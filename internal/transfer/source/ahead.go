@@ -45,10 +45,10 @@ type slot struct {
 	err  error // why, if not at the chunk's regular end; io.EOF at the end of the blob
 }
 
-// NewAhead starts reading b at off. A blob that is not ranged is read over its one connection, from 0.
+// NewAhead starts reading b at off. A blob that is not ranged is read over its one connection, from 0 unless it resumes.
 func NewAhead(ctx context.Context, b Blob, off int64, o AheadOptions) (*Ahead, error) {
 	info := b.Info()
-	if off < 0 || info.Ranged && off > info.Size || !info.Ranged && off != 0 {
+	if off < 0 || info.Ranged && off > info.Size || !info.Ranged && !info.Resumes && off != 0 {
 		return nil, fmt.Errorf("read %s from %d of %d bytes: out of range", info.Name, off, info.Size)
 	}
 	if o.Fetchers <= 0 {
@@ -126,7 +126,7 @@ func (a *Ahead) fetch(ctx context.Context) {
 
 // pump brings one chunk after another from a single stream.
 func (a *Ahead) pump(ctx context.Context) {
-	r, err := a.blob.Open(ctx, 0, -1)
+	r, err := a.blob.Open(ctx, a.off, -1)
 	for {
 		_, s, ok := a.claim()
 		if !ok {

@@ -23,6 +23,9 @@ type Info struct {
 	Name   string // how messages call it: a URL or path without credentials
 	Size   int64  // bytes, -1 if the source does not say
 	Ranged bool   // Open may be called with any range, and concurrently
+	// Resumes is for what is not Ranged: Open may be called with any offset, to the end, and asks the sender to go on
+	// from there; what an earlier Open returned ends.
+	Resumes bool
 	// Version proves that the bytes are still the same ones (a strong ETag, a digest, size and time of a file); empty
 	// if the source cannot, and then an interrupted transfer starts over.
 	Version string
@@ -62,4 +65,19 @@ type Sparse interface {
 	Blob
 	// Data returns where in [from, to) the blob may hold anything but zeroes, as offset and length, in order.
 	Data(ctx context.Context, from, to int64) ([][2]int64, error)
+}
+
+// Runs is a Blob that comes in order, says itself where it is zero, and whose bytes are the disk: nobody looks for a
+// format in them.
+type Runs interface {
+	Blob
+	// OpenRuns is Open to the end for whoever need not be given zeroes as bytes.
+	OpenRuns(ctx context.Context, off int64) (RunReader, error)
+}
+
+// RunReader reads runs of bytes and of zeroes.
+type RunReader interface {
+	// Next fills some of p, or says how many zeroes come next. The end is io.EOF.
+	Next(p []byte) (n int, zeroes int64, err error)
+	Close() error
 }

@@ -73,6 +73,9 @@ func NewWriter(w io.Writer) (*Writer, error) {
 	return &Writer{w: w, enc: enc}, nil
 }
 
+// NewPlainWriter frames onto w without compressing: where the network is faster than compression.
+func NewPlainWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
 // Write frames p, of which every run of zero pages becomes one frame without payload.
 func (w *Writer) Write(p []byte) (int, error) {
 	done := 0
@@ -109,6 +112,9 @@ func (w *Writer) Zeroes(n int64) error {
 const skipAfter = 16
 
 func (w *Writer) data(p []byte) error {
+	if w.enc == nil {
+		return w.frame(kindPlain, len(p), p)
+	}
 	if w.skip > 0 {
 		w.skip--
 		return w.frame(kindPlain, len(p), p)
@@ -168,28 +174,56 @@ func (r *Reader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	if err := r.begin(); err != nil {
+		return 0, err
+	}
+	if r.zeroes == 0 {
+		return r.take(p)
+	}
+	n := min(len(p), r.zeroes)
+	clear(p[:n])
+	r.zeroes -= n
+	r.left -= int64(n)
+	return n, nil
+}
+
+// Next is Read for whoever need not be given zeroes as bytes: it fills some of p, or says how many zeroes come next.
+func (r *Reader) Next(p []byte) (n int, zeroes int64, err error) {
+	if err := r.begin(); err != nil {
+		return 0, 0, err
+	}
+	if r.zeroes == 0 {
+		n, err = r.take(p)
+		return n, 0, err
+	}
+	zeroes = int64(r.zeroes)
+	r.zeroes = 0
+	r.left -= zeroes
+	return 0, zeroes, nil
+}
+
+// begin makes sure that there is a frame to read from.
+func (r *Reader) begin() error {
 	for r.zeroes == 0 && r.plain == 0 && len(r.rest) == 0 {
 		if r.left == 0 {
-			return 0, io.EOF
+			return io.EOF
 		}
 		if err := r.next(); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	var n int
-	switch {
-	case r.zeroes > 0:
-		n = min(len(p), r.zeroes)
-		clear(p[:n])
-		r.zeroes -= n
-	case r.plain > 0:
-		m, err := r.r.Read(p[:min(len(p), r.plain)])
-		if err != nil && m == 0 {
+	return nil
+}
+
+// take reads bytes of the current frame, which has some.
+func (r *Reader) take(p []byte) (n int, err error) {
+	if r.plain > 0 {
+		n, err = r.r.Read(p[:min(len(p), r.plain)])
+		if err != nil && n == 0 {
 			return 0, unexpected(err)
 		}
-		n = m
 		r.plain -= n
-	default:
+	} else {
 		n = copy(p, r.rest)
 		r.rest = r.rest[n:]
 	}

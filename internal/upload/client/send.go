@@ -1,0 +1,271 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/berth-vm/berth/internal/upload/tus"
+)
+
+// send makes the upload, or finds the one that was made before, and goes on with it until the server has everything.
+// Tries that bring the server nothing new are counted; one that does begins the count anew.
+func (s *sender) send(ctx context.Context) error {
+	reached := int64(-1)
+	var last error
+	for idle := 0; idle <= s.Retries; idle++ {
+		if idle > 0 {
+			if err := wait(ctx, s.Pause(idle-1)); err != nil {
+				return err
+			}
+		}
+		offset, err := s.try(ctx)
+		var refused *Refused
+		switch {
+		case err == nil:
+			s.Progress(s.file.size, s.file.size)
+			return nil
+		case errors.Is(err, errNoTus), ctx.Err() != nil:
+			return err
+		case errors.As(err, &refused):
+			if refused.Status == http.StatusConflict && s.whole {
+				return nil // everything was sent, and only the last answer was lost
+			}
+			return err
+		}
+		if offset > reached {
+			reached, idle = offset, -1
+		}
+		last = err
+	}
+	return fmt.Errorf("error uploading image after %d retries: %w", s.Retries, last)
+}
+
+// try goes on with the upload once. It returns how far the server was before.
+func (s *sender) try(ctx context.Context) (int64, error) {
+	if s.upload == nil {
+		if err := s.create(ctx); err != nil {
+			return 0, err
+		}
+	}
+	offset, err := s.offset(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.file.unchanged(); err != nil {
+		return offset, &Refused{Status: http.StatusPreconditionFailed, Message: err.Error()}
+	}
+	s.Progress(offset, s.file.size)
+	return offset, s.patch(ctx, offset)
+}
+
+// create makes the upload. The server knows the file again by its fingerprint, so that doing it twice does no harm.
+func (s *sender) create(ctx context.Context) error {
+	about := map[string]string{"filename": s.file.name, tus.Fingerprint: s.file.print}
+	if s.file.raw {
+		about[tus.Format] = tus.Raw
+	}
+	answer, err := s.do(ctx, http.MethodPost, s.at(tus.Path), map[string]string{
+		tus.Length: strconv.FormatInt(s.file.size, 10), tus.Metadata: tus.FormatMetadata(about),
+	})
+	if err != nil {
+		return err
+	}
+	switch answer.StatusCode {
+	case http.StatusCreated:
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return errNoTus
+	default:
+		return verdict(answer)
+	}
+	place, err := url.Parse(answer.Header.Get("Location"))
+	if err != nil || place.Path == "" {
+		return &Refused{Status: answer.StatusCode, Message: "the server did not say where the upload is"}
+	}
+	// Never to another host than the one whose certificate was checked: the token goes along.
+	s.upload = s.at(place.Path)
+	return nil
+}
+
+// offset asks how far the server is.
+func (s *sender) offset(ctx context.Context) (int64, error) {
+	answer, err := s.do(ctx, http.MethodHead, s.upload, nil)
+	if err != nil {
+		return 0, err
+	}
+	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusNoContent {
+		if answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusGone {
+			s.upload = nil // made anew by the next try
+			return 0, errors.New("the server does not know the upload any more")
+		}
+		return 0, verdict(answer)
+	}
+	offset, err := tus.ParseOffset(answer.Header)
+	if err != nil || offset > s.file.size {
+		return 0, fmt.Errorf("the server is at byte %q of %d", answer.Header.Get(tus.Offset), s.file.size)
+	}
+	return offset, nil
+}
+
+// patch sends everything from offset on.
+func (s *sender) patch(ctx context.Context, offset int64) error {
+	b := body{from: offset, length: -1, kind: tus.Frames, write: s.file.frames}
+	if s.plain {
+		b = body{from: offset, length: s.file.size - offset, kind: tus.Plain, write: s.file.bytes}
+	}
+	answer, err := s.stream(ctx, http.MethodPatch, s.upload, b)
+	switch {
+	case err != nil:
+		return err
+	case answer.StatusCode == http.StatusNoContent:
+		if at, err := tus.ParseOffset(answer.Header); err != nil || at != s.file.size {
+			return fmt.Errorf("the server took %d bytes of %d", at, s.file.size)
+		}
+		return nil
+	case answer.StatusCode == http.StatusUnsupportedMediaType && !s.plain:
+		s.plain = true
+		return errors.New("the server takes no frames")
+	case answer.StatusCode == http.StatusConflict && answer.Header.Get(tus.Offset) != "":
+		return errors.New("the server is at another byte") // HEAD will say which
+	}
+	return verdict(answer)
+}
+
+// asyncPath is where a server without tus takes files.
+const asyncPath = "/v1beta1/upload-async"
+
+// post is how a server without tus gets the file: all of it, every time.
+func (s *sender) post(ctx context.Context) error {
+	var last error
+	for try := 0; try <= s.Retries; try++ {
+		if try > 0 {
+			if err := wait(ctx, s.Pause(try-1)); err != nil {
+				return err
+			}
+		}
+		answer, err := s.stream(ctx, http.MethodPost, s.at(asyncPath), body{
+			length: s.file.size, kind: "application/octet-stream", write: s.file.bytes,
+		})
+		if err == nil {
+			if answer.StatusCode == http.StatusOK {
+				s.Progress(s.file.size, s.file.size)
+				return nil
+			}
+			err = verdict(answer)
+		}
+		var refused *Refused
+		if errors.As(err, &refused) || ctx.Err() != nil {
+			return err
+		}
+		last = err
+	}
+	return fmt.Errorf("error uploading image after %d retries: %w", s.Retries, last)
+}
+
+func (s *sender) at(to string) *url.URL {
+	u := *s.base
+	u.Path = path.Join("/", u.Path, to)
+	return &u
+}
+
+// verdict is what an answer that is no success means: worth another try, or not.
+func verdict(answer *response) error {
+	refused := &Refused{Status: answer.StatusCode, Message: answer.text}
+	switch answer.StatusCode {
+	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusTooManyRequests,
+		http.StatusRequestTimeout, http.StatusLocked, http.StatusUnauthorized, http.StatusInternalServerError:
+		return errors.New(refused.Error())
+	}
+	return refused
+}
+
+// response is an answer whose body was read.
+type response struct {
+	*http.Response
+	text string
+}
+
+// textMax is what is shown of an answer.
+const textMax = 4 << 10
+
+// do sends a request without a body. A refused token is renewed once.
+func (s *sender) do(ctx context.Context, method string, to *url.URL, headers map[string]string) (*response, error) {
+	for renewed := false; ; renewed = true {
+		req, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
+		if err != nil {
+			return nil, err
+		}
+		for key, value := range headers {
+			req.Header.Set(key, value)
+		}
+		answer, err := s.round(req)
+		if err != nil || answer.StatusCode != http.StatusUnauthorized || renewed {
+			return answer, err
+		}
+		if err := s.renew(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// body is the file from somewhere on.
+type body struct {
+	from   int64
+	length int64 // as it is sent; -1 if that is not known before
+	kind   string
+	write  func(ctx context.Context, w io.Writer, from int64, sent func(int64)) error
+}
+
+// stream sends a body.
+func (s *sender) stream(ctx context.Context, method string, to *url.URL, b body) (*response, error) {
+	sending, stop := context.WithCancel(ctx)
+	defer stop()
+	r, w := io.Pipe()
+	req, err := http.NewRequestWithContext(sending, method, to.String(), r)
+	if err != nil {
+		return nil, err
+	}
+	req.ContentLength = b.length
+	req.Header.Set("Content-Type", b.kind)
+	if method == http.MethodPatch {
+		req.Header.Set(tus.Offset, strconv.FormatInt(b.from, 10))
+	}
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		err := b.write(sending, w, b.from, func(at int64) { s.Progress(at, s.file.size) })
+		s.whole = s.whole || err == nil
+		_ = w.CloseWithError(err) // never fails
+	}()
+	answer, err := s.round(req)
+	stop()
+	_ = r.Close() // ends the writer if the server did not want it all
+	<-written
+	if err == nil && answer.StatusCode == http.StatusUnauthorized {
+		if err = s.renew(ctx); err == nil {
+			err = errors.New("the token was not valid any more")
+		}
+	}
+	return answer, err
+}
+
+func (s *sender) round(req *http.Request) (*response, error) {
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	req.Header.Set("User-Agent", "berth-upload")
+	if req.URL.Path != s.at(asyncPath).Path {
+		req.Header.Set(tus.Resumable, tus.Version)
+	}
+	answer, err := s.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, textMax))
+	return &response{Response: answer, text: strings.TrimSpace(string(text))}, err
+}
