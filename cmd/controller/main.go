@@ -13,7 +13,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/keys"
-	"github.com/berth-vm/berth/internal/controller/machine"
 )
 
 // version is set by the linker: -X main.version=...
@@ -77,7 +76,7 @@ func run(o options) error {
 		}
 	}
 	if o.controllers != "data" {
-		if err := machine.Setup(mgr, writer, machine.Options{Image: o.launcher, Emulate: o.emulate}); err != nil {
+		if err := setUpMachine(ctx, mgr, writer, o); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -49,6 +50,8 @@ func command(args []string) error {
 		return run()
 	case len(args) == 1 && args[0] == "console":
 		return console()
+	case len(args) == 1 && (args[0] == launch.FreezeVerb || args[0] == launch.ThawVerb):
+		return quiet(args[0])
 	case len(args) == 1 && args[0] == "consume":
 		ctx, stop := untilTold()
 		defer stop()
@@ -56,12 +59,12 @@ func command(args []string) error {
 		return nil
 	case len(args) == 2 && args[0] == "probe":
 		return ask(args[1])
-	case (len(args) == 2 || len(args) == 3 && args[2] == "read-only") && args[0] == "hold":
-		return hold(args[1], len(args) == 3)
+	case len(args) == 4 && args[0] == "hold":
+		return hold(args[1], args[2] == launch.ReadOnly, args[3])
 	case len(args) >= 3 && args[0] == "copy":
 		return guest.Copy(args[1:len(args)-1], args[len(args)-1])
 	}
-	return errors.New("usage: launcher run | console | consume | probe readiness|liveness | hold VOLUME [read-only] | copy FILE... DIRECTORY")
+	return errors.New("usage: launcher run | console | freeze | thaw | consume | probe readiness|liveness | hold VOLUME read-only|read-write SIZE | copy FILE... DIRECTORY")
 }
 
 func untilTold() (context.Context, context.CancelFunc) {
@@ -83,13 +86,18 @@ func run() error {
 	return nil
 }
 
-// hold keeps a claim in use and hands its disk to the launcher of another pod.
-func hold(volume string, readOnly bool) error {
+// hold keeps a claim in use and hands its disk to the launcher of another pod. A claim without one gets an empty disk of
+// that size, unless it is 0.
+func hold(volume string, readOnly bool, size string) error {
 	ctx, stop := untilTold()
 	defer stop()
-	h := &meet.Holder{Volume: volume, ReadOnly: readOnly}
+	empty, err := strconv.ParseInt(size, 10, 64)
+	if err != nil {
+		return fmt.Errorf("size of the disk: %w", err)
+	}
+	h := &meet.Holder{Volume: volume, ReadOnly: readOnly, Empty: empty}
 	serve(h.Ready, nil)
-	err := h.Hold(ctx)
+	err = h.Hold(ctx)
 	if err != nil { // the controller shows it on the machine
 		err = errors.Join(err, os.WriteFile(reportPath, []byte(err.Error()), 0o644))
 	}

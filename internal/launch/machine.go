@@ -34,6 +34,12 @@ const (
 	NetworkDataMount = "networkdata"
 )
 
+// ReadOnly and ReadWrite are how a holder opens its disk.
+const (
+	ReadOnly  = "read-only"
+	ReadWrite = "read-write"
+)
+
 // ReadyPort is the port the readiness probe asks.
 const ReadyPort = 8081
 
@@ -50,6 +56,8 @@ type Machine struct {
 	Emulate bool `json:"emulate,omitempty"`
 	// Block names the volumes whose claims are devices; the others are directories with a disk.img.
 	Block []string `json:"block,omitempty"`
+	// Empty are the sizes of the disks to make in volumes that have none, by volume.
+	Empty map[string]int64 `json:"empty,omitempty"`
 }
 
 // Disks is how a running machine's disks should differ from the ones it was started with.

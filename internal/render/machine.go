@@ -42,7 +42,8 @@ const (
 // Machine is everything the pods of one instance are made of.
 type Machine struct {
 	Instance *kubevirt.VirtualMachineInstance
-	Block    []string // names of the volumes whose claims are devices
+	Block    []string         // names of the volumes whose claims are devices
+	Empty    map[string]int64 // sizes of the disks to make where there is none, by volume
 	Image    string
 	Emulate  bool
 	KVM      corev1.ResourceName // what a node offers if its KVM works; empty where emulation will do
@@ -62,7 +63,7 @@ func (m Machine) PodName(p Payload) string {
 func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launch.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
-		Emulate: m.Emulate, Block: m.Block,
+		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the machine %s: %w", m.Instance.Name, err)

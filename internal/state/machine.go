@@ -23,6 +23,7 @@ const (
 	LauncherUnplaceable MachineReason = "LauncherUnschedulable"
 	LauncherLeaving     MachineReason = "PodTerminating"
 	GuestRunning        MachineReason = "GuestRunning"
+	GuestUnready        MachineReason = "GuestNotReady"
 	GuestEnded          MachineReason = "GuestPoweredOff"
 	GuestFailed         MachineReason = "GuestFailed"
 	Stopping            MachineReason = "Stopping"
@@ -30,6 +31,10 @@ const (
 	CrashLoop           MachineReason = "CrashLoopBackOff"
 	Terminating         MachineReason = "Terminating"
 	InstanceInTheWay    MachineReason = "FailedCreate"
+	BeingRestored       MachineReason = "RestoreInProgress"
+	ClaimTaken          MachineReason = "ClaimInTheWay"
+	ClaimVague          MachineReason = "ClaimIncomplete"
+	KindMissing         MachineReason = "InstancetypeOrPreference"
 	// AsInstance stands for whatever the instance says: a machine with an instance says the same.
 	AsInstance MachineReason = "AsInstance"
 )
@@ -63,6 +68,8 @@ var machineTable = []MachineRow{
 		Message: "no node can run it: {detail}"},
 	{Reason: LauncherLeaving, Status: kubevirt.StatusStopping, Instance: kubevirt.PhaseRunning, Message: "its launcher is being deleted: {detail}"},
 	{Reason: GuestRunning, Status: kubevirt.StatusRunning, Instance: kubevirt.PhaseRunning, Ready: true, Message: "its guest runs: {detail}"},
+	{Reason: GuestUnready, Status: kubevirt.StatusRunning, Instance: kubevirt.PhaseRunning,
+		Message: "its guest runs and its readiness probe does not hold yet: {detail}"},
 	{Reason: GuestEnded, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseSucceeded, Message: "{detail}"},
 	{Reason: GuestFailed, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true, Message: "{detail}"},
 	{Reason: Stopping, Status: kubevirt.StatusStopping, Message: "it is being stopped: {detail}"},
@@ -72,6 +79,11 @@ var machineTable = []MachineRow{
 	{Reason: Terminating, Status: kubevirt.StatusTerminating, Message: "it is being deleted: {detail}"},
 	{Reason: InstanceInTheWay, Status: kubevirt.StatusStopped, Warn: true,
 		Message: "an instance of this name exists and is not this machine's; delete it or rename the machine"},
+	{Reason: BeingRestored, Status: kubevirt.StatusStopped, Message: "it is being restored from a snapshot and can start after that: {detail}"},
+	{Reason: ClaimTaken, Status: kubevirt.StatusPvcNotFound, Warn: true,
+		Message: "{detail}; it is not this machine's and is left as it is: rename the machine or the template, or delete the claim"},
+	{Reason: ClaimVague, Status: kubevirt.StatusPvcNotFound, Warn: true, Message: "{detail}"},
+	{Reason: KindMissing, Status: kubevirt.StatusProvisioning, Warn: true, Message: "{detail}"},
 	{Reason: AsInstance},
 }
 

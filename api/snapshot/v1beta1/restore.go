@@ -55,6 +55,8 @@ type VolumeRestorePolicy string
 const InPlace VolumeRestorePolicy = "InPlace"
 
 // VirtualMachineRestoreSpec is what to restore, and from what.
+//
+// +kubebuilder:validation:XValidation:rule="self.target.kind == 'VirtualMachine' && has(self.target.apiGroup) && self.target.apiGroup == 'kubevirt.io'",message="target must be a VirtualMachine of group kubevirt.io"
 type VirtualMachineRestoreSpec struct {
 	// Target is a VirtualMachine of the same namespace.
 	Target                     corev1.TypedLocalObjectReference `json:"target"`

@@ -48,6 +48,8 @@ const (
 )
 
 // VirtualMachineSnapshotSpec is what to take a snapshot of.
+//
+// +kubebuilder:validation:XValidation:rule="self.source.kind == 'VirtualMachine' && has(self.source.apiGroup) && self.source.apiGroup == 'kubevirt.io'",message="source must be a VirtualMachine of group kubevirt.io"
 type VirtualMachineSnapshotSpec struct {
 	// Source is a VirtualMachine of the same namespace.
 	Source corev1.TypedLocalObjectReference `json:"source"`

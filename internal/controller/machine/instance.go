@@ -13,6 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
 )
 
 // Finalizer keeps an instance until its pods are gone, so that the next one never meets them on its disks.
@@ -42,6 +43,11 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 			return ctrl.Result{}, nil
 		}
 	}
+	if plan.State == state.GuestRunning {
+		if err := r.hotplug(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	return ctrl.Result{}, r.reportInstance(ctx, s, plan.State)
 }
 
@@ -54,7 +60,7 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 	case machine.StopConsumer:
 		return r.cluster.Delete(ctx, s.consumer)
 	case machine.StopLauncher:
-		return r.cluster.Delete(ctx, s.launcher)
+		return r.cluster.DeleteWithin(ctx, s.launcher, render.GracePeriod(s.instance.Spec)) // it may have been changed since
 	case machine.Nominate:
 		return r.cluster.ApplyStatus(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.launcher.Namespace, Name: s.launcher.Name, UID: s.launcher.UID},
@@ -63,7 +69,8 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 		return r.cluster.Mark(ctx, s.launcher, cluster.Marks{Annotations: map[string]string{render.AnnGo: "yes"}})
 	case machine.Forget:
 		return r.cluster.Mark(ctx, s.instance, cluster.Marks{})
-	case machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.TakeRequest:
+	case machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.TakeRequest,
+		machine.StartHotConsumer, machine.StopHotConsumer, machine.StartHolder, machine.StopHolder:
 	}
 	return fmt.Errorf("%s is not an action on an instance", a)
 }

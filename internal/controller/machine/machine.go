@@ -23,6 +23,13 @@ type whole struct {
 	volumes map[string]*cdiv1.DataVolume // of its templates, by name; nil: there is none
 	run     *run                         // nil: there is no instance
 	now     time.Time
+
+	claims []templated // of its claim templates
+	kind   kind
+	next   *kubevirt.VirtualMachineInstance // what its instance is to be; nil: it has one
+	means  machine.Means
+	why    string // it cannot be started
+	busy   busy
 }
 
 // reconcileMachine brings one machine a step further.
@@ -35,6 +42,9 @@ func (r *Reconciler) reconcileMachine(ctx context.Context, req ctrl.Request) (ct
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if done, err := r.takeVolumes(ctx, w); err != nil || done {
+		return ctrl.Result{}, err // the change brings the machine back
+	}
 	facts := w.facts()
 	plan := machine.Run(facts)
 	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
@@ -46,10 +56,13 @@ func (r *Reconciler) reconcileMachine(ctx context.Context, req ctrl.Request) (ct
 	if err := r.reportMachine(ctx, w, plan); err != nil {
 		return ctrl.Result{}, err
 	}
+	if err := r.takeRequests(ctx, w, plan); err != nil {
+		return ctrl.Result{}, err
+	}
 	if plan.State == state.CrashLoop {
 		return ctrl.Result{RequeueAfter: max(w.nextTry().Sub(w.now), time.Second)}, nil
 	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: w.lookAgain()}, nil
 }
 
 func (r *Reconciler) observeMachine(ctx context.Context, vm *kubevirt.VirtualMachine) (*whole, error) {
@@ -62,16 +75,21 @@ func (r *Reconciler) observeMachine(ctx context.Context, vm *kubevirt.VirtualMac
 		w.volumes[t.ObjectMeta.Name] = v
 	}
 	i, err := get[kubevirt.VirtualMachineInstance](ctx, r.reader, vm.Namespace, vm.Name)
-	if err != nil || i == nil {
-		return w, err
+	if err != nil {
+		return nil, err
 	}
-	w.run, err = r.observe(ctx, i)
-	return w, err
+	if i != nil {
+		if w.run, err = r.observe(ctx, i); err != nil {
+			return nil, err
+		}
+	}
+	return w, r.observeMeans(ctx, w)
 }
 
 func (w *whole) facts() machine.RunFacts {
 	f := machine.RunFacts{
-		Leaving: w.vm.DeletionTimestamp != nil, Strategy: strategy(w.vm), Request: request(w.vm), Instance: w.instances(),
+		Leaving: w.vm.DeletionTimestamp != nil, Strategy: strategy(w.vm), Request: w.request(), Instance: w.instances(),
+		Served: w.vm.Status.RunStrategy == strategy(w.vm), Means: w.means,
 	}
 	f.RetryDue = !w.now.Before(w.nextTry())
 	return f
@@ -106,34 +124,18 @@ func strategy(vm *kubevirt.VirtualMachine) kubevirt.RunStrategy {
 	return kubevirt.RunHalted
 }
 
-// request is the oldest request; a stop with a start behind it is a restart.
-func request(vm *kubevirt.VirtualMachine) machine.Request {
-	q := vm.Status.StateChangeRequests
-	switch {
-	case len(q) == 0:
-		return machine.NoRequest
-	case q[0].Action == kubevirt.StartRequest:
-		return machine.StartAsked
-	case len(q) > 1 && q[1].Action == kubevirt.StartRequest:
-		return machine.RestartAsked
-	}
-	return machine.StopAsked
-}
-
 func (r *Reconciler) actMachine(ctx context.Context, a machine.Action, w *whole) error {
 	switch a {
 	case machine.CreateDisks:
 		return r.createDisks(ctx, w)
 	case machine.CreateInstance:
-		return r.cluster.Create(ctx, newInstance(w.vm))
+		return r.cluster.Create(ctx, w.next)
 	case machine.DeleteInstance:
 		return r.cluster.Delete(ctx, w.run.instance)
 	case machine.TakeRequest:
-		w.vm = w.vm.DeepCopy()
-		w.vm.Status.StateChangeRequests = w.vm.Status.StateChangeRequests[1:]
-		return nil // reportMachine writes it
+		return nil // takeRequests does, after everything else: until then a crash repeats what was asked
 	case machine.StartConsumer, machine.StopConsumer, machine.StartLauncher, machine.StopLauncher, machine.Nominate,
-		machine.Release, machine.Forget:
+		machine.Release, machine.Forget, machine.StartHotConsumer, machine.StopHotConsumer, machine.StartHolder, machine.StopHolder:
 	}
 	return fmt.Errorf("%s is not an action on a machine", a)
 }
@@ -145,13 +147,14 @@ func (r *Reconciler) createDisks(ctx context.Context, w *whole) error {
 			continue
 		}
 		v := newVolume(w.vm, t)
+		w.kind.preferClass(&v.Spec)
 		if err := r.cluster.Create(ctx, v); err != nil {
 			r.cluster.Event(w.vm, corev1.EventTypeWarning, "FailedDataVolumeCreate", fmt.Sprintf("Error creating DataVolume %s: %v", v.Name, err))
 			return err
 		}
 		r.cluster.Event(w.vm, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "Created DataVolume "+v.Name)
 	}
-	return nil
+	return r.createClaims(ctx, w)
 }
 
 func newVolume(vm *kubevirt.VirtualMachine, t kubevirt.DataVolumeTemplateSpec) *cdiv1.DataVolume {
@@ -167,6 +170,7 @@ func newInstance(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachineInstance {
 	i := &kubevirt.VirtualMachineInstance{ObjectMeta: *vm.Spec.Template.ObjectMeta.DeepCopy(), Spec: *vm.Spec.Template.Spec.DeepCopy()}
 	i.Name, i.Namespace, i.GenerateName = vm.Name, vm.Namespace, ""
 	i.OwnerReferences = []metav1.OwnerReference{owner(vm)}
+	nameClaims(vm, i.Spec.Volumes)
 	return i
 }
 

@@ -25,6 +25,7 @@ type run struct {
 	pods     render.Machine
 	consumer *corev1.Pod // nil: there is none
 	launcher *corev1.Pod
+	hot      []*hot // what the launcher was not started with
 }
 
 // disk is one volume of the instance that is in a claim.
@@ -34,14 +35,22 @@ type disk struct {
 	volume *cdiv1.DataVolume             // nil: the claim is not filled by a DataVolume
 	is     machine.Disks
 	why    string // for a person
+	empty  int64  // the size of the disk to make in the claim if there is none yet; 0: none is to be made
 }
 
 // observe reads what one instance depends on.
 func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*run, error) {
 	s := &run{instance: i, pods: render.Machine{Instance: i, Image: r.options.Image, Emulate: r.options.Emulate, KVM: r.options.kvm()}}
+	var err error
+	if s.consumer, err = r.pod(ctx, s, render.Consumer); err != nil {
+		return nil, err
+	}
+	if s.launcher, err = r.pod(ctx, s, render.Launcher); err != nil {
+		return nil, err
+	}
 	for _, v := range i.Spec.Volumes {
 		name, _ := render.ClaimOf(v)
-		if name == "" {
+		if name == "" || !coldVolume(s.launcher, v) {
 			continue
 		}
 		d, err := r.disk(ctx, i.Namespace, v, name)
@@ -52,13 +61,11 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 		if d.block() {
 			s.pods.Block = append(s.pods.Block, v.Name)
 		}
+		if _, readOnly := render.ClaimOf(v); d.empty > 0 && !readOnly {
+			s.pods.MakeEmpty(v.Name, d.empty)
+		}
 	}
-	var err error
-	if s.consumer, err = r.pod(ctx, s, render.Consumer); err != nil {
-		return nil, err
-	}
-	s.launcher, err = r.pod(ctx, s, render.Launcher)
-	return s, err
+	return s, r.observeHot(ctx, s)
 }
 
 // pod is the instance's pod of that payload. One of the same name that is not this instance's is nobody's concern:
@@ -74,11 +81,16 @@ func (r *Reconciler) disk(ctx context.Context, namespace string, v kubevirt.Volu
 		return d, err
 	}
 	// A claim that a DataVolume fills is not to be booted from before it is full, however the machine names it.
-	if d.volume, err = get[cdiv1.DataVolume](ctx, r.reader, namespace, name); err != nil {
-		return d, err
+	if r.data {
+		if d.volume, err = get[cdiv1.DataVolume](ctx, r.reader, namespace, name); err != nil {
+			return d, err
+		}
 	}
 	d.is, d.why = d.situation(name)
-	return d, nil
+	if d.volume == nil && d.claim != nil && d.is == machine.Ready {
+		err = r.observePlain(ctx, &d)
+	}
+	return d, err
 }
 
 func (d disk) block() bool {
@@ -164,18 +176,29 @@ func situation(p *corev1.Pod) machine.Pod {
 		return machine.NoPod
 	case p.DeletionTimestamp != nil:
 		return machine.Going
+	case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded && lastWords(p).End == launch.Stopped:
+		return machine.Broken // a guest that was stopped although nobody deleted its pod: the kubelet gave it up
 	case p.Status.Phase == corev1.PodSucceeded:
 		return machine.Done
-	case p.Status.Phase == corev1.PodFailed:
-		return machine.Broken
 	case p.Spec.NodeName == "" && unschedulable(p) != "":
 		return machine.Unplaceable
 	case p.Spec.NodeName == "":
 		return machine.Waiting
-	case condition(p, corev1.PodReady).Status == corev1.ConditionTrue:
+	case podReady(p) || started(p):
 		return machine.Up
 	}
 	return machine.Placed
+}
+
+func podReady(p *corev1.Pod) bool {
+	return condition(p, corev1.PodReady).Status == corev1.ConditionTrue
+}
+
+// started: the guest of a machine with probes of its own runs, whatever these say.
+func started(p *corev1.Pod) bool {
+	probed := slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.StartupProbe != nil })
+	return probed && slices.ContainsFunc(p.Status.ContainerStatuses,
+		func(c corev1.ContainerStatus) bool { return c.Started != nil && *c.Started })
 }
 
 // unschedulable is the scheduler's own sentence about a pod no node will have.

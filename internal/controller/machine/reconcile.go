@@ -43,6 +43,8 @@ func (o Options) kvm() corev1.ResourceName {
 // Reconciler reconciles machines and instances.
 type Reconciler struct {
 	reader  client.Reader // cached
+	live    client.Reader // the server itself, for what is asked once
+	data    bool          // the cluster has the data side's kinds
 	cluster *cluster.Writer
 	clock   clock.PassiveClock
 	options Options

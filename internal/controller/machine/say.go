@@ -59,6 +59,9 @@ func (s *run) podText() string {
 }
 
 func (s *run) row(r state.MachineReason) state.MachineRow {
+	if r == state.GuestRunning && !podReady(s.launcher) {
+		r = state.GuestUnready
+	}
 	row := state.OfMachine(r)
 	row.Message = row.Text(s.instance.Name, s.detail(r))
 	return row
@@ -92,6 +95,11 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	for _, d := range s.disks {
 		next.VolumeStatus = append(next.VolumeStatus, d.status())
 	}
+	for _, h := range s.hot {
+		if h.plan.Phase != "" {
+			next.VolumeStatus = append(next.VolumeStatus, h.hotStatus())
+		}
+	}
 	said := &kubevirt.VirtualMachineInstance{ObjectMeta: identity(&s.instance.ObjectMeta), Status: next}
 	return r.say(ctx, s.instance, said, same(old, next), row, old.Reason != next.Reason)
 }
@@ -124,20 +132,21 @@ func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan
 	case w.run != nil:
 		row = w.run.row(p.State)
 	default:
-		row.Message = row.Text(w.vm.Name, "")
+		row.Message = row.Text(w.vm.Name, w.why)
 	}
 	old := w.vm.Status
 	next := kubevirt.VirtualMachineStatus{
-		Created: w.run != nil, Ready: row.Ready, PrintableStatus: row.Status, RunStrategy: strategy(w.vm),
-		ObservedGeneration: w.vm.Generation, StateChangeRequests: w.vm.Status.StateChangeRequests,
-		StartFailure: w.failures(row.Ready),
+		Created: w.run != nil, Ready: row.Ready, PrintableStatus: row.Status, RunStrategy: w.served(p),
+		ObservedGeneration: w.vm.Generation, StartFailure: w.failures(row.Ready),
+		InstancetypeRef: w.kind.typeRef, PreferenceRef: w.kind.preferenceRef,
+		SnapshotInProgress: w.busy.snapshot, RestoreInProgress: w.busy.restore,
 		Conditions: r.conditions(old.Conditions, kubevirt.Condition{
 			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}),
 	}
 	said := &kubevirt.VirtualMachine{ObjectMeta: identity(&w.vm.ObjectMeta), Status: next}
 	fresh := reasonOf(old.Conditions) != reasonOf(next.Conditions)
-	unchanged := same(old, next) && len(p.Do) == 0 || same(old, next) && p.Do[len(p.Do)-1] != machine.TakeRequest
-	return r.say(ctx, w.vm, said, unchanged, row, fresh)
+	old.StateChangeRequests, old.VolumeRequests = nil, nil // others write them: they are no part of what is said
+	return r.say(ctx, w.vm, said, same(old, next), row, fresh)
 }
 
 // failures counts instances that ended badly in a row. It is a record, because the instances themselves are gone.

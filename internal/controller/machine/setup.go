@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -27,31 +29,50 @@ const byClaim = "claim"
 
 // Setup adds both controllers to mgr.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
-	r := &Reconciler{reader: mgr.GetClient(), cluster: writer, clock: clock.RealClock{}, options: o}
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &kubevirt.VirtualMachineInstance{}, byClaim, claims)
+	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, options: o}
+	var err error
+	if r.data, err = dataSide(mgr); err != nil {
+		return err
+	}
+	err = mgr.GetFieldIndexer().IndexField(context.Background(), &kubevirt.VirtualMachineInstance{}, byClaim, claims)
 	if err != nil {
 		return err
 	}
 	options := controller.Options{MaxConcurrentReconciles: parallel}
-	err = ctrl.NewControllerManagedBy(mgr).Named("instance").
+	instances := ctrl.NewControllerManagedBy(mgr).Named("instance").
 		For(&kubevirt.VirtualMachineInstance{}).
 		Owns(&corev1.Pod{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(instanceOfHotPod)). // they belong to the launcher
 		Watches(&corev1.PersistentVolumeClaim{}, r.users()).
-		Watches(&cdiv1.DataVolume{}, r.users()).
-		WithOptions(options).
-		Complete(reconcile.Func(r.reconcileInstance))
-	if err != nil {
-		return err
-	}
-	return ctrl.NewControllerManagedBy(mgr).Named("machine").
+		WithOptions(options)
+	machines := ctrl.NewControllerManagedBy(mgr).Named("machine").
 		For(&kubevirt.VirtualMachine{}).
-		Owns(&cdiv1.DataVolume{}).
 		Owns(&kubevirt.VirtualMachineInstance{}).
+		Owns(&corev1.PersistentVolumeClaim{}).
+		Watches(&snapshotv1.VirtualMachineSnapshot{}, handler.EnqueueRequestsFromMapFunc(machineOfSnapshot)).
+		Watches(&snapshotv1.VirtualMachineRestore{}, handler.EnqueueRequestsFromMapFunc(machineOfRestore)).
 		// A pod or a volume speaks to its instance; the machine says what its instance says.
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(machineOfPod)).
-		Watches(&cdiv1.DataVolume{}, r.users()).
-		WithOptions(options).
-		Complete(reconcile.Func(r.reconcileMachine))
+		WithOptions(options)
+	if r.data {
+		instances = instances.Watches(&cdiv1.DataVolume{}, r.users())
+		machines = machines.Owns(&cdiv1.DataVolume{}).Watches(&cdiv1.DataVolume{}, r.users())
+	}
+	if err := instances.Complete(reconcile.Func(r.reconcileInstance)); err != nil {
+		return err
+	}
+	return machines.Complete(reconcile.Func(r.reconcileMachine))
+}
+
+// dataSide: the cluster has the kinds of a data side, ours or another. A machine whose claims need none of it runs
+// without.
+func dataSide(mgr ctrl.Manager) (bool, error) {
+	kind := cdiv1.SchemeGroupVersion.WithKind("DataVolume")
+	_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func claims(obj client.Object) []string {
@@ -79,6 +100,14 @@ func (r *Reconciler) users() handler.EventHandler {
 		}
 		return due
 	})
+}
+
+func instanceOfHotPod(_ context.Context, obj client.Object) []reconcile.Request {
+	name := obj.GetLabels()[render.LabelInstance]
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}}}
 }
 
 func machineOfPod(_ context.Context, obj client.Object) []reconcile.Request {

@@ -12,6 +12,7 @@ type Disks int
 // the others are ready or wait too.
 const (
 	Ready   Disks = iota
+	Unbound       // a claim waits for its first consumer, which is the launcher itself
 	Held          // one consumer can bind them all
 	Filling       // a worker is at it, or a claim is not far enough to be held
 	Missing       // a claim or a volume does not exist
@@ -52,7 +53,9 @@ func (p Pod) alive() bool { return p != NoPod && p != Going }
 // queued: the pod has no node yet.
 func (p Pod) queued() bool { return p == Waiting || p == Unplaceable }
 
-func (d Disks) String() string { return name(d, "Ready", "Held", "Filling", "Missing", "Failed") }
+func (d Disks) String() string {
+	return name(d, "Ready", "Unbound", "Held", "Filling", "Missing", "Failed")
+}
 
 func (p Pod) String() string {
 	return name(p, "NoPod", "Waiting", "Unplaceable", "Placed", "Up", "Done", "Broken", "Going")

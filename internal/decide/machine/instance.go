@@ -101,5 +101,7 @@ var instanceRules = []rule{
 		func(f Facts) bool { return f.Consumer.alive() }, []Action{StopConsumer}, state.DisksFilling},
 	{"filled disks start the launcher",
 		func(f Facts) bool { return f.Disks == Ready }, []Action{StartLauncher}, state.LauncherStarting},
+	{"a launcher is the first consumer of claims that only wait for one",
+		func(f Facts) bool { return f.Disks == Unbound }, []Action{StartLauncher}, state.DisksFilling},
 	{"disks being filled are waited for", func(Facts) bool { return true }, nil, state.DisksFilling},
 }

@@ -40,6 +40,15 @@ var machineAxes = []enumerate.Axis[RunFacts]{
 	}},
 	{Count: len(strategies), Set: func(f *RunFacts, i int) string { f.Strategy = strategies[i]; return string(f.Strategy) }},
 	{Count: 2, Set: func(f *RunFacts, i int) string { f.RetryDue = i == 1; return either(i, "pausing", "due") }},
+	{Count: 2, Set: func(f *RunFacts, i int) string { f.Served = i == 1; return either(i, "new", "served") }},
+	{Count: int(KindUnknown) + 1, Set: func(f *RunFacts, i int) string { f.Means = Means(i); return f.Means.String() }},
+}
+
+var hotAxes = []enumerate.Axis[HotFacts]{
+	{Count: 2, Set: func(f *HotFacts, i int) string { f.Wanted = i == 1; return either(i, "removed", "wanted") }},
+	{Count: int(Failed) + 1, Set: func(f *HotFacts, i int) string { f.Disk = Disks(i); return f.Disk.String() }},
+	{Count: int(Going) + 1, Set: func(f *HotFacts, i int) string { f.Consumer = Pod(i); return f.Consumer.String() }},
+	{Count: int(Going) + 1, Set: func(f *HotFacts, i int) string { f.Holder = Pod(i); return f.Holder.String() }},
 }
 
 func either(i int, no, yes string) string {
@@ -57,8 +66,39 @@ func TestInstanceTable(t *testing.T) {
 }
 
 func TestMachineTable(t *testing.T) {
-	golden(t, "testdata/machine.txt", "# life instance request strategy pause -> state [actions]\n"+
+	golden(t, "testdata/machine.txt", "# life instance request strategy pause served means -> state [actions]\n"+
 		enumerate.Table(machineAxes, func(f RunFacts) string { return line(Run(f)) }))
+}
+
+func TestHotplugTable(t *testing.T) {
+	golden(t, "testdata/hotplug.txt", "# volume disk consumer holder -> phase reason [actions]\n"+
+		enumerate.Table(hotAxes, func(f HotFacts) string {
+			p := Hotplug(f)
+			return fmt.Sprintf("%s %s %v", p.Phase, p.Reason, p.Do)
+		}))
+}
+
+func TestHotplugInvariants(t *testing.T) {
+	enumerate.Every(hotAxes, func(f HotFacts) {
+		p := Hotplug(f)
+		does := func(a Action) bool { return slices.Contains(p.Do, a) }
+		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }
+		if does(StopHolder) && f.Holder == Up {
+			fail("a disk is taken from under the guest")
+		}
+		if does(StartHolder) && (f.Disk != Ready && f.Disk != Unbound || !f.Wanted) {
+			fail("a disk without its data is handed over")
+		}
+		if does(StartHotConsumer) && f.Disk != Held {
+			fail("a consumer nobody needs")
+		}
+		if (p.Phase == kubevirt.VolumeReady) != (f.Wanted && f.Holder == Up) {
+			fail("ready must mean that the guest has it")
+		}
+		if p.Phase == "" && (f.Wanted || f.Holder.alive() || f.Consumer.alive()) {
+			fail("something is left that nobody speaks of")
+		}
+	})
 }
 
 func golden(t *testing.T, file, got string) {
@@ -82,6 +122,12 @@ func TestEveryRuleIsAlive(t *testing.T) {
 	enumerate.Every(instanceAxes, func(f Facts) { used[Instance(f).Rule] = true })
 	enumerate.Every(machineAxes, func(f RunFacts) { used[Run(f).Rule] = true })
 	for _, r := range instanceRules {
+		if !used[r.name] {
+			t.Errorf("no situation leads to rule %q", r.name)
+		}
+	}
+	enumerate.Every(hotAxes, func(f HotFacts) { used[Hotplug(f).Rule] = true })
+	for _, r := range hotRules {
 		if !used[r.name] {
 			t.Errorf("no situation leads to rule %q", r.name)
 		}
@@ -133,8 +179,20 @@ func TestMachineInvariants(t *testing.T) {
 		if does(CreateInstance) && (f.Instance != NoInstance || f.Leaving) {
 			fail("two instances of one machine")
 		}
-		if does(CreateInstance) && f.Strategy == kubevirt.RunHalted && f.Request == NoRequest {
-			fail("a halted machine is started by nobody")
+		if does(CreateInstance) && f.Strategy == kubevirt.RunHalted {
+			fail("a halted machine is started")
+		}
+		if does(CreateInstance) && f.Served && f.Strategy != kubevirt.RunAlways && f.Request != StartAsked {
+			fail("a machine that was stopped starts again by itself")
+		}
+		if does(DeleteInstance) && f.Instance == Living && f.Strategy != kubevirt.RunHalted && f.Request != StopAsked && f.Request != RestartAsked {
+			fail("a running machine is stopped by nobody")
+		}
+		if does(TakeRequest) && !does(CreateInstance) && f.Instance != Living && f.Strategy != kubevirt.RunHalted {
+			fail("a start is forgotten")
+		}
+		if f.Means != Provided && f.Instance == NoInstance && (does(CreateInstance) || does(CreateDisks) && f.Strategy != kubevirt.RunHalted) {
+			fail("a machine is started without what it takes")
 		}
 		if f.Instance == Stranger && (does(DeleteInstance) || does(CreateInstance)) {
 			fail("somebody else's instance is touched")

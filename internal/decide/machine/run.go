@@ -35,8 +35,12 @@ type RunFacts struct {
 	Strategy kubevirt.RunStrategy
 	Instance Instances
 	Request  Request
+	// Served: the strategy has had the run it begins with.
+	Served bool
 	// RetryDue: the pause after a failed start is over.
 	RetryDue bool
+	// Means: what it would take to start it.
+	Means Means
 }
 
 // The actions on a machine.
@@ -44,7 +48,7 @@ const (
 	CreateDisks    Action = "CreateDisks"    // the DataVolumes of its templates
 	CreateInstance Action = "CreateInstance" //
 	DeleteInstance Action = "DeleteInstance" //
-	TakeRequest    Action = "TakeRequest"    // the oldest request is carried out
+	TakeRequest    Action = "TakeRequest"    // the start that was asked for has been made
 )
 
 type machineRule struct {
@@ -79,8 +83,10 @@ func (f RunFacts) again() bool {
 // first: the strategy wants an instance although nobody asked for one.
 func (f RunFacts) first() bool {
 	switch f.Strategy {
-	case kubevirt.RunAlways, kubevirt.RunRerunOnFailure, kubevirt.RunOnce:
-		return true // an instance that ended stays until somebody wants another, so there was none yet
+	case kubevirt.RunAlways:
+		return true
+	case kubevirt.RunRerunOnFailure, kubevirt.RunOnce:
+		return !f.Served // its instance may have been stopped or deleted since
 	case kubevirt.RunManual, kubevirt.RunHalted:
 	}
 	return false
@@ -100,26 +106,40 @@ var machineRules = []machineRule{
 		func(f RunFacts) bool {
 			return (f.Request == StopAsked || f.Request == RestartAsked) && f.Instance != NoInstance
 		},
-		[]Action{DeleteInstance, TakeRequest}, state.Stopping},
-	{"a stop of a machine that does not run is done",
-		func(f RunFacts) bool { return f.Request == StopAsked }, []Action{TakeRequest}, state.Halted},
+		[]Action{DeleteInstance}, state.Stopping},
+	{"a halted machine is started by changing its strategy alone",
+		func(f RunFacts) bool {
+			return f.Strategy == kubevirt.RunHalted && f.Instance == NoInstance && f.Request == StartAsked
+		},
+		[]Action{CreateDisks, TakeRequest}, state.Halted},
 	{"a halted machine does not run",
 		func(f RunFacts) bool { return f.Strategy == kubevirt.RunHalted && f.Instance != NoInstance },
 		[]Action{DeleteInstance}, state.Stopping},
 
+	{"a start of a machine that runs is done",
+		func(f RunFacts) bool { return f.Instance == Living && f.Request == StartAsked },
+		[]Action{CreateDisks, TakeRequest}, state.AsInstance},
 	{"a living instance is the machine",
 		func(f RunFacts) bool { return f.Instance == Living }, []Action{CreateDisks}, state.AsInstance},
 	{"an ended instance that is wanted again is cleared away",
 		func(f RunFacts) bool {
-			return f.Instance != NoInstance && (f.again() || f.Request == StartAsked) && (f.RetryDue || f.Instance == EndedWell)
+			return f.Instance != NoInstance && (f.Request == StartAsked || f.again() && (f.RetryDue || f.Instance == EndedWell))
 		},
 		[]Action{DeleteInstance}, state.Restarting},
 	{"an instance that failed to start is tried again after a pause",
 		func(f RunFacts) bool { return f.Instance == EndedBadly && f.again() }, nil, state.CrashLoop},
 	{"an ended instance stays ended", func(f RunFacts) bool { return f.Instance != NoInstance }, nil, state.AsInstance},
 
+	{"a machine that is being restored is left alone",
+		func(f RunFacts) bool { return f.Means == Restoring }, nil, state.BeingRestored},
+	{"a claim that is not the machine's is left alone",
+		func(f RunFacts) bool { return f.Means == ClaimTaken }, nil, state.ClaimTaken},
+	{"a claim is not made by guessing", func(f RunFacts) bool { return f.Means == ClaimVague }, nil, state.ClaimVague},
+	{"a machine whose kind is unknown is not started",
+		func(f RunFacts) bool { return f.Means == KindUnknown }, nil, state.KindMissing},
+
 	{"a start that was asked for makes an instance",
-		func(f RunFacts) bool { return f.Request == StartAsked || f.Request == RestartAsked },
+		func(f RunFacts) bool { return f.Request == StartAsked },
 		[]Action{CreateDisks, CreateInstance, TakeRequest}, state.Provisioning},
 	{"a machine that is to run gets an instance",
 		func(f RunFacts) bool { return f.first() }, []Action{CreateDisks, CreateInstance}, state.Provisioning},

@@ -137,7 +137,11 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	if err := startPlugs(qemu, l.Log, ended); err != nil {
 		return refused(err)
 	}
-	l.ready.Store(&running{h, dom, m.Spec})
+	now := &running{h, dom, m.Spec}
+	if err := serveQuiet(func(command string) error { return now.agent(command, nil, nil) }, ended); err != nil {
+		return refused(err)
+	}
+	l.ready.Store(now)
 	defer l.ready.Store(nil)
 	return watch(ctx, h, dom, events, grace(m))
 }

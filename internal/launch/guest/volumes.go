@@ -66,7 +66,9 @@ func claim(m launch.Machine, volume string) (Backing, error) {
 		return Backing{Path: diskDevice(volume), Device: true, Format: "raw"}, nil
 	}
 	path := diskFile(volume)
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && m.Empty[volume] > 0 {
+		return firstDisk(path, m.Empty[volume])
+	} else if err != nil {
 		return Backing{}, fmt.Errorf("the claim has no disk.img; fill it through a DataVolume or put a raw image there: %w", err)
 	}
 	return Backing{Path: path, Format: "raw"}, nil

@@ -17,6 +17,7 @@ import (
 type Holder struct {
 	Volume   string
 	ReadOnly bool
+	Empty    int64 // the size of the disk to make in a directory that has none; 0: none is made
 	ready    atomic.Bool
 }
 
@@ -26,7 +27,7 @@ func (h *Holder) Ready() bool { return h.ready.Load() }
 // Hold opens the disk and hands it over as often as a launcher is introduced, until the guest has given it back or ctx
 // ends. A launcher that cannot take it is an error.
 func (h *Holder) Hold(ctx context.Context) error {
-	disk, device, err := openDisk(h.Volume, h.ReadOnly)
+	disk, device, err := h.open()
 	if err != nil {
 		return err
 	}
@@ -85,20 +86,26 @@ func (h *Holder) handOver(ctx context.Context, c *net.UnixConn, disk *os.File, d
 	}
 }
 
-// openDisk opens a disk the way the guest will have it: QEMU takes a file it is handed only as it was opened.
-func openDisk(volume string, readOnly bool) (f *os.File, device bool, err error) {
+// open opens the disk the way the guest will have it: QEMU takes a file it is handed only as it was opened.
+func (h *Holder) open() (f *os.File, device bool, err error) {
 	mode := os.O_RDWR
-	if readOnly {
+	if h.ReadOnly {
 		mode = os.O_RDONLY
 	}
-	f, err = os.OpenFile(filepath.Join(launch.BlockDir, volume), mode, 0)
+	f, err = os.OpenFile(filepath.Join(launch.BlockDir, h.Volume), mode, 0)
 	if err == nil {
 		return f, true, nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {
 		return nil, false, fmt.Errorf("open the device: %w", err)
 	}
-	f, err = os.OpenFile(filepath.Join(launch.FilesDir, volume, "disk.img"), mode, 0)
+	path := filepath.Join(launch.FilesDir, h.Volume, "disk.img")
+	f, err = os.OpenFile(path, mode, 0)
+	if errors.Is(err, os.ErrNotExist) && h.Empty > 0 && !h.ReadOnly {
+		if f, err = os.OpenFile(path, mode|os.O_CREATE|os.O_EXCL, 0o660); err == nil {
+			err = f.Truncate(h.Empty)
+		}
+	}
 	if err != nil {
 		return nil, false, fmt.Errorf("the claim has no disk.img that can be opened; fill it through a DataVolume or put a raw image there: %w", err)
 	}

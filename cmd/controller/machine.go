@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-vm/berth/internal/admission"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/machine"
+	"github.com/berth-vm/berth/internal/controller/snapshot"
+	"github.com/berth-vm/berth/internal/controller/snapshot/agent"
+)
+
+// setUpMachine adds the machine side: what runs machines, takes their snapshots, and the check at their door.
+func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o options) error {
+	if err := machine.Setup(mgr, writer, machine.Options{Image: o.launcher, Emulate: o.emulate}); err != nil {
+		return err
+	}
+	guests, err := agent.New(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
+	if err := snapshot.Setup(mgr, writer, guests); err != nil {
+		return err
+	}
+	if err := admission.SetupMachine(mgr); err != nil {
+		return err
+	}
+	if o.controllers != "machine" {
+		return nil // the data side has the certificate made for both
+	}
+	return o.serving.Start(ctx, mgr, writer, keys.Options{
+		Namespace: o.namespace, Services: []string{admission.Service}, Dir: os.TempDir(), Validating: []string{admission.ValidatingMachine}})
+}

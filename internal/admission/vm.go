@@ -1,0 +1,128 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/instancetype"
+)
+
+// What the machine side's webhook is called and where it is. It is a configuration of its own: the machine side may run
+// without the data side.
+const (
+	ValidatingMachine = "berth-machine"
+	PathCheckMachine  = "/validate/virtualmachines"
+)
+
+// SetupMachine registers the check of machines with the manager's webhook server.
+func SetupMachine(mgr ctrl.Manager) error {
+	server := mgr.GetWebhookServer()
+	server.Register(PathCheckMachine, &admission.Webhook{Handler: check[kubevirt.VirtualMachine](checkMachine)})
+	if err := mgr.AddReadyzCheck("machine-webhook", func(r *http.Request) error { return server.StartedChecker()(r) }); err != nil {
+		return fmt.Errorf("set up admission of machines: %w", err)
+	}
+	return nil
+}
+
+var (
+	templatePath = specPath.Child("template", "spec")
+	claimsPath   = specPath.Child("volumeClaimTemplates")
+)
+
+// checkMachine judges a machine. What a name stands for is not looked up: it may come later, and the controller says
+// what it lacks.
+func checkMachine(_ context.Context, before, after *kubevirt.VirtualMachine) (causes, error) {
+	if after == nil || after.DeletionTimestamp != nil || after.Spec.Template == nil ||
+		before != nil && reflect.DeepEqual(before.Spec, after.Spec) {
+		return nil, nil
+	}
+	var c causes
+	// It becomes a label of everything the machine consists of.
+	if len(after.Name) > validation.LabelValueMaxLength {
+		c.invalid(field.NewPath("metadata", "name"), "Name cannot be longer than %d characters", validation.LabelValueMaxLength)
+	}
+	checkVolumes(&after.Spec.Template.Spec, &c)
+	checkClaimTemplates(after, &c)
+	for i, t := range after.Spec.DataVolumeTemplates {
+		name := t.ObjectMeta.Name
+		used := slices.ContainsFunc(after.Spec.Template.Spec.Volumes, func(v kubevirt.Volume) bool {
+			return v.DataVolume != nil && v.DataVolume.Name == name ||
+				v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Claim() == name
+		})
+		if !used {
+			c.invalid(specPath.Child("dataVolumeTemplates").Index(i), "DataVolumeTemplate entry %s must be referenced in the VMI template's 'volumes' list", name)
+		}
+	}
+	checkMatchers(after, &c)
+	return c, nil
+}
+
+// checkVolumes: each volume comes from one place, and each drive has something in it.
+func checkVolumes(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
+	names := map[string]bool{}
+	for i, v := range spec.Volumes {
+		names[v.Name] = true
+		if n := sources(v.VolumeSource); n != 1 {
+			at := templatePath.Child("volumes").Index(i)
+			c.invalid(at, "%s must have exactly one source type set", at)
+		}
+	}
+	for i, d := range spec.Domain.Devices.Disks {
+		if !names[d.Name] {
+			at := templatePath.Child("domain", "devices", "disks").Index(i).Child("Name")
+			c.invalid(at, "%s '%s' not found.", at, d.Name)
+		}
+	}
+}
+
+// sources counts the fields that are set, all of which are pointers.
+func sources(s kubevirt.VolumeSource) int {
+	n := 0
+	for _, f := range reflect.ValueOf(s).Fields() {
+		if !f.IsNil() {
+			n++
+		}
+	}
+	return n
+}
+
+// checkMatchers judges what the machine says of its instance type and preference.
+func checkMatchers(vm *kubevirt.VirtualMachine, c *causes) {
+	if m := vm.Spec.Instancetype; m != nil {
+		checkMatcher(vm, *m, specPath.Child("instancetype"), []string{instancetype.KindType, instancetype.KindClusterType}, c)
+		if m.InferFromVolumeFailurePolicy == nil || *m.InferFromVolumeFailurePolicy != kubevirt.IgnoreInferFromVolumeFailure {
+			for _, p := range instancetype.Conflicts(&vm.Spec.Template.Spec) {
+				c.invalid(p.Fields[0], "%s", p.Text)
+			}
+		}
+	}
+	if m := vm.Spec.Preference; m != nil {
+		checkMatcher(vm, kubevirt.InstancetypeMatcher(*m), specPath.Child("preference"),
+			[]string{instancetype.KindPreference, instancetype.KindClusterPreference}, c)
+	}
+}
+
+func checkMatcher(vm *kubevirt.VirtualMachine, m kubevirt.InstancetypeMatcher, at *field.Path, kinds []string, c *causes) {
+	if m.Kind != "" && !slices.Contains(kinds, m.Kind) {
+		c.invalid(at.Child("kind"), "%s is %s; it must be %s or %s", at.Child("kind"), m.Kind, kinds[0], kinds[1])
+	}
+	if m.InferFromVolume == "" {
+		return
+	}
+	if m.Name != "" {
+		c.invalid(at.Child("name"), "%s and %s are mutually exclusive: set one of them", at.Child("name"), at.Child("inferFromVolume"))
+	}
+	has := func(v kubevirt.Volume) bool { return v.Name == m.InferFromVolume }
+	if !slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, has) {
+		c.invalid(at.Child("inferFromVolume"), "unable to find volume %s to infer defaults", m.InferFromVolume)
+	}
+}

@@ -1,0 +1,187 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// hot is a volume of a running machine that its launcher was not started with.
+type hot struct {
+	disk
+	pods     render.Hot
+	wanted   bool        // the instance lists it
+	consumer *corev1.Pod // nil: there is none
+	holder   *corev1.Pod
+	plan     machine.HotPlan
+}
+
+// coldVolume says whether the launcher has the volume from the start. Before there is a launcher, every volume is one.
+func coldVolume(launcher *corev1.Pod, v kubevirt.Volume) bool {
+	claim, _ := render.ClaimOf(v)
+	if launcher == nil || claim == "" {
+		return true
+	}
+	return slices.ContainsFunc(launcher.Spec.Volumes, func(x corev1.Volume) bool {
+		return x.Name == v.Name && x.PersistentVolumeClaim != nil && x.PersistentVolumeClaim.ClaimName == claim
+	})
+}
+
+// observeHot reads the volumes that were added to a running machine, and those that were removed and still have pods.
+func (r *Reconciler) observeHot(ctx context.Context, s *run) error {
+	if s.launcher == nil {
+		return nil
+	}
+	for _, v := range s.instance.Spec.Volumes {
+		if coldVolume(s.launcher, v) {
+			continue
+		}
+		name, _ := render.ClaimOf(v)
+		d, err := r.disk(ctx, s.instance.Namespace, v, name)
+		if err != nil {
+			return err
+		}
+		drive := s.drive(v.Name)
+		readOnly := drive.Disk != nil && drive.Disk.ReadOnly
+		s.hot = append(s.hot, &hot{disk: d, wanted: true,
+			pods: render.Hot{Machine: s.pods, Launcher: s.launcher, Volume: v, Block: d.block(), ReadOnly: readOnly, Empty: d.empty}})
+	}
+	var list corev1.PodList
+	err := r.reader.List(ctx, &list, client.InNamespace(s.instance.Namespace), client.MatchingLabels{
+		render.LabelMachine: render.HotplugDisk, render.LabelCreatedBy: string(s.instance.UID)})
+	if err != nil {
+		return fmt.Errorf("list the pods of added volumes: %w", err)
+	}
+	for i := range list.Items {
+		s.assign(&list.Items[i])
+	}
+	return nil
+}
+
+// assign gives a pod to its volume; a volume nobody wants any more is known by its pods alone.
+func (s *run) assign(p *corev1.Pod) {
+	name := p.Labels[render.LabelVolume]
+	at := slices.IndexFunc(s.hot, func(h *hot) bool { return h.name == name })
+	if at < 0 {
+		at = len(s.hot)
+		s.hot = append(s.hot, &hot{disk: disk{name: name}})
+	}
+	if _, consumer := p.Annotations[render.AnnConsumer]; consumer {
+		s.hot[at].consumer = p
+	} else {
+		s.hot[at].holder = p
+	}
+}
+
+// drive is the disk of a volume; a volume without one gets the default.
+func (s *run) drive(volume string) kubevirt.Disk {
+	for _, d := range s.instance.Spec.Domain.Devices.Disks {
+		if d.Name == volume {
+			return d
+		}
+	}
+	return kubevirt.Disk{Name: volume}
+}
+
+// hotplug brings the volumes of a running machine a step further.
+func (r *Reconciler) hotplug(ctx context.Context, s *run) error {
+	if orders, err := s.diskOrders(); err != nil {
+		return err
+	} else if s.launcher.Annotations[render.AnnDisks] != orders {
+		marks := map[string]string{render.AnnGo: "yes"}
+		if orders != "" {
+			marks[render.AnnDisks] = orders
+		}
+		if err := r.cluster.Mark(ctx, s.launcher, cluster.Marks{Annotations: marks}); err != nil {
+			return err
+		}
+	}
+	for _, h := range s.hot {
+		h.plan = machine.Hotplug(machine.HotFacts{
+			Wanted: h.wanted, Disk: h.is, Consumer: situation(h.consumer), Holder: situation(h.holder)})
+		for _, a := range h.plan.Do {
+			if err := r.actHot(ctx, a, h); err != nil {
+				return fmt.Errorf("%s for volume %s: %w", a, h.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) actHot(ctx context.Context, a machine.Action, h *hot) error {
+	switch a {
+	case machine.StartHotConsumer:
+		return r.cluster.Create(ctx, h.pods.Pod(render.Consumer))
+	case machine.StopHotConsumer:
+		return r.cluster.Delete(ctx, h.consumer)
+	case machine.StartHolder:
+		return r.cluster.Create(ctx, h.pods.Pod(render.Launcher))
+	case machine.StopHolder:
+		return r.cluster.Delete(ctx, h.holder)
+	case machine.StartConsumer, machine.StopConsumer, machine.StartLauncher, machine.StopLauncher, machine.Nominate,
+		machine.Release, machine.Forget, machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.TakeRequest:
+	}
+	return fmt.Errorf("%s is not an action on a volume", a)
+}
+
+// diskOrders is what the launcher is to be told of volumes that were added and removed since it was started; empty if none.
+func (s *run) diskOrders() (string, error) {
+	var d launch.Disks
+	for _, h := range s.hot {
+		if h.wanted {
+			d.Added = append(d.Added, s.drive(h.name))
+		}
+	}
+	for _, v := range s.launcher.Spec.Volumes {
+		listed := slices.ContainsFunc(s.instance.Spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == v.Name })
+		if v.PersistentVolumeClaim != nil && !listed {
+			d.Removed = append(d.Removed, v.Name)
+		}
+	}
+	if d.Added == nil && d.Removed == nil {
+		return "", nil
+	}
+	text, err := json.Marshal(d)
+	return string(text), err
+}
+
+// hotStatus is what is said of an added volume.
+func (h *hot) hotStatus() kubevirt.VolumeStatus {
+	v := h.status()
+	v.Phase, v.Reason = h.plan.Phase, h.plan.Reason
+	pod := h.holder
+	if pod == nil {
+		pod = h.consumer
+	}
+	v.HotplugVolume = &kubevirt.HotplugVolumeStatus{}
+	if pod != nil {
+		v.HotplugVolume.AttachPodName, v.HotplugVolume.AttachPodUID = pod.Name, pod.UID
+	}
+	switch {
+	case pod != nil && unschedulable(pod) != "":
+		v.Message = unschedulable(pod)
+	case h.holder != nil && failure(h.holder) != "":
+		v.Message = failure(h.holder)
+	}
+	return v
+}
+
+// failure is why a holder's last try came to nothing.
+func failure(p *corev1.Pod) string {
+	for _, c := range p.Status.ContainerStatuses {
+		if t := c.LastTerminationState.Terminated; t != nil && !c.Ready {
+			return t.Message
+		}
+	}
+	return ""
+}

@@ -1,0 +1,92 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/pkg/claim"
+)
+
+// What a populator says on the claim it fills.
+const (
+	annPopulation = "cdi.kubevirt.io/storage.populator.progress"
+	annRunning    = "cdi.kubevirt.io/storage.condition.running.message"
+)
+
+// observePlain is about a claim that no DataVolume fills. Until it is bound it waits for a consumer, or for whoever
+// binds it at once; a populator binds it when it is full. Bound without a source, it may still lack its disk.
+func (r *Reconciler) observePlain(ctx context.Context, d *disk) error {
+	if d.claim.Spec.VolumeName == "" || d.claim.Status.Phase == corev1.ClaimPending {
+		waits, err := r.waits(ctx, d.claim)
+		if err != nil {
+			return err
+		}
+		d.is, d.why = machine.Filling, pending(d.claim)
+		if waits {
+			d.is = machine.Unbound
+		}
+	}
+	if d.claim.Spec.DataSourceRef != nil || d.claim.Spec.DataSource != nil || d.block() {
+		return nil
+	}
+	size, err := r.emptySize(ctx, d.claim)
+	d.empty = size
+	return err
+}
+
+// waits: the claim is bound when a pod that uses it is placed.
+func (r *Reconciler) waits(ctx context.Context, c *corev1.PersistentVolumeClaim) (bool, error) {
+	if c.Spec.StorageClassName == nil || *c.Spec.StorageClassName == "" {
+		return false, nil
+	}
+	class, err := get[storagev1.StorageClass](ctx, r.reader, "", *c.Spec.StorageClassName)
+	if err != nil || class == nil || class.VolumeBindingMode == nil {
+		return false, err
+	}
+	return *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, nil
+}
+
+// pending says what an unbound claim waits for.
+func pending(c *corev1.PersistentVolumeClaim) string {
+	ref := c.Spec.DataSourceRef
+	if ref == nil {
+		return fmt.Sprintf("PersistentVolumeClaim %s is not bound yet", c.Name)
+	}
+	text := fmt.Sprintf("PersistentVolumeClaim %s is being filled from %s %s", c.Name, ref.Kind, ref.Name)
+	if p := c.Annotations[annPopulation]; p != "" && p != "N/A" {
+		text += fmt.Sprintf(" (%s)", p)
+	}
+	if m := c.Annotations[annRunning]; m != "" {
+		text += ": " + m
+	}
+	return text
+}
+
+// emptySize is the disk that fits in a claim with a filesystem.
+func (r *Reconciler) emptySize(ctx context.Context, c *corev1.PersistentVolumeClaim) (int64, error) {
+	var overhead *cdiv1.FilesystemOverhead
+	if r.data {
+		config, err := get[cdiv1.CDIConfig](ctx, r.reader, "", "config")
+		if err != nil {
+			return 0, err
+		}
+		if config != nil {
+			overhead = config.Status.FilesystemOverhead
+		}
+	}
+	class := ""
+	if c.Spec.StorageClassName != nil {
+		class = *c.Spec.StorageClassName
+	}
+	asked := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	size, err := claim.Usable(asked.Value(), claim.OverheadOf(overhead, class))
+	if err != nil {
+		return 0, fmt.Errorf("find the size of a disk in claim %s: %w", c.Name, err)
+	}
+	return size, nil
+}

@@ -1,0 +1,267 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/decide/snapshot"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// shot is one snapshot and everything its next step depends on, read once.
+type shot struct {
+	of       *snapshotv1.VirtualMachineSnapshot
+	vm       *kubevirt.VirtualMachine // nil: there is none
+	instance *kubevirt.VirtualMachineInstance
+	launcher *corev1.Pod                               // nil: no guest runs
+	content  *snapshotv1.VirtualMachineSnapshotContent // nil: nothing is written down
+	parts    []part
+	left     []string // the volumes that are in no snapshot, with the reason
+	now      time.Time
+}
+
+// part is one volume and its VolumeSnapshot.
+type part struct {
+	volume string
+	name   string // of the VolumeSnapshot
+	class  string // to take it with; known only before it is taken
+	claim  snapshotv1.PersistentVolumeClaim
+	taken  *unstructured.Unstructured // nil: there is none
+}
+
+func contentName(s *snapshotv1.VirtualMachineSnapshot) string {
+	return "vmsnapshot-content-" + string(s.UID)
+}
+
+// observe reads what a snapshot depends on.
+func (r *Reconciler) observe(ctx context.Context, of *snapshotv1.VirtualMachineSnapshot) (*shot, error) {
+	s := &shot{of: of, now: r.clock.Now()}
+	var err error
+	if s.content, err = get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, of.Namespace, contentName(of)); err != nil {
+		return nil, err
+	}
+	if s.vm, err = get[kubevirt.VirtualMachine](ctx, r.reader, of.Namespace, of.Spec.Source.Name); err != nil {
+		return nil, err
+	}
+	if s.instance, err = get[kubevirt.VirtualMachineInstance](ctx, r.reader, of.Namespace, of.Spec.Source.Name); err != nil {
+		return nil, err
+	}
+	if s.launcher, err = r.launcherOf(ctx, s.instance); err != nil {
+		return nil, err
+	}
+	if s.content != nil {
+		s.recorded()
+	} else if err := r.choose(ctx, s); err != nil {
+		return nil, err
+	}
+	for i := range s.parts {
+		if s.parts[i].taken, err = r.volumeSnapshot(ctx, of.Namespace, s.parts[i].name); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// launcherOf is the pod that an instance's guest runs in.
+func (r *Reconciler) launcherOf(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
+	if i == nil || i.Status.Phase != kubevirt.PhaseRunning {
+		return nil, nil
+	}
+	var pods corev1.PodList
+	err := r.reader.List(ctx, &pods, client.InNamespace(i.Namespace), client.MatchingLabels{render.LabelCreatedBy: string(i.UID)})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of %s/%s: %w", i.Namespace, i.Name, err)
+	}
+	for n := range pods.Items {
+		p := &pods.Items[n]
+		_, consumer := p.Annotations[render.AnnConsumer]
+		if !consumer && p.Labels[render.LabelMachine] == "virt-launcher" && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+			return p, nil
+		}
+	}
+	return nil, nil
+}
+
+// recorded takes the parts from what was written down.
+func (s *shot) recorded() {
+	for _, b := range s.content.Spec.VolumeBackups {
+		p := part{volume: b.VolumeName, claim: b.PersistentVolumeClaim}
+		if b.VolumeSnapshotName != nil {
+			p.name = *b.VolumeSnapshotName
+		}
+		p.class = b.PersistentVolumeClaim.ObjectMeta.Annotations[annSnapshotClass]
+		s.parts = append(s.parts, p)
+	}
+	if left := s.content.Annotations[annLeft]; left != "" {
+		s.left = strings.Split(left, "\n")
+	}
+}
+
+// choose finds the machine's volumes that can have a snapshot.
+func (r *Reconciler) choose(ctx context.Context, s *shot) error {
+	if s.vm == nil || s.vm.Spec.Template == nil {
+		return nil
+	}
+	for _, v := range s.vm.Spec.Template.Spec.Volumes {
+		name, whole := claimOf(s.vm, v)
+		if name == "" {
+			continue
+		}
+		class, why, err := r.cuttable(ctx, s.vm.Namespace, name, whole)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			s.left = append(s.left, v.Name+": "+why)
+			continue
+		}
+		s.parts = append(s.parts, part{
+			volume: v.Name, name: fmt.Sprintf("vmsnapshot-%s-volume-%s", s.of.UID, v.Name),
+			class: class.snapshots, claim: class.claim,
+		})
+	}
+	return nil
+}
+
+// claimOf is the claim a machine's volume is in, and whether a snapshot can be put back in its place.
+func claimOf(vm *kubevirt.VirtualMachine, v kubevirt.Volume) (name string, whole bool) {
+	switch {
+	case v.DataVolume != nil:
+		return v.DataVolume.Name, false
+	case v.PersistentVolumeClaim == nil:
+		return "", false
+	}
+	name = v.PersistentVolumeClaim.Claim()
+	for i := range vm.Spec.VolumeClaimTemplates {
+		if vm.Spec.VolumeClaimTemplates[i].ObjectMeta.Name == name {
+			return kubevirt.ClaimName(vm.Name, name), true
+		}
+	}
+	return name, true
+}
+
+// cut is how a claim can be cut.
+type cut struct {
+	snapshots string // the snapshot class
+	claim     snapshotv1.PersistentVolumeClaim
+}
+
+func (r *Reconciler) cuttable(ctx context.Context, namespace, name string, whole bool) (cut, string, error) {
+	c, err := get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name)
+	switch {
+	case err != nil:
+		return cut{}, "", err
+	case c == nil:
+		return cut{}, "there is no PersistentVolumeClaim " + name, nil
+	case !whole, metav1.GetControllerOf(c) != nil && metav1.GetControllerOf(c).Kind == "DataVolume":
+		return cut{}, "it is in a DataVolume, which would fill a restored claim again; use volumeClaimTemplates", nil
+	case c.Status.Phase != corev1.ClaimBound:
+		return cut{}, fmt.Sprintf("PersistentVolumeClaim %s is not bound", name), nil
+	case c.Spec.StorageClassName == nil:
+		return cut{}, fmt.Sprintf("PersistentVolumeClaim %s has no storage class", name), nil
+	}
+	class, err := get[storagev1.StorageClass](ctx, r.reader, "", *c.Spec.StorageClassName)
+	if err != nil {
+		return cut{}, "", err
+	}
+	if class == nil {
+		return cut{}, "there is no StorageClass " + *c.Spec.StorageClassName, nil
+	}
+	snapshots, err := r.snapshotClass(ctx, class.Provisioner)
+	if err == nil && snapshots == "" {
+		return cut{}, "there is no VolumeSnapshotClass for driver " + class.Provisioner, nil
+	}
+	return cut{snapshots: snapshots, claim: asWas(c, snapshots)}, "", err
+}
+
+// facts are what the decision sees.
+func (s *shot) facts() snapshot.Facts {
+	return snapshot.Facts{
+		Machine: situation(s.vm, s.instance, s.launcher), Recorded: s.content != nil, Nothing: len(s.parts) == 0,
+		Quiet: s.quiet(), Cuts: s.cuts(), Late: s.late(), Over: s.content != nil && s.content.Status.ReadyToUse != nil,
+	}
+}
+
+func situation(vm *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, launcher *corev1.Pod) snapshot.Machine {
+	switch {
+	case vm == nil:
+		return snapshot.NoMachine
+	case i == nil, i.Status.Phase == kubevirt.PhaseSucceeded, i.Status.Phase == kubevirt.PhaseFailed:
+		return snapshot.Stopped
+	case launcher != nil && i.DeletionTimestamp == nil:
+		return snapshot.Running
+	}
+	return snapshot.Between
+}
+
+func (s *shot) quiet() snapshot.Quiet {
+	if s.content == nil {
+		return snapshot.Untouched
+	}
+	switch s.content.Annotations[annQuiet] {
+	case quietFrozen:
+		return snapshot.Frozen
+	case quietAgentless:
+		return snapshot.Agentless
+	case quietThawed, quietLate:
+		return snapshot.Thawed
+	}
+	return snapshot.Untouched
+}
+
+// cuts is the worst of all; Usable < Cut < Cutting < Missing.
+func (s *shot) cuts() snapshot.Cuts {
+	if len(s.parts) == 0 {
+		return snapshot.Missing
+	}
+	worst := snapshot.Usable
+	for _, p := range s.parts {
+		worst = max(worst, p.situation())
+	}
+	return worst
+}
+
+func (p part) situation() snapshot.Cuts {
+	if p.taken == nil {
+		return snapshot.Missing
+	}
+	ready, _, _ := unstructured.NestedBool(p.taken.Object, "status", "readyToUse")
+	created, _, _ := unstructured.NestedString(p.taken.Object, "status", "creationTime")
+	switch {
+	case ready:
+		return snapshot.Usable
+	case created != "":
+		return snapshot.Cut
+	}
+	return snapshot.Cutting
+}
+
+// trouble is what the storage says about a part; it tries again by itself until the deadline.
+func (p part) trouble() string {
+	if p.taken == nil {
+		return ""
+	}
+	text, _, _ := unstructured.NestedString(p.taken.Object, "status", "error", "message")
+	return text
+}
+
+// defaultDeadline is how long taking a snapshot may last if nobody says otherwise.
+const defaultDeadline = 5 * time.Minute
+
+func (s *shot) late() bool {
+	deadline := defaultDeadline
+	if d := s.of.Spec.FailureDeadline; d != nil {
+		deadline = d.Duration
+	}
+	return deadline > 0 && s.now.After(s.of.CreationTimestamp.Add(deadline))
+}

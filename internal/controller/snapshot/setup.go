@@ -1,0 +1,147 @@
+// Package snapshot takes snapshots of machines and puts them back: VirtualMachineSnapshot, its content, and
+// VirtualMachineRestore. internal/decide/snapshot decides; this package observes, carries out and reports.
+//
+// It leaves the volumes to the cluster's VolumeSnapshots, and the guest to its launcher. A restored claim has the name
+// the machine's claim has, so nobody who applies the machine again sees a difference.
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/cluster"
+)
+
+// Guest is a way to the agent in a machine's guest, through its launcher pod.
+type Guest interface {
+	// Freeze makes the guest hold still; false means that it has no agent that answers.
+	Freeze(ctx context.Context, launcher *corev1.Pod) (bool, error)
+	// Thaw lets it go on; false means that it went on by itself before.
+	Thaw(ctx context.Context, launcher *corev1.Pod) (bool, error)
+}
+
+// Reconciler reconciles snapshots and restores.
+type Reconciler struct {
+	reader  client.Reader // cached
+	live    client.Reader
+	cluster *cluster.Writer
+	clock   clock.PassiveClock
+	guest   Guest
+}
+
+// look is how often something is looked at that nobody tells us about: VolumeSnapshots are not watched, because not
+// every cluster has them.
+const look = time.Second
+
+// Setup adds both controllers to mgr.
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, guest Guest) error {
+	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, guest: guest}
+	err := ctrl.NewControllerManagedBy(mgr).Named("machinesnapshot").
+		For(&snapshotv1.VirtualMachineSnapshot{}).
+		Owns(&snapshotv1.VirtualMachineSnapshotContent{}).
+		Complete(reconcile.Func(r.reconcileSnapshot))
+	if err != nil {
+		return fmt.Errorf("set up snapshots: %w", err)
+	}
+	err = ctrl.NewControllerManagedBy(mgr).Named("machinerestore").
+		For(&snapshotv1.VirtualMachineRestore{}).
+		Watches(&kubevirt.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.restores)).
+		Complete(reconcile.Func(r.reconcileRestore))
+	if err != nil {
+		return fmt.Errorf("set up restores: %w", err)
+	}
+	return nil
+}
+
+// restores brings back the restores of an instance's machine, which has the same name.
+func (r *Reconciler) restores(ctx context.Context, obj client.Object) []reconcile.Request {
+	var list snapshotv1.VirtualMachineRestoreList
+	if err := r.reader.List(ctx, &list, client.InNamespace(obj.GetNamespace())); err != nil {
+		log.FromContext(ctx).Error(err, "list the restores of a machine")
+		return nil
+	}
+	var due []reconcile.Request
+	for i := range list.Items {
+		if list.Items[i].Spec.Target.Name == obj.GetName() {
+			due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return due
+}
+
+// get reads an object; nil means that there is none.
+func get[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
+	obj := P(new(T))
+	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, obj)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
+	}
+	return obj, nil
+}
+
+var volumeSnapshots = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
+
+// volumeSnapshot reads a VolumeSnapshot; nil means that there is none, or that the cluster has no such kind.
+func (r *Reconciler) volumeSnapshot(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshot"))
+	err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, u)
+	switch {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read VolumeSnapshot %s/%s: %w", namespace, name, err)
+	}
+	return u, nil
+}
+
+// snapshotClass is the class to take snapshots of a driver's volumes with: its default one, else any; "" if it has none.
+func (r *Reconciler) snapshotClass(ctx context.Context, driver string) (string, error) {
+	all := &unstructured.UnstructuredList{}
+	all.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshotClassList"))
+	err := r.live.List(ctx, all)
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("list snapshot classes: %w", err)
+	}
+	found := ""
+	for i := range all.Items {
+		c := &all.Items[i]
+		if of, _, _ := unstructured.NestedString(c.Object, "driver"); of != driver {
+			continue
+		}
+		if found == "" || c.GetAnnotations()["snapshot.storage.kubernetes.io/is-default-class"] == "true" {
+			found = c.GetName()
+		}
+	}
+	return found, nil
+}
+
+func owner(obj client.Object, kind string) metav1.OwnerReference {
+	return *metav1.NewControllerRef(obj, snapshotv1.GroupVersion.WithKind(kind))
+}

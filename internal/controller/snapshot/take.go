@@ -1,0 +1,222 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/decide/snapshot"
+)
+
+// What is recorded on a content besides what its spec says.
+const (
+	annQuiet         = "berth.dev/quiet"          // what became of the guest while its volumes were cut
+	annLeft          = "berth.dev/left-out"       // volumes that are in no snapshot, a line each
+	annSnapshotClass = "berth.dev/snapshot-class" // on a claim in it: what to take its snapshot with
+
+	quietFrozen    = "frozen"
+	quietAgentless = "agentless"
+	quietThawed    = "thawed"
+	quietLate      = "late" // it had gone on by itself when it was to be thawed
+)
+
+// reconcileSnapshot brings one snapshot a step further.
+func (r *Reconciler) reconcileSnapshot(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	of, err := get[snapshotv1.VirtualMachineSnapshot](ctx, r.reader, req.Namespace, req.Name)
+	if err != nil || of == nil || of.DeletionTimestamp != nil {
+		return ctrl.Result{}, err // a guest that is frozen for one that was deleted goes on by itself
+	}
+	s, err := r.observe(ctx, of)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	facts := s.facts()
+	plan := snapshot.Take(facts)
+	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
+	for _, a := range plan.Do {
+		if err := r.act(ctx, a, s); err != nil {
+			return ctrl.Result{}, fmt.Errorf("%s: %w", a, err)
+		}
+	}
+	return r.reportSnapshot(ctx, s, plan.State)
+}
+
+func (r *Reconciler) act(ctx context.Context, a snapshot.Action, s *shot) error {
+	switch a {
+	case snapshot.Record:
+		return r.record(ctx, s)
+	case snapshot.Freeze:
+		asked, err := r.guest.Freeze(ctx, s.launcher)
+		if err != nil {
+			return err
+		}
+		if asked {
+			return r.mark(ctx, s, quietFrozen)
+		}
+		return r.mark(ctx, s, quietAgentless)
+	case snapshot.Shoot:
+		return r.shoot(ctx, s)
+	case snapshot.Thaw:
+		held, err := r.guest.Thaw(ctx, s.launcher)
+		if err != nil {
+			return err
+		}
+		if held {
+			return r.mark(ctx, s, quietThawed)
+		}
+		return r.mark(ctx, s, quietLate)
+	case snapshot.Finish:
+		return r.finish(ctx, s)
+	case snapshot.StopMachine, snapshot.DropClaims, snapshot.MakeClaims, snapshot.ChangeBack:
+	}
+	return fmt.Errorf("%s is not an action on a snapshot", a)
+}
+
+// record writes down the machine, its claims, and what their snapshots will be called.
+func (r *Reconciler) record(ctx context.Context, s *shot) error {
+	c := &snapshotv1.VirtualMachineSnapshotContent{
+		ObjectMeta: metav1.ObjectMeta{Name: contentName(s.of), Namespace: s.of.Namespace},
+		Spec: snapshotv1.VirtualMachineSnapshotContentSpec{
+			VirtualMachineSnapshotName: ptr.To(s.of.Name),
+			Source: snapshotv1.SourceSpec{VirtualMachine: &snapshotv1.VirtualMachine{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: s.vm.Name, Namespace: s.vm.Namespace, UID: s.vm.UID,
+					Labels: s.vm.Labels, Annotations: s.vm.Annotations,
+				},
+				Spec: s.vm.Spec,
+			}},
+		},
+	}
+	if len(s.left) > 0 {
+		c.Annotations = map[string]string{annLeft: strings.Join(s.left, "\n")}
+	}
+	if p := s.of.Spec.DeletionPolicy; p == nil || *p == snapshotv1.DeleteContent {
+		c.OwnerReferences = []metav1.OwnerReference{owner(s.of, "VirtualMachineSnapshot")}
+	}
+	for _, p := range s.parts {
+		c.Spec.VolumeBackups = append(c.Spec.VolumeBackups, snapshotv1.VolumeBackup{
+			VolumeName: p.volume, PersistentVolumeClaim: p.claim, VolumeSnapshotName: ptr.To(p.name)})
+	}
+	return r.cluster.Create(ctx, c)
+}
+
+// asWas is a claim as it can be made again.
+func asWas(c *corev1.PersistentVolumeClaim, snapshots string) snapshotv1.PersistentVolumeClaim {
+	out := snapshotv1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name, Namespace: c.Namespace, Labels: maps.Clone(c.Labels), Annotations: maps.Clone(c.Annotations)},
+		Spec:       *c.Spec.DeepCopy(),
+	}
+	if out.ObjectMeta.Annotations == nil {
+		out.ObjectMeta.Annotations = map[string]string{}
+	}
+	for k := range out.ObjectMeta.Annotations {
+		// What binding leaves behind; but for the node: the copy is on the same one.
+		if strings.HasPrefix(k, "pv.kubernetes.io/") || strings.Contains(k, "storage-provisioner") {
+			delete(out.ObjectMeta.Annotations, k)
+		}
+	}
+	delete(out.ObjectMeta.Annotations, annRestore)
+	out.ObjectMeta.Annotations[annSnapshotClass] = snapshots
+	if size, ok := c.Status.Capacity[corev1.ResourceStorage]; ok {
+		out.Spec.Resources.Requests[corev1.ResourceStorage] = size // a claim may have been given more than it asked for
+	}
+	out.Spec.VolumeName, out.Spec.Selector = "", nil
+	return out
+}
+
+// shoot makes the VolumeSnapshots that are not there.
+func (r *Reconciler) shoot(ctx context.Context, s *shot) error {
+	for _, p := range s.parts {
+		if p.taken != nil {
+			continue
+		}
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+			"volumeSnapshotClassName": p.class,
+			"source":                  map[string]any{"persistentVolumeClaimName": p.claim.ObjectMeta.Name},
+		}}}
+		u.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshot"))
+		u.SetNamespace(s.of.Namespace)
+		u.SetName(p.name)
+		u.SetOwnerReferences([]metav1.OwnerReference{owner(s.content, "VirtualMachineSnapshotContent")})
+		if err := r.cluster.Create(ctx, u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) mark(ctx context.Context, s *shot, quiet string) error {
+	s.content = s.content.DeepCopy()
+	if s.content.Annotations == nil {
+		s.content.Annotations = map[string]string{}
+	}
+	s.content.Annotations[annQuiet] = quiet
+	return r.cluster.Mark(ctx, s.content, cluster.Marks{Annotations: map[string]string{annQuiet: quiet}})
+}
+
+// finish records on the content that it is complete: from then on it is never taken again.
+func (r *Reconciler) finish(ctx context.Context, s *shot) error {
+	next := snapshotv1.VirtualMachineSnapshotContentStatus{ReadyToUse: ptr.To(true), CreationTime: s.moment()}
+	for _, p := range s.parts {
+		next.VolumeSnapshotStatus = append(next.VolumeSnapshotStatus, snapshotv1.VolumeSnapshotStatus{
+			VolumeSnapshotName: p.name, ReadyToUse: ptr.To(true), CreationTime: p.moment()})
+	}
+	s.content = s.content.DeepCopy()
+	s.content.Status = next
+	return r.cluster.ApplyStatus(ctx, &snapshotv1.VirtualMachineSnapshotContent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.content.Namespace, Name: s.content.Name, UID: s.content.UID}, Status: next})
+}
+
+// moment is when the last of the volumes was cut.
+func (s *shot) moment() *metav1.Time {
+	var last *metav1.Time
+	for _, p := range s.parts {
+		if t := p.moment(); t != nil && (last == nil || last.Before(t)) {
+			last = t
+		}
+	}
+	return last
+}
+
+func (p part) moment() *metav1.Time {
+	if p.taken == nil {
+		return nil
+	}
+	text, _, _ := unstructured.NestedString(p.taken.Object, "status", "creationTime")
+	t := &metav1.Time{}
+	if text == "" || t.UnmarshalQueryParameter(text) != nil {
+		return nil
+	}
+	return t
+}
+
+// without are the machine's volumes that are in no part.
+func (s *shot) without(volumes []kubevirt.Volume) []string {
+	var out []string
+	for _, v := range volumes {
+		if !s.has(v.Name) {
+			out = append(out, v.Name)
+		}
+	}
+	return out
+}
+
+func (s *shot) has(volume string) bool {
+	for _, p := range s.parts {
+		if p.volume == volume {
+			return true
+		}
+	}
+	return false
+}
