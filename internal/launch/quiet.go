@@ -19,7 +19,8 @@ const MostQuiet = time.Minute
 type Quiet struct {
 	// Agent: the guest has an agent, and it did what it was asked to.
 	Agent bool `json:"agent"`
-	// Held: the guest was held still until now. It is what makes a snapshot that was taken meanwhile a good one.
+	// Held: the guest was held still until it was let go by request. It is what makes a snapshot that was taken meanwhile a
+	// good one.
 	Held   bool   `json:"held"`
 	Detail string `json:"detail,omitempty"` // the agent's words if it did not
 }

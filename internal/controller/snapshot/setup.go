@@ -33,7 +33,7 @@ import (
 type Guest interface {
 	// Freeze makes the guest hold still; false means that it has no agent that answers.
 	Freeze(ctx context.Context, launcher *corev1.Pod) (bool, error)
-	// Thaw lets it go on; false means that it went on by itself before.
+	// Thaw lets it go on; false means that it went on by itself before. Asked again, it answers the same.
 	Thaw(ctx context.Context, launcher *corev1.Pod) (bool, error)
 }
 

@@ -17,7 +17,8 @@ import (
 type quiet struct {
 	ask   func(command string) error // of the agent
 	mu    sync.Mutex
-	timer *time.Timer // runs while the guest is held
+	timer *time.Timer // runs while the guest is held; nil: it never was
+	late  bool        // it was not let go in time and went on by itself
 }
 
 // serveQuiet lets `launcher freeze` and `launcher thaw` in this pod hold the guest, until done is closed.
@@ -75,15 +76,26 @@ func (q *quiet) freeze() launch.Quiet {
 		_ = q.ask("guest-fsfreeze-thaw") // it may have done half of it
 		return launch.Quiet{Detail: err.Error()}
 	}
-	q.timer = time.AfterFunc(launch.MostQuiet, func() { _ = q.ask("guest-fsfreeze-thaw") })
+	q.late = false
+	q.timer = time.AfterFunc(launch.MostQuiet, q.giveUp)
 	return launch.Quiet{Agent: true, Held: true}
 }
 
+func (q *quiet) giveUp() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.late = true
+	_ = q.ask("guest-fsfreeze-thaw")
+}
+
+// thaw lets the guest go. Asked again, because the answer got lost, it answers the same.
 func (q *quiet) thaw() launch.Quiet {
-	held := q.timer != nil && q.timer.Stop()
-	q.timer = nil
-	if err := q.ask("guest-fsfreeze-thaw"); err != nil {
-		return launch.Quiet{Held: held, Detail: err.Error()}
+	if q.timer == nil {
+		return launch.Quiet{Agent: true}
 	}
-	return launch.Quiet{Agent: true, Held: held}
+	q.timer.Stop()
+	if err := q.ask("guest-fsfreeze-thaw"); err != nil {
+		return launch.Quiet{Held: !q.late, Detail: err.Error()}
+	}
+	return launch.Quiet{Agent: true, Held: !q.late}
 }

@@ -1,0 +1,359 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/tools/events"
+	clocktest "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// world is a cluster of one machine with one disk, its storage played by a few lines.
+type world struct {
+	t      *testing.T
+	api    client.Client // without harm: what the cluster itself uses
+	r      *Reconciler
+	clock  *clocktest.FakePassiveClock
+	writes int
+	harmAt int
+	after  bool // the harm is done after the write: the controller dies
+	agent  bool // the guest has one
+	frozen bool
+	story  []string // what the guest and the storage went through
+}
+
+var errHarm = errors.New("harm done by the test")
+
+// Freeze and Thaw make the world the guest.
+func (w *world) Freeze(context.Context, *corev1.Pod) (bool, error) {
+	if w.agent && !w.frozen {
+		w.story = append(w.story, "frozen")
+	}
+	w.frozen = w.agent
+	return w.agent, nil
+}
+
+func (w *world) Thaw(context.Context, *corev1.Pod) (bool, error) {
+	if w.frozen {
+		w.story = append(w.story, "thawed")
+	}
+	w.frozen = false
+	return w.agent, nil
+}
+
+func scheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaimList{})
+	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{})
+	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(s, storagev1.SchemeGroupVersion)
+	for _, kind := range []string{"VolumeSnapshot", "VolumeSnapshotClass"} {
+		s.AddKnownTypeWithName(volumeSnapshots.WithKind(kind), &unstructured.Unstructured{})
+		s.AddKnownTypeWithName(volumeSnapshots.WithKind(kind+"List"), &unstructured.UnstructuredList{})
+	}
+	if err := errors.Join(kubevirt.AddToScheme(s), snapshotv1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newWorld(t *testing.T, running, agent bool) *world {
+	t.Helper()
+	w := &world{t: t, agent: agent, clock: clocktest.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+	vm, claim := machine()
+	class := &unstructured.Unstructured{Object: map[string]any{"driver": "disks", "deletionPolicy": "Delete"}}
+	class.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshotClass"))
+	class.SetName("disks")
+	b := fake.NewClientBuilder().WithScheme(scheme(t)).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
+		WithStatusSubresource(&snapshotv1.VirtualMachineSnapshot{}, &snapshotv1.VirtualMachineSnapshotContent{},
+			&snapshotv1.VirtualMachineRestore{}, &corev1.PersistentVolumeClaim{}, &kubevirt.VirtualMachineInstance{}).
+		WithObjects(vm, claim, class, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: "disks"})
+	if running {
+		i, pod := instance()
+		b = b.WithObjects(i, pod)
+	}
+	base := b.Build()
+	w.api = base
+	harmed := interceptor.NewClient(base, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			return w.write(func() error {
+				obj.SetUID(types.UID("made-" + obj.GetName()))
+				obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+				return c.Create(ctx, obj, opts...)
+			})
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			return w.write(func() error { return c.Delete(ctx, obj, opts...) })
+		},
+		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+			return w.write(func() error { return c.Update(ctx, obj, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return w.write(func() error { return c.Patch(ctx, obj, p, opts...) })
+		},
+		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			return w.write(func() error { return c.Apply(ctx, obj, opts...) })
+		},
+		SubResourceApply: func(ctx context.Context, c client.Client, sub string, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+			return w.write(func() error { return c.SubResource(sub).Apply(ctx, obj, opts...) })
+		},
+	})
+	w.r = &Reconciler{reader: base, live: base, clock: w.clock, guest: w, cluster: cluster.New(harmed, events.NewFakeRecorder(1000), w.clock)}
+	return w
+}
+
+func (w *world) write(do func() error) error {
+	w.writes++
+	if w.writes == w.harmAt && !w.after {
+		return errHarm
+	}
+	err := do()
+	if err == nil && w.writes == w.harmAt {
+		return errHarm // whatever would have followed in this reconcile does not happen: as if the process had died
+	}
+	return err
+}
+
+func machine() (*kubevirt.VirtualMachine, *corev1.PersistentVolumeClaim) {
+	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "vm", UID: "vm-uid"}}
+	vm.Spec.VolumeClaimTemplates = []kubevirt.VolumeClaimTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "disk"}}}
+	vm.Spec.Template = &kubevirt.VirtualMachineInstanceTemplateSpec{Spec: kubevirt.VirtualMachineInstanceSpec{Volumes: []kubevirt.Volume{
+		{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{Name: "disk"}}},
+		{Name: "seed", VolumeSource: kubevirt.VolumeSource{CloudInitNoCloud: &kubevirt.CloudInitSource{UserData: "x"}}},
+	}}}
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	return vm, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "team", Name: "vm-disk", UID: "old", Labels: map[string]string{"app": "x"},
+			Annotations:     map[string]string{"pv.kubernetes.io/bind-completed": "yes", "volume.kubernetes.io/selected-node": "node1"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.GroupVersion.WithKind("VirtualMachine"))},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("local"), VolumeName: "pv",
+			Resources: corev1.VolumeResourceRequirements{Requests: size.DeepCopy()}},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: size},
+	}
+}
+
+func instance() (*kubevirt.VirtualMachineInstance, *corev1.Pod) {
+	i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "vm", UID: "run"}}
+	i.Status.Phase = kubevirt.PhaseRunning
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "launcher", UID: "pod", Labels: map[string]string{
+		render.LabelCreatedBy: "run", render.LabelMachine: "virt-launcher"}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	return i, pod
+}
+
+// storage is what everybody else does: VolumeSnapshots are cut, then stored; claims with a source are bound.
+func (w *world) storage() {
+	ctx := context.Background()
+	all := &unstructured.UnstructuredList{}
+	all.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshotList"))
+	w.must(w.api.List(ctx, all))
+	for i := range all.Items {
+		s := &all.Items[i]
+		status, _, _ := unstructured.NestedMap(s.Object, "status")
+		switch {
+		case status == nil:
+			state := "running"
+			if w.frozen {
+				state = "still"
+			}
+			w.story = append(w.story, "cut while "+state)
+			s.Object["status"] = map[string]any{"creationTime": "2026-01-01T00:00:01Z", "restoreSize": "1Gi"}
+		case status["readyToUse"] == nil:
+			status["readyToUse"] = true
+			s.Object["status"] = status
+		default:
+			continue
+		}
+		w.must(w.api.Update(ctx, s))
+	}
+	var claims corev1.PersistentVolumeClaimList
+	w.must(w.api.List(ctx, &claims))
+	for i := range claims.Items {
+		if c := &claims.Items[i]; c.Status.Phase == "" {
+			c.Status.Phase = corev1.ClaimBound
+			w.must(w.api.Status().Update(ctx, c))
+		}
+	}
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// run lets controller and cluster take turns until the controller has nothing to come back for.
+func (w *world) run(obj client.Object, reconcile func(context.Context, ctrl.Request) (ctrl.Result, error)) {
+	w.t.Helper()
+	ctx := context.Background()
+	obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+	w.must(w.api.Create(ctx, obj))
+	for range 60 {
+		result, err := reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
+		if err != nil && !errors.Is(err, errHarm) {
+			w.t.Fatalf("reconcile: %v", err)
+		}
+		if err == nil && result.RequeueAfter == 0 {
+			return
+		}
+		w.storage()
+		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+	}
+	w.t.Fatal("the loop never came to rest")
+}
+
+func (w *world) snapshot() {
+	w.run(&snapshotv1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "snap", UID: "snap-uid"},
+		Spec:       snapshotv1.VirtualMachineSnapshotSpec{Source: corev1.TypedLocalObjectReference{APIGroup: ptr.To("kubevirt.io"), Kind: "VirtualMachine", Name: "vm"}},
+	}, w.r.reconcileSnapshot)
+}
+
+func (w *world) restore(policy snapshotv1.TargetReadinessPolicy) {
+	w.run(&snapshotv1.VirtualMachineRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "back", UID: "back-uid"},
+		Spec: snapshotv1.VirtualMachineRestoreSpec{VirtualMachineSnapshotName: "snap", TargetReadinessPolicy: &policy,
+			Target: corev1.TypedLocalObjectReference{APIGroup: ptr.To("kubevirt.io"), Kind: "VirtualMachine", Name: "vm"}},
+	}, w.r.reconcileRestore)
+}
+
+func read[T any, P interface {
+	*T
+	client.Object
+}](w *world, name string) P {
+	w.t.Helper()
+	obj, err := get[T, P](context.Background(), w.api, "team", name)
+	w.must(err)
+	return obj
+}
+
+// end is where it ended, without what may differ from run to run.
+func (w *world) end() string {
+	out := map[string]any{"story": w.story, "frozen": w.frozen}
+	if s := read[snapshotv1.VirtualMachineSnapshot](w, "snap"); s != nil {
+		out["phase"], out["how"], out["volumes"] = s.Status.Phase, s.Status.Indications, s.Status.SnapshotVolumes
+	}
+	if r := read[snapshotv1.VirtualMachineRestore](w, "back"); r != nil {
+		out["complete"], out["restores"] = r.Status.Complete, r.Status.Restores
+	}
+	c := read[corev1.PersistentVolumeClaim](w, "vm-disk")
+	out["claim"], out["from"], out["owner"], out["notes"] = c.UID, c.Spec.DataSourceRef, c.OwnerReferences, c.Annotations
+	out["instance"] = read[kubevirt.VirtualMachineInstance](w, "vm") != nil
+	text, err := json.MarshalIndent(out, "", " ")
+	w.must(err)
+	return string(text)
+}
+
+// TestLoop takes a snapshot and puts it back, once undisturbed, and then with every write refused or the last one the
+// controller makes: it must end in the same place.
+func TestLoop(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		running, agent bool
+		story          []string
+		how            []snapshotv1.Indication
+	}{
+		{"stopped", false, false, []string{"cut while running"}, nil},
+		{"running with an agent", true, true, []string{"frozen", "cut while still", "thawed"},
+			[]snapshotv1.Indication{snapshotv1.Online, snapshotv1.GuestAgent}},
+		{"running without an agent", true, false, []string{"cut while running"}, []snapshotv1.Indication{snapshotv1.Online, snapshotv1.NoGuestAgent}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			do := func(w *world) string {
+				w.snapshot()
+				w.restore(snapshotv1.StopTarget)
+				return w.end()
+			}
+			calm := newWorld(t, c.running, c.agent)
+			want := do(calm)
+			if !slices.Equal(calm.story, c.story) {
+				t.Errorf("the story is %q, want %q", calm.story, c.story)
+			}
+			s, r := read[snapshotv1.VirtualMachineSnapshot](calm, "snap"), read[snapshotv1.VirtualMachineRestore](calm, "back")
+			if s.Status.Phase != snapshotv1.Succeeded || !slices.Equal(s.Status.Indications, c.how) {
+				t.Errorf("phase %s, indications %v", s.Status.Phase, s.Status.Indications)
+			}
+			if r.Status.Complete == nil || !*r.Status.Complete {
+				t.Errorf("the restore is not complete: %+v", r.Status)
+			}
+			claim := read[corev1.PersistentVolumeClaim](calm, "vm-disk")
+			if claim.UID == "old" || claim.Spec.DataSourceRef == nil || claim.Annotations["volume.kubernetes.io/selected-node"] != "node1" {
+				t.Errorf("the claim was not put back: %+v", claim)
+			}
+			for at := 1; at <= calm.writes; at++ {
+				for _, after := range []bool{false, true} {
+					w := newWorld(t, c.running, c.agent)
+					w.harmAt, w.after = at, after
+					if diff := cmp.Diff(want, do(w)); diff != "" {
+						t.Errorf("write %d of %d, dies after it %t: another end (-undisturbed +disturbed):\n%s", at, calm.writes, after, diff)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRestoreRefuses: a running machine, somebody else's claim and a snapshot that lost a part are left alone.
+func TestRestoreRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		running bool
+		spoil   func(w *world)
+	}{
+		{"a machine that runs", true, func(*world) {}},
+		{"a claim of somebody else", false, func(w *world) {
+			claim := read[corev1.PersistentVolumeClaim](w, "vm-disk")
+			claim.OwnerReferences[0].UID = "another"
+			w.must(w.api.Update(context.Background(), claim))
+		}},
+		{"a snapshot without its volume", false, func(w *world) {
+			u := &unstructured.Unstructured{}
+			u.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshot"))
+			u.SetNamespace("team")
+			u.SetName("vmsnapshot-snap-uid-volume-root")
+			w.must(w.api.Delete(context.Background(), u))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, c.running, false)
+			w.snapshot()
+			c.spoil(w)
+			w.restore(snapshotv1.FailImmediate)
+			r := read[snapshotv1.VirtualMachineRestore](w, "back")
+			failed := slices.ContainsFunc(r.Status.Conditions, func(c snapshotv1.Condition) bool { return c.Type == snapshotv1.ConditionFailure })
+			if !failed {
+				t.Errorf("not refused: %+v", r.Status)
+			}
+			if claim := read[corev1.PersistentVolumeClaim](w, "vm-disk"); claim.UID != "old" {
+				t.Error("the claim is another one")
+			}
+		})
+	}
+}

@@ -1,0 +1,57 @@
+package guest
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// TestQuiet: whatever the order of requests, the guest is let go, and the answer says whether it was held all the time.
+func TestQuiet(t *testing.T) {
+	const freeze, thaw = "guest-fsfreeze-freeze", "guest-fsfreeze-thaw"
+	held := launch.Quiet{Agent: true, Held: true}
+	for _, c := range []struct {
+		name  string
+		verbs []string // late: the time is over
+		fails string
+		want  launch.Quiet // the last answer
+		asked []string
+	}{
+		{name: "frozen and thawed", verbs: []string{"freeze", "thaw"}, want: held, asked: []string{freeze, thaw}},
+		{name: "the answer got lost", verbs: []string{"freeze", "thaw", "thaw"}, want: held, asked: []string{freeze, thaw, thaw}},
+		{name: "frozen twice", verbs: []string{"freeze", "freeze", "thaw"}, want: held, asked: []string{freeze, thaw}},
+		{name: "too late", verbs: []string{"freeze", "late", "thaw"}, want: launch.Quiet{Agent: true}, asked: []string{freeze, thaw, thaw}},
+		{name: "again after too late", verbs: []string{"freeze", "late", "freeze", "thaw"}, want: held, asked: []string{freeze, thaw, freeze, thaw}},
+		{name: "never frozen", verbs: []string{"thaw"}, want: launch.Quiet{Agent: true}},
+		{name: "no agent", verbs: []string{"freeze"}, fails: freeze, want: launch.Quiet{Detail: "no agent"}, asked: []string{freeze, thaw}},
+		{name: "nonsense", verbs: []string{"melt"}, want: launch.Quiet{Detail: `"melt" is neither freeze nor thaw`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var asked []string
+			q := &quiet{ask: func(command string) error {
+				asked = append(asked, command)
+				if command == c.fails {
+					return errors.New("no agent")
+				}
+				return nil
+			}}
+			var got launch.Quiet
+			for _, v := range c.verbs {
+				if v == "late" {
+					q.timer.Stop()
+					q.giveUp()
+					continue
+				}
+				got = q.do(v)
+			}
+			if q.timer != nil {
+				q.timer.Stop()
+			}
+			if got != c.want || !slices.Equal(asked, c.asked) {
+				t.Errorf("answer %+v, want %+v; asked %q, want %q", got, c.want, asked, c.asked)
+			}
+		})
+	}
+}
