@@ -1,0 +1,149 @@
+// Command virtctl is the tool of users: it uploads images, makes claims and machines, starts and stops them and shows
+// what they wait for. Linked as kubectl-virt it is a kubectl plugin: `kubectl virt ...`.
+//
+// Each verb is one file: its flags and its help. What a verb does is in internal/virtctl.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-vm/berth/internal/virtctl/kube"
+)
+
+// version is set by the linker: -X main.version=...
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second ctrl-c ends what the first one only asks to end
+	code := run(ctx, os.Args, streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+	stop()
+	os.Exit(code)
+}
+
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// interrupted is the exit code of a program that ctrl-c ended, as shells have it.
+const interrupted = 130
+
+// run is main without the process around it.
+func run(ctx context.Context, args []string, s streams) int {
+	root := newRoot(displayName(args[0]), s)
+	root.SetArgs(args[1:])
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		_, _ = fmt.Fprintln(s.err, "interrupted")
+		return interrupted
+	}
+	_, _ = fmt.Fprintln(s.err, err)
+	var advice interface{ Advice() string }
+	if errors.As(err, &advice) && advice.Advice() != "" {
+		_, _ = fmt.Fprintln(s.err, advice.Advice())
+	}
+	return 1
+}
+
+// displayName is what users type to get here: a kubectl plugin is a program called kubectl-NAME.
+func displayName(path string) string {
+	name := strings.TrimSuffix(filepath.Base(path), ".exe")
+	if plugin, ok := strings.CutPrefix(name, "kubectl-"); ok {
+		return "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+	}
+	return "virtctl"
+}
+
+// app is what every verb needs.
+type app struct {
+	streams
+	name   string
+	config clientcmd.ClientConfig
+}
+
+func newRoot(name string, s streams) *cobra.Command {
+	a := &app{streams: s, name: name}
+	root := &cobra.Command{
+		Use:   "virtctl",
+		Short: name + " controls virtual machines and their disks",
+		Long: name + " controls virtual machines and their disks: it uploads images, makes claims and machines, starts and stops\n" +
+			"them, and shows what they wait for.",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		SilenceErrors: true, SilenceUsage: true,
+	}
+	root.SetErr(s.err) // and not SetOut: it would send warnings about old flags into pipes
+	a.bindConfig(root)
+	root.AddCommand(
+		a.imageUpload(), a.createPVC(), a.create(), a.start(), a.stop(), a.restart(), a.console(), a.addVolume(), a.removeVolume(),
+		a.vm(), a.version(),
+	)
+	return root
+}
+
+// bindConfig defines the flags that choose the cluster, as kubectl spells them.
+func (a *app) bindConfig(root *cobra.Command) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	overrides := &clientcmd.ConfigOverrides{}
+	flags := root.PersistentFlags()
+	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig file to use")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	clientcmd.BindOverrideFlags(overrides, flags, names)
+	a.config = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+}
+
+// client is the cluster and namespace of the command line.
+func (a *app) client() (*kube.Client, error) {
+	config, err := a.config.ClientConfig()
+	if err != nil {
+		return nil, err // clientcmd says which file and what is wrong with it
+	}
+	namespace, _, err := a.config.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	return kube.New(config, namespace)
+}
+
+// examples are a verb's examples, as the user would have to type them here.
+func (a *app) examples(text string) string {
+	return strings.ReplaceAll(strings.Trim(text, "\n"), "virtctl ", a.name+" ")
+}
+
+// names completes an argument with names from the cluster; what cannot be read completes nothing.
+func (a *app) names(list func(context.Context, *kube.Client) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		c, err := a.client()
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		found, err := list(cmd.Context(), c)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func machines(ctx context.Context, c *kube.Client) ([]string, error) {
+	all, err := kube.Machines.List(ctx, c)
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	return names, err
+}

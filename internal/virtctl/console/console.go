@@ -1,0 +1,107 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"golang.org/x/term"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// leave is Ctrl-], the key that ends the session.
+const leave = 0x1d
+
+// message is the sentence in an answer of the API server.
+func message(text []byte) string {
+	var status metav1.Status
+	if json.Unmarshal(text, &status) == nil && status.Message != "" {
+		return status.Message
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// Raw gives every key to the program until restore is called; on something that is no terminal it does nothing.
+func Raw(in io.Reader) (restore func(), err error) {
+	f, ok := in.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return func() {}, nil
+	}
+	old, err := term.MakeRaw(int(f.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("take the terminal: %w", err)
+	}
+	return func() { _ = term.Restore(int(f.Fd()), old) }, nil // nothing can be done about it at the end
+}
+
+// Join moves bytes between the streams and the console until the console ends, ctx ends or Ctrl-] is read. That in ends
+// without it, as a pipe does, leaves the console's output to be read. It closes conn; a read of in may still be under way.
+func Join(ctx context.Context, conn *websocket.Conn, in io.Reader, out io.Writer) error {
+	defer conn.Close()
+	left, ended := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- receive(conn, out) }()
+	go func() {
+		if err := send(conn, in); !errors.Is(err, io.EOF) {
+			left <- err
+		}
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case err := <-left:
+		_ = conn.WriteControl(websocket.CloseMessage,
+			websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second)) // a courtesy
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// receive copies what the guest says.
+func receive(conn *websocket.Conn, out io.Writer) error {
+	for {
+		_, r, err := conn.NextReader()
+		if err == nil {
+			_, err = io.Copy(out, r)
+		}
+		var closed *websocket.CloseError
+		switch {
+		case errors.As(err, &closed) && (closed.Code == websocket.CloseNormalClosure || closed.Code == websocket.CloseAbnormalClosure):
+			return nil
+		case err != nil:
+			return fmt.Errorf("the console ended: %w", err)
+		}
+	}
+}
+
+// send copies what the user types. It returns nil when the user leaves and io.EOF when there is nothing more to type.
+func send(conn *websocket.Conn, in io.Reader) error {
+	buffer := make([]byte, 1024)
+	for {
+		n, err := in.Read(buffer)
+		typed := buffer[:n]
+		at := bytes.IndexByte(typed, leave)
+		if at >= 0 {
+			typed = typed[:at]
+		}
+		if len(typed) > 0 {
+			if err := conn.WriteMessage(websocket.BinaryMessage, typed); err != nil {
+				return fmt.Errorf("the console does not take keys: %w", err)
+			}
+		}
+		if at >= 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package createvm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// params are what is left of "key:value,key:value" after some of it was taken.
+type params map[string]string
+
+func parse(text string) (params, error) {
+	p := params{}
+	for part := range strings.SplitSeq(text, ",") {
+		key, value, found := strings.Cut(part, ":")
+		if !found || key == "" || value == "" {
+			return nil, fmt.Errorf("%q is not key:value", part)
+		}
+		if _, twice := p[key]; twice {
+			return nil, fmt.Errorf("%s is given twice", key)
+		}
+		p[key] = value
+	}
+	return p, nil
+}
+
+// take removes and returns a value, or the other if there is none.
+func (p params) take(key, otherwise string) string {
+	value, ok := p[key]
+	if !ok {
+		return otherwise
+	}
+	delete(p, key)
+	return value
+}
+
+func (p params) need(key string) (string, error) {
+	value := p.take(key, "")
+	if value == "" {
+		return "", fmt.Errorf("%s is missing", key)
+	}
+	return value, nil
+}
+
+func (p params) bootOrder() (uint, error) {
+	text := p.take("bootorder", "")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("bootorder %q is not a number from 1 on", text)
+	}
+	return uint(n), nil
+}
+
+func (p params) size(needed bool) (*resource.Quantity, error) {
+	text := p.take("size", "")
+	if text == "" && !needed {
+		return nil, nil
+	}
+	size, err := resource.ParseQuantity(text)
+	if err != nil || size.Sign() <= 0 {
+		return nil, fmt.Errorf("size %q is not a size like 10Gi", text)
+	}
+	return &size, nil
+}
+
+// rest refuses what nobody has taken.
+func (p params) rest() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return fmt.Errorf("unknown parameters: %s", strings.Join(slices.Sorted(maps.Keys(p)), ", "))
+}

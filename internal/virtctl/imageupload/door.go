@@ -1,0 +1,104 @@
+package imageupload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
+
+	"github.com/berth-vm/berth/internal/virtctl/kube"
+)
+
+// door is where uploads go in.
+type door struct {
+	url string
+	ca  string // PEM; empty: whatever the system trusts
+}
+
+// door finds the upload proxy: where the user says, else where the cluster says.
+func (u *upload) door(ctx context.Context) (door, error) {
+	d := door{url: u.ProxyURL}
+	config, err := kube.Configurations.Get(ctx, u.cluster, "config")
+	if err == nil && config != nil {
+		if config.Status.UploadProxyCA != nil {
+			d.ca = *config.Status.UploadProxyCA
+		}
+		if d.url == "" && config.Status.UploadProxyURL != nil {
+			d.url = *config.Status.UploadProxyURL
+		}
+	}
+	if d.url == "" && err != nil {
+		return d, fmt.Errorf("uploadproxy URL not found: %w", err)
+	}
+	if d.url == "" {
+		return d, errors.New("uploadproxy URL not found")
+	}
+	if !strings.Contains(d.url, "://") {
+		d.url = "https://" + d.url
+	}
+	d.url = strings.TrimSuffix(d.url, "/")
+	return d, nil
+}
+
+// token asks for the right to upload, which is short-lived: the sender asks again when it has run out.
+func (u *upload) token(ctx context.Context) (string, error) {
+	made, err := kube.UploadTokens.Create(ctx, u.cluster, &uploadv1.UploadTokenRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "token-for-virtctl", Namespace: u.cluster.Namespace},
+		Spec:       uploadv1.UploadTokenRequestSpec{PvcName: u.Name},
+	})
+	if err != nil {
+		return "", fmt.Errorf("authentication failed: %w", err)
+	}
+	return made.Status.Token, nil
+}
+
+// processed waits until what was sent has become a disk.
+func (u *upload) processed(ctx context.Context) error {
+	u.say("Uploading data completed successfully, waiting for processing to complete, you can hit ctrl-c without interrupting the progress")
+	limited, cancel := context.WithTimeoutCause(ctx, u.Wait, errTooLong)
+	defer cancel()
+	err := wait.PollUntilContextCancel(limited, interval, true, func(ctx context.Context) (bool, error) {
+		claim, err := u.claim(ctx)
+		if err != nil || claim == nil {
+			return false, errors.Join(err, gone(claim, u.Name))
+		}
+		if claim.Annotations[annPhase] == string(corev1.PodSucceeded) {
+			return true, nil
+		}
+		return false, u.brokenVolume(ctx)
+	})
+	if err != nil && errors.Is(context.Cause(limited), errTooLong) {
+		return errors.New("Timed out waiting for post upload processing to complete, please check upload pod status for progress") //nolint:revive,staticcheck // the text clients know
+	}
+	if err != nil {
+		return err
+	}
+	u.say("Processing completed successfully")
+	return nil
+}
+
+func gone(claim *corev1.PersistentVolumeClaim, name string) error {
+	if claim != nil {
+		return nil
+	}
+	return fmt.Errorf("PVC %s was deleted meanwhile", name)
+}
+
+// brokenVolume is what a DataVolume says that took the bytes and could not make a disk of them.
+func (u *upload) brokenVolume(ctx context.Context) error {
+	if u.Claim {
+		return nil
+	}
+	volume, err := kube.DataVolumes.Get(ctx, u.cluster, u.Name)
+	if err != nil || volume == nil || volume.Status.Phase != cdiv1.Failed {
+		return err
+	}
+	_, why := message(volume, cdiv1.DataVolumeReady)
+	return fmt.Errorf("Provisioning failed: %s", why) //nolint:revive,staticcheck // the text clients know
+}

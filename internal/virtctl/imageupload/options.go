@@ -1,0 +1,123 @@
+// Package imageupload fills a volume from a file on the user's machine: it makes the DataVolume or claim if there is
+// none, waits until the cluster is ready to take the bytes, has them sent, and waits until they have become a disk.
+//
+// It does not know how bytes are sent (internal/upload/client) nor what a volume's phases mean beyond the few at which
+// a person has to be told something. What it prints is what virtctl has always printed.
+package imageupload
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Options are what the user asks for.
+type Options struct {
+	Name  string
+	Claim bool // fill a bare claim, not a DataVolume
+
+	Image   string // the file; of Image and Archive one is set
+	Archive string
+
+	Size       string
+	Class      string
+	AccessMode string
+	VolumeMode string
+	NoCreate   bool
+	Labels     map[string]string // of what is made
+
+	ProxyURL string
+	Insecure bool
+	Retries  int
+	Wait     time.Duration
+
+	DataSource bool // make a DataSource of the same name, too
+
+	ForceBind bool // bind a held claim: anywhere,
+	Node      string
+	LikeVM    string
+}
+
+// Check says what is wrong with the options before anything is asked of a cluster.
+func (o *Options) Check() error {
+	switch {
+	case o.Image == "" && o.Archive == "":
+		return errors.New("either image-path or archive-path must be provided")
+	case o.Image != "" && o.Archive != "":
+		return errors.New("image-path and archive-path cannot be used together")
+	case o.Archive != "" && o.VolumeMode == "block":
+		return errors.New("In archive upload the volume mode should always be filesystem") //nolint:revive,staticcheck // the text clients know
+	case o.AccessMode == string(corev1.ReadOnlyMany):
+		return errors.New("cannot upload to a readonly volume, use either ReadWriteOnce or ReadWriteMany if supported")
+	case o.NoCreate && o.Size != "":
+		return errors.New("size cannot be used with no-create: the volume exists and has its size")
+	}
+	if _, err := accessModes(o.AccessMode); err != nil {
+		return err
+	}
+	if _, err := volumeMode(o.VolumeMode); err != nil {
+		return err
+	}
+	if o.Size != "" {
+		if size, err := resource.ParseQuantity(o.Size); err != nil || size.Sign() <= 0 {
+			return fmt.Errorf("size %q is not a size like 10Gi", o.Size)
+		}
+	}
+	if err := o.checkOnePlace(); err != nil {
+		return err
+	}
+	_, err := os.Stat(o.path())
+	return err
+}
+
+func (o *Options) checkOnePlace() error {
+	asked := 0
+	for _, yes := range []bool{o.ForceBind, o.Node != "", o.LikeVM != ""} {
+		if yes {
+			asked++
+		}
+	}
+	if asked > 1 {
+		return errors.New("force-bind, node and like-vm exclude each other: each says where the volume is bound")
+	}
+	return nil
+}
+
+// path is the file that is uploaded.
+func (o *Options) path() string {
+	if o.Archive != "" {
+		return o.Archive
+	}
+	return o.Image
+}
+
+func accessModes(name string) ([]corev1.PersistentVolumeAccessMode, error) {
+	mode := corev1.PersistentVolumeAccessMode(name)
+	known := []corev1.PersistentVolumeAccessMode{
+		corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod,
+	}
+	switch {
+	case name == "":
+		return nil, nil
+	case slices.Contains(known, mode):
+		return []corev1.PersistentVolumeAccessMode{mode}, nil
+	}
+	return nil, fmt.Errorf("access mode %q is none of %v", name, known)
+}
+
+func volumeMode(name string) (*corev1.PersistentVolumeMode, error) {
+	switch name {
+	case "":
+		return nil, nil
+	case "filesystem":
+		return new(corev1.PersistentVolumeFilesystem), nil
+	case "block":
+		return new(corev1.PersistentVolumeBlock), nil
+	}
+	return nil, fmt.Errorf("invalid volume mode %q, supported values: filesystem, block", name)
+}

@@ -1,0 +1,65 @@
+package imageupload
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-vm/berth/internal/transfer/decode"
+	"github.com/berth-vm/berth/internal/transfer/format"
+)
+
+// errNoSize is the text clients know.
+var errNoSize = errors.New("when creating a resource, the size must be specified")
+
+// size is how large a disk to ask for: what the user said, or else what the image itself says. A compressed image and
+// an archive do not say it.
+func (o *Options) size() (resource.Quantity, error) {
+	if o.Size != "" {
+		return resource.ParseQuantity(o.Size)
+	}
+	if o.Archive != "" {
+		return resource.Quantity{}, errNoSize
+	}
+	n, err := virtualSize(o.Image)
+	if err != nil {
+		return resource.Quantity{}, err
+	}
+	if n == 0 {
+		return resource.Quantity{}, fmt.Errorf("%w: the image is compressed and does not say how large its disk is", errNoSize)
+	}
+	const unit = 1 << 20 // what claims are rounded to, and nicer to read
+	return *resource.NewQuantity((n+unit-1)/unit*unit, resource.BinarySI), nil
+}
+
+// virtualSize is the size of the disk in an image file; 0 if its beginning does not say.
+func virtualSize(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	size := info.Size()
+	head := make([]byte, min(size, format.HeadSize))
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	if decode.Detect(head) != decode.None {
+		return 0, nil
+	}
+	tail := make([]byte, min(size, format.TailSize))
+	if _, err := f.ReadAt(tail, size-int64(len(tail))); err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	image, err := format.Open(format.Detect(head, tail, size), f, size)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return image.Size(), nil
+}
