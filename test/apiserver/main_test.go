@@ -146,7 +146,7 @@ func install(ctx context.Context, cfg *rest.Config) error {
 		return err
 	}
 	manifests := os.DirFS(filepath.Join(root, "config", "webhook"))
-	for _, name := range []string{"role.yaml", "validating.yaml", "mutating.yaml"} {
+	for _, name := range []string{"role.yaml", "validating.yaml", "machine.yaml", "mutating.yaml"} {
 		if err := applyFile(ctx, manifests, name); err != nil {
 			return err
 		}
@@ -249,11 +249,14 @@ func newManager(ctx context.Context, cfg *rest.Config, dir string) (ctrl.Manager
 	clones = keys.NewClone(mgr.GetAPIReader(), writer, home)
 	if err := serving.Start(ctx, mgr, writer, keys.Options{
 		Namespace: home, Services: []string{admission.Service}, Dir: dir,
-		Validating: []string{admission.Validating}, Mutating: []string{admission.Mutating},
+		Validating: []string{admission.Validating, admission.ValidatingMachine}, Mutating: []string{admission.Mutating},
 	}); err != nil {
 		return nil, err
 	}
 	if err := admission.Setup(ctx, mgr, clones); err != nil {
+		return nil, err
+	}
+	if err := admission.SetupMachine(mgr); err != nil {
 		return nil, err
 	}
 	if err := profile.Setup(mgr, writer); err != nil {
