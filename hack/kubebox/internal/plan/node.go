@@ -85,6 +85,8 @@ func kubeletConfig(n Node, c Capacity) (string, error) {
 		VolumePluginDir:           "/var/lib/kubelet/volumeplugins",
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: 5 * time.Second},
 		NodeLeaseDurationSeconds:  20,
+		// How soon the kubelet grows a file system whose claim has grown; the default is a minute.
+		SyncFrequency: metav1.Duration{Duration: 10 * time.Second},
 		// Page cache counts as used memory here, and the disk is the machine's: neither may evict pods for what others do.
 		EvictionHard: map[string]string{
 			"memory.available": "0%", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%",
