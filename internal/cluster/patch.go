@@ -16,9 +16,9 @@ type Operation struct {
 	Value any    `json:"value"`
 }
 
-// Unchanged is the step that makes a patch fail if obj is not any more as it was read.
+// Unchanged is the step that makes a patch fail with a conflict if obj is not any more as it was read.
 func Unchanged(obj client.Object) Operation {
-	return Operation{Op: "test", Path: "/metadata/resourceVersion", Value: obj.GetResourceVersion()}
+	return Operation{Op: "replace", Path: "/metadata/resourceVersion", Value: obj.GetResourceVersion()}
 }
 
 // Patch carries out a request of somebody else on an object that is theirs: it owns none of the fields afterwards. All

@@ -19,6 +19,9 @@ const UploadPort = 8443
 // UploadClient is the common name of the proxy's certificate.
 const UploadClient = "client.upload-server.cdi.kubevirt.io"
 
+// UploadServer is the name that the certificate of an upload worker is for.
+func UploadServer(namespace, pod string) string { return pod + "." + namespace + ".upload.berth.dev" }
+
 // Network is what the administrator decides about how workers reach their sources.
 type Network struct {
 	HTTPProxy, HTTPSProxy, NoProxy string

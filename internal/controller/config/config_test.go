@@ -158,6 +158,18 @@ func TestDecideConfig(t *testing.T) {
 			cdiv1.CDIConfigStatus{FilesystemOverhead: &cdiv1.FilesystemOverhead{Global: "0.06"},
 				UploadProxyURL: ptr.To("up1.example.com"), UploadProxyCA: ptr.To("PEM")},
 		},
+		"the service, where nothing leads to it from outside": {
+			seen{proxyIP: "10.96.0.7"},
+			cdiv1.CDIConfigStatus{FilesystemOverhead: &cdiv1.FilesystemOverhead{Global: "0.06"}, UploadProxyURL: ptr.To("https://10.96.0.7")},
+		},
+		"an ingress before the service": {
+			seen{proxyIP: "fd00::7", ingresses: []networkingv1.Ingress{ingress("up.example.com", UploadProxyService)}},
+			cdiv1.CDIConfigStatus{FilesystemOverhead: &cdiv1.FilesystemOverhead{Global: "0.06"}, UploadProxyURL: ptr.To("up.example.com")},
+		},
+		"a service of the other family": {
+			seen{proxyIP: "fd00::7"},
+			cdiv1.CDIConfigStatus{FilesystemOverhead: &cdiv1.FilesystemOverhead{Global: "0.06"}, UploadProxyURL: ptr.To("https://[fd00::7]")},
+		},
 		"an ingress with a default backend": {
 			seen{ingresses: []networkingv1.Ingress{byDefault}},
 			cdiv1.CDIConfigStatus{FilesystemOverhead: &cdiv1.FilesystemOverhead{Global: "0.06"}, UploadProxyURL: ptr.To("all.example.com")},

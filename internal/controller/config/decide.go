@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	conditions "github.com/openshift/custom-resource-status/conditions/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,7 @@ type seen struct {
 	classes   []string // names
 	ingresses []networkingv1.Ingress
 	proxyCA   string
+	proxyIP   string // of the upload proxy's Service; empty: it has none
 	version   string
 	now       metav1.Time
 }
@@ -77,7 +79,7 @@ func show(s seen, cdi *cdiv1.CDI) *cdiv1.CDIConfig {
 		FilesystemOverhead:             perClass(settings.Overhead, s.classes),
 		// ScratchSpaceStorageClass stays empty: nothing here needs scratch space, so no class is used for it.
 	}
-	if url := uploadProxyURL(settings, s.ingresses); url != "" {
+	if url := uploadProxyURL(settings, s); url != "" {
 		out.Status.UploadProxyURL = &url
 	}
 	if s.proxyCA != "" {
@@ -102,19 +104,25 @@ func perClass(o cdiv1.FilesystemOverhead, classes []string) *cdiv1.FilesystemOve
 	return out
 }
 
-// uploadProxyURL is the administrator's URL, else the host of an Ingress in front of the proxy, else empty.
-func uploadProxyURL(s Settings, ingresses []networkingv1.Ingress) string {
-	if s.UploadProxyURL != "" {
-		return s.UploadProxyURL
+// uploadProxyURL is the administrator's URL, else the host of an Ingress in front of the proxy, else the address of its
+// Service, which reaches whoever is in the cluster's network.
+func uploadProxyURL(settings Settings, s seen) string {
+	if settings.UploadProxyURL != "" {
+		return settings.UploadProxyURL
 	}
 	var hosts []string
-	for _, in := range ingresses {
+	for _, in := range s.ingresses {
 		if host := hostFor(in); host != "" {
 			hosts = append(hosts, host)
 		}
 	}
-	if len(hosts) == 0 {
+	switch {
+	case len(hosts) == 0 && s.proxyIP == "":
 		return ""
+	case len(hosts) == 0 && strings.Contains(s.proxyIP, ":"):
+		return "https://[" + s.proxyIP + "]"
+	case len(hosts) == 0:
+		return "https://" + s.proxyIP
 	}
 	return slices.Min(hosts) // of several any would do, but always the same one
 }

@@ -72,8 +72,16 @@ func (r *reconciler) observe(ctx context.Context) (seen, error) {
 		return seen{}, fmt.Errorf("list ingresses in %s: %w", r.Namespace, err)
 	}
 	s.ingresses = ingresses.Items
+	var service corev1.Service
+	err := r.home.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: UploadProxyService}, &service)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return seen{}, fmt.Errorf("read service %s/%s: %w", r.Namespace, UploadProxyService, err)
+	}
+	if ip := service.Spec.ClusterIP; ip != corev1.ClusterIPNone {
+		s.proxyIP = ip
+	}
 	var bundle corev1.ConfigMap
-	err := r.home.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: UploadProxyBundle}, &bundle)
+	err = r.home.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: UploadProxyBundle}, &bundle)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return seen{}, fmt.Errorf("read config map %s/%s: %w", r.Namespace, UploadProxyBundle, err)
 	}

@@ -25,7 +25,7 @@ import (
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=cdiconfigs,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;watch,namespace=berth
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch,namespace=berth
+// +kubebuilder:rbac:groups="",resources=configmaps;services,verbs=get;list;watch,namespace=berth
 
 // Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
@@ -35,6 +35,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultNamespaces: map[string]cache.Config{o.Namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Service{}:   {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, UploadProxyService)},
 			&corev1.ConfigMap{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, UploadProxyBundle)},
 		},
 	})
@@ -53,6 +54,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 		Watches(&storagev1.StorageClass{}, all).
 		WatchesRawSource(source.Kind(home, client.Object(&networkingv1.Ingress{}), all)).
 		WatchesRawSource(source.Kind(home, client.Object(&corev1.ConfigMap{}), all)).
+		WatchesRawSource(source.Kind(home, client.Object(&corev1.Service{}), all)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the config controller: %w", err)

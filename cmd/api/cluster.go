@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	clientgo "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/aggregated"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// theCluster implements aggregated.Cluster.
+type theCluster struct {
+	config *rest.Config
+	pods   kubernetes.Interface
+	reader client.Reader
+	writer *cluster.Writer
+}
+
+func newCluster(config *rest.Config) (*theCluster, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, kubevirt.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register API types: %w", err)
+		}
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	pods, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return &theCluster{config: config, pods: pods, reader: c, writer: cluster.New(c, nil, clock.RealClock{})}, nil
+}
+
+func (c *theCluster) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	var claim corev1.PersistentVolumeClaim
+	return &claim, c.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &claim)
+}
+
+func (c *theCluster) Machine(ctx context.Context, namespace, name string) (*kubevirt.VirtualMachine, error) {
+	var m kubevirt.VirtualMachine
+	return &m, c.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &m)
+}
+
+func (c *theCluster) Instance(ctx context.Context, namespace, name string) (*kubevirt.VirtualMachineInstance, error) {
+	var i kubevirt.VirtualMachineInstance
+	return &i, c.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &i)
+}
+
+// Carry patches what changes. The instance comes first: its grace period must hold when it is told to stop.
+func (c *theCluster) Carry(ctx context.Context, change aggregated.Change) error {
+	if steps := change.InstanceSteps(); len(steps) > 0 {
+		if err := c.writer.Patch(ctx, change.Instance, append(steps, cluster.Unchanged(change.Instance))...); err != nil {
+			return err
+		}
+	}
+	if steps := change.StatusSteps(); len(steps) > 0 {
+		return c.writer.PatchStatus(ctx, change.Machine, append(steps, cluster.Unchanged(change.Machine))...)
+	}
+	if steps := change.MachineSteps(); len(steps) > 0 {
+		return c.writer.Patch(ctx, change.Machine, append(steps, cluster.Unchanged(change.Machine))...)
+	}
+	return nil
+}
+
+// Console runs the launcher's console beside the guest. Bytes pass as they are: there is no terminal in between.
+func (c *theCluster) Console(ctx context.Context, i *kubevirt.VirtualMachineInstance, in io.Reader, out io.Writer) error {
+	pod, err := c.launcher(ctx, i)
+	if err != nil {
+		return err
+	}
+	var said strings.Builder
+	url := c.pods.CoreV1().RESTClient().Post().Resource("pods").Namespace(i.Namespace).Name(pod).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{
+			Container: "compute", Command: []string{"/usr/bin/launcher", "console"}, Stdin: true, Stdout: true, Stderr: true,
+		}, clientgo.ParameterCodec).URL()
+	run, err := remotecommand.NewWebSocketExecutor(c.config, "GET", url.String())
+	if err != nil {
+		return fmt.Errorf("connect to the launcher: %w", err)
+	}
+	err = run.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: &said})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("connect to the guest's console: %w %s", err, strings.TrimSpace(said.String()))
+	}
+	return nil
+}
+
+// launcher is the pod that the guest runs in.
+func (c *theCluster) launcher(ctx context.Context, i *kubevirt.VirtualMachineInstance) (string, error) {
+	pods, err := c.pods.CoreV1().Pods(i.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: render.LabelCreatedBy + "=" + string(i.UID),
+	})
+	if err != nil {
+		return "", fmt.Errorf("find the launcher of %s/%s: %w", i.Namespace, i.Name, err)
+	}
+	for _, p := range pods.Items {
+		_, consumer := p.Annotations[render.AnnConsumer]
+		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && !consumer && p.Labels[render.LabelMachine] == "virt-launcher" {
+			return p.Name, nil
+		}
+	}
+	return "", errors.New("the guest's launcher is not running")
+}

@@ -1,0 +1,202 @@
+package aggregated
+
+import (
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// Change is what a request comes to: new values of a few fields. A nil object stays as it is.
+type Change struct {
+	Machine  *kubevirt.VirtualMachine
+	Instance *kubevirt.VirtualMachineInstance
+
+	Strategy *kubevirt.RunStrategy         // of the machine's spec, whichever of its two forms it has
+	Requests []kubevirt.StateChangeRequest // all of the machine's status
+	Volume   *kubevirt.VolumeRequest       // to be added to the machine's status
+	Grace    *int64                        // of the instance's spec
+	Disks    []kubevirt.Disk               // all of the instance's spec
+	Volumes  []kubevirt.Volume             // all of the instance's spec
+}
+
+var (
+	machines  = schema.GroupResource{Group: kubevirt.GroupVersion.Group, Resource: "virtualmachines"}
+	instances = schema.GroupResource{Group: kubevirt.GroupVersion.Group, Resource: "virtualmachineinstances"}
+)
+
+func conflict(m *kubevirt.VirtualMachine, format string, args ...any) error {
+	return apierrors.NewConflict(machines, m.Name, fmt.Errorf(format, args...))
+}
+
+// strategyOf is when a machine is to run.
+func strategyOf(m *kubevirt.VirtualMachine) kubevirt.RunStrategy {
+	switch {
+	case m.Spec.RunStrategy != nil:
+		return *m.Spec.RunStrategy
+	case m.Spec.Running != nil && *m.Spec.Running:
+		return kubevirt.RunAlways
+	}
+	return kubevirt.RunHalted
+}
+
+// runs: there is a guest that has not ended.
+func runs(i *kubevirt.VirtualMachineInstance) bool {
+	return i != nil && i.DeletionTimestamp == nil && i.Status.Phase != kubevirt.PhaseSucceeded && i.Status.Phase != kubevirt.PhaseFailed
+}
+
+// start is the change that starts a machine. Its words are the ones clients know.
+func start(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance) (Change, error) {
+	if runs(i) {
+		return Change{}, conflict(m, "VM is already running")
+	}
+	switch s := strategyOf(m); s {
+	case kubevirt.RunHalted:
+		always := kubevirt.RunAlways
+		return Change{Machine: m, Strategy: &always}, nil
+	case kubevirt.RunManual, kubevirt.RunRerunOnFailure, kubevirt.RunOnce:
+		return Change{Machine: m, Requests: []kubevirt.StateChangeRequest{{Action: kubevirt.StartRequest}}}, nil
+	case kubevirt.RunAlways:
+		return Change{}, conflict(m, "%s does not support manual start requests", s)
+	default:
+		return Change{}, conflict(m, "run strategy %q is not known", s)
+	}
+}
+
+// stop is the change that stops a machine.
+func stop(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, grace *int64) (Change, error) {
+	c := Change{Machine: m, Instance: i, Grace: grace}
+	switch s := strategyOf(m); s {
+	case kubevirt.RunAlways:
+		halted := kubevirt.RunHalted
+		c.Strategy = &halted
+	case kubevirt.RunManual, kubevirt.RunRerunOnFailure, kubevirt.RunOnce:
+		if !runs(i) {
+			return Change{}, conflict(m, "VM is not running")
+		}
+		c.Requests = []kubevirt.StateChangeRequest{{Action: kubevirt.StopRequest, UID: &i.UID}}
+	case kubevirt.RunHalted:
+		if !runs(i) {
+			return Change{}, conflict(m, "VM is not running")
+		}
+		if grace == nil {
+			return Change{}, conflict(m, "VM is stopping already") // it may still be given less time
+		}
+	default:
+		return Change{}, conflict(m, "run strategy %q is not known", s)
+	}
+	if !runs(i) {
+		c.Instance, c.Grace = nil, nil
+	}
+	return c, nil
+}
+
+// restart is the change that stops a machine and starts it again.
+func restart(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, grace *int64) (Change, error) {
+	if s := strategyOf(m); s == kubevirt.RunHalted || s == kubevirt.RunOnce {
+		return Change{}, conflict(m, "%s does not support manual restart requests", s)
+	}
+	if !runs(i) {
+		return Change{}, conflict(m, "VM is not running")
+	}
+	return Change{Machine: m, Instance: i, Grace: grace, Requests: []kubevirt.StateChangeRequest{
+		{Action: kubevirt.StopRequest, UID: &i.UID}, {Action: kubevirt.StartRequest},
+	}}, nil
+}
+
+// volumeRequest says what is wrong with a request for a volume.
+func volumeRequest(r kubevirt.VolumeRequest) error {
+	wrong := ""
+	switch add, remove := r.AddVolumeOptions, r.RemoveVolumeOptions; {
+	case add != nil && add.Name == "", remove != nil && remove.Name == "":
+		wrong = "requires name to be set"
+	case add != nil && add.Disk == nil:
+		wrong = "requires disk to not be nil"
+	case add != nil && (add.VolumeSource == nil || add.VolumeSource.DataVolume == nil && add.VolumeSource.PersistentVolumeClaim == nil):
+		wrong = "requires volumeSource to be a dataVolume or a persistentVolumeClaim"
+	case add != nil && add.VolumeSource.DataVolume != nil && add.VolumeSource.PersistentVolumeClaim != nil:
+		wrong = "takes one volumeSource, not two"
+	}
+	switch {
+	case wrong == "":
+		return nil
+	case r.AddVolumeOptions != nil:
+		return apierrors.NewBadRequest("AddVolumeOptions " + wrong)
+	}
+	return apierrors.NewBadRequest("RemoveVolumeOptions " + wrong)
+}
+
+// nameOf is the volume a request is about.
+func nameOf(r kubevirt.VolumeRequest) string {
+	if r.AddVolumeOptions != nil {
+		return r.AddVolumeOptions.Name
+	}
+	return r.RemoveVolumeOptions.Name
+}
+
+func hasVolume(spec *kubevirt.VirtualMachineInstanceSpec, name string) bool {
+	return slices.ContainsFunc(spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == name })
+}
+
+// changeMachine is the change that adds a volume to a machine for good, or removes one.
+func changeMachine(m *kubevirt.VirtualMachine, r kubevirt.VolumeRequest) (Change, error) {
+	name := nameOf(r)
+	for _, other := range m.Status.VolumeRequests {
+		if nameOf(other) == name {
+			return Change{}, conflict(m, "a request for volume [%s] already exists", name)
+		}
+	}
+	has := m.Spec.Template != nil && hasVolume(&m.Spec.Template.Spec, name)
+	switch {
+	case r.AddVolumeOptions != nil && has:
+		return Change{}, conflict(m, "Unable to add volume [%s] because it already exists", name) //nolint:staticcheck // a text clients know
+	case r.RemoveVolumeOptions != nil && !has:
+		return Change{}, conflict(m, "Unable to remove volume [%s] because it does not exist", name) //nolint:staticcheck // a text clients know
+	}
+	return Change{Machine: m, Volume: &r}, nil
+}
+
+// changeInstance is the change that adds a volume to a running guest, or removes one that was added to it.
+func changeInstance(i *kubevirt.VirtualMachineInstance, r kubevirt.VolumeRequest) (Change, error) {
+	name := nameOf(r)
+	refused := func(format string, args ...any) (Change, error) {
+		return Change{}, apierrors.NewConflict(instances, i.Name, fmt.Errorf(format, args...))
+	}
+	at := slices.IndexFunc(i.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == name })
+	switch {
+	case !runs(i) || i.Status.Phase != kubevirt.PhaseRunning:
+		return refused("VMI is not running")
+	case r.AddVolumeOptions != nil && at >= 0:
+		return refused("Unable to add volume [%s] because it already exists", name)
+	case r.RemoveVolumeOptions != nil && at < 0:
+		return refused("Unable to remove volume [%s] because it does not exist", name)
+	case r.RemoveVolumeOptions != nil && !hotpluggable(i.Spec.Volumes[at]):
+		return refused("Unable to remove volume [%s] because it is not hotpluggable", name)
+	}
+	c := Change{Instance: i, Volumes: slices.Clone(i.Spec.Volumes), Disks: slices.Clone(i.Spec.Domain.Devices.Disks)}
+	if r.RemoveVolumeOptions != nil {
+		c.Volumes = slices.Delete(c.Volumes, at, at+1)
+		c.Disks = slices.DeleteFunc(c.Disks, func(d kubevirt.Disk) bool { return d.Name == name })
+		return c, nil
+	}
+	disk, v := *r.AddVolumeOptions.Disk, kubevirt.Volume{Name: name}
+	disk.Name = name
+	if from := r.AddVolumeOptions.VolumeSource; from.DataVolume != nil {
+		source := *from.DataVolume
+		source.Hotpluggable = true
+		v.DataVolume = &source
+	} else {
+		source := *from.PersistentVolumeClaim
+		source.Hotpluggable = true
+		v.PersistentVolumeClaim = &source
+	}
+	c.Volumes, c.Disks = append(c.Volumes, v), append(c.Disks, disk)
+	return c, nil
+}
+
+func hotpluggable(v kubevirt.Volume) bool {
+	return v.DataVolume != nil && v.DataVolume.Hotpluggable || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable
+}

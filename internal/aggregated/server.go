@@ -1,0 +1,155 @@
+// Package aggregated answers the two API groups that are not objects in etcd but questions: upload.cdi.kubevirt.io, which
+// grants tokens for uploads, and subresources.kubevirt.io, which starts, stops and changes machines and connects to their
+// consoles. The API server in front has found out who asks; whether they may is its RBAC rules' decision, taken before a
+// request comes here.
+//
+// It carries nothing out itself: a request to a machine is written where the machine controller reads it (see
+// api/kubevirt/v1/request.go), and the token that is granted is checked elsewhere.
+package aggregated
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// Cluster is what the answers depend on. An object that is not there is an error for which apierrors.IsNotFound holds.
+type Cluster interface {
+	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	Machine(ctx context.Context, namespace, name string) (*kubevirt.VirtualMachine, error)
+	Instance(ctx context.Context, namespace, name string) (*kubevirt.VirtualMachineInstance, error)
+	// Carry carries a change out, or says by a conflict that an object is not any more as it was read.
+	Carry(ctx context.Context, c Change) error
+	// Console connects both ways to the guest of an instance until either end is closed.
+	Console(ctx context.Context, i *kubevirt.VirtualMachineInstance, in io.Reader, out io.Writer) error
+}
+
+// Server answers.
+type Server struct {
+	Cluster Cluster
+	// Key is the key that tokens are signed with at the moment.
+	Key     func(now time.Time) (ed25519.PrivateKey, error)
+	Version version.Info
+	Log     *slog.Logger
+}
+
+// bodyMax is far more than any request has.
+const bodyMax = 1 << 20
+
+// Handler answers everything below /apis of our groups.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, g := range Groups {
+		mux.HandleFunc("GET /apis/"+g.Name, func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, g.Document()) })
+		for _, v := range g.Versions {
+			mux.HandleFunc("GET /apis/"+g.Name+"/"+v, func(w http.ResponseWriter, _ *http.Request) {
+				write(w, http.StatusOK, g.resources(v))
+			})
+		}
+	}
+	mux.HandleFunc("POST /apis/"+Upload.Name+"/{version}/namespaces/{namespace}/uploadtokenrequests", s.answer(s.grant))
+	for _, v := range Subresources.Versions {
+		base := "/apis/" + Subresources.Name + "/" + v
+		mux.HandleFunc("GET "+base+"/version", func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, s.Version) })
+		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/virtualmachines/{name}/{verb}", s.answer(s.machine))
+		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/virtualmachineinstances/{name}/{verb}", s.answer(s.instance))
+		mux.HandleFunc("GET "+base+"/namespaces/{namespace}/virtualmachineinstances/{name}/console", s.console)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", "the server could not find the requested resource", 0, true))
+	})
+	return mux
+}
+
+// asked is a request: who, and about what.
+type asked struct {
+	*http.Request
+	namespace, name, verb string
+	user                  string
+}
+
+func read(r *http.Request) asked {
+	a := asked{Request: r, namespace: r.PathValue("namespace"), name: r.PathValue("name"), verb: r.PathValue("verb")}
+	if user, ok := request.UserFrom(r.Context()); ok {
+		a.user = user.GetName()
+	}
+	return a
+}
+
+// into reads the body. An empty one leaves the options as they are.
+func (a asked) into(options any) error {
+	body, err := io.ReadAll(io.LimitReader(a.Body, bodyMax+1))
+	if err == nil && len(body) > bodyMax {
+		err = fmt.Errorf("it has more than %d bytes", bodyMax)
+	}
+	if err == nil && len(body) > 0 {
+		err = json.Unmarshal(body, options)
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("the body cannot be read: %v", err))
+	}
+	return nil
+}
+
+// dry: nothing is to be changed.
+func (a asked) dry(options []string) (bool, error) {
+	all := append(options, a.URL.Query()["dryRun"]...)
+	for _, one := range all {
+		if one != metav1.DryRunAll {
+			return false, apierrors.NewBadRequest(fmt.Sprintf("dryRun %q is not known: only %q is", one, metav1.DryRunAll))
+		}
+	}
+	return len(all) > 0, nil
+}
+
+// answer turns what came of a request into a response, and logs who asked for what.
+func (s *Server) answer(do func(asked) (status int, body any, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		a := read(r)
+		status, body, err := do(a)
+		log := s.Log.With("user", a.user, "path", r.URL.Path)
+		if err != nil {
+			log.Info("refused", "why", err.Error())
+			refuse(w, err)
+			return
+		}
+		log.Info("granted")
+		if body == nil {
+			w.WriteHeader(status)
+			return
+		}
+		write(w, status, body)
+	}
+}
+
+// refuse answers with the Status that an error is.
+func refuse(w http.ResponseWriter, err error) {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		known = apierrors.NewInternalError(err)
+	}
+	status := known.Status()
+	status.Kind, status.APIVersion = "Status", "v1"
+	write(w, int(status.Code), status)
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // whoever asked has gone
+}

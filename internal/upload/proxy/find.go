@@ -1,0 +1,74 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/token"
+)
+
+// Annotations of a claim that say where its data goes.
+const (
+	annPodPhase = "cdi.kubevirt.io/storage.pod.phase"
+	annPrime    = "cdi.kubevirt.io/storage.populator.pvcPrime"
+)
+
+// Finder asks the API server where a claim's worker is. It asks every time: a proxy that remembered could be wrong.
+func Finder(c kubernetes.Interface) func(context.Context, token.Claim) (Worker, error) {
+	return func(ctx context.Context, want token.Claim) (Worker, error) {
+		claim, err := c.CoreV1().PersistentVolumeClaims(want.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return Worker{}, ErrMissing
+		case err != nil:
+			return Worker{}, fmt.Errorf("read PVC %s/%s: %w", want.Namespace, want.Name, err)
+		case string(claim.UID) != want.UID:
+			return Worker{}, ErrOther
+		case claim.Annotations[annPodPhase] == string(corev1.PodSucceeded):
+			return Worker{}, ErrFinished
+		}
+		filled := claim.Name
+		if prime := claim.Annotations[annPrime]; prime != "" {
+			filled = prime // a populator fills another claim, whose volume this one gets
+		}
+		name := render.WorkerName(render.RoleUpload, filled)
+		pod, err := c.CoreV1().Pods(want.Namespace).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return Worker{}, fmt.Errorf("%w: pod %s does not exist", ErrNotReady, name)
+		case err != nil:
+			return Worker{}, fmt.Errorf("read pod %s/%s: %w", want.Namespace, name, err)
+		case pod.DeletionTimestamp != nil || pod.Status.PodIP == "" || !ready(pod):
+			return Worker{}, fmt.Errorf("%w: pod %s is %s", ErrNotReady, name, pod.Status.Phase)
+		}
+		return Worker{
+			Claim: want, Address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(render.UploadPort)),
+			Name: render.UploadServer(pod.Namespace, pod.Name), Owner: ownerOf(claim),
+		}, nil
+	}
+}
+
+// ownerOf is who is told about the claim: the volume it belongs to, or itself.
+func ownerOf(c *corev1.PersistentVolumeClaim) Owner {
+	if o := metav1.GetControllerOf(c); o != nil {
+		return Owner{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: string(o.UID)}
+	}
+	return Owner{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: c.Name, UID: string(c.UID)}
+}
+
+func ready(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

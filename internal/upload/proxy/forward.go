@@ -1,0 +1,152 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/upload/tus"
+)
+
+// Dialer connects to workers, proves that this is the proxy and checks that they are whom they should be.
+type Dialer struct {
+	dir  string // tls.crt, tls.key and ca.crt, read for every connection because they are renewed
+	http *http.Transport
+}
+
+// NewDialer uses the certificate in dir.
+func NewDialer(dir string) *Dialer {
+	d := &Dialer{dir: dir}
+	d.http = &http.Transport{
+		DialTLSContext: d.dial, DisableKeepAlives: true, // every request finds its worker anew
+		ResponseHeaderTimeout: 0, // the answer to the last byte waits for the disk
+		ExpectContinueTimeout: time.Second, WriteBufferSize: 64 << 10,
+	}
+	return d
+}
+
+type workerKey struct{}
+
+// dial connects to the worker of the request.
+func (d *Dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	w, ok := ctx.Value(workerKey{}).(Worker)
+	if !ok {
+		return nil, errors.New("dial a worker: none was named")
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(d.dir, "tls.crt"), filepath.Join(d.dir, "tls.key"))
+	if err != nil {
+		return nil, fmt.Errorf("read the proxy's certificate for workers: %w", err)
+	}
+	pem, err := os.ReadFile(filepath.Join(d.dir, "ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("read the authority of workers: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("no certificate in %s", filepath.Join(d.dir, "ca.crt"))
+	}
+	dialer := tls.Dialer{
+		NetDialer: &net.Dialer{Timeout: 10 * time.Second},
+		Config: &tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: w.Name,
+			NextProtos: []string{"http/1.1"},
+		},
+	}
+	return dialer.DialContext(ctx, network, w.Address)
+}
+
+// forward hands a request to a worker and its answer back.
+func (p *proxy) forward(w http.ResponseWriter, r *http.Request, to Worker, path string) {
+	start := time.Now()
+	body := &counter{ReadCloser: r.Body}
+	if r.Body != nil {
+		r.Body = body
+	}
+	out := &httputil.ReverseProxy{
+		Transport: p.Dial.http,
+		Rewrite: func(out *httputil.ProxyRequest) {
+			out.Out.URL.Scheme, out.Out.URL.Host, out.Out.URL.Path, out.Out.URL.RawPath = "https", to.Name, path, ""
+			out.Out.Host = to.Name
+			out.Out.Header.Del("Authorization") // the worker knows the proxy, and needs no token
+			out.Out = out.Out.WithContext(context.WithValue(out.Out.Context(), workerKey{}, to))
+		},
+		ModifyResponse: func(answer *http.Response) error {
+			if id, ok := strings.CutPrefix(answer.Header.Get("Location"), tus.Path+"/"); ok {
+				answer.Header.Set("Location", tus.Path+"/"+to.Claim.UID+idSeparator+id)
+			}
+			p.note(r, to, body.n, answer, time.Since(start))
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { p.broken(w, r, to, body, err) },
+	}
+	out.ServeHTTP(w, r)
+}
+
+// wordsMax is what is told of a worker's answer.
+const wordsMax = 1 << 10
+
+// note logs what a worker answered, and tells the owner what came to nothing.
+func (p *proxy) note(r *http.Request, to Worker, n int64, answer *http.Response, took time.Duration) {
+	log := p.Log.With("method", r.Method, "namespace", to.Claim.Namespace, "claim", to.Claim.Name, "client", r.RemoteAddr,
+		"bytes", n, "status", answer.StatusCode, "took", took.Round(time.Millisecond).String())
+	if answer.StatusCode < http.StatusBadRequest {
+		log.Info("upload")
+		return
+	}
+	head, _ := io.ReadAll(io.LimitReader(answer.Body, wordsMax)) // what is missing the client will miss too
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), answer.Body), answer.Body}
+	words := strings.TrimSpace(string(head))
+	log.Info("upload refused", "why", words)
+	if p.Tell != nil && n > 0 && (answer.StatusCode == http.StatusBadRequest || answer.StatusCode == http.StatusInternalServerError) {
+		p.Tell(to, fmt.Sprintf("Upload into %s failed: %s", to.Claim.Name, words))
+	}
+}
+
+// broken answers when the way to the worker, or from the client, breaks.
+func (p *proxy) broken(w http.ResponseWriter, r *http.Request, to Worker, body *counter, err error) {
+	text, status := "the upload worker went away; send it again, or go on with it", http.StatusServiceUnavailable
+	switch {
+	case errors.Is(body.err, pace.ErrSlow):
+		text, status = body.err.Error(), http.StatusRequestTimeout
+	case body.err != nil || r.Context().Err() != nil:
+		text = "the client went away"
+	}
+	p.Log.Warn("upload broken", "method", r.Method, "namespace", to.Claim.Namespace, "claim", to.Claim.Name,
+		"client", r.RemoteAddr, "bytes", body.n, "why", text, "error", err)
+	if p.Tell != nil {
+		p.Tell(to, fmt.Sprintf("Upload into %s failed after %d bytes: %s", to.Claim.Name, body.n, text))
+	}
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, text, status)
+}
+
+// counter counts what a client sent and remembers why it stopped.
+type counter struct {
+	io.ReadCloser
+	n   int64
+	err error
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.n += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.err = err
+	}
+	return n, err
+}
