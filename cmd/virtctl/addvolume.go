@@ -77,7 +77,7 @@ func (f *volumeFlags) options() (kubevirt.AddVolumeOptions, error) {
 	}
 	switch f.kind {
 	case "disk":
-		o.Disk.DiskDevice.Disk = &kubevirt.DiskTarget{Bus: kubevirt.DiskBus(f.bus)}
+		o.Disk.Disk = &kubevirt.DiskTarget{Bus: kubevirt.DiskBus(f.bus)}
 	case "lun":
 		o.Disk.LUN = &kubevirt.LunTarget{Bus: kubevirt.DiskBus(f.bus)}
 	default:

@@ -105,7 +105,7 @@ func (f *uploadFlags) define(s *pflag.FlagSet) {
 
 func (f *uploadFlags) options(args []string) (imageupload.Options, error) {
 	o := f.Options
-	o.Retries, o.Wait = int(f.retries), time.Duration(f.waitSecs)*time.Second //nolint:gosec // G115: a number of tries
+	o.Retries, o.Wait = int(f.retries), time.Duration(f.waitSecs)*time.Second
 	if o.Size == "" {
 		o.Size = f.oldSize
 	}

@@ -75,7 +75,7 @@ func (c CloudInit) source() (*kubevirt.CloudInitSource, error) {
 	if c.Password != "" {
 		config.Expire = map[string]any{"expire": false}
 	}
-	text, err := yaml.Marshal(config)
+	text, err := yaml.Marshal(config) //nolint:gosec // G117: the password is what the user wants to be in the manifest
 	if err != nil {
 		return nil, fmt.Errorf("write cloud-init's user data: %w", err)
 	}

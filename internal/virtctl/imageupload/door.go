@@ -74,7 +74,7 @@ func (u *upload) processed(ctx context.Context) error {
 		return false, u.brokenVolume(ctx)
 	})
 	if err != nil && errors.Is(context.Cause(limited), errTooLong) {
-		return errors.New("Timed out waiting for post upload processing to complete, please check upload pod status for progress") //nolint:revive,staticcheck // the text clients know
+		return errors.New("Timed out waiting for post upload processing to complete, please check upload pod status for progress") //nolint:staticcheck // the text clients know
 	}
 	if err != nil {
 		return err
@@ -100,5 +100,5 @@ func (u *upload) brokenVolume(ctx context.Context) error {
 		return err
 	}
 	_, why := message(volume, cdiv1.DataVolumeReady)
-	return fmt.Errorf("Provisioning failed: %s", why) //nolint:revive,staticcheck // the text clients know
+	return fmt.Errorf("Provisioning failed: %s", why) //nolint:staticcheck // the text clients know
 }

@@ -55,7 +55,7 @@ func Source(ctx context.Context, c *kube.Client, name string) (*kubevirt.Hotplug
 	}
 	_, err = c.Core.CoreV1().PersistentVolumeClaims(c.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("Volume %s is not a DataVolume or PersistentVolumeClaim", name) //nolint:revive,staticcheck // the text clients know
+		return nil, fmt.Errorf("Volume %s is not a DataVolume or PersistentVolumeClaim", name) //nolint:staticcheck // the text clients know
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read PVC %s: %w", name, err)
