@@ -5,16 +5,23 @@ import (
 	"fmt"
 	"os"
 
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/cron"
 	"github.com/berth-vm/berth/internal/controller/datasource"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
+	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/controller/profile"
 )
+
+// apiService leads to the aggregated APIs, which serve with the same certificate as the webhooks.
+const apiService = "berth-api"
 
 // setUpData adds the data side: what fills a volume, and the checks at its door.
 func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o options) error {
@@ -31,14 +38,33 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 		return err
 	}
 	tokens := keys.NewClone(mgr.GetAPIReader(), writer, o.namespace)
-	if err := datavolume.Setup(mgr, writer, o.image, tokens); err != nil {
+	uploads := &keys.Upload{Reader: mgr.GetAPIReader(), Writer: writer, Namespace: o.namespace, Clock: clock.RealClock{}}
+	if err := mgr.Add(uploads); err != nil {
+		return fmt.Errorf("add the keys of uploads: %w", err)
+	}
+	engine, err := fill.Setup(mgr, writer, o.image, fill.Keys{Clones: tokens, Uploads: uploads})
+	if err != nil {
+		return err
+	}
+	if err := datavolume.Setup(mgr, engine, writer); err != nil {
+		return err
+	}
+	if err := populate.Setup(mgr, engine, writer); err != nil {
+		return err
+	}
+	if err := cron.Setup(mgr, writer, o.image); err != nil {
 		return err
 	}
 	if err := admission.Setup(ctx, mgr, tokens); err != nil {
 		return err
 	}
+	checks, apis := []string{admission.Validating}, []string{"v1beta1.upload.cdi.kubevirt.io"}
+	if o.controllers == "all" {
+		checks = append(checks, admission.ValidatingMachine)
+		apis = append(apis, "v1.subresources.kubevirt.io", "v1alpha3.subresources.kubevirt.io")
+	}
 	return o.serving.Start(ctx, mgr, writer, keys.Options{
-		Namespace: o.namespace, Services: []string{admission.Service}, Dir: os.TempDir(),
-		Validating: []string{admission.Validating}, Mutating: []string{admission.Mutating},
+		Namespace: o.namespace, Services: []string{apiService, admission.Service}, Dir: os.TempDir(),
+		Validating: checks, Mutating: []string{admission.Mutating}, APIServices: apis,
 	})
 }

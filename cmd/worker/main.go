@@ -18,6 +18,7 @@ const memoryLimit = 96 << 20
 
 const usage = `usage: worker run [--task FILE] [--report FILE] [--listen ADDRESS]
        worker serve [--task FILE]
+       worker poll [--task FILE] [--report FILE]
        worker bind [--task FILE] [--report FILE]
        worker import --from SOURCE --to TARGET [flags]
        worker receive --to TARGET [flags]
@@ -49,6 +50,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return serveVolume(ctx, args, stderr)
 	case "bind":
 		return bindClaim(args, stderr)
+	case "poll":
+		return pollSource(ctx, args, stderr)
 	case "import":
 		return importImage(ctx, args, stdout, stderr)
 	case "receive":

@@ -50,11 +50,27 @@ func (w *Writer) Create(ctx context.Context, obj client.Object) error {
 
 // Apply makes the fields that are set in obj ours and gives them these values. A field we applied before and that is
 // no longer set is removed, so obj must always hold everything we own.
-func (w *Writer) Apply(ctx context.Context, obj client.Object) error {
+func (w *Writer) Apply(ctx context.Context, obj client.Object) error { return w.ApplyAs(ctx, Owner, obj) }
+
+// ApplyAs is Apply for one of two parts of ours that each own fields of the same object.
+func (w *Writer) ApplyAs(ctx context.Context, owner client.FieldOwner, obj client.Object) error {
 	u, err := w.fields(obj)
 	if err != nil {
 		return err
 	}
+	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("apply %s: %w", w.name(obj), err)
+	}
+	return nil
+}
+
+// ApplyOutput is Apply for the metadata and status of a kind whose status is no subresource, whatever its spec requires.
+func (w *Writer) ApplyOutput(ctx context.Context, obj client.Object) error {
+	u, err := w.fields(obj)
+	if err != nil {
+		return err
+	}
+	unstructured.RemoveNestedField(u.Object, "spec")
 	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), Owner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("apply %s: %w", w.name(obj), err)
 	}
@@ -81,6 +97,7 @@ type Marks struct {
 	Annotations map[string]string
 	Owners      []metav1.OwnerReference
 	Finalizers  []string
+	Gone        []string // annotations that we may have set before and that are to be there no more
 }
 
 // Mark is Apply for metadata alone: marks always holds everything we own. It does nothing to a later object of the
@@ -98,7 +115,6 @@ func (w *Writer) Mark(ctx context.Context, obj client.Object, marks Marks) error
 	u.SetLabels(marks.Labels)
 	u.SetAnnotations(marks.Annotations)
 	u.SetOwnerReferences(marks.Owners)
-	u.SetFinalizers(marks.Finalizers)
 	u.SetFinalizers(marks.Finalizers)
 	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), Owner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("mark %s: %w", w.name(obj), err)

@@ -64,7 +64,7 @@ func (w *Writer) lastSaid(v *cdiv1.DataVolume) cdiv1.DataVolumeStatus {
 // Forget drops what is remembered of a volume that is gone.
 func (w *Writer) Forget(volume types.NamespacedName) { w.said.Delete(volume) }
 
-func (w *Writer) event(v *cdiv1.DataVolume, s state.State) {
+func (w *Writer) event(v client.Object, s state.State) {
 	kind := corev1.EventTypeNormal
 	if s.Warn {
 		kind = corev1.EventTypeWarning

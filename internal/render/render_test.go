@@ -91,7 +91,11 @@ func TestWorkers(t *testing.T) {
 }
 
 func TestClaim(t *testing.T) {
-	c := Claim(volume(), corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("local")})
+	v := volume()
+	c := Claim(metav1.ObjectMeta{
+		Namespace: v.Namespace, Name: v.Name, Labels: v.Labels, Annotations: v.Annotations,
+		OwnerReferences: []metav1.OwnerReference{VolumeOwner(v)},
+	}, corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("local")})
 	golden(t, "claim", c)
 	if c.Annotations["cdi.kubevirt.io/storage.pod.phase"] != "" {
 		t.Error("a new claim looks filled")

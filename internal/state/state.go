@@ -63,15 +63,17 @@ type State struct {
 // Of is the state a reason stands for. A reason without a row would be a programming error that the tests of
 // internal/decide rule out; it is shown as Unknown rather than hidden.
 func Of(r Reason) State {
-	for i := range table {
-		if table[i].Reason == r {
-			return State{Row: table[i]}
+	for _, rows := range [][]Row{table, populations} {
+		for _, row := range rows {
+			if row.Reason == r {
+				return State{Row: row}
+			}
 		}
 	}
 	return State{Row: Row{Reason: r, Phase: cdiv1.Unknown, Warn: true, Message: "{detail}"}}
 }
 
-// Rows is the whole table, in the order of the documentation.
+// Rows is the table of DataVolumes, in the order of the documentation.
 func Rows() []Row { return append([]Row(nil), table...) }
 
 // Text is the message with its blanks filled in.

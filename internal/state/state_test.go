@@ -9,7 +9,7 @@ import (
 
 func TestRowsAreConsistent(t *testing.T) {
 	seen := map[Reason]bool{}
-	for _, r := range Rows() {
+	for _, r := range append(Rows(), Populations()...) {
 		if seen[r.Reason] {
 			t.Errorf("%s: two rows", r.Reason)
 		}
@@ -39,7 +39,7 @@ func TestRowsAreConsistent(t *testing.T) {
 }
 
 func TestTextLeavesNoBlanks(t *testing.T) {
-	for _, r := range Rows() {
+	for _, r := range append(Rows(), Populations()...) {
 		for _, detail := range []string{"", "because"} {
 			s := Of(r.Reason)
 			s.Claim, s.Source, s.Detail = "disk", "pvc a/b", detail

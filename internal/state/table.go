@@ -74,7 +74,7 @@ var table = concat(
 	[]Row{
 		{Reason: ClaimCreated, Phase: cdiv1.Pending, Message: "PVC {claim} is being created"},
 		{Reason: ClaimUnbound, Phase: cdiv1.Pending,
-			Message: "PVC {claim} is not bound yet: its class binds at once, but no volume has been provisioned; {detail}"},
+			Message: "PVC {claim} is not bound yet: no volume has been provisioned for it; {detail}"},
 		{Reason: ClaimAwaited, Phase: cdiv1.Pending, Bound: NotFound,
 			Message: "PVC {claim} is said to hold the data already, but it does not exist; restore it"},
 		{Reason: ClaimLeaving, Phase: cdiv1.Pending, Warn: true,
@@ -115,7 +115,7 @@ var table = concat(
 		Scheduled: "Import into {claim} scheduled; {detail}", InProgress: "Import into {claim} in progress",
 		Succeeded: "Successfully imported into PVC {claim}", GivenUp: "Failed to import into PVC {claim}: {detail}"}),
 	transfer(Upload, cdiv1.UploadScheduled, cdiv1.UploadReady, words{
-		Scheduled: "Upload into {claim} scheduled; {detail}", InProgress: "Upload into {claim} ready",
+		Scheduled: "Upload into {claim} scheduled; {detail}", InProgress: "Upload into {claim} ready; {detail}",
 		Succeeded: "Successfully uploaded into {claim}", GivenUp: "Upload into {claim} failed: {detail}"}),
 	transfer(Clone, cdiv1.CloneScheduled, cdiv1.CloneInProgress, words{
 		Scheduled:  "Cloning from {source} into {claim} scheduled; {detail}",

@@ -7,42 +7,26 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/config"
-	"github.com/berth-vm/berth/internal/controller/metrics"
+	"github.com/berth-vm/berth/internal/controller/fill"
 )
 
 // parallel is how many volumes are looked at at once. Most of a reconcile is waiting for the API server.
 const parallel = 8
 
-// Setup adds the controller to mgr. Workers run image; tokens prove that clones across namespaces were allowed.
-func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, tokens verifier) error {
-	transfers, err := metrics.NewTransfers(ctrlmetrics.Registry)
-	if err != nil {
-		return fmt.Errorf("register metrics of transfers: %w", err)
-	}
-	if err := ctrlmetrics.Registry.Register(metrics.Now{Reader: mgr.GetClient()}); err != nil {
-		return fmt.Errorf("register metrics of volumes: %w", err)
-	}
-	r := &Reconciler{
-		reader: mgr.GetClient(), live: mgr.GetAPIReader(), settings: config.NewReader(mgr.GetClient()), cluster: writer,
-		clock: clock.RealClock{}, image: image, ask: askOverHTTP(), tokens: tokens, transfers: transfers,
-	}
+// Setup adds the controller to mgr.
+func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error {
+	r := &Reconciler{reader: mgr.GetClient(), engine: engine, cluster: writer}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &cdiv1.DataVolume{}, originIndex, originOf); err != nil {
 		return fmt.Errorf("index volumes by what they are cloned from: %w", err)
 	}
@@ -52,7 +36,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, tokens verifi
 		Owns(&corev1.Pod{}).
 		// A claim that is not ours (yet) may stand in the way of the volume of its name.
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(sameName)).
-		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(roomier())).
+		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(fill.Roomier())).
 		Watches(&storagev1.StorageClass{}, r.waiting()).
 		Watches(&cdiv1.StorageProfile{}, r.waiting()).
 		Watches(&cdiv1.CDI{}, r.waiting()).
@@ -65,27 +49,6 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, tokens verifi
 
 func sameName(_ context.Context, obj client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
-}
-
-// roomier: a quota lets in what it refused before, because it was raised or something it counted is gone. That it fills up
-// is no reason to look at every volume of the namespace again.
-func roomier() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			old, now := e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota)
-			if !equality.Semantic.DeepEqual(old.Status.Hard, now.Status.Hard) {
-				return true
-			}
-			for name, used := range now.Status.Used {
-				before := old.Status.Used[name]
-				if used.Cmp(before) < 0 {
-					return true
-				}
-			}
-			return false
-		},
-	}
 }
 
 // waiting brings back the volumes that are not complete, in the object's namespace or everywhere: what kept them
@@ -113,7 +76,7 @@ func incomplete(volumes cdiv1.DataVolumeList) []reconcile.Request {
 
 // served is the volume that a server in another namespace works for.
 func served(_ context.Context, obj client.Object) []reconcile.Request {
-	namespace, name, ok := strings.Cut(obj.GetAnnotations()[annVolume], "/")
+	namespace, name, ok := strings.Cut(obj.GetAnnotations()[fill.AnnServes], "/")
 	if !ok {
 		return nil
 	}

@@ -33,6 +33,8 @@ type Target struct {
 	Larger      bool // than the source
 	Made        bool // it exists without a data source: its driver can no longer fill it
 	Apart       bool // no node reaches both volumes
+	// Elsewhere is why the target is wanted where the source cannot be used; empty: it is not, or nobody knows.
+	Elsewhere string
 }
 
 // Classes is what the cluster's storage can do.
@@ -55,7 +57,7 @@ func Choose(s Source, t Target, c Classes) (Strategy, string) {
 	switch {
 	case s.Namespace != t.Namespace:
 		return Stream, why + "; streamed between two workers, since no pod can use claims of two namespaces"
-	case t.Apart:
+	case t.Apart, t.Elsewhere != "":
 		return Stream, why + "; streamed between two workers, since no node reaches both volumes"
 	}
 	return Copy, why + "; copied by one worker that has both claims"
@@ -109,6 +111,8 @@ func obstacle(s Source, t Target, c Classes) string {
 		return "source and target have different volume modes (IncompatibleVolumeModes)"
 	case t.Larger && !c.Expands:
 		return "the target is larger and its class does not allow expansion (NoVolumeExpansion)"
+	case t.Elsewhere != "":
+		return t.Elsewhere
 	}
 	return ""
 }

@@ -14,7 +14,7 @@ var update = flag.Bool("update", false, "write testdata/choices.txt")
 
 // every calls do with all combinations of what matters: yes or no for each fact, and each wish.
 func every(do func(Source, Target, Classes)) {
-	for bits := range 1 << 10 {
+	for bits := range 1 << 11 {
 		on := func(n int) bool { return bits&(1<<n) != 0 }
 		for _, wanted := range []Strategy{Impossible, CSIClone, Snapshot, Copy} {
 			s := Source{IsSnapshot: on(0), Namespace: "a", Provisioner: "csi.example", Busy: on(1)}
@@ -25,6 +25,9 @@ func every(do func(Source, Target, Classes)) {
 			}
 			if on(9) {
 				c.SnapshotClass = "snap"
+			}
+			if on(10) {
+				t.Elsewhere = "the source is on node x, where pod y cannot run"
 			}
 			do(s, t, c)
 		}
@@ -38,7 +41,8 @@ func TestChoicesAreSafe(t *testing.T) {
 		if why == "" {
 			fail("no reason")
 		}
-		if (got == CSIClone || got == Snapshot) && (!c.Driver || s.Namespace != tg.Namespace || s.Block != tg.Block || tg.Made) {
+		if (got == CSIClone || got == Snapshot) && (!c.Driver || s.Namespace != tg.Namespace || s.Block != tg.Block || tg.Made ||
+			tg.Elsewhere != "") {
 			fail("a driver asked for what it cannot do")
 		}
 		if got == Snapshot && !s.IsSnapshot && c.SnapshotClass == "" {

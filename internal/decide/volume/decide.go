@@ -16,6 +16,7 @@ const (
 	RecordRestart Action = "RecordRestart" // count a failed try, so that the count outlives its pod
 	RecordData    Action = "RecordData"    // the contents are complete
 	RecordFatal   Action = "RecordFatal"   // the contents will never be complete
+	RemoveClaim   Action = "RemoveClaim"   // an empty one, to make it anew in another way
 	CleanUp       Action = "CleanUp"       // remove what only the transfer needed: server, snapshot, secrets
 )
 
@@ -57,7 +58,7 @@ func (f Flow) words() state.Flow {
 	switch f {
 	case Upload:
 		return state.Upload
-	case Clone, Provision, Restore:
+	case Clone, Provision, Restore, Enlarge:
 		return state.Clone
 	case Import, Nothing, External:
 	}
@@ -111,6 +112,9 @@ var rules = []rule{
 	{"a claim is made",
 		func(f Facts) bool { return f.Claim == Absent }, []Action{CreateClaim}, state.ClaimCreated},
 
+	{"a claim that its driver cannot fill where it is wanted is made anew",
+		func(f Facts) bool { return f.Origin == Misplaced && byDriver(f) && f.Claim != Bound && f.Data == None },
+		[]Action{RemoveClaim}, state.ClaimLeaving},
 	{"a held claim waits for its first consumer",
 		func(f Facts) bool { return f.Claim == Held }, nil, state.Held},
 	{"another populator fills the claim",
@@ -118,7 +122,7 @@ var rules = []rule{
 	{"another populator is done when the claim is bound",
 		func(f Facts) bool { return f.Flow == External }, []Action{RecordData}, state.Populated},
 	{"a driver that clones at once is waited for",
-		func(f Facts) bool { return f.Flow == Provision && f.Claim == Unbound }, nil, state.CSICloning},
+		func(f Facts) bool { return (f.Flow == Provision || f.Flow == Enlarge) && f.Claim == Unbound }, nil, state.CSICloning},
 	{"a driver that restores at once is waited for",
 		func(f Facts) bool { return f.Flow == Restore && f.Claim == Unbound }, nil, state.SnapshotRestored},
 	{"an unbound claim is waited for",
@@ -163,6 +167,9 @@ var rules = []rule{
 
 // absent: there is no claim, whether or not one could be made.
 func absent(f Facts) bool { return f.Claim == Absent || f.Claim == Incomplete }
+
+// byDriver: the storage driver fills the claim.
+func byDriver(f Facts) bool { return f.Flow == Provision || f.Flow == Restore || f.Flow == Enlarge }
 
 // open: the copying has not begun, so what is wrong with its source still matters. A driver that fills the claim itself
 // looks at the source only while it makes the claim.

@@ -1,15 +1,15 @@
-// Package volume decides what to do next for a DataVolume. Decide is a pure function from a handful of small facts to
-// a plan, so every situation that can arise is one line of testdata/decisions.txt.
+// Package volume decides what to do next for a claim that is to be filled. Decide is a pure function from a handful of
+// small facts to a plan, so every situation that can arise is one line of testdata/decisions.txt.
 //
-// It does not know Kubernetes objects, clients or the time: internal/controller/datavolume reads the cluster and turns
-// what it sees into Facts. The population of claims without a DataVolume asks the same function.
+// It does not know Kubernetes objects, clients or the time: internal/controller/fill reads the cluster and turns
+// what it sees into Facts, for DataVolumes and for claims that are populated without one.
 package volume
 
 // Flow is how the claim gets its data.
 type Flow int
 
 // The flows. Provision and Restore mean that the storage driver fills the claim while it provisions it, from another
-// volume or from a snapshot; Nothing means an empty device is what was asked for; External means another populator
+// volume or from a snapshot; Enlarge is either of them with a disk that a worker makes larger afterwards; Nothing means an empty device is what was asked for; External means another populator
 // does it.
 const (
 	Import Flow = iota
@@ -17,6 +17,7 @@ const (
 	Clone
 	Provision
 	Restore
+	Enlarge
 	Nothing
 	External
 )
@@ -33,6 +34,7 @@ const (
 	Forbidden        // whoever created the volume may not read it
 	Preparing        // a snapshot of it is being taken
 	Unready          // the worker that serves it is not up yet
+	Misplaced        // its driver cannot fill the claim where that is wanted
 )
 
 // Claim is the PersistentVolumeClaim with the volume's name.

@@ -3,11 +3,11 @@ package volume
 // The names below are for the decision table of the tests and for logs.
 
 func (f Flow) String() string {
-	return name(f, "Import", "Upload", "Clone", "Provision", "Restore", "Nothing", "External")
+	return name(f, "Import", "Upload", "Clone", "Provision", "Restore", "Enlarge", "Nothing", "External")
 }
 
 func (o Origin) String() string {
-	return name(o, "Usable", "Missing", "Busy", "Unfit", "Forbidden", "Preparing", "Unready")
+	return name(o, "Usable", "Missing", "Busy", "Unfit", "Forbidden", "Preparing", "Unready", "Misplaced")
 }
 
 func (c Claim) String() string {

@@ -32,7 +32,16 @@ func write(w io.Writer) {
 		"where the table\nsays so. `Running` is true only where it says `Pod is running`; `Ready` is true only in "+
 		"`Succeeded`.\n\n"+
 		"| reason | phase | ready | event | Running | Bound | message |\n|---|---|---|---|---|---|---|\n")
-	for _, r := range state.Rows() {
+	rows(w, state.Rows())
+	fmt.Fprint(w, "\n## What a claim that is populated without a DataVolume can say\n\n"+
+		"All of the above that is about filling, and what follows. It is said in events of the claim and in its annotations: see\n"+
+		"[populators](../flows/populators.md).\n\n"+
+		"| reason | phase | ready | event | Running | Bound | message |\n|---|---|---|---|---|---|---|\n")
+	rows(w, state.Populations())
+}
+
+func rows(w io.Writer, all []state.Row) {
+	for _, r := range all {
 		s := state.Of(r.Reason)
 		fmt.Fprintf(w, "| %s | %s | %t | %s | %s | %s | %s |\n", r.Reason, r.Phase, r.Ready, kind(r.Warn), s.RunReason(),
 			or(string(r.Bound), "as the claim"), strings.ReplaceAll(r.Message, "|", `\|`))

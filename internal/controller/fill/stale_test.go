@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"context"
@@ -6,34 +6,42 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/task"
 )
 
 // TestStaleCacheStartsNoWorker: the cache has not heard yet that the claim is complete, and its worker is gone already.
 // Starting another would write over a finished disk.
 func TestStaleCacheStartsNoWorker(t *testing.T) {
-	w := newWorld(t, scenario{
-		objects: []client.Object{class(storagev1.VolumeBindingImmediate)}, reports: []task.Report{done()},
-		volume: newVolume(&cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk"}}),
-	})
-	w.run()
+	spec := filltest.Spec()
+	v := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team, Name: "disk", UID: "volume-uid"},
+		Spec: cdiv1.DataVolumeSpec{PVC: &spec, Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk"}}}}
+	order := OfVolume(v)
+	c := order.claim(spec)
+	c.UID, c.Status.Phase = "claim-uid", corev1.ClaimBound
+	c.Annotations[AnnPodPhase] = string(corev1.PodSucceeded)
+	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), v, c}})
+	e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock, Image: "berth", Ask: filltest.Silent})
 	ctx := context.Background()
-	s, err := w.r.observe(ctx, w.volume())
-	w.must(err)
+	s, err := e.Observe(ctx, order)
+	w.Must(err)
 	s.claim = s.claim.DeepCopy()
 	s.claim.ResourceVersion = "1" // as it was long ago
-	delete(s.claim.Annotations, annPodPhase)
-	if err := w.r.startWorker(ctx, s); !errors.Is(err, errStale) {
+	delete(s.claim.Annotations, AnnPodPhase)
+	outcome, err := e.Act(ctx, s)
+	w.Must(err)
+	if !outcome.Stale {
+		t.Errorf("outcome is %+v", outcome)
+	}
+	if err := e.startWorker(ctx, s); !errors.Is(err, errStale) {
 		t.Errorf("got %v, want %v", err, errStale)
 	}
-	var pods corev1.PodList
-	w.must(w.api.List(ctx, &pods))
-	if len(pods.Items) != 0 {
-		t.Error("a worker was started on a complete claim")
+	if left := w.Left()["pods"].([]string); len(left) != 0 {
+		t.Errorf("workers on a complete claim: %v", left)
 	}
 }
 
@@ -47,7 +55,7 @@ func TestPause(t *testing.T) {
 
 // TestImageLabels: an image may say what instance type it wants, and nothing that others rely on.
 func TestImageLabels(t *testing.T) {
-	s := &seen{report: &task.Report{Labels: map[string]string{
+	s := &Seen{report: &task.Report{Labels: map[string]string{
 		"instancetype.kubevirt.io/default-instancetype": "u1.small",
 		"cdi.kubevirt.io/OwnedByUID":                    "forged",
 		"example.com/x":                                 "foreign",

@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// progressAsker asks a worker at an address how far it is.
-type progressAsker func(ctx context.Context, address string) (task.Progress, error)
+// Asker asks a worker at an address how far it is.
+type Asker func(ctx context.Context, address string) (task.Progress, error)
 
 // A worker that does not answer quickly must not hold up the other volumes; a document of a few numbers is small.
 const (
@@ -26,11 +26,11 @@ const (
 )
 
 // progress is how far a running worker is, nil if it does not say: that is no reason to stop.
-func (r *Reconciler) progress(ctx context.Context, pod *corev1.Pod) *task.Progress {
+func (e *Engine) progress(ctx context.Context, pod *corev1.Pod) *task.Progress {
 	if pod.Status.PodIP == "" {
 		return nil
 	}
-	p, err := r.ask(ctx, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(task.ProgressPort)))
+	p, err := e.ask(ctx, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(task.ProgressPort)))
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("no progress", "worker", pod.Name, "error", err.Error())
 		return nil
@@ -38,8 +38,8 @@ func (r *Reconciler) progress(ctx context.Context, pod *corev1.Pod) *task.Progre
 	return &p
 }
 
-// askOverHTTP asks over the pod network.
-func askOverHTTP() progressAsker {
+// AskOverHTTP asks over the pod network.
+func AskOverHTTP() Asker {
 	client := &http.Client{Timeout: progressTimeout}
 	return func(ctx context.Context, address string) (task.Progress, error) {
 		var p task.Progress

@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"context"
@@ -17,16 +17,16 @@ import (
 )
 
 // chooseClone decides how the origin is cloned and finds out what still has to happen before that can begin.
-func (r *Reconciler) chooseClone(ctx context.Context, s *seen) error {
+func (e *Engine) chooseClone(ctx context.Context, s *Seen) error {
 	o := &s.origin
 	if o.claim == nil && o.snapshot == nil || s.lacks != nil {
 		return nil
 	}
-	user, err := r.userOf(ctx, o.claim)
+	user, err := e.userOf(ctx, o.claim)
 	if err != nil {
 		return err
 	}
-	if err := r.choose(ctx, s, user != ""); err != nil {
+	if err := e.choose(ctx, s, user != ""); err != nil {
 		return err
 	}
 	switch o.strategy {
@@ -35,7 +35,7 @@ func (r *Reconciler) chooseClone(ctx context.Context, s *seen) error {
 		s.wanted.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: o.claim.Name}
 	case clone.Snapshot:
 		o.flow = volume.Restore
-		return r.prepareSnapshot(ctx, s)
+		return e.prepareSnapshot(ctx, s)
 	case clone.Copy, clone.Stream:
 		if user != "" {
 			o.is(volume.Busy, "pod %s uses it", user)
@@ -43,7 +43,7 @@ func (r *Reconciler) chooseClone(ctx context.Context, s *seen) error {
 			return nil
 		}
 		if o.strategy == clone.Stream && s.claim != nil {
-			return r.observeServer(ctx, s)
+			return e.observeServer(ctx, s)
 		}
 	case clone.Impossible:
 		o.fact = volume.Unfit
@@ -51,28 +51,38 @@ func (r *Reconciler) chooseClone(ctx context.Context, s *seen) error {
 	return nil
 }
 
-func (r *Reconciler) choose(ctx context.Context, s *seen, busy bool) error {
+func (e *Engine) choose(ctx context.Context, s *Seen, busy bool) error {
 	o := &s.origin
 	source := clone.Source{IsSnapshot: o.claim == nil, Busy: busy}
 	source.Namespace, _ = s.originName()
 	target := clone.Target{
-		Namespace: s.volume.Namespace, Block: s.block(), Made: s.claim != nil, Provisioner: provisioner(s.class),
+		Namespace: s.order.Namespace, Block: s.block(), Made: s.claim != nil, Provisioner: provisioner(s.class),
 	}
 	if o.claim != nil {
 		source.Provisioner = provisioner(o.class)
 		source.Block = isBlock(o.claim.Spec.VolumeMode)
 	} else {
-		source.Provisioner, source.Block = r.snapshotDriver(ctx, o.snapshot), target.Block
+		source.Provisioner, source.Block = e.snapshotDriver(ctx, o.snapshot), target.Block
 	}
 	size := s.wanted.Resources.Requests[corev1.ResourceStorage]
 	target.Larger = size.Cmp(o.size) > 0
-	classes, err := r.abilities(ctx, s)
+	classes, err := e.abilities(ctx, s)
 	if err != nil {
 		return err
 	}
 	if o.claim != nil && s.claim != nil {
-		if target.Apart, err = r.apart(ctx, o.claim, s.claim); err != nil {
+		if target.Apart, err = e.apart(ctx, o.claim, s.claim); err != nil {
 			return err
+		}
+	}
+	if s.claim == nil {
+		if o.home, err = e.home(ctx, s); err != nil {
+			return err
+		}
+		if o.home != nil {
+			if target.Elsewhere, err = e.elsewhere(ctx, s); err != nil {
+				return err
+			}
 		}
 	}
 	o.strategy, o.why = clone.Choose(source, target, classes)
@@ -83,18 +93,18 @@ func (r *Reconciler) choose(ctx context.Context, s *seen, busy bool) error {
 }
 
 // abilities is what the target's storage can do.
-func (r *Reconciler) abilities(ctx context.Context, s *seen) (clone.Classes, error) {
+func (e *Engine) abilities(ctx context.Context, s *Seen) (clone.Classes, error) {
 	c := clone.Classes{}
 	if s.class == nil {
 		return c, nil
 	}
-	driver, err := get[storagev1.CSIDriver](ctx, r.reader, "", s.class.Provisioner)
+	driver, err := get[storagev1.CSIDriver](ctx, e.reader, "", s.class.Provisioner)
 	if err != nil {
 		return c, err
 	}
 	c.Driver = driver != nil
 	c.Expands = s.class.AllowVolumeExpansion != nil && *s.class.AllowVolumeExpansion
-	profile, err := get[cdiv1.StorageProfile](ctx, r.reader, "", s.class.Name)
+	profile, err := get[cdiv1.StorageProfile](ctx, e.reader, "", s.class.Name)
 	if err != nil {
 		return c, err
 	}
@@ -110,18 +120,18 @@ func (r *Reconciler) abilities(ctx context.Context, s *seen) (clone.Classes, err
 		if profile != nil {
 			preferred = deref(profile.Status.SnapshotClass)
 		}
-		c.SnapshotClass, err = r.snapshotClass(ctx, s.class.Provisioner, preferred)
+		c.SnapshotClass, err = e.snapshotClass(ctx, s.class.Provisioner, preferred)
 	}
 	return c, err
 }
 
 // userOf names a pod that writes to a claim, or none. Our own workers only read it.
-func (r *Reconciler) userOf(ctx context.Context, c *corev1.PersistentVolumeClaim) (string, error) {
+func (e *Engine) userOf(ctx context.Context, c *corev1.PersistentVolumeClaim) (string, error) {
 	if c == nil {
 		return "", nil
 	}
 	var pods corev1.PodList
-	if err := r.reader.List(ctx, &pods, client.InNamespace(c.Namespace)); err != nil {
+	if err := e.reader.List(ctx, &pods, client.InNamespace(c.Namespace)); err != nil {
 		return "", fmt.Errorf("list pods of %s: %w", c.Namespace, err)
 	}
 	for i := range pods.Items {
@@ -146,20 +156,20 @@ func uses(pod *corev1.Pod, name string) bool {
 }
 
 // apart: no node reaches both claims' volumes, so one pod cannot have both.
-func (r *Reconciler) apart(ctx context.Context, a, b *corev1.PersistentVolumeClaim) (bool, error) {
+func (e *Engine) apart(ctx context.Context, a, b *corev1.PersistentVolumeClaim) (bool, error) {
 	if a.Spec.VolumeName == "" || b.Spec.VolumeName == "" {
 		return false, nil // the scheduler will place what is not placed yet beside the other
 	}
 	var volumes []*corev1.PersistentVolume
 	for _, name := range []string{a.Spec.VolumeName, b.Spec.VolumeName} {
-		pv, err := get[corev1.PersistentVolume](ctx, r.reader, "", name)
+		pv, err := get[corev1.PersistentVolume](ctx, e.reader, "", name)
 		if err != nil || pv == nil {
 			return false, err
 		}
 		volumes = append(volumes, pv)
 	}
 	var nodes corev1.NodeList
-	if err := r.reader.List(ctx, &nodes); err != nil {
+	if err := e.reader.List(ctx, &nodes); err != nil {
 		return false, fmt.Errorf("list nodes: %w", err)
 	}
 	for i := range nodes.Items {

@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 )
 
 // transfer is the worker that fills the claim.
-func (r *Reconciler) transfer(s *seen) (render.Worker, error) {
+func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 	from, source, err := s.workerSource()
 	if err != nil {
 		return render.Worker{}, err
@@ -19,12 +19,12 @@ func (r *Reconciler) transfer(s *seen) (render.Worker, error) {
 	disk := render.Disk{Claim: s.claim.Name, Block: s.block()}
 	w := render.Worker{
 		Name: render.WorkerName(s.role(), s.claim.Name), Namespace: s.claim.Namespace, Role: s.role(),
-		Owner: render.VolumeOwner(s.volume), ClaimUID: s.claim.UID, VolumeUID: s.volume.UID,
+		Owner: s.order.Owner, ClaimUID: s.claim.UID, VolumeUID: s.order.UID,
 		Attempt: s.restarts(), Command: "run", Target: &disk, Source: source, Secrets: from.Secrets,
-		Annotations: s.passedOn(), Priority: s.volume.Spec.PriorityClassName,
-		ServiceAccount: s.volume.Spec.ServiceAccountName, Settings: r.pods(s.settings),
+		Annotations: s.passedOn(), Priority: s.order.Spec.PriorityClassName,
+		ServiceAccount: s.order.Spec.ServiceAccountName, Settings: PodSettings(e.image, s.settings),
 		Task: task.Task{
-			Version: task.Version, Volume: s.volume.Namespace + "/" + s.volume.Name,
+			Version: task.Version, Volume: s.order.Namespace + "/" + s.order.Name,
 			Source: from.Source, Checksum: from.Checksum,
 			Target: task.Target{
 				Path: disk.TargetPath(s.content()), Content: s.content(), Size: s.diskSize(), Preallocate: s.preallocate(),
@@ -40,17 +40,19 @@ func (r *Reconciler) transfer(s *seen) (render.Worker, error) {
 	}
 	if from.Source == (task.Source{}) {
 		w.Command = bindOnly
+		w.Settings.Affinity = within(w.Settings.Affinity, s.origin.home)
 	}
 	return w, nil
 }
 
-// bindOnly makes a worker that does nothing: to be scheduled with the claim is all it is for.
+// bindOnly makes a worker that moves nothing: it is there to be scheduled with a claim that its driver fills, beside the
+// source, and makes the disk as large as the claim is for.
 const bindOnly = "bind"
 
 // workerSource is where the worker reads from, and the claim it needs for that besides its target.
-func (s *seen) workerSource() (render.Origin, *render.Disk, error) {
+func (s *Seen) workerSource() (render.Origin, *render.Disk, error) {
 	if s.source == nil || s.source.PVC == nil && s.source.Snapshot == nil {
-		from, err := render.FromSource(s.source, network(s.settings))
+		from, err := render.FromSource(s.source, Network(s.settings))
 		return from, nil, err
 	}
 	switch s.origin.strategy {

@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"encoding/json"
@@ -16,15 +16,15 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// facts is what a decision needs to know of what was seen.
-func (s *seen) facts() volume.Facts {
+// Facts is what a decision needs to know of what was seen.
+func (s *Seen) Facts() volume.Facts {
 	return volume.Facts{
 		Claim: s.claimFact(), Data: s.dataFact(), Flow: s.flow(), Origin: s.origin.fact, Worker: s.workerFact(),
 		RetryDue: !s.now.Before(s.nextTry()),
 	}
 }
 
-func (s *seen) flow() volume.Flow {
+func (s *Seen) flow() volume.Flow {
 	src := s.source
 	switch {
 	case src == nil:
@@ -39,7 +39,7 @@ func (s *seen) flow() volume.Flow {
 	return volume.Import
 }
 
-func (s *seen) claimFact() volume.Claim {
+func (s *Seen) claimFact() volume.Claim {
 	switch {
 	case s.claim == nil && s.lacks != nil:
 		return volume.Incomplete
@@ -47,7 +47,7 @@ func (s *seen) claimFact() volume.Claim {
 		return volume.Absent
 	case s.claim.DeletionTimestamp != nil:
 		return volume.Leaving
-	case !metav1.IsControlledBy(s.claim, s.volume):
+	case !metav1.IsControlledBy(s.claim, s.order.For):
 		return s.strangerFact()
 	}
 	switch s.claim.Status.Phase {
@@ -61,12 +61,12 @@ func (s *seen) claimFact() volume.Claim {
 }
 
 // unboundFact is the one home of WaitForFirstConsumer on the data side.
-func (s *seen) unboundFact() volume.Claim {
+func (s *Seen) unboundFact() volume.Claim {
 	waits := s.class != nil && s.class.VolumeBindingMode != nil &&
 		*s.class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
-	_, immediate := s.volume.Annotations[annImmediate]
+	_, immediate := s.order.Annotations[AnnImmediate]
 	switch {
-	case !waits:
+	case !waits, s.order.Placed:
 		return volume.Unbound
 	case immediate, !s.settings.Enabled(config.HonorWaitForFirstConsumer):
 		return volume.Waiting
@@ -75,13 +75,13 @@ func (s *seen) unboundFact() volume.Claim {
 }
 
 // strangerFact is what a claim is that this volume does not own.
-func (s *seen) strangerFact() volume.Claim {
+func (s *Seen) strangerFact() volume.Claim {
 	if metav1.GetControllerOf(s.claim) != nil {
 		return volume.Foreign
 	}
-	said := s.claim.Annotations[annPopulatedFor] == s.volume.Name || s.prePopulated()
-	asked := s.volume.Annotations[annAdopt] == "true" || s.claim.Annotations[annAdopt] == "true"
-	refused := s.volume.Annotations[annAdopt] == "false"
+	said := s.claim.Annotations[AnnPopulatedFor] == s.order.Name || s.prePopulated()
+	asked := s.order.Annotations[annAdopt] == "true" || s.claim.Annotations[annAdopt] == "true"
+	refused := s.order.Annotations[annAdopt] == "false"
 	switch {
 	case said:
 		return volume.Adoptable
@@ -94,7 +94,7 @@ func (s *seen) strangerFact() volume.Claim {
 }
 
 // unusable says what an existing claim lacks that the volume asks for, or nothing.
-func (s *seen) unusable() string {
+func (s *Seen) unusable() string {
 	if asked := s.asked(); !asked.IsZero() {
 		has := s.claim.Spec.Resources.Requests[corev1.ResourceStorage]
 		if has.Cmp(asked) < 0 {
@@ -104,19 +104,19 @@ func (s *seen) unusable() string {
 	return ""
 }
 
-func (s *seen) prePopulated() bool {
-	name, said := s.volume.Annotations[annPrePopulated]
-	return said && (name == "" || name == "true" || name == s.volume.Name)
+func (s *Seen) prePopulated() bool {
+	name, said := s.order.Annotations[annPrePopulated]
+	return said && (name == "" || name == "true" || name == s.order.Name)
 }
 
-func (s *seen) dataFact() volume.Data {
+func (s *Seen) dataFact() volume.Data {
 	switch {
 	case s.claim == nil:
 		if s.prePopulated() {
 			return volume.Present
 		}
 		return volume.None
-	case s.claim.Annotations[annPodPhase] == string(corev1.PodSucceeded):
+	case s.claim.Annotations[AnnPodPhase] == string(corev1.PodSucceeded):
 		return volume.Present
 	case s.claim.Annotations[annFatal] == "true":
 		return volume.Condemned
@@ -124,7 +124,7 @@ func (s *seen) dataFact() volume.Data {
 	return volume.None
 }
 
-func (s *seen) workerFact() volume.Worker {
+func (s *Seen) workerFact() volume.Worker {
 	pod := s.worker
 	switch {
 	case pod == nil:
@@ -134,7 +134,7 @@ func (s *seen) workerFact() volume.Worker {
 	}
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded:
-		if s.volume.Annotations[annRetain] == "true" && s.dataFact() == volume.Present {
+		if s.order.Annotations[AnnRetain] == "true" && s.dataFact() == volume.Present {
 			return volume.NoWorker // kept for somebody who wants to read its log: it is nobody's worker any more
 		}
 		return volume.Done
@@ -147,7 +147,8 @@ func (s *seen) workerFact() volume.Worker {
 		if s.cutOff {
 			return volume.CutOff
 		}
-		if s.source != nil && s.source.Upload != nil && !podReady(pod) {
+		// One that was ready is on its way out when it is not any more: a client is not to be told to wait again.
+		if s.source != nil && s.source.Upload != nil && !podReady(pod) && s.claim.Annotations[AnnPodReady] != "true" {
 			return volume.Pending
 		}
 		return volume.Running
@@ -209,10 +210,10 @@ func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 
 // attempt is how many tries there were before the worker's. It is read from the pod, so that counting a failed try
 // twice after a crash gives the same number.
-func (s *seen) attempt() int32 { return number(s.worker.Annotations[render.AnnAttempt]) }
+func (s *Seen) attempt() int32 { return number(s.worker.Annotations[render.AnnAttempt]) }
 
 // restarts is how many tries have failed, as recorded on the claim.
-func (s *seen) restarts() int32 {
+func (s *Seen) restarts() int32 {
 	if s.claim == nil {
 		return 0
 	}
@@ -245,7 +246,7 @@ func pause(attempt int32) time.Duration {
 }
 
 // nextTry is when the pause after a failed worker ends.
-func (s *seen) nextTry() time.Time {
+func (s *Seen) nextTry() time.Time {
 	if s.worker == nil {
 		return s.now
 	}
@@ -266,7 +267,7 @@ func ended(pod *corev1.Pod) time.Time {
 	return last
 }
 
-func (s *seen) block() bool {
+func (s *Seen) block() bool {
 	mode := s.wanted.VolumeMode
 	if s.claim != nil {
 		mode = s.claim.Spec.VolumeMode
@@ -274,14 +275,14 @@ func (s *seen) block() bool {
 	return mode != nil && *mode == corev1.PersistentVolumeBlock
 }
 
-func (s *seen) content() task.Content {
-	if s.volume.Spec.ContentType == cdiv1.DataVolumeArchive {
+func (s *Seen) content() task.Content {
+	if s.order.Spec.ContentType == cdiv1.DataVolumeArchive {
 		return task.Archive
 	}
 	return task.Disk
 }
 
-func (s *seen) role() string {
+func (s *Seen) role() string {
 	if s.source != nil && s.source.Upload != nil {
 		return render.RoleUpload
 	}

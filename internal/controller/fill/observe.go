@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"context"
@@ -20,9 +20,9 @@ import (
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// seen is the part of the cluster that one volume depends on, read once.
-type seen struct {
-	volume   *cdiv1.DataVolume
+// Seen is the part of the cluster that one claim depends on, read once.
+type Seen struct {
+	order    Order
 	source   *cdiv1.DataVolumeSource // what the volume is filled from, references followed; nil: another populator
 	settings config.Settings
 	claim    *corev1.PersistentVolumeClaim // nil: there is none
@@ -38,65 +38,65 @@ type seen struct {
 	origin   origin
 }
 
-// observe reads everything a decision about v depends on. An error means that the cluster could not be read; what is
-// wrong with the volume itself is a fact.
-func (r *Reconciler) observe(ctx context.Context, v *cdiv1.DataVolume) (*seen, error) {
-	s := &seen{volume: v, source: v.Spec.Source, now: r.clock.Now()}
+// Observe reads everything a decision about an order depends on. An error means that the cluster could not be read; what
+// is wrong with the order itself is a fact.
+func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
+	s := &Seen{order: o, source: o.Spec.Source, now: e.clock.Now()}
 	var err error
-	if s.settings, err = r.settings.Settings(ctx); err != nil {
+	if s.settings, err = e.settings.Settings(ctx); err != nil {
 		return nil, err
 	}
-	if s.claim, err = get[corev1.PersistentVolumeClaim](ctx, r.reader, v.Namespace, v.Name); err != nil {
+	if s.claim, err = get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name); err != nil {
 		return nil, err
 	}
-	if err := r.observeOrigin(ctx, s); err != nil {
+	if err := e.observeOrigin(ctx, s); err != nil {
 		return nil, err
 	}
 	if s.claim == nil {
-		if err := r.complete(ctx, s); err != nil {
+		if err := e.complete(ctx, s); err != nil {
 			return nil, err
 		}
-		return s, r.chooseClone(ctx, s)
+		return s, e.chooseClone(ctx, s)
 	}
 	if name := s.claim.Spec.StorageClassName; name != nil && *name != "" {
-		if s.class, err = get[storagev1.StorageClass](ctx, r.reader, "", *name); err != nil {
+		if s.class, err = get[storagev1.StorageClass](ctx, e.reader, "", *name); err != nil {
 			return nil, err
 		}
 	}
-	if s.worker, err = get[corev1.Pod](ctx, r.reader, v.Namespace, render.WorkerName(s.role(), v.Name)); err != nil {
+	if s.worker, err = get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(s.role(), o.Name)); err != nil {
 		return nil, err
 	}
 	s.report = reportOf(s.worker)
-	if err := r.observeNode(ctx, s); err != nil {
+	if err := e.observeNode(ctx, s); err != nil {
 		return nil, err
 	}
 	if s.worker == nil {
-		if err := r.chooseClone(ctx, s); err != nil {
+		if err := e.chooseClone(ctx, s); err != nil {
 			return nil, err
 		}
 	}
 	switch s.workerFact() { //nolint:exhaustive // only these two have more to be seen
 	case volume.Running:
-		s.progress = r.progress(ctx, s.worker)
+		s.progress = e.progress(ctx, s.worker)
 	case volume.Pending:
-		s.trouble = r.startTrouble(ctx, s)
+		s.trouble = e.startTrouble(ctx, s)
 	}
 	return s, nil
 }
 
 // complete works out the claim to make.
-func (r *Reconciler) complete(ctx context.Context, s *seen) error {
+func (e *Engine) complete(ctx context.Context, s *Seen) error {
 	var classes storagev1.StorageClassList
-	if err := r.reader.List(ctx, &classes); err != nil {
+	if err := e.reader.List(ctx, &classes); err != nil {
 		return fmt.Errorf("list storage classes: %w", err)
 	}
 	var profiles cdiv1.StorageProfileList
-	if err := r.reader.List(ctx, &profiles); err != nil {
+	if err := e.reader.List(ctx, &profiles); err != nil {
 		return fmt.Errorf("list storage profiles: %w", err)
 	}
-	request := claim.FromPVC(s.volume.Spec.PVC)
-	if s.volume.Spec.Storage != nil {
-		request = claim.FromStorage(s.volume.Spec.Storage)
+	request := claim.FromPVC(s.order.Spec.PVC)
+	if s.order.Spec.Storage != nil {
+		request = claim.FromStorage(s.order.Spec.Storage)
 	}
 	request.Archive = s.content() == task.Archive
 	request.Source = s.origin.request(render.Describe(s.source))
@@ -128,11 +128,11 @@ func get[T any, P interface {
 }
 
 // observeNode finds out whether the worker's node answers. A pod on a node that does not still looks as if it ran.
-func (r *Reconciler) observeNode(ctx context.Context, s *seen) error {
+func (e *Engine) observeNode(ctx context.Context, s *Seen) error {
 	if s.worker == nil || s.worker.Spec.NodeName == "" {
 		return nil
 	}
-	node, err := get[corev1.Node](ctx, r.reader, "", s.worker.Spec.NodeName)
+	node, err := get[corev1.Node](ctx, e.reader, "", s.worker.Spec.NodeName)
 	if err != nil {
 		return err
 	}

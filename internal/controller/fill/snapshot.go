@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"context"
@@ -25,14 +25,14 @@ var snapshotGroup = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Versio
 const annDefaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 
 // readSnapshot reads a VolumeSnapshot; nil means that there is none, or no snapshot API at all.
-func (r *Reconciler) readSnapshot(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
-	return r.readKind(ctx, "VolumeSnapshot", namespace, name)
+func (e *Engine) readSnapshot(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	return e.readKind(ctx, "VolumeSnapshot", namespace, name)
 }
 
-func (r *Reconciler) readKind(ctx context.Context, kind, namespace, name string) (*unstructured.Unstructured, error) {
+func (e *Engine) readKind(ctx context.Context, kind, namespace, name string) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(snapshotGroup.WithKind(kind))
-	err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, u)
+	err := e.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, u)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return nil, nil
@@ -57,9 +57,9 @@ func restoreSize(u *unstructured.Unstructured) resource.Quantity {
 }
 
 // snapshotDriver is the driver that took a snapshot, empty if that cannot be found out.
-func (r *Reconciler) snapshotDriver(ctx context.Context, u *unstructured.Unstructured) string {
+func (e *Engine) snapshotDriver(ctx context.Context, u *unstructured.Unstructured) string {
 	name, _, _ := unstructured.NestedString(u.Object, "status", "boundVolumeSnapshotContentName")
-	content, err := r.readKind(ctx, "VolumeSnapshotContent", "", name)
+	content, err := e.readKind(ctx, "VolumeSnapshotContent", "", name)
 	if err != nil || content == nil {
 		return ""
 	}
@@ -68,10 +68,10 @@ func (r *Reconciler) snapshotDriver(ctx context.Context, u *unstructured.Unstruc
 }
 
 // snapshotClass is the class to take snapshots with: the preferred one, the default one, or any of the driver.
-func (r *Reconciler) snapshotClass(ctx context.Context, driver, preferred string) (string, error) {
+func (e *Engine) snapshotClass(ctx context.Context, driver, preferred string) (string, error) {
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(snapshotGroup.WithKind("VolumeSnapshotClassList"))
-	err := r.live.List(ctx, all)
+	err := e.live.List(ctx, all)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		return "", nil
 	}
@@ -93,14 +93,14 @@ func (r *Reconciler) snapshotClass(ctx context.Context, driver, preferred string
 }
 
 // snapshotName is the name of the snapshot that a clone is made through: the volume's UID says whose it is.
-func (s *seen) snapshotName() string { return "clone-" + string(s.volume.UID) }
+func (s *Seen) snapshotName() string { return "clone-" + string(s.order.UID) }
 
 // prepareSnapshot makes the claim to be created one that is restored from a snapshot, as soon as that is ready.
-func (r *Reconciler) prepareSnapshot(ctx context.Context, s *seen) error {
+func (e *Engine) prepareSnapshot(ctx context.Context, s *Seen) error {
 	o := &s.origin
 	name := s.snapshotName()
 	if o.claim != nil {
-		taken, err := r.readSnapshot(ctx, s.volume.Namespace, name)
+		taken, err := e.readSnapshot(ctx, s.order.Namespace, name)
 		if err != nil {
 			return err
 		}
@@ -117,8 +117,8 @@ func (r *Reconciler) prepareSnapshot(ctx context.Context, s *seen) error {
 }
 
 // takeSnapshot asks for a snapshot of the source. It belongs to the volume and is removed when the clone is complete.
-func (r *Reconciler) takeSnapshot(ctx context.Context, s *seen) error {
-	classes, err := r.abilities(ctx, s)
+func (e *Engine) takeSnapshot(ctx context.Context, s *Seen) error {
+	classes, err := e.abilities(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -127,21 +127,21 @@ func (r *Reconciler) takeSnapshot(ctx context.Context, s *seen) error {
 		"source":                  map[string]any{"persistentVolumeClaimName": s.origin.claim.Name},
 	}}}
 	u.SetGroupVersionKind(snapshotGroup.WithKind("VolumeSnapshot"))
-	u.SetNamespace(s.volume.Namespace)
+	u.SetNamespace(s.order.Namespace)
 	u.SetName(s.snapshotName())
 	u.SetLabels(render.Labels("cdi-smart-clone"))
-	u.SetOwnerReferences([]metav1.OwnerReference{render.VolumeOwner(s.volume)})
-	return r.cluster.Create(ctx, client.Object(u))
+	u.SetOwnerReferences([]metav1.OwnerReference{s.order.Owner})
+	return e.cluster.Create(ctx, client.Object(u))
 }
 
 // dropSnapshot removes the snapshot a clone was made through.
-func (r *Reconciler) dropSnapshot(ctx context.Context, s *seen) error {
+func (e *Engine) dropSnapshot(ctx context.Context, s *Seen) error {
 	if s.claim == nil || s.claim.Spec.DataSource == nil || s.claim.Spec.DataSource.Name != s.snapshotName() {
 		return nil
 	}
-	taken, err := r.readSnapshot(ctx, s.volume.Namespace, s.snapshotName())
+	taken, err := e.readSnapshot(ctx, s.order.Namespace, s.snapshotName())
 	if err != nil || taken == nil || taken.GetDeletionTimestamp() != nil {
 		return err
 	}
-	return r.cluster.Delete(ctx, taken)
+	return e.cluster.Delete(ctx, taken)
 }

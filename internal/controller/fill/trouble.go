@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"context"
@@ -15,12 +15,12 @@ const startPatience = 15 * time.Second
 
 // startTrouble is what keeps a pending worker from starting, as far as the kubelet says; empty if it does not, or if
 // there has not been time enough to worry.
-func (r *Reconciler) startTrouble(ctx context.Context, s *seen) string {
+func (e *Engine) startTrouble(ctx context.Context, s *Seen) string {
 	if s.now.Sub(s.worker.CreationTimestamp.Time) < startPatience {
 		return ""
 	}
 	var events corev1.EventList
-	err := r.live.List(ctx, &events, client.InNamespace(s.worker.Namespace), client.MatchingFields{
+	err := e.live.List(ctx, &events, client.InNamespace(s.worker.Namespace), client.MatchingFields{
 		"involvedObject.uid": string(s.worker.UID), "type": corev1.EventTypeWarning,
 	})
 	if err != nil {

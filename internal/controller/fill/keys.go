@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"crypto/ecdsa"

@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"fmt"
@@ -14,19 +14,19 @@ import (
 )
 
 // state is a decided state with what was seen filled in.
-func (s *seen) state(reason state.Reason, f volume.Facts) state.State {
+func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
 	said := s.named(state.Of(reason))
 	said.Detail = s.detail(f)
 	return said
 }
 
-func (s *seen) named(said state.State) state.State {
-	said.Claim, said.Source = s.volume.Name, render.Describe(s.source)
+func (s *Seen) named(said state.State) state.State {
+	said.Claim, said.Source = s.order.Name, render.Describe(s.source)
 	return said
 }
 
 // detail is the one thing a person wants to know in this situation.
-func (s *seen) detail(f volume.Facts) string {
+func (s *Seen) detail(f volume.Facts) string {
 	switch {
 	case f.Claim == volume.Incomplete && s.lacks != nil && f.Origin == volume.Usable:
 		return s.lacks.Error()
@@ -48,7 +48,7 @@ func (s *seen) detail(f volume.Facts) string {
 	return ""
 }
 
-func (s *seen) workerDetail(f volume.Facts) string {
+func (s *Seen) workerDetail(f volume.Facts) string {
 	switch f.Worker {
 	case volume.Failed:
 		try := s.attempt() + 1
@@ -69,13 +69,17 @@ func (s *seen) workerDetail(f volume.Facts) string {
 		return where
 	case volume.Pending:
 		return s.trouble
-	case volume.NoWorker, volume.Running, volume.Done:
+	case volume.Running:
+		if s.progress != nil && s.progress.Trouble != "" {
+			return "the last upload failed: " + s.progress.Trouble
+		}
+	case volume.NoWorker, volume.Done:
 	}
 	return ""
 }
 
 // lastError is why the worker's try failed, in one line.
-func (s *seen) lastError() string {
+func (s *Seen) lastError() string {
 	switch {
 	case s.report != nil && s.report.Detail != "":
 		return s.report.Detail
@@ -95,7 +99,7 @@ func (s *seen) lastError() string {
 }
 
 // percent is what the progress column shows.
-func (s *seen) percent(said state.State) cdiv1.DataVolumeProgress {
+func (s *Seen) percent(said state.State) cdiv1.DataVolumeProgress {
 	switch {
 	case said.Ready:
 		return "100.0%"

@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"context"
@@ -26,26 +26,26 @@ import (
 var errUnsupported = errors.New("unsupported")
 
 // act carries out one action. Each may be repeated.
-func (r *Reconciler) act(ctx context.Context, a volume.Action, s *seen) error {
+func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 	switch a {
 	case volume.CreateClaim:
-		return r.createClaim(ctx, s)
+		return e.createClaim(ctx, s)
 	case volume.AdoptClaim:
-		return r.mark(ctx, s, func(m marks) { m[annPodPhase] = string(corev1.PodSucceeded) })
+		return e.mark(ctx, s, func(m marks) { m[AnnPodPhase] = string(corev1.PodSucceeded) })
 	case volume.StartWorker:
-		return r.startWorker(ctx, s)
+		return e.startWorker(ctx, s)
 	case volume.StopWorker:
-		return r.stopWorker(ctx, s)
+		return e.stopWorker(ctx, s)
 	case volume.RecordRestart:
-		return r.mark(ctx, s, func(m marks) {
+		return e.mark(ctx, s, func(m marks) {
 			m[annRestarts] = strconv.Itoa(int(s.attempt()) + 1)
 			m[annRunMessage] = s.lastError()
 		})
 	case volume.RecordData:
-		return r.mark(ctx, s, func(m marks) {
-			m[annPodPhase] = string(corev1.PodSucceeded)
+		return e.mark(ctx, s, func(m marks) {
+			m[AnnPodPhase] = string(corev1.PodSucceeded)
 			delete(m, annRunMessage)
-			delete(m, annPodReady)
+			delete(m, AnnPodReady)
 			if s.report != nil && s.report.Virtual > 0 {
 				m[annDiskSize] = strconv.FormatInt(s.report.Virtual, 10)
 			}
@@ -54,45 +54,50 @@ func (r *Reconciler) act(ctx context.Context, a volume.Action, s *seen) error {
 			}
 		})
 	case volume.RecordFatal:
-		return r.mark(ctx, s, func(m marks) {
+		return e.mark(ctx, s, func(m marks) {
 			m[annFatal] = "true"
-			delete(m, annPodReady)
-			m[annPodPhase] = string(corev1.PodFailed)
+			delete(m, AnnPodReady)
+			m[AnnPodPhase] = string(corev1.PodFailed)
 			m[annRunMessage] = s.lastError()
 		})
+	case volume.RemoveClaim:
+		return errors.Join(e.cluster.Delete(ctx, s.claim), e.dropSnapshot(ctx, s))
 	case volume.TakeSnapshot:
-		return r.takeSnapshot(ctx, s)
+		return e.takeSnapshot(ctx, s)
 	case volume.StartServer:
-		return r.startServer(ctx, s)
+		return e.startServer(ctx, s)
 	case volume.CleanUp:
-		return r.cleanUp(ctx, s)
+		return e.cleanUp(ctx, s)
 	}
 	return fmt.Errorf("nobody knows how to %s", a)
 }
 
-func (r *Reconciler) createClaim(ctx context.Context, s *seen) error {
-	c := render.Claim(s.volume, s.wanted)
-	c.Annotations[annContentType] = string(orKubeVirt(s.volume.Spec.ContentType))
+func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
+	c := s.order.claim(s.wanted)
+	c.Annotations[annContentType] = string(orKubeVirt(s.order.Spec.ContentType))
 	if s.flow() == volume.External {
 		c.Annotations[annExternal] = "true"
 	}
 	if s.origin.strategy != clone.Impossible {
 		c.Annotations[annCloneType], c.Annotations[annCloneWhy] = string(s.origin.strategy), s.origin.why
 	}
-	return r.cluster.Create(ctx, c)
+	if source := s.origin.claim; source != nil && c.Spec.DataSource != nil && source.Annotations[annDiskSize] != "" {
+		c.Annotations[annDiskSize] = source.Annotations[annDiskSize] // what its driver will copy
+	}
+	return e.cluster.Create(ctx, c)
 }
 
 // startWorker makes the worker, once it is sure that the claim still is as it was seen: a cache that has not yet heard
 // of "complete" would have a finished disk written over.
-func (r *Reconciler) startWorker(ctx context.Context, s *seen) error {
-	now, err := get[corev1.PersistentVolumeClaim](ctx, r.live, s.claim.Namespace, s.claim.Name)
+func (e *Engine) startWorker(ctx context.Context, s *Seen) error {
+	now, err := get[corev1.PersistentVolumeClaim](ctx, e.live, s.claim.Namespace, s.claim.Name)
 	if err != nil {
 		return err
 	}
 	if now == nil || now.ResourceVersion != s.claim.ResourceVersion {
 		return errStale
 	}
-	w, err := r.transfer(s)
+	w, err := e.transfer(s)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnsupported, err)
 	}
@@ -100,52 +105,62 @@ func (r *Reconciler) startWorker(ctx context.Context, s *seen) error {
 	if err != nil {
 		return err
 	}
-	return r.cluster.Create(ctx, pod)
+	if s.role() == render.RoleUpload {
+		if err := e.issue(ctx, s, w.Name); err != nil {
+			return err
+		}
+	}
+	return e.cluster.Create(ctx, pod)
 }
 
-func (r *Reconciler) stopWorker(ctx context.Context, s *seen) error {
+func (e *Engine) stopWorker(ctx context.Context, s *Seen) error {
 	if s.worker.DeletionTimestamp != nil {
 		return nil
 	}
-	return r.cluster.Delete(ctx, s.worker)
+	if s.role() == render.RoleUpload {
+		if err := e.revoke(ctx, s, s.worker.Name); err != nil {
+			return err
+		}
+	}
+	return e.cluster.Delete(ctx, s.worker)
 }
 
-func (s *seen) passedOn() map[string]string {
+func (s *Seen) passedOn() map[string]string {
 	kept := map[string]string{}
-	for key, value := range s.volume.Annotations {
-		if slices.Contains(passedOn, key) {
+	for key, value := range s.order.Annotations {
+		if slices.Contains(PassedOn, key) {
 			kept[key] = value
 		}
 	}
 	return kept
 }
 
-func (s *seen) preallocate() bool {
-	if s.volume.Spec.Preallocation != nil {
-		return *s.volume.Spec.Preallocation
+func (s *Seen) preallocate() bool {
+	if s.order.Spec.Preallocation != nil {
+		return *s.order.Spec.Preallocation
 	}
 	return s.settings.Preallocation
 }
 
 // asked is the size the volume asks for, zero if it leaves it open.
-func (s *seen) asked() resource.Quantity {
+func (s *Seen) asked() resource.Quantity {
 	switch {
-	case s.volume.Spec.Storage != nil:
-		return s.volume.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
-	case s.volume.Spec.PVC != nil:
-		return s.volume.Spec.PVC.Resources.Requests[corev1.ResourceStorage]
+	case s.order.Spec.Storage != nil:
+		return s.order.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
+	case s.order.Spec.PVC != nil:
+		return s.order.Spec.PVC.Resources.Requests[corev1.ResourceStorage]
 	}
 	return resource.Quantity{}
 }
 
 // diskSize is how large the guest's disk shall be. A device is what it is, an archive is no disk; spec.storage asks for
 // a disk of a size, spec.pvc for a claim of a size, of which the filesystem keeps its share.
-func (s *seen) diskSize() int64 {
+func (s *Seen) diskSize() int64 {
 	if s.block() || s.content() == task.Archive {
 		return 0
 	}
 	asked := s.asked()
-	if s.volume.Spec.Storage != nil && !asked.IsZero() {
+	if s.order.Spec.Storage != nil && !asked.IsZero() {
 		return asked.Value()
 	}
 	size := s.claim.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -154,6 +169,15 @@ func (s *seen) diskSize() int64 {
 		return 0 // a configuration that makes no sense is no reason to refuse the image: it keeps its own size
 	}
 	return usable
+}
+
+// outgrown: the driver fills the claim with a disk that is smaller than the claim is for, or that nobody knows the size of.
+func (s *Seen) outgrown() bool {
+	if s.block() || s.content() == task.Archive {
+		return false
+	}
+	has, err := strconv.ParseInt(s.claim.Annotations[annDiskSize], 10, 64)
+	return err != nil || has < s.diskSize()
 }
 
 // marks are the annotations on a claim that are ours to change.
@@ -166,7 +190,7 @@ var podNameMark = map[string]string{render.RoleImport: annImportPod, render.Role
 func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	m := marks{}
 	for _, key := range []string{
-		annPodPhase, annPodReady, annRestarts, annFatal, annRunMessage, annImportPod, annUploadPod, annPreallocate,
+		AnnPodPhase, AnnPodReady, annRestarts, annFatal, annRunMessage, annImportPod, annUploadPod, annPreallocate,
 		annDiskSize,
 	} {
 		if value, ok := c.Annotations[key]; ok {
@@ -176,19 +200,38 @@ func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	return m
 }
 
+// shownKeys are the annotations of a claim that clients read: how far its filling is, and what its contents are.
+var shownKeys = []string{
+	AnnPodPhase, AnnPodReady, annRestarts, annFatal, annRunMessage, annImportPod, annUploadPod, annPreallocate, annDiskSize,
+	annContentType, annCloneType, annCloneWhy,
+}
+
+// Shown are those annotations as a claim bears them, and the ones it does not bear.
+func Shown(c *corev1.PersistentVolumeClaim) (has map[string]string, lacks []string) {
+	has = map[string]string{}
+	for _, key := range shownKeys {
+		if value, ok := c.Annotations[key]; ok {
+			has[key] = value
+		} else {
+			lacks = append(lacks, key)
+		}
+	}
+	return has, lacks
+}
+
 // mark changes the claim's marks, and what was seen of it along with them.
-func (r *Reconciler) mark(ctx context.Context, s *seen, change func(marks)) error {
+func (e *Engine) mark(ctx context.Context, s *Seen, change func(marks)) error {
 	next := marksOn(s.claim)
 	if s.worker != nil {
 		next[podNameMark[s.role()]] = s.worker.Name
 	}
 	change(next)
-	owned := metav1.IsControlledBy(s.claim, s.volume)
+	owned := metav1.IsControlledBy(s.claim, s.order.For)
 	if owned && maps.Equal(next, marksOn(s.claim)) {
 		return nil
 	}
-	err := r.cluster.Mark(ctx, s.claim, cluster.Marks{
-		Annotations: next, Labels: s.imageLabels(), Owners: []metav1.OwnerReference{render.VolumeOwner(s.volume)},
+	err := e.cluster.Mark(ctx, s.claim, cluster.Marks{
+		Annotations: next, Labels: s.imageLabels(), Owners: []metav1.OwnerReference{s.order.Owner},
 	})
 	if err != nil {
 		return err
@@ -206,12 +249,17 @@ func (r *Reconciler) mark(ctx context.Context, s *seen, change func(marks)) erro
 
 // imageLabels are the labels an image brought along. What an image says is not trusted further than that it must be a
 // label, and one of kubevirt.io: it cannot make the claim look like something else.
-func (s *seen) imageLabels() map[string]string {
+func (s *Seen) imageLabels() map[string]string {
 	if s.report == nil {
 		return nil
 	}
+	return ImageLabels(s.report.Labels)
+}
+
+// ImageLabels are those of labels that an image may bring along.
+func ImageLabels(all map[string]string) map[string]string {
 	labels := map[string]string{}
-	for key, value := range s.report.Labels {
+	for key, value := range all {
 		domain, _, found := strings.Cut(key, "/")
 		known := found && (domain == "kubevirt.io" || strings.HasSuffix(domain, ".kubevirt.io"))
 		if known && domain != "cdi.kubevirt.io" && len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
@@ -223,8 +271,8 @@ func (s *seen) imageLabels() map[string]string {
 
 // show keeps what clients read from the claim's annotations true while a worker is at work. The end of it is not shown
 // but recorded, by the actions above.
-func (r *Reconciler) show(ctx context.Context, s *seen) error {
-	if s.claim == nil || s.worker == nil || s.dataFact() != volume.None || !metav1.IsControlledBy(s.claim, s.volume) {
+func (e *Engine) show(ctx context.Context, s *Seen) error {
+	if s.claim == nil || s.worker == nil || s.dataFact() != volume.None || !metav1.IsControlledBy(s.claim, s.order.For) {
 		return nil
 	}
 	phase := corev1.PodPending
@@ -232,15 +280,18 @@ func (r *Reconciler) show(ctx context.Context, s *seen) error {
 	case volume.NoWorker, volume.Going, volume.CutOff, volume.Done, volume.Fatal:
 		return nil
 	case volume.Running:
+		if err := e.renew(ctx, s); err != nil {
+			return err
+		}
 		phase = corev1.PodRunning
 	case volume.Failed:
 		phase = corev1.PodFailed
 	case volume.Pending, volume.Unplaceable, volume.Unfetchable:
 	}
-	return r.mark(ctx, s, func(m marks) {
-		m[annPodPhase] = string(phase)
+	return e.mark(ctx, s, func(m marks) {
+		m[AnnPodPhase] = string(phase)
 		if s.role() == render.RoleUpload {
-			m[annPodReady] = strconv.FormatBool(phase == corev1.PodRunning)
+			m[AnnPodReady] = strconv.FormatBool(phase == corev1.PodRunning)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"context"
@@ -29,7 +29,8 @@ type origin struct {
 	class    *storagev1.StorageClass       // of claim
 	snapshot *unstructured.Unstructured    // the source itself, or the one taken of claim
 	size     resource.Quantity
-	server   *corev1.Pod // the worker that serves claim to another node
+	server   *corev1.Pod          // the worker that serves claim to another node
+	home     *corev1.NodeSelector // where the source can be used; nil: everywhere
 }
 
 // snapshotEvery is how often a snapshot is looked at: the snapshot API is an add-on that may not be there to watch.
@@ -59,19 +60,19 @@ func (o *origin) request(name string) *claim.Source {
 }
 
 // resolve follows a sourceRef to the claim or snapshot it stands for.
-func (r *Reconciler) resolve(ctx context.Context, s *seen) error {
-	ref := s.volume.Spec.SourceRef
+func (e *Engine) resolve(ctx context.Context, s *Seen) error {
+	ref := s.order.Spec.SourceRef
 	if ref == nil {
 		return nil
 	}
-	namespace := s.volume.Namespace
+	namespace := s.order.Namespace
 	if ref.Namespace != nil && *ref.Namespace != "" {
 		namespace = *ref.Namespace
 	}
 	name := ref.Name
 	for range 2 { // a DataSource may stand for another one, but not further
 		s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: name}}
-		ds, err := get[cdiv1.DataSource](ctx, r.reader, namespace, name)
+		ds, err := get[cdiv1.DataSource](ctx, e.reader, namespace, name)
 		if err != nil {
 			return err
 		}
@@ -98,9 +99,9 @@ func (r *Reconciler) resolve(ctx context.Context, s *seen) error {
 }
 
 // observeOrigin reads what a clone is made of.
-func (r *Reconciler) observeOrigin(ctx context.Context, s *seen) error {
+func (e *Engine) observeOrigin(ctx context.Context, s *Seen) error {
 	s.origin.flow = volume.Clone
-	if err := r.resolve(ctx, s); err != nil || s.origin.fact != volume.Usable {
+	if err := e.resolve(ctx, s); err != nil || s.origin.fact != volume.Usable {
 		return err
 	}
 	if s.source == nil || s.source.PVC == nil && s.source.Snapshot == nil {
@@ -111,14 +112,20 @@ func (r *Reconciler) observeOrigin(ctx context.Context, s *seen) error {
 		if s.claim.Spec.DataSource.Kind == "VolumeSnapshot" {
 			s.origin.flow = volume.Restore
 		}
-		return nil
+		if s.outgrown() {
+			s.origin.flow = volume.Enlarge
+		}
+		if s.claim.Spec.VolumeName != "" {
+			return nil
+		}
+		return e.observePlace(ctx, s)
 	}
 	if s.dataFact() != volume.None {
-		return r.observeServer(ctx, s)
+		return e.observeServer(ctx, s)
 	}
 	namespace, name := s.originName()
-	if namespace != s.volume.Namespace {
-		if err := r.authorize(ctx, s); errors.Is(err, errForbidden) {
+	if namespace != s.order.Namespace && !s.order.Allowed {
+		if err := e.authorize(ctx, s); errors.Is(err, errForbidden) {
 			s.origin.is(volume.Forbidden, "%v", err)
 			return nil
 		} else if err != nil {
@@ -127,14 +134,14 @@ func (r *Reconciler) observeOrigin(ctx context.Context, s *seen) error {
 	}
 	var err error
 	if s.source.Snapshot != nil {
-		err = r.observeSnapshotSource(ctx, s, namespace, name)
+		err = e.observeSnapshotSource(ctx, s, namespace, name)
 	} else {
-		err = r.observeClaimSource(ctx, s, namespace, name)
+		err = e.observeClaimSource(ctx, s, namespace, name)
 	}
 	return err
 }
 
-func (s *seen) originName() (namespace, name string) {
+func (s *Seen) originName() (namespace, name string) {
 	if s.source.Snapshot != nil {
 		return s.source.Snapshot.Namespace, s.source.Snapshot.Name
 	}
@@ -142,15 +149,15 @@ func (s *seen) originName() (namespace, name string) {
 }
 
 // observeClaimSource reads the claim to be cloned. Whether it is in use comes later, once it is known how it is cloned.
-func (r *Reconciler) observeClaimSource(ctx context.Context, s *seen, namespace, name string) error {
-	c, err := get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name)
+func (e *Engine) observeClaimSource(ctx context.Context, s *Seen, namespace, name string) error {
+	c, err := get[corev1.PersistentVolumeClaim](ctx, e.reader, namespace, name)
 	if err != nil {
 		return err
 	}
 	o := &s.origin
 	phase := corev1.PodSucceeded
-	if c != nil && c.Annotations[annPodPhase] != "" {
-		phase = corev1.PodPhase(c.Annotations[annPodPhase])
+	if c != nil && c.Annotations[AnnPodPhase] != "" {
+		phase = corev1.PodPhase(c.Annotations[AnnPodPhase])
 	}
 	switch {
 	case c == nil:
@@ -168,14 +175,14 @@ func (r *Reconciler) observeClaimSource(ctx context.Context, s *seen, namespace,
 		o.size = c.Spec.Resources.Requests[corev1.ResourceStorage]
 	}
 	if class := deref(c.Spec.StorageClassName); class != "" {
-		o.class, err = get[storagev1.StorageClass](ctx, r.reader, "", class)
+		o.class, err = get[storagev1.StorageClass](ctx, e.reader, "", class)
 	}
 	return err
 }
 
 // observeSnapshotSource reads the snapshot to be restored.
-func (r *Reconciler) observeSnapshotSource(ctx context.Context, s *seen, namespace, name string) error {
-	snap, err := r.readSnapshot(ctx, namespace, name)
+func (e *Engine) observeSnapshotSource(ctx context.Context, s *Seen, namespace, name string) error {
+	snap, err := e.readSnapshot(ctx, namespace, name)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"context"
@@ -11,22 +11,22 @@ import (
 // errForbidden: whoever made the volume may not clone its source.
 var errForbidden = errors.New("not authorized")
 
-// verifier checks the proof that a clone across namespaces was allowed; admission makes it when the volume is created.
-type verifier interface {
+// Verifier checks the proof that a clone across namespaces was allowed; admission makes it when the volume is created.
+type Verifier interface {
 	Verify(ctx context.Context, proof string, wanted token.Grant) error
 }
 
 // authorize says whether the volume may be cloned from another namespace. errForbidden says no; another error that it
 // could not be found out.
-func (r *Reconciler) authorize(ctx context.Context, s *seen) error {
+func (e *Engine) authorize(ctx context.Context, s *Seen) error {
 	kind := "PersistentVolumeClaim"
 	if s.source.Snapshot != nil {
 		kind = "VolumeSnapshot"
 	}
 	namespace, name := s.originName()
-	err := r.tokens.Verify(ctx, s.volume.Annotations[token.Annotation], token.Grant{
+	err := e.tokens.Verify(ctx, s.order.Annotations[token.Annotation], token.Grant{
 		Source: token.Object{Kind: kind, Namespace: namespace, Name: name},
-		Target: token.Object{Namespace: s.volume.Namespace, Name: s.volume.Name},
+		Target: token.Object{Namespace: s.order.Namespace, Name: s.order.Name},
 	})
 	if errors.Is(err, token.ErrMalformed) || errors.Is(err, token.ErrForged) || errors.Is(err, token.ErrOther) {
 		return fmt.Errorf("%w to clone from namespace %s (%w): create the DataVolume again as a user who may create "+

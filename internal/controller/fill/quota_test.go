@@ -1,4 +1,4 @@
-package datavolume
+package fill
 
 import (
 	"testing"
@@ -24,7 +24,7 @@ func TestRoomier(t *testing.T) {
 		"filled up":   {quota("1Gi", "512Mi"), quota("1Gi", "1Gi"), false},
 		"not changed": {quota("1Gi", "1Gi"), quota("1Gi", "1Gi"), false},
 	} {
-		if got := roomier().Update(event.UpdateEvent{ObjectOld: row.old, ObjectNew: row.now}); got != row.want {
+		if got := Roomier().Update(event.UpdateEvent{ObjectOld: row.old, ObjectNew: row.now}); got != row.want {
 			t.Errorf("%s: %t, want %t", name, got, row.want)
 		}
 	}

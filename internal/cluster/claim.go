@@ -1,0 +1,130 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// Annotations in which a claim without a DataVolume says what a DataVolume says in its status.
+const (
+	AnnState          = "berth.dev/state" // the reason, which the event had too
+	AnnProgress       = "cdi.kubevirt.io/storage.populator.progress"
+	AnnRestarts       = "cdi.kubevirt.io/storage.pod.restarts"
+	AnnRunning        = "cdi.kubevirt.io/storage.condition.running"
+	AnnRunningReason  = "cdi.kubevirt.io/storage.condition.running.reason"
+	AnnRunningMessage = "cdi.kubevirt.io/storage.condition.running.message"
+	AnnBound          = "cdi.kubevirt.io/storage.condition.bound"
+	AnnBoundReason    = "cdi.kubevirt.io/storage.condition.bound.reason"
+	AnnBoundMessage   = "cdi.kubevirt.io/storage.condition.bound.message"
+)
+
+// ClaimAnnotations are all of them.
+var ClaimAnnotations = []string{
+	AnnState, AnnProgress, AnnRestarts, AnnRunning, AnnRunningReason, AnnRunningMessage, AnnBound, AnnBoundReason, AnnBoundMessage,
+}
+
+// AnnFilledFor on a volume is the UID of the claim it was filled for, written in the same moment as it was given to it.
+const AnnFilledFor = "berth.dev/filled-for"
+
+// ReportClaim writes what is said about a claim into its annotations, along with the other marks we have on it, if there
+// is anything new; and an event if the reason is.
+func (w *Writer) ReportClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, marks Marks, s Status) error {
+	condition := bound(s)
+	if marks.Annotations == nil {
+		marks.Annotations = map[string]string{}
+	}
+	maps.Copy(marks.Annotations, map[string]string{
+		AnnState: string(s.State.Reason), AnnProgress: string(s.Progress), AnnRestarts: strconv.Itoa(int(s.Restarts)),
+		AnnRunning: strconv.FormatBool(s.State.Run == state.Moving), AnnRunningReason: s.State.RunReason(), AnnRunningMessage: s.State.Text(),
+		AnnBound: strconv.FormatBool(condition.Status == corev1.ConditionTrue), AnnBoundReason: condition.Reason, AnnBoundMessage: condition.Message,
+	})
+	key := claimKey(client.ObjectKeyFromObject(c))
+	old := c.Annotations
+	if last, ok := w.said.Load(key); ok && last.(claimSaying).about == c.ResourceVersion {
+		old = last.(claimSaying).annotations
+	}
+	if !differs(c, old, marks) {
+		return nil
+	}
+	if err := w.Mark(ctx, c, marks); err != nil {
+		return err
+	}
+	w.said.Store(key, claimSaying{about: c.ResourceVersion, annotations: maps.Clone(marks.Annotations)})
+	if old[AnnState] != string(s.State.Reason) {
+		w.event(c, s.State)
+	}
+	return nil
+}
+
+// claimKey tells claims from volumes of the same name.
+type claimKey client.ObjectKey
+
+// claimSaying is what was said about a claim as it was in one version.
+type claimSaying struct {
+	about       string
+	annotations map[string]string
+}
+
+// differs: what is on the claim is not what is to be there.
+func differs(c *corev1.PersistentVolumeClaim, old map[string]string, marks Marks) bool {
+	for key, value := range marks.Annotations {
+		if was, ok := old[key]; !ok || was != value {
+			return true
+		}
+	}
+	for _, key := range marks.Gone {
+		_, there := old[key]
+		if _, kept := marks.Annotations[key]; there && !kept {
+			return true
+		}
+	}
+	for key, value := range marks.Labels {
+		if c.Labels[key] != value {
+			return true
+		}
+	}
+	return false
+}
+
+// ForgetClaim drops what is remembered of a claim that is gone.
+func (w *Writer) ForgetClaim(claim client.ObjectKey) { w.said.Delete(claimKey(claim)) }
+
+// Rebind gives a volume to a claim, and marks it as filled for that claim, in one write. It fails if the volume is no
+// longer as it was seen.
+func (w *Writer) Rebind(ctx context.Context, pv *corev1.PersistentVolume, to *corev1.PersistentVolumeClaim) error {
+	next := pv.DeepCopy()
+	next.Spec.ClaimRef = &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: to.Namespace, Name: to.Name, UID: to.UID,
+	}
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Annotations[AnnFilledFor] = string(to.UID)
+	err := w.client.Patch(ctx, next, client.MergeFromWithOptions(pv, client.MergeFromWithOptimisticLock{}), Owner)
+	if err != nil {
+		return fmt.Errorf("give volume %s to claim %s/%s: %w", pv.Name, to.Namespace, to.Name, err)
+	}
+	return nil
+}
+
+// Unannotate removes annotations that others wrote. It fails if the object is no longer as it was seen.
+func (w *Writer) Unannotate(ctx context.Context, obj client.Object, keys ...string) error {
+	next := obj.DeepCopyObject().(client.Object)
+	left := maps.Clone(obj.GetAnnotations())
+	for _, key := range keys {
+		delete(left, key)
+	}
+	next.SetAnnotations(left)
+	err := w.client.Patch(ctx, next, client.MergeFromWithOptions(obj, client.MergeFromWithOptimisticLock{}), Owner)
+	if err != nil {
+		return fmt.Errorf("remove annotations of %s: %w", w.name(obj), err)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package cron
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// rolePoll is the role of the pods that ask sources.
+const rolePoll = "poll"
+
+// fieldOwner of the managed objects: another controller of ours writes their status, and each owner states everything it
+// owns at once.
+const fieldOwner = "berth-cron"
+
+func owner(c *cdiv1.DataImportCron) metav1.OwnerReference {
+	return *metav1.NewControllerRef(c, cdiv1.SchemeGroupVersion.WithKind("DataImportCron"))
+}
+
+// startPoll makes the pod that asks the source.
+func (r *Reconciler) startPoll(ctx context.Context, s *seen) error {
+	settings, err := r.settings.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	from, err := render.FromSource(s.cron.Spec.Template.Spec.Source, fill.Network(settings))
+	if err != nil {
+		return err
+	}
+	w := render.Worker{
+		Name: pollName(s.cron), Namespace: s.cron.Namespace, Role: rolePoll, Owner: owner(s.cron), VolumeUID: s.cron.UID,
+		Command: "poll", Secrets: from.Secrets, Settings: fill.PodSettings(r.image, settings),
+		Task: task.Task{Version: task.Version, Volume: s.cron.Namespace + "/" + s.cron.Name, Source: from.Source},
+	}
+	if s.cron.Spec.ServiceAccountName != nil {
+		w.ServiceAccount = *s.cron.Spec.ServiceAccountName
+	}
+	pod, err := w.Pod()
+	if err != nil {
+		return err
+	}
+	return r.cluster.Create(ctx, pod)
+}
+
+// labels are those of everything the cron makes: which cron it was, and what machines made of it should be like.
+func (s *seen) labels() map[string]string {
+	labels := render.Labels("")
+	for key, value := range s.cron.Labels {
+		if strings.HasPrefix(key, "instancetype.kubevirt.io/") {
+			labels[key] = value
+		}
+	}
+	labels[Label] = s.cron.Name
+	return labels
+}
+
+// newImport is the DataVolume of the version that the source has. A container image is named by its digest, so that it is
+// this version that is imported.
+func (s *seen) newImport() *cdiv1.DataVolume {
+	t := s.cron.Spec.Template
+	v := &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.cron.Namespace, Name: importName(s.cron, s.digest), Labels: map[string]string{}, Annotations: map[string]string{},
+		},
+		Spec: *t.Spec.DeepCopy(),
+	}
+	maps.Copy(v.Labels, t.Labels)
+	maps.Copy(v.Labels, s.labels())
+	maps.Copy(v.Annotations, t.Annotations)
+	v.Annotations[annDigest] = s.digest
+	v.Annotations[fill.AnnImmediate] = "" // nobody will consume it before it is cloned
+	if reg := v.Spec.Source.Registry; reg != nil && reg.URL != nil {
+		pinned := pin(*reg.URL, s.digest)
+		reg.URL = &pinned
+	}
+	if sa := s.cron.Spec.ServiceAccountName; sa != nil && v.Spec.ServiceAccountName == "" {
+		v.Spec.ServiceAccountName = *sa
+	}
+	v.OwnerReferences = s.owners()
+	return v
+}
+
+// owners are those of what the cron makes: the cron, unless it is to be kept without it.
+func (s *seen) owners() []metav1.OwnerReference {
+	if p := s.cron.Spec.RetentionPolicy; p != nil && *p == cdiv1.DataImportCronRetainNone {
+		return []metav1.OwnerReference{owner(s.cron)}
+	}
+	return nil
+}
+
+// pin is an image's URL with its digest instead of its tag.
+func pin(url, digest string) string {
+	scheme, rest, found := strings.Cut(url, "://")
+	if !found || scheme != cdiv1.RegistrySchemeDocker {
+		return url
+	}
+	rest, _, _ = strings.Cut(rest, "@")
+	if colon := strings.LastIndex(rest, ":"); colon > strings.LastIndex(rest, "/") {
+		rest = rest[:colon]
+	}
+	return fmt.Sprintf("%s://%s@%s", scheme, rest, digest)
+}
+
+// switchNames makes the managed names stand for the current import, each in one write.
+func (r *Reconciler) switchNames(ctx context.Context, s *seen) error {
+	meta := metav1.ObjectMeta{
+		Namespace: s.cron.Namespace, Name: s.cron.Spec.ManagedDataSource, Labels: s.labels(), OwnerReferences: s.owners(),
+	}
+	err := r.cluster.ApplyAs(ctx, fieldOwner, &cdiv1.VolumeCloneSource{ObjectMeta: meta, Spec: cdiv1.VolumeCloneSourceSpec{
+		Source: corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: s.current.Name},
+	}})
+	if err != nil {
+		return err
+	}
+	return r.cluster.ApplyAs(ctx, fieldOwner, &cdiv1.DataSource{ObjectMeta: meta, Spec: cdiv1.DataSourceSpec{
+		Source: cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: s.current.Namespace, Name: s.current.Name}},
+	}})
+}

@@ -1,0 +1,273 @@
+package cron
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	schedule "github.com/robfig/cron/v3"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/decide/cron"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// Annotations of a cron: what the last poll came to, which must outlive its pod. The first two are the words of CDI.
+const (
+	annDigest  = "cdi.kubevirt.io/storage.import.sourceDesiredDigest"
+	annPolled  = "cdi.kubevirt.io/storage.import.lastCronTime"
+	annTrouble = "berth.dev/poll-error" // why the last poll came to nothing
+	annPod     = "berth.dev/poll-pod"   // the pod whose answer is noted
+)
+
+// Label names the cron on everything that it makes.
+const Label = "cdi.kubevirt.io/dataImportCron"
+
+// keepByDefault is how many imports are kept where the cron does not say.
+const keepByDefault = 3
+
+// again is how long after a poll that came to nothing the source is asked again, unless the schedule says sooner.
+const again = 5 * time.Minute
+
+// seen is the part of the cluster that one cron depends on, read once.
+type seen struct {
+	cron       *cdiv1.DataImportCron
+	now        time.Time
+	next       time.Time // when to ask again
+	wrong      error     // why the cron makes no sense
+	poll       *corev1.Pod
+	report     *task.Report
+	digest     string             // of what the source had last; empty: never said
+	imports    []cdiv1.DataVolume // newest first
+	current    *cdiv1.DataVolume  // of digest; nil: there is none
+	dataSource *cdiv1.DataSource
+	cloneFrom  *cdiv1.VolumeCloneSource
+}
+
+func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*seen, error) {
+	s := &seen{cron: c, now: r.clock.Now(), digest: c.Annotations[annDigest]}
+	s.wrong = s.plan()
+	var err error
+	if s.poll, err = get[corev1.Pod](ctx, r.reader, c.Namespace, pollName(c)); err != nil {
+		return nil, err
+	}
+	s.report = reportOf(s.poll)
+	if src := c.Spec.Template.Spec.Source; src != nil && src.PVC != nil {
+		if err := r.observeClaim(ctx, s, src.PVC); err != nil {
+			return nil, err
+		}
+	}
+	var all cdiv1.DataVolumeList
+	if err := r.reader.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingLabels{Label: c.Name}); err != nil {
+		return nil, fmt.Errorf("list imports of %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	s.imports = all.Items
+	sort.Slice(s.imports, func(i, j int) bool {
+		return s.imports[j].CreationTimestamp.Before(&s.imports[i].CreationTimestamp)
+	})
+	for i := range s.imports {
+		if s.digest != "" && s.imports[i].Name == importName(c, s.digest) {
+			s.current = &s.imports[i]
+		}
+	}
+	if s.dataSource, err = get[cdiv1.DataSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource); err != nil {
+		return nil, err
+	}
+	s.cloneFrom, err = get[cdiv1.VolumeCloneSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource)
+	return s, err
+}
+
+// plan works out when to ask next.
+func (s *seen) plan() error {
+	src := s.cron.Spec.Template.Spec.Source
+	if src == nil || src.Registry == nil && src.HTTP == nil && src.PVC == nil {
+		return errors.New("the template's source must be registry, http or pvc")
+	}
+	when, err := schedule.ParseStandard(s.cron.Spec.Schedule)
+	if err != nil {
+		return fmt.Errorf("the schedule %q is none: %w", s.cron.Spec.Schedule, err)
+	}
+	last, err := time.Parse(time.RFC3339, s.cron.Annotations[annPolled])
+	if err != nil {
+		s.next = s.now // never yet
+		return nil
+	}
+	s.next = when.Next(last.UTC())
+	if soon := last.Add(again); s.cron.Annotations[annTrouble] != "" && soon.Before(s.next) {
+		s.next = soon
+	}
+	return nil
+}
+
+// observeClaim: a claim needs no poll, its UID tells one version from the next.
+func (r *Reconciler) observeClaim(ctx context.Context, s *seen, from *cdiv1.DataVolumeSourcePVC) error {
+	c, err := get[corev1.PersistentVolumeClaim](ctx, r.reader, from.Namespace, from.Name)
+	if err != nil {
+		return err
+	}
+	if s.next.Before(s.now) || s.next.Equal(s.now) {
+		s.next = s.now.Add(again)
+	}
+	if c != nil {
+		s.digest = "uid:" + string(c.UID)
+	}
+	return nil
+}
+
+func (s *seen) facts() cron.Facts {
+	f := cron.Facts{
+		Poll: s.pollFact(), PollDue: !s.now.Before(s.next), Import: s.importFact(), Switched: s.switched(),
+		Surplus: len(s.surplus()) > 0, Taken: s.taken() != "", Unreadable: s.wrong != nil,
+	}
+	f.Noted = s.poll != nil && s.cron.Annotations[annPod] == string(s.poll.UID)
+	return f
+}
+
+func (s *seen) pollFact() cron.Poll {
+	switch {
+	case s.poll == nil:
+		return cron.NoPoll
+	case s.poll.DeletionTimestamp != nil:
+		return cron.Ending
+	case s.poll.Status.Phase == corev1.PodSucceeded && s.report != nil && s.report.Digest != "":
+		return cron.Answered
+	case s.poll.Status.Phase == corev1.PodSucceeded, s.poll.Status.Phase == corev1.PodFailed:
+		return cron.Unanswered
+	}
+	return cron.Asking
+}
+
+func (s *seen) importFact() cron.Import {
+	switch {
+	case s.digest == "":
+		return cron.Unknown
+	case s.current == nil || s.current.DeletionTimestamp != nil:
+		return cron.Missing
+	}
+	switch s.current.Status.Phase {
+	case cdiv1.Succeeded:
+		return cron.Ready
+	case cdiv1.Failed:
+		return cron.Broken
+	case cdiv1.PhaseUnset, cdiv1.Pending, cdiv1.ImportScheduled, cdiv1.CloneScheduled:
+		return cron.Scheduled
+	}
+	return cron.Importing
+}
+
+// taken is whose the managed name is, if it is not ours.
+func (s *seen) taken() string {
+	for kind, obj := range map[string]client.Object{"DataSource": orNil(s.dataSource), "VolumeCloneSource": orNil(s.cloneFrom)} {
+		if obj == nil {
+			continue
+		}
+		if owner := obj.GetLabels()[Label]; owner != s.cron.Name && (owner != "" || kind == "VolumeCloneSource") {
+			return fmt.Sprintf("%s %s is managed by %s", kind, obj.GetName(), or(owner, "somebody else"))
+		}
+	}
+	return ""
+}
+
+// orNil keeps a nil pointer from becoming an interface that is not nil.
+func orNil[T any, P interface {
+	*T
+	client.Object
+}](p P) client.Object {
+	if p == nil {
+		return nil
+	}
+	return p
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// switched: both managed names stand for the current import.
+func (s *seen) switched() bool {
+	if s.current == nil || s.dataSource == nil || s.cloneFrom == nil {
+		return false
+	}
+	pvc := s.dataSource.Spec.Source.PVC
+	return pvc != nil && pvc.Name == s.current.Name && pvc.Namespace == s.current.Namespace &&
+		s.cloneFrom.Spec.Source.Name == s.current.Name
+}
+
+// surplus are the imports that are too many: the oldest, and never the one in use.
+func (s *seen) surplus() []*cdiv1.DataVolume {
+	if gc := s.cron.Spec.GarbageCollect; gc != nil && *gc == cdiv1.DataImportCronGarbageCollectNever {
+		return nil
+	}
+	keep := keepByDefault
+	if n := s.cron.Spec.ImportsToKeep; n != nil {
+		keep = int(*n)
+	}
+	keep = max(keep, 1)
+	var many []*cdiv1.DataVolume
+	kept := 0
+	for i := range s.imports {
+		one := &s.imports[i]
+		if s.current != nil && one.Name == s.current.Name {
+			continue
+		}
+		if kept++; kept >= keep && one.DeletionTimestamp == nil {
+			many = append(many, one)
+		}
+	}
+	return many
+}
+
+// pollName is the name of the pod that asks the source.
+func pollName(c *cdiv1.DataImportCron) string { return "poll-" + string(c.UID) }
+
+// importName is the name of the import of one version: it says which.
+func importName(c *cdiv1.DataImportCron, digest string) string {
+	_, value, _ := strings.Cut(digest, ":")
+	if !strings.HasPrefix(digest, "sha256:") {
+		sum := sha256.Sum256([]byte(digest))
+		value = hex.EncodeToString(sum[:])
+	}
+	return c.Spec.ManagedDataSource + "-" + value[:min(len(value), 12)]
+}
+
+// reportOf is what a poll left behind; nil: nothing that can be read.
+func reportOf(pod *corev1.Pod) *task.Report {
+	if pod == nil || len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Terminated == nil {
+		return nil
+	}
+	var r task.Report
+	err := json.Unmarshal([]byte(pod.Status.ContainerStatuses[0].State.Terminated.Message), &r)
+	if err != nil || r.Version != task.Version {
+		return nil
+	}
+	return &r
+}
+
+// get reads one object; nil means that there is none.
+func get[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
+	obj := P(new(T))
+	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, obj)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
+	}
+	return obj, nil
+}

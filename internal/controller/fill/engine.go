@@ -1,0 +1,182 @@
+// Package fill makes a claim and fills it: it observes the claim, its source and its worker, lets internal/decide/volume
+// decide, carries the plan out, and says what has come of it. DataVolumes and claims with a data source of their own are
+// filled by the same engine.
+//
+// It does not decide anything itself, it does not know how bytes are moved or how a claim is completed, and it does not
+// know what becomes of a claim that is full.
+package fill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/metrics"
+	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// Engine fills claims.
+type Engine struct {
+	reader   client.Reader // cached
+	live     client.Reader // the API server itself, for the few facts that must not be stale
+	settings config.Reader
+	cluster  *cluster.Writer
+	clock    clock.PassiveClock
+	image    string // the image workers run
+	ask      Asker
+	tokens   Verifier
+	uploads  *certificates
+	// transfers counts what workers came to; nil counts nothing.
+	transfers *metrics.Transfers
+}
+
+// How soon to look again where nothing in the cluster will tell.
+const (
+	progressEvery = 2 * time.Second  // clients poll about as often
+	refusedEvery  = 30 * time.Second // something out of our sight refused an object
+)
+
+// errStale: the cache was behind. The change it had missed brings the volume back by itself.
+var errStale = errors.New("the cache is behind the API server")
+
+// Parts are what an engine is made of.
+type Parts struct {
+	Reader   client.Reader // cached
+	Live     client.Reader // the API server itself
+	Writer   *cluster.Writer
+	Clock    clock.PassiveClock
+	Image    string   // that workers run
+	Tokens   Verifier // of proofs that clones across namespaces were allowed
+	Uploads  Issuer   // of certificates of upload workers
+	Ask      Asker
+	Counting *metrics.Transfers // nil counts nothing
+}
+
+// New puts an engine together.
+func New(p Parts) *Engine {
+	return &Engine{
+		reader: p.Reader, live: p.Live, settings: config.NewReader(p.Reader), cluster: p.Writer, clock: p.Clock,
+		image: p.Image, ask: p.Ask, tokens: p.Tokens, transfers: p.Counting, uploads: &certificates{issuer: p.Uploads},
+	}
+}
+
+// Keys are the installation's own.
+type Keys struct {
+	Clones  Verifier
+	Uploads Issuer
+}
+
+// Setup is the engine of mgr's cluster.
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, keys Keys) (*Engine, error) {
+	transfers, err := metrics.NewTransfers(ctrlmetrics.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics of transfers: %w", err)
+	}
+	if err := ctrlmetrics.Registry.Register(metrics.Now{Reader: mgr.GetClient()}); err != nil {
+		return nil, fmt.Errorf("register metrics of volumes: %w", err)
+	}
+	return New(Parts{
+		Reader: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Clock: clock.RealClock{}, Image: image,
+		Tokens: keys.Clones, Uploads: keys.Uploads, Ask: AskOverHTTP(), Counting: transfers,
+	}), nil
+}
+
+// Outcome is what came of a step.
+type Outcome struct {
+	Status cluster.Status
+	// Again is when to look again even if nothing changes in the cluster; zero means never.
+	Again time.Duration
+	// Stale: nothing was done and there is nothing to say, because what was seen was out of date.
+	Stale bool
+}
+
+// Act decides about what was seen and carries the plan out.
+func (e *Engine) Act(ctx context.Context, s *Seen) (Outcome, error) {
+	facts := s.Facts()
+	plan := volume.Decide(facts)
+	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
+
+	said := s.state(plan.State, facts)
+	again := s.again(plan, facts)
+	for _, action := range plan.Do {
+		err := e.act(ctx, action, s)
+		if errors.Is(err, errStale) {
+			return Outcome{Again: progressEvery, Stale: true}, nil
+		}
+		if refused, ok := s.refusal(action, err); ok {
+			said, again = refused, refusedEvery
+			break
+		}
+		if err != nil {
+			return Outcome{}, fmt.Errorf("%s: %w", action, err)
+		}
+		e.count(action, s)
+	}
+	if err := e.show(ctx, s); err != nil {
+		return Outcome{}, err
+	}
+	return Outcome{Again: again, Status: cluster.Status{
+		State: said, Bound: facts.Claim == volume.Bound, Progress: s.percent(said), Restarts: s.restarts(),
+	}}, nil
+}
+
+// again is when to look again even if nothing changes in the cluster; zero means never.
+func (s *Seen) again(p volume.Plan, f volume.Facts) time.Duration {
+	switch {
+	case state.Of(p.State).Run == state.Moving && f.Worker == volume.Running:
+		return progressEvery
+	case f.Worker == volume.Pending:
+		return startPatience
+	case f.Worker == volume.Failed && !f.RetryDue:
+		return max(s.nextTry().Sub(s.now), time.Second)
+	}
+	return s.origin.again
+}
+
+// refusal is what to say when the API server will not have an object. It is the user's or the administrator's turn
+// then, so it belongs into the status and not only into a log.
+func (s *Seen) refusal(a volume.Action, err error) (state.State, bool) {
+	if err == nil {
+		return state.State{}, false
+	}
+	quota, exceeded := cluster.ExceededQuota(err)
+	reason := state.Reason("")
+	switch {
+	case a == volume.CreateClaim && exceeded:
+		reason = state.QuotaExceeded
+	case a == volume.CreateClaim && apierrors.IsInvalid(err):
+		reason = state.ClaimIncomplete
+	case a == volume.StartWorker && (exceeded || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
+		reason = state.WorkerRefused
+	case errors.Is(err, errUnsupported):
+		reason = state.Unsupported
+	default:
+		return state.State{}, false
+	}
+	said := s.named(state.Of(reason))
+	said.Detail = err.Error()
+	if exceeded {
+		said.Detail = quota
+	}
+	return said, true
+}
+
+// count notes how a worker ended, with the action that records it.
+func (e *Engine) count(a volume.Action, s *Seen) {
+	ended := terminated(s.worker)
+	if ended == nil || a != volume.RecordData && a != volume.RecordRestart && a != volume.RecordFatal {
+		return
+	}
+	e.transfers.Ended(s.flow().String(), s.report, ended.FinishedAt.Sub(ended.StartedAt.Time))
+}

@@ -1,0 +1,58 @@
+package fill
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// Order is one claim to be made and filled, and for whom. Whoever places it again, with the same For, continues it.
+type Order struct {
+	// For is the object the claim is filled for. It owns the claim and everything else that is made in its namespace.
+	For   client.Object
+	Owner metav1.OwnerReference // that says so
+	// Finalizer is what For bears while something made for it lies in another namespace; Kept is what we own of its
+	// metadata besides.
+	Finalizer string
+	Kept      cluster.Marks
+
+	Namespace, Name string // of the claim
+	UID             types.UID
+	Labels          map[string]string
+	Annotations     map[string]string
+	Spec            cdiv1.DataVolumeSpec
+
+	// Placed: a node was chosen for the claim, so it is bound without a consumer whatever its class says.
+	Placed bool
+	// Allowed: whoever placed the order made sure that a source in another namespace may be read.
+	Allowed bool
+}
+
+// OfVolume is the order that a DataVolume is.
+func OfVolume(v *cdiv1.DataVolume) Order {
+	return Order{
+		For: v, Owner: render.VolumeOwner(v), Finalizer: "cdi.kubevirt.io/cloneSource",
+		Namespace: v.Namespace, Name: v.Name, UID: v.UID, Labels: v.Labels, Annotations: v.Annotations, Spec: v.Spec,
+	}
+}
+
+// claim is the claim that is ordered.
+func (o *Order) claim(spec corev1.PersistentVolumeClaimSpec) *corev1.PersistentVolumeClaim {
+	return render.Claim(metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name, Labels: o.Labels, Annotations: o.Annotations,
+		OwnerReferences: []metav1.OwnerReference{o.Owner},
+	}, spec)
+}
+
+// held: For must not go before something elsewhere has.
+func (o *Order) held() bool { return slices.Contains(o.For.GetFinalizers(), o.Finalizer) }
+
+// Finalizers are those that whom the order is for bears of ours, after what was done.
+func (s *Seen) Finalizers() []string { return s.order.Kept.Finalizers }

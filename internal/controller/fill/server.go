@@ -1,0 +1,227 @@
+package fill
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/decide/clone"
+	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// A clone whose volumes no one pod can have is streamed: a server in the source's namespace, the ordinary worker in the
+// target's, and a pair of keys made for this clone alone. What lies in another namespace cannot be owned by the volume,
+// so a finalizer on whom it is for sees to it that it is removed.
+
+const servePort = 8443
+
+func (s *Seen) serverName() string { return string(s.order.UID) + "-source-pod" }
+func (s *Seen) serverKeys() string { return string(s.order.UID) + "-source-tls" }
+func (s *Seen) clientKeys() string { return string(s.order.UID) + "-target-tls" }
+func (s *Seen) acrossSpaces() bool { return s.serverSpace() != s.order.Namespace }
+
+func (s *Seen) serverSpace() string {
+	namespace, _ := s.originName()
+	return namespace
+}
+
+// observeServer reads the server of a streamed clone, and says whether it can be read from yet.
+func (e *Engine) observeServer(ctx context.Context, s *Seen) error {
+	if s.source.PVC == nil {
+		return nil
+	}
+	var err error
+	s.origin.server, err = get[corev1.Pod](ctx, e.reader, s.serverSpace(), s.serverName())
+	if err != nil || s.origin.strategy != clone.Stream {
+		return err
+	}
+	if p := s.origin.server; p == nil || !podReady(p) || p.Status.PodIP == "" || p.DeletionTimestamp != nil {
+		s.origin.fact = volume.Unready
+	}
+	return nil
+}
+
+// startServer makes the server of a streamed clone, after the keys for both ends. Keys are made anew until there is a
+// server to hold them, so that a crash in between never leaves two ends that do not trust each other.
+func (e *Engine) startServer(ctx context.Context, s *Seen) error {
+	if p := s.origin.server; p != nil {
+		over := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+		if over && p.DeletionTimestamp == nil {
+			return e.cluster.Delete(ctx, p)
+		}
+		return nil
+	}
+	if s.acrossSpaces() {
+		if err := e.hold(ctx, s, true); err != nil {
+			return err
+		}
+	}
+	keys, err := makeKeys(s.now)
+	if err != nil {
+		return err
+	}
+	for _, secret := range []*corev1.Secret{
+		e.secret(s, s.serverSpace(), s.serverKeys(), keys.server), e.secret(s, s.order.Namespace, s.clientKeys(), keys.client),
+	} {
+		if err := e.cluster.Apply(ctx, secret); err != nil {
+			return err
+		}
+	}
+	pod, err := e.server(s).Pod()
+	if err != nil {
+		return err
+	}
+	pod.Annotations[AnnServes] = s.order.Namespace + "/" + s.order.For.GetName()
+	return e.cluster.Create(ctx, pod)
+}
+
+func (e *Engine) secret(s *Seen, namespace, name string, data map[string][]byte) *corev1.Secret {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: render.Labels(render.RoleServe)},
+		Type:       corev1.SecretTypeTLS, Data: data,
+	}
+	if namespace == s.order.Namespace {
+		secret.OwnerReferences = []metav1.OwnerReference{s.order.Owner}
+	}
+	return secret
+}
+
+func (e *Engine) server(s *Seen) render.Worker {
+	disk := render.Disk{Claim: s.origin.claim.Name, Block: isBlock(s.origin.claim.Spec.VolumeMode)}
+	w := render.Worker{
+		Name: s.serverName(), Namespace: s.serverSpace(), Role: render.RoleServe, ClaimUID: s.origin.claim.UID,
+		VolumeUID: s.order.UID, Command: "serve", Source: &disk, Listen: servePort,
+		Secrets: []render.Secret{{Name: s.serverKeys(), Dir: render.TLSDir}}, Settings: PodSettings(e.image, s.settings),
+		Task: task.Serve{
+			Version: task.Version, Volume: s.origin.claim.Namespace + "/" + s.origin.claim.Name,
+			Path: disk.SourcePath(s.content()), Content: s.content(), Listen: ":" + strconv.Itoa(servePort), TLSDir: render.TLSDir,
+		},
+	}
+	if !s.acrossSpaces() {
+		w.Owner = s.order.Owner
+	}
+	return w
+}
+
+// cleanUp removes what only the transfer needed. Looking costs nothing (the cache knows), so it is done whenever a
+// volume is complete or condemned.
+func (e *Engine) cleanUp(ctx context.Context, s *Seen) error {
+	if s.source == nil {
+		return nil
+	}
+	if err := e.dropSnapshot(ctx, s); err != nil {
+		return err
+	}
+	if s.origin.server == nil && !s.order.held() {
+		return nil
+	}
+	return e.removeServer(ctx, s)
+}
+
+// removeServer removes the server last: as long as it is there, what else is left is remembered.
+func (e *Engine) removeServer(ctx context.Context, s *Seen) error {
+	for _, secret := range []*corev1.Secret{
+		e.secret(s, s.serverSpace(), s.serverKeys(), nil), e.secret(s, s.order.Namespace, s.clientKeys(), nil),
+	} {
+		if err := e.cluster.Delete(ctx, secret); err != nil {
+			return err
+		}
+	}
+	if p := s.origin.server; p != nil && p.DeletionTimestamp == nil {
+		if err := e.cluster.Delete(ctx, p); err != nil {
+			return err
+		}
+	}
+	if s.order.held() {
+		return e.hold(ctx, s, false)
+	}
+	return nil
+}
+
+// Release lets whom the order is for go, once nothing of it is left in other namespaces. Everything else is owned by it
+// and goes with it.
+func (e *Engine) Release(ctx context.Context, o Order) error {
+	if !o.held() {
+		return nil
+	}
+	s, err := e.lastServer(ctx, o)
+	if err != nil {
+		return err
+	}
+	return e.removeServer(ctx, s)
+}
+
+// lastServer is what is left of a streamed clone. A reference may stand for something else by now; where the server is,
+// it says itself.
+func (e *Engine) lastServer(ctx context.Context, o Order) (*Seen, error) {
+	s := &Seen{order: o, source: o.Spec.Source, now: e.clock.Now()}
+	if err := e.resolve(ctx, s); err != nil {
+		return nil, err
+	}
+	var servers corev1.PodList
+	mine := client.MatchingLabels{render.LabelVolumeUID: string(o.UID), render.LabelComponent: render.RoleServe}
+	if err := e.reader.List(ctx, &servers, mine); err != nil {
+		return nil, fmt.Errorf("list servers of %s/%s: %w", o.Namespace, o.For.GetName(), err)
+	}
+	for i := range servers.Items {
+		s.origin.server = &servers.Items[i]
+		s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: servers.Items[i].Namespace}}
+	}
+	if s.source == nil || s.source.PVC == nil {
+		s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: o.Namespace}}
+	}
+	return s, nil
+}
+
+// Discard removes everything that was made for an order, the claim last: as long as it is there, the rest is remembered.
+func (e *Engine) Discard(ctx context.Context, o Order) error {
+	for _, role := range []string{render.RoleImport, render.RoleUpload} {
+		worker, err := get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(role, o.Name))
+		if err != nil {
+			return err
+		}
+		kept := o.Annotations[AnnRetain] == "true" && worker != nil && worker.Status.Phase == corev1.PodSucceeded
+		if worker == nil || worker.DeletionTimestamp != nil || kept {
+			continue
+		}
+		if err := e.cluster.Delete(ctx, worker); err != nil {
+			return err
+		}
+	}
+	s, err := e.lastServer(ctx, o)
+	if err != nil {
+		return err
+	}
+	if s.origin.server != nil || o.held() {
+		if err := e.removeServer(ctx, s); err != nil {
+			return err
+		}
+	}
+	s.claim, err = get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name)
+	if err != nil || s.claim == nil || !metav1.IsControlledBy(s.claim, o.For) {
+		return err
+	}
+	if err := e.dropSnapshot(ctx, s); err != nil {
+		return err
+	}
+	if s.claim.DeletionTimestamp != nil {
+		return nil
+	}
+	return e.cluster.Delete(ctx, s.claim)
+}
+
+// hold makes whom the order is for wait for us when it is deleted, or lets it go.
+func (e *Engine) hold(ctx context.Context, s *Seen, yes bool) error {
+	s.order.Kept.Finalizers = nil
+	if yes {
+		s.order.Kept.Finalizers = []string{s.order.Finalizer}
+	}
+	return e.cluster.Mark(ctx, s.order.For, s.order.Kept)
+}

@@ -1,0 +1,154 @@
+package filltest
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/component-helpers/storage/volume"
+
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// Turn is what scheduler, binder and kubelet do meanwhile; it says whether they did anything.
+func (w *World) Turn() bool {
+	var claims corev1.PersistentVolumeClaimList
+	w.Must(w.API.List(context.Background(), &claims))
+	var pods corev1.PodList
+	w.Must(w.API.List(context.Background(), &pods))
+	moved := false
+	for i := range claims.Items {
+		c := &claims.Items[i]
+		moved = w.schedule(c, pods.Items) || w.bind(c) || moved
+	}
+	for i := range pods.Items {
+		moved = w.work(&pods.Items[i]) || moved
+	}
+	return moved || w.snap()
+}
+
+// waits: the class of a claim binds when somebody needs it.
+func (w *World) waits(c *corev1.PersistentVolumeClaim) bool {
+	class := Get[storagev1.StorageClass](w, "", *c.Spec.StorageClassName)
+	return class != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// schedule chooses the node of a claim that a pod needs.
+func (w *World) schedule(c *corev1.PersistentVolumeClaim, pods []corev1.Pod) bool {
+	used := c.Namespace == Team && slices.Contains(w.scene.Consumed, c.Name)
+	for _, p := range pods {
+		for _, v := range p.Spec.Volumes {
+			used = used || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name
+		}
+	}
+	if !used || !w.waits(c) || c.Spec.VolumeName != "" || c.Annotations[volume.AnnSelectedNode] != "" || c.Status.Phase == corev1.ClaimBound {
+		return false
+	}
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[volume.AnnSelectedNode] = Node
+	w.Must(w.API.Update(context.Background(), c))
+	return true
+}
+
+// bind provisions and binds as the control plane does: a claim with a data source that is not its driver's gets only a
+// volume that names it, and one whose volume was given to another is lost.
+func (w *World) bind(c *corev1.PersistentVolumeClaim) bool {
+	ctx := context.Background()
+	if c.Status.Phase == corev1.ClaimBound {
+		pv := Get[corev1.PersistentVolume](w, "", c.Spec.VolumeName)
+		if pv == nil || pv.Spec.ClaimRef.UID == c.UID {
+			return false
+		}
+		c.Status.Phase = corev1.ClaimLost
+		w.Must(w.API.Status().Update(ctx, c))
+		return true
+	}
+	if c.Status.Phase == corev1.ClaimLost || c.DeletionTimestamp != nil {
+		return false
+	}
+	name := w.reserved(c)
+	if name == "" {
+		if c.Spec.DataSourceRef != nil || w.waits(c) && c.Annotations[volume.AnnSelectedNode] == "" {
+			return false
+		}
+		name = "pv-" + c.Name
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+			Capacity: c.Spec.Resources.Requests, AccessModes: c.Spec.AccessModes,
+		}}
+		_ = w.API.Delete(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}) // of an earlier claim
+		w.Must(w.API.Create(ctx, pv))
+	}
+	c.Spec.VolumeName = name
+	w.Must(w.API.Update(ctx, c))
+	c.Status.Phase = corev1.ClaimBound
+	w.Must(w.API.Status().Update(ctx, c))
+	return true
+}
+
+// reserved is the volume that names a claim.
+func (w *World) reserved(c *corev1.PersistentVolumeClaim) string {
+	var volumes corev1.PersistentVolumeList
+	w.Must(w.API.List(context.Background(), &volumes))
+	for _, pv := range volumes.Items {
+		if pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == c.UID {
+			return pv.Name
+		}
+	}
+	return ""
+}
+
+// serves: a pod that serves never ends by itself.
+func serves(pod *corev1.Pod) bool { return slices.Contains(pod.Spec.Containers[0].Command, "serve") }
+
+func (w *World) work(pod *corev1.Pod) bool {
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+		return false
+	case pod.Status.Phase != corev1.PodRunning:
+		pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "10.0.0.1"
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	case serves(pod):
+		return false
+	case len(w.scene.Reports) == 0:
+		w.T.Fatalf("worker %s was not expected", pod.Name)
+	default:
+		report := w.scene.Reports[min(w.Tries, len(w.scene.Reports)-1)]
+		w.Tries++
+		text, err := json.Marshal(report)
+		w.Must(err)
+		pod.Status.Phase = corev1.PodFailed
+		if report.Outcome == task.Done {
+			pod.Status.Phase = corev1.PodSucceeded
+		}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{Message: string(text), FinishedAt: metav1.NewTime(w.Clock.Now())},
+		}}}
+	}
+	w.Must(w.API.Status().Update(context.Background(), pod))
+	return true
+}
+
+// snap makes snapshots ready.
+func (w *World) snap() bool {
+	all := &unstructured.UnstructuredList{}
+	all.SetGroupVersionKind(SnapshotGroup.WithKind("VolumeSnapshotList"))
+	w.Must(w.API.List(context.Background(), all))
+	moved := false
+	for i := range all.Items {
+		u := &all.Items[i]
+		if ready, _, _ := unstructured.NestedBool(u.Object, "status", "readyToUse"); ready {
+			continue
+		}
+		w.Must(unstructured.SetNestedField(u.Object, true, "status", "readyToUse"))
+		w.Must(w.API.Update(context.Background(), u))
+		moved = true
+	}
+	return moved
+}

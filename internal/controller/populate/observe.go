@@ -1,0 +1,174 @@
+package populate
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	reach "k8s.io/component-helpers/storage/volume"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/decide/populate"
+	"github.com/berth-vm/berth/internal/decide/volume"
+)
+
+// seen is the part of the cluster that one target depends on, read once.
+type seen struct {
+	target  *corev1.PersistentVolumeClaim
+	class   *storagev1.StorageClass // nil: none, or one that does not exist
+	source  source
+	prime   *corev1.PersistentVolumeClaim // nil: there is none
+	volume  *corev1.PersistentVolume      // the target's, or else the prime's; nil: there is none
+	marks   cluster.Marks                 // what we own of the target's metadata
+	order   fill.Order                    // of the prime
+	filling *fill.Seen                    // how far that is; nil: it is not begun, or no longer to be looked at
+}
+
+// observe reads everything a decision about a target depends on.
+func (r *Reconciler) observe(ctx context.Context, target *corev1.PersistentVolumeClaim) (*seen, error) {
+	s := &seen{target: target}
+	var err error
+	if name := target.Spec.StorageClassName; name != nil && *name != "" {
+		if s.class, err = get[storagev1.StorageClass](ctx, r.reader, "", *name); err != nil {
+			return nil, err
+		}
+	}
+	if s.prime, err = get[corev1.PersistentVolumeClaim](ctx, r.reader, target.Namespace, primeName(target)); err != nil {
+		return nil, err
+	}
+	if err := r.observeVolume(ctx, s); err != nil {
+		return nil, err
+	}
+	if s.source, err = r.readSource(ctx, target); err != nil {
+		return nil, err
+	}
+	s.marks = marksOf(s)
+	s.order = s.orderPrime()
+	if s.targetFact() != populate.Open || s.source.fact != populate.Found || s.placeFact() != populate.Chosen && s.prime == nil {
+		return s, nil
+	}
+	if s.prime == nil || s.prime.DeletionTimestamp == nil && !s.given() {
+		s.filling, err = r.engine.Observe(ctx, s.order)
+	}
+	return s, err
+}
+
+func (r *Reconciler) observeVolume(ctx context.Context, s *seen) error {
+	name := s.target.Spec.VolumeName
+	if name == "" && s.prime != nil {
+		name = s.prime.Spec.VolumeName
+	}
+	if name == "" {
+		return nil
+	}
+	var err error
+	s.volume, err = get[corev1.PersistentVolume](ctx, r.reader, "", name)
+	return err
+}
+
+// given: the volume is the target's, or reserved for it.
+func (s *seen) given() bool {
+	return s.volume != nil && s.volume.Spec.ClaimRef != nil && s.volume.Spec.ClaimRef.UID == s.target.UID
+}
+
+func (s *seen) facts() populate.Facts {
+	f := populate.Facts{
+		Target: s.targetFact(), Prime: s.primeFact(), Source: s.source.fact, Place: s.placeFact(),
+		Recorded: s.target.Annotations[fill.AnnPopulatedFor] != "",
+	}
+	f.Marked = s.given() && s.volume.Annotations[cluster.AnnFilledFor] == string(s.target.UID)
+	return f
+}
+
+func (s *seen) targetFact() populate.Target {
+	switch {
+	case s.target.DeletionTimestamp != nil:
+		return populate.Leaving
+	case s.target.Status.Phase == corev1.ClaimBound:
+		return populate.Bound
+	case s.target.Status.Phase == corev1.ClaimLost:
+		return populate.Lost
+	case s.target.Spec.VolumeName != "", s.target.Annotations[fill.AnnPopulatedFor] != "":
+		return populate.Kept
+	}
+	return populate.Open
+}
+
+// waits: the class provisions when a pod needs the claim, on that pod's node.
+func (s *seen) waits() bool {
+	return s.class != nil && s.class.VolumeBindingMode != nil &&
+		*s.class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// immediate: the target is to be filled before any pod needs it, wherever that may be.
+func (s *seen) immediate() bool {
+	_, asked := s.target.Annotations[fill.AnnImmediate]
+	return asked
+}
+
+// placeFact is the one home of WaitForFirstConsumer of populated claims.
+func (s *seen) placeFact() populate.Place {
+	switch {
+	case s.class == nil:
+		return populate.Classless
+	case s.waits() && node(s.target) == "" && !s.immediate():
+		return populate.Unchosen
+	}
+	return populate.Chosen
+}
+
+func node(c *corev1.PersistentVolumeClaim) string { return c.Annotations[reach.AnnSelectedNode] }
+
+func (s *seen) primeFact() populate.Prime {
+	switch p := s.prime; {
+	case s.given() && s.target.Spec.VolumeName == "":
+		return populate.Given
+	case p == nil:
+		return populate.NoPrime
+	case p.DeletionTimestamp != nil:
+		return populate.Going
+	case s.full():
+		return populate.Full
+	case s.waits() && p.Spec.VolumeName == "" && node(p) == "" && !s.immediate():
+		return populate.Refused // its provisioner took the choice back: that is how it says no
+	case node(s.target) != "" && node(p) != "" && node(p) != node(s.target), s.replaced():
+		return populate.Misplaced
+	}
+	return populate.Filling
+}
+
+// full: the prime's data is complete and no worker has it any more.
+func (s *seen) full() bool {
+	if s.filling == nil {
+		return false
+	}
+	f := s.filling.Facts()
+	return f.Claim == volume.Bound && f.Data == volume.Present && f.Worker == volume.NoWorker
+}
+
+// replaced: the source stands for something else than the prime was begun with. What is not full is begun anew, so that
+// no disk is made of two.
+func (s *seen) replaced() bool {
+	return s.source.fact == populate.Found && s.source.begun != "" && s.source.begun != s.source.now
+}
+
+// get reads one object; nil means that there is none.
+func get[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
+	obj := P(new(T))
+	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, obj)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
+	}
+	return obj, nil
+}

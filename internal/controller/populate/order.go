@@ -1,0 +1,97 @@
+package populate
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	reach "k8s.io/component-helpers/storage/volume"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/decide/populate"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// Annotations of a target that say how it is populated.
+const (
+	annKind   = "cdi.kubevirt.io/storage.populator.kind"
+	annPrime  = "cdi.kubevirt.io/storage.populator.pvcPrime"
+	annSource = "berth.dev/source"       // what a clone was begun with
+	annLabels = "berth.dev/image-labels" // which of its labels came with the image
+)
+
+// finalizer keeps a target until what its clone has in other namespaces is removed.
+const finalizer = "cdi.kubevirt.io/clonePopulator"
+
+// primeName is the name clients know the claim by that is filled in the target's stead.
+func primeName(target *corev1.PersistentVolumeClaim) string { return PrimeName(target.UID) }
+
+// PrimeName is the name of the claim that is filled in the stead of the claim with that UID.
+func PrimeName(target types.UID) string { return "prime-" + string(target) }
+
+// orderPrime is the order for the prime: the target's own spec without what makes it wait.
+func (s *seen) orderPrime() fill.Order {
+	o := fill.Order{
+		For: s.target, Owner: render.ClaimOwner(s.target), Finalizer: finalizer, Kept: s.marks,
+		Namespace: s.target.Namespace, Name: primeName(s.target), UID: s.target.UID,
+		// A backup has no use for what is only there while a claim is filled.
+		Labels:      map[string]string{"velero.io/exclude-from-backup": "true"},
+		Annotations: s.primeAnnotations(),
+		Spec:        s.source.spec,
+		Placed:      !s.waits() || node(s.target) != "",
+		Allowed:     s.source.fact == populate.Found,
+	}
+	spec := s.target.Spec.DeepCopy()
+	spec.DataSource, spec.DataSourceRef, spec.VolumeName = nil, nil, ""
+	o.Spec.PVC = spec
+	return o
+}
+
+// primeAnnotations are the annotations of a target that matter to its prime and its worker.
+func (s *seen) primeAnnotations() map[string]string {
+	kept := map[string]string{}
+	for _, key := range append(slices.Clone(fill.PassedOn), reach.AnnSelectedNode, fill.AnnRetain, fill.AnnImmediate) {
+		if value, ok := s.target.Annotations[key]; ok {
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// marksOf is what we own of a target's metadata: how it was begun, and what its prime shows as far as there is one.
+func marksOf(s *seen) cluster.Marks {
+	m := cluster.Marks{Annotations: map[string]string{}}
+	for _, key := range append([]string{annKind, annPrime, annSource, annLabels, fill.AnnPopulatedFor}, cluster.ClaimAnnotations...) {
+		if value, ok := s.target.Annotations[key]; ok {
+			m.Annotations[key] = value
+		}
+	}
+	shows := s.target
+	if s.prime != nil {
+		shows = s.prime
+	}
+	shown, lacks := fill.Shown(shows)
+	maps.Copy(m.Annotations, shown)
+	m.Gone = lacks
+	if s.prime != nil && shown[fill.AnnPodPhase] == string(corev1.PodSucceeded) {
+		m.Annotations[fill.AnnPodPhase] = string(corev1.PodRunning) // the data is there, but not yet the target's
+	}
+	m.Labels = map[string]string{}
+	if s.prime != nil {
+		m.Labels = fill.ImageLabels(s.prime.Labels)
+		if len(m.Labels) > 0 {
+			m.Annotations[annLabels] = strings.Join(slices.Sorted(maps.Keys(m.Labels)), ",")
+		}
+	} else if keys := s.target.Annotations[annLabels]; keys != "" {
+		for key := range strings.SplitSeq(keys, ",") {
+			m.Labels[key] = s.target.Labels[key]
+		}
+	}
+	if slices.Contains(s.target.Finalizers, finalizer) {
+		m.Finalizers = []string{finalizer}
+	}
+	return m
+}

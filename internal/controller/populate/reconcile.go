@@ -1,0 +1,191 @@
+// Package populate fills claims that name a VolumeImportSource, VolumeUploadSource or VolumeCloneSource as their data
+// source, the way Kubernetes' volume populators do: a prime claim is made and filled in the claim's stead, on the node that
+// the scheduler chose for it, and its volume is given to the claim.
+//
+// The prime is an order for the engine of internal/controller/fill, which DataVolumes are filled by as well; what to do
+// with it is decided by internal/decide/populate. This package does not know how bytes are moved.
+package populate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	reach "k8s.io/component-helpers/storage/volume"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/decide/populate"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// Reconciler reconciles claims that name one of our sources.
+type Reconciler struct {
+	reader  client.Reader // cached
+	live    client.Reader // the API server itself
+	engine  *fill.Engine
+	cluster *cluster.Writer
+	// grantsWatched: a new ReferenceGrant brings back the claims that wait for it.
+	grantsWatched bool
+}
+
+// How soon to look again where nothing in the cluster will tell.
+const (
+	staleEvery = time.Second      // the cache was behind
+	grantEvery = 10 * time.Second // permissions cannot be watched in a cluster that did not have them at our start
+)
+
+// errStale: the cache was behind. The change it had missed brings the claim back.
+var errStale = errors.New("the cache is behind the API server")
+
+// Reconcile brings one claim a step further.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	target, err := get[corev1.PersistentVolumeClaim](ctx, r.reader, req.Namespace, req.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if target == nil {
+		r.cluster.ForgetClaim(req.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	if !ours(target) {
+		return ctrl.Result{}, nil
+	}
+	s, err := r.observe(ctx, target)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	facts := s.facts()
+	plan := populate.Decide(facts)
+	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
+
+	status, again := s.status(plan.State), time.Duration(0)
+	for _, action := range plan.Do {
+		outcome, err := r.act(ctx, action, s)
+		switch {
+		case errors.Is(err, errStale), outcome.Stale:
+			return ctrl.Result{RequeueAfter: staleEvery}, nil
+		case err != nil:
+			return ctrl.Result{}, fmt.Errorf("%s: %w", action, err)
+		}
+		if action == populate.Fill && facts.Prime != populate.Full {
+			status, again = s.filled(outcome.Status), outcome.Again
+		}
+	}
+	if facts.Source == populate.Forbidden && !r.grantsWatched {
+		again = grantEvery
+	}
+	if slices.Contains(plan.Do, populate.KeepSilent) {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{RequeueAfter: again}, r.cluster.ReportClaim(ctx, target, s.marks, status)
+}
+
+// act carries out one action. Each may be repeated.
+func (r *Reconciler) act(ctx context.Context, a populate.Action, s *seen) (fill.Outcome, error) {
+	var done fill.Outcome
+	switch a {
+	case populate.Begin:
+		s.begin()
+		return done, r.cluster.Mark(ctx, s.target, s.marks)
+	case populate.Fill:
+		outcome, err := r.engine.Act(ctx, s.filling)
+		s.marks.Finalizers = s.filling.Finalizers()
+		return outcome, err
+	case populate.Rebind:
+		if s.volume == nil || s.volume.Spec.ClaimRef == nil || s.volume.Spec.ClaimRef.UID != s.prime.UID {
+			return done, errStale
+		}
+		return done, r.cluster.Rebind(ctx, s.volume, s.target)
+	case populate.Record:
+		s.record() // written with what is said about it; until then the mark of the volume says the same
+		return done, nil
+	case populate.DropPrime:
+		s.marks.Finalizers = nil
+		return done, r.engine.Discard(ctx, s.leftover())
+	case populate.Unchoose:
+		if node(s.target) == "" {
+			return done, nil
+		}
+		return done, r.cluster.Unannotate(ctx, s.target, reach.AnnSelectedNode)
+	case populate.LetGo:
+		return done, r.engine.Release(ctx, s.leftover())
+	case populate.KeepSilent:
+		return done, nil
+	}
+	return done, fmt.Errorf("nobody knows how to %s", a)
+}
+
+// begin notes on the target what is about to be made for it.
+func (s *seen) begin() {
+	s.marks.Annotations[annKind] = s.source.kind
+	s.marks.Annotations[annPrime] = primeName(s.target)
+	if s.source.now != "" {
+		s.marks.Annotations[annSource] = s.source.now
+	}
+}
+
+// record notes on the target that its data is complete and its own.
+func (s *seen) record() {
+	s.marks.Annotations[fill.AnnPopulatedFor] = s.target.Name
+	s.marks.Annotations[fill.AnnPodPhase] = string(corev1.PodSucceeded)
+	if _, shown := s.marks.Annotations[fill.AnnPodReady]; shown {
+		s.marks.Annotations[fill.AnnPodReady] = "false"
+	}
+}
+
+// leftover is the order as it is to be cleaned up: with what it was begun with, since the source may be another by now.
+func (s *seen) leftover() fill.Order {
+	o := s.order
+	o.Kept = s.marks
+	if s.source.begun != "" {
+		o.Spec.Source = cloneSource(s.source.begun)
+	}
+	return o
+}
+
+// status is a decided state with what was seen filled in.
+func (s *seen) status(reason state.Reason) cluster.Status {
+	said := state.Of(reason)
+	said.Claim, said.Source = s.target.Name, s.source.describe()
+	switch s.targetFact() {
+	case populate.Kept:
+		said.Detail = "it was populated before"
+		if s.target.Spec.VolumeName != "" {
+			said.Detail = "it names volume " + s.target.Spec.VolumeName
+		}
+	case populate.Open, populate.Bound, populate.Lost, populate.Leaving:
+		said.Detail = s.why()
+	}
+	status := cluster.Status{State: said, Bound: s.target.Status.Phase == corev1.ClaimBound, Progress: "N/A"}
+	if said.Ready {
+		status.Progress = "100.0%"
+	}
+	return status
+}
+
+// why is the one thing a person wants to know when a target is not being filled.
+func (s *seen) why() string {
+	switch {
+	case s.source.fact == populate.Forbidden:
+		return s.source.why
+	case s.class == nil && s.target.Spec.StorageClassName == nil:
+		return "it names no storage class and there is no default one"
+	case s.class == nil:
+		return fmt.Sprintf("there is no storage class %q", *s.target.Spec.StorageClassName)
+	}
+	return ""
+}
+
+// filled is what filling the prime came to, said of the target.
+func (s *seen) filled(status cluster.Status) cluster.Status {
+	status.State.Claim = s.target.Name
+	status.Bound = false
+	return status
+}

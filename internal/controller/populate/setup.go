@@ -1,0 +1,151 @@
+package populate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/fill"
+)
+
+// parallel is how many claims are looked at at once. Most of a reconcile is waiting for the API server.
+const parallel = 8
+
+// Setup adds the controller to mgr.
+func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error {
+	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), engine: engine, cluster: writer}
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.PersistentVolumeClaim{}, refIndex, refOf)
+	if err != nil {
+		return fmt.Errorf("index claims by their data sources: %w", err)
+	}
+	mine := predicate.NewPredicateFuncs(func(obj client.Object) bool { return ours(obj.(*corev1.PersistentVolumeClaim)) })
+	b := ctrl.NewControllerManagedBy(mgr).Named("populate").
+		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(mine)).
+		Owns(&corev1.PersistentVolumeClaim{}). // the primes
+		Owns(&corev1.Pod{}).
+		Watches(&cdiv1.VolumeImportSource{}, r.naming(cdiv1.VolumeImportSourceRef)).
+		Watches(&cdiv1.VolumeUploadSource{}, r.naming(cdiv1.VolumeUploadSourceRef)).
+		Watches(&cdiv1.VolumeCloneSource{}, r.naming(cdiv1.VolumeCloneSourceRef)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
+		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(reserved)).
+		Watches(&storagev1.StorageClass{}, r.waiting()).
+		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(fill.Roomier())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(served)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: parallel})
+	if _, err := mgr.GetRESTMapper().RESTMapping(grantKind.GroupKind(), grantKind.Version); err == nil {
+		grant := &unstructured.Unstructured{}
+		grant.SetGroupVersionKind(grantKind)
+		b = b.Watches(grant, handler.EnqueueRequestsFromMapFunc(r.referring))
+		r.grantsWatched = true
+	}
+	return b.Complete(r)
+}
+
+// refIndex finds claims by what they name as their data source; those in other namespaces than that also as abroad.
+const refIndex = "populatedFrom"
+
+func refKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
+
+func abroad(namespace string) string { return "abroad " + namespace }
+
+// waitingKey are the claims that are not bound yet.
+func waitingKey(namespace string) string { return "waiting " + namespace }
+
+func refOf(obj client.Object) []string {
+	c := obj.(*corev1.PersistentVolumeClaim)
+	if !ours(c) {
+		return nil
+	}
+	space := sourceSpace(c)
+	keys := []string{refKey(c.Spec.DataSourceRef.Kind, space, c.Spec.DataSourceRef.Name)}
+	if space != c.Namespace {
+		keys = append(keys, abroad(space))
+	}
+	if c.Status.Phase != corev1.ClaimBound {
+		keys = append(keys, waitingKey(""), waitingKey(c.Namespace))
+	}
+	return keys
+}
+
+// found are the claims that the index knows by a key.
+func (r *Reconciler) found(ctx context.Context, key string) []reconcile.Request {
+	var claims corev1.PersistentVolumeClaimList
+	if err := r.reader.List(ctx, &claims, client.MatchingFields{refIndex: key}); err != nil {
+		log.FromContext(ctx).Error(err, "list claims by their data source", "key", key)
+		return nil
+	}
+	var due []reconcile.Request
+	for i := range claims.Items {
+		due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&claims.Items[i])})
+	}
+	return due
+}
+
+// naming brings back the claims that name a source.
+func (r *Reconciler) naming(kind string) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
+		return r.found(ctx, refKey(kind, obj.GetNamespace(), obj.GetName()))
+	})
+}
+
+// cloning brings back the claims that are cloned from a claim. There are few VolumeCloneSources in a namespace, so they
+// are simply looked through.
+func (r *Reconciler) cloning(ctx context.Context, obj client.Object) []reconcile.Request {
+	var sources cdiv1.VolumeCloneSourceList
+	if err := r.reader.List(ctx, &sources, client.InNamespace(obj.GetNamespace())); err != nil {
+		log.FromContext(ctx).Error(err, "list sources of clones", "namespace", obj.GetNamespace())
+		return nil
+	}
+	var due []reconcile.Request
+	for _, s := range sources.Items {
+		if s.Spec.Source.Name == obj.GetName() {
+			due = append(due, r.found(ctx, refKey(cdiv1.VolumeCloneSourceRef, s.Namespace, s.Name))...)
+		}
+	}
+	return due
+}
+
+// referring brings back the claims of other namespaces that depend on a namespace's permissions.
+func (r *Reconciler) referring(ctx context.Context, obj client.Object) []reconcile.Request {
+	return r.found(ctx, abroad(obj.GetNamespace()))
+}
+
+// waiting brings back the claims that are not bound, in the object's namespace or everywhere.
+func (r *Reconciler) waiting() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
+		return r.found(ctx, waitingKey(obj.GetNamespace()))
+	})
+}
+
+// reserved is the claim that a volume was given to.
+func reserved(_ context.Context, obj client.Object) []reconcile.Request {
+	ref := obj.(*corev1.PersistentVolume).Spec.ClaimRef
+	if ref == nil || obj.GetAnnotations()[cluster.AnnFilledFor] == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}}}
+}
+
+// served is the claim that a server in another namespace works for.
+func served(_ context.Context, obj client.Object) []reconcile.Request {
+	namespace, name, ok := strings.Cut(obj.GetAnnotations()[fill.AnnServes], "/")
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}

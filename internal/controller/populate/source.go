@@ -1,0 +1,151 @@
+package populate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/decide/populate"
+)
+
+// source is what a target names as its data source.
+type source struct {
+	fact            populate.Source
+	why             string // of fact
+	kind, name      string
+	namespace       string
+	spec            cdiv1.DataVolumeSpec // what to fill with, without a claim
+	now             string               // what a clone is made of, Kind/namespace/name
+	begun           string               // the same when the prime was begun, as the target says: never to be read from
+	usesCredentials bool
+}
+
+// describe is how messages call the source.
+func (s *source) describe() string { return fmt.Sprintf("%s %s/%s", s.kind, s.namespace, s.name) }
+
+// ours says whether a claim names one of our sources.
+func ours(c *corev1.PersistentVolumeClaim) bool {
+	ref := c.Spec.DataSourceRef
+	if ref == nil || ref.APIGroup == nil || *ref.APIGroup != cdiv1.SchemeGroupVersion.Group {
+		return false
+	}
+	switch ref.Kind {
+	case cdiv1.VolumeImportSourceRef, cdiv1.VolumeUploadSourceRef, cdiv1.VolumeCloneSourceRef:
+		return true
+	}
+	return false
+}
+
+// sourceSpace is the namespace of what a claim names.
+func sourceSpace(c *corev1.PersistentVolumeClaim) string {
+	if n := c.Spec.DataSourceRef.Namespace; n != nil && *n != "" {
+		return *n
+	}
+	return c.Namespace
+}
+
+func (r *Reconciler) readSource(ctx context.Context, target *corev1.PersistentVolumeClaim) (source, error) {
+	ref := target.Spec.DataSourceRef
+	s := source{kind: ref.Kind, name: ref.Name, namespace: sourceSpace(target), begun: target.Annotations[annSource]}
+	exists, err := r.readSpec(ctx, &s)
+	if err != nil {
+		return s, err
+	}
+	if s.namespace != target.Namespace {
+		granted, err := r.granted(ctx, target)
+		switch {
+		case err != nil:
+			return s, err
+		case !granted:
+			s.fact = populate.Forbidden
+			s.why = fmt.Sprintf("no ReferenceGrant in namespace %s lets a PersistentVolumeClaim of namespace %s refer to it; "+
+				"ask for one there", s.namespace, target.Namespace)
+			return s, nil
+		case s.usesCredentials:
+			s.fact = populate.Forbidden
+			s.why = "it needs a Secret or ConfigMap of its own namespace, which a worker in another cannot have; import it there and clone it"
+			return s, nil
+		}
+	}
+	if !exists {
+		s.fact = populate.Absent
+	}
+	return s, nil
+}
+
+// readSpec reads what the source is to fill a claim with.
+func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
+	switch s.kind {
+	case cdiv1.VolumeImportSourceRef:
+		v, err := get[cdiv1.VolumeImportSource](ctx, r.reader, s.namespace, s.name)
+		if err != nil || v == nil {
+			return false, err
+		}
+		s.spec = cdiv1.DataVolumeSpec{
+			Source: importSource(v.Spec.Source), ContentType: v.Spec.ContentType, Preallocation: v.Spec.Preallocation,
+		}
+		s.usesCredentials = usesCredentials(v.Spec.Source)
+	case cdiv1.VolumeUploadSourceRef:
+		v, err := get[cdiv1.VolumeUploadSource](ctx, r.reader, s.namespace, s.name)
+		if err != nil || v == nil {
+			return false, err
+		}
+		s.spec = cdiv1.DataVolumeSpec{
+			Source: &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}, ContentType: v.Spec.ContentType,
+			Preallocation: v.Spec.Preallocation,
+		}
+	default:
+		v, err := get[cdiv1.VolumeCloneSource](ctx, r.reader, s.namespace, s.name)
+		if err != nil || v == nil {
+			return false, err
+		}
+		s.spec = cdiv1.DataVolumeSpec{Preallocation: v.Spec.Preallocation}
+		if v.Spec.PriorityClassName != nil {
+			s.spec.PriorityClassName = *v.Spec.PriorityClassName
+		}
+		s.now = v.Spec.Source.Kind + "/" + s.namespace + "/" + v.Spec.Source.Name
+		s.spec.Source = cloneSource(s.now)
+	}
+	return true, nil
+}
+
+// importSource is what a VolumeImportSource and a DataVolume have in common.
+func importSource(s *cdiv1.ImportSourceType) *cdiv1.DataVolumeSource {
+	if s == nil {
+		return &cdiv1.DataVolumeSource{}
+	}
+	return &cdiv1.DataVolumeSource{
+		HTTP: s.HTTP, S3: s.S3, GCS: s.GCS, Registry: s.Registry, Blank: s.Blank, Imageio: s.Imageio, VDDK: s.VDDK,
+	}
+}
+
+func usesCredentials(s *cdiv1.ImportSourceType) bool {
+	set := func(p *string) bool { return p != nil && *p != "" }
+	switch {
+	case s == nil:
+	case s.HTTP != nil:
+		return s.HTTP.SecretRef != "" || s.HTTP.CertConfigMap != "" || len(s.HTTP.SecretExtraHeaders) > 0
+	case s.S3 != nil:
+		return s.S3.SecretRef != "" || s.S3.CertConfigMap != ""
+	case s.GCS != nil:
+		return s.GCS.SecretRef != ""
+	case s.Registry != nil:
+		return set(s.Registry.SecretRef) || set(s.Registry.CertConfigMap)
+	}
+	return false
+}
+
+// cloneSource is the source that Kind/namespace/name stands for.
+func cloneSource(name string) *cdiv1.DataVolumeSource {
+	parts := strings.SplitN(name, "/", 3)
+	if len(parts) != 3 {
+		return &cdiv1.DataVolumeSource{}
+	}
+	if parts[0] == "VolumeSnapshot" {
+		return &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: parts[1], Name: parts[2]}}
+	}
+	return &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: parts[1], Name: parts[2]}}
+}

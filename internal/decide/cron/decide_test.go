@@ -1,0 +1,92 @@
+package cron
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-vm/berth/internal/decide/enumerate"
+)
+
+var update = flag.Bool("update", false, "write testdata/decisions.txt")
+
+func flagAxis(set func(*Facts, bool)) enumerate.Axis[Facts] {
+	return enumerate.Axis[Facts]{Count: 2, Set: func(f *Facts, i int) string { set(f, i == 1); return fmt.Sprint(i == 1) }}
+}
+
+var axes = []enumerate.Axis[Facts]{
+	{Count: int(Ending) + 1, Set: func(f *Facts, i int) string { f.Poll = Poll(i); return f.Poll.String() }},
+	flagAxis(func(f *Facts, b bool) { f.PollDue = b }),
+	flagAxis(func(f *Facts, b bool) { f.Noted = b }),
+	flagAxis(func(f *Facts, b bool) { f.Unreadable = b }),
+	flagAxis(func(f *Facts, b bool) { f.Taken = b }),
+	{Count: int(Ready) + 1, Set: func(f *Facts, i int) string { f.Import = Import(i); return f.Import.String() }},
+	flagAxis(func(f *Facts, b bool) { f.Switched = b }),
+	flagAxis(func(f *Facts, b bool) { f.Surplus = b }),
+}
+
+// TestDecisionTable compares the whole behaviour with a file that a person can read.
+func TestDecisionTable(t *testing.T) {
+	got := "# poll poll-due noted unreadable taken import switched surplus -> says [actions]; a|b is either, * is any.\n" +
+		enumerate.Table(axes, func(f Facts) string {
+			p := Decide(f)
+			return fmt.Sprintf("%s %v", p.Say, p.Do)
+		})
+	if *update {
+		if err := os.WriteFile("testdata/decisions.txt", []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/decisions.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("decisions changed (go test ./internal/decide/cron -update writes the file):\n%s", diff)
+	}
+}
+
+func TestEveryRuleIsAlive(t *testing.T) {
+	used := map[string]bool{}
+	enumerate.Every(axes, func(f Facts) {
+		p := Decide(f)
+		if len(p.Rules) != 2 {
+			t.Errorf("%+v has rules %v", f, p.Rules)
+		}
+		for _, name := range p.Rules {
+			used[name] = true
+		}
+	})
+	for _, r := range append(slices.Clone(polls), imports...) {
+		if !used[r.name] {
+			t.Errorf("no situation leads to rule %q", r.name)
+		}
+	}
+}
+
+func TestInvariants(t *testing.T) {
+	enumerate.Every(axes, func(f Facts) {
+		p := Decide(f)
+		does := func(a Action) bool { return slices.Contains(p.Do, a) }
+		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }
+		if does(Switch) && f.Import != Ready {
+			fail("switched to what is not ready")
+		}
+		if does(Collect) && !(f.Import == Ready && f.Switched) {
+			fail("the old imports go before the new one is in use")
+		}
+		if does(EndPoll) && !f.Noted {
+			fail("an answer is lost")
+		}
+		if does(StartPoll) && f.Poll != NoPoll {
+			fail("two questions at once")
+		}
+		if (does(CreateImport) || does(Switch) || does(Collect)) && (f.Taken || f.Unreadable) {
+			fail("somebody else's name is touched")
+		}
+	})
+}

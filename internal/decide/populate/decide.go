@@ -1,0 +1,162 @@
+// Package populate decides what to do next for a claim that names one of our sources as its data source. Such a claim
+// stays unbound until a second claim, the prime, has been made and filled in its stead; then the prime's volume is given
+// to it. Decide is a pure function from a handful of small facts to a plan: testdata/decisions.txt is the whole of it.
+//
+// How the prime is filled is decided by internal/decide/volume, as for every other claim. This package does not know
+// Kubernetes objects, clients or the time.
+package populate
+
+import "github.com/berth-vm/berth/internal/state"
+
+// Target is the claim that was asked for.
+type Target int
+
+// The situations of a target. Kept is an unbound claim that is not to be populated: it names a volume, or it is recorded
+// that it was populated before, as on a claim that comes back from a backup.
+const (
+	Open Target = iota
+	Kept
+	Bound
+	Lost
+	Leaving // it is being deleted
+)
+
+// Source is what the target names.
+type Source int
+
+// What can be wrong with a source.
+const (
+	Found Source = iota
+	Absent
+	Forbidden // it is in another namespace, which does not allow it
+)
+
+// Place is where the target's volume is to be.
+type Place int
+
+// Whether that is known. Unchosen is WaitForFirstConsumer: the scheduler has chosen no node yet, because no pod needs the
+// claim. Classless is a target without a storage class, or with one that does not exist.
+const (
+	Chosen Place = iota
+	Unchosen
+	Classless
+)
+
+// Prime is the claim that is filled in the target's stead.
+type Prime int
+
+// The situations of a prime.
+const (
+	NoPrime   Prime = iota
+	Filling         // it is being made or filled; how far that is, is the other table's
+	Full            // its data is complete and no worker has it any more
+	Misplaced       // it cannot become the target's: another node was chosen since, or its source was replaced
+	Refused         // the node chosen for it cannot have it
+	Given           // its volume is the target's
+	Going           // it is being deleted
+)
+
+// Facts is everything a decision depends on.
+type Facts struct {
+	Target Target
+	Prime  Prime
+	Source Source
+	Place  Place
+	// Marked: the target's volume bears the mark of having been filled for it.
+	Marked bool
+	// Recorded: the target bears the record of having been populated.
+	Recorded bool
+}
+
+// Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
+type Action string
+
+// The actions.
+const (
+	Begin      Action = "Begin"      // note on the target what it is filled from, before anything is made for it
+	Fill       Action = "Fill"       // take the next step towards a full prime
+	Rebind     Action = "Rebind"     // give the prime's volume to the target, and mark it
+	Record     Action = "Record"     // note on the target that it is populated
+	DropPrime  Action = "DropPrime"  // and what else was made for it
+	Unchoose   Action = "Unchoose"   // have the scheduler choose another node
+	LetGo      Action = "LetGo"      // remove what lies in other namespaces
+	KeepSilent Action = "KeepSilent" // there is nothing to say that was not said
+)
+
+// Plan is a decision: what to do, in this order, and what to say. Where Fill is among it, what is said is what filling
+// came to.
+type Plan struct {
+	Rule  string
+	Do    []Action
+	State state.Reason
+}
+
+type rule struct {
+	name string
+	when func(Facts) bool
+	do   []Action
+	say  state.Reason
+}
+
+// Decide finds the first rule that holds.
+func Decide(f Facts) Plan {
+	for _, r := range rules {
+		if r.when(f) {
+			return Plan{Rule: r.name, Do: r.do, State: r.say}
+		}
+	}
+	return Plan{}
+}
+
+// rules is the whole behaviour; first match wins. Reading order: what ends the matter, then the volume that changes hands,
+// what stands in the way of filling, the filling.
+var rules = []rule{
+	{"a target that is deleted takes everything with it",
+		func(f Facts) bool { return f.Target == Leaving }, []Action{LetGo, KeepSilent}, state.ClaimLeaving},
+	{"a lost target is the end",
+		func(f Facts) bool { return f.Target == Lost }, []Action{KeepSilent}, state.ClaimVanished},
+
+	{"a bound target with our volume is recorded, then its prime goes",
+		func(f Facts) bool { return f.Target == Bound && f.Marked && f.Prime != NoPrime && f.Prime != Going },
+		[]Action{Record, DropPrime}, state.PopulationDone},
+	{"a bound target with our volume is recorded",
+		func(f Facts) bool { return f.Target == Bound && f.Marked }, []Action{Record}, state.PopulationDone},
+	{"a bound target that was populated before is left alone",
+		func(f Facts) bool { return f.Target == Bound && f.Recorded }, []Action{KeepSilent}, state.PopulationDone},
+	{"a target bound behind our back needs no prime",
+		func(f Facts) bool { return f.Target == Bound && f.Prime != NoPrime && f.Prime != Going },
+		[]Action{DropPrime}, state.PopulationSkipped},
+	{"a target bound behind our back is left as it is",
+		func(f Facts) bool { return f.Target == Bound }, nil, state.PopulationSkipped},
+
+	{"a volume that was given away is waited for",
+		func(f Facts) bool { return f.Prime == Given }, nil, state.Rebinding},
+	{"a target that is not to be populated needs no prime",
+		func(f Facts) bool { return f.Target == Kept && f.Prime != NoPrime && f.Prime != Going },
+		[]Action{DropPrime}, state.PopulationKept},
+	{"a target that is not to be populated waits for its volume",
+		func(f Facts) bool { return f.Target == Kept }, nil, state.PopulationKept},
+	{"a prime that is going is waited for",
+		func(f Facts) bool { return f.Prime == Going }, nil, state.PrimeLeaving},
+	{"a full prime's volume is given to the target",
+		func(f Facts) bool { return f.Prime == Full }, []Action{Fill, Rebind}, state.Rebinding},
+	{"a prime that cannot become the target's is dropped",
+		func(f Facts) bool { return f.Prime == Misplaced }, []Action{DropPrime}, state.PrimeLeaving},
+	{"the scheduler chooses again when a node cannot have the prime",
+		func(f Facts) bool { return f.Prime == Refused }, []Action{Unchoose, DropPrime}, state.NodeRefused},
+
+	{"nothing is read without permission, nor any further",
+		func(f Facts) bool { return f.Source == Forbidden && f.Prime == Filling }, []Action{DropPrime}, state.SourceUngranted},
+	{"a source in another namespace needs its permission",
+		func(f Facts) bool { return f.Source == Forbidden }, nil, state.SourceUngranted},
+	{"a missing source is waited for",
+		func(f Facts) bool { return f.Source == Absent }, nil, state.SourceAbsent},
+	{"a target without a class is waited for",
+		func(f Facts) bool { return f.Place == Classless && f.Prime == NoPrime }, nil, state.ClasslessTarget},
+	{"a target waits for the scheduler to choose its node",
+		func(f Facts) bool { return f.Place == Unchosen && f.Prime == NoPrime }, nil, state.PopulationWaits},
+	{"a prime is begun",
+		func(f Facts) bool { return f.Prime == NoPrime }, []Action{Begin, Fill}, state.ClaimCreated},
+	{"a prime is filled",
+		func(f Facts) bool { return f.Prime == Filling }, []Action{Fill}, state.ClaimCreated},
+}

@@ -1,0 +1,101 @@
+package populate
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/decide/enumerate"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+var update = flag.Bool("update", false, "write testdata/decisions.txt")
+
+var axes = []enumerate.Axis[Facts]{
+	{Count: int(Leaving) + 1, Set: func(f *Facts, i int) string { f.Target = Target(i); return f.Target.String() }},
+	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Prime = Prime(i); return f.Prime.String() }},
+	{Count: int(Forbidden) + 1, Set: func(f *Facts, i int) string { f.Source = Source(i); return f.Source.String() }},
+	{Count: int(Classless) + 1, Set: func(f *Facts, i int) string { f.Place = Place(i); return f.Place.String() }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Marked = i == 1; return fmt.Sprint(f.Marked) }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Recorded = i == 1; return fmt.Sprint(f.Recorded) }},
+}
+
+// TestDecisionTable compares the whole behaviour with a file that a person can read.
+func TestDecisionTable(t *testing.T) {
+	got := "# target prime source place marked recorded -> state [actions]; a|b is either, * is any.\n" +
+		enumerate.Table(axes, func(f Facts) string {
+			p := Decide(f)
+			return fmt.Sprintf("%s %v", p.State, p.Do)
+		})
+	if *update {
+		if err := os.WriteFile("testdata/decisions.txt", []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/decisions.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("decisions changed (go test ./internal/decide/populate -update writes the file):\n%s", diff)
+	}
+}
+
+func TestEveryRuleIsAlive(t *testing.T) {
+	used := map[string]bool{}
+	enumerate.Every(axes, func(f Facts) { used[Decide(f).Rule] = true })
+	for _, r := range rules {
+		if !used[r.name] {
+			t.Errorf("no situation leads to rule %q", r.name)
+		}
+		delete(used, r.name)
+	}
+	for name := range used {
+		t.Errorf("some situation has no rule (%q)", name)
+	}
+}
+
+// TestEveryStateIsSaid: a row of the populations' table that no decision leads to is dead.
+func TestEveryStateIsSaid(t *testing.T) {
+	said := map[state.Reason]bool{}
+	enumerate.Every(axes, func(f Facts) { said[Decide(f).State] = true })
+	for _, row := range state.Populations() {
+		if !said[row.Reason] {
+			t.Errorf("nothing ever says %s", row.Reason)
+		}
+	}
+}
+
+func TestInvariants(t *testing.T) {
+	enumerate.Every(axes, func(f Facts) {
+		p := Decide(f)
+		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }
+		does := func(a Action) bool { return slices.Contains(p.Do, a) }
+		if state.Of(p.State).Phase == cdiv1.Unknown {
+			fail("no row for the state")
+		}
+		if does(Fill) && f.Target != Open {
+			fail("a claim is populated again")
+		}
+		if does(Fill) && f.Source == Forbidden && f.Prime != Full {
+			fail("a source is read without permission")
+		}
+		if does(Begin) && (f.Prime != NoPrime || f.Place != Chosen) {
+			fail("begun too early or twice")
+		}
+		if does(Rebind) && f.Prime != Full {
+			fail("a volume given away that is not full")
+		}
+		if does(DropPrime) && f.Prime == Given && f.Target != Bound {
+			fail("the prime is dropped before the target has its volume")
+		}
+		if does(Record) && !(f.Target == Bound && f.Marked) {
+			fail("recorded without our volume")
+		}
+	})
+}
