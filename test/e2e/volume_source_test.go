@@ -134,6 +134,7 @@ func TestVolumeSources(t *testing.T) {
 				URL: b.Serve(gofakes3.New(backend).Server()) + "/images/disk.img", SecretRef: "login",
 			}}
 		},
+		"gcs": (*bed).gcs,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
