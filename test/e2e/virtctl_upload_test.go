@@ -1,0 +1,189 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// proxyURL is where the cluster says uploads go in.
+func proxyURL(b *bed) string {
+	b.T.Helper()
+	var config cdiv1.CDIConfig
+	if err := b.kube.Get(b.Context(), types.NamespacedName{Name: "config"}, &config); err != nil {
+		b.T.Fatal(err)
+	}
+	if config.Status.UploadProxyURL == nil {
+		b.T.Fatal("the cluster does not say where uploads go in")
+	}
+	return *config.Status.UploadProxyURL
+}
+
+// TestVirtctlUploadTranscript is the first seed's "Interaction with virtctl", word for word: the command on a held volume,
+// the user's own consumer pod with and without a node selector, the command again, and the data seen by a pod.
+func TestVirtctlUploadTranscript(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, framework.Restricted)
+	v := newTool(t, b.Env)
+	data := image(24)
+	path, url := file(t, "fedora30.qcow2", data), proxyURL(b)
+	for name, node := range map[string]string{"fedora-dv": "", "fedora-node": b.ReadyNodes()[2]} {
+		command := []string{"image-upload", "dv", name, "--uploadproxy-url=" + url, "--image-path=" + path}
+		head := fmt.Sprintf("DataVolume %s/%s created\nWaiting for PVC %s upload pod to be ready...\n", b.Namespace, name, name)
+
+		held := v.run(command...)
+		first, advice, _ := strings.Cut(held.err, "\n")
+		if held.code != 1 || held.out != head || first != "cannot upload to DataVolume in state WaitForFirstConsumer" {
+			t.Fatalf("a held volume: code %d\n%s%s", held.code, held.out, held.err)
+		}
+		if held.took > time.Minute {
+			t.Errorf("a held volume was waited for: %s", held.took)
+		}
+		for _, want := range []string{"--force-bind", "--node NAME", node, "--like-vm NAME", "a pod that uses the claim " + name} {
+			if !strings.Contains(advice, want) {
+				t.Errorf("the advice lacks %q:\n%s", want, advice)
+			}
+		}
+
+		b.Start(framework.Pod{Name: "consumer-" + name, Script: `echo "Will bind the pvc!"`, Claims: []string{name}, Node: node, User: guest})
+		pv := b.WaitBound(name)
+		b.Delete("consumer-" + name)
+		if at := framework.VolumeNode(pv); node != "" && at != node {
+			t.Errorf("bound on %s, the consumer was to run on %s", at, node)
+		}
+
+		done := v.run(command...)
+		want := regexp.QuoteMeta(head+"Pod now ready\nUploading data to "+url+"\n\n") +
+			` 24\.00 MiB / 24\.00 MiB \[=+\] 100\.00% 0s` + "\n\n" +
+			regexp.QuoteMeta("Uploading data completed successfully, waiting for processing to complete, "+
+				"you can hit ctrl-c without interrupting the progress\nProcessing completed successfully\n"+
+				"Uploading "+path+" completed successfully\n")
+		if done.code != 0 || done.err != "" || !regexp.MustCompile("^"+want+"$").MatchString(done.out) {
+			t.Fatalf("a bound volume: code %d\n%s%s", done.code, done.out, done.err)
+		}
+		b.holds(name, data, int64(len(data)))
+
+		again := v.run(command...)
+		if again.code != 1 || again.err != "PVC "+name+" already successfully imported/cloned/updated\n" {
+			t.Errorf("a filled volume: code %d\n%s%s", again.code, again.out, again.err)
+		}
+	}
+}
+
+// TestVirtctlUploadBinds: virtctl binds a held volume itself, on a node, like a machine, anywhere; its consumer pod is
+// gone afterwards, also when it is interrupted. Images of a format, of a compression and with holes arrive the same.
+func TestVirtctlUploadBinds(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, framework.Restricted)
+	v := newTool(t, b.Env)
+	data := image(16)
+	raw, node := file(t, "disk.img", data), b.ReadyNodes()[1]
+	qcow2 := filepath.Join(t.TempDir(), "disk.qcow2")
+	if out, err := exec.Command("qemu-img", "convert", "-c", "-O", "qcow2", raw, qcow2).CombinedOutput(); err != nil {
+		t.Fatalf("make a qcow2 image: %v\n%s", err, out)
+	}
+
+	out := v.must("image-upload", "dv", "on-node", "--image-path="+qcow2, "--node="+node, "--datasource", "--default-preference=linux")
+	for _, want := range []string{"PVC on-node bound on node " + node + "\n", "completed successfully\nCreated a new DataSource "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+	noConsumers(b)
+	if at := framework.VolumeNode(b.WaitBound("on-node")); at != node {
+		t.Errorf("on-node is on %s, wanted %s", at, node)
+	}
+
+	machineWith(b, "like", "on-node")
+	v.must("image-upload", "dv", "beside", "--image-path="+raw, "--like-vm=like")
+	if at := framework.VolumeNode(b.WaitBound("beside")); at != node {
+		t.Errorf("beside is on %s, the machine's disk on %s", at, node)
+	}
+
+	interrupt(t, v, "image-upload", "dv", "picky", "--image-path="+raw, "--like-vm=nowhere")
+	noConsumers(b)
+	b.StaysPending("picky", time.Second)
+
+	// A bare claim is filled through a VolumeUploadSource, and bound the same way.
+	v.must("image-upload", "pvc", "bare", "--image-path="+raw, "--force-bind")
+	noConsumers(b)
+	b.holds("on-node", data, int64(len(data)))
+	b.holds("beside", data, int64(len(data)))
+	b.holds("bare", data, int64(len(data)))
+}
+
+// noConsumers fails the test if a pod that virtctl made is left.
+func noConsumers(b *bed) {
+	b.T.Helper()
+	pods, err := b.Client.CoreV1().Pods(b.Namespace).List(b.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=virtctl"})
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		b.T.Errorf("consumer pod %s is left", p.Name)
+	}
+}
+
+var machines = kubevirt.GroupVersion.WithResource("virtualmachines")
+
+// machineWith makes a machine that is not started: with a disk, or with none and on no node of the cluster.
+func machineWith(b *bed, name, claim string) {
+	b.T.Helper()
+	spec := map[string]any{"domain": map[string]any{"devices": map[string]any{}, "memory": map[string]any{"guest": "64Mi"}}}
+	if claim != "" {
+		spec["volumes"] = []any{map[string]any{"name": "disk", "dataVolume": map[string]any{"name": claim}}}
+	} else {
+		spec["nodeSelector"] = map[string]any{corev1.LabelHostname: "no-such-node"}
+	}
+	vm := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": kubevirt.GroupVersion.String(), "kind": "VirtualMachine", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"runStrategy": "Halted", "template": map[string]any{"spec": spec}},
+	}}
+	if _, err := b.Dynamic.Resource(machines).Namespace(b.Namespace).Create(b.Context(), vm, metav1.CreateOptions{}); err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+// interrupt runs a command until its consumer pod waits for a node, and presses ctrl-c.
+func interrupt(t *testing.T, v *tool, args ...string) {
+	t.Helper()
+	b := v.env
+	machineWith(&bed{Env: b}, "nowhere", "")
+	cmd := exec.Command(virtctlProgram, append(args, v.args...)...)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.Wait("the consumer to wait for a node", patience, func(ctx context.Context) (bool, string) {
+		pods, err := b.Client.CoreV1().Pods(b.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=virtctl"})
+		if err != nil {
+			return false, err.Error()
+		}
+		return len(pods.Items) == 1 && len(pods.Items[0].Status.Conditions) > 0, fmt.Sprintf("%d pods", len(pods.Items))
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the code says how it ended
+	if cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("interrupted, it ended with %d:\n%s", cmd.ProcessState.ExitCode(), out.String())
+	}
+}
