@@ -1,0 +1,74 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// TestVirtctlCreatePVC is the third seed's create-pvc: a claim with a generated name, one that an import fills, and a
+// clone of it that says nothing but its name.
+func TestVirtctlCreatePVC(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	v := newTool(t, b.Env)
+
+	out := v.must("create-pvc", "--generate-name=my-pvc-", "--size=1Gi")
+	name := regexp.MustCompile(`^PersistentVolumeClaim ` + b.Namespace + `/(my-pvc-[a-z0-9]+) created\n`).FindStringSubmatch(out)
+	if name == nil {
+		t.Fatalf("create-pvc says\n%s", out)
+	}
+	pvc := b.claim(name[1])
+	if pvc.Spec.StorageClassName == nil || !strings.Contains(out, "  storageClassName "+*pvc.Spec.StorageClassName+": ") {
+		t.Errorf("the class was chosen without a reason:\n%s", out)
+	}
+	if wait := v.run("create-pvc", "--name=waits", "--size=1Gi", "--storage-class="+classWaits, "--wait"); wait.code != 1 ||
+		!strings.HasPrefix(wait.err, "cannot wait for PersistentVolumeClaim in state WaitForFirstConsumer\n") {
+		t.Errorf("a claim nobody uses: code %d\n%s%s", wait.code, wait.out, wait.err)
+	}
+
+	if err := b.kube.Create(b.Context(), &cdiv1.VolumeImportSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: "my-import-source"},
+		Spec: cdiv1.VolumeImportSourceSpec{Source: &cdiv1.ImportSourceType{
+			HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.web.url + "/disk.img"}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	imported := v.must("create-pvc", "--name=my-pvc-", "--data-source-ref-kind=VolumeImportSource",
+		"--data-source-ref-name=my-import-source", "--size=64Mi", "--storage-class="+classImmediate, "--wait")
+	if !regexp.MustCompile(`\[=+\] 100\.00% 0s\n$`).MatchString(imported) {
+		t.Errorf("no bar:\n%s", imported)
+	}
+	data := b.web.files["/disk.img"]
+	size := b.diskSize("my-pvc")
+	b.holds("my-pvc", data, size)
+
+	if err := b.kube.Create(b.Context(), &cdiv1.VolumeCloneSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: "fedora"},
+		Spec:       cdiv1.VolumeCloneSourceSpec{Source: corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "my-pvc"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cloned := v.must("create-pvc", "--name=my-clone", "--data-source-ref-kind=VolumeCloneSource", "--data-source-ref-name=fedora")
+	if want := fmt.Sprintf("the size of PersistentVolumeClaim %s/my-pvc", b.Namespace); !strings.Contains(cloned, want) {
+		t.Errorf("the size does not come from the source:\n%s", cloned)
+	}
+	b.holds("my-clone", data, size)
+}
+
+// diskSize is how large the disk on a claim is.
+func (b *bed) diskSize(claim string) int64 {
+	b.T.Helper()
+	var size int64
+	if _, err := fmt.Sscan(b.claim(claim).Annotations["berth.dev/disk-size"], &size); err != nil {
+		b.T.Fatalf("nobody measured the disk on claim %s: %v", claim, err)
+	}
+	return size
+}
