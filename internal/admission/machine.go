@@ -11,10 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/token"
 )
 
-// authoriseMachine asks of a machine's volume templates what authorise asks of volumes: the controller makes those
-// volumes with its own rights, so the rights of the user who wrote the machine have to be checked here.
+// authoriseMachine asks of a machine's volume templates what authorise asks of volumes, and has the proofs travel with the
+// machine: the controller makes those volumes with its own rights, perhaps much later, when a DataSource leads elsewhere.
+// A template that did not change keeps the proof it has, whoever updates the machine; nothing else counts as one.
 func (l *lookup) authoriseMachine(ctx context.Context, req admission.Request) admission.Response {
 	machine, err := decode[kubevirt.VirtualMachine](req.Object.Raw)
 	if err != nil || machine == nil {
@@ -24,28 +26,56 @@ func (l *lookup) authoriseMachine(ctx context.Context, req admission.Request) ad
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
-	if machine.DeletionTimestamp != nil || before != nil &&
-		equality.Semantic.DeepEqual(before.Spec.DataVolumeTemplates, machine.Spec.DataVolumeTemplates) {
+	if machine.DeletionTimestamp != nil {
 		return admission.Allowed("")
 	}
-	for _, template := range machine.Spec.DataVolumeTemplates {
-		volume := &cdiv1.DataVolume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: req.Namespace, Name: template.ObjectMeta.Name}, Spec: template.Spec,
-		}
-		source, known, err := l.origin(ctx, volume)
-		if err != nil {
-			return admission.Errored(http.StatusInternalServerError, err)
-		}
-		if !known || source.Namespace == volume.Namespace {
-			continue
-		}
-		granted, err := l.grant(ctx, req.UserInfo, volume, source)
-		if err != nil {
-			return admission.Errored(http.StatusInternalServerError, err)
-		}
-		if granted == nil {
-			return denied(req, source)
+	had, kept := map[string]string{}, map[string]*cdiv1.DataVolumeSpec{}
+	if before != nil {
+		had = token.Proofs(before.Annotations[token.MachineAnnotation])
+		for i := range before.Spec.DataVolumeTemplates {
+			t := &before.Spec.DataVolumeTemplates[i]
+			kept[t.ObjectMeta.Name] = &t.Spec
 		}
 	}
-	return admission.Allowed("")
+	proofs := map[string]string{}
+	for _, t := range machine.Spec.DataVolumeTemplates {
+		name := t.ObjectMeta.Name
+		if was := kept[name]; was != nil && equality.Semantic.DeepEqual(*was, t.Spec) {
+			if had[name] != "" {
+				proofs[name] = had[name]
+			}
+			continue
+		}
+		refused, err := l.prove(ctx, req, name, t.Spec, proofs)
+		if err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+		if refused != nil {
+			return denied(req, *refused)
+		}
+	}
+	text, err := token.JoinProofs(proofs)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	return annotated(machine.Annotations, token.MachineAnnotation, text)
+}
+
+// prove adds the proof that the user may have this volume, if it needs one, or says what they may not clone.
+func (l *lookup) prove(ctx context.Context, req admission.Request, name string, spec cdiv1.DataVolumeSpec, proofs map[string]string,
+) (*token.Object, error) {
+	volume := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: req.Namespace, Name: name}, Spec: spec}
+	source, known, err := l.origin(ctx, volume)
+	if err != nil || !known {
+		return nil, err
+	}
+	if source.Namespace == volume.Namespace {
+		return nil, nil
+	}
+	granted, err := l.grant(ctx, req.UserInfo, volume, source)
+	if err != nil || granted == nil {
+		return &source, err
+	}
+	proofs[name], err = l.signer.Sign(ctx, *granted)
+	return nil, err
 }

@@ -64,19 +64,6 @@ func (w *Writer) ApplyAs(ctx context.Context, owner client.FieldOwner, obj clien
 	return nil
 }
 
-// ApplyOutput is Apply for the metadata and status of a kind whose status is no subresource, whatever its spec requires.
-func (w *Writer) ApplyOutput(ctx context.Context, obj client.Object) error {
-	u, err := w.fields(obj)
-	if err != nil {
-		return err
-	}
-	unstructured.RemoveNestedField(u.Object, "spec")
-	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), Owner, client.ForceOwnership); err != nil {
-		return fmt.Errorf("apply %s: %w", w.name(obj), err)
-	}
-	return nil
-}
-
 // ApplyStatus is Apply for the status subresource.
 func (w *Writer) ApplyStatus(ctx context.Context, obj client.Object) error {
 	u, err := w.fields(obj)

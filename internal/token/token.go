@@ -26,6 +26,35 @@ import (
 // Annotation carries the proof, on a DataVolume.
 const Annotation = "cdi.kubevirt.io/storage.clone.token"
 
+// MachineAnnotation carries the proofs of the volumes that a machine is to have, on the machine: a JSON object from their
+// names. They are made when somebody asks for the machine and go onto the volumes when the controller makes those, so
+// that what a volume is cloned from is what its author was allowed to, whatever a reference leads to by then.
+const MachineAnnotation = "berth.dev/clone-tokens"
+
+// maxProofs bounds what Proofs decodes; the API server does not let annotations be larger.
+const maxProofs = 256 << 10
+
+// Proofs are the proofs in a MachineAnnotation, by the names of volumes. What cannot be read proves nothing.
+func Proofs(text string) map[string]string {
+	proofs := map[string]string{}
+	if len(text) > maxProofs || json.Unmarshal([]byte(text), &proofs) != nil {
+		return map[string]string{}
+	}
+	return proofs
+}
+
+// JoinProofs is the MachineAnnotation of proofs; none is empty.
+func JoinProofs(proofs map[string]string) (string, error) {
+	if len(proofs) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(proofs)
+	if err != nil {
+		return "", fmt.Errorf("write clone tokens: %w", err)
+	}
+	return string(text), nil
+}
+
 // KeySize is the size of a key: that of the hash it is used with.
 const KeySize = sha256.Size
 

@@ -190,3 +190,39 @@ func TestMachineAuthorisation(t *testing.T) {
 		t.Errorf("Bob may not label a machine whose disk Alice was allowed: %v", err)
 	}
 }
+
+// TestMachineProofs: what a machine's volumes may be cloned from is settled when its author is admitted. A DataSource that
+// is aimed elsewhere before the controller makes the volume leads nowhere, and the proof cannot be replaced or moved.
+func TestMachineProofs(t *testing.T) {
+	source := object(`{kind: DataSource, metadata: {name: aimed, namespace: golden}, spec: {source: {pvc: {namespace: golden, name: fedora}}}}`)
+	create(t, admin, source)
+	made := object(`{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: proven, namespace: team,
+		annotations: {berth.dev/clone-tokens: '{"root":"abc.def","other":"abc.def"}'}}, spec: {
+		runStrategy: Halted, template: {spec: {domain: {devices: {}}}}, dataVolumeTemplates: [
+			{metadata: {name: root}, spec: {sourceRef: {kind: DataSource, namespace: golden, name: aimed}, storage: {}}}]}}`)
+	create(t, users["carol"], made)
+	proofs := token.Proofs(made.GetAnnotations()[token.MachineAnnotation])
+	if len(proofs) != 1 {
+		t.Errorf("the proofs are %v", proofs)
+	}
+	if err := clones.Verify(t.Context(), proofs["root"], pvcGrant("fedora", "root")); err != nil {
+		t.Errorf("what Carol was allowed: %v", err)
+	}
+	for name, g := range map[string]token.Grant{"another source": pvcGrant("debian", "root"), "another volume": pvcGrant("fedora", "other")} {
+		if err := clones.Verify(t.Context(), proofs["root"], g); !errors.Is(err, token.ErrOther) {
+			t.Errorf("%s: got %v, want %v", name, err, token.ErrOther)
+		}
+	}
+	kept := made.GetAnnotations()[token.MachineAnnotation]
+	for name, text := range map[string]string{
+		"dropped": "{metadata: {annotations: {berth.dev/clone-tokens: null}}}", "replaced": "{metadata: {annotations: {berth.dev/clone-tokens: '{}'}}}",
+	} {
+		changed := made.DeepCopy()
+		if err := users["bob"].Patch(t.Context(), changed, client.RawPatch("application/merge-patch+json", toJSON(t, text))); err != nil {
+			t.Fatal(err)
+		}
+		if got := changed.GetAnnotations()[token.MachineAnnotation]; got != kept {
+			t.Errorf("%s: the proofs are %q", name, got)
+		}
+	}
+}

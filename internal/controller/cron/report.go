@@ -50,11 +50,16 @@ func (r *Reconciler) report(ctx context.Context, s *seen, plan cron.Plan, noted 
 	if equality.Semantic.DeepEqual(old, next) && maps.Equal(noted, s.noted()) {
 		return nil
 	}
-	said := &cdiv1.DataImportCron{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.cron.Namespace, Name: s.cron.Name, UID: s.cron.UID, Annotations: noted},
-		Status:     next,
+	said := s.cron.DeepCopy()
+	if said.Annotations == nil {
+		said.Annotations = map[string]string{}
 	}
-	if err := r.cluster.ApplyOutput(ctx, said); err != nil {
+	for key := range s.noted() {
+		delete(said.Annotations, key)
+	}
+	maps.Copy(said.Annotations, noted)
+	said.Status = next
+	if err := r.cluster.Change(ctx, s.cron, said); err != nil {
 		return err
 	}
 	if was := condition(old, cdiv1.DataImportCronUpToDate); was.Reason != string(plan.Say) {

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
+	"github.com/berth-vm/berth/internal/token"
 )
 
 // whole is a machine, its volumes and its run, read once.
@@ -132,6 +133,8 @@ func (r *Reconciler) actMachine(ctx context.Context, a machine.Action, w *whole)
 		return r.cluster.Create(ctx, w.next)
 	case machine.DeleteInstance:
 		return r.cluster.Delete(ctx, w.run.instance)
+	case machine.AskStart:
+		return r.askStart(ctx, w)
 	case machine.TakeRequest:
 		return nil // takeRequests does, after everything else: until then a crash repeats what was asked
 	case machine.StartConsumer, machine.StopConsumer, machine.StartLauncher, machine.StopLauncher, machine.Nominate,
@@ -163,6 +166,11 @@ func newVolume(vm *kubevirt.VirtualMachine, t kubevirt.DataVolumeTemplateSpec) *
 	v.OwnerReferences = []metav1.OwnerReference{owner(vm)}
 	v.Labels = with(v.Labels, render.LabelCreatedBy, string(vm.UID))
 	v.Annotations = with(v.Annotations, "cdi.kubevirt.io/allowClaimAdoption", "true")
+	// Only admission says what the machine's author may clone: a proof in the template is somebody else's.
+	delete(v.Annotations, token.Annotation)
+	if proof := token.Proofs(vm.Annotations[token.MachineAnnotation])[v.Name]; proof != "" {
+		v.Annotations[token.Annotation] = proof
+	}
 	return v
 }
 
