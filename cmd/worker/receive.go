@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -19,7 +22,7 @@ func receiveImage(ctx context.Context, args []string, stderr io.Writer) int {
 	to := s.String("to", "", "`target`: a block device, a file to make, or a directory with --archive")
 	size := s.String("size", "", "final `size` of the disk, like 10Gi; default: the image's, or the device's")
 	listen := s.String("listen", ":8080", "`address` to wait at")
-	token := s.String("token", "", "`directory` with a file called token, which clients must send; default: anybody may")
+	token := s.String("token", "", "`directory` with a file called token, which clients must send; without the file anybody may")
 	tls := s.String("tls", "", "`directory` with tls.crt and tls.key; default: plain HTTP")
 	archive := s.Bool("archive", false, "unpack a tar archive into a directory")
 	preallocate := s.Bool("preallocate", false, "reserve all of the disk's blocks")
@@ -30,7 +33,7 @@ func receiveImage(ctx context.Context, args []string, stderr io.Writer) int {
 	}
 	bytes, err := parseSize(*size)
 	if err == nil && (*to == "" || s.NArg() > 0) {
-		err = fmt.Errorf("--to is needed, and nothing but flags")
+		err = errors.New("--to is needed, and nothing but flags")
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "worker receive: %v\n", err)
@@ -40,6 +43,9 @@ func receiveImage(ctx context.Context, args []string, stderr io.Writer) int {
 		Version: task.Version, Volume: filepath.Base(*to),
 		Source: task.Source{Upload: &task.Upload{Listen: *listen, TLSDir: *tls, TokenDir: *token}},
 		Target: task.Target{Path: *to, Content: task.Disk, Size: bytes, Preallocate: *preallocate},
+	}
+	if _, err := os.Stat(filepath.Join(*token, "token")); *token == "" || errors.Is(err, fs.ErrNotExist) {
+		t.Source.Upload.TokenDir = ""
 	}
 	if *archive {
 		t.Target.Content = task.Archive

@@ -1,0 +1,141 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/yaml"
+)
+
+// insecure is a client as virtctl's is with --insecure.
+func insecure() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+}
+
+// TestUploadByCurl uploads with nothing but curl: first everything that is wrong, each with its answer, then PUT, a form
+// and a compressed POST; the volume says what happened, and nothing is left.
+func TestUploadByCurl(t *testing.T) {
+	t.Parallel()
+	d := newDoor(newBed(t))
+	disk := image(8)
+	good := d.file("disk.img", disk)
+	d.await("up", "16Mi")
+	phases := d.phases("up")
+	token := d.token("up")
+
+	d.answers("200", "", token, "/v1beta1/upload-async", "-I")
+	d.answers("400", "Authorization: Bearer", "", "/v1beta1/upload", "-T", good)
+	d.answers("401", "malformed", "nonsense", "/v1beta1/upload", "-T", good)
+	d.answers("401", "not made by this installation", "e30.e30", "/v1beta1/upload", "-T", good)
+	d.answers("405", "", token, "/v1beta1/upload")
+	d.answers("404", "", token, "/v1/upload", "-T", good)
+	d.answers("400", "larger than the reported available storage", token, "/v1beta1/upload", "-T", d.file("big", image(32)))
+	d.answers("400", "Saving stream failed", token, "/v1beta1/upload", "-T", d.file("bad.qcow2", []byte("QFI\xfb\x00\x00\x00\x03 and no more")))
+	d.WaitEvent("up", patience, func(reason, message string) bool {
+		return reason == "UploadFailed" && strings.Contains(message, "Saving stream failed")
+	})
+	d.until("up", "the condition to tell of the last upload", func(dv *cdiv1.DataVolume) bool {
+		return dv.Status.Phase == cdiv1.UploadReady && strings.Contains(message(dv), "the last upload failed")
+	})
+	// another claim's upload, by tus
+	d.answers("403", "the token is for PVC", token, "/v1beta1/tus/0e8f1b9a-0000.10-image-0123456789abcdef", "-X", "PATCH",
+		"-H", "Tus-Resumable: 1.0.0", "-H", "Upload-Offset: 0", "-H", "Content-Type: application/offset+octet-stream", "--data", "x")
+
+	d.answers("200", "", token, "/v1beta1/upload", "-T", good)
+	d.untilPhase("up", cdiv1.Succeeded)
+	d.answers("409", "already finished uploading", token, "/v1beta1/upload", "-T", good)
+	if got, want := fmt.Sprint(phases()), fmt.Sprint([]cdiv1.DataVolumePhase{cdiv1.UploadReady, cdiv1.Succeeded}); got != want {
+		t.Errorf("phases were %s, want %s", got, want)
+	}
+	d.holdsRaw("up", disk)
+	d.leftNothing("up")
+
+	d.await("form", "16Mi")
+	d.answers("200", "", d.token("form"), "/v1beta1/upload-form", "-F", "file=@"+good)
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write(disk)
+	_ = w.Close()
+	d.await("gz", "16Mi")
+	d.answers("200", "", d.token("gz"), "/v1beta1/upload-async", "--data-binary", "@"+d.file("disk.img.gz", packed.Bytes()),
+		"-H", "Content-Type: application/octet-stream")
+	for _, name := range []string{"form", "gz"} {
+		d.untilPhase(name, cdiv1.Succeeded)
+		d.holdsRaw(name, disk)
+	}
+}
+
+// TestUploadPod is the stand-alone pod of the examples: curl fills its claim, and it ends. With a Secret it asks for a
+// token.
+func TestUploadPod(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	doc, err := os.ReadFile("../../examples/upload-pod.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{StringData: map[string]string{"token": "sesame"}}
+	secret.Namespace, secret.Name = b.Namespace, "upload-token"
+	if err := b.kube.Create(b.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	var pod corev1.Pod
+	var claim corev1.PersistentVolumeClaim
+	for i, part := range bytes.Split(doc, []byte("\n---\n")) {
+		var err error
+		if i == 0 {
+			if err = yaml.UnmarshalStrict(part, &claim); err == nil {
+				claim.Namespace = b.Namespace
+				err = b.kube.Create(b.Context(), &claim)
+			}
+		} else if err = yaml.UnmarshalStrict(part, &pod); err == nil {
+			pod.Namespace = b.Namespace
+			err = b.kube.Create(b.Context(), &pod)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.WaitRunning("upload")
+	if err := b.kube.Get(b.Context(), types.NamespacedName{Namespace: b.Namespace, Name: "upload"}, &pod); err != nil {
+		t.Fatal(err)
+	}
+	disk := image(8)
+	file := (&door{bed: b}).file("disk.img", disk)
+	send := func(args ...string) string {
+		args = append([]string{"-sS", "--retry", "20", "--retry-connrefused", "--retry-delay", "1", "-o", "/dev/null", "-w", "%{http_code}",
+			"-T", file}, args...)
+		out, err := exec.CommandContext(b.Context(), "curl", append(args, "http://"+pod.Status.PodIP+":8080/")...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("curl: %v\n%s", err, out)
+		}
+		return string(out)
+	}
+	for want, args := range map[string][]string{
+		"400": nil, "401": {"-H", "Authorization: Bearer guess"},
+	} {
+		if got := send(args...); got != want {
+			t.Errorf("with %v: got %s, want %s", args, got, want)
+		}
+	}
+	if got := send("-H", "Authorization: Bearer sesame"); got != "200" {
+		t.Fatalf("the upload was answered %s", got)
+	}
+	b.WaitPhase("upload", corev1.PodSucceeded)
+	b.Delete("upload")
+	if got := b.Sum("uploaded", "disk.img"); got != sum(disk, 0) {
+		t.Errorf("the disk has another sha256 than what was sent")
+	}
+}

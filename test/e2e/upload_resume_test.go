@@ -1,0 +1,179 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/upload/client"
+)
+
+// TestUploadGoesOn pulls the cable at several offsets of one upload, deletes the worker in the middle and restarts the
+// proxy in the middle: the upload goes on where it was, with fresh tokens, and little is sent twice.
+func TestUploadGoesOn(t *testing.T) {
+	t.Parallel()
+	d := newDoor(newBed(t))
+	disk := image(48)[:48*mib-1000]
+	for i := range disk { // no zeroes to leave out: what passes the cable is what is sent
+		if disk[i] == 0 {
+			disk[i] = byte(i%255) + 1
+		}
+	}
+	file := d.file("disk.img", disk)
+	d.await("up", "64Mi")
+	const each = 9 * mib
+	c := newCable(t, d.url, each,
+		func() {}, // nothing but the cable
+		func() { d.Delete("cdi-upload-up") },
+		func() { d.restartProxy() },
+	)
+	ca, err := os.ReadFile(d.ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	tokens := 0
+	err = client.Send(d.Context(), file, client.Options{
+		URL: c.url, CA: ca, Retries: 40, Pause: func(int) time.Duration { return time.Second },
+		Token: func(context.Context) (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			tokens++
+			if tokens == 1 {
+				return "bm90LmEgdG9rZW4", nil // refused: the client asks for another
+			}
+			return d.token("up"), nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.untilPhase("up", cdiv1.Succeeded)
+	d.holdsRaw("up", disk)
+	d.leftNothing("up")
+	// Each break may lose what was under way; the worker's death what was not noted yet, which is two seconds' worth.
+	if passed := c.passed; passed > int64(len(disk))+5*each {
+		t.Errorf("%d bytes were sent for %d", passed, len(disk))
+	}
+	if tokens < 2 {
+		t.Errorf("%d tokens were asked for", tokens)
+	}
+	if n := d.get("up").Status.RestartCount; n > 1 {
+		t.Errorf("the worker was restarted %d times", n)
+	}
+}
+
+// restartProxy replaces every proxy by another, one after the other so that other tests go on, and returns when those are
+// gone that were there: an upload that one of them carried is broken off by then.
+func (d *door) restartProxy() {
+	d.T.Helper()
+	const selector = "app.kubernetes.io/component=uploadproxy"
+	old := map[types.UID]bool{}
+	pods := d.Client.CoreV1().Pods("berth")
+	list, err := pods.List(d.Context(), metav1.ListOptions{LabelSelector: selector})
+	if err == nil {
+		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"berth.dev/restarted":%q}}}}}`, d.Namespace)
+		_, err = d.Client.AppsV1().Deployments("berth").Patch(d.Context(), "cdi-uploadproxy", types.StrategicMergePatchType,
+			[]byte(patch), metav1.PatchOptions{})
+	}
+	if err != nil {
+		d.T.Errorf("restart the proxy: %v", err)
+		return
+	}
+	for _, p := range list.Items {
+		old[p.UID] = true
+	}
+	d.Wait("the proxies to be replaced", patience, func(ctx context.Context) (bool, string) {
+		now, err := pods.List(ctx, metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, p := range now.Items {
+			if old[p.UID] {
+				return false, p.Name + " is still there"
+			}
+		}
+		return true, ""
+	})
+}
+
+// TestUploadSparse sends a file that is mostly a hole, to a volume of ten times the data, and to a block device.
+func TestUploadSparse(t *testing.T) {
+	t.Parallel()
+	d := newDoor(newBed(t))
+	disk := make([]byte, 200*mib)
+	copy(disk[150*mib:], image(4))
+	file := d.file("disk.img", nil)
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteAt(disk[150*mib:154*mib], 150*mib)
+	}
+	if err == nil {
+		err = f.Truncate(int64(len(disk)))
+	}
+	if err != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+	d.await("up", "256Mi")
+	c := newCable(t, d.url, 64*mib)
+	ca, err := os.ReadFile(d.ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = client.Send(d.Context(), file, client.Options{URL: c.url, CA: ca, Retries: 3,
+		Token: func(context.Context) (string, error) { return d.token("up"), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.untilPhase("up", cdiv1.Succeeded)
+	d.holdsRaw("up", disk)
+	if c.passed > 8*mib {
+		t.Errorf("%d bytes were sent for %d of data", c.passed, 4*mib)
+	}
+}
+
+// TestUploadsAtOnce: many uploads at the same time all arrive.
+func TestUploadsAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDoor(newBed(t))
+	disk := image(4)
+	file := d.file("disk.img", disk)
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() { d.await(name, "8Mi") })
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	for _, name := range names {
+		token := d.token(name)
+		all.Go(func() { d.answers("200", "", token, "/v1beta1/upload", "-T", file) })
+	}
+	all.Wait()
+	for _, name := range names {
+		d.untilPhase(name, cdiv1.Succeeded)
+	}
+	d.holdsRaw("h", disk)
+	pods, err := d.Client.CoreV1().Pods("berth").List(d.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=uploadproxy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		for _, c := range p.Status.ContainerStatuses {
+			if c.RestartCount > 0 {
+				t.Errorf("the proxy %s was restarted: %+v", p.Name, c.LastTerminationState)
+			}
+		}
+	}
+}
