@@ -50,6 +50,7 @@ func TestVirtctlMachine(t *testing.T) {
 		t.Errorf("a running machine waits for something:\n%s", tree)
 	}
 	talk(t, v)
+	plug(y, v, vm)
 
 	if out := v.must("restart", "web"); out != "VM web was scheduled to restart\n" {
 		t.Errorf("restart says %q", out)
@@ -63,6 +64,25 @@ func TestVirtctlMachine(t *testing.T) {
 		t.Errorf("stop says %q", out)
 	}
 	y.status(vm, kubevirt.StatusStopped, boot)
+}
+
+// plug adds a disk that was uploaded beside the machine to it while it runs, and removes it again.
+func plug(y *yard, v *tool, vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	v.must("image-upload", "dv", "extra", "--image-path="+file(y.T, "extra.img", image(8)), "--like-vm=web", "--storage-class="+classWaits)
+	if at, want := framework.VolumeNode(y.WaitBound("extra")), instance(y).Status.NodeName; at != want {
+		y.T.Errorf("the disk is on %s, the machine on %s", at, want)
+	}
+	out := v.must("addvolume", "web", "--volume-name=extra", "--serial=EXTRA")
+	if out != "Successfully submitted add volume request to VM web for volume extra\n" {
+		y.T.Errorf("addvolume says %q", out)
+	}
+	y.guestSays(vm, "serial=EXTRA size=8388608")
+	out = v.must("removevolume", "web", "--volume-name=extra")
+	if out != "Successfully submitted remove volume request to VM web for volume extra\n" {
+		y.T.Errorf("removevolume says %q", out)
+	}
+	y.guestSays(vm, "disk removed sd")
 }
 
 func has(t *testing.T, text string, want ...string) {
