@@ -160,7 +160,7 @@ func TestConditions(t *testing.T) {
 // TestEventReasons: a reason works if it is in the table of states, and only then.
 func TestEventReasons(t *testing.T) {
 	given := map[string]bool{}
-	for _, r := range state.Rows() {
+	for _, r := range append(state.Rows(), state.Populations()...) {
 		given[string(r.Reason)] = true
 	}
 	for _, r := range readPage(t)["Event reasons"] {

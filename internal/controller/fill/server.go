@@ -58,6 +58,12 @@ func (e *Engine) startServer(ctx context.Context, s *Seen) error {
 		}
 		return nil
 	}
+	// A cache that has not heard of the server yet would have it and its client hold keys of two makes.
+	if now, err := get[corev1.Pod](ctx, e.live, s.serverSpace(), s.serverName()); err != nil {
+		return err
+	} else if now != nil {
+		return errStale
+	}
 	if s.acrossSpaces() {
 		if err := e.hold(ctx, s, true); err != nil {
 			return err

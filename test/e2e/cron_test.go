@@ -1,0 +1,84 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// upToDate waits until the cron says that the import of another version than the last is in use, and returns its claim.
+func (b *bed) upToDate(cron, last string) string {
+	b.T.Helper()
+	var c cdiv1.DataImportCron
+	b.Wait("a new version", patience, func(ctx context.Context) (bool, string) {
+		if err := b.kube.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: cron}, &c); err != nil {
+			return false, err.Error()
+		}
+		said := ""
+		for _, one := range c.Status.Conditions {
+			said += fmt.Sprintf("%s %s %s: %s; ", one.Type, one.Status, one.Reason, one.Message)
+			if one.Type == cdiv1.DataImportCronUpToDate && one.Status == corev1.ConditionTrue && c.Status.LastImportedPVC != nil {
+				return c.Status.LastImportedPVC.Name != last, said
+			}
+		}
+		return false, said
+	})
+	return c.Status.LastImportedPVC.Name
+}
+
+// TestCron: a golden image is imported, a claim of another namespace is cloned from it; the source has a newer one, which
+// is imported on schedule, the names switch to it, and the older is removed.
+func TestCron(t *testing.T) {
+	t.Parallel()
+	b, team := newBed(t, framework.Restricted), newBed(t, framework.Restricted)
+	class, block := classImmediate, corev1.PersistentVolumeFilesystem
+	b.create(&cdiv1.DataImportCron{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: "images"},
+		Spec: cdiv1.DataImportCronSpec{
+			Schedule: "* * * * *", ManagedDataSource: "os", ImportsToKeep: ptr[int32](1),
+			Template: cdiv1.DataVolume{Spec: cdiv1.DataVolumeSpec{
+				Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.web.url + "/disk.img"}},
+				Storage: &cdiv1.StorageSpec{
+					StorageClassName: &class, VolumeMode: &block, Resources: request("40Mi"),
+					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				},
+			}},
+		},
+	})
+	first := b.upToDate("images", "")
+	b.grantTo(team.Namespace)
+	disk := populated{name: "old", class: classImmediate, size: "64Mi", kind: "VolumeCloneSource", source: "os", from: b.Namespace}
+	team.populate(disk)
+	team.untilPopulated("old")
+	team.begins("old", image(24))
+
+	b.web.put("/disk.img", image(16))
+	second := b.upToDate("images", first)
+	disk.name = "new"
+	team.populate(disk)
+	team.untilPopulated("new")
+	team.begins("new", image(16))
+
+	var ds cdiv1.DataSource
+	if err := b.kube.Get(b.Context(), types.NamespacedName{Namespace: b.Namespace, Name: "os"}, &ds); err != nil {
+		t.Fatal(err)
+	}
+	if ds.Spec.Source.PVC == nil || ds.Spec.Source.PVC.Name != second {
+		t.Errorf("the DataSource stands for %v", ds.Spec.Source)
+	}
+	b.Wait("the older import to be gone", patience, func(ctx context.Context) (bool, string) {
+		var all cdiv1.DataVolumeList
+		err := b.kube.List(ctx, &all, client.InNamespace(b.Namespace))
+		return err == nil && len(all.Items) == 1 && all.Items[0].Name == second, fmt.Sprint(len(all.Items))
+	})
+}

@@ -1,0 +1,38 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// TestPopulateUpload: a claim waits for an upload on the node of the pod that uses it, or wherever its class binds at once;
+// the client names the claim and finds the worker of its prime.
+func TestPopulateUpload(t *testing.T) {
+	t.Parallel()
+	d := newDoor(newBed(t, framework.Restricted))
+	d.create(&cdiv1.VolumeUploadSource{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "sent"}})
+	disk := image(8)
+	file := d.file("disk.img", disk)
+	for name, class := range map[string]string{"atonce": classImmediate, "waits": classWaits} {
+		d.populate(populated{name: name, class: class, size: "64Mi", kind: "VolumeUploadSource", source: "sent"})
+	}
+	d.Start(framework.Pod{Name: "user", Script: "true", Claims: []string{"waits"}, User: guest})
+	for _, name := range []string{"atonce", "waits"} {
+		d.untilClaim(name, "to be ready for its upload", func(c *corev1.PersistentVolumeClaim) bool {
+			return c.Annotations["cdi.kubevirt.io/storage.pod.ready"] == "true"
+		})
+		d.answers("200", "", d.token(name), "/v1beta1/upload", "-T", file)
+		d.untilPopulated(name)
+	}
+	d.WaitPhase("user", corev1.PodSucceeded)
+	d.Delete("user")
+	d.begins("atonce", disk)
+	d.begins("waits", disk)
+}
