@@ -2,6 +2,7 @@ package render
 
 import (
 	"path"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,8 +25,9 @@ type Hot struct {
 	Machine  Machine
 	Launcher *corev1.Pod // where the guest runs
 	Volume   kubevirt.Volume
-	Block    bool // its claim is a device
-	ReadOnly bool // the guest may only read it
+	Block    bool  // its claim is a device
+	ReadOnly bool  // the guest may only read it
+	Empty    int64 // the size of the disk to make in the claim if it has none; 0: none is made
 }
 
 // PodName is the name of the volume's pod; it says which launcher it is for, so that the next one never meets it.
@@ -42,14 +44,14 @@ func (h Hot) PodName(p Payload) string {
 // placed where that is; a claim that cannot be there leaves it unplaceable, and the scheduler says why.
 func (h Hot) Pod(p Payload) *corev1.Pod {
 	claim, readOnly := ClaimOf(h.Volume)
-	command := []string{"/usr/bin/launcher", "hold", h.Volume.Name}
+	mode := launch.ReadWrite
 	if readOnly || h.ReadOnly {
-		command = append(command, "read-only")
+		mode = launch.ReadOnly
 	}
 	small := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("16Mi")}
 	c := corev1.Container{
 		Name: "hotplug-disk", Image: h.Machine.Image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Command:                  command,
+		Command:                  []string{"/usr/bin/launcher", "hold", h.Volume.Name, mode, strconv.FormatInt(h.Empty, 10)},
 		Resources:                corev1.ResourceRequirements{Requests: small},
 		SecurityContext:          h.Machine.container().SecurityContext,
 		TerminationMessagePolicy: corev1.TerminationMessageReadFile,

@@ -69,7 +69,7 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 		return r.cluster.Mark(ctx, s.launcher, cluster.Marks{Annotations: map[string]string{render.AnnGo: "yes"}})
 	case machine.Forget:
 		return r.cluster.Mark(ctx, s.instance, cluster.Marks{})
-	case machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.TakeRequest,
+	case machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.AskStart, machine.TakeRequest,
 		machine.StartHotConsumer, machine.StopHotConsumer, machine.StartHolder, machine.StopHolder:
 	}
 	return fmt.Errorf("%s is not an action on an instance", a)

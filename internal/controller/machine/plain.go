@@ -18,6 +18,9 @@ const (
 	annRunning    = "cdi.kubevirt.io/storage.condition.running.message"
 )
 
+// annNode is the node that the scheduler has chosen for a claim.
+const annNode = "volume.kubernetes.io/selected-node"
+
 // observePlain is about a claim that no DataVolume fills. Until it is bound it waits for a consumer, or for whoever
 // binds it at once; a populator binds it when it is full. Bound without a source, it may still lack its disk.
 func (r *Reconciler) observePlain(ctx context.Context, d *disk) error {
@@ -61,7 +64,7 @@ func pending(c *corev1.PersistentVolumeClaim) string {
 	if p := c.Annotations[annPopulation]; p != "" && p != "N/A" {
 		text += fmt.Sprintf(" (%s)", p)
 	}
-	if m := c.Annotations[annRunning]; m != "" {
+	if m := c.Annotations[annRunning]; m != "" && c.Annotations[annNode] != "" { // before it is about the first consumer
 		text += ": " + m
 	}
 	return text

@@ -54,6 +54,13 @@ func (r *Reconciler) takeRequests(ctx context.Context, w *whole, p machine.Plan)
 	return r.cluster.ChangeStatus(ctx, w.vm, next)
 }
 
+// askStart leaves a start among the requests: what a machine runs again for must outlive the instance that failed.
+func (r *Reconciler) askStart(ctx context.Context, w *whole) error {
+	next := w.vm.DeepCopy()
+	next.Status.StateChangeRequests = append(w.asked(), kubevirt.StateChangeRequest{Action: kubevirt.StartRequest})
+	return r.cluster.ChangeStatus(ctx, w.vm, next)
+}
+
 // served is the strategy to record: one that begins with a run has had it as soon as there is an instance.
 func (w *whole) served(p machine.Plan) kubevirt.RunStrategy {
 	s := strategy(w.vm)

@@ -48,6 +48,7 @@ const (
 	CreateDisks    Action = "CreateDisks"    // the DataVolumes of its templates
 	CreateInstance Action = "CreateInstance" //
 	DeleteInstance Action = "DeleteInstance" //
+	AskStart       Action = "AskStart"       // as a person would
 	TakeRequest    Action = "TakeRequest"    // the start that was asked for has been made
 )
 
@@ -121,6 +122,11 @@ var machineRules = []machineRule{
 		[]Action{CreateDisks, TakeRequest}, state.AsInstance},
 	{"a living instance is the machine",
 		func(f RunFacts) bool { return f.Instance == Living }, []Action{CreateDisks}, state.AsInstance},
+	{"another run of a machine that ran already is asked for before the last one is forgotten",
+		func(f RunFacts) bool {
+			return f.Instance == EndedBadly && f.Strategy == kubevirt.RunRerunOnFailure && f.Request == NoRequest && f.RetryDue
+		},
+		[]Action{AskStart}, state.Restarting},
 	{"an ended instance that is wanted again is cleared away",
 		func(f RunFacts) bool {
 			return f.Instance != NoInstance && (f.Request == StartAsked || f.again() && (f.RetryDue || f.Instance == EndedWell))

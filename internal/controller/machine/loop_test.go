@@ -1,0 +1,278 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// The loop tests run both reconcilers against a cluster that plays data side, scheduler, binder, kubelet, guest and garbage
+// collector. Each scenario is run once undisturbed, once with every write refused the first time, and once with the
+// controller dying right after every write; the first ones also with each write disturbed alone. However it is disturbed,
+// it must end in the same place.
+
+const ns, vmName = "team", "web"
+
+// scenario is a machine and how the cluster around it behaves.
+type scenario struct {
+	name     string
+	strategy kubevirt.RunStrategy
+	held     bool // its class waits for a first consumer
+	nowhere  bool // no node will have it
+	broken   bool // its disk cannot be filled
+	// ends are what its guests leave, one after another; the last that is not listed runs.
+	ends []launch.End
+	// asks are done to the machine when the loop has come to rest, one after another.
+	asks  []func(*world)
+	alone bool // each write is disturbed alone, too
+
+	status kubevirt.PrintableStatus
+	phase  kubevirt.Phase // of its instance; empty: it has none
+}
+
+func scenarios() []scenario {
+	start := requests(kubevirt.StartRequest)
+	stop, restart := requests(kubevirt.StopRequest), requests(kubevirt.StopRequest, kubevirt.StartRequest)
+	running, stopped := kubevirt.StatusRunning, kubevirt.StatusStopped
+	return []scenario{
+		{name: "disks at once", strategy: kubevirt.RunAlways, status: running, phase: kubevirt.PhaseRunning},
+		{name: "disks held", alone: true, strategy: kubevirt.RunAlways, held: true, status: running, phase: kubevirt.PhaseRunning},
+		{name: "no node", strategy: kubevirt.RunAlways, held: true, nowhere: true,
+			status: kubevirt.StatusUnschedulable, phase: kubevirt.PhasePending},
+		{name: "no data", strategy: kubevirt.RunAlways, held: true, broken: true,
+			status: kubevirt.StatusDataVolumeError, phase: kubevirt.PhasePending},
+		{name: "halted", strategy: kubevirt.RunHalted, held: true, status: stopped},
+		{name: "halted while it runs", strategy: kubevirt.RunAlways, held: true, asks: []func(*world){setStrategy(kubevirt.RunHalted)},
+			status: stopped},
+		{name: "powers off and is wanted", strategy: kubevirt.RunAlways, ends: []launch.End{launch.PoweredOff},
+			status: running, phase: kubevirt.PhaseRunning},
+		{name: "crashes twice", strategy: kubevirt.RunRerunOnFailure, ends: []launch.End{launch.Crashed, launch.Refused},
+			status: running, phase: kubevirt.PhaseRunning},
+		{name: "powers off and is not wanted", strategy: kubevirt.RunRerunOnFailure, ends: []launch.End{launch.PoweredOff},
+			status: stopped, phase: kubevirt.PhaseSucceeded},
+		{name: "once, and crashes", strategy: kubevirt.RunOnce, ends: []launch.End{launch.Crashed}, status: stopped,
+			phase: kubevirt.PhaseFailed},
+		{name: "once, and stopped", strategy: kubevirt.RunOnce, asks: []func(*world){stop}, status: stopped},
+		{name: "manual", strategy: kubevirt.RunManual, status: stopped},
+		{name: "manual, started", strategy: kubevirt.RunManual, asks: []func(*world){start}, status: running, phase: kubevirt.PhaseRunning},
+		{name: "manual, started and stopped", strategy: kubevirt.RunManual, asks: []func(*world){start, stop}, status: stopped},
+		{name: "rerun, stopped", strategy: kubevirt.RunRerunOnFailure, asks: []func(*world){stop}, status: stopped},
+		{name: "rerun, stopped and started", strategy: kubevirt.RunRerunOnFailure, asks: []func(*world){stop, start}, status: running,
+			phase: kubevirt.PhaseRunning},
+		{name: "restarted", strategy: kubevirt.RunAlways, held: true, asks: []func(*world){restart}, status: running, phase: kubevirt.PhaseRunning},
+		{name: "a late stop", strategy: kubevirt.RunManual, asks: []func(*world){start, lateStop}, status: running, phase: kubevirt.PhaseRunning},
+		{name: "a disk added", strategy: kubevirt.RunAlways, asks: []func(*world){addDisk(false)}, status: running, phase: kubevirt.PhaseRunning},
+		{name: "a held disk added", alone: true, strategy: kubevirt.RunAlways, asks: []func(*world){addDisk(true)}, status: running, phase: kubevirt.PhaseRunning},
+		{name: "a disk added and removed", strategy: kubevirt.RunAlways, asks: []func(*world){addDisk(false), removeDisk},
+			status: running, phase: kubevirt.PhaseRunning},
+		{name: "a disk added, kept over a restart and removed", strategy: kubevirt.RunAlways,
+			asks: []func(*world){addDisk(false), restart, removeDisk}, status: running, phase: kubevirt.PhaseRunning},
+		{name: "deleted", strategy: kubevirt.RunAlways, held: true, asks: []func(*world){remove}},
+	}
+}
+
+func TestLoop(t *testing.T) {
+	for _, sc := range scenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			t.Parallel()
+			calm := newWorld(t, sc)
+			calm.run()
+			want := calm.outcome()
+			if vm := calm.vm(); vm != nil && vm.Status.PrintableStatus != sc.status || vm == nil && sc.status != "" {
+				t.Fatalf("the machine is not %s:\n%s", sc.status, want)
+			}
+			if i := calm.instance(); i != nil && i.Status.Phase != sc.phase || i == nil && sc.phase != "" {
+				t.Fatalf("the instance is not %s:\n%s", sc.phase, want)
+			}
+			if limit := 40 * (1 + len(sc.ends) + len(sc.asks)); calm.writes > limit {
+				t.Errorf("%d writes, more than %d", calm.writes, limit)
+			}
+			last := every
+			if sc.alone {
+				last = calm.writes
+			}
+			for k := every; k <= last; k++ {
+				for _, harm := range []string{"refused", "crash"} {
+					w := newWorld(t, sc)
+					w.harmAt, w.harm = k, harm
+					w.run()
+					if diff := cmp.Diff(want, w.outcome()); diff != "" {
+						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", k, calm.writes, harm, diff)
+					}
+				}
+			}
+			before := calm.writes
+			calm.settle()
+			if calm.writes != before {
+				t.Errorf("%d writes although nothing was left to do", calm.writes-before)
+			}
+		})
+	}
+}
+
+// run lets the loop come to rest, and again after each thing that is asked.
+func (w *world) run() {
+	w.settle()
+	for _, ask := range w.sc.asks {
+		ask(w)
+		w.settle()
+	}
+}
+
+// settle lets controller and cluster take turns until neither has anything left to do.
+func (w *world) settle() {
+	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}}
+	waits := 0 // in a row in which nothing but time went by
+	for range 200 {
+		before, failed, later := w.writes, false, false
+		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance} {
+			result, err := reconcile(context.Background(), request)
+			if err != nil && !errors.Is(err, errHarm) && !apierrors.IsInternalError(err) && !apierrors.IsConflict(err) {
+				w.t.Fatalf("reconcile: %v", err)
+			}
+			failed = failed || err != nil
+			if result.RequeueAfter > 0 {
+				w.clock.SetTime(w.clock.Now().Add(min(result.RequeueAfter, time.Minute)))
+				later = true
+			}
+		}
+		waits++
+		if w.turn() || failed || w.writes != before {
+			waits = 0
+		}
+		if waits > 3 || waits > 0 && !later {
+			return
+		}
+	}
+	w.t.Fatalf("the loop never came to rest:\n%s", w.outcome())
+}
+
+// outcome is where the loop ended, without what may differ from run to run.
+func (w *world) outcome() string {
+	left := map[string]any{"guests": w.guests}
+	if vm := w.vm(); vm != nil {
+		vm.Status.StartFailure = nil // counts tries, and names an instance
+		for i := range vm.Status.Conditions {
+			vm.Status.Conditions[i].LastTransitionTime = metav1.Time{}
+		}
+		left["vm"], left["volumes"] = vm.Status, vm.Spec.Template.Spec.Volumes
+	}
+	if i := w.instance(); i != nil {
+		i.Status.PhaseTransitionTimestamps, i.Status.ActivePods = nil, nil
+		for n := range i.Status.Conditions {
+			i.Status.Conditions[n].LastTransitionTime = metav1.Time{}
+		}
+		for n := range i.Status.VolumeStatus {
+			if h := i.Status.VolumeStatus[n].HotplugVolume; h != nil {
+				h.AttachPodUID = ""
+			}
+		}
+		left["instance"], left["disks"] = i.Status, i.Spec.Volumes
+	}
+	var pods corev1.PodList
+	w.must(w.api.List(context.Background(), &pods))
+	names := map[string]string{}
+	for _, p := range pods.Items {
+		names[p.Name] = string(p.Status.Phase) + p.Annotations["berth.dev/disks"]
+	}
+	left["pods"] = names
+	var volumes cdiv1.DataVolumeList
+	w.must(w.api.List(context.Background(), &volumes))
+	left["dataVolumes"] = len(volumes.Items)
+	text, err := json.MarshalIndent(left, "", " ")
+	w.must(err)
+	return string(text)
+}
+
+// What is asked of a machine.
+
+func (w *world) change(status bool, do func(*kubevirt.VirtualMachine)) {
+	vm := w.vm()
+	do(vm)
+	if status {
+		w.must(w.api.Status().Update(context.Background(), vm))
+		return
+	}
+	w.must(w.api.Update(context.Background(), vm))
+}
+
+func requests(actions ...kubevirt.StateChangeAction) func(*world) {
+	return func(w *world) {
+		w.change(true, func(vm *kubevirt.VirtualMachine) {
+			for _, a := range actions {
+				q := kubevirt.StateChangeRequest{Action: a}
+				if i := w.instance(); a == kubevirt.StopRequest && i != nil {
+					q.UID = &i.UID
+				}
+				vm.Status.StateChangeRequests = append(vm.Status.StateChangeRequests, q)
+			}
+		})
+	}
+}
+
+func lateStop(w *world) {
+	w.change(true, func(vm *kubevirt.VirtualMachine) {
+		vm.Status.StateChangeRequests = []kubevirt.StateChangeRequest{{Action: kubevirt.StopRequest, UID: ptr.To[types.UID]("another")}}
+	})
+}
+
+func setStrategy(s kubevirt.RunStrategy) func(*world) {
+	return func(w *world) { w.change(false, func(vm *kubevirt.VirtualMachine) { vm.Spec.RunStrategy = &s }) }
+}
+
+func addDisk(held bool) func(*world) {
+	return func(w *world) {
+		w.sc.held = held
+		w.must(w.api.Create(context.Background(), &cdiv1.DataVolume{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "extra", UID: "extra-uid"}}))
+		w.change(true, func(vm *kubevirt.VirtualMachine) {
+			vm.Status.VolumeRequests = []kubevirt.VolumeRequest{{AddVolumeOptions: &kubevirt.AddVolumeOptions{
+				Name: "extra", Disk: &kubevirt.Disk{DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: kubevirt.BusSCSI}}},
+				VolumeSource: &kubevirt.HotplugVolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "extra"}}}}}
+		})
+	}
+}
+
+func removeDisk(w *world) {
+	w.change(true, func(vm *kubevirt.VirtualMachine) {
+		vm.Status.VolumeRequests = []kubevirt.VolumeRequest{{RemoveVolumeOptions: &kubevirt.RemoveVolumeOptions{Name: "extra"}}}
+	})
+}
+
+func remove(w *world) { w.must(w.api.Delete(context.Background(), w.vm())) }
+
+func newMachine(s kubevirt.RunStrategy) *kubevirt.VirtualMachine {
+	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: vmName, UID: "vm-uid"},
+		Spec: kubevirt.VirtualMachineSpec{RunStrategy: &s, Template: &kubevirt.VirtualMachineInstanceTemplateSpec{}}}
+	vm.Spec.Template.Spec.Domain.Memory = &kubevirt.Memory{Guest: ptr.To(resource.MustParse("128Mi"))}
+	for _, d := range []string{"root", "data"} {
+		vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates, kubevirt.DataVolumeTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Name: vmName + "-" + d}})
+		vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, kubevirt.Volume{Name: d,
+			VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: vmName + "-" + d}}})
+	}
+	return vm
+}
+
+// has: the launcher was told of a disk.
+func has(p *corev1.Pod, volume string) bool {
+	var d launch.Disks
+	_ = json.Unmarshal([]byte(p.Annotations["berth.dev/disks"]), &d)
+	return slices.ContainsFunc(d.Added, func(x kubevirt.Disk) bool { return x.Name == volume })
+}

@@ -1,0 +1,333 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/tools/events"
+	clocktest "k8s.io/utils/clock/testing"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// world is a cluster of one machine.
+type world struct {
+	t      *testing.T
+	sc     scenario
+	api    client.Client // without harm: what the cluster itself uses
+	r      *Reconciler
+	clock  *clocktest.FakePassiveClock
+	writes int
+	harmAt int // the number of the write that is disturbed, or every
+	harm   string
+	spared bool // the last write was refused, so this one is not
+	made   int
+	guests int // that have been started
+}
+
+// every write is disturbed.
+const every = 0
+
+var errHarm = errors.New("harm done by the test")
+
+var scheme = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.PersistentVolumeClaim{},
+		&corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.Event{}, &corev1.EventList{})
+	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{}, &storagev1.StorageClassList{})
+	s.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.ControllerRevision{}, &appsv1.ControllerRevisionList{})
+	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{},
+		&cdiv1.CDIConfig{}, &cdiv1.CDIConfigList{})
+	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(s, storagev1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(s, appsv1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(s, cdiv1.SchemeGroupVersion)
+	if err := errors.Join(kubevirt.AddToScheme(s), snapshotv1.AddToScheme(s)); err != nil {
+		panic(err)
+	}
+	return s
+})
+
+func newWorld(t *testing.T, sc scenario) *world {
+	t.Helper()
+	w := &world{t: t, sc: sc, clock: clocktest.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+	base := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
+		WithStatusSubresource(&kubevirt.VirtualMachine{}, &kubevirt.VirtualMachineInstance{}, &cdiv1.DataVolume{}, &corev1.Pod{},
+			&corev1.PersistentVolumeClaim{}).
+		WithObjects(newMachine(sc.strategy)).Build()
+	w.api = base
+	harmed := interceptor.NewClient(base, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			return w.write(func() error {
+				w.made++
+				obj.SetUID(types.UID(fmt.Sprintf("%T-%d", obj, w.made)))
+				if _, ok := obj.(*kubevirt.VirtualMachineInstance); ok { // pods are named by it
+					obj.SetUID(types.UID(fmt.Sprintf("run%d", w.guests)))
+				}
+				if p, ok := obj.(*corev1.Pod); ok { // pods of its disks are named by it
+					obj.SetUID(types.UID(fmt.Sprintf("%x-%s", w.guests, p.Name)))
+				}
+				obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+				return c.Create(ctx, obj, opts...)
+			})
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			return w.write(func() error { return c.Delete(ctx, obj, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return w.write(func() error { return c.Patch(ctx, obj, p, opts...) })
+		},
+		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			return w.write(func() error { return c.Apply(ctx, obj, opts...) })
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
+			return w.write(func() error { return c.SubResource(sub).Patch(ctx, obj, p, opts...) })
+		},
+		SubResourceApply: func(ctx context.Context, c client.Client, sub string, obj runtime.ApplyConfiguration,
+			opts ...client.SubResourceApplyOption) error {
+			return w.write(func() error { return c.SubResource(sub).Apply(ctx, obj, opts...) })
+		},
+	})
+	w.r = &Reconciler{
+		reader: base, live: base, data: true, clock: w.clock, options: Options{Image: "launcher", Emulate: true},
+		cluster: cluster.New(harmed, events.NewFakeRecorder(10000), w.clock),
+	}
+	return w
+}
+
+func (w *world) write(do func() error) error {
+	w.writes++
+	due := w.writes == w.harmAt || w.harmAt == every && w.harm != ""
+	if due && w.harm == "refused" && !w.spared {
+		w.spared = true
+		return apierrors.NewInternalError(errHarm)
+	}
+	w.spared = false
+	err := do()
+	if err == nil && due && w.harm == "crash" {
+		return errHarm // whatever would have followed in this reconcile does not happen: as if the process had died
+	}
+	return err
+}
+
+// turn is what everybody else does meanwhile; it says whether they did anything. One thing at a time, so that the
+// controller sees every state there is.
+func (w *world) turn() bool {
+	return w.collect() || w.fill() || w.schedule() || w.kubelet()
+}
+
+// collect is the garbage collector: what belongs to something that is gone goes.
+func (w *world) collect() bool {
+	ctx := context.Background()
+	var pods corev1.PodList
+	w.must(w.api.List(ctx, &pods))
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		owner := metav1.GetControllerOf(p)
+		var gone bool
+		if owner.Kind == "Pod" {
+			o, err := get[corev1.Pod](ctx, w.api, ns, owner.Name)
+			w.must(err)
+			gone = o == nil || o.UID != owner.UID
+		} else {
+			o, err := get[kubevirt.VirtualMachineInstance](ctx, w.api, ns, owner.Name)
+			w.must(err)
+			gone = o == nil || o.UID != owner.UID
+		}
+		if gone {
+			w.must(w.api.Delete(ctx, p))
+			return true
+		}
+	}
+	if w.vm() != nil {
+		return false
+	}
+	if i := w.instance(); i != nil && i.DeletionTimestamp == nil {
+		w.must(w.api.Delete(ctx, i))
+		return true
+	}
+	var volumes cdiv1.DataVolumeList
+	w.must(w.api.List(ctx, &volumes))
+	for i := range volumes.Items {
+		w.must(w.api.Delete(ctx, &volumes.Items[i]))
+		return true
+	}
+	return false
+}
+
+// fill is the data side: a claim for each volume, held or not, and then its data.
+func (w *world) fill() bool {
+	ctx := context.Background()
+	var volumes cdiv1.DataVolumeList
+	w.must(w.api.List(ctx, &volumes))
+	for i := range volumes.Items {
+		v := &volumes.Items[i]
+		c, err := get[corev1.PersistentVolumeClaim](ctx, w.api, ns, v.Name)
+		w.must(err)
+		next := v.Status.Phase
+		switch {
+		case c == nil:
+			w.must(w.api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v.Name},
+				Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}))
+			return true
+		case c.Status.Phase != corev1.ClaimBound && w.sc.held:
+			next = cdiv1.WaitForFirstConsumer
+		case c.Status.Phase != corev1.ClaimBound:
+			c.Status.Phase = corev1.ClaimBound
+			w.must(w.api.Status().Update(ctx, c))
+			return true
+		case w.sc.broken:
+			next = cdiv1.Failed
+		default:
+			next = map[cdiv1.DataVolumePhase]cdiv1.DataVolumePhase{
+				cdiv1.ImportScheduled: cdiv1.ImportInProgress, cdiv1.ImportInProgress: cdiv1.Succeeded, cdiv1.Succeeded: cdiv1.Succeeded,
+			}[v.Status.Phase]
+			if next == "" {
+				next = cdiv1.ImportScheduled
+			}
+		}
+		if next != v.Status.Phase {
+			v.Status.Phase = next
+			w.must(w.api.Status().Update(ctx, v))
+			return true
+		}
+	}
+	return false
+}
+
+// schedule gives pods a node and binds their claims there.
+func (w *world) schedule() bool {
+	ctx := context.Background()
+	var pods corev1.PodList
+	w.must(w.api.List(ctx, &pods))
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Spec.NodeName != "" || len(p.Status.Conditions) > 0 {
+			continue
+		}
+		if w.sc.nowhere {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+				Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available"}}
+			w.must(w.api.Status().Update(ctx, p))
+			return true
+		}
+		for _, v := range p.Spec.Volumes {
+			if v.PersistentVolumeClaim == nil {
+				continue
+			}
+			c, err := get[corev1.PersistentVolumeClaim](ctx, w.api, ns, v.PersistentVolumeClaim.ClaimName)
+			w.must(err)
+			if c.Status.Phase != corev1.ClaimBound {
+				c.Status.Phase = corev1.ClaimBound
+				w.must(w.api.Status().Update(ctx, c))
+			}
+		}
+		p.Spec.NodeName = "node1"
+		w.must(w.api.Update(ctx, p))
+		return true
+	}
+	return false
+}
+
+// kubelet starts pods and plays what is in them.
+func (w *world) kubelet() bool {
+	ctx := context.Background()
+	var pods corev1.PodList
+	w.must(w.api.List(ctx, &pods))
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Spec.NodeName != "" && w.live(p) {
+			w.must(w.api.Status().Update(ctx, p))
+			return true
+		}
+	}
+	return false
+}
+
+// live is one step in the life of a pod on a node.
+func (w *world) live(p *corev1.Pod) bool {
+	_, consumer := p.Annotations[render.AnnConsumer]
+	ready := podReady(p)
+	switch {
+	case p.Status.Phase == "":
+		p.Status.Phase = corev1.PodRunning
+		return true
+	case p.Status.Phase != corev1.PodRunning || consumer:
+		return false
+	case p.Labels[render.LabelMachine] == render.HotplugDisk:
+		return w.handOver(p, ready)
+	case !ready && p.Annotations[render.AnnGo] == "yes":
+		w.guests++
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		return true
+	case ready && w.guests <= len(w.sc.ends):
+		r := launch.Report{End: w.sc.ends[w.guests-1], Detail: "it ended"}
+		text, err := json.Marshal(r)
+		w.must(err)
+		p.Status.Conditions, p.Status.Phase = nil, corev1.PodFailed
+		if r.OK() {
+			p.Status.Phase = corev1.PodSucceeded
+		}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{Message: string(text), FinishedAt: metav1.NewTime(w.clock.Now())}}}}
+		return true
+	}
+	return false
+}
+
+// handOver plays a holder, the agent and the launcher: the guest has the disk while the launcher is told of it.
+func (w *world) handOver(p *corev1.Pod, ready bool) bool {
+	launcher, err := get[corev1.Pod](context.Background(), w.api, ns, metav1.GetControllerOf(p).Name)
+	w.must(err)
+	told := launcher != nil && has(launcher, p.Labels[render.LabelVolume])
+	switch {
+	case told && !ready:
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	case !told && ready:
+		p.Status.Conditions, p.Status.Phase = nil, corev1.PodSucceeded
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *world) must(err error) {
+	if err != nil {
+		w.t.Helper()
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) vm() *kubevirt.VirtualMachine {
+	vm, err := get[kubevirt.VirtualMachine](context.Background(), w.api, ns, vmName)
+	w.must(err)
+	return vm
+}
+
+func (w *world) instance() *kubevirt.VirtualMachineInstance {
+	i, err := get[kubevirt.VirtualMachineInstance](context.Background(), w.api, ns, vmName)
+	w.must(err)
+	return i
+}
