@@ -170,3 +170,7 @@ func grant() client.Object {
 	u.SetName("team")
 	return u
 }
+
+func reconcileRequest() reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: filltest.Team, Name: name}}
+}
