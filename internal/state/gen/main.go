@@ -38,6 +38,25 @@ func write(w io.Writer) {
 		"[populators](../flows/populators.md).\n\n"+
 		"| reason | phase | ready | event | Running | Bound | message |\n|---|---|---|---|---|---|---|\n")
 	rows(w, state.Populations())
+	machines(w)
+}
+
+// machines are the tables of the machine side.
+func machines(w io.Writer) {
+	fmt.Fprint(w, "\n## What a machine can say\n\n"+
+		"Status, the Ready condition, the phase of its instance and the event come from one row.\n\n"+
+		"| reason | status | instance | ready | event | message |\n|---|---|---|---|---|---|\n")
+	for _, r := range state.MachineRows() {
+		if r.Reason != state.AsInstance {
+			fmt.Fprintf(w, "| %s | %s | %s | %t | %s | %s |\n", r.Reason, r.Status, r.Instance, r.Ready, kind(r.Warn), r.Message)
+		}
+	}
+	fmt.Fprint(w, "\n## What a snapshot or a restore of a machine can say\n\n"+
+		"| reason | ends it | event | message |\n|---|---|---|---|\n")
+	ends := map[state.End]string{state.GoingOn: "", state.Well: "well", state.Badly: "badly"}
+	for _, r := range state.SnapshotRows() {
+		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", r.Reason, ends[r.End], kind(r.Warn), r.Message)
+	}
 }
 
 func rows(w io.Writer, all []state.Row) {
