@@ -117,7 +117,7 @@ func TestUploadPod(t *testing.T) {
 	send := func(args ...string) string {
 		args = append([]string{"-sS", "--retry", "20", "--retry-connrefused", "--retry-delay", "1", "-o", "/dev/null", "-w", "%{http_code}",
 			"-T", file}, args...)
-		out, err := exec.CommandContext(b.Context(), "curl", append(args, "http://"+pod.Status.PodIP+":8080/")...).CombinedOutput()
+		out, err := exec.CommandContext(b.Context(), "curl", append(args, "http://"+pod.Status.PodIP+":8080/")...).Output()
 		if err != nil {
 			t.Fatalf("curl: %v\n%s", err, out)
 		}

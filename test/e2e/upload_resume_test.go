@@ -106,16 +106,16 @@ func (d *door) restartProxy() {
 	})
 }
 
-// TestUploadSparse sends a file that is mostly a hole, to a volume of ten times the data, and to a block device.
+// TestUploadSparse sends a file that is mostly a hole: only its data passes the network, and all of it arrives.
 func TestUploadSparse(t *testing.T) {
 	t.Parallel()
 	d := newDoor(newBed(t))
-	disk := make([]byte, 200*mib)
-	copy(disk[150*mib:], image(4))
+	disk := make([]byte, 100*mib)
+	copy(disk[60*mib:], image(4))
 	file := d.file("disk.img", nil)
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err == nil {
-		_, err = f.WriteAt(disk[150*mib:154*mib], 150*mib)
+		_, err = f.WriteAt(disk[60*mib:64*mib], 60*mib)
 	}
 	if err == nil {
 		err = f.Truncate(int64(len(disk)))
@@ -123,7 +123,7 @@ func TestUploadSparse(t *testing.T) {
 	if err != nil || f.Close() != nil {
 		t.Fatal(err)
 	}
-	d.await("up", "256Mi")
+	d.await("up", "128Mi")
 	c := newCable(t, d.url, 64*mib)
 	ca, err := os.ReadFile(d.ca)
 	if err != nil {
