@@ -53,13 +53,14 @@ func enlarge(target task.Target) (int64, error) {
 	case !info.Mode().IsRegular():
 		return 0, nil
 	}
-	disk, err := sink.Open(sink.Options{Path: target.Path, Size: target.Size})
+	disk, err := sink.Open(sink.Options{Path: target.Path})
 	if err != nil {
 		return 0, err
 	}
 	defer disk.Close() // nothing was written through it
-	size, err := disk.Limit()
-	if err != nil || target.Size == 0 || size <= info.Size() {
+	room, err := disk.Limit()
+	size := min(target.Size, room) // a filesystem that keeps more for itself than is usual gives what it has
+	if err != nil || size <= info.Size() {
 		return info.Size(), err
 	}
 	f, err := os.OpenFile(target.Path, os.O_RDWR, 0)

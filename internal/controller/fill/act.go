@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	reach "k8s.io/component-helpers/storage/volume"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/clone"
@@ -62,6 +63,8 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 		})
 	case volume.RemoveClaim:
 		return errors.Join(e.cluster.Delete(ctx, s.claim), e.dropSnapshot(ctx, s))
+	case volume.PlaceClaim:
+		return e.placeClaim(ctx, s)
 	case volume.TakeSnapshot:
 		return e.takeSnapshot(ctx, s)
 	case volume.StartServer:
@@ -83,6 +86,9 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 	}
 	if source := s.origin.claim; source != nil && c.Spec.DataSource != nil && source.Annotations[annDiskSize] != "" {
 		c.Annotations[annDiskSize] = source.Annotations[annDiskSize] // what its driver will copy
+	}
+	if c.Spec.DataSource != nil && s.origin.beside != "" && !s.waits() {
+		c.Annotations[reach.AnnSelectedNode] = s.origin.beside
 	}
 	return e.cluster.Create(ctx, c)
 }

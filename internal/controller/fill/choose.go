@@ -76,13 +76,8 @@ func (e *Engine) choose(ctx context.Context, s *Seen, busy bool) error {
 		}
 	}
 	if s.claim == nil {
-		if o.home, err = e.home(ctx, s); err != nil {
+		if target.Elsewhere, err = e.elsewhere(ctx, s); err != nil {
 			return err
-		}
-		if o.home != nil {
-			if target.Elsewhere, err = e.elsewhere(ctx, s); err != nil {
-				return err
-			}
 		}
 	}
 	o.strategy, o.why = clone.Choose(source, target, classes)

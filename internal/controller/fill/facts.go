@@ -62,8 +62,6 @@ func (s *Seen) claimFact() volume.Claim {
 
 // unboundFact is the one home of WaitForFirstConsumer on the data side.
 func (s *Seen) unboundFact() volume.Claim {
-	waits := s.class != nil && s.class.VolumeBindingMode != nil &&
-		*s.class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 	_, immediate := s.order.Annotations[AnnImmediate]
 	switch {
 	case !waits, s.order.Placed:
@@ -72,6 +70,12 @@ func (s *Seen) unboundFact() volume.Claim {
 		return volume.Waiting
 	}
 	return volume.Held
+}
+
+// waits: the claim's class binds it when it has a consumer.
+func (s *Seen) waits() bool {
+	return s.class != nil && s.class.VolumeBindingMode != nil &&
+		*s.class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 // strangerFact is what a claim is that this volume does not own.

@@ -31,6 +31,7 @@ type origin struct {
 	size     resource.Quantity
 	server   *corev1.Pod          // the worker that serves claim to another node
 	home     *corev1.NodeSelector // where the source can be used; nil: everywhere
+	beside   string               // the node to make the claim on, beside the source; empty: nobody asked yet
 }
 
 // snapshotEvery is how often a snapshot is looked at: the snapshot API is an add-on that may not be there to watch.

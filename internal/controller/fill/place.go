@@ -4,26 +4,23 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	resources "k8s.io/component-helpers/resource"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	reach "k8s.io/component-helpers/storage/volume"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
 )
 
-const (
-	annSelectedNode = "volume.kubernetes.io/selected-node"
-	// labelSnapshotNode is how the snapshot controller says on which node a snapshot of a node's own storage is.
-	labelSnapshotNode = "snapshot.storage.kubernetes.io/managed-by"
-
-	// placePatience is how long a consumer may look for room beside the source before its claim is streamed to where there
-	// is room: a clone by the driver takes a moment there, so a short wait is worth it.
-	placePatience = 30 * time.Second
-)
+// labelSnapshotNode is how the snapshot controller says on which node a snapshot of a node's own storage is.
+const labelSnapshotNode = "snapshot.storage.kubernetes.io/managed-by"
 
 // home is where a clone's source can be used; nil means everywhere, or that nobody says.
 func (e *Engine) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error) {
@@ -56,51 +53,140 @@ func (e *Engine) snapshotHome(ctx context.Context, s *Seen) (*corev1.NodeSelecto
 	}}}}}, nil
 }
 
-// observePlace finds out whether the driver can fill the claim where that is wanted.
+// observePlace finds out whether the driver can fill the claim where that is wanted: beside the source, and nowhere else.
 func (e *Engine) observePlace(ctx context.Context, s *Seen) error {
-	var err error
-	if s.origin.home, err = e.home(ctx, s); err != nil || s.origin.home == nil {
-		return err
-	}
 	why, err := e.elsewhere(ctx, s)
-	if err == nil && why != "" {
+	switch {
+	case err != nil:
+		return err
+	case why != "":
 		s.origin.is(volume.Misplaced, "%s", why)
+	case s.origin.beside != "" && s.claim.Annotations[reach.AnnSelectedNode] != s.origin.beside:
+		s.origin.fact = volume.Beside
 	}
-	return err
+	return nil
 }
 
-// elsewhere says why the claim is wanted where its source cannot be used; nothing if it is not, or nobody knows yet.
+// elsewhere says why the claim is wanted where its source cannot be used; nothing if it is not, or nobody knows yet. If it
+// is wanted and the source's place will do, s.origin.beside is the node: left to itself the scheduler, who knows nothing of
+// the source, would try others, and perhaps the same wrong one for ever.
 func (e *Engine) elsewhere(ctx context.Context, s *Seen) (string, error) {
+	var err error
+	if s.origin.home, err = e.home(ctx, s); err != nil || s.origin.home == nil {
+		return "", err
+	}
 	homes, err := e.nodesIn(ctx, s.origin.home)
 	if err != nil {
 		return "", err
 	}
 	there := "the source is on " + nodeNames(homes)
-	if node := s.order.Annotations[annSelectedNode]; s.order.Placed && node != "" {
+	if node := s.order.Annotations[reach.AnnSelectedNode]; s.order.Placed && node != "" {
 		if !hasNode(homes, node) {
 			return fmt.Sprintf("%s and the claim is wanted on %s", there, node), nil
 		}
 		return "", nil
 	}
 	var pods corev1.PodList
-	if err := e.reader.List(ctx, &pods, client.InNamespace(s.order.Namespace)); err != nil {
-		return "", fmt.Errorf("list pods of %s: %w", s.order.Namespace, err)
+	if err := e.reader.List(ctx, &pods); err != nil {
+		return "", fmt.Errorf("list pods: %w", err)
+	}
+	if s.claim == nil && !s.waits() && len(homes) == 1 {
+		s.origin.beside = homes[0].Name
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !mounts(pod, s.order.Name) || pod.Labels[render.LabelApp] == render.App {
+		if pod.Namespace != s.order.Namespace || !mounts(pod, s.order.Name) || pod.Labels[render.LabelApp] == render.App {
 			continue
 		}
-		waited := s.now.Sub(pod.CreationTimestamp.Time)
-		switch {
-		case !canRun(pod, homes):
-			return fmt.Sprintf("%s, where pod %s cannot run", there, pod.Name), nil
-		case waited >= placePatience:
-			return fmt.Sprintf("%s, where pod %s found no room within %s", there, pod.Name, placePatience), nil
+		why := "cannot run"
+		for k := range homes {
+			if why, err = e.refuses(ctx, &homes[k], pod, pods.Items); err != nil {
+				return "", err
+			}
+			if why == "" {
+				s.origin.beside = homes[k].Name
+				break
+			}
 		}
-		s.origin.again = placePatience - waited
+		if why != "" {
+			return fmt.Sprintf("%s, where pod %s %s", there, pod.Name, why), nil
+		}
 	}
 	return "", nil
+}
+
+// refuses says what keeps a pod from running on a node; nothing if it may. It looks at what is cheap to see and common; what
+// only the scheduler knows, how pods are to be spread for one, is left to it.
+func (e *Engine) refuses(ctx context.Context, node *corev1.Node, pod *corev1.Pod, all []corev1.Pod) (string, error) {
+	const never = "cannot run"
+	if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
+		return never, nil
+	}
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !ok || err != nil {
+		return never, nil
+	}
+	_, tainted := scheduling.FindMatchingUntoleratedTaint(log.FromContext(ctx), node.Spec.Taints, pod.Spec.Tolerations,
+		func(t *corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule }, false)
+	if tainted {
+		return never, nil
+	}
+	apart, err := e.disksElsewhere(ctx, node, pod)
+	if err != nil || apart {
+		return "cannot run, for another of its disks is elsewhere", err
+	}
+	free := node.Status.Allocatable.DeepCopy()
+	for i := range all {
+		p := &all[i]
+		if p.Spec.NodeName != node.Name || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for name, used := range resources.PodRequests(p, resources.PodResourcesOptions{}) {
+			left := free[name]
+			left.Sub(used)
+			free[name] = left
+		}
+	}
+	for name, needed := range resources.PodRequests(pod, resources.PodResourcesOptions{}) {
+		if left := free[name]; left.Cmp(needed) < 0 {
+			return "finds no room", nil
+		}
+	}
+	return "", nil
+}
+
+// disksElsewhere: the pod has another claim whose volume cannot be used on the node.
+func (e *Engine) disksElsewhere(ctx context.Context, node *corev1.Node, pod *corev1.Pod) (bool, error) {
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		c, err := get[corev1.PersistentVolumeClaim](ctx, e.reader, pod.Namespace, v.PersistentVolumeClaim.ClaimName)
+		if err != nil || c == nil || c.Spec.VolumeName == "" {
+			if err != nil {
+				return false, err
+			}
+			continue
+		}
+		pv, err := get[corev1.PersistentVolume](ctx, e.reader, "", c.Spec.VolumeName)
+		if err != nil {
+			return false, err
+		}
+		if pv != nil && reach.CheckNodeAffinity(pv, node.Labels) != nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// placeClaim has the claim made beside its source.
+func (e *Engine) placeClaim(ctx context.Context, s *Seen) error {
+	path := "/metadata/annotations/" + strings.ReplaceAll(reach.AnnSelectedNode, "/", "~1")
+	err := e.cluster.Patch(ctx, s.claim.DeepCopy(), cluster.Unchanged(s.claim),
+		cluster.Operation{Op: "add", Path: path, Value: s.origin.beside})
+	if apierrors.IsConflict(err) {
+		return errStale // the scheduler was faster; it is asked again
+	}
+	return err
 }
 
 func (e *Engine) nodesIn(ctx context.Context, part *corev1.NodeSelector) ([]corev1.Node, error) {
@@ -125,20 +211,6 @@ func mounts(pod *corev1.Pod, name string) bool {
 	}
 	for _, v := range pod.Spec.Volumes {
 		if p := v.PersistentVolumeClaim; p != nil && p.ClaimName == name {
-			return true
-		}
-	}
-	return false
-}
-
-// canRun: the pod's own constraints leave one of the nodes.
-func canRun(pod *corev1.Pod, nodes []corev1.Node) bool {
-	if pod.Spec.NodeName != "" {
-		return hasNode(nodes, pod.Spec.NodeName)
-	}
-	required := nodeaffinity.GetRequiredNodeAffinity(pod)
-	for i := range nodes {
-		if ok, err := required.Match(&nodes[i]); ok && err == nil {
 			return true
 		}
 	}

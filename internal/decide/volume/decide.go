@@ -16,6 +16,7 @@ const (
 	RecordRestart Action = "RecordRestart" // count a failed try, so that the count outlives its pod
 	RecordData    Action = "RecordData"    // the contents are complete
 	RecordFatal   Action = "RecordFatal"   // the contents will never be complete
+	PlaceClaim    Action = "PlaceClaim"    // beside a clone's source
 	RemoveClaim   Action = "RemoveClaim"   // an empty one, to make it anew in another way
 	CleanUp       Action = "CleanUp"       // remove what only the transfer needed: server, snapshot, secrets
 )
@@ -115,6 +116,9 @@ var rules = []rule{
 	{"a claim that its driver cannot fill where it is wanted is made anew",
 		func(f Facts) bool { return f.Origin == Misplaced && byDriver(f) && f.Claim != Bound && f.Data == None },
 		[]Action{RemoveClaim}, state.ClaimLeaving},
+	{"a clone that is wanted is made beside its source",
+		func(f Facts) bool { return f.Origin == Beside && byDriver(f) && f.Claim == Held },
+		[]Action{PlaceClaim}, state.CSICloning},
 	{"a held claim waits for its first consumer",
 		func(f Facts) bool { return f.Claim == Held }, nil, state.Held},
 	{"another populator fills the claim",

@@ -21,7 +21,7 @@ var axes = []enumerate.Axis[Facts]{
 	{Count: int(Condemned) + 1, Set: func(f *Facts, i int) string { f.Data = Data(i); return f.Data.String() }},
 	{Count: int(Fatal) + 1, Set: func(f *Facts, i int) string { f.Worker = Worker(i); return f.Worker.String() }},
 	{Count: int(External) + 1, Set: func(f *Facts, i int) string { f.Flow = Flow(i); return f.Flow.String() }},
-	{Count: int(Misplaced) + 1, Set: func(f *Facts, i int) string { f.Origin = Origin(i); return f.Origin.String() }},
+	{Count: int(Beside) + 1, Set: func(f *Facts, i int) string { f.Origin = Origin(i); return f.Origin.String() }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.RetryDue = i == 1; return fmt.Sprint(f.RetryDue) }},
 }
 
@@ -100,7 +100,7 @@ func TestInvariants(t *testing.T) {
 		if f.Claim == Held && (does(StartWorker) || does(StartServer)) {
 			fail("a worker would bind a held claim")
 		}
-		early := f.Flow == Clone && f.Origin != Usable && f.Origin != Misplaced // which is a matter of drivers alone
+		early := f.Flow == Clone && f.Origin != Usable && f.Origin < Misplaced // what comes after is a matter of drivers alone
 		if does(StartWorker) && (f.Worker != NoWorker || f.Data != None || early) {
 			fail("a worker started too early")
 		}

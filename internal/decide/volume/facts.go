@@ -35,6 +35,7 @@ const (
 	Preparing        // a snapshot of it is being taken
 	Unready          // the worker that serves it is not up yet
 	Misplaced        // its driver cannot fill the claim where that is wanted
+	Beside           // its driver can fill the claim only beside it, and whoever wants the claim can run there
 )
 
 // Claim is the PersistentVolumeClaim with the volume's name.
