@@ -64,7 +64,7 @@ func (s *Seen) claimFact() volume.Claim {
 func (s *Seen) unboundFact() volume.Claim {
 	_, immediate := s.order.Annotations[AnnImmediate]
 	switch {
-	case !waits, s.order.Placed:
+	case !s.waits(), s.order.Placed:
 		return volume.Unbound
 	case immediate, !s.settings.Enabled(config.HonorWaitForFirstConsumer):
 		return volume.Waiting
