@@ -71,6 +71,9 @@ func (u *upload) processed(ctx context.Context) error {
 		if claim.Annotations[annPhase] == string(corev1.PodSucceeded) {
 			return true, nil
 		}
+		if u.Claim {
+			return false, brokenClaim(claim)
+		}
 		return false, u.brokenVolume(ctx)
 	})
 	if err != nil && errors.Is(context.Cause(limited), errTooLong) {
@@ -92,9 +95,6 @@ func gone(claim *corev1.PersistentVolumeClaim, name string) error {
 
 // brokenVolume is what a DataVolume says that took the bytes and could not make a disk of them.
 func (u *upload) brokenVolume(ctx context.Context) error {
-	if u.Claim {
-		return nil
-	}
 	volume, err := kube.DataVolumes.Get(ctx, u.cluster, u.Name)
 	if err != nil || volume == nil || volume.Status.Phase != cdiv1.Failed {
 		return err

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/virtctl/bind"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
@@ -40,13 +41,13 @@ func (u *upload) ready(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		at, state, err := u.stage(ctx, claim)
+		at, phase, err := u.stage(ctx, claim)
 		if err != nil {
 			return false, err
 		}
-		last = state
+		last = phase
 		if at == waitsForConsumer {
-			return false, u.bind(ctx, claim, state)
+			return false, u.bind(ctx, claim, phase)
 		}
 		if err := u.checkPlace(ctx, claim); err != nil {
 			return false, err
@@ -82,23 +83,23 @@ func (u *upload) stage(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 // volumeStage reads a DataVolume's phase. The phase may be a moment behind the claim: one that is bound is not held.
 func volumeStage(v *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) (stage, string, error) {
 	_, why := message(v, cdiv1.DataVolumeReady)
-	state := string(v.Status.Phase)
+	phase := string(v.Status.Phase)
 	switch v.Status.Phase { //nolint:exhaustive // the others are on their way
 	case cdiv1.UploadReady:
-		return takesUpload, state, nil
+		return takesUpload, phase, nil
 	case cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation:
 		if claim != nil && claim.Status.Phase == corev1.ClaimPending && claim.Annotations[bind.SelectedNode] == "" {
-			return waitsForConsumer, state, nil
+			return waitsForConsumer, phase, nil
 		}
 	case cdiv1.Failed:
-		return onItsWay, state, fmt.Errorf("Provisioning failed: %s", why) //nolint:revive,staticcheck // the text clients know
+		return onItsWay, phase, fmt.Errorf("Provisioning failed: %s", why) //nolint:revive,staticcheck // the text clients know
 	case cdiv1.Succeeded:
-		return onItsWay, state, fmt.Errorf("PVC %s already successfully populated: %w", v.Name, errAlreadyThere)
+		return onItsWay, phase, fmt.Errorf("PVC %s already successfully populated: %w", v.Name, errAlreadyThere)
 	}
 	if reason, text := message(v, cdiv1.DataVolumeBound); reason == "ErrClaimNotValid" {
-		return onItsWay, state, fmt.Errorf("Claim not valid: %s", text) //nolint:revive,staticcheck // the text clients know
+		return onItsWay, phase, fmt.Errorf("Claim not valid: %s", text) //nolint:revive,staticcheck // the text clients know
 	}
-	return onItsWay, state + ": " + why, nil
+	return onItsWay, phase + ": " + why, nil
 }
 
 // claimStage reads the annotations of a claim that no DataVolume speaks for.
@@ -115,7 +116,16 @@ func (u *upload) claimStage(ctx context.Context, claim *corev1.PersistentVolumeC
 	case claim.Status.Phase == corev1.ClaimPending && claim.Annotations[bind.SelectedNode] == "" && u.waits(ctx, claim):
 		return waitsForConsumer, string(cdiv1.WaitForFirstConsumer), nil
 	}
-	return onItsWay, fmt.Sprintf("%s, its worker %q %s", claim.Status.Phase, phase, claim.Annotations[annMessage]), nil
+	said := fmt.Sprintf("%s %s: %s", claim.Status.Phase, claim.Annotations[annState], claim.Annotations[annMessage])
+	return onItsWay, said, brokenClaim(claim)
+}
+
+// brokenClaim is what a claim says that took the bytes and could not make a disk of them.
+func brokenClaim(claim *corev1.PersistentVolumeClaim) error {
+	if state.Of(state.Reason(claim.Annotations[annState])).Phase != cdiv1.Failed {
+		return nil
+	}
+	return fmt.Errorf("Provisioning failed: %s", claim.Annotations[annMessage]) //nolint:staticcheck // the text clients know
 }
 
 // waits: the claim's class binds for a consumer only. A class that may not be read is taken to bind at once.
@@ -128,13 +138,13 @@ func (u *upload) waits(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 	return err == nil && ptr.Deref(class.VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-func (u *upload) bind(ctx context.Context, claim *corev1.PersistentVolumeClaim, state string) error {
+func (u *upload) bind(ctx context.Context, claim *corev1.PersistentVolumeClaim, phase string) error {
 	if u.place == nil {
 		kind := "DataVolume"
 		if u.Claim {
 			kind = "PersistentVolumeClaim"
 		}
-		return newHeld(ctx, u.cluster, kind, state, claim.Name)
+		return newHeld(ctx, u.cluster, kind, phase, claim.Name)
 	}
 	return bind.Bind(ctx, u.cluster, claim.Name, *u.place, u.out)
 }

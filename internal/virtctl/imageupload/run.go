@@ -21,6 +21,7 @@ const (
 	annReady    = "cdi.kubevirt.io/storage.pod.ready"
 	annPopulate = "cdi.kubevirt.io/storage.populatedFor"
 	annMessage  = "cdi.kubevirt.io/storage.condition.running.message"
+	annState    = "berth.dev/state" // of a claim that is filled without a DataVolume: the reason its state has
 )
 
 // upload is one run of the command.

@@ -77,7 +77,7 @@ func TestTree(t *testing.T) {
 	worker := map[string]string{render.LabelApp: render.App}
 	launcher := map[string]string{render.LabelDomain: "web", render.LabelMachine: "virt-launcher"}
 	populated := claim("web-data", corev1.ClaimPending)
-	populated.Annotations = map[string]string{annProgress: "12.00%", annMessage: "try 2 failed: 404; next try at 12:01"}
+	populated.Annotations = map[string]string{annProgress: "12.00%", annState: "ImportInProgress", annMessage: "try 2 failed: 404; next try at 12:01"}
 	running := &kubevirt.VirtualMachineInstance{}
 	running.Status.NodeName = "node2"
 	for name, s := range map[string]*Seen{

@@ -15,6 +15,7 @@ import (
 const (
 	annProgress = "cdi.kubevirt.io/storage.populator.progress"
 	annMessage  = "cdi.kubevirt.io/storage.condition.running.message"
+	annState    = "berth.dev/state" // of a claim that is filled without a DataVolume: the reason its state has
 )
 
 // Tree is what the parts say.
@@ -88,10 +89,13 @@ func (s *Seen) claim(d Disk) Node {
 		n.Phase = "not there"
 		return n
 	}
-	n.Phase, n.Progress = string(d.PVC.Status.Phase), progress(d.PVC.Annotations[annProgress])
-	n.Where = placeOf(d.PV)
+	n.Phase, n.Where = string(d.PVC.Status.Phase), placeOf(d.PV)
 	if d.PVC.Status.Phase != corev1.ClaimBound {
 		n.Since, n.Why = d.PVC.CreationTimestamp.Time, d.PVC.Annotations[annMessage]
+		if state := d.PVC.Annotations[annState]; state != "" {
+			n.Phase += "  " + state
+		}
+		n.Progress = progress(d.PVC.Annotations[annProgress])
 	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
