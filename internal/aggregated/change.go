@@ -152,9 +152,9 @@ func changeMachine(m *kubevirt.VirtualMachine, r kubevirt.VolumeRequest) (Change
 	has := m.Spec.Template != nil && hasVolume(&m.Spec.Template.Spec, name)
 	switch {
 	case r.AddVolumeOptions != nil && has:
-		return Change{}, conflict(m, "Unable to add volume [%s] because it already exists", name) //nolint:staticcheck // a text clients know
+		return Change{}, conflict(m, "Unable to add volume [%s] because it already exists", name)
 	case r.RemoveVolumeOptions != nil && !has:
-		return Change{}, conflict(m, "Unable to remove volume [%s] because it does not exist", name) //nolint:staticcheck // a text clients know
+		return Change{}, conflict(m, "Unable to remove volume [%s] because it does not exist", name)
 	}
 	return Change{Machine: m, Volume: &r}, nil
 }

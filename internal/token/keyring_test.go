@@ -16,7 +16,6 @@ func TestKeysAreReplacedWithOverlap(t *testing.T) {
 	if err != nil || len(seeds) != 1 {
 		t.Fatalf("%v %v", seeds, err)
 	}
-	old := seeds
 	used := map[string]bool{}
 	for range 7 * 24 {
 		now = now.Add(time.Hour)
@@ -24,7 +23,8 @@ func TestKeysAreReplacedWithOverlap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old, seeds = seeds, next
+		old := seeds
+		seeds = next
 		if len(seeds) > 3 {
 			t.Fatalf("%d keys at %s", len(seeds), now)
 		}

@@ -128,7 +128,7 @@ func (d *door) file(name string, data []byte) string {
 // holdsRaw compares the disk of a claim with what was sent.
 func (d *door) holdsRaw(claim string, data []byte) {
 	d.T.Helper()
-	pvc := d.bed.claim(claim)
+	pvc := d.claim(claim)
 	size := pvc.Annotations["berth.dev/disk-size"]
 	var n int64
 	if err := json.Unmarshal([]byte(size), &n); err != nil {

@@ -31,9 +31,9 @@ import (
 // seeds the API server, the rest the proxy.
 const (
 	UploadAuthority   = "berth-upload-ca"
-	UploadSeeds       = "berth-upload-token-seeds" //nolint:gosec // G101: the name of a Secret, not a secret
-	UploadKeys        = "berth-upload-token-keys"  //nolint:gosec // G101: the name of a ConfigMap of public keys
-	UploadProxySecret = "cdi-uploadproxy-server-cert"
+	UploadSeeds       = "berth-upload-token-seeds"
+	UploadKeys        = "berth-upload-token-keys"
+	UploadProxySecret = "cdi-uploadproxy-server-cert" //nolint:gosec // G101: the name of a Secret, not a secret
 	UploadClient      = "berth-upload-client"
 )
 

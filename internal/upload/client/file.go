@@ -16,10 +16,10 @@ import (
 // file is what is sent.
 type file struct {
 	*os.File
-	name  string
-	size  int64
-	print string // what it is known again by
-	raw   bool   // its bytes are the disk
+	name string
+	size int64
+	mark string // what it is known again by
+	raw  bool   // its bytes are the disk
 }
 
 // look finds out what there is to know of a file before it is sent.
@@ -46,7 +46,7 @@ func look(f *os.File) (*file, error) {
 	raw := size > 0 && decode.Detect(head) == decode.None && format.Detect(head, tail, size) == format.Raw
 	return &file{
 		File: f, name: info.Name(), size: size, raw: raw,
-		print: fmt.Sprintf("%s/%d/%d/%x", info.Name(), size, info.ModTime().UnixNano(), sink.FileID(info)),
+		mark: fmt.Sprintf("%s/%d/%d/%x", info.Name(), size, info.ModTime().UnixNano(), sink.FileID(info)),
 	}, nil
 }
 
@@ -56,7 +56,7 @@ func (f *file) unchanged() error {
 	if err != nil {
 		return err
 	}
-	if now.print != f.print {
+	if now.mark != f.mark {
 		return fmt.Errorf("%s changed while it was uploaded", f.Name())
 	}
 	return nil

@@ -67,7 +67,7 @@ func (s *sender) try(ctx context.Context) (int64, error) {
 
 // create makes the upload. The server knows the file again by its fingerprint, so that doing it twice does no harm.
 func (s *sender) create(ctx context.Context) error {
-	about := map[string]string{"filename": s.file.name, tus.Fingerprint: s.file.print}
+	about := map[string]string{"filename": s.file.name, tus.Fingerprint: s.file.mark}
 	if s.file.raw {
 		about[tus.Format] = tus.Raw
 	}

@@ -58,7 +58,7 @@ func newHouse(t *testing.T, change func(*Options)) *house {
 	o := Options{
 		Find: h.find, Keys: func() []ed25519.PublicKey { return []ed25519.PublicKey{key.Public().(ed25519.PublicKey)} },
 		Dial: NewDialer(h.client), Places: 64, Patience: time.Second, Pace: pace.Default, Log: slog.New(slog.DiscardHandler),
-		Tell: func(w Worker, message string) {
+		Tell: func(_ Worker, message string) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.told = append(h.told, message)

@@ -24,11 +24,10 @@ type session struct {
 	done   chan struct{} // closed when the transfer is over
 	report task.Report   // valid after done
 
-	mu     sync.Mutex // guards what follows
-	at     int64      // of the file: what comes next
-	end    func()     // ends the last reader
-	opens  int
-	closed bool
+	mu    sync.Mutex // guards what follows
+	at    int64      // of the file: what comes next
+	end   func()     // ends the last reader
+	opens int
 }
 
 // rawSession is a session whose sender says that its bytes are the disk.

@@ -28,8 +28,8 @@ const tagSize = 16
 // NewID names the upload of a file. Without a fingerprint every upload is a new one.
 func NewID(length int64, metadata map[string]string) ID {
 	tag := rand.Text()[:tagSize]
-	if print := metadata[Fingerprint]; print != "" {
-		sum := sha256.Sum256([]byte(print))
+	if file := metadata[Fingerprint]; file != "" {
+		sum := sha256.Sum256([]byte(file))
 		tag = hex.EncodeToString(sum[:tagSize/2])
 	}
 	return ID{Length: length, Raw: metadata[Format] == Raw, Tag: strings.ToLower(tag)}

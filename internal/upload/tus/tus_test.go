@@ -49,7 +49,7 @@ func TestID(t *testing.T) {
 	if c := tus.NewID(11, same); c == a {
 		t.Errorf("another length is the same upload: %s", c)
 	}
-	if tus.NewID(10, nil) == tus.NewID(10, nil) {
+	if one, other := tus.NewID(10, nil), tus.NewID(10, nil); one == other {
 		t.Error("two files nobody can tell apart are one upload")
 	}
 	if !tus.NewID(10, map[string]string{tus.Format: tus.Raw}).Raw {
