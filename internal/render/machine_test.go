@@ -1,0 +1,85 @@
+package render
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+func machine() Machine {
+	i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "team", Name: "web", UID: "0123456789", Labels: map[string]string{"app": "web"}}}
+	s := &i.Spec
+	s.Domain.CPU = &kubevirt.CPU{Cores: 2}
+	s.Domain.Memory = &kubevirt.Memory{Guest: ptr.To(resource.MustParse("1Gi"))}
+	s.Domain.Firmware = &kubevirt.Firmware{KernelBoot: &kubevirt.KernelBoot{
+		Container: &kubevirt.KernelBootContainer{Image: "kernel", KernelPath: "/boot/vmlinuz", InitrdPath: "boot/initrd"}}}
+	s.NodeSelector = map[string]string{"zone": "a"}
+	s.Tolerations = []corev1.Toleration{{Key: "vm", Operator: corev1.TolerationOpExists}}
+	s.PriorityClassName = "high"
+	s.ReadinessProbe = &kubevirt.Probe{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(22)}, PeriodSeconds: 5}
+	s.LivenessProbe = &kubevirt.Probe{GuestAgentPing: &kubevirt.GuestAgentPing{}}
+	s.Volumes = []kubevirt.Volume{
+		{Name: "root", VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "web-root"}}},
+		{Name: "data", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "web-data"}}},
+		{Name: "seed", VolumeSource: kubevirt.VolumeSource{CloudInitNoCloud: &kubevirt.CloudInitSource{
+			UserDataSecretRef: &corev1.LocalObjectReference{Name: "seed"}}}},
+		{Name: "tools", VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: "tools"}}},
+	}
+	return Machine{Instance: i, Block: []string{"data"}, Image: "launcher", KVM: "devices.kubevirt.io/kvm"}
+}
+
+func TestMachinePods(t *testing.T) {
+	pods := map[string]*corev1.Pod{}
+	for name, p := range map[string]Payload{"consumer": Consumer, "launcher": Launcher} {
+		pod, err := machine().Pod(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, pod)
+		pods[name] = pod
+	}
+	for name, field := range map[string]func(corev1.PodSpec) any{
+		"node selector": func(s corev1.PodSpec) any { return s.NodeSelector },
+		"affinity":      func(s corev1.PodSpec) any { return s.Affinity },
+		"tolerations":   func(s corev1.PodSpec) any { return s.Tolerations },
+		"priority":      func(s corev1.PodSpec) any { return s.PriorityClassName },
+		"resources":     func(s corev1.PodSpec) any { return s.Containers[0].Resources },
+		"claims":        claimsOf,
+	} {
+		if diff := cmp.Diff(field(pods["consumer"].Spec), field(pods["launcher"].Spec)); diff != "" {
+			t.Errorf("consumer and launcher would be placed differently, by their %s:\n%s", name, diff)
+		}
+	}
+}
+
+func claimsOf(s corev1.PodSpec) any {
+	var names []string
+	for _, v := range s.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}
+
+func TestHotplugPods(t *testing.T) {
+	m := machine()
+	launcher, err := m.Pod(Launcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	launcher.UID, launcher.Spec.NodeName = "abcdefgh", "node1"
+	hot := Hot{Machine: m, Launcher: launcher, Block: true, Volume: kubevirt.Volume{Name: "extra",
+		VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "more", Hotpluggable: true}}}}
+	golden(t, "hotplug-holder", hot.Pod(Launcher))
+	hot.Block = false
+	golden(t, "hotplug-consumer", hot.Pod(Consumer))
+}
