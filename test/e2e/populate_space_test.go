@@ -89,6 +89,9 @@ func TestPopulateRestored(t *testing.T) {
 
 	restored := saved.DeepCopy()
 	restored.ObjectMeta = metav1.ObjectMeta{Namespace: saved.Namespace, Name: saved.Name, Labels: saved.Labels, Annotations: saved.Annotations}
+	// What Kubernetes noted about the old binding does not hold for the new claim; backup tools leave it out.
+	delete(restored.Annotations, "pv.kubernetes.io/bind-completed")
+	delete(restored.Annotations, "pv.kubernetes.io/bound-by-controller")
 	// The volume still names the claim that was deleted; whoever restores says that the new one may have it.
 	b.patchVolume(pv.Name, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID, v.Spec.ClaimRef.ResourceVersion = "", "" })
 	b.create(restored)

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/controller/fill"
@@ -116,7 +117,8 @@ func (r *Reconciler) switchNames(ctx context.Context, s *seen) error {
 		Namespace: s.cron.Namespace, Name: s.cron.Spec.ManagedDataSource, Labels: s.labels(), OwnerReferences: s.owners(),
 	}
 	err := r.cluster.ApplyAs(ctx, fieldOwner, &cdiv1.VolumeCloneSource{ObjectMeta: meta, Spec: cdiv1.VolumeCloneSourceSpec{
-		Source: corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: s.current.Name},
+		// An apply knows no null, so the group of claims is spelt out.
+		Source: corev1.TypedLocalObjectReference{APIGroup: ptr.To(corev1.GroupName), Kind: "PersistentVolumeClaim", Name: s.current.Name},
 	}})
 	if err != nil {
 		return err

@@ -71,18 +71,17 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *seen) error {
 	return err
 }
 
-// given: the volume is the target's, or reserved for it.
+// given: the volume was filled for the target and is reserved for it, or bound to it.
 func (s *seen) given() bool {
-	return s.volume != nil && s.volume.Spec.ClaimRef != nil && s.volume.Spec.ClaimRef.UID == s.target.UID
+	return s.volume != nil && s.volume.Spec.ClaimRef != nil && s.volume.Spec.ClaimRef.UID == s.target.UID &&
+		s.volume.Annotations[cluster.AnnFilledFor] == string(s.target.UID)
 }
 
 func (s *seen) facts() populate.Facts {
-	f := populate.Facts{
+	return populate.Facts{
 		Target: s.targetFact(), Prime: s.primeFact(), Source: s.source.fact, Place: s.placeFact(),
-		Recorded: s.target.Annotations[fill.AnnPopulatedFor] != "",
+		Marked: s.given(), Recorded: s.target.Annotations[fill.AnnPopulatedFor] != "",
 	}
-	f.Marked = s.given() && s.volume.Annotations[cluster.AnnFilledFor] == string(s.target.UID)
-	return f
 }
 
 func (s *seen) targetFact() populate.Target {
@@ -126,7 +125,7 @@ func node(c *corev1.PersistentVolumeClaim) string { return c.Annotations[reach.A
 
 func (s *seen) primeFact() populate.Prime {
 	switch p := s.prime; {
-	case s.given() && s.target.Spec.VolumeName == "":
+	case s.given() && s.target.Status.Phase != corev1.ClaimBound:
 		return populate.Given
 	case p == nil:
 		return populate.NoPrime
