@@ -43,9 +43,9 @@ func Raw(in io.Reader) (restore func(), err error) {
 }
 
 // Join moves bytes between the streams and the console until the console ends, ctx ends or Ctrl-] is read. That in ends
-// without it, as a pipe does, leaves the console's output to be read. It closes conn; a read of in may still be under way.
+// without it, as a pipe does, leaves the console's output to be read. It closes conn, and nothing is written to out when
+// it has returned; a read of in may still be under way.
 func Join(ctx context.Context, conn *websocket.Conn, in io.Reader, out io.Writer) error {
-	defer conn.Close()
 	left, ended := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- receive(conn, out) }()
 	go func() {
@@ -53,16 +53,20 @@ func Join(ctx context.Context, conn *websocket.Conn, in io.Reader, out io.Writer
 			left <- err
 		}
 	}()
+	var err error
 	select {
 	case err := <-ended:
+		_ = conn.Close() // the other side has ended
 		return err
-	case err := <-left:
+	case err = <-left:
 		_ = conn.WriteControl(websocket.CloseMessage,
 			websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second)) // a courtesy
-		return err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
+	_ = conn.Close() // which ends receive
+	<-ended
+	return err
 }
 
 // receive copies what the guest says.

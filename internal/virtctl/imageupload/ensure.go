@@ -31,7 +31,7 @@ func (u *upload) ensure(ctx context.Context) error {
 	case volume != nil:
 		return u.checkVolume(volume)
 	case claim != nil:
-		return fmt.Errorf("No DataVolume is associated with the existing PVC %s/%s", u.cluster.Namespace, u.Name) //nolint:revive,staticcheck // the text clients know
+		return fmt.Errorf("No DataVolume is associated with the existing PVC %s/%s", u.cluster.Namespace, u.Name) //nolint:staticcheck // the text clients know
 	case u.NoCreate:
 		return u.notFound()
 	}

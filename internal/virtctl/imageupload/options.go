@@ -51,7 +51,7 @@ func (o *Options) Check() error {
 	case o.Image != "" && o.Archive != "":
 		return errors.New("image-path and archive-path cannot be used together")
 	case o.Archive != "" && o.VolumeMode == "block":
-		return errors.New("In archive upload the volume mode should always be filesystem") //nolint:revive,staticcheck // the text clients know
+		return errors.New("In archive upload the volume mode should always be filesystem") //nolint:staticcheck // the text clients know
 	case o.AccessMode == string(corev1.ReadOnlyMany):
 		return errors.New("cannot upload to a readonly volume, use either ReadWriteOnce or ReadWriteMany if supported")
 	case o.NoCreate && o.Size != "":

@@ -75,7 +75,7 @@ func (u *upload) stage(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 		return onItsWay, "", err
 	}
 	if volume == nil {
-		return onItsWay, "", fmt.Errorf("DV %s not found... ", u.Name) //nolint:revive,staticcheck // the text clients know
+		return onItsWay, "", fmt.Errorf("DV %s not found... ", u.Name)
 	}
 	return volumeStage(volume, claim)
 }
@@ -92,12 +92,12 @@ func volumeStage(v *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) (stag
 			return waitsForConsumer, phase, nil
 		}
 	case cdiv1.Failed:
-		return onItsWay, phase, fmt.Errorf("Provisioning failed: %s", why) //nolint:revive,staticcheck // the text clients know
+		return onItsWay, phase, fmt.Errorf("Provisioning failed: %s", why) //nolint:staticcheck // the text clients know
 	case cdiv1.Succeeded:
 		return onItsWay, phase, fmt.Errorf("PVC %s already successfully populated: %w", v.Name, errAlreadyThere)
 	}
 	if reason, text := message(v, cdiv1.DataVolumeBound); reason == "ErrClaimNotValid" {
-		return onItsWay, phase, fmt.Errorf("Claim not valid: %s", text) //nolint:revive,staticcheck // the text clients know
+		return onItsWay, phase, fmt.Errorf("Claim not valid: %s", text) //nolint:staticcheck // the text clients know
 	}
 	return onItsWay, phase + ": " + why, nil
 }
