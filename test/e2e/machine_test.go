@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	testguest "github.com/berth-vm/berth/images/guest"
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
@@ -61,7 +62,7 @@ func newYard(t *testing.T) *yard {
 	t.Helper()
 	env := framework.New(t)
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,93 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// TestClaimsFirstOnOneNode: two machines of one generated name, each with two empty claims of different classes, one of
+// them filled by a populator that is not ours. The claims of a machine are on the node it runs on, and its empty disk is
+// there to be written to.
+func TestClaimsFirstOnOneNode(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	text, err := os.ReadFile("../../examples/vm-generate-name.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := y.ReadyNodes()
+	made := map[string]bool{}
+	for n := range 2 {
+		vm := &kubevirt.VirtualMachine{}
+		if err := yaml.UnmarshalStrict(text, vm); err != nil {
+			t.Fatal(err)
+		}
+		vm.Namespace = y.Namespace
+		always := kubevirt.RunAlways
+		vm.Spec.RunStrategy = &always
+		spec := vm.Spec.VolumeClaimTemplates[0].Spec.DeepCopy()
+		spec.StorageClassName = new("localdisk")
+		if n == 0 {
+			group := "example.com"
+			spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: &group, Kind: "Image", Name: "theirs"}
+		}
+		vm.Spec.VolumeClaimTemplates = append(vm.Spec.VolumeClaimTemplates,
+			kubevirt.VolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "pvc2"}, Spec: *spec})
+		vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, kubevirt.Volume{Name: "volume2",
+			VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "pvc2"}}})
+		vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodes[n]}
+		y.create(vm)
+		made[vm.Name] = true
+		if n == 0 {
+			y.populate(vm.Name + "-pvc2")
+		}
+		y.status(vm, kubevirt.StatusRunning, boot)
+		if on := y.claimNodes(vm.Name+"-pvc1", vm.Name+"-pvc2"); len(on) != 1 || !on[nodes[n]] {
+			t.Errorf("the claims of %s are on %v, and it runs on %s", vm.Name, on, nodes[n])
+		}
+	}
+	if len(made) != 2 {
+		t.Errorf("made %v", made)
+	}
+}
+
+// populate is somebody else's populator: it fills a claim of its own on the node that was chosen, and gives its volume away.
+func (y *yard) populate(target string) {
+	y.T.Helper()
+	claims := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace)
+	var c *corev1.PersistentVolumeClaim
+	y.Wait("a node for claim "+target, patience, func(ctx context.Context) (bool, string) {
+		var err error
+		if c, err = claims.Get(ctx, target, metav1.GetOptions{}); err != nil {
+			return false, err.Error()
+		}
+		return c.Annotations["volume.kubernetes.io/selected-node"] != "", "none"
+	})
+	theirs := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Annotations: map[string]string{
+		"volume.kubernetes.io/selected-node": c.Annotations["volume.kubernetes.io/selected-node"]}}, Spec: *c.Spec.DeepCopy()}
+	theirs.Spec.DataSource, theirs.Spec.DataSourceRef, theirs.Spec.VolumeName = nil, nil, ""
+	if _, err := claims.Create(y.Context(), theirs, metav1.CreateOptions{}); err != nil {
+		y.T.Fatal(err)
+	}
+	script := "truncate -s 8M /theirs/disk.img && chmod 666 /theirs/disk.img"
+	if *c.Spec.VolumeMode == corev1.PersistentVolumeBlock {
+		script = "dd if=/dev/zero of=/dev/theirs bs=1M count=1"
+	}
+	y.Run(framework.Pod{Name: "populator", Script: script, Claims: []string{"theirs"}})
+	pv := y.WaitBound("theirs")
+	y.patchVolume(pv.Name, fmt.Sprintf(`{"spec":{"claimRef":{"name":%q,"uid":%q,"resourceVersion":null}}}`, target, c.UID))
+	if err := claims.Delete(y.Context(), "theirs", metav1.DeleteOptions{}); err != nil {
+		y.T.Fatal(err)
+	}
+}
