@@ -24,6 +24,7 @@ const (
 	LauncherLeaving     MachineReason = "PodTerminating"
 	GuestRunning        MachineReason = "GuestRunning"
 	GuestUnready        MachineReason = "GuestNotReady"
+	NodeAway            MachineReason = "NodeUnreachable"
 	GuestEnded          MachineReason = "GuestPoweredOff"
 	GuestFailed         MachineReason = "GuestFailed"
 	Stopping            MachineReason = "Stopping"
@@ -70,6 +71,8 @@ var machineTable = []MachineRow{
 	{Reason: GuestRunning, Status: kubevirt.StatusRunning, Instance: kubevirt.PhaseRunning, Ready: true, Message: "its guest runs: {detail}"},
 	{Reason: GuestUnready, Status: kubevirt.StatusRunning, Instance: kubevirt.PhaseRunning,
 		Message: "its guest runs and its readiness probe does not hold yet: {detail}"},
+	{Reason: NodeAway, Status: kubevirt.StatusUnknown, Instance: kubevirt.PhaseUnknown, Warn: true,
+		Message: "its node does not answer, and its disks are there: it goes on when the node is back: {detail}"},
 	{Reason: GuestEnded, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseSucceeded, Message: "{detail}"},
 	{Reason: GuestFailed, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true, Message: "{detail}"},
 	{Reason: Stopping, Status: kubevirt.StatusStopping, Message: "it is being stopped: {detail}"},

@@ -103,6 +103,7 @@ const (
 	StatusPvcNotFound             PrintableStatus = "ErrorPvcNotFound"
 	StatusDataVolumeError         PrintableStatus = "DataVolumeError"
 	StatusWaitingForVolumeBinding PrintableStatus = "WaitingForVolumeBinding"
+	StatusUnknown                 PrintableStatus = "Unknown"
 )
 
 // VirtualMachineStatus is what the machine is.

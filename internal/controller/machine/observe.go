@@ -26,6 +26,7 @@ type run struct {
 	consumer *corev1.Pod // nil: there is none
 	launcher *corev1.Pod
 	hot      []*hot // what the launcher was not started with
+	away     bool   // the launcher's node does not answer
 }
 
 // disk is one volume of the instance that is in a claim.
@@ -65,7 +66,25 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 			s.pods.MakeEmpty(v.Name, d.empty)
 		}
 	}
+	if err := r.observeNode(ctx, s); err != nil {
+		return nil, err
+	}
 	return s, r.observeHot(ctx, s)
+}
+
+// observeNode looks whether a launcher that is not ready is on a node that answers: its pod looks as it did last.
+func (r *Reconciler) observeNode(ctx context.Context, s *run) error {
+	if s.launcher == nil || s.launcher.Spec.NodeName == "" || podReady(s.launcher) {
+		return nil
+	}
+	node, err := get[corev1.Node](ctx, r.reader, "", s.launcher.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	s.away = node == nil || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
+	return nil
 }
 
 // pod is the instance's pod of that payload. One of the same name that is not this instance's is nobody's concern:

@@ -24,7 +24,7 @@ const annNode = "volume.kubernetes.io/selected-node"
 // observePlain is about a claim that no DataVolume fills. Until it is bound it waits for a consumer, or for whoever
 // binds it at once; a populator binds it when it is full. Bound without a source, it may still lack its disk.
 func (r *Reconciler) observePlain(ctx context.Context, d *disk) error {
-	if d.claim.Spec.VolumeName == "" || d.claim.Status.Phase == corev1.ClaimPending {
+	if d.claim.Status.Phase != corev1.ClaimBound {
 		waits, err := r.waits(ctx, d.claim)
 		if err != nil {
 			return err

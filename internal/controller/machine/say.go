@@ -59,7 +59,10 @@ func (s *run) podText() string {
 }
 
 func (s *run) row(r state.MachineReason) state.MachineRow {
-	if r == state.GuestRunning && !podReady(s.launcher) {
+	switch {
+	case s.away && situation(s.launcher) != machine.Going:
+		r = state.NodeAway
+	case r == state.GuestRunning && !podReady(s.launcher):
 		r = state.GuestUnready
 	}
 	row := state.OfMachine(r)

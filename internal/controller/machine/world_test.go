@@ -54,7 +54,7 @@ var errHarm = errors.New("harm done by the test")
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.PersistentVolumeClaim{},
-		&corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.Event{}, &corev1.EventList{})
+		&corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{}, &corev1.EventList{})
 	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{}, &storagev1.StorageClassList{})
 	s.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.ControllerRevision{}, &appsv1.ControllerRevisionList{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{},
@@ -75,7 +75,7 @@ func newWorld(t *testing.T, sc scenario) *world {
 	base := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&kubevirt.VirtualMachine{}, &kubevirt.VirtualMachineInstance{}, &cdiv1.DataVolume{}, &corev1.Pod{},
 			&corev1.PersistentVolumeClaim{}).
-		WithObjects(newMachine(sc.strategy)).Build()
+		WithObjects(newMachine(sc.strategy), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}).Build()
 	w.api = base
 	harmed := interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
