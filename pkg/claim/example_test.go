@@ -75,3 +75,27 @@ func ExampleComplete_clone() {
 	// Output:
 	// resources.requests.storage 30Gi: the disk in PersistentVolumeClaim golden-images/fedora
 }
+
+// A template of a virtual machine says only how large its claim is. The machine's preference has a say about the class
+// before any default, and the size is the claim's own.
+func ExampleComplete_template() {
+	request := claim.Request{
+		Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")},
+		}},
+		PreferredClass: "local",
+	}
+	class := func(name, provisioner string) storagev1.StorageClass {
+		return storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner}
+	}
+	result, err := claim.Complete(request, claim.Cluster{Classes: []storagev1.StorageClass{
+		class("local", "topolvm.io"), class("shared", "rbd.csi.ceph.com"),
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.Reasons())
+	// Output:
+	// storageClassName local: the preferred class of the machine's preference; volumeMode Block: choice 1 of 2 of provisioner topolvm.io; accessModes ReadWriteOnce: choice 1 of 2 of provisioner topolvm.io
+}

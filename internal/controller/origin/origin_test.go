@@ -1,0 +1,106 @@
+package origin
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+const like = "instancetype.kubevirt.io/default-preference"
+
+// shelf has a claim, a snapshot of it, and a VolumeCloneSource for each.
+func shelf(t *testing.T) client.Client {
+	t.Helper()
+	s := runtime.NewScheme()
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.PersistentVolumeClaim{})
+	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.VolumeCloneSource{}, &cdiv1.DataSource{})
+	s.AddKnownTypeWithName(Snapshot, &unstructured.Unstructured{})
+	golden := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "fedora", Labels: map[string]string{like: "fedora"}},
+		Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast"), VolumeMode: ptr.To(corev1.PersistentVolumeBlock)},
+		Status:     corev1.PersistentVolumeClaimStatus{Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("5Gi")}},
+	}
+	unbound := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "unbound"}}
+	taken := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"restoreSize": "6Gi"}}}
+	taken.SetGroupVersionKind(Snapshot)
+	taken.SetNamespace("golden")
+	taken.SetName("monday")
+	source := func(name, kind, group, of string) *cdiv1.VolumeCloneSource {
+		return &cdiv1.VolumeCloneSource{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: name},
+			Spec:       cdiv1.VolumeCloneSourceSpec{Source: corev1.TypedLocalObjectReference{APIGroup: &group, Kind: kind, Name: of}},
+		}
+	}
+	return fake.NewClientBuilder().WithScheme(s).WithObjects(golden, unbound, taken, source("of-claim", "PersistentVolumeClaim", "", "fedora"),
+		source("of-snapshot", "VolumeSnapshot", snapshotGroup, "monday"), source("of-nothing", "PersistentVolumeClaim", "", "none"),
+		&cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "os", Labels: map[string]string{like: "linux"}}}).Build()
+}
+
+func from(group, kind, name string) *corev1.PersistentVolumeClaimSpec {
+	return &corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{
+		APIGroup: &group, Kind: kind, Name: name, Namespace: ptr.To("golden")}}
+}
+
+func TestMeasure(t *testing.T) {
+	cdi := cdiv1.SchemeGroupVersion.Group
+	for _, c := range []struct {
+		name string
+		spec *corev1.PersistentVolumeClaimSpec
+		want string // capacity, volume mode
+	}{
+		{"a claim", from("", "PersistentVolumeClaim", "fedora"), "5Gi Block"},
+		{"a claim in the same namespace", &corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "fedora"}}, "5Gi Block"},
+		{"through a source", from(cdi, "VolumeCloneSource", "of-claim"), "5Gi Block"},
+		{"a snapshot", from(snapshotGroup, "VolumeSnapshot", "monday"), "6Gi Filesystem"},
+		{"a snapshot through a source", from(cdi, "VolumeCloneSource", "of-snapshot"), "6Gi Filesystem"},
+		{"a claim that is not bound", from("", "PersistentVolumeClaim", "unbound"), ""},
+		{"a claim that is not there", from("", "PersistentVolumeClaim", "none"), ""},
+		{"a source of nothing", from(cdi, "VolumeCloneSource", "of-nothing"), ""},
+		{"a source that is not there", from(cdi, "VolumeCloneSource", "none"), ""},
+		{"an import", from(cdi, "VolumeImportSource", "image"), ""},
+		{"somebody else's", from("example.com", "Image", "a"), ""},
+		{"none", &corev1.PersistentVolumeClaimSpec{}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := Measure(context.Background(), shelf(t), "golden", c.spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if s != nil {
+				got = s.Capacity.String() + " " + string(s.VolumeMode)
+			}
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestLabels(t *testing.T) {
+	ctx, c := context.Background(), shelf(t)
+	if got, err := Labels(ctx, c, "golden", from(cdiv1.SchemeGroupVersion.Group, "VolumeCloneSource", "of-claim")); err != nil || got[like] != "fedora" {
+		t.Errorf("through a source: %v, %v", got, err)
+	}
+	if got, err := Labels(ctx, c, "golden", from("example.com", "Image", "a")); err != nil || len(got) != 0 {
+		t.Errorf("of somebody else's: %v, %v", got, err)
+	}
+	for name, spec := range map[string]*cdiv1.DataVolumeSpec{
+		"linux":  {SourceRef: &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Name: "os"}},
+		"fedora": {Source: &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "golden", Name: "fedora"}}},
+		"":       {Source: &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}},
+	} {
+		if got, err := VolumeLabels(ctx, c, "golden", spec); err != nil || got[like] != name {
+			t.Errorf("of a volume: %v, %v, want %q", got, err, name)
+		}
+	}
+}
