@@ -124,6 +124,13 @@ func TestVirtctlUploadBinds(t *testing.T) {
 	// A bare claim is filled through a VolumeUploadSource, and bound the same way.
 	v.must("image-upload", "pvc", "bare", "--image-path="+raw, "--force-bind")
 	noConsumers(b)
+	// What does not fit is refused with the numbers, and the volume takes something smaller afterwards.
+	large := v.run("image-upload", "dv", "small", "--image-path="+raw, "--size=8Mi", "--force-bind")
+	if large.code != 1 || !strings.HasPrefix(large.err, "unexpected return value 400, Saving stream failed: virtual image size 16777216 is larger") {
+		t.Errorf("an image that does not fit: code %d\n%s%s", large.code, large.out, large.err)
+	}
+	v.must("image-upload", "dv", "small", "--image-path="+file(t, "small.img", data[:8*mib]))
+	b.holds("small", data[:8*mib], 8*mib)
 	b.holds("on-node", data, int64(len(data)))
 	b.holds("beside", data, int64(len(data)))
 	b.holds("bare", data, int64(len(data)))
