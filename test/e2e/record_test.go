@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,7 +37,7 @@ func (y *yard) record(vm *kubevirt.VirtualMachine) func() []string {
 		see  func(watch.Event)
 	}{
 		{&cdiv1.DataVolumeList{}, func(e watch.Event) { noteVolume(e, vm.Name+"-root", note) }},
-		{&corev1.PodList{}, func(e watch.Event) { notePod(e, note) }},
+		{&corev1.PodList{}, notePods(note)},
 	} {
 		events, err := y.kube.Watch(ctx, w.list, in)
 		if err != nil {
@@ -71,14 +72,31 @@ var steps = map[cdiv1.DataVolumePhase]string{
 	cdiv1.WaitForFirstConsumer: "held", cdiv1.ImportScheduled: "import scheduled", cdiv1.Succeeded: "filled",
 }
 
-func notePod(e watch.Event, note func(string)) {
-	p, ok := e.Object.(*corev1.Pod)
-	if !ok || p.Labels["kubevirt.io"] != "virt-launcher" {
-		return
+// extras are what must not be seen.
+var extras = []string{"another consumer", "another launcher", "worker before the consumer"}
+
+func notePods(note func(string)) func(watch.Event) {
+	made := map[bool]types.UID{} // by whether it is a consumer
+	return func(e watch.Event) {
+		p, ok := e.Object.(*corev1.Pod)
+		if ok && p.Labels["cdi.kubevirt.io"] != "" && made[true] == "" {
+			note("worker before the consumer")
+		}
+		if !ok || p.Labels["kubevirt.io"] != "virt-launcher" {
+			return
+		}
+		_, consumer := p.Annotations[consumerMark]
+		if made[consumer] != "" && made[consumer] != p.UID {
+			note(map[bool]string{true: "another consumer", false: "another launcher"}[consumer])
+		}
+		made[consumer] = p.UID
+		notePod(e.Type, p, consumer, note)
 	}
-	_, consumer := p.Annotations[consumerMark]
+}
+
+func notePod(kind watch.EventType, p *corev1.Pod, consumer bool, note func(string)) {
 	switch {
-	case consumer && e.Type == watch.Deleted:
+	case consumer && kind == watch.Deleted:
 		note("consumer gone")
 	case consumer:
 		note("consumer made")
