@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -17,8 +18,8 @@ import (
 )
 
 // TestClaimsFirstOnOneNode: two machines of one generated name, each with two empty claims of different classes, one of
-// them filled by a populator that is not ours. The claims of a machine are on the node it runs on, and its empty disk is
-// there to be written to.
+// them filled by a populator that is not ours while other pods flood the node. The claims of a machine are on the node it
+// runs on, and its empty disk is there to be written to.
 func TestClaimsFirstOnOneNode(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
@@ -47,10 +48,14 @@ func TestClaimsFirstOnOneNode(t *testing.T) {
 		vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, kubevirt.Volume{Name: "volume2",
 			VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "pvc2"}}})
 		vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodes[n]}
+		vm.Spec.Template.Spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
 		y.create(vm)
 		made[vm.Name] = true
 		if n == 0 {
-			y.populate(vm.Name + "-pvc2")
+			// Its room is held from the moment its node is chosen, however long its disk takes.
+			node := y.chosen(vm.Name + "-pvc2")
+			y.flood(node)
+			y.populate(vm.Name+"-pvc2", node)
 		}
 		y.status(vm, kubevirt.StatusRunning, boot)
 		if on := y.claimNodes(vm.Name+"-pvc1", vm.Name+"-pvc2"); len(on) != 1 || !on[nodes[n]] {
@@ -62,20 +67,31 @@ func TestClaimsFirstOnOneNode(t *testing.T) {
 	}
 }
 
-// populate is somebody else's populator: it fills a claim of its own on the node that was chosen, and gives its volume away.
-func (y *yard) populate(target string) {
+// chosen waits for the node that the scheduler chooses for a claim.
+func (y *yard) chosen(claim string) string {
 	y.T.Helper()
-	claims := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace)
-	var c *corev1.PersistentVolumeClaim
-	y.Wait("a node for claim "+target, patience, func(ctx context.Context) (bool, string) {
-		var err error
-		if c, err = claims.Get(ctx, target, metav1.GetOptions{}); err != nil {
+	node := ""
+	y.Wait("a node for claim "+claim, patience, func(ctx context.Context) (bool, string) {
+		c, err := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace).Get(ctx, claim, metav1.GetOptions{})
+		if err != nil {
 			return false, err.Error()
 		}
-		return c.Annotations["volume.kubernetes.io/selected-node"] != "", "none"
+		node = c.Annotations[selectedNode]
+		return node != "", "none"
 	})
-	theirs := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Annotations: map[string]string{
-		"volume.kubernetes.io/selected-node": c.Annotations["volume.kubernetes.io/selected-node"]}}, Spec: *c.Spec.DeepCopy()}
+	return node
+}
+
+// populate is somebody else's populator: it fills a claim of its own on the node that was chosen, and gives its volume away.
+func (y *yard) populate(target, node string) {
+	y.T.Helper()
+	claims := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace)
+	c, err := claims.Get(y.Context(), target, metav1.GetOptions{})
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	theirs := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "theirs", Annotations: map[string]string{selectedNode: node}}, Spec: *c.Spec.DeepCopy()}
 	theirs.Spec.DataSource, theirs.Spec.DataSourceRef, theirs.Spec.VolumeName = nil, nil, ""
 	if _, err := claims.Create(y.Context(), theirs, metav1.CreateOptions{}); err != nil {
 		y.T.Fatal(err)
