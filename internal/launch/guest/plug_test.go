@@ -1,0 +1,140 @@
+package guest
+
+import (
+	"bufio"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launch/meet"
+)
+
+// fakeQEMU answers every command in order and writes it down; refuse makes it refuse one.
+func fakeQEMU(t *testing.T, refuse string) (*monitor, *[]string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "monitor")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	var said []string
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Write([]byte(`{"QMP": {"version": {}}}` + "\n"))
+		for d := json.NewDecoder(bufio.NewReader(c)); ; {
+			var q struct {
+				Execute   string          `json:"execute"`
+				Arguments json.RawMessage `json:"arguments"`
+			}
+			if d.Decode(&q) != nil {
+				return
+			}
+			said = append(said, strings.TrimSpace(q.Execute+" "+string(q.Arguments)))
+			answer := `{"return": {}}`
+			switch q.Execute {
+			case refuse:
+				answer = `{"error": {"class": "GenericError", "desc": "no"}}`
+			case "query-pci":
+				answer = `{"return": [{"devices": [{"qdev_id": "pci.1", "pci_bridge": {"devices": [{}]}}, {"qdev_id": "pci.2", "pci_bridge": {}}]}]}`
+			case "device_del":
+				answer += `{"event": "DEVICE_DELETED", "data": {"device": "hot1", "path": "/machine/peripheral/hot1"}}`
+			}
+			_, _ = c.Write([]byte(answer + "\n"))
+		}
+	}()
+	m, err := dialMonitor(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, &said
+}
+
+func diskOffer(t *testing.T) offer {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "disk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return offer{Offer: meet.Offer{Volume: "data", Device: true}, file: f}
+}
+
+func TestADiskComesAndGoes(t *testing.T) {
+	qemu, said := fakeQEMU(t, "")
+	p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}}
+	made, err := p.plug(kubevirt.Disk{Name: "data", Serial: "S"}, diskOffer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"qmp_capabilities",
+		`add-fd {"fdset-id":1}`,
+		`blockdev-add {"discard":"unmap","driver":"raw","file":{"aio":"native","cache":{"direct":true,"no-flush":false},"discard":"unmap",` +
+			`"driver":"host_device","filename":"/dev/fdset/1","read-only":false},"node-name":"hot1","read-only":false}`,
+		"query-pci",
+		`device_add {"bus":"pci.2","drive":"hot1","driver":"virtio-blk-pci-non-transitional","id":"hot1","rerror":"stop","serial":"S",` +
+			`"share-rw":false,"werror":"stop","write-cache":"on"}`,
+	}
+	if diff := cmp.Diff(want, *said); diff != "" {
+		t.Errorf("QEMU was told (-want +got):\n%s", diff)
+	}
+	if _, err := qemu.run("device_del", map[string]string{"id": made.id}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if id := <-qemu.deleted; id != made.id {
+		t.Errorf("%q was deleted, not %q", id, made.id)
+	}
+}
+
+func TestWhatWasBegunIsUndone(t *testing.T) {
+	for refuse, undone := range map[string][]string{
+		"blockdev-add": {`remove-fd {"fdset-id":1}`},
+		"device_add":   {`blockdev-del {"node-name":"hot1"}`, `remove-fd {"fdset-id":1}`},
+	} {
+		qemu, said := fakeQEMU(t, refuse)
+		p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}}
+		if _, err := p.plug(kubevirt.Disk{Name: "data"}, diskOffer(t)); err == nil || !strings.Contains(err.Error(), "no") {
+			t.Errorf("%s refused: %v", refuse, err)
+		}
+		got := (*said)[len(*said)-len(undone):]
+		if diff := cmp.Diff(undone, got); diff != "" {
+			t.Errorf("after %s was refused (-want +got):\n%s", refuse, diff)
+		}
+	}
+}
+
+func TestDrivesThatCannotBeAdded(t *testing.T) {
+	for word, d := range map[string]kubevirt.Disk{
+		"lun":  {DiskDevice: kubevirt.DiskDevice{LUN: &kubevirt.LunTarget{}}},
+		"CD":   {DiskDevice: kubevirt.DiskDevice{CDRom: &kubevirt.CDRomTarget{}}},
+		"sata": {DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: kubevirt.BusSATA}}},
+	} {
+		if err := pluggable(d); err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v", word, err)
+		}
+	}
+}
+
+func TestProbedPortsAreForwarded(t *testing.T) {
+	m := launch.Machine{}
+	m.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "default", Ports: []kubevirt.Port{{Port: 80}}}}
+	m.Spec.ReadinessProbe = &kubevirt.Probe{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80)}}
+	m.Spec.LivenessProbe = &kubevirt.Probe{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(22)}}
+	want := []string{"hostfwd_add hostua-default tcp::80-:80", "hostfwd_add hostua-default tcp::22-:22"}
+	if diff := cmp.Diff(want, forwards(m)); diff != "" {
+		t.Errorf("forwarded (-want +got):\n%s", diff)
+	}
+}
