@@ -50,7 +50,9 @@ func (w *Writer) Create(ctx context.Context, obj client.Object) error {
 
 // Apply makes the fields that are set in obj ours and gives them these values. A field we applied before and that is
 // no longer set is removed, so obj must always hold everything we own.
-func (w *Writer) Apply(ctx context.Context, obj client.Object) error { return w.ApplyAs(ctx, Owner, obj) }
+func (w *Writer) Apply(ctx context.Context, obj client.Object) error {
+	return w.ApplyAs(ctx, Owner, obj)
+}
 
 // ApplyAs is Apply for one of two parts of ours that each own fields of the same object.
 func (w *Writer) ApplyAs(ctx context.Context, owner client.FieldOwner, obj client.Object) error {

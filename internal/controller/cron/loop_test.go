@@ -64,7 +64,7 @@ func (i importer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		if v := &all.Items[k]; v.Status.Phase != i.phase && i.phase != "" {
 			v.Status.Phase = i.phase
 			i.w.Must(i.w.API.Status().Update(ctx, v))
-			return ctrl.Result{Requeue: true}, err //nolint:staticcheck // the world looks at RequeueAfter only
+			return ctrl.Result{RequeueAfter: time.Millisecond}, err
 		}
 	}
 	return ctrl.Result{}, err

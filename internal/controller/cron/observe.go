@@ -154,7 +154,7 @@ func (s *seen) importFact() cron.Import {
 	case s.current == nil || s.current.DeletionTimestamp != nil:
 		return cron.Missing
 	}
-	switch s.current.Status.Phase {
+	switch s.current.Status.Phase { //nolint:exhaustive // between scheduled and the end it is on its way
 	case cdiv1.Succeeded:
 		return cron.Ready
 	case cdiv1.Failed:

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// Roomier: a quota lets in what it refused before, because it was raised or something it counted is gone. That it fills up
+// Roomier holds when a quota lets in what it refused before, because it was raised or something it counted is gone. That it fills up
 // is no reason to look at every volume of the namespace again.
 func Roomier() predicate.Predicate {
 	return predicate.Funcs{

@@ -76,7 +76,7 @@ func TestInvariants(t *testing.T) {
 		if does(Switch) && f.Import != Ready {
 			fail("switched to what is not ready")
 		}
-		if does(Collect) && !(f.Import == Ready && f.Switched) {
+		if does(Collect) && (f.Import != Ready || !f.Switched) {
 			fail("the old imports go before the new one is in use")
 		}
 		if does(EndPoll) && !f.Noted {

@@ -94,7 +94,7 @@ func TestInvariants(t *testing.T) {
 		if does(DropPrime) && f.Prime == Given && f.Target != Bound {
 			fail("the prime is dropped before the target has its volume")
 		}
-		if does(Record) && !(f.Target == Bound && f.Marked) {
+		if does(Record) && (f.Target != Bound || !f.Marked) {
 			fail("recorded without our volume")
 		}
 	})
