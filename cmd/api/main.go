@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -68,7 +69,7 @@ func run(o options) error {
 	}
 	answers := &aggregated.Server{
 		Cluster: cluster, Key: func(now time.Time) (ed25519.PrivateKey, error) { return signingKey(o.seeds, now) },
-		Version: version.Info{GitVersion: release, Platform: "linux/amd64", GoVersion: "", Compiler: "gc"}, Log: log,
+		Version: version.Info{GitVersion: release, GoVersion: goruntime.Version()}, Log: log,
 	}
 	handler := answers.Handler()
 	for _, g := range aggregated.Groups {

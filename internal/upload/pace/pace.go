@@ -47,6 +47,11 @@ func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, fmt.Errorf("%w: %d bytes in %s", ErrSlow, b.brought, b.limit.Window)
+	case errors.Is(err, io.EOF):
+		// The server goes on looking whether the client is still there; that must not end with the last deadline.
+		if failed := b.deadline(time.Time{}); failed != nil {
+			return n, fmt.Errorf("end the limit of how long a client may take: %w", failed)
+		}
 	case b.brought >= b.limit.Bytes:
 		b.waited, b.brought = 0, 0
 	}
