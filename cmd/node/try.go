@@ -46,14 +46,14 @@ func tryKVM(device string) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	version, err := ask(int(f.Fd()), kvmGetAPIVersion, 0, "say its version")
+	version, err := ask(int(f.Fd()), kvmGetAPIVersion, nil, "say its version")
 	if err != nil {
 		return err
 	}
 	if version != kvmAPIVersion {
 		return fmt.Errorf("%s speaks version %d, not %d", device, version, kvmAPIVersion)
 	}
-	vm, err := ask(int(f.Fd()), kvmCreateVM, 0, "make a machine")
+	vm, err := ask(int(f.Fd()), kvmCreateVM, nil, "make a machine")
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func tryKVM(device string) error {
 	if err := loadProgram(vm); err != nil {
 		return err
 	}
-	size, err := ask(int(f.Fd()), kvmGetVCPUMmapSize, 0, "say how large a processor is")
+	size, err := ask(int(f.Fd()), kvmGetVCPUMmapSize, nil, "say how large a processor is")
 	if err != nil {
 		return err
 	}
@@ -75,17 +75,18 @@ func loadProgram(vm int) error {
 		return fmt.Errorf("make the guest's memory: %w", err)
 	}
 	copy(memory, program)
+	//nolint:gosec // KVM takes memory by its address
 	region := struct {
 		slot, flags               uint32
 		guest, size, userspaceAdr uint64
 	}{guest: entry, size: uint64(len(memory)), userspaceAdr: uint64(uintptr(unsafe.Pointer(&memory[0])))}
-	_, err = ask(vm, kvmSetUserMemoryRegion, uintptr(unsafe.Pointer(&region)), "take the guest's memory")
+	_, err = ask(vm, kvmSetUserMemoryRegion, unsafe.Pointer(&region), "take the guest's memory") //nolint:gosec // and its requests, too
 	return err
 }
 
 // runProgram runs it on one processor and sees that it did what it says.
 func runProgram(vm, size int) error {
-	vcpu, err := ask(vm, kvmCreateVCPU, 0, "make a processor")
+	vcpu, err := ask(vm, kvmCreateVCPU, nil, "make a processor")
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func runProgram(vm, size int) error {
 	}
 	wrote := false
 	for range 4 {
-		if _, err := ask(vcpu, kvmRun, 0, "run the guest"); err != nil {
+		if _, err := ask(vcpu, kvmRun, nil, "run the guest"); err != nil {
 			return err
 		}
 		switch reason := binary.LittleEndian.Uint32(state[8:]); reason {
@@ -120,23 +121,23 @@ func runProgram(vm, size int) error {
 // point makes the processor begin with the program, in real mode with flat segments.
 func point(vcpu int) error {
 	var sregs [0x138]byte
-	if _, err := ask(vcpu, kvmGetSregs, uintptr(unsafe.Pointer(&sregs)), "read the registers"); err != nil {
+	if _, err := ask(vcpu, kvmGetSregs, unsafe.Pointer(&sregs), "read the registers"); err != nil { //nolint:gosec // as above
 		return err
 	}
-	binary.LittleEndian.PutUint64(sregs[0:], 0)  // base of cs, the first of the segments
-	binary.LittleEndian.PutUint16(sregs[12:], 0) // its selector
-	if _, err := ask(vcpu, kvmSetSregs, uintptr(unsafe.Pointer(&sregs)), "set the registers"); err != nil {
+	binary.LittleEndian.PutUint64(sregs[0:], 0)                                                    // base of cs, the first of the segments
+	binary.LittleEndian.PutUint16(sregs[12:], 0)                                                   // its selector
+	if _, err := ask(vcpu, kvmSetSregs, unsafe.Pointer(&sregs), "set the registers"); err != nil { //nolint:gosec // as above
 		return err
 	}
 	var regs [0x90]byte
-	binary.LittleEndian.PutUint64(regs[128:], entry) // rip, after 16 general registers
-	binary.LittleEndian.PutUint64(regs[136:], 2)     // rflags: the bit that is always set
-	_, err := ask(vcpu, kvmSetRegs, uintptr(unsafe.Pointer(&regs)), "set the registers")
+	binary.LittleEndian.PutUint64(regs[128:], entry)                            // rip, after 16 general registers
+	binary.LittleEndian.PutUint64(regs[136:], 2)                                // rflags: the bit that is always set
+	_, err := ask(vcpu, kvmSetRegs, unsafe.Pointer(&regs), "set the registers") //nolint:gosec // as above
 	return err
 }
 
-func ask(fd int, request, argument uintptr, what string) (int, error) {
-	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, argument)
+func ask(fd int, request uintptr, argument unsafe.Pointer, what string) (int, error) {
+	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(argument))
 	if errno != 0 {
 		return 0, fmt.Errorf("KVM does not %s: %w", what, errno)
 	}

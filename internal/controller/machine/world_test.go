@@ -186,7 +186,7 @@ func (w *world) fill() bool {
 		v := &volumes.Items[i]
 		c, err := get[corev1.PersistentVolumeClaim](ctx, w.api, ns, v.Name)
 		w.must(err)
-		next := v.Status.Phase
+		var next cdiv1.DataVolumePhase
 		switch {
 		case c == nil:
 			w.must(w.api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v.Name},
