@@ -65,8 +65,10 @@ func runScripts(t *testing.T, dir string, config *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(box, filepath.Join(programs, "kubectl")); err != nil {
-		t.Fatal(err)
+	for name, program := range map[string]string{"kubectl": box, "kubectl-virt": "virtctl"} {
+		if err := os.Symlink(program, filepath.Join(programs, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
