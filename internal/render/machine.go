@@ -208,7 +208,7 @@ func ClaimOf(v kubevirt.Volume) (name string, readOnly bool) {
 	case v.DataVolume != nil:
 		return v.DataVolume.Name, false
 	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName, v.PersistentVolumeClaim.ReadOnly
+		return v.PersistentVolumeClaim.Claim(), v.PersistentVolumeClaim.ReadOnly
 	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
 		return v.Ephemeral.PersistentVolumeClaim.ClaimName, true
 	}

@@ -43,7 +43,7 @@ type matcher struct {
 // observeKind finds the instance type and the preference that the machine names.
 func (r *Reconciler) observeKind(ctx context.Context, w *whole) error {
 	var err error
-	if t := w.vm.Spec.Instancetype; t != nil {
+	if t := w.vm.Spec.Instancetype; t != nil && !ignorable(w.vm) {
 		w.kind.typ, w.kind.typeRef, err = resolve[instancetype.Type](ctx, r, w, matcher{
 			InstancetypeMatcher: *t, what: "instance type", infer: instancetype.InferType,
 			kinds: []string{instancetype.KindType, instancetype.KindClusterType}, remembers: w.vm.Status.InstancetypeRef,
@@ -56,6 +56,12 @@ func (r *Reconciler) observeKind(ctx context.Context, w *whole) error {
 		})
 	}
 	return err
+}
+
+// ignorable: the machine says itself what it would only have inferred if it could.
+func ignorable(vm *kubevirt.VirtualMachine) bool {
+	p := vm.Spec.Instancetype.InferFromVolumeFailurePolicy
+	return p != nil && *p == kubevirt.IgnoreInferFromVolumeFailure && len(instancetype.Conflicts(&vm.Spec.Template.Spec)) > 0
 }
 
 // resolve reads what a matcher stands for. Nothing and no error means that the machine lacks it, or need not have it.

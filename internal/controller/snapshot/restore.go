@@ -45,7 +45,7 @@ type returning struct {
 
 // reconcileRestore brings one restore a step further.
 func (r *Reconciler) reconcileRestore(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	of, err := get[snapshotv1.VirtualMachineRestore](ctx, r.reader, req.Namespace, req.Name)
+	of, err := get[snapshotv1.VirtualMachineRestore](ctx, r.live, req.Namespace, req.Name)
 	if err != nil || of == nil || of.DeletionTimestamp != nil {
 		return ctrl.Result{}, err
 	}
