@@ -24,7 +24,9 @@ const (
 	sized   = "resources: {requests: {storage: 1Gi}}"
 )
 
-func claims(templates string) string { return "running: false, volumeClaimTemplates: [" + templates + "]" }
+func claims(templates string) string {
+	return "running: false, volumeClaimTemplates: [" + templates + "]"
+}
 
 // machineRefusals are the sentences a machine can be refused with, one row each.
 var machineRefusals = []struct{ name, object, want string }{
