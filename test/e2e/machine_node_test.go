@@ -76,7 +76,7 @@ func TestMachineControllerKilled(t *testing.T) {
 	defer step.Stop()
 	kills, made := 0, 0
 	for done := false; !done; {
-		switch n := rand.IntN(6); { //nolint:gosec // any order will do
+		switch n := rand.IntN(6); {
 		case n < 2:
 			kills += y.killController()
 		case n < 5 && len(alive) < 6:
@@ -119,7 +119,7 @@ func (y *yard) killController() int {
 	if err != nil || len(list.Items) == 0 {
 		return 0
 	}
-	pod := &list.Items[rand.IntN(len(list.Items))] //nolint:gosec // any will do
+	pod := &list.Items[rand.IntN(len(list.Items))]
 	err = y.Client.CoreV1().Pods("berth").Delete(y.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	if err != nil {
 		return 0

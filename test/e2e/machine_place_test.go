@@ -173,7 +173,7 @@ func TestMachineDeletedAtEveryStep(t *testing.T) {
 			consumers, launchers := y.pods(ctx, vm)
 			return len(consumers)+len(launchers) > 0
 		}},
-		{importing("importing"), func(ctx context.Context, vm *kubevirt.VirtualMachine) bool {
+		{importing("importing"), func(ctx context.Context, _ *kubevirt.VirtualMachine) bool {
 			var v cdiv1.DataVolume
 			err := y.kube.Get(ctx, types.NamespacedName{Namespace: y.Namespace, Name: "importing-0"}, &v)
 			return err == nil && v.Status.Phase == cdiv1.ImportInProgress
