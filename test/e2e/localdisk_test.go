@@ -99,6 +99,8 @@ func place(claim string, block bool) string {
 	return "/" + claim + "/data"
 }
 
+// What is written is synced with conv=fsync: sync would wait for everything that anybody on the machine has written.
+
 // sumOf prints the sum of the data of a claim.
 func sumOf(claim string, block bool) string {
 	return "dd if=" + place(claim, block) + " bs=1M count=16 2>/dev/null | sha256sum; "
@@ -118,7 +120,7 @@ func TestLocaldisk(t *testing.T) {
 			node := nodes[len(nodes)-1]
 			d.Create(framework.Claim{Name: "data", Class: class, Size: "400Mi", Block: block})
 			want := d.Run(framework.Pod{Name: "fill", Node: node, Claims: []string{"data"},
-				Script: "dd if=/dev/urandom of=" + place("data", block) + " bs=1M count=16 2>/dev/null; sync; " + sumOf("data", block)})
+				Script: "dd if=/dev/urandom of=" + place("data", block) + " bs=1M count=16 conv=fsync 2>/dev/null; " + sumOf("data", block)})
 			if got := framework.VolumeNode(d.WaitBound("data")); got != node {
 				t.Errorf("the volume is on %q, its pod was on %q", got, node)
 			}
@@ -148,7 +150,7 @@ func (d disks) growsInUse(node string, block bool) {
 		seen = "echo $(($(blockdev --getsize64 /dev/data) / 1024))"
 	}
 	d.Start(framework.Pod{Name: "writer", Node: node, Claims: []string{"data"},
-		Script: "while :; do dd if=/dev/zero of=" + place("data", block) + " bs=1M count=16 conv=notrunc 2>/dev/null; sync; " + seen + "; sleep 0.2; done"})
+		Script: "while :; do dd if=/dev/zero of=" + place("data", block) + " bs=1M count=16 conv=notrunc,fsync 2>/dev/null; " + seen + "; sleep 0.2; done"})
 	d.WaitRunning("writer")
 	patch := []byte(`{"spec":{"resources":{"requests":{"storage":"1Gi"}}}}`)
 	if _, err := d.Client.CoreV1().PersistentVolumeClaims(d.Namespace).Patch(d.Context(), "data", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -195,9 +197,9 @@ func TestLocaldiskNodeStopped(t *testing.T) {
 	for mode, block := range diskModes {
 		claim := strings.ToLower(mode)
 		d.Create(framework.Claim{Name: claim, Class: classDisk, Size: "64Mi", Block: block})
-		claims, write = append(claims, claim), append(write, "echo kept > "+place(claim, block))
+		claims, write = append(claims, claim), append(write, "echo kept | dd of="+place(claim, block)+" conv=fsync 2>/dev/null")
 	}
-	d.Start(framework.Pod{Name: "use", Node: node, Claims: claims, Script: strings.Join(write, "; ") + "; sync; echo done; sleep 3600"})
+	d.Start(framework.Pod{Name: "use", Node: node, Claims: claims, Script: strings.Join(write, "; ") + "; echo done; sleep 3600"})
 	d.WaitRunning("use")
 	d.Wait("the pod to have written", patience, func(context.Context) (bool, string) {
 		out := d.Output("use")

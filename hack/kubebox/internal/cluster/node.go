@@ -74,6 +74,10 @@ func (b *Box) StopNode(ctx context.Context, name string) error {
 		if err := m.Kill(ctx); err != nil {
 			return err
 		}
+		// No power cut leaves a loop device, and those that only the node's kubelet knew would never be freed.
+		if err := host.AwaitNoLoops(ctx, s.Layout.Node(name)); err != nil {
+			return err
+		}
 		s.heal(name) // a node that is started again is plugged in
 		s.say("stopped node %s; the cluster notices within 40 s", name)
 		return nil

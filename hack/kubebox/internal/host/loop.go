@@ -3,6 +3,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -117,7 +119,9 @@ func configure(node string, file *os.File) error {
 // ReleaseLoops frees the loop devices whose backing files lie below dir, those stacked on them (the kubelet holds a Block volume
 // open that way) or on files of a file system on them (a pool's volumes), and those left by a cluster whose directory has been
 // deleted. It returns how many there were.
-func ReleaseLoops(dir string) (int, error) {
+func ReleaseLoops(dir string) (int, error) { return releaseLoops(dir, true) }
+
+func releaseLoops(dir string, orphans bool) (int, error) {
 	all, err := loops()
 	if err != nil || len(all) == 0 {
 		return 0, err
@@ -125,6 +129,9 @@ func ReleaseLoops(dir string) (int, error) {
 	files, err := filesBelow(dir)
 	if err != nil {
 		return 0, err
+	}
+	if !orphans {
+		all = slices.DeleteFunc(all, func(l loop) bool { return l.deleted() && clusterPath(l.path) })
 	}
 	ours := owned(all, files)
 	slices.Reverse(ours) // what is stacked on another goes before it
@@ -135,6 +142,24 @@ func ReleaseLoops(dir string) (int, error) {
 		}
 	}
 	return len(ours), errors.Join(failed...)
+}
+
+// AwaitNoLoops releases the loop devices of a directory, those of no other, until there are none: one that is in use goes when its last user does,
+// and the mounts of a machine that was ended go a moment after its processes.
+func AwaitNoLoops(ctx context.Context, dir string) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left, err := releaseLoops(dir, false)
+		if err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d loop devices of %s are still in use: %w", left, dir, ctx.Err())
+		}
+	}
 }
 
 // owned picks the loops that belong to a cluster, each before those stacked on it.
