@@ -84,6 +84,10 @@ func run(o options) error {
 	return server.PrepareRun().RunWithContext(ctrl.SetupSignalHandler())
 }
 
+// linger is how long requests are still taken after the server was told to stop: the cluster goes on sending them here for
+// a moment.
+const linger = 5 * time.Second
+
 // serve is an API server without objects: who asks, and whether they may, the cluster's own says.
 func serve(o options) (*genericserver.GenericAPIServer, error) {
 	scheme := runtime.NewScheme()
@@ -94,6 +98,7 @@ func serve(o options) (*genericserver.GenericAPIServer, error) {
 	config := genericserver.NewConfig(serializer.NewCodecFactory(scheme))
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.SkipOpenAPIInstallation = true
+	config.ShutdownDelayDuration = linger
 	config.ExternalAddress = net.JoinHostPort("localhost", fmt.Sprint(o.port))
 	config.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("console"))
 

@@ -52,8 +52,12 @@ func main() {
 	}
 }
 
-// leave is how long uploads under way may go on after the proxy was told to stop. A tus client goes on elsewhere.
-const leave = 20 * time.Second
+// How a proxy that was told to stop ends: clients are still sent here for a moment, and are let in; then uploads under way
+// may go on for a while. A tus client goes on elsewhere.
+const (
+	linger = 5 * time.Second
+	leave  = 20 * time.Second
+)
 
 func run(ctx context.Context, o options) error {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
@@ -104,6 +108,11 @@ func serve(ctx context.Context, s *http.Server) error {
 	case err := <-failed:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
+	}
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve: %w", err)
+	case <-time.After(linger):
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), leave)
 	defer cancel()

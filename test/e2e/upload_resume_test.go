@@ -17,7 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/upload/client"
 )
 
-// TestUploadGoesOn pulls the cable at several offsets of one upload, deletes the worker in the middle and restarts the
+// TestUploadGoesOn pulls the cable at several offsets of one upload to a device, deletes the worker in the middle and restarts the
 // proxy in the middle: the upload goes on where it was, with fresh tokens, and little is sent twice.
 func TestUploadGoesOn(t *testing.T) {
 	t.Parallel()
@@ -29,7 +29,7 @@ func TestUploadGoesOn(t *testing.T) {
 		}
 	}
 	file := d.file("disk.img", disk)
-	d.await("up", "64Mi")
+	d.awaitDevice("up", "64Mi")
 	const each = 9 * mib
 	c := newCable(t, d.url, each,
 		func() {}, // nothing but the cable

@@ -50,13 +50,21 @@ func newDoor(b *bed) *door {
 
 // await makes a volume that waits for an upload and waits until it is ready for one.
 func (d *door) await(name, size string) {
+	d.awaitOn(name, size, classImmediate, corev1.PersistentVolumeFilesystem)
+}
+
+// awaitDevice is await for a device.
+func (d *door) awaitDevice(name, size string) {
+	d.awaitOn(name, size, "localdisk-immediate", corev1.PersistentVolumeBlock)
+}
+
+func (d *door) awaitOn(name, size, class string, mode corev1.PersistentVolumeMode) {
 	d.T.Helper()
-	class := classImmediate
 	dv := &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: name},
 		Spec: cdiv1.DataVolumeSpec{
 			Source:  &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}},
-			Storage: &cdiv1.StorageSpec{StorageClassName: &class, Resources: request(size)},
+			Storage: &cdiv1.StorageSpec{StorageClassName: &class, VolumeMode: &mode, Resources: request(size)},
 		},
 	}
 	if err := d.kube.Create(d.Context(), dv); err != nil {

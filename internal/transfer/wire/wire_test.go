@@ -117,3 +117,39 @@ func TestExtentsCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestNext: zeroes are counted instead of handed over, and what is handed over is what was framed.
+func TestNext(t *testing.T) {
+	disk := make([]byte, 5<<20)
+	for _, at := range []int{0, 1<<20 + 4096, 5<<20 - 1} {
+		disk[at] = 1
+	}
+	var framed bytes.Buffer
+	w := NewPlainWriter(&framed)
+	if _, err := w.Write(disk); err != nil {
+		t.Fatal(err)
+	}
+	if framed.Len() > 32<<10 {
+		t.Errorf("%d bytes of frames for three pages", framed.Len())
+	}
+	r, err := NewReader(&framed, int64(len(disk)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var got []byte
+	buf := make([]byte, 1000)
+	for {
+		n, zeroes, err := r.Next(buf)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil || n > 0 && zeroes > 0 || n == 0 && zeroes == 0 {
+			t.Fatalf("%d bytes, %d zeroes, %v", n, zeroes, err)
+		}
+		got = append(append(got, buf[:n]...), make([]byte, zeroes)...)
+	}
+	if !bytes.Equal(got, disk) {
+		t.Error("another disk came out")
+	}
+}
