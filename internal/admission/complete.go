@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -24,6 +25,9 @@ func (l *lookup) complete(ctx context.Context, req admission.Request) admission.
 	pvc, err := decode[corev1.PersistentVolumeClaim](req.Object.Raw)
 	if err != nil || pvc == nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("read the claim to complete: %w", err))
+	}
+	if req.Operation == admissionv1.Update {
+		return keepMode(req)
 	}
 	settings, err := l.settings.Settings(ctx)
 	if err != nil {
@@ -54,6 +58,16 @@ func (l *lookup) complete(ctx context.Context, req admission.Request) admission.
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	return admission.Patched("", patches(result)...)
+}
+
+// keepMode is for a claim that is applied again as it was written: the mode that was filled in for it cannot change, and
+// "from the profile" still means that one.
+func keepMode(req admission.Request) admission.Response {
+	before, err := decode[corev1.PersistentVolumeClaim](req.OldObject.Raw)
+	if err != nil || before == nil || before.Spec.VolumeMode == nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("read the claim as it was: %w", err))
+	}
+	return admission.Patched("", jsonpatch.NewOperation("add", "/spec/volumeMode", *before.Spec.VolumeMode))
 }
 
 // patches states the filled fields and no others.

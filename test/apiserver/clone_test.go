@@ -150,7 +150,8 @@ func TestProofStays(t *testing.T) {
 func TestMachineAuthorisation(t *testing.T) {
 	machine := func(templates string) *unstructured.Unstructured {
 		return object(fmt.Sprintf(`{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: m, namespace: team}, spec: {
-			runStrategy: Halted, template: {spec: {domain: {devices: {}}}}, dataVolumeTemplates: [%s]}}`, templates))
+			runStrategy: Halted, template: {spec: {domain: {devices: {}}, volumes: [{name: root, dataVolume: {name: root}},
+			{name: data, dataVolume: {name: data}}]}}, dataVolumeTemplates: [%s]}}`, templates))
 	}
 	const (
 		abroad = "{metadata: {name: root}, spec: {source: {pvc: {namespace: golden, name: fedora}}, storage: {}}}"
@@ -198,7 +199,7 @@ func TestMachineProofs(t *testing.T) {
 	create(t, admin, source)
 	made := object(`{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: proven, namespace: team,
 		annotations: {berth.dev/clone-tokens: '{"root":"abc.def","other":"abc.def"}'}}, spec: {
-		runStrategy: Halted, template: {spec: {domain: {devices: {}}}}, dataVolumeTemplates: [
+		runStrategy: Halted, template: {spec: {domain: {devices: {}}, volumes: [{name: root, dataVolume: {name: root}}]}}, dataVolumeTemplates: [
 			{metadata: {name: root}, spec: {sourceRef: {kind: DataSource, namespace: golden, name: aimed}, storage: {}}}]}}`)
 	create(t, users["carol"], made)
 	proofs := token.Proofs(made.GetAnnotations()[token.MachineAnnotation])
