@@ -26,7 +26,9 @@ func (w *whole) lacks(what machine.Means, format string, args ...any) {
 
 // observeMeans finds out whether the machine has what it takes, and what its instance would be.
 func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
-	w.kind.typeRef, w.kind.preferenceRef = w.vm.Status.InstancetypeRef, w.vm.Status.PreferenceRef
+	if err := r.recordedKind(ctx, w); err != nil {
+		return err
+	}
 	if w.vm.DeletionTimestamp != nil {
 		return nil
 	}
@@ -36,9 +38,10 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 	if w.run != nil && w.run.worst() != machine.Missing {
 		return nil // a living instance has all it needs
 	}
+	before := w.kind
+	defer w.keepRefs(before)
 	w.kind = kind{}
-	defer w.keepRefs()
-	if err := r.observeKind(ctx, w); err != nil {
+	if err := r.observeKind(ctx, w, before); err != nil {
 		return err
 	}
 	if err := r.observeClaims(ctx, w); err != nil {
@@ -57,10 +60,36 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 	return nil
 }
 
+// recordedKind is what the machine's status says of its instance type and preference. A record that does not fit the
+// machine may only be one that the cache has not heard of, and must not be taken back: the server is asked.
+func (r *Reconciler) recordedKind(ctx context.Context, w *whole) error {
+	vm := w.vm
+	if !recorded(vm) {
+		now, err := get[kubevirt.VirtualMachine](ctx, r.live, vm.Namespace, vm.Name)
+		if err != nil {
+			return err
+		}
+		if now != nil && now.UID == vm.UID {
+			vm = now
+		}
+	}
+	w.kind.typeRef, w.kind.preferenceRef = vm.Status.InstancetypeRef, vm.Status.PreferenceRef
+	return nil
+}
+
+// recorded: the record names what the machine names.
+func recorded(vm *kubevirt.VirtualMachine) bool {
+	fits := func(name string, ref *kubevirt.InstancetypeStatusRef) bool {
+		return ref != nil && (name == "" || name == ref.Name)
+	}
+	t, p := vm.Spec.Instancetype, vm.Spec.Preference
+	return (t == nil || fits(t.Name, vm.Status.InstancetypeRef)) && (p == nil || fits(p.Name, vm.Status.PreferenceRef))
+}
+
 // keepRefs leaves the record of what the machine was started with as it is while that is not to be changed.
-func (w *whole) keepRefs() {
+func (w *whole) keepRefs(before kind) {
 	if w.means != machine.Provided {
-		w.kind.typeRef, w.kind.preferenceRef = w.vm.Status.InstancetypeRef, w.vm.Status.PreferenceRef
+		w.kind.typeRef, w.kind.preferenceRef = before.typeRef, before.preferenceRef
 	}
 }
 

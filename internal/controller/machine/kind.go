@@ -40,19 +40,19 @@ type matcher struct {
 	remembers *kubevirt.InstancetypeStatusRef // what the machine was started with before; nil: never
 }
 
-// observeKind finds the instance type and the preference that the machine names.
-func (r *Reconciler) observeKind(ctx context.Context, w *whole) error {
+// observeKind finds the instance type and the preference that the machine names; before is what it was started with.
+func (r *Reconciler) observeKind(ctx context.Context, w *whole, before kind) error {
 	var err error
 	if t := w.vm.Spec.Instancetype; t != nil && !ignorable(w.vm) {
 		w.kind.typ, w.kind.typeRef, err = resolve[instancetype.Type](ctx, r, w, matcher{
 			InstancetypeMatcher: *t, what: "instance type", infer: instancetype.InferType,
-			kinds: []string{instancetype.KindType, instancetype.KindClusterType}, remembers: w.vm.Status.InstancetypeRef,
+			kinds: []string{instancetype.KindType, instancetype.KindClusterType}, remembers: before.typeRef,
 		})
 	}
 	if p := w.vm.Spec.Preference; p != nil && err == nil {
 		w.kind.preference, w.kind.preferenceRef, err = resolve[instancetype.Preference](ctx, r, w, matcher{
 			InstancetypeMatcher: kubevirt.InstancetypeMatcher(*p), what: "preference", infer: instancetype.InferPreference,
-			kinds: []string{instancetype.KindPreference, instancetype.KindClusterPreference}, remembers: w.vm.Status.PreferenceRef,
+			kinds: []string{instancetype.KindPreference, instancetype.KindClusterPreference}, remembers: before.preferenceRef,
 		})
 	}
 	return err
