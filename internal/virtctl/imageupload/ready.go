@@ -116,7 +116,10 @@ func (u *upload) claimStage(ctx context.Context, claim *corev1.PersistentVolumeC
 	case claim.Status.Phase == corev1.ClaimPending && claim.Annotations[bind.SelectedNode] == "" && u.waits(ctx, claim):
 		return waitsForConsumer, string(cdiv1.WaitForFirstConsumer), nil
 	}
-	said := fmt.Sprintf("%s %s: %s", claim.Status.Phase, claim.Annotations[annState], claim.Annotations[annMessage])
+	said := string(claim.Status.Phase) + ", and nobody says that it is being filled"
+	if reason := claim.Annotations[annState]; reason != "" {
+		said = reason + ": " + claim.Annotations[annMessage]
+	}
 	return onItsWay, said, brokenClaim(claim)
 }
 

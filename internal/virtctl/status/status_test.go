@@ -105,7 +105,10 @@ func TestTree(t *testing.T) {
 			Machine: machine(kubevirt.StatusRunning, "its guest runs: pod virt-launcher-web on node node2", 65*time.Minute), Instance: running,
 			Disks: []Disk{{Disk: kube.Disk{Name: "root", Claim: "web-root"}, PVC: claim("web-root", corev1.ClaimBound), PV: on("node2"),
 				Volume: volume("web-root", cdiv1.Succeeded, "100.0%", "Successfully imported into PVC web-root")}},
-			Pods: []corev1.Pod{pod("virt-launcher-web", "web-root", "node2", launcher)},
+			Pods: []corev1.Pod{
+				pod("virt-launcher-web", "web-root", "node2", launcher),
+				pod("hp-volume-web", "web-root", "node2", map[string]string{render.LabelMachine: render.HotplugDisk}),
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

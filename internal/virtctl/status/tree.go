@@ -136,6 +136,8 @@ func kindOf(p *corev1.Pod) string {
 		return "consumer"
 	case p.Labels[render.LabelMachine] == "virt-launcher":
 		return "launcher"
+	case p.Labels[render.LabelMachine] == render.HotplugDisk:
+		return "holder"
 	case p.Labels[render.LabelApp] == render.App:
 		return "worker"
 	}
