@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sort"
@@ -13,11 +12,10 @@ import (
 
 	schedule "github.com/robfig/cron/v3"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/decide/cron"
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -58,10 +56,10 @@ func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*see
 	s := &seen{cron: c, now: r.clock.Now(), digest: c.Annotations[annDigest]}
 	s.wrong = s.plan()
 	var err error
-	if s.poll, err = get[corev1.Pod](ctx, r.reader, c.Namespace, pollName(c)); err != nil {
+	if s.poll, err = fill.Get[corev1.Pod](ctx, r.reader, c.Namespace, pollName(c)); err != nil {
 		return nil, err
 	}
-	s.report = reportOf(s.poll)
+	s.report = fill.ReportOf(s.poll)
 	if src := c.Spec.Template.Spec.Source; src != nil && src.PVC != nil {
 		if err := r.observeClaim(ctx, s, src.PVC); err != nil {
 			return nil, err
@@ -80,10 +78,10 @@ func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*see
 			s.current = &s.imports[i]
 		}
 	}
-	if s.dataSource, err = get[cdiv1.DataSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource); err != nil {
+	if s.dataSource, err = fill.Get[cdiv1.DataSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource); err != nil {
 		return nil, err
 	}
-	s.cloneFrom, err = get[cdiv1.VolumeCloneSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource)
+	s.cloneFrom, err = fill.Get[cdiv1.VolumeCloneSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource)
 	return s, err
 }
 
@@ -111,7 +109,7 @@ func (s *seen) plan() error {
 
 // observeClaim: a claim needs no poll, its UID tells one version from the next.
 func (r *Reconciler) observeClaim(ctx context.Context, s *seen, from *cdiv1.DataVolumeSourcePVC) error {
-	c, err := get[corev1.PersistentVolumeClaim](ctx, r.reader, from.Namespace, from.Name)
+	c, err := fill.Get[corev1.PersistentVolumeClaim](ctx, r.reader, from.Namespace, from.Name)
 	if err != nil {
 		return err
 	}
@@ -241,33 +239,4 @@ func importName(c *cdiv1.DataImportCron, digest string) string {
 		value = hex.EncodeToString(sum[:])
 	}
 	return c.Spec.ManagedDataSource + "-" + value[:min(len(value), 12)]
-}
-
-// reportOf is what a poll left behind; nil: nothing that can be read.
-func reportOf(pod *corev1.Pod) *task.Report {
-	if pod == nil || len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Terminated == nil {
-		return nil
-	}
-	var r task.Report
-	err := json.Unmarshal([]byte(pod.Status.ContainerStatuses[0].State.Terminated.Message), &r)
-	if err != nil || r.Version != task.Version {
-		return nil
-	}
-	return &r
-}
-
-// get reads one object; nil means that there is none.
-func get[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
-	obj := P(new(T))
-	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, obj)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
-	}
-	return obj, nil
 }

@@ -192,8 +192,8 @@ func podReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// reportOf is what a worker left behind. Nothing readable is nil: a worker that was evicted or killed says nothing.
-func reportOf(pod *corev1.Pod) *task.Report {
+// ReportOf is what a worker left behind. Nothing readable is nil: a worker that was evicted or killed says nothing.
+func ReportOf(pod *corev1.Pod) *task.Report {
 	ended := terminated(pod)
 	if ended == nil {
 		return nil

@@ -46,7 +46,7 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 	if s.settings, err = e.settings.Settings(ctx); err != nil {
 		return nil, err
 	}
-	if s.claim, err = get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name); err != nil {
+	if s.claim, err = Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name); err != nil {
 		return nil, err
 	}
 	if err := e.observeOrigin(ctx, s); err != nil {
@@ -59,14 +59,14 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 		return s, e.chooseClone(ctx, s)
 	}
 	if name := s.claim.Spec.StorageClassName; name != nil && *name != "" {
-		if s.class, err = get[storagev1.StorageClass](ctx, e.reader, "", *name); err != nil {
+		if s.class, err = Get[storagev1.StorageClass](ctx, e.reader, "", *name); err != nil {
 			return nil, err
 		}
 	}
-	if s.worker, err = get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(s.role(), o.Name)); err != nil {
+	if s.worker, err = Get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(s.role(), o.Name)); err != nil {
 		return nil, err
 	}
-	s.report = reportOf(s.worker)
+	s.report = ReportOf(s.worker)
 	if err := e.observeNode(ctx, s); err != nil {
 		return nil, err
 	}
@@ -111,8 +111,8 @@ func (e *Engine) complete(ctx context.Context, s *Seen) error {
 	return nil
 }
 
-// get reads one object; nil means that there is none.
-func get[T any, P interface {
+// Get reads one object; nil means that there is none.
+func Get[T any, P interface {
 	*T
 	client.Object
 }](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
@@ -132,7 +132,7 @@ func (e *Engine) observeNode(ctx context.Context, s *Seen) error {
 	if s.worker == nil || s.worker.Spec.NodeName == "" {
 		return nil
 	}
-	node, err := get[corev1.Node](ctx, e.reader, "", s.worker.Spec.NodeName)
+	node, err := Get[corev1.Node](ctx, e.reader, "", s.worker.Spec.NodeName)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (e *Engine) observeServer(ctx context.Context, s *Seen) error {
 		return nil
 	}
 	var err error
-	s.origin.server, err = get[corev1.Pod](ctx, e.reader, s.serverSpace(), s.serverName())
+	s.origin.server, err = Get[corev1.Pod](ctx, e.reader, s.serverSpace(), s.serverName())
 	if err != nil || s.origin.strategy != clone.Stream {
 		return err
 	}
@@ -59,7 +59,7 @@ func (e *Engine) startServer(ctx context.Context, s *Seen) error {
 		return nil
 	}
 	// A cache that has not heard of the server yet would have it and its client hold keys of two makes.
-	if now, err := get[corev1.Pod](ctx, e.live, s.serverSpace(), s.serverName()); err != nil {
+	if now, err := Get[corev1.Pod](ctx, e.live, s.serverSpace(), s.serverName()); err != nil {
 		return err
 	} else if now != nil {
 		return errStale
@@ -189,7 +189,7 @@ func (e *Engine) lastServer(ctx context.Context, o Order) (*Seen, error) {
 // Discard removes everything that was made for an order, the claim last: as long as it is there, the rest is remembered.
 func (e *Engine) Discard(ctx context.Context, o Order) error {
 	for _, role := range []string{render.RoleImport, render.RoleUpload} {
-		worker, err := get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(role, o.Name))
+		worker, err := Get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(role, o.Name))
 		if err != nil {
 			return err
 		}
@@ -210,7 +210,7 @@ func (e *Engine) Discard(ctx context.Context, o Order) error {
 			return err
 		}
 	}
-	s.claim, err = get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name)
+	s.claim, err = Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name)
 	if err != nil || s.claim == nil || !metav1.IsControlledBy(s.claim, o.For) {
 		return err
 	}

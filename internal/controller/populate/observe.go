@@ -2,14 +2,10 @@ package populate
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	reach "k8s.io/component-helpers/storage/volume"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
@@ -34,11 +30,11 @@ func (r *Reconciler) observe(ctx context.Context, target *corev1.PersistentVolum
 	s := &seen{target: target}
 	var err error
 	if name := target.Spec.StorageClassName; name != nil && *name != "" {
-		if s.class, err = get[storagev1.StorageClass](ctx, r.reader, "", *name); err != nil {
+		if s.class, err = fill.Get[storagev1.StorageClass](ctx, r.reader, "", *name); err != nil {
 			return nil, err
 		}
 	}
-	if s.prime, err = get[corev1.PersistentVolumeClaim](ctx, r.reader, target.Namespace, primeName(target)); err != nil {
+	if s.prime, err = fill.Get[corev1.PersistentVolumeClaim](ctx, r.reader, target.Namespace, primeName(target)); err != nil {
 		return nil, err
 	}
 	if err := r.observeVolume(ctx, s); err != nil {
@@ -67,7 +63,7 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *seen) error {
 		return nil
 	}
 	var err error
-	s.volume, err = get[corev1.PersistentVolume](ctx, r.reader, "", name)
+	s.volume, err = fill.Get[corev1.PersistentVolume](ctx, r.reader, "", name)
 	return err
 }
 
@@ -154,20 +150,4 @@ func (s *seen) full() bool {
 // no disk is made of two.
 func (s *seen) replaced() bool {
 	return s.source.fact == populate.Found && s.source.begun != "" && s.source.begun != s.source.now
-}
-
-// get reads one object; nil means that there is none.
-func get[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
-	obj := P(new(T))
-	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, obj)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
-	}
-	return obj, nil
 }
