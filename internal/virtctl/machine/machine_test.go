@@ -26,11 +26,17 @@ func TestRequests(t *testing.T) {
 		ask        func(context.Context, *kube.Client) error
 		path, body string
 	}{
-		"start": {func(ctx context.Context, c *kube.Client) error { return Start(ctx, c, "web", Change{DryRun: []string{"All"}}) },
+		"start": {func(ctx context.Context, c *kube.Client) error {
+			return Start(ctx, c, "web", Change{DryRun: []string{"All"}})
+		},
 			machines + "start", `{"dryRun":["All"]}`},
-		"stop": {func(ctx context.Context, c *kube.Client) error { return Stop(ctx, c, "web", Change{GracePeriod: &seconds}) },
+		"stop": {func(ctx context.Context, c *kube.Client) error {
+			return Stop(ctx, c, "web", Change{GracePeriod: &seconds})
+		},
 			machines + "stop", `{"gracePeriod":3}`},
-		"restart": {func(ctx context.Context, c *kube.Client) error { return Restart(ctx, c, "web", Change{GracePeriod: &seconds}) },
+		"restart": {func(ctx context.Context, c *kube.Client) error {
+			return Restart(ctx, c, "web", Change{GracePeriod: &seconds})
+		},
 			machines + "restart", `{"gracePeriodSeconds":3}`},
 		"add": {func(ctx context.Context, c *kube.Client) error { return AddVolume(ctx, c, "web", disk, false) },
 			instances + "addvolume",
