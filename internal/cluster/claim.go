@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/state"
@@ -46,9 +47,13 @@ func (w *Writer) ReportClaim(ctx context.Context, c *corev1.PersistentVolumeClai
 		AnnBound: strconv.FormatBool(condition.Status == corev1.ConditionTrue), AnnBoundReason: condition.Reason, AnnBoundMessage: condition.Message,
 	})
 	key := claimKey(client.ObjectKeyFromObject(c))
-	old := c.Annotations
-	if last, ok := w.said.Load(key); ok && last.(claimSaying).about == c.ResourceVersion {
-		old = last.(claimSaying).annotations
+	old, before := c.Annotations, c.Annotations[AnnState]
+	if found, ok := w.said.Load(key); ok && found.(claimSaying).uid == c.UID {
+		last := found.(claimSaying)
+		before = last.annotations[AnnState] // also when the cache has not heard of it: nothing is said twice
+		if last.about == c.ResourceVersion {
+			old = last.annotations
+		}
 	}
 	if !differs(c, old, marks) {
 		return nil
@@ -56,8 +61,8 @@ func (w *Writer) ReportClaim(ctx context.Context, c *corev1.PersistentVolumeClai
 	if err := w.Mark(ctx, c, marks); err != nil {
 		return err
 	}
-	w.said.Store(key, claimSaying{about: c.ResourceVersion, annotations: maps.Clone(marks.Annotations)})
-	if old[AnnState] != string(s.State.Reason) {
+	w.said.Store(key, claimSaying{uid: c.UID, about: c.ResourceVersion, annotations: maps.Clone(marks.Annotations)})
+	if before != string(s.State.Reason) {
 		w.event(c, s.State)
 	}
 	return nil
@@ -68,6 +73,7 @@ type claimKey client.ObjectKey
 
 // claimSaying is what was said about a claim as it was in one version.
 type claimSaying struct {
+	uid         types.UID
 	about       string
 	annotations map[string]string
 }
