@@ -197,6 +197,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, one *session, er
 	select {
 	case <-one.done:
 		if one.report.Outcome != task.Done {
+			drain(w, r.Body)
 			code, text := status(one.report)
 			http.Error(w, text, code)
 			return

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/berth-vm/berth/internal/transfer/source/stream"
 	"github.com/berth-vm/berth/internal/upload/pace"
@@ -21,6 +22,7 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request) {
 	if s.over(w) {
 		return
 	}
+	sent := r.Body
 	r.Body = pace.Body(w, r, s.pace)
 	body, size, err := content(r)
 	if err != nil {
@@ -28,11 +30,44 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.drop() // a tus upload nobody goes on with
-	report := s.begin().RunFrom(s.ctx, stream.New("the upload", body, size))
+	report := s.begin().RunFrom(s.ctx, stream.New("the upload", &kept{Reader: body, server: s, w: w}, size))
 	s.finish(report)
 	if code, text := status(report); code != http.StatusOK {
+		drain(w, sent)
 		http.Error(w, text, code)
 	}
+}
+
+// kept is a body that is still to be drained after the transfer has closed it. If the server ends, a read that waits for
+// the client ends too.
+type kept struct {
+	io.Reader
+	server *Server
+	w      http.ResponseWriter
+}
+
+// Close implements io.Closer.
+func (k *kept) Close() error {
+	if k.server.ctx.Err() == nil {
+		return nil
+	}
+	return http.NewResponseController(k.w).SetReadDeadline(time.Now())
+}
+
+const (
+	drainMax = 64 << 20
+	drainFor = 3 * time.Second
+)
+
+// drain reads some of what a client still sends to a server that has had enough. Closing the connection on it instead
+// would make it see a broken connection more often than the answer.
+func drain(w http.ResponseWriter, sent io.Reader) {
+	c := http.NewResponseController(w)
+	if c.SetReadDeadline(time.Now().Add(drainFor)) != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, sent, drainMax) // however it ends, the answer comes now
+	_ = c.SetReadDeadline(time.Time{})          // the connection is closed if this fails
 }
 
 // content is the image in a request and its size, -1 if it does not say: the body itself, or the first file of a form.
