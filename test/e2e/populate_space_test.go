@@ -76,7 +76,9 @@ func TestPopulateRestored(t *testing.T) {
 	b.populate(populated{name: "disk", class: classImmediate, size: "64Mi", kind: "VolumeImportSource", source: "image"})
 	saved := b.untilPopulated("disk")
 	pv := b.WaitBound("disk")
-	b.patchVolume(pv.Name, func(v *corev1.PersistentVolume) { v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain })
+	b.patchVolume(pv.Name, func(v *corev1.PersistentVolume) {
+		v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	})
 	if err := b.kube.Delete(b.Context(), saved); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,9 @@ func TestPopulateRestored(t *testing.T) {
 	b.create(restored)
 	b.WaitBound("disk")
 	b.begins("disk", image(24))
-	b.patchVolume(pv.Name, func(v *corev1.PersistentVolume) { v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete })
+	b.patchVolume(pv.Name, func(v *corev1.PersistentVolume) {
+		v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+	})
 	if got := b.workers(b.Context()); len(got) != 0 || b.web.requests() != before {
 		t.Errorf("workers %v and %d more requests after the restore", got, b.web.requests()-before)
 	}
