@@ -109,12 +109,12 @@ func launcherOf(pods listers.PodLister, holder *corev1.Pod) *corev1.Pod {
 }
 
 func introduce(holder, launcher types.UID) error {
-	h, err := reach(holder)
+	h, err := reach(podsDir, holder)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = h.Close() }()
-	l, err := reach(launcher)
+	l, err := reach(podsDir, launcher)
 	if err != nil {
 		return err
 	}
@@ -124,8 +124,8 @@ func introduce(holder, launcher types.UID) error {
 
 // reach connects to the socket a pod waits at. What is in that directory is the pod's own doing, so no link is followed:
 // it could lead to the socket of somebody else.
-func reach(pod types.UID) (*net.UnixConn, error) {
-	root, err := os.Open(podsDir)
+func reach(dir string, pod types.UID) (*net.UnixConn, error) {
+	root, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func scenarios() []scenario {
 		{name: "restarted", strategy: kubevirt.RunAlways, held: true, asks: []func(*world){restart}, status: running, phase: kubevirt.PhaseRunning},
 		{name: "a late stop", strategy: kubevirt.RunManual, asks: []func(*world){start, lateStop}, status: running, phase: kubevirt.PhaseRunning},
 		{name: "a disk added", strategy: kubevirt.RunAlways, asks: []func(*world){addDisk(false)}, status: running, phase: kubevirt.PhaseRunning},
-		{name: "a held disk added", alone: true, strategy: kubevirt.RunAlways, asks: []func(*world){addDisk(true)}, status: running, phase: kubevirt.PhaseRunning},
+		{name: "a held disk added", strategy: kubevirt.RunAlways, asks: []func(*world){addDisk(true)}, status: running, phase: kubevirt.PhaseRunning},
 		{name: "a disk added and removed", strategy: kubevirt.RunAlways, asks: []func(*world){addDisk(false), removeDisk},
 			status: running, phase: kubevirt.PhaseRunning},
 		{name: "a disk added, kept over a restart and removed", strategy: kubevirt.RunAlways,

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launch/meet"
+)
+
+// place is where the pod of that UID waits to be introduced.
+func place(t *testing.T, dir, pod string) string {
+	t.Helper()
+	at := filepath.Join(dir, pod, "volumes", "kubernetes.io~empty-dir", launch.MeetVolume)
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(at, meet.Socket)
+}
+
+func TestNoLinkIsFollowed(t *testing.T) {
+	dir, err := os.MkdirTemp("", "node") // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	victim, thief := place(t, dir, "victim"), place(t, dir, "thief")
+	l, err := net.Listen("unix", victim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := reach(dir, "victim")
+	if err != nil {
+		t.Fatalf("a pod that waits is not reached: %v", err)
+	}
+	_ = c.Close()
+	if err := os.Symlink(victim, thief); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reach(dir, "thief"); err == nil {
+		t.Error("one pod's link led to the socket of another")
+	}
+	if _, err := reach(dir, "../"+types.UID(filepath.Base(dir))+"/victim"); err == nil {
+		t.Error("a UID led out of the directory")
+	}
+}
+
+func TestOnlyItsOwnLauncherIsMet(t *testing.T) {
+	launcher := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "launcher", UID: "1",
+		Labels: map[string]string{"kubevirt.io": "virt-launcher"}}}
+	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "other", UID: "2"}}
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for _, p := range []*corev1.Pod{launcher, other} {
+		if err := index.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pods := listers.NewPodLister(index)
+	holder := func(namespace string, owner *corev1.Pod, uid types.UID) *corev1.Pod {
+		ref := metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("Pod"))
+		ref.UID = uid
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, OwnerReferences: []metav1.OwnerReference{*ref}}}
+	}
+	if got := launcherOf(pods, holder("team", launcher, "1")); got != launcher {
+		t.Error("a holder does not find its launcher")
+	}
+	for name, h := range map[string]*corev1.Pod{
+		"nobody's": {}, "another namespace's": holder("elsewhere", launcher, "1"), "a later one's": holder("team", launcher, "9"),
+		"no launcher's": holder("team", other, "2"),
+	} {
+		if launcherOf(pods, h) != nil {
+			t.Errorf("%s holder was taken to a launcher", name)
+		}
+	}
+}
+
+// TestDependencies: the agent runs no guest and moves no bytes.
+func TestDependencies(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()
+	if err != nil {
+		t.Fatalf("list dependencies: %v\n%s", err, out)
+	}
+	for dep := range strings.SplitSeq(string(out), "\n") {
+		for _, not := range []string{
+			"github.com/berth-vm/berth/internal/transfer", "github.com/berth-vm/berth/internal/launch/guest", "github.com/digitalocean/go-libvirt",
+			"sigs.k8s.io/controller-runtime",
+		} {
+			if strings.HasPrefix(dep, not) {
+				t.Errorf("the agent contains %s", dep)
+			}
+		}
+	}
+}
