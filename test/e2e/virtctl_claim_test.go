@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strings"
@@ -63,12 +64,14 @@ func TestVirtctlCreatePVC(t *testing.T) {
 	b.holds("my-clone", data, size)
 }
 
-// diskSize is how large the disk on a claim is.
+// diskSize is how large the disk on a claim is, which is recorded just after the claim is bound.
 func (b *bed) diskSize(claim string) int64 {
 	b.T.Helper()
 	var size int64
-	if _, err := fmt.Sscan(b.claim(claim).Annotations["berth.dev/disk-size"], &size); err != nil {
-		b.T.Fatalf("nobody measured the disk on claim %s: %v", claim, err)
-	}
+	b.Wait("the size of the disk on claim "+claim, patience, func(context.Context) (bool, string) {
+		text := b.claim(claim).Annotations["berth.dev/disk-size"]
+		_, err := fmt.Sscan(text, &size)
+		return err == nil, fmt.Sprintf("%q", text)
+	})
 	return size
 }
