@@ -56,6 +56,8 @@ install: ## Berth on the cluster of KUBECONFIG
 	@$(KUBECTL) -n berth rollout status deployment --timeout 5m || { $(KUBECTL) -n berth get pods \
 	  -o custom-columns='POD:.metadata.name,IMAGE:.spec.containers[*].image,WAITS FOR:.status.containerStatuses[*].state.waiting.reason,SAYS:.status.containerStatuses[*].state.waiting.message'; \
 	  echo "an image that is not on the nodes: 'make images' makes it and loads it into our own cluster"; exit 1; }
+	@$(KUBECTL) -n berth-node rollout restart daemonset >/dev/null
+	@$(KUBECTL) -n berth-node rollout status daemonset --timeout 5m
 	@# the driver serves volumes that are in use: it starts anew only if its image is another one
 	@if [ $(OVERLAY) = config/kubebox ]; then $(KUBECTL) -n localdisk patch daemonset localdisk -p \
 	  "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{\"berth.dev/image\":\"$$(cat $(BIN)/images/csi.tar.digest)\"}}}}}" >/dev/null; \
@@ -102,9 +104,16 @@ fuzz: ## every fuzz target for FUZZTIME
 	@go run ./hack/fuzz -time $(FUZZTIME)
 
 ##@ Measure
-.PHONY: bench bench-control bench-localdisk
+.PHONY: bench bench-upload bench-control bench-vm bench-localdisk
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@go run ./bench
+	@$(MAKE) --no-print-directory bench-upload
+
+bench-upload: build packages ## uploads through the proxy beside a plain TLS copy; writes bench/upload/results.md
+	@go run ./bench/upload
+
+bench-vm: ## a machine's steps on the cluster that runs, both binding modes; writes bench/vm/results.md
+	@go run ./bench/vm
 
 bench-control: $(BOX) ## a thousand DataVolumes on a real API server with simulated nodes
 	@go run ./bench/control
