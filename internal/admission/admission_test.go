@@ -128,16 +128,3 @@ func TestPatches(t *testing.T) {
 		t.Errorf("nothing filled: got %v", got)
 	}
 }
-
-func TestMeasure(t *testing.T) {
-	if got := measure(&corev1.PersistentVolumeClaim{}); got != nil {
-		t.Errorf("an unbound claim has size %v", got)
-	}
-	if got := restored("n", "s", "", ""); got != nil {
-		t.Errorf("a snapshot that is not taken has size %v", got)
-	}
-	got := restored("n", "s", "3Gi", "Block")
-	if got == nil || got.VolumeMode != corev1.PersistentVolumeBlock || got.Capacity.String() != "3Gi" || got.Name != "VolumeSnapshot n/s" {
-		t.Errorf("got %+v", got)
-	}
-}

@@ -9,10 +9,10 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -44,7 +44,7 @@ func (l *lookup) complete(ctx context.Context, req admission.Request) admission.
 	pvc.Namespace = req.Namespace
 	request := claim.FromPVC(&pvc.Spec)
 	request.Archive = pvc.Annotations[annContentType] == string(cdiv1.DataVolumeArchive)
-	if request.Source, err = l.cloneSource(ctx, pvc); err != nil {
+	if request.Source, err = origin.Measure(ctx, l.live, req.Namespace, &pvc.Spec); err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	result, err := claim.Complete(request, cluster)
@@ -86,65 +86,4 @@ func patches(r claim.Result) []jsonpatch.Operation {
 		}
 	}
 	return out
-}
-
-// cloneSource is what a claim's size can be taken from; nil if it is no clone, or its source is not there to be measured.
-func (l *lookup) cloneSource(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*claim.Source, error) {
-	ref := pvc.Spec.DataSourceRef
-	if ref == nil {
-		return nil, nil
-	}
-	namespace, kind, name := pvc.Namespace, ref.Kind, ref.Name
-	if ref.Namespace != nil && *ref.Namespace != "" {
-		namespace = *ref.Namespace
-	}
-	if kind == cdiv1.VolumeCloneSourceRef && deref(ref.APIGroup) == cdiv1.SchemeGroupVersion.Group {
-		source, err := l.volumeCloneSource(ctx, namespace, name)
-		if err != nil || source == nil {
-			return nil, err
-		}
-		kind, name = source.Spec.Source.Kind, source.Spec.Source.Name
-	}
-	switch kind {
-	case "PersistentVolumeClaim":
-		source, err := l.claim(ctx, namespace, name)
-		if err != nil || source == nil {
-			return nil, err
-		}
-		return measure(source), nil
-	case "VolumeSnapshot":
-		return l.snapshot(ctx, namespace, name)
-	}
-	return nil, nil
-}
-
-// measure is a bound claim as a source to clone; one that is not bound has no size yet.
-func measure(pvc *corev1.PersistentVolumeClaim) *claim.Source {
-	capacity, ok := pvc.Status.Capacity[corev1.ResourceStorage]
-	if !ok {
-		return nil
-	}
-	mode := corev1.PersistentVolumeFilesystem
-	if pvc.Spec.VolumeMode != nil {
-		mode = *pvc.Spec.VolumeMode
-	}
-	return &claim.Source{
-		Name: "PersistentVolumeClaim " + pvc.Namespace + "/" + pvc.Name, Class: deref(pvc.Spec.StorageClassName),
-		VolumeMode: mode, Capacity: capacity,
-	}
-}
-
-// restored is a snapshot as a source to clone.
-func restored(namespace, name, size, mode string) *claim.Source {
-	capacity, err := resource.ParseQuantity(size)
-	if err != nil {
-		return nil // not taken yet
-	}
-	source := &claim.Source{
-		Name: "VolumeSnapshot " + namespace + "/" + name, VolumeMode: corev1.PersistentVolumeFilesystem, Capacity: capacity,
-	}
-	if mode == string(corev1.PersistentVolumeBlock) {
-		source.VolumeMode = corev1.PersistentVolumeBlock
-	}
-	return source
 }

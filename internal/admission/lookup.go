@@ -9,15 +9,13 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -30,7 +28,7 @@ type Signer interface {
 // lookup is what the checks know of the cluster. A nil object means that there is none.
 type lookup struct {
 	cache    cache.Cache
-	dynamic  dynamic.Interface // for snapshots, which not every cluster has and a cache could not start without
+	live     origin.Reader // for kinds that not every cluster has and a cache could not start without
 	reviews  authorization.SubjectAccessReviewInterface
 	settings config.Reader
 	signer   Signer
@@ -55,12 +53,6 @@ func (l *lookup) dataSource(ctx context.Context, namespace, name string) (*cdiv1
 	var ds cdiv1.DataSource
 	err := l.cache.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &ds)
 	return found(&ds, err, "DataSource", namespace, name)
-}
-
-func (l *lookup) volumeCloneSource(ctx context.Context, namespace, name string) (*cdiv1.VolumeCloneSource, error) {
-	var s cdiv1.VolumeCloneSource
-	err := l.cache.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &s)
-	return found(&s, err, "VolumeCloneSource", namespace, name)
 }
 
 func found[T any](object *T, err error, kind, namespace, name string) (*T, error) {
@@ -95,16 +87,4 @@ func (l *lookup) storage(ctx context.Context) (claim.Cluster, error) {
 		return claim.Cluster{}, fmt.Errorf("list storage profiles: %w", err)
 	}
 	return claim.Cluster{Classes: classes.Items, Profiles: profiles.Items}, nil
-}
-
-var snapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
-
-func (l *lookup) snapshot(ctx context.Context, namespace, name string) (*claim.Source, error) {
-	s, err := l.dynamic.Resource(snapshots).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	if s, err = found(s, err, "VolumeSnapshot", namespace, name); s == nil || err != nil {
-		return nil, err
-	}
-	size, _, _ := unstructured.NestedString(s.Object, "status", "restoreSize") // absent and malformed are both no size
-	mode := s.GetAnnotations()["cdi.kubevirt.io/storage.import.sourceVolumeMode"]
-	return restored(namespace, name, size, mode), nil
 }

@@ -10,7 +10,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -54,12 +53,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, signer Signer) error {
 	if err != nil {
 		return fmt.Errorf("set up admission: %w", err)
 	}
-	untyped, err := dynamic.NewForConfig(mgr.GetConfig())
-	if err != nil {
-		return fmt.Errorf("set up admission: %w", err)
-	}
 	l := &lookup{
-		cache: mgr.GetCache(), dynamic: untyped, reviews: clients.AuthorizationV1().SubjectAccessReviews(),
+		cache: mgr.GetCache(), live: mgr.GetAPIReader(), reviews: clients.AuthorizationV1().SubjectAccessReviews(),
 		settings: config.NewReader(mgr.GetCache()), signer: signer,
 	}
 	self, err := clients.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})

@@ -82,11 +82,11 @@ type Blank struct{}
 
 // Upload makes the worker a server that waits for the bytes.
 type Upload struct {
-	Listen       string `json:"listen"` // host:port
-	TLSDir       string `json:"tlsDir,omitempty"`
-	ClientCADir  string `json:"clientCADir,omitempty"` // clients must present a certificate signed by one of these
-	ClientName   string `json:"clientName,omitempty"`  // and bear this common name
-	TokenDir     string `json:"tokenDir,omitempty"`    // file token: a bearer token, for the stand-alone upload pod
+	Listen      string `json:"listen"` // host:port
+	TLSDir      string `json:"tlsDir,omitempty"`
+	ClientCADir string `json:"clientCADir,omitempty"` // clients must present a certificate signed by one of these
+	ClientName  string `json:"clientName,omitempty"`  // and bear this common name
+	TokenDir    string `json:"tokenDir,omitempty"`    // file token: a bearer token, for the stand-alone upload pod
 }
 
 // Local is a disk the worker can open itself: another claim mounted in the same pod, or a file.

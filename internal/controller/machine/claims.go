@@ -83,7 +83,7 @@ func (r *Reconciler) complete(ctx context.Context, w *whole, t *templated) error
 	}
 	request := claim.Request{Spec: *t.template.Spec.DeepCopy(), PreferredClass: w.kind.class()}
 	var err error
-	if request.Source, err = origin.Measure(ctx, r.reader, w.vm.Namespace, &request.Spec); err != nil {
+	if request.Source, err = origin.Measure(ctx, r.live, w.vm.Namespace, &request.Spec); err != nil {
 		return err
 	}
 	storage, err := r.storage(ctx)

@@ -2,6 +2,7 @@
 // VolumeCloneSource to its claim or snapshot.
 //
 // It only reads, and takes what is not there for unknown: a source may come later, and a cluster need not have the kind.
+// What is in another namespace that has not granted it is unknown too.
 package origin
 
 import (
@@ -25,6 +26,9 @@ const snapshotGroup = "snapshot.storage.k8s.io"
 
 // Snapshot is the kind of a snapshot of a claim, which not every cluster has.
 var Snapshot = schema.GroupVersionKind{Group: snapshotGroup, Version: "v1", Kind: "VolumeSnapshot"}
+
+// Reader is the API server itself.
+type Reader = client.Reader
 
 // Ref is an object in a namespace.
 type Ref struct {
@@ -65,10 +69,13 @@ func ref(group *string, kind, namespace, name string) Ref {
 
 // Measure is the claim or snapshot that a claim is to be a copy of; nil if it is to be none, or if its source is not
 // there to be measured.
-func Measure(ctx context.Context, c client.Reader, namespace string, spec *corev1.PersistentVolumeClaimSpec) (*claim.Source, error) {
+func Measure(ctx context.Context, c Reader, namespace string, spec *corev1.PersistentVolumeClaimSpec) (*claim.Source, error) {
 	r, ok := Of(namespace, spec)
 	if !ok {
 		return nil, nil
+	}
+	if ok, err := Granted(ctx, c, namespace, r); !ok || err != nil {
+		return nil, err
 	}
 	r, err := follow(ctx, c, r)
 	if err != nil {
@@ -93,7 +100,7 @@ func Measure(ctx context.Context, c client.Reader, namespace string, spec *corev
 }
 
 // follow goes from a VolumeCloneSource to its source; others are their own.
-func follow(ctx context.Context, c client.Reader, r Ref) (Ref, error) {
+func follow(ctx context.Context, c Reader, r Ref) (Ref, error) {
 	if r.Kind != cdiv1.VolumeCloneSourceRef || r.Group != cdiv1.SchemeGroupVersion.Group {
 		return r, nil
 	}
@@ -105,7 +112,7 @@ func follow(ctx context.Context, c client.Reader, r Ref) (Ref, error) {
 }
 
 // read is false for an object, or a kind, that is not there.
-func read(ctx context.Context, c client.Reader, r Ref, obj client.Object) (bool, error) {
+func read(ctx context.Context, c Reader, r Ref, obj client.Object) (bool, error) {
 	err := c.Get(ctx, r.NamespacedName, obj)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
@@ -154,10 +161,13 @@ func measureSnapshot(u *unstructured.Unstructured) *claim.Source {
 
 // Labels are those of the claim's source and, below it, of what that leads to; the nearer wins. Sources of kinds this
 // package does not know have none.
-func Labels(ctx context.Context, c client.Reader, namespace string, spec *corev1.PersistentVolumeClaimSpec) (map[string]string, error) {
+func Labels(ctx context.Context, c Reader, namespace string, spec *corev1.PersistentVolumeClaimSpec) (map[string]string, error) {
 	r, ok := Of(namespace, spec)
 	if !ok || r.Version == "" {
 		return nil, nil
+	}
+	if ok, err := Granted(ctx, c, namespace, r); !ok || err != nil {
+		return nil, err
 	}
 	out, err := labels(ctx, c, r)
 	if err != nil {
@@ -183,7 +193,7 @@ func Labels(ctx context.Context, c client.Reader, namespace string, spec *corev1
 }
 
 // VolumeLabels is Labels for a DataVolume: of the DataSource it names, and of the claim or snapshot it is a copy of.
-func VolumeLabels(ctx context.Context, c client.Reader, namespace string, spec *cdiv1.DataVolumeSpec) (map[string]string, error) {
+func VolumeLabels(ctx context.Context, c Reader, namespace string, spec *cdiv1.DataVolumeSpec) (map[string]string, error) {
 	in := func(space, kind, group, name string) (map[string]string, error) {
 		if space == "" {
 			space = namespace
@@ -205,7 +215,7 @@ func VolumeLabels(ctx context.Context, c client.Reader, namespace string, spec *
 	return nil, nil
 }
 
-func labels(ctx context.Context, c client.Reader, r Ref) (map[string]string, error) {
+func labels(ctx context.Context, c Reader, r Ref) (map[string]string, error) {
 	u := &unstructured.Unstructured{} // read from the server itself: it is asked once, when a machine starts
 	u.SetGroupVersionKind(r.GroupVersionKind)
 	if ok, err := read(ctx, c, r, u); !ok || err != nil {

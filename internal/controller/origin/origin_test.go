@@ -24,6 +24,8 @@ func shelf(t *testing.T) client.Client {
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.PersistentVolumeClaim{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.VolumeCloneSource{}, &cdiv1.DataSource{})
 	s.AddKnownTypeWithName(Snapshot, &unstructured.Unstructured{})
+	s.AddKnownTypeWithName(Grant, &unstructured.Unstructured{})
+	s.AddKnownTypeWithName(Grant.GroupVersion().WithKind("ReferenceGrantList"), &unstructured.UnstructuredList{})
 	golden := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "fedora", Labels: map[string]string{like: "fedora"}},
 		Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast"), VolumeMode: ptr.To(corev1.PersistentVolumeBlock)},
@@ -83,6 +85,40 @@ func TestMeasure(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestGranted: what another namespace has says nothing of itself, neither its size nor its labels, before it is granted.
+func TestGranted(t *testing.T) {
+	ctx, c := context.Background(), shelf(t)
+	spec := from(cdiv1.SchemeGroupVersion.Group, "VolumeCloneSource", "of-claim")
+	seen := func(namespace string) bool {
+		t.Helper()
+		s, err := Measure(ctx, c, namespace, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := Labels(ctx, c, namespace, spec)
+		if err != nil || (s != nil) != (l != nil) {
+			t.Fatalf("size %v, labels %v, %v", s, l, err)
+		}
+		return s != nil
+	}
+	if seen("team") {
+		t.Error("seen without a grant")
+	}
+	grant := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"from": []any{map[string]any{"group": "", "kind": "PersistentVolumeClaim", "namespace": "team"}},
+		"to":   []any{map[string]any{"group": cdiv1.SchemeGroupVersion.Group, "kind": "VolumeCloneSource"}},
+	}}}
+	grant.SetGroupVersionKind(Grant)
+	grant.SetNamespace("golden")
+	grant.SetName("team")
+	if err := c.Create(ctx, grant); err != nil {
+		t.Fatal(err)
+	}
+	if !seen("team") || seen("others") {
+		t.Error("a grant for one namespace is for that one")
 	}
 }
 

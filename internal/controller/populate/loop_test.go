@@ -14,6 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -163,7 +164,7 @@ func grant() client.Object {
 		"from": []any{map[string]any{"group": "", "kind": "PersistentVolumeClaim", "namespace": filltest.Team}},
 		"to":   []any{map[string]any{"group": "cdi.kubevirt.io", "kind": "VolumeCloneSource"}},
 	}}}
-	u.SetGroupVersionKind(grantKind)
+	u.SetGroupVersionKind(origin.Grant)
 	u.SetNamespace("images")
 	u.SetName("team")
 	return u

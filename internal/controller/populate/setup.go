@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/controller/origin"
 )
 
 // parallel is how many claims are looked at at once. Most of a reconcile is waiting for the API server.
@@ -47,9 +48,9 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(fill.Roomier())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel})
-	if _, err := mgr.GetRESTMapper().RESTMapping(grantKind.GroupKind(), grantKind.Version); err == nil {
+	if _, err := mgr.GetRESTMapper().RESTMapping(origin.Grant.GroupKind(), origin.Grant.Version); err == nil {
 		grant := &unstructured.Unstructured{}
-		grant.SetGroupVersionKind(grantKind)
+		grant.SetGroupVersionKind(origin.Grant)
 		b = b.Watches(grant, handler.EnqueueRequestsFromMapFunc(r.referring))
 		r.grantsWatched = true
 	}

@@ -9,6 +9,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/populate"
 )
 
@@ -56,7 +57,8 @@ func (r *Reconciler) readSource(ctx context.Context, target *corev1.PersistentVo
 		return s, err
 	}
 	if s.namespace != target.Namespace {
-		granted, err := r.granted(ctx, target)
+		at, _ := origin.Of(target.Namespace, &target.Spec)
+		granted, err := origin.Granted(ctx, r.live, target.Namespace, at)
 		switch {
 		case err != nil:
 			return s, err

@@ -1,4 +1,4 @@
-package populate
+package origin
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// grantKind is how a namespace lets others refer to its objects. It is an add-on of the Gateway project, which Kubernetes
+// Grant is how a namespace lets others refer to its objects. It is an add-on of the Gateway project, which Kubernetes
 // uses for data sources of claims in other namespaces; a cluster may be without it, and then nothing is granted.
-var grantKind = schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1beta1", Kind: "ReferenceGrant"}
+var Grant = schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1beta1", Kind: "ReferenceGrant"}
 
 // grantSpec is what a ReferenceGrant says.
 type grantSpec struct {
@@ -31,19 +31,22 @@ type grantSpec struct {
 	} `json:"to"`
 }
 
-// granted says whether the namespace of a target's source lets it refer to the source. Permissions are read from the API
-// server itself: one that was withdrawn must not be used once more.
-func (r *Reconciler) granted(ctx context.Context, target *corev1.PersistentVolumeClaim) (bool, error) {
+// Granted says whether a claim of this namespace may refer to its source: one beside it, or one whose namespace lets it.
+// Permissions are to be read from the API server itself: one that was withdrawn must not be used once more.
+func Granted(ctx context.Context, live Reader, namespace string, source Ref) (bool, error) {
+	if source.Namespace == namespace {
+		return true, nil
+	}
 	all := &unstructured.UnstructuredList{}
-	list := grantKind
+	list := Grant
 	list.Kind += "List"
 	all.SetGroupVersionKind(list)
-	err := r.live.List(ctx, all, client.InNamespace(sourceSpace(target)))
+	err := live.List(ctx, all, client.InNamespace(source.Namespace))
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("list ReferenceGrants of %s: %w", sourceSpace(target), err)
+		return false, fmt.Errorf("list ReferenceGrants of %s: %w", source.Namespace, err)
 	}
 	for _, one := range all.Items {
 		var grant struct {
@@ -52,21 +55,20 @@ func (r *Reconciler) granted(ctx context.Context, target *corev1.PersistentVolum
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(one.Object, &grant); err != nil {
 			continue // what cannot be read grants nothing
 		}
-		if grant.Spec.covers(target) {
+		if grant.Spec.covers(namespace, source) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func (g grantSpec) covers(target *corev1.PersistentVolumeClaim) bool {
+func (g grantSpec) covers(namespace string, source Ref) bool {
 	from, to := false, false
 	for _, f := range g.From {
-		from = from || f.Group == corev1.GroupName && f.Kind == "PersistentVolumeClaim" && f.Namespace == target.Namespace
+		from = from || f.Group == corev1.GroupName && f.Kind == "PersistentVolumeClaim" && f.Namespace == namespace
 	}
-	ref := target.Spec.DataSourceRef
 	for _, t := range g.To {
-		to = to || t.Group == *ref.APIGroup && t.Kind == ref.Kind && (t.Name == "" || t.Name == ref.Name)
+		to = to || t.Group == source.Group && t.Kind == source.Kind && (t.Name == "" || t.Name == source.Name)
 	}
 	return from && to
 }
