@@ -41,7 +41,7 @@ func TestMachinePlacement(t *testing.T) {
 	}
 	repelled := y.tiny("repelled", "local")
 	repelled.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: oneOf(nodes[1], reserved)}
-	tolerant := y.tiny("tolerant", "localdisk") // a blank device needs no worker, which would not tolerate it
+	tolerant := y.tiny("tolerant", "local", "localdisk") // "local" needs a worker, which has to follow it there
 	tolerant.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: reserved}
 	tolerant.Spec.Template.Spec.Tolerations = []corev1.Toleration{taint}
 	// What happens without waiting for a first consumer: the worker is the first, and it does not tolerate what the machine does.

@@ -111,6 +111,9 @@ func (e *Engine) startWorker(ctx context.Context, s *Seen) error {
 	if err != nil {
 		return err
 	}
+	if err := e.follow(ctx, pod, s.claim); err != nil {
+		return err
+	}
 	if s.role() == render.RoleUpload {
 		if err := e.issue(ctx, s, w.Name); err != nil {
 			return err

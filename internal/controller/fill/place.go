@@ -28,8 +28,15 @@ func (e *Engine) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error
 		return e.snapshotHome(ctx, s)
 	}
 	c, err := Get[corev1.PersistentVolumeClaim](ctx, e.reader, s.source.PVC.Namespace, s.source.PVC.Name)
-	if err != nil || c == nil || c.Spec.VolumeName == "" {
+	if err != nil || c == nil {
 		return nil, err
+	}
+	return e.claimHome(ctx, c)
+}
+
+func (e *Engine) claimHome(ctx context.Context, c *corev1.PersistentVolumeClaim) (*corev1.NodeSelector, error) {
+	if c.Spec.VolumeName == "" {
+		return nil, nil
 	}
 	pv, err := Get[corev1.PersistentVolume](ctx, e.reader, "", c.Spec.VolumeName)
 	if err != nil || pv == nil || pv.Spec.NodeAffinity == nil {

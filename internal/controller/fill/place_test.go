@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -117,5 +118,25 @@ func TestWithin(t *testing.T) {
 	}
 	if len(zone.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions) != 1 {
 		t.Error("the administrator's own was changed")
+	}
+}
+
+// TestTolerations: a worker follows its claim to a node that repels others, but not to one that is not well.
+func TestTolerations(t *testing.T) {
+	ours := corev1.Taint{Key: "vms", Value: "only", Effect: corev1.TaintEffectNoSchedule}
+	ill := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
+	w := filltest.New(t, filltest.Scene{Objects: append(onNode("disk", "node1"), node("node1", ours, ill), node("node2"))})
+	e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock})
+	c, err := Get[corev1.PersistentVolumeClaim](t.Context(), w.API, filltest.Team, "disk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.tolerations(t.Context(), c)
+	if err != nil || len(got) != 1 || !got[0].ToleratesTaint(logr.Discard(), &ours, false) || got[0].ToleratesTaint(logr.Discard(), &ill, false) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	c.Spec.VolumeName = ""
+	if got, err := e.tolerations(t.Context(), c); err != nil || got != nil {
+		t.Errorf("of a claim that is nowhere yet: %v, %v", got, err)
 	}
 }

@@ -84,6 +84,9 @@ func (e *Engine) startServer(ctx context.Context, s *Seen) error {
 	if err != nil {
 		return err
 	}
+	if err := e.follow(ctx, pod, s.origin.claim); err != nil {
+		return err
+	}
 	pod.Annotations[AnnServes] = s.order.Namespace + "/" + s.order.For.GetName()
 	return e.cluster.Create(ctx, pod)
 }
