@@ -7,7 +7,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,8 +21,8 @@ import (
 	"github.com/berth-vm/berth/internal/launch/meet"
 )
 
-// fakeQEMU answers every command in order and writes it down; refuse makes it refuse one.
-func fakeQEMU(t *testing.T, refuse string) (*monitor, *[]string) {
+// fakeQEMU answers every command in order and writes it down, for the function it returns; refuse makes it refuse one.
+func fakeQEMU(t *testing.T, refuse string) (*monitor, func() []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "monitor")
 	l, err := net.Listen("unix", path)
@@ -28,6 +30,7 @@ func fakeQEMU(t *testing.T, refuse string) (*monitor, *[]string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
+	var mu sync.Mutex
 	var said []string
 	go func() {
 		c, err := l.Accept()
@@ -43,7 +46,9 @@ func fakeQEMU(t *testing.T, refuse string) (*monitor, *[]string) {
 			if d.Decode(&q) != nil {
 				return
 			}
+			mu.Lock()
 			said = append(said, strings.TrimSpace(q.Execute+" "+string(q.Arguments)))
+			mu.Unlock()
 			answer := `{"return": {}}`
 			switch q.Execute {
 			case refuse:
@@ -60,7 +65,11 @@ func fakeQEMU(t *testing.T, refuse string) (*monitor, *[]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, &said
+	return m, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(said)
+	}
 }
 
 func diskOffer(t *testing.T) offer {
@@ -88,7 +97,7 @@ func TestADiskComesAndGoes(t *testing.T) {
 		`device_add {"bus":"pci.2","drive":"hot1","driver":"virtio-blk-pci-non-transitional","id":"hot1","rerror":"stop","serial":"S",` +
 			`"share-rw":false,"werror":"stop","write-cache":"on"}`,
 	}
-	if diff := cmp.Diff(want, *said); diff != "" {
+	if diff := cmp.Diff(want, said()); diff != "" {
 		t.Errorf("QEMU was told (-want +got):\n%s", diff)
 	}
 	if _, err := qemu.run("device_del", map[string]string{"id": made.id}, nil); err != nil {
@@ -109,7 +118,8 @@ func TestWhatWasBegunIsUndone(t *testing.T) {
 		if _, err := p.plug(kubevirt.Disk{Name: "data"}, diskOffer(t)); err == nil || !strings.Contains(err.Error(), "no") {
 			t.Errorf("%s refused: %v", refuse, err)
 		}
-		got := (*said)[len(*said)-len(undone):]
+		got := said()
+		got = got[len(got)-len(undone):]
 		if diff := cmp.Diff(undone, got); diff != "" {
 			t.Errorf("after %s was refused (-want +got):\n%s", refuse, diff)
 		}
