@@ -18,6 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/controller/profile"
+	"github.com/berth-vm/berth/internal/controller/uploadtarget"
 )
 
 // apiService leads to the aggregated APIs, which serve with the same certificate as the webhooks.
@@ -50,6 +51,9 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 		return err
 	}
 	if err := populate.Setup(mgr, engine, writer); err != nil {
+		return err
+	}
+	if err := uploadtarget.Setup(mgr, engine, writer); err != nil {
 		return err
 	}
 	if err := cron.Setup(mgr, writer, o.image); err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -35,4 +36,31 @@ func TestPopulateUpload(t *testing.T) {
 	d.Delete("user")
 	d.begins("atonce", disk)
 	d.begins("waits", disk)
+}
+
+// TestUploadBareClaim: a claim that somebody made and marked, as virtctl image-upload pvc does, takes an upload and stays
+// theirs.
+func TestUploadBareClaim(t *testing.T) {
+	t.Parallel()
+	d := newDoor(newBed(t, framework.Restricted))
+	class := classImmediate
+	d.create(&corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: d.Namespace, Name: "mine", Annotations: map[string]string{"cdi.kubevirt.io/storage.upload.target": ""},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}},
+		},
+	})
+	d.untilClaim("mine", "to be ready for its upload", func(c *corev1.PersistentVolumeClaim) bool {
+		return c.Annotations["cdi.kubevirt.io/storage.pod.ready"] == "true"
+	})
+	disk := image(8)
+	d.answers("200", "", d.token("mine"), "/v1beta1/upload", "-T", d.file("disk.img", disk))
+	d.untilClaim("mine", "to be full", func(c *corev1.PersistentVolumeClaim) bool {
+		return c.Annotations["cdi.kubevirt.io/storage.pod.phase"] == string(corev1.PodSucceeded) && len(c.OwnerReferences) == 0
+	})
+	d.begins("mine", disk)
+	d.answers("409", "", d.token("mine"), "/v1beta1/upload", "-T", d.file("again.img", disk))
 }

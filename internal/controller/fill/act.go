@@ -235,14 +235,10 @@ func (e *Engine) mark(ctx context.Context, s *Seen, change func(marks)) error {
 		next[podNameMark[s.role()]] = s.worker.Name
 	}
 	change(next)
-	owned := metav1.IsControlledBy(s.claim, s.order.For)
-	if owned && maps.Equal(next, marksOn(s.claim)) {
+	if s.order.owns(s.claim) && maps.Equal(next, marksOn(s.claim)) {
 		return nil
 	}
-	err := e.cluster.Mark(ctx, s.claim, cluster.Marks{
-		Annotations: next, Labels: s.imageLabels(), Owners: []metav1.OwnerReference{s.order.Owner},
-	})
-	if err != nil {
+	if err := e.cluster.Mark(ctx, s.claim, s.allMarks(next)); err != nil {
 		return err
 	}
 	s.claim = s.claim.DeepCopy()
@@ -255,6 +251,20 @@ func (e *Engine) mark(ctx context.Context, s *Seen, change func(marks)) error {
 	maps.Copy(s.claim.Annotations, next)
 	return nil
 }
+
+// allMarks is everything we have on the claim, which is what has to be said when any of it changes.
+func (s *Seen) allMarks(m marks) cluster.Marks {
+	all := cluster.Marks{Annotations: maps.Clone(m), Labels: s.imageLabels()}
+	if s.order.itself(s.claim) {
+		maps.Copy(all.Annotations, s.order.Kept.Annotations)
+	} else {
+		all.Owners = []metav1.OwnerReference{s.order.Owner}
+	}
+	return all
+}
+
+// Marks is everything we have on the claim, after what was done.
+func (s *Seen) Marks() cluster.Marks { return s.allMarks(marksOn(s.claim)) }
 
 // imageLabels are the labels an image brought along. What an image says is not trusted further than that it must be a
 // label, and one of kubevirt.io: it cannot make the claim look like something else.
@@ -281,7 +291,7 @@ func ImageLabels(all map[string]string) map[string]string {
 // show keeps what clients read from the claim's annotations true while a worker is at work. The end of it is not shown
 // but recorded, by the actions above.
 func (e *Engine) show(ctx context.Context, s *Seen) error {
-	if s.claim == nil || s.worker == nil || s.dataFact() != volume.None || !metav1.IsControlledBy(s.claim, s.order.For) {
+	if s.claim == nil || s.worker == nil || s.dataFact() != volume.None || !s.order.owns(s.claim) {
 		return nil
 	}
 	phase := corev1.PodPending

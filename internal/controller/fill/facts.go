@@ -47,7 +47,7 @@ func (s *Seen) claimFact() volume.Claim {
 		return volume.Absent
 	case s.claim.DeletionTimestamp != nil:
 		return volume.Leaving
-	case !metav1.IsControlledBy(s.claim, s.order.For):
+	case !s.order.owns(s.claim):
 		return s.strangerFact()
 	}
 	switch s.claim.Status.Phase {

@@ -43,6 +43,26 @@ func OfVolume(v *cdiv1.DataVolume) Order {
 	}
 }
 
+// OfClaim is the order to fill a claim that somebody made, with an upload. kept is what else we have written on it.
+func OfClaim(c *corev1.PersistentVolumeClaim, kept cluster.Marks) Order {
+	return Order{
+		For: c, Owner: render.ClaimOwner(c), Kept: kept,
+		Namespace: c.Namespace, Name: c.Name, UID: c.UID, Annotations: c.Annotations,
+		Spec: cdiv1.DataVolumeSpec{
+			Source: &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}, PVC: &c.Spec,
+			ContentType: cdiv1.DataVolumeContentType(c.Annotations[annContentType]),
+		},
+	}
+}
+
+// itself: the claim is filled for its own sake.
+func (o *Order) itself(c *corev1.PersistentVolumeClaim) bool { return c.UID == o.For.GetUID() }
+
+// owns: the claim is the one that is to be filled, and nobody else's.
+func (o *Order) owns(c *corev1.PersistentVolumeClaim) bool {
+	return o.itself(c) || metav1.IsControlledBy(c, o.For)
+}
+
 // claim is the claim that is ordered.
 func (o *Order) claim(spec corev1.PersistentVolumeClaimSpec) *corev1.PersistentVolumeClaim {
 	return render.Claim(metav1.ObjectMeta{
