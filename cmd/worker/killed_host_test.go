@@ -62,7 +62,7 @@ func TestKilledClone(t *testing.T) {
 	full := v.full
 	cmd, _ := start(t, k)
 	<-full
-	waitForNote(t, k.Target.Path, true)
+	waitForNote(t, k.Target.Path, true, func() {})
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -276,7 +276,7 @@ func killed(t *testing.T, kind string, size int, server string, source func(host
 			full := v.full
 			cmd, _ := start(t, k)
 			<-full
-			waitForNote(t, k.Target.Path, share > 0.5)
+			waitForNote(t, k.Target.Path, share > 0.5, func() { v.hold(int64(size / 50)) })
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -363,15 +363,19 @@ func gcsObject(t *testing.T, p []byte) string {
 	return s.Listener.Addr().String()
 }
 
-// waitForNote waits until the worker has noted something, if it is going to.
-func waitForNote(t *testing.T, path string, sure bool) {
+// waitForNote waits until the worker has noted something, if it is going to. What came may be all but the beginning, for
+// ranges are fetched side by side: then some more is let through now and then.
+func waitForNote(t *testing.T, path string, sure bool, more func()) {
 	t.Helper()
 	note := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".berth-note")
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for range 24000 { // two minutes: a note waits for an fsync, and the disk may be busy with other tests
+	for i := range 24000 { // two minutes: a note waits for an fsync, and the disk may be busy with other tests
 		if _, err := os.Stat(note); err == nil || !sure {
 			return
+		}
+		if i%2000 == 1999 {
+			more()
 		}
 		<-tick.C
 	}
