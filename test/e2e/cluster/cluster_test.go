@@ -197,7 +197,9 @@ func TestStaticFilesystemClaim(t *testing.T) {
 func recycled(e *framework.Env, claim string, volume *corev1.PersistentVolume) {
 	e.T.Helper()
 	deleteClaim(e, claim)
-	e.Wait("disk "+volume.Name+" to be offered again", 2*time.Minute, func(ctx context.Context) (bool, string) {
+	// The keeper of the disks of a node that was cut off a moment ago first has to notice that its connection is dead, and
+	// then waits a while before it tries another.
+	e.Wait("disk "+volume.Name+" to be offered again", 5*time.Minute, func(ctx context.Context) (bool, string) {
 		pv, err := e.Client.CoreV1().PersistentVolumes().Get(ctx, volume.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
