@@ -3,11 +3,9 @@ package datavolume
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -42,7 +40,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&cdiv1.CDI{}, r.waiting()).
 		Watches(&cdiv1.DataSource{}, r.cloning()).
 		Watches(&corev1.PersistentVolumeClaim{}, r.cloning()).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(served)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(fill.Served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(r)
 }
@@ -72,15 +70,6 @@ func incomplete(volumes cdiv1.DataVolumeList) []reconcile.Request {
 		}
 	}
 	return due
-}
-
-// served is the volume that a server in another namespace works for.
-func served(_ context.Context, obj client.Object) []reconcile.Request {
-	namespace, name, ok := strings.Cut(obj.GetAnnotations()[fill.AnnServes], "/")
-	if !ok {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
 // cloning brings back the volumes that are cloned from an object, as the index knows them.

@@ -1,5 +1,14 @@
 package fill
 
+import (
+	"context"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
 // Annotations of volumes and claims that clients of cdi.kubevirt.io write or read. What is recorded on a claim is a
 // fact that outlives its worker; nothing here is a command to some other part of the controller.
 const (
@@ -26,6 +35,15 @@ const (
 
 // AnnServes on a worker in another namespace names whom it works for, namespace/name.
 const AnnServes = "berth.dev/volume"
+
+// Served is whom a server in another namespace works for, for controllers that have it brought back by its pod.
+func Served(_ context.Context, obj client.Object) []reconcile.Request {
+	namespace, name, ok := strings.Cut(obj.GetAnnotations()[AnnServes], "/")
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}
 
 // PassedOn are the annotations of a volume that its worker pod gets too.
 var PassedOn = []string{

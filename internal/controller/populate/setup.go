@@ -3,7 +3,6 @@ package populate
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -46,7 +45,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(reserved)).
 		Watches(&storagev1.StorageClass{}, r.waiting()).
 		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(fill.Roomier())).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(served)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(fill.Served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel})
 	if _, err := mgr.GetRESTMapper().RESTMapping(origin.Grant.GroupKind(), origin.Grant.Version); err == nil {
 		grant := &unstructured.Unstructured{}
@@ -140,13 +139,4 @@ func reserved(_ context.Context, obj client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}}}
-}
-
-// served is the claim that a server in another namespace works for.
-func served(_ context.Context, obj client.Object) []reconcile.Request {
-	namespace, name, ok := strings.Cut(obj.GetAnnotations()[fill.AnnServes], "/")
-	if !ok {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }

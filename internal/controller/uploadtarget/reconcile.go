@@ -8,12 +8,17 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
@@ -39,8 +44,30 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 	return ctrl.NewControllerManagedBy(mgr).Named("uploadtarget").
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(mine)).
 		Owns(&corev1.Pod{}).
+		Watches(&cdiv1.CDI{}, r.waiting()).
+		Watches(&storagev1.StorageClass{}, r.waiting()).
+		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(fill.Roomier())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(r)
+}
+
+// waiting brings back the claims that are not full, in the object's namespace or everywhere: the gate that holds them, their
+// class or their quota may have changed.
+func (r *Reconciler) waiting() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
+		var claims corev1.PersistentVolumeClaimList
+		if err := r.reader.List(ctx, &claims, client.InNamespace(obj.GetNamespace())); err != nil {
+			log.FromContext(ctx).Error(err, "list claims that wait for an upload")
+			return nil
+		}
+		var due []reconcile.Request
+		for i := range claims.Items {
+			if c := &claims.Items[i]; marked(c) && c.Annotations[fill.AnnPodPhase] != string(corev1.PodSucceeded) {
+				due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+			}
+		}
+		return due
+	})
 }
 
 // marked: the claim is to take an upload, and nobody else fills it.
