@@ -15,6 +15,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/decide/cron"
 	"github.com/berth-vm/berth/internal/task"
@@ -56,7 +57,7 @@ func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*see
 	s := &seen{cron: c, now: r.clock.Now(), digest: c.Annotations[annDigest]}
 	s.wrong = s.plan()
 	var err error
-	if s.poll, err = fill.Get[corev1.Pod](ctx, r.reader, c.Namespace, pollName(c)); err != nil {
+	if s.poll, err = cluster.Get[corev1.Pod](ctx, r.reader, c.Namespace, pollName(c)); err != nil {
 		return nil, err
 	}
 	s.report = fill.ReportOf(s.poll)
@@ -78,10 +79,10 @@ func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*see
 			s.current = &s.imports[i]
 		}
 	}
-	if s.dataSource, err = fill.Get[cdiv1.DataSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource); err != nil {
+	if s.dataSource, err = cluster.Get[cdiv1.DataSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource); err != nil {
 		return nil, err
 	}
-	s.cloneFrom, err = fill.Get[cdiv1.VolumeCloneSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource)
+	s.cloneFrom, err = cluster.Get[cdiv1.VolumeCloneSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource)
 	return s, err
 }
 
@@ -109,7 +110,7 @@ func (s *seen) plan() error {
 
 // observeClaim: a claim needs no poll, its UID tells one version from the next.
 func (r *Reconciler) observeClaim(ctx context.Context, s *seen, from *cdiv1.DataVolumeSourcePVC) error {
-	c, err := fill.Get[corev1.PersistentVolumeClaim](ctx, r.reader, from.Namespace, from.Name)
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, from.Namespace, from.Name)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
-	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/decide/cron"
 )
 
@@ -80,7 +79,7 @@ func (r *Reconciler) managing(ctx context.Context, obj client.Object) []reconcil
 
 // Reconcile brings one cron a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	c, err := fill.Get[cdiv1.DataImportCron](ctx, r.reader, req.Namespace, req.Name)
+	c, err := cluster.Get[cdiv1.DataImportCron](ctx, r.reader, req.Namespace, req.Name)
 	if err != nil || c == nil || c.DeletionTimestamp != nil {
 		return ctrl.Result{}, err
 	}

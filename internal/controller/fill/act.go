@@ -96,7 +96,7 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 // startWorker makes the worker, once it is sure that the claim still is as it was seen: a cache that has not yet heard
 // of "complete" would have a finished disk written over.
 func (e *Engine) startWorker(ctx context.Context, s *Seen) error {
-	now, err := Get[corev1.PersistentVolumeClaim](ctx, e.live, s.claim.Namespace, s.claim.Name)
+	now, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.live, s.claim.Namespace, s.claim.Name)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
@@ -93,13 +94,13 @@ func (e *Engine) abilities(ctx context.Context, s *Seen) (clone.Classes, error) 
 	if s.class == nil {
 		return c, nil
 	}
-	driver, err := Get[storagev1.CSIDriver](ctx, e.reader, "", s.class.Provisioner)
+	driver, err := cluster.Get[storagev1.CSIDriver](ctx, e.reader, "", s.class.Provisioner)
 	if err != nil {
 		return c, err
 	}
 	c.Driver = driver != nil
 	c.Expands = s.class.AllowVolumeExpansion != nil && *s.class.AllowVolumeExpansion
-	profile, err := Get[cdiv1.StorageProfile](ctx, e.reader, "", s.class.Name)
+	profile, err := cluster.Get[cdiv1.StorageProfile](ctx, e.reader, "", s.class.Name)
 	if err != nil {
 		return c, err
 	}
@@ -157,7 +158,7 @@ func (e *Engine) apart(ctx context.Context, a, b *corev1.PersistentVolumeClaim) 
 	}
 	var volumes []*corev1.PersistentVolume
 	for _, name := range []string{a.Spec.VolumeName, b.Spec.VolumeName} {
-		pv, err := Get[corev1.PersistentVolume](ctx, e.reader, "", name)
+		pv, err := cluster.Get[corev1.PersistentVolume](ctx, e.reader, "", name)
 		if err != nil || pv == nil {
 			return false, err
 		}

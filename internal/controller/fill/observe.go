@@ -8,11 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
@@ -46,7 +44,7 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 	if s.settings, err = e.settings.Settings(ctx); err != nil {
 		return nil, err
 	}
-	if s.claim, err = Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name); err != nil {
+	if s.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name); err != nil {
 		return nil, err
 	}
 	if err := e.observeOrigin(ctx, s); err != nil {
@@ -59,11 +57,11 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 		return s, e.chooseClone(ctx, s)
 	}
 	if name := s.claim.Spec.StorageClassName; name != nil && *name != "" {
-		if s.class, err = Get[storagev1.StorageClass](ctx, e.reader, "", *name); err != nil {
+		if s.class, err = cluster.Get[storagev1.StorageClass](ctx, e.reader, "", *name); err != nil {
 			return nil, err
 		}
 	}
-	if s.worker, err = Get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(s.role(), o.Name)); err != nil {
+	if s.worker, err = cluster.Get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(s.role(), o.Name)); err != nil {
 		return nil, err
 	}
 	s.report = ReportOf(s.worker)
@@ -111,28 +109,12 @@ func (e *Engine) complete(ctx context.Context, s *Seen) error {
 	return nil
 }
 
-// Get reads one object; nil means that there is none.
-func Get[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
-	obj := P(new(T))
-	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, obj)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
-	}
-	return obj, nil
-}
-
 // observeNode finds out whether the worker's node answers. A pod on a node that does not still looks as if it ran.
 func (e *Engine) observeNode(ctx context.Context, s *Seen) error {
 	if s.worker == nil || s.worker.Spec.NodeName == "" {
 		return nil
 	}
-	node, err := Get[corev1.Node](ctx, e.reader, "", s.worker.Spec.NodeName)
+	node, err := cluster.Get[corev1.Node](ctx, e.reader, "", s.worker.Spec.NodeName)
 	if err != nil {
 		return err
 	}

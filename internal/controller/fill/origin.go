@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -73,7 +74,7 @@ func (e *Engine) resolve(ctx context.Context, s *Seen) error {
 	name := ref.Name
 	for range 2 { // a DataSource may stand for another one, but not further
 		s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: name}}
-		ds, err := Get[cdiv1.DataSource](ctx, e.reader, namespace, name)
+		ds, err := cluster.Get[cdiv1.DataSource](ctx, e.reader, namespace, name)
 		if err != nil {
 			return err
 		}
@@ -151,7 +152,7 @@ func (s *Seen) originName() (namespace, name string) {
 
 // observeClaimSource reads the claim to be cloned. Whether it is in use comes later, once it is known how it is cloned.
 func (e *Engine) observeClaimSource(ctx context.Context, s *Seen, namespace, name string) error {
-	c, err := Get[corev1.PersistentVolumeClaim](ctx, e.reader, namespace, name)
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, namespace, name)
 	if err != nil {
 		return err
 	}
@@ -176,7 +177,7 @@ func (e *Engine) observeClaimSource(ctx context.Context, s *Seen, namespace, nam
 		o.size = c.Spec.Resources.Requests[corev1.ResourceStorage]
 	}
 	if class := deref(c.Spec.StorageClassName); class != "" {
-		o.class, err = Get[storagev1.StorageClass](ctx, e.reader, "", class)
+		o.class, err = cluster.Get[storagev1.StorageClass](ctx, e.reader, "", class)
 	}
 	return err
 }

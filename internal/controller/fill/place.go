@@ -27,7 +27,7 @@ func (e *Engine) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error
 	if s.source.Snapshot != nil {
 		return e.snapshotHome(ctx, s)
 	}
-	c, err := Get[corev1.PersistentVolumeClaim](ctx, e.reader, s.source.PVC.Namespace, s.source.PVC.Name)
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, s.source.PVC.Namespace, s.source.PVC.Name)
 	if err != nil || c == nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (e *Engine) claimHome(ctx context.Context, c *corev1.PersistentVolumeClaim)
 	if c.Spec.VolumeName == "" {
 		return nil, nil
 	}
-	pv, err := Get[corev1.PersistentVolume](ctx, e.reader, "", c.Spec.VolumeName)
+	pv, err := cluster.Get[corev1.PersistentVolume](ctx, e.reader, "", c.Spec.VolumeName)
 	if err != nil || pv == nil || pv.Spec.NodeAffinity == nil {
 		return nil, err
 	}
@@ -167,14 +167,14 @@ func (e *Engine) disksElsewhere(ctx context.Context, node *corev1.Node, pod *cor
 		if v.PersistentVolumeClaim == nil {
 			continue
 		}
-		c, err := Get[corev1.PersistentVolumeClaim](ctx, e.reader, pod.Namespace, v.PersistentVolumeClaim.ClaimName)
+		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, pod.Namespace, v.PersistentVolumeClaim.ClaimName)
 		if err != nil || c == nil || c.Spec.VolumeName == "" {
 			if err != nil {
 				return false, err
 			}
 			continue
 		}
-		pv, err := Get[corev1.PersistentVolume](ctx, e.reader, "", c.Spec.VolumeName)
+		pv, err := cluster.Get[corev1.PersistentVolume](ctx, e.reader, "", c.Spec.VolumeName)
 		if err != nil {
 			return false, err
 		}

@@ -11,6 +11,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/filltest"
 )
 
@@ -127,7 +128,7 @@ func TestTolerations(t *testing.T) {
 	ill := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
 	w := filltest.New(t, filltest.Scene{Objects: append(onNode("disk", "node1"), node("node1", ours, ill), node("node2"))})
 	e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock})
-	c, err := Get[corev1.PersistentVolumeClaim](t.Context(), w.API, filltest.Team, "disk")
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](t.Context(), w.API, filltest.Team, "disk")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
@@ -38,7 +39,7 @@ func (e *Engine) observeServer(ctx context.Context, s *Seen) error {
 		return nil
 	}
 	var err error
-	s.origin.server, err = Get[corev1.Pod](ctx, e.reader, s.serverSpace(), s.serverName())
+	s.origin.server, err = cluster.Get[corev1.Pod](ctx, e.reader, s.serverSpace(), s.serverName())
 	if err != nil || s.origin.strategy != clone.Stream {
 		return err
 	}
@@ -59,7 +60,7 @@ func (e *Engine) startServer(ctx context.Context, s *Seen) error {
 		return nil
 	}
 	// A cache that has not heard of the server yet would have it and its client hold keys of two makes.
-	if now, err := Get[corev1.Pod](ctx, e.live, s.serverSpace(), s.serverName()); err != nil {
+	if now, err := cluster.Get[corev1.Pod](ctx, e.live, s.serverSpace(), s.serverName()); err != nil {
 		return err
 	} else if now != nil {
 		return errStale
@@ -192,7 +193,7 @@ func (e *Engine) lastServer(ctx context.Context, o Order) (*Seen, error) {
 // Discard removes everything that was made for an order, the claim last: as long as it is there, the rest is remembered.
 func (e *Engine) Discard(ctx context.Context, o Order) error {
 	for _, role := range []string{render.RoleImport, render.RoleUpload} {
-		worker, err := Get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(role, o.Name))
+		worker, err := cluster.Get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(role, o.Name))
 		if err != nil {
 			return err
 		}
@@ -213,7 +214,7 @@ func (e *Engine) Discard(ctx context.Context, o Order) error {
 			return err
 		}
 	}
-	s.claim, err = Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name)
+	s.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name)
 	if err != nil || s.claim == nil || !metav1.IsControlledBy(s.claim, o.For) {
 		return err
 	}

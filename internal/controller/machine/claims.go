@@ -49,7 +49,7 @@ func (r *Reconciler) observeClaims(ctx context.Context, w *whole) error {
 		}
 		seen[t.name] = true
 		var err error
-		if t.claim, err = get[corev1.PersistentVolumeClaim](ctx, r.reader, vm.Namespace, t.name); err != nil {
+		if t.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, vm.Namespace, t.name); err != nil {
 			return err
 		}
 		switch {
@@ -125,7 +125,7 @@ func (r *Reconciler) storage(ctx context.Context) (claim.Cluster, error) {
 		return claim.Cluster{}, fmt.Errorf("list storage profiles: %w", err)
 	}
 	out.Profiles = profiles.Items
-	config, err := get[cdiv1.CDIConfig](ctx, r.reader, "", "config")
+	config, err := cluster.Get[cdiv1.CDIConfig](ctx, r.reader, "", "config")
 	if err != nil {
 		return claim.Cluster{}, err
 	}

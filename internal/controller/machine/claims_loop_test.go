@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
 )
 
 // claimWorld is a world of a machine with claim templates, and without a data side.
@@ -39,7 +40,7 @@ func claimWorld(t *testing.T, objects ...*corev1.PersistentVolumeClaim) *world {
 }
 
 func (w *world) claimsOutcome() string {
-	c, err := get[corev1.PersistentVolumeClaim](context.Background(), w.api, ns, vmName+"-disk")
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](context.Background(), w.api, ns, vmName+"-disk")
 	w.must(err)
 	text, err := json.MarshalIndent(map[string]any{"rest": w.outcome(), "spec": c.Spec, "labels": c.Labels, "owners": c.OwnerReferences}, "", " ")
 	w.must(err)

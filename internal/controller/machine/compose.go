@@ -11,6 +11,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/instancetype"
@@ -65,7 +66,7 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 func (r *Reconciler) recordedKind(ctx context.Context, w *whole) error {
 	vm := w.vm
 	if !recorded(vm) {
-		now, err := get[kubevirt.VirtualMachine](ctx, r.live, vm.Namespace, vm.Name)
+		now, err := cluster.Get[kubevirt.VirtualMachine](ctx, r.live, vm.Namespace, vm.Name)
 		if err != nil {
 			return err
 		}
@@ -167,7 +168,7 @@ func (r *Reconciler) volumeLabels(ctx context.Context, vm *kubevirt.VirtualMachi
 		return out, err
 	}
 	if claim, _ := render.ClaimOf(v); claim != "" {
-		c, err := get[corev1.PersistentVolumeClaim](ctx, r.reader, vm.Namespace, claim)
+		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, vm.Namespace, claim)
 		if c != nil {
 			add(c.Labels)
 		}
@@ -184,7 +185,7 @@ func (r *Reconciler) dataVolumeLabels(ctx context.Context, vm *kubevirt.VirtualM
 			spec = t.Spec
 		}
 	}
-	volume, err := get[cdiv1.DataVolume](ctx, r.reader, vm.Namespace, name)
+	volume, err := cluster.Get[cdiv1.DataVolume](ctx, r.reader, vm.Namespace, name)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ const Finalizer = "berth.dev/pods"
 
 // reconcileInstance brings one instance a step further.
 func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	i, err := get[kubevirt.VirtualMachineInstance](ctx, r.reader, req.Namespace, req.Name)
+	i, err := cluster.Get[kubevirt.VirtualMachineInstance](ctx, r.reader, req.Namespace, req.Name)
 	if err != nil || i == nil {
 		return ctrl.Result{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"kubevirt.io/api/instancetype/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/instancetype"
 )
@@ -127,7 +128,7 @@ func (r *Reconciler) copyOf(ctx context.Context, w *whole, m matcher, ref *kubev
 		return r.firstCopy(ctx, w, m, ref)
 	}
 	ref.ControllerRevisionRef = &kubevirt.ControllerRevisionRef{Name: revision}
-	c, err := get[appsv1.ControllerRevision](ctx, r.live, w.vm.Namespace, revision)
+	c, err := cluster.Get[appsv1.ControllerRevision](ctx, r.live, w.vm.Namespace, revision)
 	if err != nil {
 		return nil, err
 	}

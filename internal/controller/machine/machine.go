@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -35,7 +36,7 @@ type whole struct {
 
 // reconcileMachine brings one machine a step further.
 func (r *Reconciler) reconcileMachine(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	vm, err := get[kubevirt.VirtualMachine](ctx, r.reader, req.Namespace, req.Name)
+	vm, err := cluster.Get[kubevirt.VirtualMachine](ctx, r.reader, req.Namespace, req.Name)
 	if err != nil || vm == nil {
 		return ctrl.Result{}, err
 	}
@@ -69,13 +70,13 @@ func (r *Reconciler) reconcileMachine(ctx context.Context, req ctrl.Request) (ct
 func (r *Reconciler) observeMachine(ctx context.Context, vm *kubevirt.VirtualMachine) (*whole, error) {
 	w := &whole{vm: vm, volumes: map[string]*cdiv1.DataVolume{}, now: r.clock.Now()}
 	for _, t := range vm.Spec.DataVolumeTemplates {
-		v, err := get[cdiv1.DataVolume](ctx, r.reader, vm.Namespace, t.ObjectMeta.Name)
+		v, err := cluster.Get[cdiv1.DataVolume](ctx, r.reader, vm.Namespace, t.ObjectMeta.Name)
 		if err != nil {
 			return nil, err
 		}
 		w.volumes[t.ObjectMeta.Name] = v
 	}
-	i, err := get[kubevirt.VirtualMachineInstance](ctx, r.reader, vm.Namespace, vm.Name)
+	i, err := cluster.Get[kubevirt.VirtualMachineInstance](ctx, r.reader, vm.Namespace, vm.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -7,12 +7,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
@@ -77,7 +75,7 @@ func (r *Reconciler) observeNode(ctx context.Context, s *run) error {
 	if s.launcher == nil || s.launcher.Spec.NodeName == "" || podReady(s.launcher) {
 		return nil
 	}
-	node, err := get[corev1.Node](ctx, r.reader, "", s.launcher.Spec.NodeName)
+	node, err := cluster.Get[corev1.Node](ctx, r.reader, "", s.launcher.Spec.NodeName)
 	if err != nil {
 		return err
 	}
@@ -90,18 +88,18 @@ func (r *Reconciler) observeNode(ctx context.Context, s *run) error {
 // pod is the instance's pod of that payload. One of the same name that is not this instance's is nobody's concern:
 // names carry the UID.
 func (r *Reconciler) pod(ctx context.Context, s *run, p render.Payload) (*corev1.Pod, error) {
-	return get[corev1.Pod](ctx, r.reader, s.instance.Namespace, s.pods.PodName(p))
+	return cluster.Get[corev1.Pod](ctx, r.reader, s.instance.Namespace, s.pods.PodName(p))
 }
 
 func (r *Reconciler) disk(ctx context.Context, namespace string, v kubevirt.Volume, name string) (disk, error) {
 	d := disk{name: v.Name}
 	var err error
-	if d.claim, err = get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name); err != nil {
+	if d.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name); err != nil {
 		return d, err
 	}
 	// A claim that a DataVolume fills is not to be booted from before it is full, however the machine names it.
 	if r.data {
-		if d.volume, err = get[cdiv1.DataVolume](ctx, r.reader, namespace, name); err != nil {
+		if d.volume, err = cluster.Get[cdiv1.DataVolume](ctx, r.reader, namespace, name); err != nil {
 			return d, err
 		}
 	}
@@ -251,20 +249,4 @@ func lastWords(p *corev1.Pod) launch.Report {
 			c.State.Terminated.ExitCode, c.State.Terminated.Reason)}
 	}
 	return launch.Report{End: launch.Crashed, Detail: fmt.Sprintf("pod %s: %s %s", p.Name, p.Status.Reason, p.Status.Message)}
-}
-
-// get reads an object; nil means that there is none.
-func get[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
-	obj := P(new(T))
-	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, obj)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
-	}
-	return obj, nil
 }

@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -47,7 +48,7 @@ func (r *Reconciler) waits(ctx context.Context, c *corev1.PersistentVolumeClaim)
 	if c.Spec.StorageClassName == nil || *c.Spec.StorageClassName == "" {
 		return false, nil
 	}
-	class, err := get[storagev1.StorageClass](ctx, r.reader, "", *c.Spec.StorageClassName)
+	class, err := cluster.Get[storagev1.StorageClass](ctx, r.reader, "", *c.Spec.StorageClassName)
 	if err != nil || class == nil || class.VolumeBindingMode == nil {
 		return false, err
 	}
@@ -74,7 +75,7 @@ func pending(c *corev1.PersistentVolumeClaim) string {
 func (r *Reconciler) emptySize(ctx context.Context, c *corev1.PersistentVolumeClaim) (int64, error) {
 	var overhead *cdiv1.FilesystemOverhead
 	if r.data {
-		config, err := get[cdiv1.CDIConfig](ctx, r.reader, "", "config")
+		config, err := cluster.Get[cdiv1.CDIConfig](ctx, r.reader, "", "config")
 		if err != nil {
 			return 0, err
 		}

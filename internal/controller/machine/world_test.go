@@ -148,11 +148,11 @@ func (w *world) collect() bool {
 		owner := metav1.GetControllerOf(p)
 		var gone bool
 		if owner.Kind == "Pod" {
-			o, err := get[corev1.Pod](ctx, w.api, ns, owner.Name)
+			o, err := cluster.Get[corev1.Pod](ctx, w.api, ns, owner.Name)
 			w.must(err)
 			gone = o == nil || o.UID != owner.UID
 		} else {
-			o, err := get[kubevirt.VirtualMachineInstance](ctx, w.api, ns, owner.Name)
+			o, err := cluster.Get[kubevirt.VirtualMachineInstance](ctx, w.api, ns, owner.Name)
 			w.must(err)
 			gone = o == nil || o.UID != owner.UID
 		}
@@ -184,7 +184,7 @@ func (w *world) fill() bool {
 	w.must(w.api.List(ctx, &volumes))
 	for i := range volumes.Items {
 		v := &volumes.Items[i]
-		c, err := get[corev1.PersistentVolumeClaim](ctx, w.api, ns, v.Name)
+		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, w.api, ns, v.Name)
 		w.must(err)
 		var next cdiv1.DataVolumePhase
 		switch {
@@ -237,7 +237,7 @@ func (w *world) schedule() bool {
 			if v.PersistentVolumeClaim == nil {
 				continue
 			}
-			c, err := get[corev1.PersistentVolumeClaim](ctx, w.api, ns, v.PersistentVolumeClaim.ClaimName)
+			c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, w.api, ns, v.PersistentVolumeClaim.ClaimName)
 			w.must(err)
 			if c.Status.Phase != corev1.ClaimBound {
 				c.Status.Phase = corev1.ClaimBound
@@ -299,7 +299,7 @@ func (w *world) live(p *corev1.Pod) bool {
 
 // handOver plays a holder, the agent and the launcher: the guest has the disk while the launcher is told of it.
 func (w *world) handOver(p *corev1.Pod, ready bool) bool {
-	launcher, err := get[corev1.Pod](context.Background(), w.api, ns, metav1.GetControllerOf(p).Name)
+	launcher, err := cluster.Get[corev1.Pod](context.Background(), w.api, ns, metav1.GetControllerOf(p).Name)
 	w.must(err)
 	told := launcher != nil && has(launcher, p.Labels[render.LabelVolume])
 	switch {
@@ -321,13 +321,13 @@ func (w *world) must(err error) {
 }
 
 func (w *world) vm() *kubevirt.VirtualMachine {
-	vm, err := get[kubevirt.VirtualMachine](context.Background(), w.api, ns, vmName)
+	vm, err := cluster.Get[kubevirt.VirtualMachine](context.Background(), w.api, ns, vmName)
 	w.must(err)
 	return vm
 }
 
 func (w *world) instance() *kubevirt.VirtualMachineInstance {
-	i, err := get[kubevirt.VirtualMachineInstance](context.Background(), w.api, ns, vmName)
+	i, err := cluster.Get[kubevirt.VirtualMachineInstance](context.Background(), w.api, ns, vmName)
 	w.must(err)
 	return i
 }

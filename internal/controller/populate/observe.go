@@ -30,11 +30,11 @@ func (r *Reconciler) observe(ctx context.Context, target *corev1.PersistentVolum
 	s := &seen{target: target}
 	var err error
 	if name := target.Spec.StorageClassName; name != nil && *name != "" {
-		if s.class, err = fill.Get[storagev1.StorageClass](ctx, r.reader, "", *name); err != nil {
+		if s.class, err = cluster.Get[storagev1.StorageClass](ctx, r.reader, "", *name); err != nil {
 			return nil, err
 		}
 	}
-	if s.prime, err = fill.Get[corev1.PersistentVolumeClaim](ctx, r.reader, target.Namespace, primeName(target)); err != nil {
+	if s.prime, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, target.Namespace, primeName(target)); err != nil {
 		return nil, err
 	}
 	if err := r.observeVolume(ctx, s); err != nil {
@@ -63,7 +63,7 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *seen) error {
 		return nil
 	}
 	var err error
-	s.volume, err = fill.Get[corev1.PersistentVolume](ctx, r.reader, "", name)
+	s.volume, err = cluster.Get[corev1.PersistentVolume](ctx, r.reader, "", name)
 	return err
 }
 

@@ -46,7 +46,7 @@ var errStale = errors.New("the cache is behind the API server")
 
 // Reconcile brings one claim a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	target, err := fill.Get[corev1.PersistentVolumeClaim](ctx, r.reader, req.Namespace, req.Name)
+	target, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, req.Namespace, req.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

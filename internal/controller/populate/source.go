@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/populate"
 )
@@ -83,7 +83,7 @@ func (r *Reconciler) readSource(ctx context.Context, target *corev1.PersistentVo
 func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 	switch s.kind {
 	case cdiv1.VolumeImportSourceRef:
-		v, err := fill.Get[cdiv1.VolumeImportSource](ctx, r.reader, s.namespace, s.name)
+		v, err := cluster.Get[cdiv1.VolumeImportSource](ctx, r.reader, s.namespace, s.name)
 		if err != nil || v == nil {
 			return false, err
 		}
@@ -92,7 +92,7 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 		}
 		s.usesCredentials = usesCredentials(v.Spec.Source)
 	case cdiv1.VolumeUploadSourceRef:
-		v, err := fill.Get[cdiv1.VolumeUploadSource](ctx, r.reader, s.namespace, s.name)
+		v, err := cluster.Get[cdiv1.VolumeUploadSource](ctx, r.reader, s.namespace, s.name)
 		if err != nil || v == nil {
 			return false, err
 		}
@@ -101,7 +101,7 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 			Preallocation: v.Spec.Preallocation,
 		}
 	default:
-		v, err := fill.Get[cdiv1.VolumeCloneSource](ctx, r.reader, s.namespace, s.name)
+		v, err := cluster.Get[cdiv1.VolumeCloneSource](ctx, r.reader, s.namespace, s.name)
 		if err != nil || v == nil {
 			return false, err
 		}

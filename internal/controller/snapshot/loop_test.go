@@ -248,7 +248,7 @@ func read[T any, P interface {
 	client.Object
 }](w *world, name string) P {
 	w.t.Helper()
-	obj, err := get[T, P](context.Background(), w.api, "team", name)
+	obj, err := cluster.Get[T, P](context.Background(), w.api, "team", name)
 	w.must(err)
 	return obj
 }

@@ -14,6 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -47,13 +48,13 @@ func contentName(s *snapshotv1.VirtualMachineSnapshot) string {
 func (r *Reconciler) observe(ctx context.Context, of *snapshotv1.VirtualMachineSnapshot) (*shot, error) {
 	s := &shot{of: of, now: r.clock.Now()}
 	var err error
-	if s.content, err = get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, of.Namespace, contentName(of)); err != nil {
+	if s.content, err = cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, of.Namespace, contentName(of)); err != nil {
 		return nil, err
 	}
-	if s.vm, err = get[kubevirt.VirtualMachine](ctx, r.reader, of.Namespace, of.Spec.Source.Name); err != nil {
+	if s.vm, err = cluster.Get[kubevirt.VirtualMachine](ctx, r.reader, of.Namespace, of.Spec.Source.Name); err != nil {
 		return nil, err
 	}
-	if s.instance, err = get[kubevirt.VirtualMachineInstance](ctx, r.reader, of.Namespace, of.Spec.Source.Name); err != nil {
+	if s.instance, err = cluster.Get[kubevirt.VirtualMachineInstance](ctx, r.reader, of.Namespace, of.Spec.Source.Name); err != nil {
 		return nil, err
 	}
 	if s.launcher, err = r.launcherOf(ctx, s.instance); err != nil {
@@ -157,7 +158,7 @@ type cut struct {
 }
 
 func (r *Reconciler) cuttable(ctx context.Context, namespace, name string, whole bool) (cut, string, error) {
-	c, err := get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name)
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name)
 	switch {
 	case err != nil:
 		return cut{}, "", err
@@ -170,7 +171,7 @@ func (r *Reconciler) cuttable(ctx context.Context, namespace, name string, whole
 	case c.Spec.StorageClassName == nil:
 		return cut{}, fmt.Sprintf("PersistentVolumeClaim %s has no storage class", name), nil
 	}
-	class, err := get[storagev1.StorageClass](ctx, r.reader, "", *c.Spec.StorageClassName)
+	class, err := cluster.Get[storagev1.StorageClass](ctx, r.reader, "", *c.Spec.StorageClassName)
 	if err != nil {
 		return cut{}, "", err
 	}

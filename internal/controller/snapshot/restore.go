@@ -14,6 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -45,7 +46,7 @@ type returning struct {
 
 // reconcileRestore brings one restore a step further.
 func (r *Reconciler) reconcileRestore(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	of, err := get[snapshotv1.VirtualMachineRestore](ctx, r.live, req.Namespace, req.Name)
+	of, err := cluster.Get[snapshotv1.VirtualMachineRestore](ctx, r.live, req.Namespace, req.Name)
 	if err != nil || of == nil || of.DeletionTimestamp != nil {
 		return ctrl.Result{}, err
 	}
@@ -71,16 +72,16 @@ func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualM
 		return b, nil
 	}
 	var err error
-	if b.vm, err = get[kubevirt.VirtualMachine](ctx, r.live, of.Namespace, of.Spec.Target.Name); err != nil {
+	if b.vm, err = cluster.Get[kubevirt.VirtualMachine](ctx, r.live, of.Namespace, of.Spec.Target.Name); err != nil {
 		return nil, err
 	}
-	if b.instance, err = get[kubevirt.VirtualMachineInstance](ctx, r.live, of.Namespace, of.Spec.Target.Name); err != nil {
+	if b.instance, err = cluster.Get[kubevirt.VirtualMachineInstance](ctx, r.live, of.Namespace, of.Spec.Target.Name); err != nil {
 		return nil, err
 	}
 	if b.launcher, err = r.launcherOf(ctx, b.instance); err != nil {
 		return nil, err
 	}
-	b.snapshot, err = get[snapshotv1.VirtualMachineSnapshot](ctx, r.live, of.Namespace, of.Spec.VirtualMachineSnapshotName)
+	b.snapshot, err = cluster.Get[snapshotv1.VirtualMachineSnapshot](ctx, r.live, of.Namespace, of.Spec.VirtualMachineSnapshotName)
 	if err != nil || b.snapshot == nil {
 		return b, err
 	}
@@ -88,7 +89,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualM
 		return nil, err
 	}
 	for _, p := range b.shot.parts {
-		c, err := get[corev1.PersistentVolumeClaim](ctx, r.live, of.Namespace, p.claim.ObjectMeta.Name)
+		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, of.Namespace, p.claim.ObjectMeta.Name)
 		if err != nil {
 			return nil, err
 		}

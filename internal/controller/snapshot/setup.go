@@ -86,22 +86,6 @@ func (r *Reconciler) restores(ctx context.Context, obj client.Object) []reconcil
 	return due
 }
 
-// get reads an object; nil means that there is none.
-func get[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, c client.Reader, namespace, name string) (P, error) {
-	obj := P(new(T))
-	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, obj)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
-	}
-	return obj, nil
-}
-
 var volumeSnapshots = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
 
 // volumeSnapshot reads a VolumeSnapshot; nil means that there is none, or that the cluster has no such kind.

@@ -33,7 +33,7 @@ const (
 
 // reconcileSnapshot brings one snapshot a step further.
 func (r *Reconciler) reconcileSnapshot(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	of, err := get[snapshotv1.VirtualMachineSnapshot](ctx, r.live, req.Namespace, req.Name)
+	of, err := cluster.Get[snapshotv1.VirtualMachineSnapshot](ctx, r.live, req.Namespace, req.Name)
 	if err != nil || of == nil || of.DeletionTimestamp != nil {
 		return ctrl.Result{}, err // a guest that is frozen for one that was deleted goes on by itself
 	}

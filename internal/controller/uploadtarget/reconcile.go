@@ -78,7 +78,7 @@ func marked(c *corev1.PersistentVolumeClaim) bool {
 
 // Reconcile brings one claim a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	c, err := fill.Get[corev1.PersistentVolumeClaim](ctx, r.reader, req.Namespace, req.Name)
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, req.Namespace, req.Name)
 	if err != nil || c == nil || !marked(c) {
 		return ctrl.Result{}, err
 	}
