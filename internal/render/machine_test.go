@@ -43,7 +43,7 @@ func TestMachinePods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, pod)
+		sameYAML(t, name, pod)
 		pods[name] = pod
 	}
 	for name, field := range map[string]func(corev1.PodSpec) any{
@@ -79,7 +79,7 @@ func TestHotplugPods(t *testing.T) {
 	launcher.UID, launcher.Spec.NodeName = "abcdefgh", "node1"
 	hot := Hot{Machine: m, Launcher: launcher, Block: true, Volume: kubevirt.Volume{Name: "extra",
 		VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "more", Hotpluggable: true}}}}
-	golden(t, "hotplug-holder", hot.Pod(Launcher))
+	sameYAML(t, "hotplug-holder", hot.Pod(Launcher))
 	hot.Block = false
-	golden(t, "hotplug-consumer", hot.Pod(Consumer))
+	sameYAML(t, "hotplug-consumer", hot.Pod(Consumer))
 }

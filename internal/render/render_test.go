@@ -1,13 +1,10 @@
 package render
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,30 +12,17 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/task"
 )
 
-var update = flag.Bool("update", false, "write the files in testdata")
-
-func golden(t *testing.T, name string, obj any) {
+func sameYAML(t *testing.T, name string, obj any) {
 	t.Helper()
 	got, err := yaml.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("testdata", name+".yaml")
-	if *update {
-		if err := os.WriteFile(path, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s changed (-update writes it):\n%s", path, diff)
-	}
+	golden.Equal(t, filepath.Join("testdata", name+".yaml"), got)
 }
 
 func volume() *cdiv1.DataVolume {
@@ -86,7 +70,7 @@ func TestWorkers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, pod)
+		sameYAML(t, name, pod)
 	}
 }
 
@@ -96,7 +80,7 @@ func TestClaim(t *testing.T) {
 		Namespace: v.Namespace, Name: v.Name, Labels: v.Labels, Annotations: v.Annotations,
 		OwnerReferences: []metav1.OwnerReference{VolumeOwner(v)},
 	}, corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("local")})
-	golden(t, "claim", c)
+	sameYAML(t, "claim", c)
 	if c.Annotations["cdi.kubevirt.io/storage.pod.phase"] != "" {
 		t.Error("a new claim looks filled")
 	}

@@ -1,11 +1,8 @@
 package populate
 
 import (
-	"flag"
-	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	reach "k8s.io/component-helpers/storage/volume"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,10 +10,9 @@ import (
 
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/task"
 )
-
-var update = flag.Bool("update", false, "write the files in testdata")
 
 // TestPrime: what is made for a claim, as it is made.
 func TestPrime(t *testing.T) {
@@ -32,14 +28,7 @@ func TestPrime(t *testing.T) {
 	prime.ManagedFields, prime.ResourceVersion = nil, ""
 	got, err := yaml.Marshal(prime)
 	w.Must(err)
-	if *update {
-		w.Must(os.WriteFile("testdata/prime.yaml", got, 0o600))
-	}
-	want, err := os.ReadFile("testdata/prime.yaml")
-	w.Must(err)
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("the prime changed (-update writes it):\n%s", diff)
-	}
+	golden.Equal(t, "testdata/prime.yaml", got)
 }
 
 // TestWithdrawn: what is not full is dropped when the permission to read its source goes.

@@ -1,16 +1,12 @@
 package clone
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/berth-vm/berth/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write testdata/choices.txt")
 
 // every calls do with all combinations of what matters: yes or no for each fact, and each wish.
 func every(do func(Source, Target, Classes)) {
@@ -77,18 +73,7 @@ func TestChoices(t *testing.T) {
 		}
 	})
 	got := strings.Join(lines, "\n") + "\n"
-	if *update {
-		if err := os.WriteFile("testdata/choices.txt", []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/choices.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("choices changed (-update writes the file):\n%s", diff)
-	}
+	golden.Equal(t, "testdata/choices.txt", got)
 }
 
 func TestProvisionersMustMatch(t *testing.T) {

@@ -1,18 +1,13 @@
 package cron
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/berth-vm/berth/internal/decide/enumerate"
+	"github.com/berth-vm/berth/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write testdata/decisions.txt")
 
 func flagAxis(set func(*Facts, bool)) enumerate.Axis[Facts] {
 	return enumerate.Axis[Facts]{Count: 2, Set: func(f *Facts, i int) string { set(f, i == 1); return fmt.Sprint(i == 1) }}
@@ -36,18 +31,7 @@ func TestDecisionTable(t *testing.T) {
 			p := Decide(f)
 			return fmt.Sprintf("%s %v", p.Say, p.Do)
 		})
-	if *update {
-		if err := os.WriteFile("testdata/decisions.txt", []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/decisions.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("decisions changed (go test ./internal/decide/cron -update writes the file):\n%s", diff)
-	}
+	golden.Equal(t, "testdata/decisions.txt", got)
 }
 
 func TestEveryRuleIsAlive(t *testing.T) {

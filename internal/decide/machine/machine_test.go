@@ -1,20 +1,15 @@
 package machine
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/enumerate"
+	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/state"
 )
-
-var update = flag.Bool("update", false, "write the tables of decisions")
 
 var instanceAxes = []enumerate.Axis[Facts]{
 	{Count: 2, Set: func(f *Facts, i int) string { f.Leaving = i == 1; return either(i, "stays", "leaves") }},
@@ -61,17 +56,17 @@ func either(i int, no, yes string) string {
 func line(p Plan) string { return fmt.Sprintf("%s %v", p.State, p.Do) }
 
 func TestInstanceTable(t *testing.T) {
-	golden(t, "testdata/instance.txt", "# life launcher disks consumer promise order -> state [actions]\n"+
+	golden.Equal(t, "testdata/instance.txt", "# life launcher disks consumer promise order -> state [actions]\n"+
 		enumerate.Table(instanceAxes, func(f Facts) string { return line(Instance(f)) }))
 }
 
 func TestMachineTable(t *testing.T) {
-	golden(t, "testdata/machine.txt", "# life instance request strategy pause served means -> state [actions]\n"+
+	golden.Equal(t, "testdata/machine.txt", "# life instance request strategy pause served means -> state [actions]\n"+
 		enumerate.Table(machineAxes, func(f RunFacts) string { return line(Run(f)) }))
 }
 
 func TestHotplugTable(t *testing.T) {
-	golden(t, "testdata/hotplug.txt", "# volume disk consumer holder -> phase reason [actions]\n"+
+	golden.Equal(t, "testdata/hotplug.txt", "# volume disk consumer holder -> phase reason [actions]\n"+
 		enumerate.Table(hotAxes, func(f HotFacts) string {
 			p := Hotplug(f)
 			return fmt.Sprintf("%s %s %v", p.Phase, p.Reason, p.Do)
@@ -99,22 +94,6 @@ func TestHotplugInvariants(t *testing.T) {
 			fail("something is left that nobody speaks of")
 		}
 	})
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("decisions changed (-update writes the file):\n%s", diff)
-	}
 }
 
 func TestEveryRuleIsAlive(t *testing.T) {

@@ -1,20 +1,16 @@
 package populate
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/decide/enumerate"
+	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/state"
 )
-
-var update = flag.Bool("update", false, "write testdata/decisions.txt")
 
 var axes = []enumerate.Axis[Facts]{
 	{Count: int(Leaving) + 1, Set: func(f *Facts, i int) string { f.Target = Target(i); return f.Target.String() }},
@@ -32,18 +28,7 @@ func TestDecisionTable(t *testing.T) {
 			p := Decide(f)
 			return fmt.Sprintf("%s %v", p.State, p.Do)
 		})
-	if *update {
-		if err := os.WriteFile("testdata/decisions.txt", []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/decisions.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("decisions changed (go test ./internal/decide/populate -update writes the file):\n%s", diff)
-	}
+	golden.Equal(t, "testdata/decisions.txt", got)
 }
 
 func TestEveryRuleIsAlive(t *testing.T) {

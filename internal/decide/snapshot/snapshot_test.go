@@ -1,19 +1,14 @@
 package snapshot
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/berth-vm/berth/internal/decide/enumerate"
+	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/state"
 )
-
-var update = flag.Bool("update", false, "write the tables of decisions")
 
 func flagAxis[F any](no, yes string, set func(*F, bool)) enumerate.Axis[F] {
 	return enumerate.Axis[F]{Count: 2, Set: func(f *F, i int) string {
@@ -54,29 +49,13 @@ var restoreAxes = []enumerate.Axis[RestoreFacts]{
 
 func line(p Plan) string { return fmt.Sprintf("%s %v", p.State, p.Do) }
 
-func golden(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("run go test ./internal/decide/snapshot -update if this is meant (-want +got):\n%s", diff)
-	}
-}
-
 func TestTakeTable(t *testing.T) {
-	golden(t, "testdata/take.txt", "# end record cuts time machine guest volumes -> state [actions]\n"+
+	golden.Equal(t, "testdata/take.txt", "# end record cuts time machine guest volumes -> state [actions]\n"+
 		enumerate.Table(takeAxes, func(f Facts) string { return line(Take(f)) }))
 }
 
 func TestRestoreTable(t *testing.T) {
-	golden(t, "testdata/restore.txt", "# end snapshot machine claims policy time spec -> state [actions]\n"+
+	golden.Equal(t, "testdata/restore.txt", "# end snapshot machine claims policy time spec -> state [actions]\n"+
 		enumerate.Table(restoreAxes, func(f RestoreFacts) string { return line(Restore(f)) }))
 }
 

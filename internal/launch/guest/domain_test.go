@@ -1,19 +1,16 @@
 package guest
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/launch"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // goldenHost is a node like the tests': no KVM, OVMF from Debian.
 var goldenHost = Host{OVMF: ovmf[0]}
@@ -34,19 +31,7 @@ func TestDomain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden := strings.TrimSuffix(file, ".yaml") + ".xml"
-			if *update {
-				if err := os.WriteFile(golden, []byte(got+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got+"\n"); diff != "" {
-				t.Errorf("domain differs (-want +got); run with -update if that is meant:\n%s", diff)
-			}
+			golden.Equal(t, strings.TrimSuffix(file, ".yaml")+".xml", got+"\n")
 		})
 	}
 }

@@ -1,21 +1,17 @@
 package bind
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata")
 
 // TestPod keeps the consumer of each kind of place in testdata.
 func TestPod(t *testing.T) {
@@ -47,19 +43,7 @@ func TestPod(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join("testdata", name+".yaml")
-			if *update {
-				if err := os.WriteFile(path, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("run go test ./internal/virtctl/bind -update if this is meant (-want +got):\n%s", diff)
-			}
+			golden.Equal(t, filepath.Join("testdata", name+".yaml"), got)
 		})
 	}
 }

@@ -1,25 +1,21 @@
 package status
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata")
 
 var (
 	now    = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
@@ -116,19 +112,7 @@ func TestTree(t *testing.T) {
 			if err := s.Tree().Write(&got, now); err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join("testdata", name+".txt")
-			if *update {
-				if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("run go test ./internal/virtctl/status -update if this is meant (-want +got):\n%s", diff)
-			}
+			golden.Equal(t, filepath.Join("testdata", name+".txt"), got.String())
 		})
 	}
 }
