@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 )
@@ -28,9 +29,13 @@ const usage = `usage: worker run [--task FILE] [--report FILE] [--listen ADDRESS
 // for it often costs nothing to speak of and keeps a worker below 64 MiB.
 const garbagePercent = 20
 
+// waiting is how many threads may wait for the disk at a time without a core standing idle: Go notices late that one does.
+const waiting = 2
+
 func main() {
 	debug.SetMemoryLimit(memoryLimit)
 	debug.SetGCPercent(garbagePercent)
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

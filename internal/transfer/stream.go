@@ -336,16 +336,16 @@ func (s *stream) renew(now time.Time) error {
 	if st := s.dec.State(); st != nil && (len(s.states) == 0 || st.Out > s.states[len(s.states)-1].Out) {
 		s.states = append(s.states, *st)
 	}
+	at := s.base() + s.image.Offset()
+	for len(s.states) > 1 && s.states[1].Out <= at {
+		s.states = s.states[1:]
+	}
 	if now.Sub(s.noted) < s.Every/2 {
 		return nil
 	}
 	s.noted = now
 	if err := s.out.settle(); err != nil {
 		return err
-	}
-	at := s.base() + s.image.Offset()
-	for len(s.states) > 1 && s.states[1].Out <= at {
-		s.states = s.states[1:]
 	}
 	image := s.image.State()
 	if image == nil || len(s.states) == 0 || s.states[0].Out > at || s.out.reached > s.disk.Tail() {

@@ -289,12 +289,13 @@ type incoming struct {
 	at int64 // of the file; everything before is in the buffer
 }
 
-// until waits for the bytes before to.
+// until waits for the bytes before to. It takes what has come in behind them too: a compressed cluster is small, and a read
+// for each would cost a system call for each.
 func (in *incoming) until(to int64) error {
 	if to <= in.at {
 		return nil
 	}
-	n, err := io.ReadFull(in.r, in.w.bytes(in.u, in.at, to))
+	n, err := io.ReadAtLeast(in.r, in.w.bytes(in.u, in.at, min(in.u.to, max(to, in.at+stepSize))), int(to-in.at))
 	in.at += int64(n)
 	in.w.meter.read(int64(n))
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
