@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -75,7 +76,12 @@ func run() error {
 	ctx, stop := untilTold()
 	defer stop()
 	l := &guest.Launcher{Host: guest.Probe(), Guest: os.Stdout, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}
-	serve(l.Ready, l.Ask)
+	mux := answers(l.Ready)
+	mux.HandleFunc("GET "+launch.ReturnsPath, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(l.Returns())
+	})
+	mux.HandleFunc("GET /probe/{which}", probe(l.Ask))
+	serve(mux)
 	r := l.Run(ctx)
 	if err := r.Write(reportPath); err != nil {
 		return err
@@ -96,7 +102,7 @@ func hold(volume string, readOnly bool, size string) error {
 		return fmt.Errorf("size of the disk: %w", err)
 	}
 	h := &meet.Holder{Volume: volume, ReadOnly: readOnly, Empty: empty}
-	serve(h.Ready, nil)
+	serve(answers(h.Ready))
 	err = h.Hold(ctx)
 	if err != nil { // the controller shows it on the machine
 		err = errors.Join(err, os.WriteFile(reportPath, []byte(err.Error()), 0o644))
@@ -104,26 +110,34 @@ func hold(volume string, readOnly bool, size string) error {
 	return err
 }
 
-// serve answers the pod's probes: ready means that the guest runs, or that it has the disk.
-func serve(ready func() bool, probe func(context.Context, string) error) {
+// answers are those to the pod's own probes: ready means that the guest runs, or that it has the disk.
+func answers(ready func() bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
 		if !ready() {
 			http.Error(w, "the guest is not that far", http.StatusServiceUnavailable)
 		}
 	})
-	mux.HandleFunc("GET /probe/{which}", func(w http.ResponseWriter, r *http.Request) {
+	return mux
+}
+
+func serve(mux *http.ServeMux) {
+	s := &http.Server{Addr: fmt.Sprintf(":%d", launch.ReadyPort), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = s.ListenAndServe() }()
+}
+
+// probe asks the guest for its pod alone: it may run a command there.
+func probe(ask func(context.Context, string) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		from, _, _ := net.SplitHostPort(r.RemoteAddr)
-		if ip := net.ParseIP(from); probe == nil || ip == nil || !ip.IsLoopback() { // it runs a command in the guest
+		if ip := net.ParseIP(from); ip == nil || !ip.IsLoopback() {
 			http.Error(w, "only this pod may ask", http.StatusForbidden)
 			return
 		}
-		if err := probe(r.Context(), r.PathValue("which")); err != nil {
+		if err := ask(r.Context(), r.PathValue("which")); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
-	})
-	s := &http.Server{Addr: fmt.Sprintf(":%d", launch.ReadyPort), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = s.ListenAndServe() }()
+	}
 }
 
 // ask is a probe of the pod's that the launcher carries out: the guest agent has one line, and the launcher holds it.

@@ -68,6 +68,17 @@ type Disks struct {
 	Removed []string `json:"removed,omitempty"`
 }
 
+// ReturnsPath is where a launcher answers with Returns, on ReadyPort.
+const ReturnsPath = "/returns"
+
+// Returns is what became of the disks that a guest was asked to give back.
+type Returns struct {
+	// Kept are the volumes whose disks it has had for too long since, and what there is to say about each.
+	Kept map[string]string `json:"kept,omitempty"`
+	// Given are the volumes it was started with and has no longer. Of one that was added, its holder tells.
+	Given []string `json:"given,omitempty"`
+}
+
 // CPUs is how many processors the guest has.
 func CPUs(c *kubevirt.CPU) uint {
 	if c == nil {

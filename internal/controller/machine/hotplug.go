@@ -108,7 +108,7 @@ func (r *Reconciler) hotplug(ctx context.Context, s *run) error {
 	}
 	for _, h := range s.hot {
 		h.plan = machine.Hotplug(machine.HotFacts{
-			Wanted: h.wanted, Disk: h.is, Consumer: situation(h.consumer), Holder: situation(h.holder)})
+			Wanted: h.wanted, Disk: h.is, Consumer: situation(h.consumer), Holder: situation(h.holder), Kept: s.returns.Kept[h.name] != ""})
 		for _, a := range h.plan.Do {
 			if err := r.actHot(ctx, a, h); err != nil {
 				return fmt.Errorf("%s for volume %s: %w", a, h.name, err)
@@ -136,16 +136,10 @@ func (r *Reconciler) actHot(ctx context.Context, a machine.Action, h *hot) error
 
 // diskOrders is what the launcher is to be told of volumes that were added and removed since it was started; empty if none.
 func (s *run) diskOrders() (string, error) {
-	var d launch.Disks
+	d := launch.Disks{Removed: s.removed}
 	for _, h := range s.hot {
 		if h.wanted {
 			d.Added = append(d.Added, s.drive(h.name))
-		}
-	}
-	for _, v := range s.launcher.Spec.Volumes {
-		listed := slices.ContainsFunc(s.instance.Spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == v.Name })
-		if v.PersistentVolumeClaim != nil && !listed {
-			d.Removed = append(d.Removed, v.Name)
 		}
 	}
 	if d.Added == nil && d.Removed == nil {
@@ -156,7 +150,7 @@ func (s *run) diskOrders() (string, error) {
 }
 
 // hotStatus is what is said of an added volume.
-func (h *hot) hotStatus() kubevirt.VolumeStatus {
+func (s *run) hotStatus(h *hot) kubevirt.VolumeStatus {
 	v := h.status()
 	v.Phase, v.Reason = h.plan.Phase, h.plan.Reason
 	pod := h.holder
@@ -168,6 +162,8 @@ func (h *hot) hotStatus() kubevirt.VolumeStatus {
 		v.HotplugVolume.AttachPodName, v.HotplugVolume.AttachPodUID = pod.Name, pod.UID
 	}
 	switch {
+	case h.plan.Reason == machine.GuestKeepsIt:
+		v.Message = s.returns.Kept[h.name]
 	case pod != nil && unschedulable(pod) != "":
 		v.Message = unschedulable(pod)
 	case h.holder != nil && failure(h.holder) != "":

@@ -44,11 +44,15 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 		}
 	}
 	if plan.State == state.GuestRunning {
+		r.observeReturns(ctx, s)
 		if err := r.hotplug(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	return ctrl.Result{}, r.reportInstance(ctx, s, plan.State)
+	if err := r.reportInstance(ctx, s, plan.State); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: s.lookAgain()}, nil
 }
 
 func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {

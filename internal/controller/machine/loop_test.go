@@ -3,7 +3,6 @@ package machine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/launch"
 )
 
@@ -100,27 +100,27 @@ func TestLoop(t *testing.T) {
 			if i := calm.instance(); i != nil && i.Status.Phase != sc.phase || i == nil && sc.phase != "" {
 				t.Fatalf("the instance is not %s:\n%s", sc.phase, want)
 			}
-			if limit := 40 * (1 + len(sc.ends) + len(sc.asks)); calm.writes > limit {
-				t.Errorf("%d writes, more than %d", calm.writes, limit)
+			if limit := 40 * (1 + len(sc.ends) + len(sc.asks)); calm.harm.Writes > limit {
+				t.Errorf("%d writes, more than %d", calm.harm.Writes, limit)
 			}
-			last := every
+			last := harm.Every
 			if sc.alone {
-				last = calm.writes
+				last = calm.harm.Writes
 			}
-			for k := every; k <= last; k++ {
-				for _, harm := range []string{"refused", "crash"} {
+			for k := harm.Every; k <= last; k++ {
+				for _, kind := range harm.Kinds {
 					w := newWorld(t, sc)
-					w.harmAt, w.harm = k, harm
+					w.harm.At, w.harm.Kind = k, kind
 					w.run()
 					if diff := cmp.Diff(want, w.outcome()); diff != "" {
-						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", k, calm.writes, harm, diff)
+						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", k, calm.harm.Writes, kind, diff)
 					}
 				}
 			}
-			before := calm.writes
+			before := calm.harm.Writes
 			calm.settle()
-			if calm.writes != before {
-				t.Errorf("%d writes although nothing was left to do", calm.writes-before)
+			if calm.harm.Writes != before {
+				t.Errorf("%d writes although nothing was left to do", calm.harm.Writes-before)
 			}
 		})
 	}
@@ -140,10 +140,10 @@ func (w *world) settle() {
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}}
 	waits := 0 // in a row in which nothing but time went by
 	for range 200 {
-		before, failed, later := w.writes, false, false
+		before, failed, later := w.harm.Writes, false, false
 		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance} {
 			result, err := reconcile(context.Background(), request)
-			if err != nil && !errors.Is(err, errHarm) && !apierrors.IsInternalError(err) && !apierrors.IsConflict(err) {
+			if err != nil && !harm.Caused(err) && !apierrors.IsConflict(err) {
 				w.t.Fatalf("reconcile: %v", err)
 			}
 			failed = failed || err != nil
@@ -153,7 +153,7 @@ func (w *world) settle() {
 			}
 		}
 		waits++
-		if w.turn() || failed || w.writes != before {
+		if w.turn() || failed || w.harm.Writes != before {
 			waits = 0
 		}
 		if waits > 3 || waits > 0 && !later {
@@ -169,14 +169,14 @@ func (w *world) outcome() string {
 	if vm := w.vm(); vm != nil {
 		vm.Status.StartFailure = nil // counts tries, and names an instance
 		for i := range vm.Status.Conditions {
-			vm.Status.Conditions[i].LastTransitionTime = metav1.Time{}
+			vm.Status.Conditions[i].LastTransitionTime, vm.Status.Conditions[i].LastProbeTime = metav1.Time{}, nil
 		}
 		left["vm"], left["volumes"] = vm.Status, vm.Spec.Template.Spec.Volumes
 	}
 	if i := w.instance(); i != nil {
 		i.Status.PhaseTransitionTimestamps, i.Status.ActivePods = nil, nil
 		for n := range i.Status.Conditions {
-			i.Status.Conditions[n].LastTransitionTime = metav1.Time{}
+			i.Status.Conditions[n].LastTransitionTime, i.Status.Conditions[n].LastProbeTime = metav1.Time{}, nil
 		}
 		for n := range i.Status.VolumeStatus {
 			if h := i.Status.VolumeStatus[n].HotplugVolume; h != nil {

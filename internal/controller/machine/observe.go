@@ -23,8 +23,10 @@ type run struct {
 	pods     render.Machine
 	consumer *corev1.Pod // nil: there is none
 	launcher *corev1.Pod
-	hot      []*hot // what the launcher was not started with
-	away     bool   // the launcher's node does not answer
+	hot      []*hot   // what the launcher was not started with
+	removed  []string // volumes the launcher was started with and that the instance no longer lists
+	returns  launch.Returns
+	away     bool // the launcher's node does not answer
 }
 
 // disk is one volume of the instance that is in a claim.

@@ -48,6 +48,7 @@ type Reconciler struct {
 	cluster *cluster.Writer
 	clock   clock.PassiveClock
 	options Options
+	ask     asker
 }
 
 // say writes a status if it says something new, and an event if the reason is new.
@@ -68,13 +69,20 @@ func (r *Reconciler) say(ctx context.Context, about, said client.Object, unchang
 	return nil
 }
 
-// conditions keeps the time of those that did not change.
+// conditions keeps the times of what did not change: the transition is the status's, the probe is when the present reason
+// was first seen, which is what people want to know of something that is waited for.
 func (r *Reconciler) conditions(old []kubevirt.Condition, next ...kubevirt.Condition) []kubevirt.Condition {
+	now := metav1.NewTime(r.clock.Now())
 	for n := range next {
-		next[n].LastTransitionTime = metav1.NewTime(r.clock.Now())
-		i := slices.IndexFunc(old, func(c kubevirt.Condition) bool { return c.Type == next[n].Type })
-		if i >= 0 && old[i].Status == next[n].Status {
-			next[n].LastTransitionTime = old[i].LastTransitionTime
+		c := &next[n]
+		c.LastTransitionTime, c.LastProbeTime = now, &now
+		i := slices.IndexFunc(old, func(o kubevirt.Condition) bool { return o.Type == c.Type && o.Status == c.Status })
+		if i < 0 {
+			continue
+		}
+		c.LastTransitionTime = old[i].LastTransitionTime
+		if old[i].Reason == c.Reason && old[i].LastProbeTime != nil {
+			c.LastProbeTime = old[i].LastProbeTime
 		}
 	}
 	return next

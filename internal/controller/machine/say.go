@@ -100,10 +100,14 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	}
 	for _, h := range s.hot {
 		if h.plan.Phase != "" {
-			next.VolumeStatus = append(next.VolumeStatus, h.hotStatus())
+			next.VolumeStatus = append(next.VolumeStatus, s.hotStatus(h))
 		}
 	}
+	for _, name := range s.awaited() {
+		next.VolumeStatus = append(next.VolumeStatus, s.awaitedStatus(name))
+	}
 	said := &kubevirt.VirtualMachineInstance{ObjectMeta: identity(&s.instance.ObjectMeta), Status: next}
+	r.complain(s.instance, next.VolumeStatus)
 	return r.say(ctx, s.instance, said, same(old, next), row, old.Reason != next.Reason)
 }
 

@@ -29,7 +29,7 @@ const byClaim = "claim"
 
 // Setup adds both controllers to mgr.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
-	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, options: o}
+	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, options: o, ask: askOverHTTP()}
 	var err error
 	if r.data, err = dataSide(mgr); err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,11 +21,11 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -38,18 +37,12 @@ type world struct {
 	api    client.Client // without harm: what the cluster itself uses
 	r      *Reconciler
 	clock  *clocktest.FakePassiveClock
-	writes int
-	harmAt int // the number of the write that is disturbed, or every
-	harm   string
-	spared bool // the last write was refused, so this one is not
+	harm   harm.Harm
 	made   int
-	guests int // that have been started
+	guests int  // that have been started
+	keeps  bool // the guest gives no disk back
+	events *events.FakeRecorder
 }
-
-// every write is disturbed.
-const every = 0
-
-var errHarm = errors.New("harm done by the test")
 
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
@@ -71,65 +64,33 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 
 func newWorld(t *testing.T, sc scenario) *world {
 	t.Helper()
-	w := &world{t: t, sc: sc, clock: clocktest.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+	w := &world{t: t, sc: sc, clock: clocktest.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+		events: events.NewFakeRecorder(10000)}
 	base := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&kubevirt.VirtualMachine{}, &kubevirt.VirtualMachineInstance{}, &cdiv1.DataVolume{}, &corev1.Pod{},
 			&corev1.PersistentVolumeClaim{}).
 		WithObjects(newMachine(sc.strategy), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}).Build()
 	w.api = base
-	harmed := interceptor.NewClient(base, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			return w.write(func() error {
-				w.made++
-				obj.SetUID(types.UID(fmt.Sprintf("%T-%d", obj, w.made)))
-				if _, ok := obj.(*kubevirt.VirtualMachineInstance); ok { // pods are named by it
-					obj.SetUID(types.UID(fmt.Sprintf("run%d", w.guests)))
-				}
-				if p, ok := obj.(*corev1.Pod); ok { // pods of its disks are named by it
-					obj.SetUID(types.UID(fmt.Sprintf("%x-%s", w.guests, p.Name)))
-				}
-				obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
-				return c.Create(ctx, obj, opts...)
-			})
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-			return w.write(func() error { return c.Delete(ctx, obj, opts...) })
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return w.write(func() error { return c.Patch(ctx, obj, p, opts...) })
-		},
-		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-			return w.write(func() error { return c.Apply(ctx, obj, opts...) })
-		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch,
-			opts ...client.SubResourcePatchOption) error {
-			return w.write(func() error { return c.SubResource(sub).Patch(ctx, obj, p, opts...) })
-		},
-		SubResourceApply: func(ctx context.Context, c client.Client, sub string, obj runtime.ApplyConfiguration,
-			opts ...client.SubResourceApplyOption) error {
-			return w.write(func() error { return c.SubResource(sub).Apply(ctx, obj, opts...) })
-		},
-	})
 	w.r = &Reconciler{
 		reader: base, live: base, data: true, clock: w.clock, options: Options{Image: "launcher", Emulate: true},
-		cluster: cluster.New(harmed, events.NewFakeRecorder(10000), w.clock),
+		cluster: cluster.New(w.harm.Client(base, w.born), w.events, w.clock), ask: w.launcherSays,
 	}
 	return w
 }
 
-func (w *world) write(do func() error) error {
-	w.writes++
-	due := w.writes == w.harmAt || w.harmAt == every && w.harm != ""
-	if due && w.harm == "refused" && !w.spared {
-		w.spared = true
-		return apierrors.NewInternalError(errHarm)
+// born gives an object what the API server would. Pods are named by their instance, and pods of disks by the launcher, so
+// that those are to be told from each other in what is left.
+func (w *world) born(obj client.Object) {
+	w.made++
+	uid := fmt.Sprintf("%T-%d", obj, w.made)
+	switch o := obj.(type) {
+	case *kubevirt.VirtualMachineInstance:
+		uid = fmt.Sprintf("run%d", w.guests)
+	case *corev1.Pod:
+		uid = fmt.Sprintf("%x-%s", w.guests, o.Name)
 	}
-	w.spared = false
-	err := do()
-	if err == nil && due && w.harm == "crash" {
-		return errHarm // whatever would have followed in this reconcile does not happen: as if the process had died
-	}
-	return err
+	obj.SetUID(types.UID(uid))
+	obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
 }
 
 // turn is what everybody else does meanwhile; it says whether they did anything. One thing at a time, so that the
@@ -272,7 +233,7 @@ func (w *world) live(p *corev1.Pod) bool {
 	ready := podReady(p)
 	switch {
 	case p.Status.Phase == "":
-		p.Status.Phase = corev1.PodRunning
+		p.Status.Phase, p.Status.PodIP = corev1.PodRunning, "10.0.0.1"
 		return true
 	case p.Status.Phase != corev1.PodRunning || consumer:
 		return false
@@ -305,12 +266,28 @@ func (w *world) handOver(p *corev1.Pod, ready bool) bool {
 	switch {
 	case told && !ready:
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	case !told && ready:
+	case !told && ready && !w.keeps:
 		p.Status.Conditions, p.Status.Phase = nil, corev1.PodSucceeded
 	default:
 		return false
 	}
 	return true
+}
+
+// launcherSays what became of the disks that its orders want back.
+func (w *world) launcherSays(context.Context, string) (launch.Returns, error) {
+	var pods corev1.PodList
+	w.must(w.api.List(context.Background(), &pods, client.MatchingLabels{render.LabelMachine: "virt-launcher"}))
+	said := launch.Returns{Kept: map[string]string{}}
+	for _, p := range pods.Items {
+		var d launch.Disks
+		_ = json.Unmarshal([]byte(p.Annotations[render.AnnDisks]), &d)
+		said.Given = append(said.Given, d.Removed...)
+	}
+	if w.keeps {
+		said = launch.Returns{Kept: map[string]string{"extra": "it was asked for"}}
+	}
+	return said, nil
 }
 
 func (w *world) must(err error) {

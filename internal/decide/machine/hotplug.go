@@ -14,7 +14,12 @@ type HotFacts struct {
 	Consumer Pod
 	// Holder is the pod that hands the disk to the launcher. Up means that the guest has it, Done that it gave it back.
 	Holder Pod
+	// Kept: the guest was asked for the disk and has not given it back for too long.
+	Kept bool
 }
+
+// GuestKeepsIt is the reason of a volume whose disk the guest does not give back. Somebody may have to look into it.
+const GuestKeepsIt = "GuestKeepsIt"
 
 // The actions on a volume that is added to a running machine or removed from it.
 const (
@@ -56,6 +61,8 @@ func Hotplug(f HotFacts) HotPlan {
 var hotRules = []hotRule{
 	{"the consumer of a volume nobody wants ends",
 		func(f HotFacts) bool { return !f.Wanted && f.Consumer.alive() }, []Action{StopHotConsumer}, kubevirt.VolumeDetaching, "Removed"},
+	{"a disk that the guest does not give back is said, and waited for",
+		func(f HotFacts) bool { return !f.Wanted && f.Holder == Up && f.Kept }, nil, kubevirt.VolumeDetaching, GuestKeepsIt},
 	{"a disk that the guest still has is waited for",
 		func(f HotFacts) bool { return !f.Wanted && f.Holder == Up }, nil, kubevirt.VolumeDetaching, "WaitingForGuest"},
 	{"the holder of a volume nobody wants ends",

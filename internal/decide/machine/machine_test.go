@@ -44,6 +44,7 @@ var hotAxes = []enumerate.Axis[HotFacts]{
 	{Count: int(Failed) + 1, Set: func(f *HotFacts, i int) string { f.Disk = Disks(i); return f.Disk.String() }},
 	{Count: int(Going) + 1, Set: func(f *HotFacts, i int) string { f.Consumer = Pod(i); return f.Consumer.String() }},
 	{Count: int(Going) + 1, Set: func(f *HotFacts, i int) string { f.Holder = Pod(i); return f.Holder.String() }},
+	{Count: 2, Set: func(f *HotFacts, i int) string { f.Kept = i == 1; return either(i, "yields", "keeps") }},
 }
 
 func either(i int, no, yes string) string {
@@ -66,7 +67,7 @@ func TestMachineTable(t *testing.T) {
 }
 
 func TestHotplugTable(t *testing.T) {
-	golden.Equal(t, "testdata/hotplug.txt", "# volume disk consumer holder -> phase reason [actions]\n"+
+	golden.Equal(t, "testdata/hotplug.txt", "# volume disk consumer holder guest -> phase reason [actions]\n"+
 		enumerate.Table(hotAxes, func(f HotFacts) string {
 			p := Hotplug(f)
 			return fmt.Sprintf("%s %s %v", p.Phase, p.Reason, p.Do)
@@ -86,6 +87,9 @@ func TestHotplugInvariants(t *testing.T) {
 		}
 		if does(StartHotConsumer) && f.Disk != Held {
 			fail("a consumer nobody needs")
+		}
+		if p.Reason == GuestKeepsIt && (f.Wanted || f.Holder != Up || !f.Kept) {
+			fail("the guest is blamed for nothing")
 		}
 		if (p.Phase == kubevirt.VolumeReady) != (f.Wanted && f.Holder == Up) {
 			fail("ready must mean that the guest has it")

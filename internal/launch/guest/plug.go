@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -23,8 +24,12 @@ type plugs struct {
 	offers chan offer
 	offer  map[string]offer // by volume: disks at hand that nobody has asked for yet
 	has    map[string]*plug // by volume: what the guest was given
-	asked  map[string]time.Time
+	asked  map[string]*plea // by device: what the guest was asked to give back
 	count  int
+	// returns is what to say of what was asked; others read it.
+	returns *atomic.Pointer[launch.Returns]
+	// own opens a disk that the guest was started with.
+	own func(volume string) (kubevirt.Disk, offer, error)
 }
 
 // offer is a disk that a holder hands over, and the holder.
@@ -38,19 +43,28 @@ type offer struct {
 type plug struct {
 	id     string // of the device, its block node and its set of files
 	set    int
-	holder *net.UnixConn
+	holder *net.UnixConn // nil: it is in this pod
+}
+
+// plea is a disk that the guest was asked to give back.
+type plea struct {
+	volume      string
+	first, last time.Time
+	refused     string // QEMU's words if it would not even ask
+	given       bool
 }
 
 // again is after how long a guest that has not given a disk up is asked once more: one that is still booting does not hear it.
 const again = 10 * time.Second
 
 // startPlugs waits for disks until the guest ends.
-func startPlugs(qemu *monitor, log *slog.Logger, done <-chan struct{}) error {
+func (l *Launcher) startPlugs(qemu *monitor, m launch.Machine, done <-chan struct{}) error {
 	p := &plugs{
-		qemu: qemu, dir: launch.TaskDir, log: log, offers: make(chan offer),
-		offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]time.Time{},
+		own:  func(volume string) (kubevirt.Disk, offer, error) { return ownDisk(m, volume) },
+		qemu: qemu, dir: launch.TaskDir, log: l.Log, offers: make(chan offer),
+		offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
 	}
-	l, err := meet.Serve(launch.MeetDir, func(c *net.UnixConn) bool {
+	door, err := meet.Serve(launch.MeetDir, func(c *net.UnixConn) bool {
 		go p.listen(c, done)
 		return true
 	})
@@ -58,7 +72,7 @@ func startPlugs(qemu *monitor, log *slog.Logger, done <-chan struct{}) error {
 		return err
 	}
 	go func() {
-		defer func() { _ = l.Close() }()
+		defer func() { _ = door.Close() }()
 		p.run(done)
 	}()
 	return nil
@@ -92,7 +106,7 @@ func (p *plugs) run(done <-chan struct{}) {
 		case id := <-p.qemu.deleted:
 			p.gone(id)
 		case <-tick.C:
-			p.follow(readDisks(p.dir))
+			p.follow(readDisks(p.dir), time.Now())
 		case <-done:
 			return
 		}
@@ -110,8 +124,8 @@ func readDisks(dir string) launch.Disks {
 	return d
 }
 
-// follow makes the guest's disks what the orders say.
-func (p *plugs) follow(want launch.Disks) {
+// follow makes the guest's disks what the orders say, and leaves word of those it does not give back.
+func (p *plugs) follow(want launch.Disks, now time.Time) {
 	for _, disk := range want.Added {
 		o, ok := p.offer[disk.Name]
 		if !ok {
@@ -120,14 +134,83 @@ func (p *plugs) follow(want launch.Disks) {
 		delete(p.offer, disk.Name)
 		p.attach(disk, o)
 	}
+	back := map[string]string{} // devices by volume
 	for volume, plug := range p.has {
-		if !slices.ContainsFunc(want.Added, func(d kubevirt.Disk) bool { return d.Name == volume }) {
-			p.eject(plug.id)
+		added := slices.ContainsFunc(want.Added, func(d kubevirt.Disk) bool { return d.Name == volume })
+		if removed := slices.Contains(want.Removed, volume); removed || !added && plug.holder != nil {
+			back[volume] = plug.id
 		}
 	}
 	for _, name := range want.Removed {
-		p.eject(alias(name)) // libvirt sees it go and forgets it
+		if p.has[name] == nil {
+			back[name] = alias(name) // libvirt sees it go and forgets it
+		}
 	}
+	p.regret(want.Removed, now)
+	said := launch.Returns{Kept: map[string]string{}}
+	for volume, id := range back {
+		p.eject(volume, id, now)
+		switch q := p.asked[id]; {
+		case q == nil: // it was added and is gone
+		case q.given:
+			said.Given = append(said.Given, volume)
+		case now.Sub(q.first) >= again:
+			said.Kept[volume] = q.text()
+		}
+	}
+	p.returns.Store(&said)
+}
+
+// regret gives the guest again what it was started with, has given back, and is to have after all. The disk is still in this
+// pod; nobody holds it for us.
+func (p *plugs) regret(removed []string, now time.Time) {
+	for id, q := range p.asked {
+		if slices.Contains(removed, q.volume) || !q.given || now.Sub(q.last) < again {
+			continue
+		}
+		q.last = now
+		disk, o, err := p.own(q.volume)
+		if err == nil {
+			p.has[q.volume], err = p.plug(disk, o)
+			_ = o.file.Close()
+		}
+		if err != nil {
+			delete(p.has, q.volume)
+			p.log.Error("the guest cannot have a disk again", "volume", q.volume, "error", err.Error())
+			continue
+		}
+		p.log.Info("the guest was given a disk again", "volume", q.volume)
+		delete(p.asked, id)
+	}
+}
+
+// ownDisk is a disk the machine was started with, opened once more.
+func ownDisk(m launch.Machine, volume string) (kubevirt.Disk, offer, error) {
+	at := slices.IndexFunc(allDisks(m.Spec), func(d kubevirt.Disk) bool { return d.Name == volume })
+	if at < 0 {
+		return kubevirt.Disk{}, offer{}, fmt.Errorf("the machine was not started with disk %q", volume)
+	}
+	disk := allDisks(m.Spec)[at]
+	b, err := claim(m, volume)
+	if err != nil {
+		return disk, offer{}, err
+	}
+	o := offer{Offer: meet.Offer{Volume: volume, Device: b.Device, ReadOnly: readOnly(disk)}}
+	mode := os.O_RDWR
+	if o.ReadOnly {
+		mode = os.O_RDONLY
+	}
+	o.file, err = os.OpenFile(b.Path, mode, 0)
+	return disk, o, err
+}
+
+func (q *plea) text() string {
+	text := fmt.Sprintf("the guest was asked for it at %s and has not given it up; it is asked again every %s",
+		q.first.UTC().Format(time.TimeOnly), again)
+	if q.refused != "" {
+		text += ": " + q.refused
+	}
+	return text
 }
 
 // attach gives the guest a disk and tells the holder. One that it has already came from a holder that was restarted.
@@ -224,23 +307,32 @@ func (p *plugs) device(made *plug, disk kubevirt.Disk) (map[string]any, error) {
 	return d, err
 }
 
-// eject asks the guest for a device back. Its word comes as an event.
-func (p *plugs) eject(id string) {
-	if time.Since(p.asked[id]) < again {
+// eject asks the guest for a device back, and again after a while. Its word comes as an event.
+func (p *plugs) eject(volume, id string, now time.Time) {
+	q := p.asked[id]
+	if q == nil {
+		q = &plea{volume: volume, first: now}
+		p.asked[id] = q
+	}
+	if q.given || now.Sub(q.last) < again {
 		return
 	}
-	p.asked[id] = time.Now()
+	q.last, q.refused = now, ""
 	_, err := p.qemu.run("device_del", map[string]string{"id": id}, nil)
 	switch {
 	case missing(err):
 		p.gone(id)
 	case err != nil:
+		q.refused = err.Error()
 		p.log.Warn("the guest keeps a disk", "device", id, "error", err.Error())
 	}
 }
 
 // gone lets go of what the guest has given up.
 func (p *plugs) gone(id string) {
+	if q := p.asked[id]; q != nil {
+		q.given = true
+	}
 	for volume, plug := range p.has {
 		if plug.id != id {
 			continue
@@ -253,8 +345,10 @@ func (p *plugs) gone(id string) {
 			p.log.Warn("a disk is not quite gone", "volume", volume, "error", err.Error())
 		}
 		p.log.Info("the guest gave a disk back", "volume", volume)
-		_ = meet.SendAnswer(plug.holder, meet.Answer{Released: true})
-		_ = plug.holder.Close()
+		if plug.holder != nil {
+			_ = meet.SendAnswer(plug.holder, meet.Answer{Released: true})
+			_ = plug.holder.Close()
+		}
 		delete(p.has, volume)
 		delete(p.asked, id)
 	}

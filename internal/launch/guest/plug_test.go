@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -123,6 +124,69 @@ func TestWhatWasBegunIsUndone(t *testing.T) {
 		if diff := cmp.Diff(undone, got); diff != "" {
 			t.Errorf("after %s was refused (-want +got):\n%s", refuse, diff)
 		}
+	}
+}
+
+// TestADiskTheGuestKeeps: the guest is asked again, and after a while it is said; both of a disk that was added and of one it
+// was started with.
+func TestADiskTheGuestKeeps(t *testing.T) {
+	for refuse, words := range map[string]string{"": "", "device_del": ": QEMU: device_del: no"} {
+		qemu, told := fakeQEMU(t, refuse)
+		var l Launcher
+		p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), asked: map[string]*plea{}, returns: &l.returns,
+			has: map[string]*plug{"data": {id: "hot1", set: 1, holder: &net.UnixConn{}}}}
+		orders, start := launch.Disks{Removed: []string{"root"}}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+		for _, after := range []time.Duration{0, again / 2} {
+			p.follow(orders, start.Add(after))
+			if got := l.Returns(); len(got.Kept)+len(got.Given) > 0 {
+				t.Errorf("said of a guest that was asked %s ago: %+v", after, got)
+			}
+		}
+		p.follow(orders, start.Add(again))
+		text := "the guest was asked for it at 12:00:00 and has not given it up; it is asked again every 10s" + words
+		if diff := cmp.Diff(launch.Returns{Kept: map[string]string{"data": text, "root": text}}, l.Returns()); diff != "" {
+			t.Errorf("%q refused (-want +got):\n%s", refuse, diff)
+		}
+		asks := map[string]int{}
+		for _, line := range told() {
+			asks[line]++
+		}
+		if asks[`device_del {"id":"hot1"}`] != 2 || asks[`device_del {"id":"ua-root"}`] != 2 {
+			t.Errorf("QEMU was told %v", asks)
+		}
+		p.gone("hot1")
+		p.gone("ua-root")
+		p.follow(orders, start.Add(3*again))
+		if diff := cmp.Diff(launch.Returns{Kept: map[string]string{}, Given: []string{"root"}}, l.Returns()); diff != "" {
+			t.Errorf("after both were given back (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestADiskIsWantedAfterAll: what the machine was started with and has given back is given to it again, and can be asked for
+// once more.
+func TestADiskIsWantedAfterAll(t *testing.T) {
+	qemu, told := fakeQEMU(t, "")
+	var l Launcher
+	p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
+		own: func(volume string) (kubevirt.Disk, offer, error) {
+			return kubevirt.Disk{Name: volume}, diskOffer(t), nil
+		}}
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	p.follow(launch.Disks{Removed: []string{"root"}}, now)
+	p.gone("ua-root")
+	p.follow(launch.Disks{}, now.Add(again))
+	p.follow(launch.Disks{}, now.Add(2*again))
+	p.follow(launch.Disks{Removed: []string{"root"}}, now.Add(3*again))
+	var got []string
+	for _, line := range told() {
+		if verb, _, _ := strings.Cut(line, " "); strings.HasPrefix(verb, "device_") {
+			got = append(got, line[:min(len(line), 26)])
+		}
+	}
+	want := []string{`device_del {"id":"ua-root"}`[:26], `device_add {"bus":"pci.2","drive":"hot1"`[:26], `device_del {"id":"hot1"}`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("QEMU was told (-want +got):\n%s", diff)
 	}
 }
 

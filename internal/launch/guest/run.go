@@ -25,6 +25,8 @@ type Launcher struct {
 	Guest io.Writer // what the guest says on its serial port
 	Log   *slog.Logger
 	ready atomic.Pointer[running]
+	// returns is what became of the disks the guest was asked to give back.
+	returns atomic.Pointer[launch.Returns]
 }
 
 // running is a guest that runs.
@@ -36,6 +38,14 @@ type running struct {
 
 // Ready says whether the guest runs.
 func (l *Launcher) Ready() bool { return l.ready.Load() != nil }
+
+// Returns says what became of the disks the guest was asked to give back.
+func (l *Launcher) Returns() launch.Returns {
+	if r := l.returns.Load(); r != nil {
+		return *r
+	}
+	return launch.Returns{}
+}
 
 // Run waits for the machine's disks, runs it until it ends or ctx does, and says how it ended.
 func (l *Launcher) Run(ctx context.Context) launch.Report {
@@ -134,7 +144,7 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	if err != nil {
 		return refused(err)
 	}
-	if err := startPlugs(qemu, l.Log, ended); err != nil {
+	if err := l.startPlugs(qemu, m, ended); err != nil {
 		return refused(err)
 	}
 	now := &running{h, dom, m.Spec}

@@ -25,7 +25,9 @@ var (
 func machine(status kubevirt.PrintableStatus, why string, since time.Duration) *kubevirt.VirtualMachine {
 	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"}}
 	vm.Status.PrintableStatus = status
-	vm.Status.Conditions = []kubevirt.Condition{{Type: "Ready", Message: why, LastTransitionTime: before(since)}}
+	reasonSince := before(since)
+	vm.Status.Conditions = []kubevirt.Condition{{
+		Type: "Ready", Message: why, LastTransitionTime: before(since + time.Hour), LastProbeTime: &reasonSince}}
 	return vm
 }
 

@@ -27,6 +27,9 @@ func (s *Seen) Tree() Node {
 	}
 	if c := ready(vm.Status.Conditions); c != nil {
 		top.Since, top.Why = c.LastTransitionTime.Time, c.Message
+		if c.LastProbeTime != nil { // when it first gave this reason
+			top.Since = c.LastProbeTime.Time
+		}
 	}
 	if s.Instance != nil {
 		top.Where = s.Instance.Status.NodeName

@@ -1,0 +1,107 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// asker asks a launcher at an address what became of the disks its guest was asked to give back.
+type asker func(ctx context.Context, address string) (launch.Returns, error)
+
+// A launcher that does not answer quickly must not hold up other machines; a sentence for each disk is small. While a disk
+// is waited for the launcher is asked every now and then: it cannot speak up by itself.
+const (
+	returnsTimeout = time.Second
+	returnsLimit   = 64 << 10
+	returnsAgain   = 5 * time.Second
+)
+
+// askOverHTTP asks over the pod network.
+func askOverHTTP() asker {
+	client := &http.Client{Timeout: returnsTimeout}
+	return func(ctx context.Context, address string) (launch.Returns, error) {
+		var r launch.Returns
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+launch.ReturnsPath, nil)
+		if err != nil {
+			return r, fmt.Errorf("ask launcher at %s: %w", address, err)
+		}
+		answer, err := client.Do(req)
+		if err != nil {
+			return r, fmt.Errorf("ask launcher at %s: %w", address, err)
+		}
+		defer func() { _ = answer.Body.Close() }()
+		if answer.StatusCode != http.StatusOK {
+			return r, fmt.Errorf("ask launcher at %s: %s", address, answer.Status)
+		}
+		if err := json.NewDecoder(io.LimitReader(answer.Body, returnsLimit)).Decode(&r); err != nil {
+			return r, fmt.Errorf("understand launcher at %s: %w", address, err)
+		}
+		return r, nil
+	}
+}
+
+// observeReturns asks the launcher about the disks that its guest is to give back, if there are any. A launcher that does
+// not answer is asked again.
+func (r *Reconciler) observeReturns(ctx context.Context, s *run) {
+	for _, v := range s.launcher.Spec.Volumes {
+		listed := slices.ContainsFunc(s.instance.Spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == v.Name })
+		if v.PersistentVolumeClaim != nil && !listed {
+			s.removed = append(s.removed, v.Name)
+		}
+	}
+	waits := len(s.removed) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited)
+	if !waits || s.launcher.Status.PodIP == "" {
+		return
+	}
+	var err error
+	s.returns, err = r.ask(ctx, net.JoinHostPort(s.launcher.Status.PodIP, strconv.Itoa(launch.ReadyPort)))
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("no word of disks to be given back", "launcher", s.launcher.Name, "error", err.Error())
+	}
+}
+
+// awaited: the guest is to give the disk back and has it.
+func (h *hot) awaited() bool { return !h.wanted && situation(h.holder) == machine.Up }
+
+// lookAgain is when to ask the launcher next; 0 if there is nothing to ask.
+func (s *run) lookAgain() time.Duration {
+	if len(s.awaited()) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited) {
+		return returnsAgain
+	}
+	return 0
+}
+
+// awaited are the volumes that the machine was started with and that the guest has not given back.
+func (s *run) awaited() []string {
+	return slices.DeleteFunc(slices.Clone(s.removed), func(name string) bool { return slices.Contains(s.returns.Given, name) })
+}
+
+// awaitedStatus is what is said of such a volume.
+func (s *run) awaitedStatus(name string) kubevirt.VolumeStatus {
+	plan := machine.Hotplug(machine.HotFacts{Holder: machine.Up, Kept: s.returns.Kept[name] != ""})
+	return kubevirt.VolumeStatus{Name: name, Phase: plan.Phase, Reason: plan.Reason, Message: s.returns.Kept[name]}
+}
+
+// complain makes an event of every volume that the guest does not give back and that was not complained of before.
+func (r *Reconciler) complain(i *kubevirt.VirtualMachineInstance, now []kubevirt.VolumeStatus) {
+	for _, v := range now {
+		known := slices.ContainsFunc(i.Status.VolumeStatus, func(x kubevirt.VolumeStatus) bool { return x.Name == v.Name && x.Reason == v.Reason })
+		if v.Reason == machine.GuestKeepsIt && !known {
+			r.cluster.Event(i, corev1.EventTypeWarning, machine.GuestKeepsIt, fmt.Sprintf("volume %s: %s", v.Name, v.Message))
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package machine
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// TestADiskTheGuestKeeps: it is said in the status and by one event, for a disk that was added and for one the machine was
+// started with, and no longer when the guest has given it back.
+func TestADiskTheGuestKeeps(t *testing.T) {
+	for name, asks := range map[string][]func(*world){
+		"added":        {addDisk(false)},
+		"started with": {addDisk(false), requests(kubevirt.StopRequest, kubevirt.StartRequest)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, scenario{strategy: kubevirt.RunAlways, asks: append(asks, removeDisk)})
+			w.keeps = true
+			w.run()
+			got := w.volumeStatus("extra")
+			if got == nil || got.Phase != kubevirt.VolumeDetaching || got.Reason != machine.GuestKeepsIt || got.Message != "it was asked for" {
+				t.Errorf("status of the disk: %+v", got)
+			}
+			if n := w.complaints(); n != 1 {
+				t.Errorf("%d events about it", n)
+			}
+			w.keeps = false
+			w.settle()
+			if got := w.volumeStatus("extra"); got != nil {
+				t.Errorf("status of a disk that was given back: %+v", got)
+			}
+		})
+	}
+}
+
+func (w *world) volumeStatus(name string) *kubevirt.VolumeStatus {
+	for _, v := range w.instance().Status.VolumeStatus {
+		if v.Name == name {
+			return &v
+		}
+	}
+	return nil
+}
+
+// complaints counts the events so far about disks that are kept.
+func (w *world) complaints() int {
+	n := 0
+	for range len(w.events.Events) {
+		if strings.Contains(<-w.events.Events, machine.GuestKeepsIt) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestALauncherIsAskedOverHTTP(t *testing.T) {
+	want := launch.Returns{Kept: map[string]string{"data": "why"}, Given: []string{"root"}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != launch.ReturnsPath {
+			http.NotFound(w, r)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(want)
+	}))
+	defer server.Close()
+	got, err := askOverHTTP()(t.Context(), server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-said +understood):\n%s", diff)
+	}
+	server.Close()
+	if _, err := askOverHTTP()(t.Context(), server.Listener.Addr().String()); err == nil {
+		t.Error("a launcher that is gone answered")
+	}
+}

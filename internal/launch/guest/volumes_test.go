@@ -1,0 +1,68 @@
+package guest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// TestHostDisk: a disk of the node is used as it is; one that is not there is made only if that was asked for.
+func TestHostDisk(t *testing.T) {
+	dir := t.TempDir()
+	there := filepath.Join(dir, "there.img")
+	if err := os.WriteFile(there, []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := hostDisk(there, &kubevirt.HostDisk{Type: "DiskOrCreate", Capacity: resource.MustParse("1Mi")}); err != nil || b.Path != there {
+		t.Errorf("a disk that is there: %+v, %v", b, err)
+	}
+	if data, err := os.ReadFile(there); err != nil || string(data) != "data" {
+		t.Errorf("it was changed: %q, %v", data, err)
+	}
+	missing := filepath.Join(dir, "missing.img")
+	if _, err := hostDisk(missing, &kubevirt.HostDisk{Type: "Disk"}); err == nil || !strings.Contains(err.Error(), missing) {
+		t.Errorf("a disk that is not there: %v", err)
+	}
+	if _, err := hostDisk(missing, &kubevirt.HostDisk{Type: "DiskOrCreate", Capacity: resource.MustParse("1Mi")}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(missing); err != nil || info.Size() != 1<<20 {
+		t.Errorf("the disk that was made: %v, %v", info, err)
+	}
+}
+
+// TestContainerFormat: an image from a registry is anybody's, and QEMU would open whatever file it names.
+func TestContainerFormat(t *testing.T) {
+	qcow2 := func(change func([]byte)) []byte {
+		head := make([]byte, 112)
+		copy(head, "QFI\xfb\x00\x00\x00\x03")
+		change(head)
+		return head
+	}
+	for name, c := range map[string]struct {
+		head         []byte
+		want, refuse string
+	}{
+		"raw":           {head: []byte("boot"), want: "raw"},
+		"empty":         {want: "raw"},
+		"qcow2":         {head: qcow2(func([]byte) {}), want: "qcow2"},
+		"backing file":  {head: qcow2(func(h []byte) { h[15] = 104 }), refuse: "backing file"},
+		"external data": {head: qcow2(func(h []byte) { h[79] = 1 << 2 }), refuse: "data in another file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "disk")
+			if err := os.WriteFile(path, c.head, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := containerFormat(path)
+			if got != c.want || (err == nil) != (c.refuse == "") || err != nil && !strings.Contains(err.Error(), c.refuse) {
+				t.Errorf("it is %q, %v", got, err)
+			}
+		})
+	}
+}
