@@ -17,14 +17,15 @@ const (
 	SnapshotFailed    SnapshotReason = "OperationFailed"
 	SnapshotLost      SnapshotReason = "PartsDeleted"
 
-	RestoreWaiting   SnapshotReason = "SnapshotNotReady"
-	RestoreNoMachine SnapshotReason = "TargetMissing"
-	RestoreStopping  SnapshotReason = "TargetRunning"
-	RestoreRefused   SnapshotReason = "TargetNotStopped"
-	RestoreDropping  SnapshotReason = "ReplacingClaims"
-	RestoreMaking    SnapshotReason = "MakingClaims"
-	RestoreDone      SnapshotReason = "RestoreComplete"
-	RestoreFailed    SnapshotReason = "RestoreFailed"
+	RestoreWaiting  SnapshotReason = "SnapshotNotReady"
+	RestoreMachine  SnapshotReason = "MakingTarget"
+	RestoreTaken    SnapshotReason = "TargetExists"
+	RestoreStopping SnapshotReason = "TargetRunning"
+	RestoreRefused  SnapshotReason = "TargetNotStopped"
+	RestoreDropping SnapshotReason = "ReplacingClaims"
+	RestoreMaking   SnapshotReason = "MakingClaims"
+	RestoreDone     SnapshotReason = "RestoreComplete"
+	RestoreFailed   SnapshotReason = "RestoreFailed"
 )
 
 // End is how something that ends has ended.
@@ -57,7 +58,9 @@ var snapshotTable = []SnapshotRow{
 	{Reason: SnapshotLost, End: Badly, Warn: true, Message: "parts of the snapshot were deleted: {detail}"},
 
 	{Reason: RestoreWaiting, Message: "waiting for the snapshot: {detail}"},
-	{Reason: RestoreNoMachine, Warn: true, Message: "the machine to restore does not exist; apply it, and its claims are restored before it starts: {detail}"},
+	{Reason: RestoreMachine, Message: "the machine is made from the snapshot, stopped: {detail}"},
+	{Reason: RestoreTaken, End: Badly, Warn: true,
+		Message: "the machine exists and the snapshot is of another; name one that does not exist, or delete it and restore again: {detail}"},
 	{Reason: RestoreStopping, Message: "waiting for the machine to stop: {detail}"},
 	{Reason: RestoreRefused, End: Badly, Warn: true,
 		Message: "the machine runs; stop it and restore again, or set targetReadinessPolicy to StopTarget: {detail}"},

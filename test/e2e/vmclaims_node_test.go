@@ -14,12 +14,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
 // TestClaimsFirstOnOneNode: two machines of one generated name, each with two empty claims of different classes, one of
 // them filled by a populator that is not ours while other pods flood the node. The claims of a machine are on the node it
-// runs on, and its empty disk is there to be written to.
+// runs on, and its empty disk is there to be written to. A snapshot of one without an agent says that it has none.
 func TestClaimsFirstOnOneNode(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
@@ -29,6 +30,7 @@ func TestClaimsFirstOnOneNode(t *testing.T) {
 	}
 	nodes := y.ReadyNodes()
 	made := map[string]bool{}
+	var last *kubevirt.VirtualMachine
 	for n := range 2 {
 		vm := &kubevirt.VirtualMachine{}
 		if err := yaml.UnmarshalStrict(text, vm); err != nil {
@@ -50,7 +52,7 @@ func TestClaimsFirstOnOneNode(t *testing.T) {
 		vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodes[n]}
 		vm.Spec.Template.Spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
 		y.create(vm)
-		made[vm.Name] = true
+		made[vm.Name], last = true, vm
 		if n == 0 {
 			// Its room is held from the moment its node is chosen, however long its disk takes.
 			node := y.chosen(vm.Name + "-pvc2")
@@ -64,6 +66,11 @@ func TestClaimsFirstOnOneNode(t *testing.T) {
 	}
 	if len(made) != 2 {
 		t.Errorf("made %v", made)
+	}
+	// Nothing is on their disks, so no agent answers: the guest is not held still, and the snapshot says so.
+	s := y.snapshot("agentless", last.Name)
+	if got := s.Status.Indications; len(got) < 2 || got[0] != snapshotv1.Online || got[1] != snapshotv1.NoGuestAgent {
+		t.Errorf("the indications are %v", s.Status.SourceIndications)
 	}
 }
 

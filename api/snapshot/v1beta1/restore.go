@@ -45,20 +45,25 @@ const (
 	WaitEventually  TargetReadinessPolicy = "WaitEventually"
 )
 
-// VolumeRestorePolicy is what the restored claims are called.
+// VolumeRestorePolicy is what the restored claims are called. It need not be said: it follows from the target.
 //
-// +kubebuilder:validation:Enum=InPlace
+// +kubebuilder:validation:Enum=InPlace;PrefixTargetName
 type VolumeRestorePolicy string
 
-// InPlace gives restored claims the names the machine's claims have: they are replaced. It is the only policy, since
-// the names of a machine's claims follow from its own.
-const InPlace VolumeRestorePolicy = "InPlace"
+// The policies.
+const (
+	// InPlace replaces the claims of the machine the snapshot is of, under the names they have.
+	InPlace VolumeRestorePolicy = "InPlace"
+	// PrefixTargetName names the claims of another machine after it: <machine>-<claim template>, else <machine>-<volume>.
+	PrefixTargetName VolumeRestorePolicy = "PrefixTargetName"
+)
 
 // VirtualMachineRestoreSpec is what to restore, and from what.
 //
 // +kubebuilder:validation:XValidation:rule="self.target.kind == 'VirtualMachine' && has(self.target.apiGroup) && self.target.apiGroup == 'kubevirt.io'",message="target must be a VirtualMachine of group kubevirt.io"
 type VirtualMachineRestoreSpec struct {
-	// Target is a VirtualMachine of the same namespace.
+	// Target is a VirtualMachine of the same namespace: the one the snapshot is of, or one that does not exist, which is
+	// made from the snapshot and stopped.
 	Target                     corev1.TypedLocalObjectReference `json:"target"`
 	VirtualMachineSnapshotName string                           `json:"virtualMachineSnapshotName"`
 	// TargetReadinessPolicy is WaitGracePeriod if unset.
@@ -83,4 +88,6 @@ type VolumeRestore struct {
 	VolumeName                string `json:"volumeName"`
 	PersistentVolumeClaimName string `json:"persistentVolumeClaim"`
 	VolumeSnapshotName        string `json:"volumeSnapshotName"`
+	// DataVolumeName is the DataVolume that the claim is the disk of.
+	DataVolumeName *string `json:"dataVolumeName,omitempty"`
 }

@@ -41,6 +41,13 @@ func (r *Reconciler) observeBusy(ctx context.Context, w *whole) error {
 	return err
 }
 
+// restoring: the machine's disks are a restore's to make. The cache may not know yet of one that has just deleted a claim to
+// make it again, or that has just made the machine.
+func (r *Reconciler) restoring(ctx context.Context, w *whole) (bool, error) {
+	restore, err := restoreOf(ctx, r.live, w.vm)
+	return restore != nil, err
+}
+
 // restoreOf is the restore of the machine that is going on; nil if there is none.
 func restoreOf(ctx context.Context, c client.Reader, vm *kubevirt.VirtualMachine) (*string, error) {
 	var restores snapshotv1.VirtualMachineRestoreList

@@ -145,9 +145,7 @@ func (r *Reconciler) createClaims(ctx context.Context, w *whole) error {
 	}
 	for _, t := range w.claims {
 		if t.claim == nil {
-			// The cache may not know yet of a restore that has just deleted the claim to make it again.
-			restore, err := restoreOf(ctx, r.live, w.vm)
-			if err != nil || restore != nil {
+			if restoring, err := r.restoring(ctx, w); err != nil || restoring {
 				return err
 			}
 		}

@@ -150,6 +150,9 @@ func (r *Reconciler) createDisks(ctx context.Context, w *whole) error {
 		if w.volumes[t.ObjectMeta.Name] != nil {
 			continue
 		}
+		if restoring, err := r.restoring(ctx, w); err != nil || restoring {
+			return err
+		}
 		v := newVolume(w.vm, t)
 		w.kind.preferClass(&v.Spec)
 		if err := r.cluster.Create(ctx, v); err != nil {

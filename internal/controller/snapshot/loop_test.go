@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktest "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -69,6 +70,8 @@ func scheme(t *testing.T) *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaimList{})
 	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{})
+	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{})
+	metav1.AddToGroupVersion(s, cdiv1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, storagev1.SchemeGroupVersion)
 	for _, kind := range []string{"VolumeSnapshot", "VolumeSnapshotClass"} {
@@ -191,6 +194,7 @@ func (w *world) storage() {
 		}
 		w.must(w.api.Update(ctx, s))
 	}
+	w.importer()
 	var claims corev1.PersistentVolumeClaimList
 	w.must(w.api.List(ctx, &claims))
 	for i := range claims.Items {
@@ -235,11 +239,13 @@ func (w *world) snapshot() {
 	}, w.r.reconcileSnapshot)
 }
 
-func (w *world) restore(policy snapshotv1.TargetReadinessPolicy) {
+func (w *world) restore(policy snapshotv1.TargetReadinessPolicy) { w.restoreTo("vm", policy) }
+
+func (w *world) restoreTo(name string, policy snapshotv1.TargetReadinessPolicy) {
 	w.run(&snapshotv1.VirtualMachineRestore{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "back", UID: "back-uid"},
 		Spec: snapshotv1.VirtualMachineRestoreSpec{VirtualMachineSnapshotName: "snap", TargetReadinessPolicy: &policy,
-			Target: corev1.TypedLocalObjectReference{APIGroup: ptr.To("kubevirt.io"), Kind: "VirtualMachine", Name: "vm"}},
+			Target: corev1.TypedLocalObjectReference{APIGroup: ptr.To("kubevirt.io"), Kind: "VirtualMachine", Name: name}},
 	}, w.r.reconcileRestore)
 }
 

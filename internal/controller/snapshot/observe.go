@@ -10,6 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -114,11 +115,11 @@ func (r *Reconciler) choose(ctx context.Context, s *shot) error {
 		return nil
 	}
 	for _, v := range s.vm.Spec.Template.Spec.Volumes {
-		name, whole := claimOf(s.vm, v)
-		if name == "" {
+		home := homeOf(s.vm.Name, &s.vm.Spec, v)
+		if home.claim == "" {
 			continue
 		}
-		class, why, err := r.cuttable(ctx, s.vm.Namespace, name, whole)
+		class, why, err := r.cuttable(ctx, s.vm.Namespace, home)
 		if err != nil {
 			return err
 		}
@@ -134,42 +135,27 @@ func (r *Reconciler) choose(ctx context.Context, s *shot) error {
 	return nil
 }
 
-// claimOf is the claim a machine's volume is in, and whether a snapshot can be put back in its place.
-func claimOf(vm *kubevirt.VirtualMachine, v kubevirt.Volume) (name string, whole bool) {
-	switch {
-	case v.DataVolume != nil:
-		return v.DataVolume.Name, false
-	case v.PersistentVolumeClaim == nil:
-		return "", false
-	}
-	name = v.PersistentVolumeClaim.Claim()
-	for i := range vm.Spec.VolumeClaimTemplates {
-		if vm.Spec.VolumeClaimTemplates[i].ObjectMeta.Name == name {
-			return kubevirt.ClaimName(vm.Name, name), true
-		}
-	}
-	return name, true
-}
-
 // cut is how a claim can be cut.
 type cut struct {
 	snapshots string // the snapshot class
 	claim     snapshotv1.PersistentVolumeClaim
 }
 
-func (r *Reconciler) cuttable(ctx context.Context, namespace, name string, whole bool) (cut, string, error) {
-	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name)
+func (r *Reconciler) cuttable(ctx context.Context, namespace string, at home) (cut, string, error) {
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, at.claim)
 	switch {
 	case err != nil:
 		return cut{}, "", err
 	case c == nil:
-		return cut{}, "there is no PersistentVolumeClaim " + name, nil
-	case !whole, metav1.GetControllerOf(c) != nil && metav1.GetControllerOf(c).Kind == "DataVolume":
-		return cut{}, "it is in a DataVolume, which would fill a restored claim again; use volumeClaimTemplates", nil
+		return cut{}, "there is no PersistentVolumeClaim " + at.claim, nil
 	case c.Status.Phase != corev1.ClaimBound:
-		return cut{}, fmt.Sprintf("PersistentVolumeClaim %s is not bound", name), nil
+		return cut{}, fmt.Sprintf("PersistentVolumeClaim %s is not bound", at.claim), nil
 	case c.Spec.StorageClassName == nil:
-		return cut{}, fmt.Sprintf("PersistentVolumeClaim %s has no storage class", name), nil
+		return cut{}, fmt.Sprintf("PersistentVolumeClaim %s has no storage class", at.claim), nil
+	}
+	volume, why, err := r.whole(ctx, c)
+	if err != nil || why != "" {
+		return cut{}, why, err
 	}
 	class, err := cluster.Get[storagev1.StorageClass](ctx, r.reader, "", *c.Spec.StorageClassName)
 	if err != nil {
@@ -182,7 +168,29 @@ func (r *Reconciler) cuttable(ctx context.Context, namespace, name string, whole
 	if err == nil && snapshots == "" {
 		return cut{}, "there is no VolumeSnapshotClass for driver " + class.Provisioner, nil
 	}
-	return cut{snapshots: snapshots, claim: asWas(c, snapshots)}, "", err
+	was := asWas(c, snapshots)
+	if volume != "" {
+		was.ObjectMeta.Annotations[annPopulatedFor] = volume
+	}
+	return cut{snapshots: snapshots, claim: was}, "", err
+}
+
+// whole is the DataVolume that a claim is the disk of, if it is one's; or why it must not be cut: it is being filled.
+func (r *Reconciler) whole(ctx context.Context, c *corev1.PersistentVolumeClaim) (volume, why string, err error) {
+	owner := metav1.GetControllerOf(c)
+	if owner == nil || owner.Kind != "DataVolume" {
+		return "", "", nil
+	}
+	v, err := cluster.Get[cdiv1.DataVolume](ctx, r.reader, c.Namespace, owner.Name)
+	switch {
+	case err != nil:
+		return "", "", err
+	case v == nil:
+		return "", fmt.Sprintf("PersistentVolumeClaim %s is being deleted: its DataVolume is gone", c.Name), nil
+	case v.Status.Phase != cdiv1.Succeeded:
+		return "", fmt.Sprintf("DataVolume %s is %s: take the snapshot when it is Succeeded", v.Name, v.Status.Phase), nil
+	}
+	return v.Name, "", nil
 }
 
 // facts are what the decision sees.

@@ -3,12 +3,14 @@ package snapshot
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -16,11 +18,10 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
-	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// annRestore is on a claim that a restore made: the restore's UID.
+// annRestore is on a claim or a machine that a restore made: the restore's UID.
 const annRestore = "berth.dev/restore"
 
 // patience is how long a restore with the policy WaitGracePeriod waits for its machine to be stopped.
@@ -35,13 +36,8 @@ type back struct {
 	snapshot *snapshotv1.VirtualMachineSnapshot
 	shot     *shot // what the snapshot consists of; nil: it is not there
 	claims   []returning
+	refused  string // why the API server does not take the machine
 	now      time.Time
-}
-
-// returning is one claim that is put back.
-type returning struct {
-	part
-	now *corev1.PersistentVolumeClaim // nil: there is none
 }
 
 // reconcileRestore brings one restore a step further.
@@ -85,15 +81,15 @@ func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualM
 	if err != nil || b.snapshot == nil {
 		return b, err
 	}
-	if b.shot, err = r.observe(ctx, b.snapshot); err != nil {
-		return nil, err
+	if b.shot, err = r.observe(ctx, b.snapshot); err != nil || b.shot.content == nil {
+		return b, err
 	}
-	for _, p := range b.shot.parts {
-		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, of.Namespace, p.claim.ObjectMeta.Name)
-		if err != nil {
+	b.claims = b.returns()
+	for i := range b.claims {
+		c := &b.claims[i]
+		if c.now, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, of.Namespace, c.to); err != nil {
 			return nil, err
 		}
-		b.claims = append(b.claims, returning{part: p, now: c})
 	}
 	return b, nil
 }
@@ -109,6 +105,9 @@ func (b *back) facts() snapshot.RestoreFacts {
 // machine is as for a snapshot, but that an instance that has ended is in the way of its claims no more than none.
 func (b *back) machine() snapshot.Machine {
 	m := situation(b.vm, b.instance, b.launcher)
+	if b.vm != nil && b.source() != snapshot.Pending && b.elsewhere() && b.vm.Annotations[annRestore] != string(b.of.UID) {
+		return snapshot.Other
+	}
 	if m == snapshot.Between && b.instance.DeletionTimestamp == nil {
 		return snapshot.Running // one that is starting is to be stopped like one that runs
 	}
@@ -132,6 +131,8 @@ func (b *back) source() snapshot.Source {
 	switch {
 	case b.snapshot == nil, b.shot.content == nil:
 		return snapshot.Pending
+	case b.renames() && !b.elsewhere():
+		return snapshot.Void
 	}
 	switch end := state.OfSnapshot(snapshot.Take(b.shot.facts()).State).End; end {
 	case state.Well:
@@ -141,6 +142,12 @@ func (b *back) source() snapshot.Source {
 	case state.GoingOn:
 	}
 	return snapshot.Pending
+}
+
+// renames: claims are asked for under names made of the target's.
+func (b *back) renames() bool {
+	p := b.of.Spec.VolumeRestorePolicy
+	return p != nil && *p == snapshotv1.PrefixTargetName
 }
 
 func policy(of *snapshotv1.VirtualMachineRestore) snapshot.Policy {
@@ -178,13 +185,13 @@ func (b *back) claim(c returning) snapshot.Claims {
 		return snapshot.Bound
 	case c.now.Annotations[annRestore] == string(b.of.UID):
 		return snapshot.Made
-	case b.vm != nil && !metav1.IsControlledBy(c.now, b.vm) && metav1.GetControllerOf(c.now) != nil:
+	case !b.belongs(c.now, b.volume(c)):
 		return snapshot.Stranger
 	}
 	return snapshot.Old
 }
 
-// changed: the machine is not what it was. Whether it is to run is left as it is.
+// changed: the machine is not what it was.
 func (b *back) changed() bool {
 	if b.vm == nil || b.shot == nil || b.shot.content == nil {
 		return false
@@ -192,33 +199,20 @@ func (b *back) changed() bool {
 	return !equality.Semantic.DeepEqual(b.vm.Spec, b.spec())
 }
 
-// spec is the machine's spec in the snapshot.
-func (b *back) spec() kubevirt.VirtualMachineSpec {
-	was := *b.shot.content.Spec.Source.VirtualMachine.Spec.DeepCopy()
-	was.Running, was.RunStrategy = b.vm.Spec.Running, b.vm.Spec.RunStrategy
-	return was
-}
-
 func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *back) error {
 	switch a {
+	case snapshot.MakeMachine:
+		return r.makeMachine(ctx, b)
 	case snapshot.StopMachine:
 		return r.cluster.Delete(ctx, b.instance)
 	case snapshot.DropClaims:
-		for _, c := range b.claims {
-			if b.claim(c) != snapshot.Old {
-				continue
-			}
-			if err := r.cluster.Delete(ctx, c.now); err != nil {
-				return err
-			}
-		}
-		return nil
+		return r.dropClaims(ctx, b)
 	case snapshot.MakeClaims:
 		for _, c := range b.claims {
 			if c.now != nil {
 				continue
 			}
-			if err := r.cluster.Create(ctx, b.again(c.part)); err != nil {
+			if err := r.cluster.Create(ctx, b.again(c)); err != nil {
 				return err
 			}
 		}
@@ -232,31 +226,62 @@ func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *back)
 	return fmt.Errorf("%s is not an action on a restore", a)
 }
 
-// again is a claim as it was, with the content it had.
-func (b *back) again(p part) *corev1.PersistentVolumeClaim {
-	c := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: b.vm.Namespace, Name: p.claim.ObjectMeta.Name,
-			Labels: maps.Clone(p.claim.ObjectMeta.Labels), Annotations: maps.Clone(p.claim.ObjectMeta.Annotations),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(b.vm, kubevirt.GroupVersion.WithKind("VirtualMachine"))},
-		},
-		Spec: *p.claim.Spec.DeepCopy(),
+// makeMachine makes the target from the snapshot. One that the API server refuses for what it is will be refused again.
+func (r *Reconciler) makeMachine(ctx context.Context, b *back) error {
+	err := r.cluster.Create(ctx, b.machineAgain())
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		b.refused = err.Error()
+		return nil
 	}
-	delete(c.Annotations, annSnapshotClass)
-	c.Annotations[annRestore] = string(b.of.UID)
-	if c.Labels != nil && c.Labels[render.LabelCreatedBy] != "" {
-		c.Labels[render.LabelCreatedBy] = string(b.vm.UID)
+	return err
+}
+
+// dropClaims deletes the claims that are to be replaced. The DataVolume of one is told first that its claim will come
+// with its data: it would make another and fill it.
+func (r *Reconciler) dropClaims(ctx context.Context, b *back) error {
+	for _, c := range b.claims {
+		if b.claim(c) != snapshot.Old {
+			continue
+		}
+		if err := r.hold(ctx, b.of.Namespace, b.volume(c)); err != nil {
+			return err
+		}
+		if err := r.cluster.Delete(ctx, c.now); err != nil {
+			return err
+		}
 	}
-	group := volumeSnapshots.Group
-	c.Spec.DataSource = nil
-	c.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: p.name}
-	return c
+	return nil
+}
+
+// hold has a DataVolume, if there is one, wait for its claim.
+func (r *Reconciler) hold(ctx context.Context, namespace, name string) error {
+	if name == "" {
+		return nil
+	}
+	v, err := cluster.Get[cdiv1.DataVolume](ctx, r.live, namespace, name)
+	switch {
+	case meta.IsNoMatchError(err): // the cluster has no such kind
+		return nil
+	case err != nil:
+		return err
+	case v == nil || v.Annotations[annPrePopulated] == name:
+		return nil
+	}
+	next := v.DeepCopy()
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Annotations[annPrePopulated] = name
+	return r.cluster.Change(ctx, v, next)
 }
 
 // reportRestore writes what is said about a restore.
 func (r *Reconciler) reportRestore(ctx context.Context, b *back, reason state.SnapshotReason) (ctrl.Result, error) {
 	if b.over() != snapshot.NotOver {
 		return ctrl.Result{}, nil
+	}
+	if b.refused != "" {
+		reason = state.RestoreFailed
 	}
 	row := state.OfSnapshot(reason)
 	text := row.Text(b.detail(reason))
@@ -268,8 +293,11 @@ func (r *Reconciler) reportRestore(ctx context.Context, b *back, reason state.Sn
 		next.RestoreTime = &at
 	}
 	for _, c := range b.claims {
-		next.Restores = append(next.Restores, snapshotv1.VolumeRestore{
-			VolumeName: c.volume, PersistentVolumeClaimName: c.claim.ObjectMeta.Name, VolumeSnapshotName: c.name})
+		v := snapshotv1.VolumeRestore{VolumeName: c.volume, PersistentVolumeClaimName: c.to, VolumeSnapshotName: c.name}
+		if name := b.volume(c); name != "" {
+			v.DataVolumeName = &name
+		}
+		next.Restores = append(next.Restores, v)
 	}
 	result := ctrl.Result{}
 	if row.End == state.GoingOn {
@@ -292,12 +320,12 @@ func (b *back) detail(reason state.SnapshotReason) string {
 	switch reason {
 	case state.RestoreWaiting, state.RestoreFailed:
 		return b.trouble()
-	case state.RestoreNoMachine, state.RestoreStopping, state.RestoreRefused:
+	case state.RestoreMachine, state.RestoreTaken, state.RestoreStopping, state.RestoreRefused:
 		return b.of.Spec.Target.Name
 	case state.RestoreDropping, state.RestoreMaking:
 		for _, c := range b.claims {
 			if is := b.claim(c); is != snapshot.Bound {
-				return fmt.Sprintf("PersistentVolumeClaim %s is %s", c.claim.ObjectMeta.Name, is)
+				return fmt.Sprintf("PersistentVolumeClaim %s is %s", c.to, is)
 			}
 		}
 	case state.RestoreDone, state.SnapshotNoMachine, state.SnapshotUnsteady, state.SnapshotNothing, state.SnapshotBegun,
@@ -308,13 +336,18 @@ func (b *back) detail(reason state.SnapshotReason) string {
 
 func (b *back) trouble() string {
 	name := b.of.Spec.VirtualMachineSnapshotName
-	if b.snapshot == nil {
+	switch {
+	case b.refused != "":
+		return b.refused
+	case b.snapshot == nil:
 		return fmt.Sprintf("VirtualMachineSnapshot %s does not exist", name)
+	case b.shot.content != nil && b.renames() && !b.elsewhere():
+		return fmt.Sprintf("volumeRestorePolicy %s is for another machine; in %s claims keep their names, which is policy %s",
+			snapshotv1.PrefixTargetName, b.of.Spec.Target.Name, snapshotv1.InPlace)
 	}
 	for _, c := range b.claims {
 		if b.claim(c) == snapshot.Stranger {
-			o := metav1.GetControllerOf(c.now)
-			return fmt.Sprintf("PersistentVolumeClaim %s is owned by %s %s, not by the machine", c.now.Name, o.Kind, o.Name)
+			return strange(c.now)
 		}
 	}
 	if open := b.shot.open(); open != "" {

@@ -111,7 +111,7 @@ func (s *shot) detail(reason state.SnapshotReason) string {
 		return s.open()
 	case state.SnapshotUnsteady:
 		return string(s.vm.Status.PrintableStatus)
-	case state.SnapshotBegun, state.SnapshotDone, state.RestoreWaiting, state.RestoreNoMachine, state.RestoreStopping,
+	case state.SnapshotBegun, state.SnapshotDone, state.RestoreWaiting, state.RestoreMachine, state.RestoreTaken, state.RestoreStopping,
 		state.RestoreRefused, state.RestoreDropping, state.RestoreMaking, state.RestoreDone, state.RestoreFailed:
 	}
 	return ""

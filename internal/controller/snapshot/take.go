@@ -78,7 +78,7 @@ func (r *Reconciler) act(ctx context.Context, a snapshot.Action, s *shot) error 
 		return r.mark(ctx, s, quietLate)
 	case snapshot.Finish:
 		return r.finish(ctx, s)
-	case snapshot.StopMachine, snapshot.DropClaims, snapshot.MakeClaims, snapshot.ChangeBack:
+	case snapshot.MakeMachine, snapshot.StopMachine, snapshot.DropClaims, snapshot.MakeClaims, snapshot.ChangeBack:
 	}
 	return fmt.Errorf("%s is not an action on a snapshot", a)
 }

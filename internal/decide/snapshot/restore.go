@@ -22,7 +22,7 @@ const (
 	Absent                 // some do not exist
 	Leaving                // some of the old ones are being deleted
 	Old                    // some are still the ones that are to be replaced
-	Stranger               // one is not the machine's: it is not ours to delete
+	Stranger               // one is not the machine's, or in the way of a machine's that is to be made: it is not ours to delete
 )
 
 // RestoreFacts is everything the decision about a restore depends on.
@@ -62,9 +62,10 @@ const (
 
 // The actions on a restore.
 const (
+	MakeMachine Action = "MakeMachine" // from the snapshot, stopped
 	StopMachine Action = "StopMachine" // end its instance; the machine makes no other while it is restored
 	DropClaims  Action = "DropClaims"  // delete the claims that are to be replaced
-	MakeClaims  Action = "MakeClaims"  // from the VolumeSnapshots, under the names they had
+	MakeClaims  Action = "MakeClaims"  // from the VolumeSnapshots, under the names they have in the target
 	ChangeBack  Action = "ChangeBack"  // give the machine the spec it had
 )
 
@@ -95,8 +96,9 @@ var restoreRules = []restoreRule{
 	{"a failed restore is never repeated", func(f RestoreFacts) bool { return f.Over == Failed }, nil, state.RestoreFailed},
 	{"a snapshot that is not whole cannot be put back", func(f RestoreFacts) bool { return f.Source == Void }, nil, state.RestoreFailed},
 	{"a snapshot that is being taken is waited for", func(f RestoreFacts) bool { return f.Source == Pending }, nil, state.RestoreWaiting},
-	{"a machine that does not exist is waited for", func(f RestoreFacts) bool { return f.Machine == NoMachine }, nil, state.RestoreNoMachine},
+	{"a machine that is another one is left alone", func(f RestoreFacts) bool { return f.Machine == Other }, nil, state.RestoreTaken},
 	{"a claim of somebody else is left alone", func(f RestoreFacts) bool { return f.Claims == Stranger }, nil, state.RestoreFailed},
+	{"a machine that does not exist is made", func(f RestoreFacts) bool { return f.Machine == NoMachine }, []Action{MakeMachine}, state.RestoreMachine},
 
 	{"a running machine is stopped if that is wanted",
 		func(f RestoreFacts) bool { return f.Machine == Running && (f.Policy == Stop || f.begun()) },

@@ -15,6 +15,7 @@ const (
 	Stopped           // it has no instance
 	Running           // its guest runs
 	Between           // it is starting or stopping
+	Other             // it is not the one the snapshot is of, nor was it made from it: of a restore alone
 )
 
 // Quiet is whether the guest was asked to hold still.
@@ -120,9 +121,11 @@ var takeRules = []rule{
 	{"volumes that stand still are cut", func(Facts) bool { return true }, []Action{Shoot}, state.SnapshotCutting},
 }
 
-func (m Machine) String() string { return name(m, "no-machine", "stopped", "running", "between") }
-func (q Quiet) String() string   { return name(q, "untouched", "frozen", "agentless", "thawed") }
-func (c Cuts) String() string    { return name(c, "usable", "cut", "cutting", "missing") }
+func (m Machine) String() string {
+	return name(m, "no-machine", "stopped", "running", "between", "other")
+}
+func (q Quiet) String() string { return name(q, "untouched", "frozen", "agentless", "thawed") }
+func (c Cuts) String() string  { return name(c, "usable", "cut", "cutting", "missing") }
 
 func name[E ~int](e E, names ...string) string {
 	if int(e) < 0 || int(e) >= len(names) {

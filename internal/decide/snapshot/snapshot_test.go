@@ -40,7 +40,7 @@ var takeAxes = []enumerate.Axis[Facts]{
 var restoreAxes = []enumerate.Axis[RestoreFacts]{
 	enumAxis(Failed, func(f *RestoreFacts, o Over) { f.Over = o }),
 	enumAxis(Void, func(f *RestoreFacts, s Source) { f.Source = s }),
-	enumAxis(Between, func(f *RestoreFacts, m Machine) { f.Machine = m }),
+	enumAxis(Other, func(f *RestoreFacts, m Machine) { f.Machine = m }),
 	enumAxis(Stranger, func(f *RestoreFacts, c Claims) { f.Claims = c }),
 	enumAxis(Fail, func(f *RestoreFacts, p Policy) { f.Policy = p }),
 	flagAxis("in-time", "late", func(f *RestoreFacts, b bool) { f.Late = b }),
@@ -123,8 +123,11 @@ func TestRestoreInvariants(t *testing.T) {
 		if state.OfSnapshot(p.State).End == state.Well && f.Over == NotOver && (f.Claims != Bound || f.Changed || f.Source != Ready) {
 			fail("complete without its data")
 		}
-		if f.Claims == Stranger && len(p.Do) > 0 {
-			fail("somebody else's claim is touched")
+		if (f.Claims == Stranger || f.Machine == Other) && len(p.Do) > 0 {
+			fail("somebody else's claim or machine is touched")
+		}
+		if does(MakeMachine) && (f.Source != Ready || f.Machine != NoMachine) {
+			fail("a machine is made that is there, or from nothing")
 		}
 	})
 }
