@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -81,4 +82,70 @@ func TestCron(t *testing.T) {
 		err := b.kube.List(ctx, &all, client.InNamespace(b.Namespace))
 		return err == nil && len(all.Items) == 1 && all.Items[0].Name == second, fmt.Sprint(len(all.Items))
 	})
+}
+
+// TestCronKeepsSnapshots: storage whose profile says so keeps golden images as snapshots. The names stand for the snapshot,
+// its claim is gone, and claims are cloned from it, here and in another namespace.
+func TestCronKeepsSnapshots(t *testing.T) {
+	t.Parallel()
+	b, team := newBed(t, framework.Restricted), newBed(t, framework.Restricted)
+	class := b.snapshotClass()
+	b.create(&cdiv1.DataImportCron{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: "images"},
+		Spec: cdiv1.DataImportCronSpec{
+			Schedule: "0 0 1 1 *", ManagedDataSource: "os",
+			Template: cdiv1.DataVolume{Spec: cdiv1.DataVolumeSpec{
+				Source:  &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.web.url + "/disk.img"}},
+				Storage: &cdiv1.StorageSpec{StorageClassName: &class, Resources: request("40Mi")},
+			}},
+		},
+	})
+	name := b.upToDate("images", "")
+	var ds cdiv1.DataSource
+	b.Wait("the DataSource to be ready and the claim to be gone", patience, func(ctx context.Context) (bool, string) {
+		if err := b.kube.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: "os"}, &ds); err != nil {
+			return false, err.Error()
+		}
+		var all cdiv1.DataVolumeList
+		err := b.kube.List(ctx, &all, client.InNamespace(b.Namespace))
+		ready := len(ds.Status.Conditions) > 0 && ds.Status.Conditions[0].Status == corev1.ConditionTrue
+		return err == nil && ready && len(all.Items) == 0, fmt.Sprint(ds.Status, len(all.Items))
+	})
+	if s := ds.Spec.Source.Snapshot; s == nil || s.Name != name {
+		t.Errorf("the DataSource stands for %+v", ds.Spec.Source)
+	}
+	b.grantTo(team.Namespace)
+	disk := populated{name: "here", class: class, size: "64Mi", kind: "VolumeCloneSource", source: "os", block: true}
+	b.populate(disk)
+	disk.name, disk.from = "there", b.Namespace
+	team.populate(disk)
+	for name, at := range map[string]*bed{"here": b, "there": team} {
+		at.untilPopulated(name)
+		at.begins(name, image(24))
+	}
+}
+
+// snapshotClass is a class of disks that binds at once and whose golden images are kept as snapshots.
+func (b *bed) snapshotClass() string {
+	b.T.Helper()
+	var like storagev1.StorageClass
+	if err := b.kube.Get(b.Context(), types.NamespacedName{Name: classDiskImmediate}, &like); err != nil {
+		b.T.Fatal(err)
+	}
+	class := &storagev1.StorageClass{
+		ObjectMeta:  metav1.ObjectMeta{Name: b.Namespace},
+		Provisioner: like.Provisioner, Parameters: like.Parameters, VolumeBindingMode: like.VolumeBindingMode,
+	}
+	b.create(class)
+	b.T.Cleanup(func() { _ = b.kube.Delete(context.WithoutCancel(b.Context()), class) })
+	b.Wait("the profile of the class", patience, func(ctx context.Context) (bool, string) {
+		p := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: class.Name}}
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"dataImportCronSourceFormat":"snapshot"}}`))
+		if err := b.kube.Patch(ctx, p, patch); err != nil {
+			return false, err.Error()
+		}
+		form := p.Status.DataImportCronSourceFormat
+		return form != nil && *form == cdiv1.DataImportCronSourceFormatSnapshot && p.Status.SnapshotClass != nil, fmt.Sprint(p.Status)
+	})
+	return class.Name
 }

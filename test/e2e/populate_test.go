@@ -172,7 +172,7 @@ func (b *bed) reapplied(name string) {
 }
 
 // TestPopulateClone: a claim is cloned from what its source names at that moment, on one node and between two; the source
-// is changed and the next claim follows.
+// is changed and the next claim follows, also a machine's, whose size is that of its source.
 func TestPopulateClone(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, framework.Restricted)
@@ -181,9 +181,9 @@ func TestPopulateClone(t *testing.T) {
 	source := b.cloneSource("os", "golden")
 	b.populate(populated{name: "near", class: classWaits, size: "64Mi", kind: "VolumeCloneSource", source: "os"})
 	b.populate(populated{name: "far", class: classWaits, size: "64Mi", kind: "VolumeCloneSource", source: "os"})
-	for name, node := range map[string]string{"near": nodes[0], "far": nodes[1]} {
-		b.Start(framework.Pod{Name: "user-" + name, Script: "true", Claims: []string{name}, Node: node, User: guest})
-	}
+	// A pod that cannot start before the clone is there does not keep the clone waiting for its source.
+	b.Start(framework.Pod{Name: "user-near", Script: "true", Claims: []string{"near", "golden"}, Node: nodes[0], User: guest})
+	b.Start(framework.Pod{Name: "user-far", Script: "true", Claims: []string{"far"}, Node: nodes[1], User: guest})
 	for _, name := range []string{"near", "far"} {
 		b.WaitPhase("user-"+name, corev1.PodSucceeded)
 		b.untilPopulated(name)
@@ -201,9 +201,36 @@ func TestPopulateClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.populate(populated{name: "next", class: classImmediate, size: "64Mi", kind: "VolumeCloneSource", source: "os"})
-	b.untilPopulated("next")
-	b.begins("next", image(16))
+	b.applied(sizeless)
+	for _, name := range []string{"next", "sized-root"} {
+		b.untilPopulated(name)
+		b.begins(name, image(16))
+	}
+	if got, want := b.claim("sized-root").Spec.Resources.Requests.Storage(), b.claim("golden2").Status.Capacity.Storage(); got.Cmp(*want) != 0 {
+		t.Errorf("the machine's claim asks for %s, its source has %s", got, want)
+	}
 }
+
+// sizeless is a machine that leaves the size of its disk to what it is cloned from.
+const sizeless = `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata:
+  name: sized
+spec:
+  runStrategy: Halted
+  volumeClaimTemplates:
+  - metadata: {name: root}
+    spec:
+      storageClassName: ` + classImmediate + `
+      dataSourceRef: {apiGroup: cdi.kubevirt.io, kind: VolumeCloneSource, name: os}
+  template:
+    spec:
+      domain: {devices: {}}
+      volumes:
+      - name: root
+        persistentVolumeClaim: {claimName: root}
+`
 
 // TestPopulateSays: what keeps a claim from being filled is said on the claim, and it goes on when that is over.
 func TestPopulateSays(t *testing.T) {

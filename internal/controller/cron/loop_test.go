@@ -2,11 +2,15 @@ package cron
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -60,6 +64,7 @@ func (i importer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	_, err := i.Reconciler.Reconcile(ctx, req)
 	var all cdiv1.DataVolumeList
 	i.w.Must(i.w.API.List(ctx, &all))
+	i.claims(ctx, all.Items)
 	for k := range all.Items {
 		if v := &all.Items[k]; v.Status.Phase != i.phase && i.phase != "" {
 			v.Status.Phase = i.phase
@@ -70,10 +75,38 @@ func (i importer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return ctrl.Result{}, err
 }
 
+// claims are there as long as their DataVolumes are.
+func (i importer) claims(ctx context.Context, volumes []cdiv1.DataVolume) {
+	var all corev1.PersistentVolumeClaimList
+	i.w.Must(i.w.API.List(ctx, &all))
+	for k := range all.Items {
+		c := &all.Items[k]
+		kept := slices.ContainsFunc(volumes, func(v cdiv1.DataVolume) bool { return v.Name == c.Name })
+		if !kept && strings.HasPrefix(c.Name, "os-") {
+			i.w.Must(i.w.API.Delete(ctx, c))
+		}
+	}
+	for _, v := range volumes {
+		if filltest.Get[corev1.PersistentVolumeClaim](i.w, v.Namespace, v.Name) == nil {
+			i.w.Must(i.w.API.Create(ctx, filltest.Bound(v.Namespace, v.Name)))
+		}
+	}
+}
+
+// snapshots makes the claims' storage one whose golden images are better kept as snapshots.
+func snapshots(class string) []client.Object {
+	p := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: "local"}}
+	p.Status.DataImportCronSourceFormat = ptr.To(cdiv1.DataImportCronSourceFormatSnapshot)
+	if class != "" {
+		p.Status.SnapshotClass = &class
+	}
+	return []client.Object{p}
+}
+
 func build(phase cdiv1.DataVolumePhase) func(*filltest.World) reconcile.Reconciler {
 	return func(w *filltest.World) reconcile.Reconciler {
 		return importer{w: w, phase: phase, Reconciler: &Reconciler{
-			reader: w.API, settings: config.NewReader(w.API), cluster: w.Writer, clock: w.Clock, image: "berth",
+			reader: w.API, live: w.API, settings: config.NewReader(w.API), cluster: w.Writer, clock: w.Clock, image: "berth",
 		}}
 	}
 }
@@ -88,7 +121,24 @@ func outcome(w *filltest.World) any {
 	if vcs := filltest.Get[cdiv1.VolumeCloneSource](w, filltest.Team, "os"); vcs != nil {
 		left["clones"] = vcs.Spec
 	}
+	left["volumes"], left["snapshots"] = kept(w)
 	return left
+}
+
+// kept are the names of the imports, in both forms.
+func kept(w *filltest.World) (volumes, snapshots []string) {
+	var all cdiv1.DataVolumeList
+	w.Must(w.API.List(context.Background(), &all))
+	for _, v := range all.Items {
+		volumes = append(volumes, v.Name)
+	}
+	cut := &unstructured.UnstructuredList{}
+	cut.SetGroupVersionKind(filltest.SnapshotGroup.WithKind("VolumeSnapshotList"))
+	w.Must(w.API.List(context.Background(), cut))
+	for i := range cut.Items {
+		snapshots = append(snapshots, cut.Items[i].GetName())
+	}
+	return volumes, snapshots
 }
 
 func TestLoop(t *testing.T) {
@@ -111,6 +161,8 @@ func TestLoop(t *testing.T) {
 		{name: "a claim", cron: daily(func(c *cdiv1.DataImportCron) {
 			c.Spec.Template.Spec.Source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: filltest.Team, Name: "golden"}}
 		}), objects: []client.Object{filltest.Bound(filltest.Team, "golden")}, phase: cdiv1.Succeeded, says: cron.UpToDate},
+		{name: "kept as a snapshot", cron: daily(nil), report: answer(digest1), phase: cdiv1.Succeeded, says: cron.UpToDate, objects: snapshots("snap")},
+		{name: "never asked", cron: daily(func(c *cdiv1.DataImportCron) { c.Spec.Schedule = "" }), says: cron.NoDigest},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
@@ -163,6 +215,82 @@ func TestNewVersions(t *testing.T) {
 	w.Must(w.API.List(context.Background(), &pods))
 	if len(pods.Items) != 0 {
 		t.Errorf("%d polls are left", len(pods.Items))
+	}
+}
+
+// TestSnapshots: imports become snapshots, the names stand for those, their claims go, and as many are kept as of claims. When
+// the storage changes its mind, the image is imported again and the snapshot goes.
+func TestSnapshots(t *testing.T) {
+	w := filltest.New(t, filltest.Scene{
+		Objects: append(snapshots("snap"), daily(nil)),
+		Reports: []task.Report{answer(digest1), answer(digest2), answer("sha256:3333333333333333"), answer("sha256:3333333333333333")},
+	})
+	r := build(cdiv1.Succeeded)(w)
+	for day, want := range [][]string{
+		{"os-111111111111"}, {"os-111111111111", "os-222222222222"}, {"os-222222222222", "os-333333333333"},
+	} {
+		w.Run(name, r)
+		volumes, snapshots := kept(w)
+		if len(volumes) != 0 || !slices.Equal(snapshots, want) {
+			t.Errorf("day %d: volumes %v, snapshots %v, want %v", day, volumes, snapshots, want)
+		}
+		current := want[len(want)-1]
+		ds := filltest.Get[cdiv1.DataSource](w, filltest.Team, "os").Spec.Source
+		if ds.PVC != nil || ds.Snapshot == nil || ds.Snapshot.Name != current || ds.Snapshot.Namespace != filltest.Team {
+			t.Errorf("day %d: the DataSource stands for %+v", day, ds)
+		}
+		vcs := filltest.Get[cdiv1.VolumeCloneSource](w, filltest.Team, "os").Spec.Source
+		if vcs.Kind != "VolumeSnapshot" || vcs.Name != current || *vcs.APIGroup != "snapshot.storage.k8s.io" {
+			t.Errorf("day %d: the VolumeCloneSource stands for %+v", day, vcs)
+		}
+		c := filltest.Get[cdiv1.DataImportCron](w, filltest.Team, name).Status
+		if *c.SourceFormat != cdiv1.DataImportCronSourceFormatSnapshot || c.LastImportedPVC.Name != current {
+			t.Errorf("day %d: the status is %+v", day, c)
+		}
+		w.Clock.SetTime(w.Clock.Now().Add(24 * time.Hour))
+	}
+	p := filltest.Get[cdiv1.StorageProfile](w, "", "local")
+	p.Status.DataImportCronSourceFormat = ptr.To(cdiv1.DataImportCronSourceFormatPvc)
+	w.Must(w.API.Update(context.Background(), p))
+	w.Run(name, r)
+	volumes, snapshots := kept(w)
+	if !slices.Equal(volumes, []string{"os-333333333333"}) || !slices.Equal(snapshots, []string{"os-222222222222"}) {
+		t.Errorf("back to claims: volumes %v, snapshots %v", volumes, snapshots)
+	}
+	if ds := filltest.Get[cdiv1.DataSource](w, filltest.Team, "os").Spec.Source; ds.Snapshot != nil || ds.PVC == nil {
+		t.Errorf("back to claims: the DataSource stands for %+v", ds)
+	}
+}
+
+// TestNoSnapshotClass: storage that cannot take snapshots keeps its images as claims, whatever its profile prefers.
+func TestNoSnapshotClass(t *testing.T) {
+	w := filltest.New(t, filltest.Scene{Objects: append(snapshots(""), daily(nil)), Reports: []task.Report{answer(digest1)}})
+	w.Run(name, build(cdiv1.Succeeded)(w))
+	c := filltest.Get[cdiv1.DataImportCron](w, filltest.Team, name).Status
+	if *c.SourceFormat != cdiv1.DataImportCronSourceFormatPvc || condition(c, cdiv1.DataImportCronUpToDate).Reason != string(cron.UpToDate) {
+		t.Errorf("the status is %+v", c)
+	}
+}
+
+// TestConditions: both conditions say what CDI's clients know.
+func TestConditions(t *testing.T) {
+	const none = "False NoImport: No current import"
+	for phase, want := range map[cdiv1.DataVolumePhase][2]string{
+		"":                     {"False ImportScheduled: Import is scheduled", "False ImportProgressing: Import is progressing"},
+		cdiv1.Pending:          {"False Pending: Import DataVolume phase Pending", "False ImportProgressing: Import is progressing"},
+		cdiv1.ImportScheduled:  {"False ImportScheduled: Import is scheduled", "False ImportProgressing: Import is progressing"},
+		cdiv1.ImportInProgress: {"True ImportProgressing: Import is progressing", "False ImportProgressing: Import is progressing"},
+		cdiv1.Succeeded:        {none, "True UpToDate: Latest import is up to date"},
+	} {
+		w := filltest.New(t, filltest.Scene{Objects: []client.Object{daily(nil)}, Reports: []task.Report{answer(digest1)}})
+		w.Run(name, build(phase)(w))
+		status := filltest.Get[cdiv1.DataImportCron](w, filltest.Team, name).Status
+		for i, kind := range []cdiv1.DataImportCronConditionType{cdiv1.DataImportCronProgressing, cdiv1.DataImportCronUpToDate} {
+			c := condition(status, kind)
+			if got := fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message); got != want[i] {
+				t.Errorf("import %q: %s is %q, want %q", phase, kind, got, want[i])
+			}
+		}
 	}
 }
 

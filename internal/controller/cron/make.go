@@ -6,9 +6,7 @@ import (
 	"maps"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/controller/fill"
@@ -109,21 +107,4 @@ func pin(url, digest string) string {
 		rest = rest[:colon]
 	}
 	return fmt.Sprintf("%s://%s@%s", scheme, rest, digest)
-}
-
-// switchNames makes the managed names stand for the current import, each in one write.
-func (r *Reconciler) switchNames(ctx context.Context, s *seen) error {
-	meta := metav1.ObjectMeta{
-		Namespace: s.cron.Namespace, Name: s.cron.Spec.ManagedDataSource, Labels: s.labels(), OwnerReferences: s.owners(),
-	}
-	err := r.cluster.ApplyAs(ctx, fieldOwner, &cdiv1.VolumeCloneSource{ObjectMeta: meta, Spec: cdiv1.VolumeCloneSourceSpec{
-		// An apply knows no null, so the group of claims is spelt out.
-		Source: corev1.TypedLocalObjectReference{APIGroup: ptr.To(corev1.GroupName), Kind: "PersistentVolumeClaim", Name: s.current.Name},
-	}})
-	if err != nil {
-		return err
-	}
-	return r.cluster.ApplyAs(ctx, fieldOwner, &cdiv1.DataSource{ObjectMeta: meta, Spec: cdiv1.DataSourceSpec{
-		Source: cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: s.current.Namespace, Name: s.current.Name}},
-	}})
 }

@@ -38,6 +38,9 @@ const keepByDefault = 3
 // again is how long after a poll that came to nothing the source is asked again, unless the schedule says sooner.
 const again = 5 * time.Minute
 
+// never is how far away the next poll of a cron without a schedule is.
+const never = 10 * 365 * 24 * time.Hour
+
 // seen is the part of the cluster that one cron depends on, read once.
 type seen struct {
 	cron       *cdiv1.DataImportCron
@@ -49,6 +52,7 @@ type seen struct {
 	digest     string             // of what the source had last; empty: never said
 	imports    []cdiv1.DataVolume // newest first
 	current    *cdiv1.DataVolume  // of digest; nil: there is none
+	stored     stored
 	dataSource *cdiv1.DataSource
 	cloneFrom  *cdiv1.VolumeCloneSource
 }
@@ -79,6 +83,9 @@ func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*see
 			s.current = &s.imports[i]
 		}
 	}
+	if err := r.observeStored(ctx, s); err != nil {
+		return nil, err
+	}
 	if s.dataSource, err = cluster.Get[cdiv1.DataSource](ctx, r.reader, c.Namespace, c.Spec.ManagedDataSource); err != nil {
 		return nil, err
 	}
@@ -91,6 +98,10 @@ func (s *seen) plan() error {
 	src := s.cron.Spec.Template.Spec.Source
 	if src == nil || src.Registry == nil && src.HTTP == nil && src.PVC == nil {
 		return errors.New("the template's source must be registry, http or pvc")
+	}
+	if s.cron.Spec.Schedule == "" {
+		s.next = s.now.Add(never) // whoever sets the digest says what is to be imported
+		return nil
 	}
 	when, err := schedule.ParseStandard(s.cron.Spec.Schedule)
 	if err != nil {
@@ -150,11 +161,16 @@ func (s *seen) importFact() cron.Import {
 	switch {
 	case s.digest == "":
 		return cron.Unknown
+	case s.stored.wanted && s.stored.current != nil:
+		return s.stored.fact()
 	case s.current == nil || s.current.DeletionTimestamp != nil:
 		return cron.Missing
 	}
 	switch s.current.Status.Phase { //nolint:exhaustive // between scheduled and the end it is on its way
 	case cdiv1.Succeeded:
+		if s.stored.wanted {
+			return cron.Imported
+		}
 		return cron.Ready
 	case cdiv1.Failed:
 		return cron.Broken
@@ -193,40 +209,6 @@ func or(s, otherwise string) string {
 		return otherwise
 	}
 	return s
-}
-
-// switched: both managed names stand for the current import.
-func (s *seen) switched() bool {
-	if s.current == nil || s.dataSource == nil || s.cloneFrom == nil {
-		return false
-	}
-	pvc := s.dataSource.Spec.Source.PVC
-	return pvc != nil && pvc.Name == s.current.Name && pvc.Namespace == s.current.Namespace &&
-		s.cloneFrom.Spec.Source.Name == s.current.Name
-}
-
-// surplus are the imports that are too many: the oldest, and never the one in use.
-func (s *seen) surplus() []*cdiv1.DataVolume {
-	if gc := s.cron.Spec.GarbageCollect; gc != nil && *gc == cdiv1.DataImportCronGarbageCollectNever {
-		return nil
-	}
-	keep := keepByDefault
-	if n := s.cron.Spec.ImportsToKeep; n != nil {
-		keep = int(*n)
-	}
-	keep = max(keep, 1)
-	var many []*cdiv1.DataVolume
-	kept := 0
-	for i := range s.imports {
-		one := &s.imports[i]
-		if s.current != nil && one.Name == s.current.Name {
-			continue
-		}
-		if kept++; kept >= keep && one.DeletionTimestamp == nil {
-			many = append(many, one)
-		}
-	}
-	return many
 }
 
 // pollName is the name of the pod that asks the source.

@@ -1,6 +1,6 @@
 // Package cron keeps golden images up to date: it asks the source of a DataImportCron on its schedule which version it
 // has, has a new one imported by a DataVolume, and makes the managed DataSource and VolumeCloneSource stand for it once it
-// is complete. Old imports are removed.
+// is complete. Old imports are removed. Where a storage profile says so, an import is kept as a snapshot and its claim removed.
 //
 // What to do is decided by internal/decide/cron. The source is asked by a worker in the cron's own namespace, so that its
 // credentials stay there; this package never speaks to a source itself.
@@ -30,6 +30,7 @@ import (
 // Reconciler reconciles DataImportCrons.
 type Reconciler struct {
 	reader   client.Reader // cached
+	live     client.Reader // for snapshots, which not every cluster has: they cannot be watched
 	settings config.Reader
 	cluster  *cluster.Writer
 	clock    clock.PassiveClock
@@ -39,7 +40,7 @@ type Reconciler struct {
 // Setup adds the controller to mgr. Polls run image.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string) error {
 	r := &Reconciler{
-		reader: mgr.GetClient(), settings: config.NewReader(mgr.GetClient()), cluster: writer, clock: clock.RealClock{}, image: image,
+		reader: mgr.GetClient(), live: mgr.GetAPIReader(), settings: config.NewReader(mgr.GetClient()), cluster: writer, clock: clock.RealClock{}, image: image,
 	}
 	made := predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetLabels()[Label] != "" })
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -48,6 +49,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string) error {
 		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(maker), builder.WithPredicates(made)).
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.managing)).
 		Watches(&cdiv1.VolumeCloneSource{}, handler.EnqueueRequestsFromMapFunc(r.managing)).
+		Watches(&cdiv1.StorageProfile{}, handler.EnqueueRequestsFromMapFunc(r.all)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the DataImportCron controller: %w", err)
@@ -61,16 +63,26 @@ func maker(_ context.Context, obj client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
+// all are all crons: the form they keep their imports in may have changed.
+func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	return r.crons(ctx, func(*cdiv1.DataImportCron) bool { return true })
+}
+
 // managing are the crons that manage a name. There are few crons, so they are simply looked through.
 func (r *Reconciler) managing(ctx context.Context, obj client.Object) []reconcile.Request {
+	return r.crons(ctx, func(c *cdiv1.DataImportCron) bool { return c.Spec.ManagedDataSource == obj.GetName() },
+		client.InNamespace(obj.GetNamespace()))
+}
+
+func (r *Reconciler) crons(ctx context.Context, which func(*cdiv1.DataImportCron) bool, options ...client.ListOption) []reconcile.Request {
 	var all cdiv1.DataImportCronList
-	if err := r.reader.List(ctx, &all, client.InNamespace(obj.GetNamespace())); err != nil {
+	if err := r.reader.List(ctx, &all, options...); err != nil {
 		log.FromContext(ctx).Error(err, "list DataImportCrons")
 		return nil
 	}
 	var due []reconcile.Request
 	for i := range all.Items {
-		if all.Items[i].Spec.ManagedDataSource == obj.GetName() {
+		if which(&all.Items[i]) {
 			due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
 		}
 	}
@@ -106,8 +118,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: s.wait(facts)}, nil
 }
 
-// wait is how long until the source is to be asked; everything else is seen in the cluster.
+// look is how often a snapshot that is being taken is looked at.
+const look = time.Second
+
+// wait is how long until the source is to be asked, or a snapshot looked at; everything else is seen in the cluster.
 func (s *seen) wait(f cron.Facts) time.Duration {
+	if f.Import == cron.Imported || f.Import == cron.Storing {
+		return look
+	}
 	if f.Unreadable || f.Poll != cron.NoPoll {
 		return 0
 	}
@@ -122,6 +140,8 @@ func (r *Reconciler) act(ctx context.Context, a cron.Action, s *seen) error {
 		return r.cluster.Delete(ctx, s.poll)
 	case cron.CreateImport:
 		return r.cluster.Create(ctx, s.newImport())
+	case cron.TakeSnapshot:
+		return r.takeSnapshot(ctx, s)
 	case cron.Switch:
 		return r.switchNames(ctx, s)
 	case cron.Collect:

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -67,7 +68,7 @@ func (r *Reconciler) report(ctx context.Context, s *seen, plan cron.Plan, noted 
 		switch plan.Say {
 		case cron.Outdated, cron.AlreadyManaged, cron.Invalid:
 			kind = corev1.EventTypeWarning
-		case cron.NoDigest, cron.ImportScheduled, cron.ImportProgressing, cron.UpToDate:
+		case cron.NoDigest, cron.ImportProgressing, cron.UpToDate:
 		}
 		r.cluster.Event(s.cron, kind, string(plan.Say), condition(next, cdiv1.DataImportCronUpToDate).Message)
 	}
@@ -77,28 +78,24 @@ func (r *Reconciler) report(ctx context.Context, s *seen, plan cron.Plan, noted 
 func (s *seen) status(plan cron.Plan, noted map[string]string) cdiv1.DataImportCronStatus {
 	old := s.cron.Status
 	next := cdiv1.DataImportCronStatus{
-		SourceFormat: ptr.To(cdiv1.DataImportCronSourceFormatPvc), LastImportedPVC: old.LastImportedPVC,
+		SourceFormat: s.stored.form(), LastImportedPVC: old.LastImportedPVC,
 		LastImportTimestamp: old.LastImportTimestamp, LastExecutionTimestamp: old.LastExecutionTimestamp,
 	}
 	if at, err := time.Parse(time.RFC3339, noted[annPolled]); err == nil {
 		next.LastExecutionTimestamp = ptr.To(metav1.NewTime(at.Local()))
 	}
-	if s.current != nil {
-		next.CurrentImports = []cdiv1.ImportStatus{{DataVolumeName: s.current.Name, Digest: s.digest}}
+	if s.current != nil || s.stored.current != nil {
+		next.CurrentImports = []cdiv1.ImportStatus{{DataVolumeName: importName(s.cron, s.digest), Digest: s.digest}}
 	}
-	if plan.Say == cron.UpToDate && s.current != nil {
-		now := &cdiv1.DataVolumeSourcePVC{Namespace: s.current.Namespace, Name: s.current.Name}
+	if plan.Say == cron.UpToDate {
+		now := &cdiv1.DataVolumeSourcePVC{Namespace: s.cron.Namespace, Name: importName(s.cron, s.digest)}
 		if old.LastImportedPVC == nil || *old.LastImportedPVC != *now {
 			next.LastImportedPVC, next.LastImportTimestamp = now, ptr.To(metav1.NewTime(s.now).Rfc3339Copy())
 		}
 	}
 	message := s.message(plan.Say, noted)
-	progress := cdiv1.ConditionState{Status: truth(plan.Progressing), Reason: string(plan.Say), Message: message}
-	if !plan.Progressing {
-		progress.Reason, progress.Message = "NoImport", "No current import"
-	}
 	next.Conditions = []cdiv1.DataImportCronCondition{
-		s.condition(old, cdiv1.DataImportCronProgressing, progress),
+		s.condition(old, cdiv1.DataImportCronProgressing, s.progress()),
 		s.condition(old, cdiv1.DataImportCronUpToDate, cdiv1.ConditionState{
 			Status: truth(plan.Say == cron.UpToDate), Reason: string(plan.Say), Message: message,
 		}),
@@ -106,17 +103,41 @@ func (s *seen) status(plan cron.Plan, noted map[string]string) cdiv1.DataImportC
 	return next
 }
 
+// progress says how far the import is that goes on, as CDI says it.
+func (s *seen) progress() cdiv1.ConditionState {
+	no := func(reason, message string) cdiv1.ConditionState {
+		return cdiv1.ConditionState{Status: corev1.ConditionFalse, Reason: reason, Message: message}
+	}
+	if s.current == nil || s.wrong != nil {
+		return no("NoImport", "No current import")
+	}
+	switch phase := s.current.Status.Phase; phase { //nolint:exhaustive // CDI has no words for the others
+	case cdiv1.Succeeded:
+		return no("NoImport", "No current import")
+	case cdiv1.PhaseUnset, cdiv1.ImportScheduled:
+		return no("ImportScheduled", "Import is scheduled")
+	case cdiv1.ImportInProgress:
+		return cdiv1.ConditionState{Status: corev1.ConditionTrue, Reason: "ImportProgressing", Message: "Import is progressing"}
+	default:
+		return no(string(phase), "Import DataVolume phase "+string(phase))
+	}
+}
+
 func (s *seen) message(say cron.Reason, noted map[string]string) string {
 	text := ""
 	switch say {
 	case cron.NoDigest:
-		text = "No source digest: the source has not been asked yet"
-	case cron.ImportScheduled:
-		text = "Import of " + s.digest + " is scheduled"
+		text = "No source digest"
 	case cron.ImportProgressing:
-		text = "Import of " + s.digest + " is progressing"
+		text = "Import is progressing"
+		if s.current != nil && s.current.Status.Phase == cdiv1.Succeeded || s.stored.wanted && s.stored.current != nil {
+			text = "Snapshot of imported data is progressing" + s.obstacle()
+		}
 	case cron.Outdated:
-		text = fmt.Sprintf("Import of %s failed, see DataVolume %s; delete it to try again", s.digest, s.current.Name)
+		text = "Source digest updated since last import"
+		if s.current != nil && s.current.Status.Phase == cdiv1.Failed {
+			text = fmt.Sprintf("Import of %s failed, see DataVolume %s; delete it to try again", s.digest, s.current.Name)
+		}
 	case cron.UpToDate:
 		text = "Latest import is up to date"
 	case cron.AlreadyManaged:
@@ -128,6 +149,17 @@ func (s *seen) message(say cron.Reason, noted map[string]string) string {
 		text += "; the last poll failed: " + trouble
 	}
 	return text
+}
+
+// obstacle is what the storage says about the snapshot; it tries again by itself.
+func (s *seen) obstacle() string {
+	if s.stored.current == nil {
+		return ""
+	}
+	if text, _, _ := unstructured.NestedString(s.stored.current.Object, "status", "error", "message"); text != "" {
+		return ": " + text
+	}
+	return ""
 }
 
 // condition is next with the times of the old condition of its type where nothing changed.

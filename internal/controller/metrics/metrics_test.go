@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -23,12 +24,24 @@ func TestNow(t *testing.T) {
 	volume := func(name string, s cdiv1.DataVolumeStatus) *cdiv1.DataVolume {
 		return &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "1"}, Status: s}
 	}
+	cron := func(name string, current corev1.ConditionStatus, imports string) *cdiv1.DataImportCron {
+		c := &cdiv1.DataImportCron{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		c.Status.CurrentImports = []cdiv1.ImportStatus{{DataVolumeName: imports}}
+		c.Status.Conditions = []cdiv1.DataImportCronCondition{{Type: cdiv1.DataImportCronUpToDate, ConditionState: cdiv1.ConditionState{Status: current}}}
+		return c
+	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		volume("a", cdiv1.DataVolumeStatus{Phase: cdiv1.ImportInProgress, Progress: "42.50%"}),
 		volume("b", cdiv1.DataVolumeStatus{Phase: cdiv1.Pending}),
 		volume("c", cdiv1.DataVolumeStatus{Phase: cdiv1.ImportInProgress, Progress: "N/A"}),
+		cron("fresh", corev1.ConditionTrue, "gone"), cron("stale", corev1.ConditionFalse, "a"), cron("waiting", corev1.ConditionFalse, "b"),
 	).Build()
 	want := `
+# HELP kubevirt_cdi_dataimportcron_outdated DataImportCron has an outdated import
+# TYPE kubevirt_cdi_dataimportcron_outdated gauge
+kubevirt_cdi_dataimportcron_outdated{cron_name="fresh",ns="ns",pending="false"} 0
+kubevirt_cdi_dataimportcron_outdated{cron_name="stale",ns="ns",pending="false"} 1
+kubevirt_cdi_dataimportcron_outdated{cron_name="waiting",ns="ns",pending="true"} 1
 # HELP kubevirt_cdi_cr_ready 1 if there is a CDI resource that is Deployed
 # TYPE kubevirt_cdi_cr_ready gauge
 kubevirt_cdi_cr_ready 0
@@ -40,7 +53,7 @@ kubevirt_cdi_datavolume_pending 1
 kubevirt_cdi_import_progress_total{name="a",namespace="ns",ownerUID="1"} 42.5
 `
 	err := testutil.CollectAndCompare(Now{Reader: c}, strings.NewReader(want), "kubevirt_cdi_cr_ready",
-		"kubevirt_cdi_datavolume_pending", "kubevirt_cdi_import_progress_total")
+		"kubevirt_cdi_datavolume_pending", "kubevirt_cdi_import_progress_total", "kubevirt_cdi_dataimportcron_outdated")
 	if err != nil {
 		t.Error(err)
 	}

@@ -26,6 +26,8 @@ const (
 	Scheduled
 	Importing
 	Broken
+	Imported // it is there, and to be kept as a snapshot that is not
+	Storing  // the snapshot is being taken
 	Ready
 )
 
@@ -39,7 +41,7 @@ type Facts struct {
 	Import Import
 	// Switched: the managed names stand for this import.
 	Switched bool
-	// Surplus: there are more imports than are to be kept.
+	// Surplus: there are more imports than are to be kept, or a claim whose snapshot is.
 	Surplus bool
 	// Taken: a managed name belongs to somebody else.
 	Taken bool
@@ -56,8 +58,9 @@ const (
 	NotePoll     Action = "NotePoll" // record what it came to
 	EndPoll      Action = "EndPoll"
 	CreateImport Action = "CreateImport"
-	Switch       Action = "Switch"  // make the managed names stand for the import
-	Collect      Action = "Collect" // remove the imports that are too many
+	TakeSnapshot Action = "TakeSnapshot" // of the import, to be kept in its stead
+	Switch       Action = "Switch"       // make the managed names stand for the import
+	Collect      Action = "Collect"      // remove the imports that are too many
 )
 
 // Reason is what the conditions say, in the words that CDI's clients know wherever CDI has the state at all.
@@ -66,7 +69,6 @@ type Reason string
 // The reasons.
 const (
 	NoDigest          Reason = "NoDigest"
-	ImportScheduled   Reason = "ImportScheduled"
 	ImportProgressing Reason = "ImportProgressing"
 	Outdated          Reason = "Outdated"
 	UpToDate          Reason = "UpToDate"
@@ -76,18 +78,16 @@ const (
 
 // Plan is a decision: what to do, in this order, and what to say.
 type Plan struct {
-	Rules       []string
-	Do          []Action
-	Say         Reason
-	Progressing bool
+	Rules []string
+	Do    []Action
+	Say   Reason
 }
 
 type rule struct {
-	name        string
-	when        func(Facts) bool
-	do          []Action
-	say         Reason
-	progressing bool
+	name string
+	when func(Facts) bool
+	do   []Action
+	say  Reason
 }
 
 // Decide finds the first rule of each table that holds.
@@ -102,7 +102,7 @@ func Decide(f Facts) Plan {
 	for _, r := range imports {
 		if r.when(f) {
 			p.Rules, p.Do = append(p.Rules, r.name), append(p.Do, r.do...)
-			p.Say, p.Progressing = r.say, r.progressing
+			p.Say = r.say
 			break
 		}
 	}
@@ -127,13 +127,14 @@ var imports = []rule{
 	{name: "a name of somebody else is left alone", when: func(f Facts) bool { return f.Taken }, say: AlreadyManaged},
 	{name: "nothing is imported before it is known what", when: func(f Facts) bool { return f.Import == Unknown }, say: NoDigest},
 	{name: "a new version is imported",
-		when: func(f Facts) bool { return f.Import == Missing }, do: []Action{CreateImport}, say: ImportScheduled, progressing: true},
-	{name: "an import that waits is waited for",
-		when: func(f Facts) bool { return f.Import == Scheduled }, say: ImportScheduled, progressing: true},
+		when: func(f Facts) bool { return f.Import == Missing }, do: []Action{CreateImport}, say: Outdated},
 	{name: "an import is waited for",
-		when: func(f Facts) bool { return f.Import == Importing }, say: ImportProgressing, progressing: true},
+		when: func(f Facts) bool { return f.Import == Scheduled || f.Import == Importing }, say: ImportProgressing},
 	{name: "an import that failed leaves the last one in place",
 		when: func(f Facts) bool { return f.Import == Broken }, say: Outdated},
+	{name: "an import is kept as a snapshot where its storage is better at that",
+		when: func(f Facts) bool { return f.Import == Imported }, do: []Action{TakeSnapshot}, say: ImportProgressing},
+	{name: "a snapshot is waited for", when: func(f Facts) bool { return f.Import == Storing }, say: ImportProgressing},
 	{name: "the names are switched once the import is ready",
 		when: func(f Facts) bool { return f.Import == Ready && !f.Switched }, do: []Action{Switch}, say: UpToDate},
 	{name: "old imports go when the new one is in use",

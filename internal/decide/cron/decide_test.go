@@ -63,13 +63,16 @@ func TestInvariants(t *testing.T) {
 		if does(Collect) && (f.Import != Ready || !f.Switched) {
 			fail("the old imports go before the new one is in use")
 		}
+		if does(TakeSnapshot) && f.Import != Imported {
+			fail("a snapshot of what is not there, or again")
+		}
 		if does(EndPoll) && !f.Noted {
 			fail("an answer is lost")
 		}
 		if does(StartPoll) && f.Poll != NoPoll {
 			fail("two questions at once")
 		}
-		if (does(CreateImport) || does(Switch) || does(Collect)) && (f.Taken || f.Unreadable) {
+		if (does(CreateImport) || does(TakeSnapshot) || does(Switch) || does(Collect)) && (f.Taken || f.Unreadable) {
 			fail("somebody else's name is touched")
 		}
 	})

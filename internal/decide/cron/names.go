@@ -5,7 +5,7 @@ package cron
 func (p Poll) String() string { return name(p, "NoPoll", "Asking", "Answered", "Unanswered", "Ending") }
 
 func (i Import) String() string {
-	return name(i, "Unknown", "Missing", "Scheduled", "Importing", "Broken", "Ready")
+	return name(i, "Unknown", "Missing", "Scheduled", "Importing", "Broken", "Imported", "Storing", "Ready")
 }
 
 func name[E ~int](e E, names ...string) string {
