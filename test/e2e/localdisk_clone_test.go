@@ -140,38 +140,56 @@ func (b *bed) snapshots(ctx context.Context) []string {
 	return names
 }
 
-// TestVolumeCloneLeavesItsNode: a consumer that cannot run where the storage would clone gets its disk streamed, and the volume
-// says why.
+// TestVolumeCloneLeavesItsNode: a consumer that cannot run where the storage would clone, or restore a snapshot, gets its disk
+// streamed from there, and the volume says why. What was restored only to be read from is gone afterwards.
 func TestVolumeCloneLeavesItsNode(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.filled(true)
 	source := framework.VolumeNode(b.WaitBound("golden"))
-	b.volume(cloned("copy", classDisk, "64Mi", true, b.fromClaim()))
-	b.untilPhase("copy", cdiv1.WaitForFirstConsumer)
-	b.clonedBy("copy", "csi-clone")
+	snapshot(b.Env, "kept", "golden")
+	kept := cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: b.Namespace, Name: "kept"}}
 	elsewhere := ""
 	for _, n := range b.ReadyNodes() {
 		if n != source {
 			elsewhere = n
 		}
 	}
-	b.consume("copy", elsewhere)
-	b.until("copy", "to say why it is streamed", func(dv *cdiv1.DataVolume) bool {
-		return strings.Contains(message(dv), "the source is on node "+source) && strings.Contains(message(dv), "consumer-copy cannot run") ||
-			dv.Status.Phase == cdiv1.Succeeded
+	ways := map[string]string{"copy": "csi-clone", "restored": "snapshot"}
+	for name, from := range map[string]cdiv1.DataVolumeSource{"copy": b.fromClaim(), "restored": kept} {
+		b.volume(cloned(name, classDisk, "64Mi", true, from))
+		b.untilPhase(name, cdiv1.WaitForFirstConsumer)
+		b.clonedBy(name, ways[name])
+		b.consume(name, elsewhere)
+	}
+	for name := range ways {
+		b.until(name, "to say why it is streamed", func(dv *cdiv1.DataVolume) bool {
+			return strings.Contains(message(dv), "the source is on node "+source) && strings.Contains(message(dv), "consumer-"+name+" cannot run") ||
+				dv.Status.Phase == cdiv1.Succeeded
+		})
+		b.untilPhase(name, cdiv1.Succeeded)
+		b.clonedBy(name, "stream")
+		if why := b.claim(name).Annotations["cdi.kubevirt.io/cloneFallbackReason"]; !strings.Contains(why, "the source is on node "+source) {
+			t.Errorf("claim %s says %q", name, why)
+		}
+		if got := framework.VolumeNode(b.WaitBound(name)); got != elsewhere {
+			t.Errorf("%s is on %s, its consumer on %s", name, got, elsewhere)
+		}
+		if mode := b.claim(name).Spec.VolumeMode; mode == nil || *mode != corev1.PersistentVolumeBlock {
+			t.Errorf("the volume mode of %s is %v", name, mode)
+		}
+		b.Delete("consumer-" + name)
+		b.holds(name, image(24), 64*mib)
+	}
+	b.Wait("nothing to be left but the disks and the snapshot", patience, func(ctx context.Context) (bool, string) {
+		var claims corev1.PersistentVolumeClaimList
+		if err := b.kube.List(ctx, &claims, client.InNamespace(b.Namespace)); err != nil {
+			return false, err.Error()
+		}
+		left := append(b.workers(ctx), b.snapshots(ctx)...)
+		for i := range claims.Items {
+			left = append(left, claims.Items[i].Name)
+		}
+		return len(left) == 4, strings.Join(left, " ")
 	})
-	b.untilPhase("copy", cdiv1.Succeeded)
-	b.clonedBy("copy", "stream")
-	if why := b.claim("copy").Annotations["cdi.kubevirt.io/cloneFallbackReason"]; !strings.Contains(why, "the source is on node "+source) {
-		t.Errorf("the claim says %q", why)
-	}
-	if got := framework.VolumeNode(b.WaitBound("copy")); got != elsewhere {
-		t.Errorf("the clone is on %s, its consumer on %s", got, elsewhere)
-	}
-	b.Delete("consumer-copy")
-	b.holds("copy", image(24), 64*mib)
-	if mode := b.claim("copy").Spec.VolumeMode; mode == nil || *mode != corev1.PersistentVolumeBlock {
-		t.Errorf("the clone's volume mode is %v", mode)
-	}
 }

@@ -62,11 +62,16 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 			m[annRunMessage] = s.lastError()
 		})
 	case volume.RemoveClaim:
-		return errors.Join(e.cluster.Delete(ctx, s.claim), e.dropSnapshot(ctx, s))
+		if err := e.dropSnapshot(ctx, s); err != nil { // first: without the claim nobody would remember it
+			return err
+		}
+		return e.cluster.Delete(ctx, s.claim)
 	case volume.PlaceClaim:
 		return e.placeClaim(ctx, s)
 	case volume.TakeSnapshot:
 		return e.takeSnapshot(ctx, s)
+	case volume.RestoreOrigin:
+		return e.restoreOrigin(ctx, s)
 	case volume.StartServer:
 		return e.startServer(ctx, s)
 	case volume.CleanUp:
@@ -76,6 +81,11 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 }
 
 func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
+	if s.origin.outdated {
+		if err := e.deleteSnapshot(ctx, s); err != nil {
+			return err
+		}
+	}
 	c := s.order.claim(s.wanted)
 	c.Annotations[annContentType] = string(orKubeVirt(s.order.Spec.ContentType))
 	if s.flow() == volume.External {
@@ -111,7 +121,11 @@ func (e *Engine) startWorker(ctx context.Context, s *Seen) error {
 	if err != nil {
 		return err
 	}
-	if err := e.follow(ctx, pod, s.claim); err != nil {
+	home, err := e.claimHome(ctx, s.claim)
+	if err != nil {
+		return err
+	}
+	if err := e.follow(ctx, pod, home); err != nil {
 		return err
 	}
 	if s.role() == render.RoleUpload {

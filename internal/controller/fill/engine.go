@@ -151,11 +151,12 @@ func (s *Seen) refusal(a volume.Action, err error) (state.State, bool) {
 		return state.State{}, false
 	}
 	quota, exceeded := cluster.ExceededQuota(err)
+	claims := a == volume.CreateClaim || a == volume.RestoreOrigin
 	reason := state.Reason("")
 	switch {
-	case a == volume.CreateClaim && exceeded:
+	case claims && exceeded:
 		reason = state.QuotaExceeded
-	case a == volume.CreateClaim && apierrors.IsInvalid(err):
+	case claims && apierrors.IsInvalid(err):
 		reason = state.ClaimIncomplete
 	case a == volume.StartWorker && (exceeded || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
 		reason = state.WorkerRefused

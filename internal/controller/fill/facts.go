@@ -73,9 +73,11 @@ func (s *Seen) unboundFact() volume.Claim {
 }
 
 // waits: the claim's class binds it when it has a consumer.
-func (s *Seen) waits() bool {
-	return s.class != nil && s.class.VolumeBindingMode != nil &&
-		*s.class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+func (s *Seen) waits() bool { return waits(s.class) }
+
+func waits(class *storagev1.StorageClass) bool {
+	return class != nil && class.VolumeBindingMode != nil &&
+		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 // strangerFact is what a claim is that this volume does not own.

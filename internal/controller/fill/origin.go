@@ -26,9 +26,12 @@ type origin struct {
 	why      string // of fact or strategy, for the volume's message
 	again    time.Duration
 
-	claim    *corev1.PersistentVolumeClaim // nil: a snapshot, or there is none
+	claim    *corev1.PersistentVolumeClaim // nil: there is none, or a snapshot that is not restored to be read from
 	class    *storagev1.StorageClass       // of claim
+	restored *corev1.PersistentVolumeClaim // what a snapshot was restored to, to be read from
 	snapshot *unstructured.Unstructured    // the source itself, or the one taken of claim
+	taken    content                       // of snapshot, if that is the source
+	outdated bool                          // a snapshot may have been taken of claim before another way was chosen
 	size     resource.Quantity
 	server   *corev1.Pod          // the worker that serves claim to another node
 	home     *corev1.NodeSelector // where the source can be used; nil: everywhere
@@ -49,6 +52,9 @@ func (o *origin) request(name string) *claim.Source {
 	}
 	src := &claim.Source{Name: name, Capacity: o.size, VolumeMode: corev1.PersistentVolumeFilesystem}
 	if o.claim == nil {
+		if o.taken.block(false) {
+			src.VolumeMode = corev1.PersistentVolumeBlock
+		}
 		return src
 	}
 	src.Class = deref(o.claim.Spec.StorageClassName)
@@ -118,12 +124,12 @@ func (e *Engine) observeOrigin(ctx context.Context, s *Seen) error {
 			s.origin.flow = volume.Enlarge
 		}
 		if s.claim.Spec.VolumeName != "" {
-			return nil
+			return e.observeAids(ctx, s)
 		}
 		return e.observePlace(ctx, s)
 	}
 	if s.dataFact() != volume.None {
-		return e.observeServer(ctx, s)
+		return e.observeAids(ctx, s)
 	}
 	namespace, name := s.originName()
 	if namespace != s.order.Namespace && !s.order.Allowed {
@@ -198,6 +204,7 @@ func (e *Engine) observeSnapshotSource(ctx context.Context, s *Seen, namespace, 
 		o.again = snapshotEvery
 	default:
 		o.snapshot, o.size = snap, restoreSize(snap)
+		o.taken, err = e.contentOf(ctx, snap)
 	}
-	return nil
+	return err
 }

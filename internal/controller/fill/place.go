@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	resources "k8s.io/component-helpers/resource"
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -19,11 +18,11 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// labelSnapshotNode is how the snapshot controller says on which node a snapshot of a node's own storage is.
-const labelSnapshotNode = "snapshot.storage.kubernetes.io/managed-by"
-
 // home is where a clone's source can be used; nil means everywhere, or that nobody says.
 func (e *Engine) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error) {
+	if c := s.origin.restored; c != nil && c.Spec.VolumeName != "" {
+		return e.claimHome(ctx, c)
+	}
 	if s.source.Snapshot != nil {
 		return e.snapshotHome(ctx, s)
 	}
@@ -46,18 +45,15 @@ func (e *Engine) claimHome(ctx context.Context, c *corev1.PersistentVolumeClaim)
 }
 
 func (e *Engine) snapshotHome(ctx context.Context, s *Seen) (*corev1.NodeSelector, error) {
+	if s.origin.snapshot != nil {
+		return s.origin.taken.home(), nil
+	}
 	snap, err := e.readSnapshot(ctx, s.source.Snapshot.Namespace, s.source.Snapshot.Name)
 	if err != nil || snap == nil {
 		return nil, err
 	}
-	name, _, _ := unstructured.NestedString(snap.Object, "status", "boundVolumeSnapshotContentName")
-	content, err := e.readKind(ctx, "VolumeSnapshotContent", "", name)
-	if err != nil || content == nil || content.GetLabels()[labelSnapshotNode] == "" {
-		return nil, err
-	}
-	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{
-		Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{content.GetLabels()[labelSnapshotNode]},
-	}}}}}, nil
+	taken, err := e.contentOf(ctx, snap)
+	return taken.home(), err
 }
 
 // observePlace finds out whether the driver can fill the claim where that is wanted: beside the source, and nowhere else.

@@ -11,7 +11,6 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/filltest"
 )
 
@@ -128,16 +127,11 @@ func TestTolerations(t *testing.T) {
 	ill := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
 	w := filltest.New(t, filltest.Scene{Objects: append(onNode("disk", "node1"), node("node1", ours, ill), node("node2"))})
 	e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock})
-	c, err := cluster.Get[corev1.PersistentVolumeClaim](t.Context(), w.API, filltest.Team, "disk")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := e.tolerations(t.Context(), c)
+	got, err := e.tolerations(t.Context(), only("node1"))
 	if err != nil || len(got) != 1 || !got[0].ToleratesTaint(logr.Discard(), &ours, false) || got[0].ToleratesTaint(logr.Discard(), &ill, false) {
 		t.Errorf("got %v, %v", got, err)
 	}
-	c.Spec.VolumeName = ""
-	if got, err := e.tolerations(t.Context(), c); err != nil || got != nil {
+	if got, err := e.tolerations(t.Context(), nil); err != nil || got != nil {
 		t.Errorf("of a claim that is nowhere yet: %v, %v", got, err)
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/decide/clone"
-	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -33,20 +31,15 @@ func (s *Seen) serverSpace() string {
 	return namespace
 }
 
-// observeServer reads the server of a streamed clone, and says whether it can be read from yet.
-func (e *Engine) observeServer(ctx context.Context, s *Seen) error {
-	if s.source.PVC == nil {
-		return nil
-	}
+// observeAids reads what is there only for the transfer: the server of a streamed clone, and the claim a snapshot was restored
+// to.
+func (e *Engine) observeAids(ctx context.Context, s *Seen) error {
 	var err error
-	s.origin.server, err = cluster.Get[corev1.Pod](ctx, e.reader, s.serverSpace(), s.serverName())
-	if err != nil || s.origin.strategy != clone.Stream {
+	if s.origin.server, err = cluster.Get[corev1.Pod](ctx, e.reader, s.serverSpace(), s.serverName()); err != nil {
 		return err
 	}
-	if p := s.origin.server; p == nil || !podReady(p) || p.Status.PodIP == "" || p.DeletionTimestamp != nil {
-		s.origin.fact = volume.Unready
-	}
-	return nil
+	s.origin.restored, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, s.serverSpace(), s.restoredName())
+	return err
 }
 
 // startServer makes the server of a streamed clone, after the keys for both ends. Keys are made anew until there is a
@@ -85,7 +78,7 @@ func (e *Engine) startServer(ctx context.Context, s *Seen) error {
 	if err != nil {
 		return err
 	}
-	if err := e.follow(ctx, pod, s.origin.claim); err != nil {
+	if err := e.follow(ctx, pod, s.origin.home); err != nil {
 		return err
 	}
 	pod.Annotations[AnnServes] = s.order.Namespace + "/" + s.order.For.GetName()
@@ -114,6 +107,9 @@ func (e *Engine) server(s *Seen) render.Worker {
 			Path: disk.SourcePath(s.content()), Content: s.content(), Listen: ":" + strconv.Itoa(servePort), TLSDir: render.TLSDir,
 		},
 	}
+	if s.source.Snapshot != nil { // the server may be the first consumer of what the snapshot is restored to
+		w.Settings.Affinity = within(w.Settings.Affinity, s.origin.home)
+	}
 	if !s.acrossSpaces() {
 		w.Owner = s.order.Owner
 	}
@@ -129,14 +125,16 @@ func (e *Engine) cleanUp(ctx context.Context, s *Seen) error {
 	if err := e.dropSnapshot(ctx, s); err != nil {
 		return err
 	}
-	if s.origin.server == nil && !s.order.held() {
-		return nil
-	}
-	return e.removeServer(ctx, s)
+	return e.removeAids(ctx, s)
 }
 
-// removeServer removes the server last: as long as it is there, what else is left is remembered.
-func (e *Engine) removeServer(ctx context.Context, s *Seen) error {
+// removeAids removes the server last, but for the claim it reads from: as long as one of them is there, what else is left is
+// remembered.
+func (e *Engine) removeAids(ctx context.Context, s *Seen) error {
+	o := &s.origin
+	if o.server == nil && o.restored == nil && !s.order.held() {
+		return nil
+	}
 	for _, secret := range []*corev1.Secret{
 		e.secret(s, s.serverSpace(), s.serverKeys(), nil), e.secret(s, s.order.Namespace, s.clientKeys(), nil),
 	} {
@@ -144,8 +142,13 @@ func (e *Engine) removeServer(ctx context.Context, s *Seen) error {
 			return err
 		}
 	}
-	if p := s.origin.server; p != nil && p.DeletionTimestamp == nil {
+	if p := o.server; p != nil && p.DeletionTimestamp == nil {
 		if err := e.cluster.Delete(ctx, p); err != nil {
+			return err
+		}
+	}
+	if c := o.restored; c != nil && c.DeletionTimestamp == nil {
+		if err := e.cluster.Delete(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -161,32 +164,42 @@ func (e *Engine) Release(ctx context.Context, o Order) error {
 	if !o.held() {
 		return nil
 	}
-	s, err := e.lastServer(ctx, o)
+	s, err := e.lastAids(ctx, o)
 	if err != nil {
 		return err
 	}
-	return e.removeServer(ctx, s)
+	return e.removeAids(ctx, s)
 }
 
-// lastServer is what is left of a streamed clone. A reference may stand for something else by now; where the server is,
-// it says itself.
-func (e *Engine) lastServer(ctx context.Context, o Order) (*Seen, error) {
+// lastAids is what is left of a clone. A reference may stand for something else by now; where the server and what it reads
+// from are, they say themselves.
+func (e *Engine) lastAids(ctx context.Context, o Order) (*Seen, error) {
 	s := &Seen{order: o, source: o.Spec.Source, now: e.clock.Now()}
 	if err := e.resolve(ctx, s); err != nil {
 		return nil, err
 	}
+	space := o.Namespace
+	if s.source != nil && (s.source.PVC != nil || s.source.Snapshot != nil) {
+		space = s.serverSpace()
+	}
+	mine := func(role string) client.MatchingLabels {
+		return client.MatchingLabels{render.LabelVolumeUID: string(o.UID), render.LabelComponent: role}
+	}
 	var servers corev1.PodList
-	mine := client.MatchingLabels{render.LabelVolumeUID: string(o.UID), render.LabelComponent: render.RoleServe}
-	if err := e.reader.List(ctx, &servers, mine); err != nil {
+	if err := e.reader.List(ctx, &servers, mine(render.RoleServe)); err != nil {
 		return nil, fmt.Errorf("list servers of %s/%s: %w", o.Namespace, o.For.GetName(), err)
 	}
 	for i := range servers.Items {
-		s.origin.server = &servers.Items[i]
-		s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: servers.Items[i].Namespace}}
+		s.origin.server, space = &servers.Items[i], servers.Items[i].Namespace
 	}
-	if s.source == nil || s.source.PVC == nil {
-		s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: o.Namespace}}
+	var restored corev1.PersistentVolumeClaimList
+	if err := e.reader.List(ctx, &restored, mine(roleRestored)); err != nil {
+		return nil, fmt.Errorf("list what was restored for %s/%s: %w", o.Namespace, o.For.GetName(), err)
 	}
+	for i := range restored.Items {
+		s.origin.restored, space = &restored.Items[i], restored.Items[i].Namespace
+	}
+	s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: space}}
 	return s, nil
 }
 
@@ -205,14 +218,12 @@ func (e *Engine) Discard(ctx context.Context, o Order) error {
 			return err
 		}
 	}
-	s, err := e.lastServer(ctx, o)
+	s, err := e.lastAids(ctx, o)
 	if err != nil {
 		return err
 	}
-	if s.origin.server != nil || o.held() {
-		if err := e.removeServer(ctx, s); err != nil {
-			return err
-		}
+	if err := e.removeAids(ctx, s); err != nil {
+		return err
 	}
 	s.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name)
 	if err != nil || s.claim == nil || !metav1.IsControlledBy(s.claim, o.For) {

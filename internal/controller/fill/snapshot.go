@@ -56,15 +56,46 @@ func restoreSize(u *unstructured.Unstructured) resource.Quantity {
 	return q
 }
 
-// snapshotDriver is the driver that took a snapshot, empty if that cannot be found out.
-func (e *Engine) snapshotDriver(ctx context.Context, u *unstructured.Unstructured) string {
-	name, _, _ := unstructured.NestedString(u.Object, "status", "boundVolumeSnapshotContentName")
-	content, err := e.readKind(ctx, "VolumeSnapshotContent", "", name)
-	if err != nil || content == nil {
-		return ""
+// labelSnapshotNode is how the snapshot controller says on which node a snapshot of a node's own storage is.
+const labelSnapshotNode = "snapshot.storage.kubernetes.io/managed-by"
+
+// content is what is known of the data of a snapshot. Each may be empty: nobody says.
+type content struct {
+	driver string // that took it
+	mode   corev1.PersistentVolumeMode
+	node   string // that has it
+}
+
+func (e *Engine) contentOf(ctx context.Context, snap *unstructured.Unstructured) (content, error) {
+	name, _, _ := unstructured.NestedString(snap.Object, "status", "boundVolumeSnapshotContentName")
+	if name == "" {
+		return content{}, nil
 	}
-	driver, _, _ := unstructured.NestedString(content.Object, "spec", "driver")
-	return driver
+	u, err := e.readKind(ctx, "VolumeSnapshotContent", "", name)
+	if err != nil || u == nil {
+		return content{}, err
+	}
+	driver, _, _ := unstructured.NestedString(u.Object, "spec", "driver")
+	mode, _, _ := unstructured.NestedString(u.Object, "spec", "sourceVolumeMode")
+	return content{driver: driver, mode: corev1.PersistentVolumeMode(mode), node: u.GetLabels()[labelSnapshotNode]}, nil
+}
+
+// block: the data is that of a device; otherwise is for data of which nobody says.
+func (c content) block(otherwise bool) bool {
+	if c.mode == "" {
+		return otherwise
+	}
+	return c.mode == corev1.PersistentVolumeBlock
+}
+
+// home is where the data can be used; nil: everywhere, or nobody says.
+func (c content) home() *corev1.NodeSelector {
+	if c.node == "" {
+		return nil
+	}
+	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{
+		Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{c.node},
+	}}}}}
 }
 
 // snapshotClass is the class to take snapshots with: the preferred one, the default one, or any of the driver.
@@ -139,6 +170,10 @@ func (e *Engine) dropSnapshot(ctx context.Context, s *Seen) error {
 	if s.claim == nil || s.claim.Spec.DataSource == nil || s.claim.Spec.DataSource.Name != s.snapshotName() {
 		return nil
 	}
+	return e.deleteSnapshot(ctx, s)
+}
+
+func (e *Engine) deleteSnapshot(ctx context.Context, s *Seen) error {
 	taken, err := e.readSnapshot(ctx, s.order.Namespace, s.snapshotName())
 	if err != nil || taken == nil || taken.GetDeletionTimestamp() != nil {
 		return err

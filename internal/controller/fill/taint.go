@@ -13,10 +13,9 @@ const conditionTaint = "node.kubernetes.io/"
 
 // tolerations let a worker follow its claim to the one node its volume is on, whatever that node repels: somebody who may
 // run there had it bound there, and it is filled there or nowhere. They are none for a volume that several nodes can use.
-func (e *Engine) tolerations(ctx context.Context, c *corev1.PersistentVolumeClaim) ([]corev1.Toleration, error) {
-	home, err := e.claimHome(ctx, c)
-	if err != nil || home == nil {
-		return nil, err
+func (e *Engine) tolerations(ctx context.Context, home *corev1.NodeSelector) ([]corev1.Toleration, error) {
+	if home == nil {
+		return nil, nil
 	}
 	nodes, err := e.nodesIn(ctx, home)
 	if err != nil || len(nodes) != 1 {
@@ -31,9 +30,9 @@ func (e *Engine) tolerations(ctx context.Context, c *corev1.PersistentVolumeClai
 	return out, nil
 }
 
-// follow has a worker's pod tolerate what its claim's node repels.
-func (e *Engine) follow(ctx context.Context, pod *corev1.Pod, c *corev1.PersistentVolumeClaim) error {
-	more, err := e.tolerations(ctx, c)
+// follow has a worker's pod tolerate what its claim's node repels; home is where that claim's volume is.
+func (e *Engine) follow(ctx context.Context, pod *corev1.Pod, home *corev1.NodeSelector) error {
+	more, err := e.tolerations(ctx, home)
 	if err != nil {
 		return err
 	}

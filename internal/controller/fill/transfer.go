@@ -40,6 +40,8 @@ func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 	}
 	if from.Source == (task.Source{}) {
 		w.Command = bindOnly
+	}
+	if from.Source == (task.Source{}) || source != nil { // it may be the first consumer of what must be beside the source
 		w.Settings.Affinity = within(w.Settings.Affinity, s.origin.home)
 	}
 	return w, nil

@@ -63,3 +63,63 @@ func Driver() []client.Object {
 	u.SetName("snap")
 	return []client.Object{&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "test"}}, u}
 }
+
+// On is how a volume says that it is on a node.
+func On(node string) *corev1.VolumeNodeAffinity {
+	return &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+	}}}}
+}
+
+// BoundOn is a claim of Team that is bound to a volume on a node.
+func BoundOn(name, node string) []client.Object {
+	c := Bound(Team, name)
+	c.Spec.VolumeName = "pv-of-" + name
+	return []client.Object{c, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: c.Spec.VolumeName},
+		Spec:       corev1.PersistentVolumeSpec{NodeAffinity: On(node), ClaimRef: &corev1.ObjectReference{UID: c.UID}},
+	}}
+}
+
+// Nodes are nodes with nothing on them.
+func Nodes(names ...string) []client.Object {
+	var nodes []client.Object
+	for _, name := range names {
+		nodes = append(nodes, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
+			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		})
+	}
+	return nodes
+}
+
+// Snapshot is a snapshot that is ready, of a claim of that volume mode, with its data on a node; an empty node is everywhere.
+func Snapshot(namespace, name, node string, mode corev1.PersistentVolumeMode) []client.Object {
+	content := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"driver": "test", "sourceVolumeMode": string(mode)}}}
+	content.SetGroupVersionKind(SnapshotGroup.WithKind("VolumeSnapshotContent"))
+	content.SetName("content-of-" + name)
+	if node != "" {
+		content.SetLabels(map[string]string{"snapshot.storage.kubernetes.io/managed-by": node})
+	}
+	snap := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{
+		"readyToUse": true, "restoreSize": "1Gi", "boundVolumeSnapshotContentName": content.GetName(),
+	}}}
+	snap.SetGroupVersionKind(SnapshotGroup.WithKind("VolumeSnapshot"))
+	snap.SetNamespace(namespace)
+	snap.SetName(name)
+	return []client.Object{snap, content}
+}
+
+// Consumer is a pod that wants a claim of Team and can only run on one node.
+func Consumer(claim, node string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Team, Name: "vm"},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{corev1.LabelHostname: node}, Containers: []corev1.Container{{Name: "vm"}},
+			Volumes: []corev1.Volume{{Name: claim, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			}}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+}

@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/component-helpers/storage/volume"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -28,7 +30,43 @@ func (w *World) Turn() bool {
 	for i := range pods.Items {
 		moved = w.work(&pods.Items[i]) || moved
 	}
-	return moved || w.snap()
+	return moved || w.snap() || w.appear()
+}
+
+// appear has the next of what comes later.
+func (w *World) appear() bool {
+	if w.later == len(w.scene.Later) {
+		return false
+	}
+	w.Must(w.API.Create(context.Background(), w.scene.Later[w.later].DeepCopyObject().(client.Object)))
+	w.later++
+	return true
+}
+
+// nodeOf is where a pod is put: where it must be, as far as these tests say so.
+func nodeOf(pod *corev1.Pod) string {
+	if name := pod.Spec.NodeSelector[corev1.LabelHostname]; name != "" {
+		return name
+	}
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, r := range append(term.MatchFields, term.MatchExpressions...) {
+				return r.Values[0]
+			}
+		}
+	}
+	return Node
+}
+
+// claimsOf are the claims of a pod.
+func claimsOf(pod *corev1.Pod) []string {
+	var names []string
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
 }
 
 // waits: the class of a claim binds when somebody needs it.
@@ -39,10 +77,10 @@ func (w *World) waits(c *corev1.PersistentVolumeClaim) bool {
 
 // schedule chooses the node of a claim that a pod needs.
 func (w *World) schedule(c *corev1.PersistentVolumeClaim, pods []corev1.Pod) bool {
-	used := c.Namespace == Team && slices.Contains(w.scene.Consumed, c.Name)
-	for _, p := range pods {
-		for _, v := range p.Spec.Volumes {
-			used = used || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name
+	used, node := c.Namespace == Team && slices.Contains(w.scene.Consumed, c.Name), Node
+	for i := range pods {
+		if pods[i].Namespace == c.Namespace && slices.Contains(claimsOf(&pods[i]), c.Name) {
+			used, node = true, nodeOf(&pods[i])
 		}
 	}
 	if !used || !w.waits(c) || c.Spec.VolumeName != "" || c.Annotations[volume.AnnSelectedNode] != "" || c.Status.Phase == corev1.ClaimBound {
@@ -51,7 +89,7 @@ func (w *World) schedule(c *corev1.PersistentVolumeClaim, pods []corev1.Pod) boo
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
 	}
-	c.Annotations[volume.AnnSelectedNode] = Node
+	c.Annotations[volume.AnnSelectedNode] = node
 	w.Must(w.API.Update(context.Background(), c))
 	return true
 }
@@ -74,7 +112,8 @@ func (w *World) bind(c *corev1.PersistentVolumeClaim) bool {
 	}
 	name := w.reserved(c)
 	if name == "" {
-		if c.Spec.DataSourceRef != nil || w.waits(c) && c.Annotations[volume.AnnSelectedNode] == "" {
+		node := c.Annotations[volume.AnnSelectedNode]
+		if c.Spec.DataSourceRef != nil || w.waits(c) && node == "" || c.Spec.DataSource != nil && w.scene.Home != "" && node != w.scene.Home {
 			return false
 		}
 		name = "pv-" + c.Name
@@ -82,6 +121,9 @@ func (w *World) bind(c *corev1.PersistentVolumeClaim) bool {
 			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
 			Capacity: c.Spec.Resources.Requests, AccessModes: c.Spec.AccessModes,
 		}}
+		if Get[corev1.Node](w, "", node) != nil {
+			pv.Spec.NodeAffinity = On(node)
+		}
 		_ = w.API.Delete(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}) // of an earlier claim
 		w.Must(w.API.Create(ctx, pv))
 	}
@@ -104,17 +146,19 @@ func (w *World) reserved(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// serves: a pod that serves never ends by itself.
+// serves: a pod that serves never ends by itself, and neither does one that is not ours.
 func serves(pod *corev1.Pod) bool { return slices.Contains(pod.Spec.Containers[0].Command, "serve") }
 
 func (w *World) work(pod *corev1.Pod) bool {
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return false
+	case !w.mountable(pod):
+		return false
 	case pod.Status.Phase != corev1.PodRunning:
 		pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "10.0.0.1"
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	case serves(pod):
+	case serves(pod), pod.Labels[render.LabelApp] != render.App:
 		return false
 	case len(w.scene.Reports) == 0:
 		w.T.Fatalf("worker %s was not expected", pod.Name)
@@ -132,6 +176,16 @@ func (w *World) work(pod *corev1.Pod) bool {
 		}}}
 	}
 	w.Must(w.API.Status().Update(context.Background(), pod))
+	return true
+}
+
+// mountable: the pod can start, for its claims are bound.
+func (w *World) mountable(pod *corev1.Pod) bool {
+	for _, name := range claimsOf(pod) {
+		if c := Get[corev1.PersistentVolumeClaim](w, pod.Namespace, name); c == nil || c.Status.Phase != corev1.ClaimBound {
+			return false
+		}
+	}
 	return true
 }
 

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,6 +52,11 @@ type Scene struct {
 	Reports []task.Report
 	// Consumed are claims of namespace Team that some other pod uses.
 	Consumed []string
+	// Later appear when everything else has come to rest: a consumer that comes when a claim is held already.
+	Later []client.Object
+	// Home is the node that storage drivers clone on: what is to be made of a source elsewhere they refuse. Empty: they clone
+	// everywhere.
+	Home string
 }
 
 // Team is the namespace that things happen in.
@@ -73,6 +79,8 @@ type World struct {
 	Tries int
 
 	scene  Scene
+	made   int // objects that the controller created
+	later  int // objects of the scene that have appeared later
 	harmAt int
 	harm   string
 }
@@ -94,7 +102,8 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 		metav1.AddToGroupVersion(s, gv)
 	}
 	for _, kind := range []schema.GroupVersionKind{
-		SnapshotGroup.WithKind("VolumeSnapshot"), SnapshotGroup.WithKind("VolumeSnapshotClass"), GrantGroup.WithKind("ReferenceGrant"),
+		SnapshotGroup.WithKind("VolumeSnapshot"), SnapshotGroup.WithKind("VolumeSnapshotClass"),
+		SnapshotGroup.WithKind("VolumeSnapshotContent"), GrantGroup.WithKind("ReferenceGrant"),
 	} {
 		s.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
 		kind.Kind += "List"
@@ -125,7 +134,8 @@ func (w *World) harmed(base client.WithWatch) client.Client {
 	return interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			return w.write(func() error {
-				obj.SetUID(types.UID(fmt.Sprintf("%T-%d", obj, w.Tries)))
+				w.made++
+				obj.SetUID(types.UID(fmt.Sprintf("%T-%d", obj, w.made)))
 				obj.SetCreationTimestamp(metav1.NewTime(w.Clock.Now()))
 				return c.Create(ctx, obj, opts...)
 			})
@@ -215,18 +225,27 @@ func text(t *testing.T, outcome any) string {
 	return string(b)
 }
 
-// Left is what pods and how many secrets there are.
+// Left is which pods, claims and snapshots and how many secrets there are.
 func (w *World) Left() map[string]any {
-	var pods corev1.PodList
-	w.Must(w.API.List(context.Background(), &pods))
-	names := []string{}
-	for _, p := range pods.Items {
-		names = append(names, p.Name)
+	left := map[string]any{"tries": w.Tries}
+	snapshots := &unstructured.UnstructuredList{}
+	snapshots.SetGroupVersionKind(SnapshotGroup.WithKind("VolumeSnapshotList"))
+	for kind, list := range map[string]client.ObjectList{
+		"pods": &corev1.PodList{}, "claims": &corev1.PersistentVolumeClaimList{}, "snapshots": snapshots,
+	} {
+		w.Must(w.API.List(context.Background(), list))
+		names := []string{}
+		w.Must(meta.EachListItem(list, func(obj runtime.Object) error {
+			names = append(names, obj.(client.Object).GetNamespace()+"/"+obj.(client.Object).GetName())
+			return nil
+		}))
+		sort.Strings(names)
+		left[kind] = names
 	}
-	sort.Strings(names)
 	var secrets corev1.SecretList
 	w.Must(w.API.List(context.Background(), &secrets))
-	return map[string]any{"pods": names, "secrets": len(secrets.Items), "tries": w.Tries}
+	left["secrets"] = len(secrets.Items)
+	return left
 }
 
 // Must fails the test on an error of the test's own.

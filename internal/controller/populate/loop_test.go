@@ -1,6 +1,7 @@
 package populate
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,7 @@ type scenario struct {
 	target   *corev1.PersistentVolumeClaim
 	reports  []task.Report
 	consumed bool
+	home     string // the scene's
 	said     state.Reason
 	bound    bool
 }
@@ -67,6 +69,9 @@ func scenarios() []scenario {
 			consumed: true, said: state.PopulationDone, bound: true},
 		{name: "clone across namespaces", objects: in(waits, filltest.Bound("images", "golden"), cloning("images"), grant()),
 			target: abroad, reports: done, consumed: true, said: state.PopulationDone, bound: true},
+		{name: "clone of a snapshot on another node", objects: slices.Concat(in(waits, cloningSnapshot()), snapshots,
+			filltest.Nodes(filltest.Node, "node2"), filltest.Snapshot(filltest.Team, "kept", "node2", corev1.PersistentVolumeFilesystem)),
+			target: clones, reports: done, consumed: true, home: "node2", said: state.PopulationDone, bound: true},
 		{name: "not granted", objects: in(at, filltest.Bound("images", "golden"), cloning("images")), target: abroad, said: state.SourceUngranted},
 		{name: "no source", objects: in(at), target: imports, said: state.SourceAbsent},
 		{name: "no such class", objects: in(at, importing()), target: classless, said: state.ClasslessTarget},
@@ -80,7 +85,7 @@ func TestLoop(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			scene := filltest.Scene{Objects: append(sc.objects, sc.target), Reports: sc.reports}
+			scene := filltest.Scene{Objects: append(sc.objects, sc.target), Reports: sc.reports, Home: sc.home}
 			if sc.consumed {
 				scene.Consumed = []string{name}
 			}
@@ -115,13 +120,6 @@ func outcome(w *filltest.World) any {
 	left := w.Left()
 	c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name)
 	left["annotations"], left["finalizers"], left["phase"] = c.Annotations, c.Finalizers, c.Status.Phase
-	var claims corev1.PersistentVolumeClaimList
-	w.Must(w.API.List(w.T.Context(), &claims))
-	names := []string{}
-	for _, one := range claims.Items {
-		names = append(names, one.Name)
-	}
-	left["claims"] = names
 	return left
 }
 
@@ -156,6 +154,12 @@ func cloning(namespace string) *cdiv1.VolumeCloneSource {
 	return &cdiv1.VolumeCloneSource{ObjectMeta: named(namespace), Spec: cdiv1.VolumeCloneSourceSpec{
 		Source: corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "golden"},
 	}}
+}
+
+func cloningSnapshot() *cdiv1.VolumeCloneSource {
+	s := cloning(filltest.Team)
+	s.Spec.Source = corev1.TypedLocalObjectReference{APIGroup: &filltest.SnapshotGroup.Group, Kind: "VolumeSnapshot", Name: "kept"}
+	return s
 }
 
 // grant lets claims of the team refer to all sources of clones in namespace images.

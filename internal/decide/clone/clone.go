@@ -42,6 +42,7 @@ type Classes struct {
 	Wanted        Strategy // what the administrator or the storage profile prefers; empty: no preference
 	Driver        bool     // the target's provisioner is a CSI driver
 	SnapshotClass string   // for the provisioner; empty: there is none
+	RestoreClass  string   // makes claims of a snapshot that is the source; empty: there is none
 	Expands       bool     // the target's class allows volume expansion
 }
 
@@ -54,6 +55,11 @@ func Choose(s Source, t Target, c Classes) (Strategy, string) {
 	if strategy != Impossible {
 		return strategy, why
 	}
+	return byWorker(s, t, why)
+}
+
+// byWorker is the way that always works, once there is a claim to read from.
+func byWorker(s Source, t Target, why string) (Strategy, string) {
 	switch {
 	case s.Namespace != t.Namespace:
 		return Stream, why + "; streamed between two workers, since no pod can use claims of two namespaces"
@@ -63,11 +69,17 @@ func Choose(s Source, t Target, c Classes) (Strategy, string) {
 	return Copy, why + "; copied by one worker that has both claims"
 }
 
+// fromSnapshot has the snapshot restored: to the target itself, or where its driver cannot do that to a claim that is there
+// for as long as a worker reads from it.
 func fromSnapshot(s Source, t Target, c Classes) (Strategy, string) {
-	if why := obstacle(s, t, c); why != "" {
-		return Impossible, why + "; restore the snapshot to a claim of its own class and clone that"
+	why := obstacle(s, t, c)
+	switch {
+	case why == "":
+		return Snapshot, "restored by the storage driver"
+	case c.RestoreClass == "":
+		return Impossible, fmt.Sprintf("%s; no storage class of %s can restore the snapshot, create one", why, or(s.Provisioner, "its driver"))
 	}
-	return Snapshot, "restored by the storage driver"
+	return byWorker(s, t, why+"; restored to a temporary claim of class "+c.RestoreClass)
 }
 
 // byDriver is the way the storage driver itself would clone, or why it cannot.

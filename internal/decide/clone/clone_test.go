@@ -10,7 +10,7 @@ import (
 
 // every calls do with all combinations of what matters: yes or no for each fact, and each wish.
 func every(do func(Source, Target, Classes)) {
-	for bits := range 1 << 11 {
+	for bits := range 1 << 12 {
 		on := func(n int) bool { return bits&(1<<n) != 0 }
 		for _, wanted := range []Strategy{Impossible, CSIClone, Snapshot, Copy} {
 			s := Source{IsSnapshot: on(0), Namespace: "a", Provisioner: "csi.example", Busy: on(1)}
@@ -24,6 +24,9 @@ func every(do func(Source, Target, Classes)) {
 			}
 			if on(10) {
 				t.Elsewhere = "the source is on node x, where pod y cannot run"
+			}
+			if on(11) {
+				c.RestoreClass = "fast"
 			}
 			do(s, t, c)
 		}
@@ -50,8 +53,8 @@ func TestChoicesAreSafe(t *testing.T) {
 		if got == Copy && (s.Namespace != tg.Namespace || tg.Apart) {
 			fail("one pod cannot have both claims")
 		}
-		if got == Impossible && !s.IsSnapshot {
-			fail("a claim can always be copied")
+		if got == Impossible && (!s.IsSnapshot || c.RestoreClass != "") {
+			fail("what can be read from can always be copied")
 		}
 	})
 }

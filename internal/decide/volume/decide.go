@@ -10,6 +10,7 @@ const (
 	CreateClaim   Action = "CreateClaim"
 	AdoptClaim    Action = "AdoptClaim"
 	TakeSnapshot  Action = "TakeSnapshot"  // of a clone's origin
+	RestoreOrigin Action = "RestoreOrigin" // a snapshot, to a claim that is there only to be read from
 	StartServer   Action = "StartServer"   // the worker that serves a clone's origin
 	StartWorker   Action = "StartWorker"   //
 	StopWorker    Action = "StopWorker"    //
@@ -18,7 +19,7 @@ const (
 	RecordFatal   Action = "RecordFatal"   // the contents will never be complete
 	PlaceClaim    Action = "PlaceClaim"    // beside a clone's source
 	RemoveClaim   Action = "RemoveClaim"   // an empty one, to make it anew in another way
-	CleanUp       Action = "CleanUp"       // remove what only the transfer needed: server, snapshot, secrets
+	CleanUp       Action = "CleanUp"       // remove what only the transfer needed: server, snapshot, restored claim, secrets
 )
 
 // Plan is a decision: what to do, in this order, and what to say.
@@ -152,6 +153,9 @@ var rules = []rule{
 		func(f Facts) bool { return f.Worker == Going }, []Action{StopWorker}, state.WorkerGoing},
 	{"a busy source is waited for",
 		func(f Facts) bool { return open(f) && f.Origin == Busy }, nil, state.SourceBusy},
+	{"a snapshot that its driver cannot restore in place is restored to be read from",
+		func(f Facts) bool { return open(f) && f.Origin == Restoring },
+		[]Action{RestoreOrigin}, state.SnapshotRestored},
 	{"a source on another node is served first",
 		func(f Facts) bool { return open(f) && f.Origin == Unready },
 		[]Action{StartServer}, state.Scheduled},

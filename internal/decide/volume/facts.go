@@ -33,6 +33,7 @@ const (
 	Unfit            // the target is too small, or the modes do not go together
 	Forbidden        // whoever created the volume may not read it
 	Preparing        // a snapshot of it is being taken
+	Restoring        // the claim that a snapshot is restored to, to be read from, is not there yet
 	Unready          // the worker that serves it is not up yet
 	Misplaced        // its driver cannot fill the claim where that is wanted
 	Beside           // its driver can fill the claim only beside it, and whoever wants the claim can run there

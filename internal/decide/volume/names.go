@@ -7,7 +7,7 @@ func (f Flow) String() string {
 }
 
 func (o Origin) String() string {
-	return name(o, "Usable", "Missing", "Busy", "Unfit", "Forbidden", "Preparing", "Unready", "Misplaced", "Beside")
+	return name(o, "Usable", "Missing", "Busy", "Unfit", "Forbidden", "Preparing", "Restoring", "Unready", "Misplaced", "Beside")
 }
 
 func (c Claim) String() string {

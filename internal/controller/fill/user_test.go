@@ -1,0 +1,64 @@
+package fill
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// TestUserOf: only a pod that may be writing now keeps a clone waiting. One that itself waits for the clone never would end.
+func TestUserOf(t *testing.T) {
+	unbound := filltest.Bound(filltest.Team, "disk")
+	unbound.Status.Phase = corev1.ClaimPending
+	near, far := onNode("disk", "node1"), onNode("disk", "node2")
+	pod := func(phase corev1.PodPhase, node string, claims ...string) *corev1.Pod {
+		p := consumer(nil, claims...)
+		p.Status.Phase, p.Spec.NodeName = phase, node
+		return p
+	}
+	reading := pod(corev1.PodRunning, "node1", "golden")
+	reading.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+	worker := pod(corev1.PodRunning, "node1", "golden")
+	worker.Labels = render.Labels(render.RoleServe)
+	for name, c := range map[string]struct {
+		disk []client.Object // the clone's claim, if there is one
+		pod  *corev1.Pod
+		uses bool
+	}{
+		"runs":                            {pod: pod(corev1.PodRunning, "node1", "golden"), uses: true},
+		"has ended":                       {pod: pod(corev1.PodSucceeded, "node1", "golden")},
+		"has failed":                      {pod: pod(corev1.PodFailed, "node1", "golden")},
+		"only reads":                      {pod: reading},
+		"is a worker":                     {pod: worker},
+		"uses another":                    {pod: pod(corev1.PodRunning, "node1", "other")},
+		"is starting":                     {pod: pod(corev1.PodPending, "node1", "golden"), uses: true},
+		"has no node":                     {pod: pod(corev1.PodPending, "", "golden")},
+		"waits for the clone to be made":  {pod: pod(corev1.PodPending, "", "golden", "disk")},
+		"waits for the clone to be bound": {disk: []client.Object{unbound}, pod: pod(corev1.PodPending, "", "golden", "disk")},
+		"was put on a node and waits for the clone to be bound": {
+			disk: []client.Object{unbound}, pod: pod(corev1.PodPending, "node1", "golden", "disk")},
+		"is about to be placed, for the clone is bound": {disk: near, pod: pod(corev1.PodPending, "", "golden", "disk"), uses: true},
+		"can never be placed, for the clone is apart":   {disk: far, pod: pod(corev1.PodPending, "", "golden", "disk")},
+		"starts beside the clone":                       {disk: near, pod: pod(corev1.PodPending, "node1", "golden", "disk"), uses: true},
+		"waits for yet another claim":                   {disk: near, pod: pod(corev1.PodPending, "node1", "golden", "disk", "third")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			golden := onNode("golden", "node1")
+			objects := append(append(golden, c.disk...), c.pod, node("node1"), node("node2"))
+			w := filltest.New(t, filltest.Scene{Objects: objects})
+			e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock})
+			s := &Seen{origin: origin{claim: golden[0].(*corev1.PersistentVolumeClaim), home: only("node1")}}
+			if c.disk != nil {
+				s.claim = c.disk[0].(*corev1.PersistentVolumeClaim)
+			}
+			user, err := e.userOf(t.Context(), s)
+			if err != nil || (user != "") != c.uses {
+				t.Errorf("user %q, %v; want one: %t", user, err, c.uses)
+			}
+		})
+	}
+}
