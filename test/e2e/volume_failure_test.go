@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -133,26 +135,20 @@ func TestVolumeWorkerDeleted(t *testing.T) {
 	b.holds("disk", image(24), 40*mib)
 }
 
-// TestVolumeControllerKilled: whoever leads is killed in the middle of an import; another takes over, and nothing is
-// done twice.
+// TestVolumeControllerKilled: of two controllers the one that leads is killed in the middle of an import; the other takes over,
+// and nothing is done twice.
 func TestVolumeControllerKilled(t *testing.T) {
 	b := newBed(t)
 	release := b.web.hold()
 	b.volume(volume{class: classImmediate, storage: "40Mi"})
 	b.untilPhase("disk", cdiv1.ImportInProgress)
 	worker := b.WaitRunning("importer-disk")
-	var pods corev1.PodList
-	if err := b.kube.List(b.Context(), &pods, client.InNamespace("berth"), client.MatchingLabels{"app.kubernetes.io/component": "controller"}); err != nil {
-		t.Fatal(err)
-	}
-	if len(pods.Items) == 0 {
-		t.Fatal("there is no controller to kill")
-	}
-	for i := range pods.Items {
-		if err := b.kube.Delete(b.Context(), &pods.Items[i], client.GracePeriodSeconds(0)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	first := b.leader(b.Context())
+	b.must(b.kube.Delete(b.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "berth", Name: first}}, client.GracePeriodSeconds(0)))
+	b.Wait("another controller to lead", patience, func(ctx context.Context) (bool, string) {
+		now := b.leader(ctx)
+		return now != "" && now != first, now
+	})
 	release()
 	dv := b.untilPhase("disk", cdiv1.Succeeded)
 	if dv.Status.RestartCount != 0 {
@@ -162,6 +158,18 @@ func TestVolumeControllerKilled(t *testing.T) {
 		t.Errorf("the claim names worker %q", name)
 	}
 	b.holds("disk", image(24), 40*mib)
+}
+
+// leader is the pod of the controller that leads; empty while none does.
+func (b *bed) leader(ctx context.Context) string {
+	b.T.Helper()
+	var lease coordinationv1.Lease
+	b.must(b.kube.Get(ctx, types.NamespacedName{Namespace: "berth", Name: "berth-controller"}, &lease))
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	return pod
 }
 
 // TestVolumeInTheWay: a claim of somebody else is left alone, and is adopted only when asked for.

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -48,7 +49,8 @@ func TestVolumeDeleted(t *testing.T) {
 	}
 }
 
-// TestVolumeClaimDeleted: a claim deleted under its volume is made again and filled again.
+// TestVolumeClaimDeleted: a claim deleted under its volume is made again and filled again; one that has lost its own volume is the
+// end, and says so.
 func TestVolumeClaimDeleted(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -65,6 +67,14 @@ func TestVolumeClaimDeleted(t *testing.T) {
 		return dv.Status.Phase == cdiv1.Succeeded && b.claim("disk").Annotations["cdi.kubevirt.io/storage.pod.phase"] == "Succeeded"
 	})
 	b.holds("disk", image(24), 40*mib)
+
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: b.WaitBound("disk").Name}}
+	b.must(b.kube.Delete(b.Context(), pv))
+	b.must(b.kube.Patch(b.Context(), pv, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	dv := b.untilPhase("disk", cdiv1.Failed)
+	if c := condition(dv, cdiv1.DataVolumeBound); c.Reason != "ClaimLost" || !strings.Contains(message(dv), "lost") {
+		t.Errorf("a volume whose claim is lost says %q, %+v", message(dv), c)
+	}
 }
 
 // TestVolumeRestored: a claim said to hold its data already (as after a restore from backup) is not imported into.
