@@ -32,11 +32,12 @@ import (
 	"github.com/berth-vm/berth/config/crd"
 )
 
-// cluster is etcd, an API server and the controller, as processes of this one.
+// cluster is a control plane, its simulated nodes and the controller, as processes of this one.
 type cluster struct {
-	dir    string
-	config *rest.Config
-	procs  []*exec.Cmd
+	dir        string
+	config     *rest.Config
+	kubeconfig string
+	procs      []*exec.Cmd
 }
 
 // startFor is how long the API server may take to start on a busy machine.
@@ -68,13 +69,17 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.run(box, "kube-apiserver", "--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
 		"--cert-dir="+filepath.Join(c.dir, "certs"), "--service-cluster-ip-range=10.96.0.0/24", "--token-auth-file="+tokens,
 		"--authorization-mode=RBAC", "--service-account-issuer=https://bench", "--service-account-key-file="+key,
-		"--service-account-signing-key-file="+key, "--disable-admission-plugins=ServiceAccount",
+		"--service-account-signing-key-file="+key, "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
 		"--endpoint-reconciler-type=none"); err != nil {
 		return err
 	}
 	c.config = &rest.Config{
 		Host: "https://127.0.0.1:" + ports[2], BearerToken: token, QPS: 1000, Burst: 2000,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true}, // its certificate is made at start, on this machine
+	}
+	c.kubeconfig = filepath.Join(c.dir, "kubeconfig")
+	if err := c.writeKubeconfig(c.kubeconfig); err != nil {
+		return err
 	}
 	return c.install(ctx)
 }
@@ -122,11 +127,7 @@ func (c *cluster) controller(ctx context.Context, logPath string) (*process, err
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig := filepath.Join(c.dir, "kubeconfig")
-	if err := c.writeKubeconfig(kubeconfig); err != nil {
-		return nil, err
-	}
-	if err := c.runLogged(logPath, binary, "--kubeconfig="+kubeconfig, "--controllers=data", "--worker-image=none",
+	if err := c.runLogged(logPath, binary, "--kubeconfig="+c.kubeconfig, "--controllers=data", "--worker-image=none",
 		"--namespace=berth", "--leader-elect=false", "--metrics-address=127.0.0.1:"+ports[0],
 		"--health-address=127.0.0.1:"+ports[1]); err != nil {
 		return nil, err

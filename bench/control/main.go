@@ -1,13 +1,10 @@
-// Command control measures the volume controller alone: many DataVolumes held, then all bound, on a real API server
-// with a simulated scheduler, volume binder and kubelet whose workers report Done at once.
+// Command control measures the volume controller alone: many DataVolumes held, then all bound, by a real API server,
+// scheduler and volume binder, on nodes that kwok simulates and whose workers report Done at once.
 //
 //	go run ./bench/control [-n 1000]
 //
-// It needs bin/kubebox (etcd and kube-apiserver) and prints a table: time, write requests per volume, CPU and memory of
+// It needs bin/kubebox (the control plane), builds kwok out of hack/kwok, and prints a table: time, write requests per volume, CPU and memory of
 // the controller, and the writes it makes when there is nothing to do. What a run came to is in results.md.
-//
-// The nodes are simulated here and not by kwok: a node is two writes per pod for this bench, and kwok would be another
-// program to compile, with its own version of Kubernetes' libraries.
 package main
 
 import (
@@ -22,7 +19,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -69,11 +65,14 @@ func run(ctx context.Context, n int, out io.Writer) error {
 			return fmt.Errorf("register API types: %w", err)
 		}
 	}
-	kube, err := client.NewWithWatch(c.config, client.Options{Scheme: scheme})
+	kube, err := client.New(c.config, client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	if err := prepare(ctx, kube); err != nil {
+	if err := prepare(ctx, kube, n); err != nil {
+		return err
+	}
+	if err := c.startNodes(ctx); err != nil {
 		return err
 	}
 	ctrl, err := c.controller(ctx, filepath.Join(dir, "controller.log"))
@@ -83,23 +82,8 @@ func run(ctx context.Context, n int, out io.Writer) error {
 	return measure(ctx, &bench{kube: kube, ctrl: ctrl, n: n, out: out})
 }
 
-// prepare makes what volumes refer to.
-func prepare(ctx context.Context, kube client.Client) error {
-	waits := storagev1.VolumeBindingWaitForFirstConsumer
-	for _, obj := range []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "berth"}},
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
-		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: className}, Provisioner: "bench", VolumeBindingMode: &waits},
-	} {
-		if err := kube.Create(ctx, obj); err != nil {
-			return fmt.Errorf("create %s: %w", obj.GetName(), err)
-		}
-	}
-	return nil
-}
-
 type bench struct {
-	kube client.WithWatch
+	kube client.Client
 	ctrl *process
 	n    int
 	out  io.Writer
@@ -107,19 +91,12 @@ type bench struct {
 
 func measure(ctx context.Context, b *bench) error {
 	fmt.Fprintf(b.out, "%d volumes\n\n| step | seconds | writes | writes per volume | controller CPU s | RSS MiB |\n|---|---|---|---|---|---|\n", b.n)
-	sim := &simulator{kube: b.kube}
-	simulate, stop := context.WithCancel(ctx)
-	defer stop()
-	go sim.run(simulate)
 	steps := []struct {
 		name string
 		do   func(context.Context) error
 	}{
-		{"created, all held", func(ctx context.Context) error { return b.create(ctx) }},
-		{"bound, all complete", func(ctx context.Context) error {
-			sim.release()
-			return b.until(ctx, cdiv1.Succeeded)
-		}},
+		{"created, all held", b.create},
+		{"bound, all complete", b.consume},
 		{"idle", func(ctx context.Context) error { return pause(ctx, idleFor) }},
 	}
 	for _, step := range steps {
@@ -145,7 +122,7 @@ func measure(ctx context.Context, b *bench) error {
 func (b *bench) create(ctx context.Context) error {
 	for i := range b.n {
 		v := &cdiv1.DataVolume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("disk-%d", i)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: diskName(i)},
 			Spec: cdiv1.DataVolumeSpec{
 				Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}},
 				PVC: &corev1.PersistentVolumeClaimSpec{
@@ -162,6 +139,18 @@ func (b *bench) create(ctx context.Context) error {
 	}
 	return b.until(ctx, cdiv1.WaitForFirstConsumer)
 }
+
+// consume gives every claim its first consumer.
+func (b *bench) consume(ctx context.Context) error {
+	for i := range b.n {
+		if err := b.kube.Create(ctx, consumer(diskName(i))); err != nil {
+			return fmt.Errorf("create consumer %d: %w", i, err)
+		}
+	}
+	return b.until(ctx, cdiv1.Succeeded)
+}
+
+func diskName(i int) string { return fmt.Sprintf("disk-%d", i) }
 
 func (b *bench) until(ctx context.Context, phase cdiv1.DataVolumePhase) error {
 	err := wait.PollUntilContextTimeout(ctx, time.Second, patience, true, func(ctx context.Context) (bool, error) {
