@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-vm/berth/internal/virtctl/createpvc"
@@ -96,7 +97,10 @@ func (f *claimFlags) check() error {
 	if f.wait && f.dryRun != "none" {
 		return errors.New("--wait and --dry-run exclude each other: nothing is made")
 	}
-	return f.Check()
+	if err := f.Check(); err != nil || f.Size == "" {
+		return err
+	}
+	return createvm.Plausible(resource.MustParse(f.Size)) // checked
 }
 
 func (f *claimFlags) run(ctx context.Context, c *kube.Client, s streams) error {
@@ -122,6 +126,9 @@ func (f *claimFlags) run(ctx context.Context, c *kube.Client, s streams) error {
 	}
 	if err := f.print(s.out, pvc, filled); err != nil {
 		return err
+	}
+	if missing := createpvc.Missing(ctx, c, f.Source); missing != "" {
+		_, _ = fmt.Fprintln(s.err, missing)
 	}
 	if f.wait {
 		return createpvc.Wait(ctx, c, pvc.Name, time.Duration(f.waitSecs)*time.Second, s.out)

@@ -175,6 +175,38 @@ func snapshotSource(ctx context.Context, c *kube.Client, name string) (*claim.So
 	return &claim.Source{Name: "VolumeSnapshot " + c.Namespace + "/" + name, VolumeMode: mode, Capacity: capacity}, nil
 }
 
+// Missing says of a claim that was made that what is to fill it is not there, if that is so: it may come later, or be a
+// mistake.
+func Missing(ctx context.Context, c *kube.Client, s Source) string {
+	if !s.ours() {
+		return ""
+	}
+	if s.Namespace != "" {
+		c = c.In(s.Namespace)
+	}
+	var there bool
+	var err error
+	switch s.Kind {
+	case cdiv1.VolumeImportSourceRef:
+		there, err = exists(ctx, c, kube.ImportSources, s.Name)
+	case cdiv1.VolumeUploadSourceRef:
+		there, err = exists(ctx, c, kube.UploadSources, s.Name)
+	case cdiv1.VolumeCloneSourceRef:
+		there, err = exists(ctx, c, kube.CloneSources, s.Name)
+	default:
+		return ""
+	}
+	if there || err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %s does not exist in namespace %s: the claim is filled when it does", s.Kind, s.Name, c.Namespace)
+}
+
+func exists[T any](ctx context.Context, c *kube.Client, k kube.Kind[T], name string) (bool, error) {
+	found, err := k.Get(ctx, c, name)
+	return found != nil, err
+}
+
 // unlessForbidden: that something is not there, or not the user's to read, is no error but no help either.
 func unlessForbidden(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
@@ -63,9 +64,25 @@ func (s Source) check() error {
 		return errors.New("data-source-ref-kind and data-source-ref-name go together: both say what the claim is filled from")
 	}
 	if _, known := groups[s.Kind]; !known && s.Group == "" {
-		return fmt.Errorf("the API group of %s is not known here: name it with --data-source-ref-api-group", s.Kind)
+		return s.unknown()
 	}
 	return nil
+}
+
+// unknown says what to write instead of a kind that is none of the well-known ones.
+func (s Source) unknown() error {
+	for kind := range groups {
+		if strings.EqualFold(kind, s.Kind) {
+			return fmt.Errorf("kind %s is written %s", s.Kind, kind)
+		}
+	}
+	switch strings.ToLower(s.Kind) {
+	case "datasource":
+		return errors.New("a claim is not filled from a DataSource: name the VolumeCloneSource of the image; a DataImportCron makes both under one name")
+	case "datavolume":
+		return errors.New("a claim is not filled from a DataVolume: name its PersistentVolumeClaim, which has the same name")
+	}
+	return fmt.Errorf("the API group of %s is not known here: name it with --data-source-ref-api-group", s.Kind)
 }
 
 // partial is the claim as far as the user described it.
@@ -118,6 +135,9 @@ func (o Options) Check() error {
 		return errors.New("give the claim either a --name or a --generate-name")
 	case o.VolumeMode != "" && volumeModes[strings.ToLower(o.VolumeMode)] == "":
 		return fmt.Errorf("volume mode %q is neither Filesystem nor Block", o.VolumeMode)
+	}
+	if wrong := validation.IsDNS1123Subdomain(strings.TrimRight(o.Name+o.GenerateName, "-")); len(wrong) > 0 {
+		return fmt.Errorf("a claim cannot be called %q: use lower case letters, digits and dashes, and at most 253 of them", o.Name+o.GenerateName)
 	}
 	for _, m := range o.AccessModes {
 		if !slices.Contains(accessModes, m) {

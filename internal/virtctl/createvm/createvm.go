@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
@@ -92,6 +93,9 @@ func (b *builder) begin() error {
 	if !slices.Contains(known, strategy) {
 		return fmt.Errorf("run strategy %q is none of %v", b.options.RunStrategy, known)
 	}
+	if err := named("a machine", b.options.Name); err != nil {
+		return err
+	}
 	spec := kubevirt.VirtualMachineInstanceSpec{}
 	if b.options.GracePeriod >= 0 {
 		spec.TerminationGracePeriodSeconds = &b.options.GracePeriod
@@ -109,6 +113,15 @@ func (b *builder) begin() error {
 		Spec: kubevirt.VirtualMachineSpec{
 			RunStrategy: &strategy, Template: &kubevirt.VirtualMachineInstanceTemplateSpec{Spec: spec},
 		},
+	}
+	return nil
+}
+
+// named says whether the API server would take a name: it becomes a label, and part of other names.
+func named(what, name string) error {
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return fmt.Errorf("%s cannot be called %q: use lower case letters, digits and dashes, and at most %d of them",
+			what, name, validation.DNS1123LabelMaxLength)
 	}
 	return nil
 }
@@ -133,6 +146,9 @@ func (b *builder) attach() error {
 	for _, d := range b.drives {
 		if names[d.volume.Name] {
 			return fmt.Errorf("two volumes are called %s", d.volume.Name)
+		}
+		if err := named("a volume", d.volume.Name); err != nil {
+			return err
 		}
 		names[d.volume.Name] = true
 		order := d.order

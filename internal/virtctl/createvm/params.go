@@ -1,8 +1,10 @@
 package createvm
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +20,7 @@ func parse(text string) (params, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, found := strings.Cut(part, ":")
 		if !found || key == "" || value == "" {
-			return nil, fmt.Errorf("%q is not key:value", part)
+			return nil, fmt.Errorf("%q is not key:value, as in src:NAME", part)
 		}
 		if _, twice := p[key]; twice {
 			return nil, fmt.Errorf("%s is given twice", key)
@@ -60,14 +62,38 @@ func (p params) bootOrder() (uint, error) {
 
 func (p params) size(needed bool) (*resource.Quantity, error) {
 	text := p.take("size", "")
-	if text == "" && !needed {
+	switch {
+	case text == "" && needed:
+		return nil, errors.New("size is missing: say how large the disk is to be, as in size:10Gi")
+	case text == "":
 		return nil, nil
 	}
 	size, err := resource.ParseQuantity(text)
 	if err != nil || size.Sign() <= 0 {
 		return nil, fmt.Errorf("size %q is not a size like 10Gi", text)
 	}
-	return &size, nil
+	return &size, Plausible(size)
+}
+
+// Plausible refuses a size that no disk has: its unit was forgotten.
+func Plausible(size resource.Quantity) error {
+	if size.CmpInt64(1<<20) < 0 {
+		return fmt.Errorf("size %s is %d bytes: say the unit, as in 10Gi", size.String(), size.Value())
+	}
+	return nil
+}
+
+// url is an address of one of the schemes.
+func (p params) url(schemes ...string) (string, error) {
+	text, err := p.need("url")
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(text)
+	if err != nil || !slices.Contains(schemes, u.Scheme) {
+		return "", fmt.Errorf("url %q does not begin with %s", text, strings.Join(schemes, ":// or ")+"://")
+	}
+	return text, nil
 }
 
 // rest refuses what nobody has taken.

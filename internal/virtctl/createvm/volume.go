@@ -40,11 +40,19 @@ func (b *builder) claim(p params, i int) error {
 	return b.add(p, name, kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: claim}})
 }
 
+// types are what a claim can be filled from, and the schemes of their addresses.
+var (
+	types   = []string{"blank", "ds", "gcs", "http", "pvc", "registry", "s3", "snapshot"}
+	schemes = map[string][]string{
+		"http": {"http", "https"}, "s3": {"s3", "http", "https"}, "gcs": {"gs", "http", "https"}, "registry": {"docker", "oci-archive"},
+	}
+)
+
 // imported is a claim that is made for the machine and filled from something.
 func (b *builder) imported(p params, i int) error {
-	kind, err := p.need("type")
-	if err != nil {
-		return err
+	kind := p.take("type", "")
+	if !slices.Contains(types, kind) {
+		return fmt.Errorf("type %q is none of %s", kind, strings.Join(types, ", "))
 	}
 	name := p.take("name", fmt.Sprintf("disk-%d", i))
 	template := kubevirt.VolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -77,8 +85,8 @@ func (b *builder) source(kind, name string, p params) (*corev1.TypedObjectRefere
 		return reference(cdiv1.VolumeCloneSourceRef, namespace, source), err
 	}
 	source := &cdiv1.ImportSourceType{}
-	url, err := p.need("url")
-	if err != nil && slices.Contains([]string{"http", "s3", "gcs", "registry"}, kind) {
+	url, err := p.url(schemes[kind]...)
+	if err != nil {
 		return nil, err
 	}
 	secret, ca := p.take("secretref", ""), p.take("certconfigmap", "")
@@ -98,10 +106,11 @@ func (b *builder) source(kind, name string, p params) (*corev1.TypedObjectRefere
 			source.Registry.CertConfigMap = &ca
 		}
 		if method := p.take("pullmethod", ""); method != "" {
+			if method != string(cdiv1.RegistryPullPod) && method != string(cdiv1.RegistryPullNode) {
+				return nil, fmt.Errorf("pullmethod %q is neither pod nor node", method)
+			}
 			source.Registry.PullMethod = new(cdiv1.RegistryPullMethod(method))
 		}
-	default:
-		return nil, fmt.Errorf("type %q is none of blank, ds, gcs, http, pvc, registry, s3, snapshot", kind)
 	}
 	made := &cdiv1.VolumeImportSource{
 		TypeMeta:   metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: cdiv1.VolumeImportSourceRef},
