@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer"
+	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/upload/pace"
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
@@ -28,6 +29,7 @@ type Server struct {
 	Ready func(net.Addr)
 
 	task  task.Task
+	carry func(task.Task) carrier
 	pace  pace.Limit
 	ctx   context.Context // of all transfers; ends with Run's
 	ended chan task.Report
@@ -41,9 +43,21 @@ type Server struct {
 	done     *task.Report // the disk is complete, or the target failed
 }
 
+// carrier brings the bytes of a blob to the target: a transfer.Transfer, which in tests may take its time.
+type carrier interface {
+	RunFrom(ctx context.Context, blob source.Blob) task.Report
+	Progress() task.Progress
+}
+
 // New prepares to carry out t, whose source is an upload. Nothing happens before Run.
 func New(t task.Task) *Server {
-	return &Server{Every: transfer.DefaultEvery, task: t, pace: pace.Default, ended: make(chan task.Report, 1)}
+	s := &Server{Every: transfer.DefaultEvery, task: t, pace: pace.Default, ended: make(chan task.Report, 1)}
+	s.carry = func(t task.Task) carrier {
+		work := transfer.New(t)
+		work.Every = s.Every
+		return work
+	}
+	return s
 }
 
 // Progress may be called at any time, from any goroutine.
@@ -161,9 +175,8 @@ func mayTryAgain(r task.Reason) bool {
 }
 
 // begin makes a transfer the one whose progress is shown.
-func (s *Server) begin() *transfer.Transfer {
-	work := transfer.New(s.task)
-	work.Every = s.Every
+func (s *Server) begin() carrier {
+	work := s.carry(s.task)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress, s.trouble = work.Progress, ""

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source/stream"
 	"github.com/berth-vm/berth/internal/upload/pace"
 )
@@ -30,11 +31,47 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.drop() // a tus upload nobody goes on with
-	report := s.begin().RunFrom(s.ctx, stream.New("the upload", &kept{Reader: body, server: s, w: w}, size))
+	work, over, all := s.begin(), make(chan task.Report, 1), make(chan struct{})
+	go func() {
+		over <- work.RunFrom(s.ctx, stream.New("the upload", &kept{Reader: body, server: s, w: w, left: size, all: all}, size))
+	}()
+	answered := isAsync(r) && answerEarly(w, work, all, over)
+	report := <-over
 	s.finish(report)
-	if code, text := status(report); code != http.StatusOK {
+	if code, text := status(report); code != http.StatusOK && !answered {
 		drain(w, sent)
 		http.Error(w, text, code)
+	}
+}
+
+// isAsync: the client does not want to wait for the disk, only until it need not send anything again.
+func isAsync(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "-async") }
+
+// lookEvery is how often a transfer is looked at that has everything its client sent.
+const lookEvery = 20 * time.Millisecond
+
+// answerEarly answers when everything was sent, taken and found good, so that only making it durable is left, and says
+// whether it did: it does not if the transfer is over before. What becomes of the disk after that the volume tells.
+func answerEarly(w http.ResponseWriter, work carrier, all <-chan struct{}, over chan task.Report) bool {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var looks <-chan time.Time // none before the last byte is there
+	for {
+		select {
+		case <-all:
+			all, looks = nil, tick.C
+		case report := <-over:
+			over <- report
+			return false
+		case <-looks:
+			if work.Progress().Stage == task.Flushing {
+				w.Header().Set("Content-Length", "0") // or the client would wait for the handler's end,
+				w.Header().Set("Connection", "close") // and so would its next request
+				w.WriteHeader(http.StatusOK)
+				_ = http.NewResponseController(w).Flush() // a client that has gone will not be told
+				return true
+			}
+		}
 	}
 }
 
@@ -44,6 +81,20 @@ type kept struct {
 	io.Reader
 	server *Server
 	w      http.ResponseWriter
+	left   int64         // negative if the client did not say how much it sends
+	all    chan struct{} // closed when it has sent everything
+	ended  bool
+}
+
+// Read implements io.Reader.
+func (k *kept) Read(p []byte) (int, error) {
+	n, err := k.Reader.Read(p)
+	k.left -= int64(n)
+	if (errors.Is(err, io.EOF) || k.left == 0) && !k.ended {
+		k.ended = true
+		close(k.all)
+	}
+	return n, err
 }
 
 // Close implements io.Closer.
