@@ -17,6 +17,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/berth-vm/berth/internal/upload/batch"
 )
 
 // Options say where a file goes and how.
@@ -33,6 +35,8 @@ type Options struct {
 	// Progress is told how many bytes of the file the server has, of how many. It is called from Send's goroutine or
 	// from one that Send waits for, never from two at once. Nil tells nobody.
 	Progress func(done, total int64)
+	// Retrying is told why a try failed and how long until the next. It is called from Send's goroutine. Nil tells nobody.
+	Retrying func(err error, pause time.Duration)
 	// Pause is how long to wait after the n-th try in a row that brought nothing. Nil is a second, doubling to half a
 	// minute.
 	Pause func(n int) time.Duration
@@ -49,8 +53,9 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("unexpected return value %d, %s", r.Status, r.Message)
 }
 
-// Send sends the file at path and returns when the server has it on stable storage. An error that is a *Refused is the
-// server's last word; any other is what went wrong in the last of Options.Retries tries.
+// Send sends the file at path and returns when the server has it on stable storage; one that does not know tus, when it
+// has taken it all. An error that is a *Refused is the server's last word; any other is what went wrong in the last of
+// Options.Retries tries.
 func Send(ctx context.Context, path string, o Options) error {
 	f, err := open(path)
 	if err != nil {
@@ -99,6 +104,9 @@ func newSender(f *file, o Options) (*sender, error) {
 	if o.Progress == nil {
 		o.Progress = func(int64, int64) {}
 	}
+	if o.Retrying == nil {
+		o.Retrying = func(error, time.Duration) {}
+	}
 	if o.Pause == nil {
 		o.Pause = pause
 	}
@@ -106,14 +114,34 @@ func newSender(f *file, o Options) (*sender, error) {
 	if err != nil {
 		return nil, err
 	}
+	dialer := &net.Dialer{Timeout: dialPatience, KeepAlive: 15 * time.Second}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config,
-		DialContext:           (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   30 * time.Second,
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DialContext: dialer.DialContext, TLSHandshakeTimeout: dialPatience,
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return dialTLS(ctx, dialer, network, address, config)
+		},
 		ExpectContinueTimeout: time.Second, WriteBufferSize: 64 << 10,
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, // one upload per connection: HTTP/1.1 is faster
 	}
 	return &sender{Options: o, file: f, base: base, http: &http.Client{Transport: transport}}, nil
+}
+
+// dialPatience is how long a proxy may take to answer at all.
+const dialPatience = 30 * time.Second
+
+func dialTLS(ctx context.Context, d *net.Dialer, network, address string, config *tls.Config) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	raw, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	config = config.Clone()
+	if config.ServerName, _, err = net.SplitHostPort(address); err != nil {
+		_ = raw.Close() // nothing was sent
+		return nil, err
+	}
+	return batch.Client(ctx, raw, config) // its errors say what was attempted, and net/http knows some
 }
 
 func trust(o Options) (*tls.Config, error) {
@@ -147,9 +175,11 @@ const (
 
 func pause(n int) time.Duration { return min(firstPause<<min(n, 5), longestPause) }
 
-// wait waits before another try, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
+// wait waits before the n-th try in a row that follows one which failed with err, or until ctx ends.
+func (s *sender) wait(ctx context.Context, n int, err error) error {
+	pause := s.Pause(n)
+	s.Retrying(err, pause)
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

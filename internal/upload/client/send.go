@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,7 @@ func (s *sender) send(ctx context.Context) error {
 	var last error
 	for idle := 0; idle <= s.Retries; idle++ {
 		if idle > 0 {
-			if err := wait(ctx, s.Pause(idle-1)); err != nil {
+			if err := s.wait(ctx, idle-1, last); err != nil {
 				return err
 			}
 		}
@@ -31,7 +32,7 @@ func (s *sender) send(ctx context.Context) error {
 		case err == nil:
 			s.Progress(s.file.size, s.file.size)
 			return nil
-		case errors.Is(err, errNoTus), ctx.Err() != nil:
+		case errors.Is(err, errNoTus), ctx.Err() != nil, hopeless(err):
 			return err
 		case errors.As(err, &refused):
 			if refused.Status == http.StatusConflict && s.whole {
@@ -145,7 +146,7 @@ func (s *sender) post(ctx context.Context) error {
 	var last error
 	for try := 0; try <= s.Retries; try++ {
 		if try > 0 {
-			if err := wait(ctx, s.Pause(try-1)); err != nil {
+			if err := s.wait(ctx, try-1, last); err != nil {
 				return err
 			}
 		}
@@ -160,12 +161,18 @@ func (s *sender) post(ctx context.Context) error {
 			err = verdict(answer)
 		}
 		var refused *Refused
-		if errors.As(err, &refused) || ctx.Err() != nil {
+		if errors.As(err, &refused) || ctx.Err() != nil || hopeless(err) {
 			return err
 		}
 		last = err
 	}
 	return fmt.Errorf("error uploading image after %d retries: %w", s.Retries, last)
+}
+
+// hopeless: whoever answers is not whom the file is for, and will not be the next time.
+func hopeless(err error) bool {
+	var untrusted *tls.CertificateVerificationError
+	return errors.As(err, &untrusted) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 func (s *sender) at(to string) *url.URL {
@@ -226,8 +233,12 @@ type body struct {
 func (s *sender) stream(ctx context.Context, method string, to *url.URL, b body) (*response, error) {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
-	r, w := io.Pipe()
-	req, err := http.NewRequestWithContext(sending, method, to.String(), r)
+	out := newOutgoing(func(w io.Writer) error {
+		err := b.write(sending, w, b.from, func(at int64) { s.Progress(at, s.file.size) })
+		s.whole = s.whole || err == nil
+		return err
+	})
+	req, err := http.NewRequestWithContext(sending, method, to.String(), out)
 	if err != nil {
 		return nil, err
 	}
@@ -236,17 +247,9 @@ func (s *sender) stream(ctx context.Context, method string, to *url.URL, b body)
 	if method == http.MethodPatch {
 		req.Header.Set(tus.Offset, strconv.FormatInt(b.from, 10))
 	}
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		err := b.write(sending, w, b.from, func(at int64) { s.Progress(at, s.file.size) })
-		s.whole = s.whole || err == nil
-		_ = w.CloseWithError(err) // never fails
-	}()
 	answer, err := s.round(req)
 	stop()
-	_ = r.Close() // ends the writer if the server did not want it all
-	<-written
+	out.end() // the server may not have wanted it all
 	if err == nil && answer.StatusCode == http.StatusUnauthorized {
 		if err = s.renew(ctx); err == nil {
 			err = errors.New("the token was not valid any more")

@@ -37,6 +37,9 @@ type body struct {
 }
 
 func (b *body) Read(p []byte) (int, error) {
+	if int64(len(p)) > b.limit.Bytes {
+		p = p[:b.limit.Bytes] // net/http may wait until p is full, which is as long as is enough
+	}
 	start := time.Now()
 	if err := b.deadline(start.Add(b.limit.Window - b.waited)); err != nil {
 		return 0, fmt.Errorf("limit how long a client may take: %w", err)

@@ -1,8 +1,10 @@
 package pace_test
 
 import (
+	"bufio"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -58,5 +60,40 @@ func TestDripping(t *testing.T) {
 	read, _ := after(t, pace.Limit{Window: 50 * time.Millisecond, Bytes: 100}, 0, r)
 	if !errors.Is(read, pace.ErrSlow) {
 		t.Errorf("got %v", read)
+	}
+}
+
+// TestALargeChunkIsNotWaitedFor: net/http fills a buffer as long as a chunk lasts. What is enough is enough.
+func TestALargeChunkIsNotWaitedFor(t *testing.T) {
+	first := make(chan int, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := pace.Body(w, r, pace.Limit{Window: time.Second, Bytes: 4})
+		n, err := body.Read(make([]byte, 100))
+		first <- n
+		if err == nil {
+			_, err = io.Copy(io.Discard, body)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusRequestTimeout)
+		}
+	}))
+	defer s.Close()
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: it\r\nTransfer-Encoding: chunked\r\n\r\n8\r\ndisk") // the answer tells
+	if n := <-first; n != 4 {
+		t.Errorf("the first read brought %d bytes", n)
+	}
+	_, _ = io.WriteString(c, "disk\r\n0\r\n\r\n")
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		t.Errorf("the answer is %s", answer.Status)
 	}
 }

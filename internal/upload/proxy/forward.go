@@ -14,8 +14,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/berth-vm/berth/internal/upload/batch"
 	"github.com/berth-vm/berth/internal/upload/pace"
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
@@ -57,15 +59,20 @@ func (d *Dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	if !pool.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("no certificate in %s", filepath.Join(d.dir, "ca.crt"))
 	}
-	dialer := tls.Dialer{
-		NetDialer: &net.Dialer{Timeout: 10 * time.Second},
-		Config: &tls.Config{
-			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: w.Name,
-			NextProtos: []string{"http/1.1"},
-		},
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	raw, err := new(net.Dialer).DialContext(ctx, network, w.Address)
+	if err != nil {
+		return nil, err
 	}
-	return dialer.DialContext(ctx, network, w.Address)
+	return batch.Client(ctx, raw, &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: w.Name,
+		NextProtos: []string{"http/1.1"},
+	})
 }
+
+// dialPatience is how long a worker may take to let the proxy in.
+const dialPatience = 10 * time.Second
 
 // forward hands a request to a worker and its answer back.
 func (p *proxy) forward(w http.ResponseWriter, r *http.Request, to Worker, path string) {
@@ -80,6 +87,9 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request, to Worker, path 
 			out.Out.URL.Scheme, out.Out.URL.Host, out.Out.URL.Path, out.Out.URL.RawPath = "https", to.Name, path, ""
 			out.Out.Host = to.Name
 			out.Out.Header.Del("Authorization") // the worker knows the proxy, and needs no token
+			if out.Out.Body != nil {
+				out.Out.Body = gathered{out.Out.Body}
+			}
 			out.Out = out.Out.WithContext(context.WithValue(out.Out.Context(), workerKey{}, to))
 		},
 		ModifyResponse: func(answer *http.Response) error {
@@ -133,6 +143,39 @@ func (p *proxy) broken(w http.ResponseWriter, r *http.Request, to Worker, body *
 	}
 	w.Header().Set("Retry-After", "5")
 	http.Error(w, text, status)
+}
+
+// gathered is a body that is passed on in large pieces: each becomes a chunk that is sent by itself, and a piece as it comes,
+// of one record at most, would make two records of it.
+type gathered struct{ io.ReadCloser }
+
+const (
+	gatherMost = 64 << 10
+	// gatherLeast is what net/http reads ahead by itself; a piece no larger may be all there is for now.
+	gatherLeast = 4 << 10
+)
+
+var gatherings = sync.Pool{New: func() any { return new([gatherMost]byte) }}
+
+// WriteTo implements io.WriterTo, which net/http looks for.
+func (g gathered) WriteTo(w io.Writer) (written int64, err error) {
+	buf := gatherings.Get().(*[gatherMost]byte)
+	defer gatherings.Put(buf)
+	for err == nil {
+		n := 0
+		for more := gatherLeast + 1; n < len(buf) && more > gatherLeast && err == nil; n += more {
+			more, err = g.Read(buf[n:])
+		}
+		m, failed := w.Write(buf[:n])
+		written += int64(m)
+		if failed != nil {
+			return written, failed
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return written, err
 }
 
 // counter counts what a client sent and remembers why it stopped.
