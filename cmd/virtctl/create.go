@@ -49,7 +49,7 @@ container disks before claims before imported volumes.
 
   # A machine that boots from a container disk and lets a user in
   virtctl create vm --name=web --volume-containerdisk=src:quay.io/containerdisks/fedora:latest --user=fedora --ssh-key="$(cat ~/.ssh/id_ed25519.pub)"`),
-		Args: cobra.NoArgs,
+		Args: named,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Name == "" {
 				o.Name = "vm-" + rand.String(5)

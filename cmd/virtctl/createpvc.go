@@ -49,7 +49,7 @@ Given size, access mode and volume mode, and no source or one of another populat
 
   # What would be made
   virtctl create-pvc --name=my-pvc --size=1Gi --dry-run -o yaml`),
-		Args: cobra.NoArgs,
+		Args: named,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -63,6 +63,14 @@ Given size, access mode and volume mode, and no source or one of another populat
 	}
 	f.define(cmd.Flags())
 	return cmd
+}
+
+// named refuses a name without its flag.
+func named(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q is not expected: give the name with --name=%s", args[0], args[0])
+	}
+	return nil
 }
 
 func (f *claimFlags) define(s *pflag.FlagSet) {

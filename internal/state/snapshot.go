@@ -66,7 +66,7 @@ var snapshotTable = []SnapshotRow{
 		Message: "the machine runs; stop it and restore again, or set targetReadinessPolicy to StopTarget: {detail}"},
 	{Reason: RestoreDropping, Message: "the machine's claims are deleted to be made again: {detail}"},
 	{Reason: RestoreMaking, Message: "claims are made from the snapshot: {detail}"},
-	{Reason: RestoreDone, End: Well, Message: "the machine and its claims are what they were"},
+	{Reason: RestoreDone, End: Well, Message: "the machine and its claims are what they were when the snapshot was taken"},
 	{Reason: RestoreFailed, End: Badly, Warn: true, Message: "the snapshot cannot be put back: {detail}"},
 }
 

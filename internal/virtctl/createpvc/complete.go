@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,6 +54,9 @@ func storageOf(ctx context.Context, c *kube.Client, o Options) (claim.Cluster, e
 			return storage, fmt.Errorf("list storage classes: %w", err)
 		}
 		storage.Classes = classes.Items
+		if err := known(o.Class, classes.Items); err != nil {
+			return storage, err
+		}
 	}
 	if o.complete() {
 		return storage, nil
@@ -71,6 +77,19 @@ func storageOf(ctx context.Context, c *kube.Client, o Options) (claim.Cluster, e
 		storage.Overhead = config.Status.FilesystemOverhead
 	}
 	return storage, nil
+}
+
+// known says that a class which is named does not exist.
+func known(name string, classes []storagev1.StorageClass) error {
+	var names []string
+	for i := range classes {
+		names = append(names, classes[i].Name)
+	}
+	if name == "" || slices.Contains(names, name) {
+		return nil
+	}
+	slices.Sort(names)
+	return &lack{error: fmt.Errorf("there is no StorageClass %s", name), advice: "This cluster has " + strings.Join(names, ", ") + "."}
 }
 
 // noDataSide is that the cluster does not have what the command needs.
@@ -178,33 +197,27 @@ func snapshotSource(ctx context.Context, c *kube.Client, name string) (*claim.So
 // Missing says of a claim that was made that what is to fill it is not there, if that is so: it may come later, or be a
 // mistake.
 func Missing(ctx context.Context, c *kube.Client, s Source) string {
-	if !s.ours() {
+	resource, known := resources[schema.GroupKind{Group: s.group(), Kind: s.Kind}]
+	if !known {
 		return ""
 	}
 	if s.Namespace != "" {
 		c = c.In(s.Namespace)
 	}
-	var there bool
-	var err error
-	switch s.Kind {
-	case cdiv1.VolumeImportSourceRef:
-		there, err = exists(ctx, c, kube.ImportSources, s.Name)
-	case cdiv1.VolumeUploadSourceRef:
-		there, err = exists(ctx, c, kube.UploadSources, s.Name)
-	case cdiv1.VolumeCloneSourceRef:
-		there, err = exists(ctx, c, kube.CloneSources, s.Name)
-	default:
-		return ""
-	}
-	if there || err != nil {
+	_, err := c.Dynamic.Resource(resource).Namespace(c.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
 		return ""
 	}
 	return fmt.Sprintf("%s %s does not exist in namespace %s: the claim is filled when it does", s.Kind, s.Name, c.Namespace)
 }
 
-func exists[T any](ctx context.Context, c *kube.Client, k kube.Kind[T], name string) (bool, error) {
-	found, err := k.Get(ctx, c, name)
-	return found != nil, err
+// resources are those of the kinds that claims are usually filled from.
+var resources = map[schema.GroupKind]schema.GroupVersionResource{
+	{Group: cdiv1.SchemeGroupVersion.Group, Kind: cdiv1.VolumeImportSourceRef}: cdiv1.SchemeGroupVersion.WithResource("volumeimportsources"),
+	{Group: cdiv1.SchemeGroupVersion.Group, Kind: cdiv1.VolumeUploadSourceRef}: cdiv1.SchemeGroupVersion.WithResource("volumeuploadsources"),
+	{Group: cdiv1.SchemeGroupVersion.Group, Kind: cdiv1.VolumeCloneSourceRef}:  cdiv1.SchemeGroupVersion.WithResource("volumeclonesources"),
+	{Group: snapshots.Group, Kind: "VolumeSnapshot"}:                           snapshots,
+	{Kind: "PersistentVolumeClaim"}:                                            corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
 }
 
 // unlessForbidden: that something is not there, or not the user's to read, is no error but no help either.

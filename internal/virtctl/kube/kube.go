@@ -61,7 +61,6 @@ var (
 	DataVolumes    = data[cdiv1.DataVolume]("DataVolume", "datavolumes")
 	DataSources    = data[cdiv1.DataSource]("DataSource", "datasources")
 	UploadSources  = data[cdiv1.VolumeUploadSource]("VolumeUploadSource", "volumeuploadsources")
-	ImportSources  = data[cdiv1.VolumeImportSource]("VolumeImportSource", "volumeimportsources")
 	CloneSources   = data[cdiv1.VolumeCloneSource]("VolumeCloneSource", "volumeclonesources")
 	Profiles       = global(data[cdiv1.StorageProfile]("StorageProfile", "storageprofiles"))
 	Configurations = global(data[cdiv1.CDIConfig]("CDIConfig", "cdiconfigs"))
