@@ -112,7 +112,7 @@ var table = concat(
 			Message: "CSI volume clone from {source} into {claim} in progress; {detail}"},
 	},
 	transfer(Import, cdiv1.ImportScheduled, cdiv1.ImportInProgress, words{
-		Scheduled: "Import into {claim} scheduled; {detail}", InProgress: "Import into {claim} in progress",
+		Scheduled: "Import into {claim} scheduled; {detail}", InProgress: "Import into {claim} in progress; {detail}",
 		Succeeded: "Successfully imported into PVC {claim}", GivenUp: "Failed to import into PVC {claim}: {detail}"}),
 	transfer(Upload, cdiv1.UploadScheduled, cdiv1.UploadReady, words{
 		Scheduled: "Upload into {claim} scheduled; {detail}", InProgress: "Upload into {claim} ready; {detail}",

@@ -76,6 +76,9 @@ func TestVolumeRetries(t *testing.T) {
 	if dv.Status.Phase != cdiv1.ImportInProgress {
 		t.Errorf("phase is %s while it is tried again", dv.Status.Phase)
 	}
+	b.until("disk", "to say during the next try why the last one failed", func(dv *cdiv1.DataVolume) bool {
+		return strings.Contains(message(dv), "failed: ") && strings.Contains(message(dv), ", after try")
+	})
 	b.web.put("/later.img", image(24))
 	dv = b.untilPhase("disk", cdiv1.Succeeded)
 	if dv.Status.RestartCount == 0 {

@@ -68,14 +68,27 @@ func (s *Seen) workerDetail(f volume.Facts) string {
 		}
 		return where
 	case volume.Pending:
-		return s.trouble
+		if s.trouble != "" {
+			return s.trouble
+		}
+		return s.failedBefore()
 	case volume.Running:
 		if s.progress != nil && s.progress.Trouble != "" {
 			return "the last upload failed: " + s.progress.Trouble
 		}
+		return s.failedBefore()
 	case volume.NoWorker, volume.Done:
 	}
 	return ""
+}
+
+// failedBefore is why the try before this one failed: a person who looks while the next is under way wants to know too.
+func (s *Seen) failedBefore() string {
+	tries := s.restarts()
+	if tries == 0 || s.claim.Annotations[annRunMessage] == "" {
+		return ""
+	}
+	return fmt.Sprintf("try %d, after try %d failed: %s", tries+1, tries, s.claim.Annotations[annRunMessage])
 }
 
 // lastError is why the worker's try failed, in one line.
