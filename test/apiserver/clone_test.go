@@ -214,6 +214,15 @@ func TestMachineProofs(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, token.ErrOther)
 		}
 	}
+	// What the controller itself writes, from a snapshot that somebody else may have written, proves nothing.
+	restored := made.DeepCopy()
+	restored.SetName("restored")
+	restored.SetResourceVersion("")
+	create(t, admin, restored)
+	if got := token.Proofs(restored.GetAnnotations()[token.MachineAnnotation]); len(got) != 0 {
+		t.Errorf("a machine of the controller's own has the proofs %v", got)
+	}
+
 	kept := made.GetAnnotations()[token.MachineAnnotation]
 	for name, text := range map[string]string{
 		"dropped": "{metadata: {annotations: {berth.dev/clone-tokens: null}}}", "replaced": "{metadata: {annotations: {berth.dev/clone-tokens: '{}'}}}",
