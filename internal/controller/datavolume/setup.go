@@ -38,8 +38,9 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&storagev1.StorageClass{}, r.waiting()).
 		Watches(&cdiv1.StorageProfile{}, r.waiting()).
 		Watches(&cdiv1.CDI{}, r.waiting()).
-		Watches(&cdiv1.DataSource{}, r.cloning()).
-		Watches(&corev1.PersistentVolumeClaim{}, r.cloning()).
+		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
+		Watches(&corev1.Pod{}, fill.Freed(r.cloning), builder.WithPredicates(fill.Ended())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(fill.Served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(r)
@@ -73,16 +74,14 @@ func incomplete(volumes cdiv1.DataVolumeList) []reconcile.Request {
 }
 
 // cloning brings back the volumes that are cloned from an object, as the index knows them.
-func (r *Reconciler) cloning() handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
-		var volumes cdiv1.DataVolumeList
-		key := client.MatchingFields{originIndex: originKey(obj)}
-		if err := r.reader.List(ctx, &volumes, key); err != nil {
-			log.FromContext(ctx).Error(err, "list volumes cloned from an object", "object", originKey(obj))
-			return nil
-		}
-		return incomplete(volumes)
-	})
+func (r *Reconciler) cloning(ctx context.Context, obj client.Object) []reconcile.Request {
+	var volumes cdiv1.DataVolumeList
+	key := client.MatchingFields{originIndex: originKey(obj)}
+	if err := r.reader.List(ctx, &volumes, key); err != nil {
+		log.FromContext(ctx).Error(err, "list volumes cloned from an object", "object", originKey(obj))
+		return nil
+	}
+	return incomplete(volumes)
 }
 
 const originIndex = "origin"

@@ -46,7 +46,7 @@ func (e *Engine) chooseClone(ctx context.Context, s *Seen) error {
 	case clone.Copy, clone.Stream:
 		if user != "" {
 			o.is(volume.Busy, "pod %s uses it", user)
-			o.again = refusedEvery // the pod is not ours to watch
+			o.again = refusedEvery // a volume that names its source by a reference is not told when the pod ends
 			return nil
 		}
 		if s.claim != nil {

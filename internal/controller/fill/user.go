@@ -5,7 +5,12 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/render"
@@ -33,9 +38,37 @@ func (e *Engine) userOf(ctx context.Context, s *Seen) (string, error) {
 	return "", nil
 }
 
+func over(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// Ended holds when a pod lets its claims go.
+func Ended() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !over(e.ObjectOld.(*corev1.Pod)) && over(e.ObjectNew.(*corev1.Pod))
+		},
+	}
+}
+
+// Freed is what has to be looked at again when the claims of a pod are free: for each of them, what next says.
+func Freed(next handler.MapFunc) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
+		var due []reconcile.Request
+		for _, v := range obj.(*corev1.Pod).Spec.Volumes {
+			if p := v.PersistentVolumeClaim; p != nil {
+				c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: obj.GetNamespace(), Name: p.ClaimName}}
+				due = append(due, next(ctx, c)...)
+			}
+		}
+		return due
+	})
+}
+
 // writes: a pod that has not ended has the claim among its volumes, not only to read.
 func writes(pod *corev1.Pod, claim string) bool {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if over(pod) {
 		return false
 	}
 	for _, v := range pod.Spec.Volumes {
