@@ -134,7 +134,7 @@ func (f *uploadFlags) options(args []string) (imageupload.Options, error) {
 	case f.oldName != "":
 		return o, errors.New("cannot use --pvc-name and args")
 	case len(args) != 2:
-		return o, errors.New("expecting two args")
+		return o, errors.New("expecting two args: dv or pvc, and a name")
 	}
 	o.Name = args[1]
 	switch args[0] {

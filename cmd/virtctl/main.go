@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -54,8 +55,14 @@ func run(ctx context.Context, args []string, s streams) int {
 	}
 	_, _ = fmt.Fprintln(s.err, err)
 	var advice interface{ Advice() string }
-	if errors.As(err, &advice) && advice.Advice() != "" {
-		_, _ = fmt.Fprintln(s.err, advice.Advice())
+	var away *net.OpError
+	switch {
+	case errors.As(err, &advice):
+		if text := advice.Advice(); text != "" {
+			_, _ = fmt.Fprintln(s.err, text)
+		}
+	case errors.As(err, &away) && away.Op == "dial":
+		_, _ = fmt.Fprintln(s.err, "The cluster does not answer at that address. kubectl config view shows where it is looked for.")
 	}
 	return 1
 }
@@ -109,6 +116,9 @@ func (a *app) bindConfig(root *cobra.Command) {
 // client is the cluster and namespace of the command line.
 func (a *app) client() (*kube.Client, error) {
 	config, err := a.config.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no cluster is configured: name a kubeconfig file with --kubeconfig, or in the environment variable KUBECONFIG")
+	}
 	if err != nil {
 		return nil, err // clientcmd says which file and what is wrong with it
 	}

@@ -34,10 +34,13 @@ func NewDialer(dir string) *Dialer {
 	d.http = &http.Transport{
 		DialTLSContext: d.dial, DisableKeepAlives: true, // every request finds its worker anew
 		ResponseHeaderTimeout: 0, // the answer to the last byte waits for the disk
-		ExpectContinueTimeout: time.Second, WriteBufferSize: 64 << 10,
+		ExpectContinueTimeout: time.Second, WriteBufferSize: writeBuffer,
 	}
 	return d
 }
+
+// writeBuffer is what is encrypted and sent at a time.
+const writeBuffer = 64 << 10
 
 type workerKey struct{}
 
@@ -150,7 +153,7 @@ func (p *proxy) broken(w http.ResponseWriter, r *http.Request, to Worker, body *
 type gathered struct{ io.ReadCloser }
 
 const (
-	gatherMost = 64 << 10
+	gatherMost = writeBuffer - 64 // so that a piece fits the buffer with what makes it a chunk, and leaves at once
 	// gatherLeast is what net/http reads ahead by itself; a piece no larger may be all there is for now.
 	gatherLeast = 4 << 10
 )

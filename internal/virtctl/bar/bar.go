@@ -64,6 +64,15 @@ func (b *Bar) Set(done, total int64) {
 	}
 }
 
+// Say writes a line above the bar.
+func (b *Bar) Say(text string) {
+	if b.live {
+		text = "\r\x1b[K" + text
+		b.last = time.Time{} // it is drawn again by the next Set
+	}
+	_, _ = fmt.Fprintln(b.out, text) // as in draw
+}
+
 // End draws the bar for the last time and ends the line.
 func (b *Bar) End() {
 	if b.live {

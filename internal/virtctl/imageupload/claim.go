@@ -21,7 +21,7 @@ func (u *upload) ensureClaim(ctx context.Context, claim *corev1.PersistentVolume
 	case claim == nil:
 		return u.createClaim(ctx)
 	case claim.Annotations[annPopulate] != "":
-		return fmt.Errorf("PVC %s already successfully populated", u.Name)
+		return u.taken("PVC %s already successfully populated", u.Name)
 	}
 	return u.checkClaim(ctx, claim)
 }
@@ -47,11 +47,11 @@ func (u *upload) createClaim(ctx context.Context) error {
 		ObjectMeta: u.meta(), Spec: cdiv1.VolumeUploadSourceSpec{ContentType: u.content()},
 	})
 	if err != nil && !apierrors.IsAlreadyExists(err) { // it is left of an earlier try
-		return err
+		return u.made(err)
 	}
 	_, err = u.cluster.Core.CoreV1().PersistentVolumeClaims(u.cluster.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("create PVC %s: %w", u.Name, err)
+		return u.made(fmt.Errorf("create PVC %s: %w", u.Name, err))
 	}
 	u.say("PersistentVolumeClaim %s/%s created", u.cluster.Namespace, u.Name)
 	return nil

@@ -33,11 +33,13 @@ func (u *upload) door(ctx context.Context) (door, error) {
 			d.url = *config.Status.UploadProxyURL
 		}
 	}
-	if d.url == "" && err != nil {
-		return d, fmt.Errorf("uploadproxy URL not found: %w", err)
-	}
 	if d.url == "" {
-		return d, errors.New("uploadproxy URL not found")
+		none := errors.New("uploadproxy URL not found")
+		if err != nil {
+			none = fmt.Errorf("%w: %w", none, err)
+		}
+		return d, advise(none, "Name the upload proxy with --uploadproxy-url=https://..., "+
+			"or have an administrator set spec.config.uploadProxyURLOverride of the CDI resource.")
 	}
 	if !strings.Contains(d.url, "://") {
 		d.url = "https://" + d.url
@@ -53,7 +55,7 @@ func (u *upload) token(ctx context.Context) (string, error) {
 		Spec:       uploadv1.UploadTokenRequestSpec{PvcName: u.Name},
 	})
 	if err != nil {
-		return "", fmt.Errorf("authentication failed: %w", err)
+		return "", fmt.Errorf("%w: %w", errToken, err)
 	}
 	return made.Status.Token, nil
 }

@@ -19,7 +19,7 @@ func (u *upload) ensure(ctx context.Context) error {
 		return err
 	}
 	if claim != nil && claim.Annotations[annPhase] == string(corev1.PodSucceeded) {
-		return fmt.Errorf("PVC %s already successfully imported/cloned/updated", u.Name)
+		return u.taken("PVC %s already successfully imported/cloned/updated", u.Name)
 	}
 	if u.Claim {
 		return u.ensureClaim(ctx, claim)
@@ -31,7 +31,8 @@ func (u *upload) ensure(ctx context.Context) error {
 	case volume != nil:
 		return u.checkVolume(volume)
 	case claim != nil:
-		return fmt.Errorf("No DataVolume is associated with the existing PVC %s/%s", u.cluster.Namespace, u.Name) //nolint:staticcheck // the text clients know
+		return advise(fmt.Errorf("No DataVolume is associated with the existing PVC %s/%s", u.cluster.Namespace, u.Name), //nolint:staticcheck // the text clients know
+			"Choose another name, or upload into the claim itself if it is for that: image-upload pvc %s", u.Name)
 	case u.NoCreate:
 		return u.notFound()
 	}
@@ -39,7 +40,8 @@ func (u *upload) ensure(ctx context.Context) error {
 }
 
 func (u *upload) notFound() error {
-	return fmt.Errorf("PVC %s/%s not found", u.cluster.Namespace, u.Name)
+	return advise(fmt.Errorf("PVC %s/%s not found", u.cluster.Namespace, u.Name),
+		"Leave --no-create out to have it made, or name another namespace with --namespace.")
 }
 
 func (u *upload) createVolume(ctx context.Context) error {
@@ -59,7 +61,7 @@ func (u *upload) createVolume(ctx context.Context) error {
 	}
 	volume := &cdiv1.DataVolume{ObjectMeta: u.meta(), Spec: spec}
 	if _, err := kube.DataVolumes.Create(ctx, u.cluster, volume); err != nil {
-		return err
+		return u.made(err)
 	}
 	u.say("DataVolume %s/%s created", u.cluster.Namespace, u.Name)
 	return nil
@@ -85,10 +87,11 @@ func (u *upload) content() cdiv1.DataVolumeContentType {
 // says what the first one said: it is the same volume, on its way.
 func (u *upload) checkVolume(v *cdiv1.DataVolume) error {
 	if v.Spec.Source == nil || v.Spec.Source.Upload == nil {
-		return fmt.Errorf("PVC %s not available for upload", u.Name)
+		return advise(fmt.Errorf("PVC %s not available for upload", u.Name),
+			"DataVolume %s exists and gets its data from elsewhere. Choose another name.", u.Name)
 	}
 	if v.Status.Phase == cdiv1.Succeeded {
-		return fmt.Errorf("PVC %s already successfully populated", u.Name)
+		return u.taken("PVC %s already successfully populated", u.Name)
 	}
 	if (v.Spec.ContentType == cdiv1.DataVolumeArchive) != (u.Archive != "") {
 		return u.wrongContent()

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,8 +72,51 @@ func (o *Options) Check() error {
 	if err := o.checkOnePlace(); err != nil {
 		return err
 	}
-	_, err := os.Stat(o.path())
-	return err
+	return o.checkFile()
+}
+
+// checkFile says what is wrong with the file while nothing is made for it yet.
+func (o *Options) checkFile() error {
+	path := o.path()
+	if strings.HasPrefix(path, "http://") || strings.HasPrefix(path, "https://") {
+		return advise(fmt.Errorf("%s is an address, and a file on this machine is wanted", path),
+			"The cluster itself can fetch it: make a DataVolume with source http (kubectl explain datavolume.spec.source).")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err // it names the file and what was attempted
+	}
+	defer f.Close() // opened for reading
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("%s is a directory: image-path wants the file of a disk image, archive-path that of a tar archive", path)
+	case info.Mode().IsRegular() && info.Size() == 0:
+		return fmt.Errorf("%s is empty", path)
+	case !info.Mode().IsRegular() && info.Mode()&os.ModeType != os.ModeDevice:
+		return fmt.Errorf("%s cannot be uploaded: it is neither a file nor a block device", path)
+	}
+	return o.checkRoom()
+}
+
+// checkRoom refuses a size that the image says it does not fit.
+func (o *Options) checkRoom() error {
+	if o.Size == "" || o.Archive != "" {
+		return nil
+	}
+	asked, err := resource.ParseQuantity(o.Size)
+	if err != nil {
+		return err
+	}
+	needed, err := virtualSize(o.Image)
+	if err != nil || needed <= asked.Value() { // what cannot be read here the worker may still say more about
+		return nil //nolint:nilerr // see above
+	}
+	enough := roundUp(needed)
+	return advise(fmt.Errorf("size %s is too small: the disk in %s has %d bytes", o.Size, o.Image, needed),
+		"Leave --size out to have a disk just as large, or ask for %s or more.", enough.String())
 }
 
 func (o *Options) checkOnePlace() error {

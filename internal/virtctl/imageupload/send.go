@@ -2,8 +2,8 @@ package imageupload
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"time"
 
 	"github.com/berth-vm/berth/internal/upload/client"
 	"github.com/berth-vm/berth/internal/virtctl/bar"
@@ -15,13 +15,11 @@ func (u *upload) send(ctx context.Context, to door) error {
 	line := bar.Bytes(u.out)
 	err := client.Send(ctx, u.path(), client.Options{
 		URL: to.url, Token: u.token, CA: []byte(to.ca), Insecure: u.Insecure, Retries: u.Retries, Progress: line.Set,
+		Retrying: func(err error, pause time.Duration) {
+			line.Say(fmt.Sprintf("%v; trying again in %s", err, pause))
+		},
 	})
 	line.End()
 	u.say("")
-	var refused *client.Refused
-	switch {
-	case err == nil, ctx.Err() != nil, errors.As(err, &refused):
-		return err
-	}
-	return fmt.Errorf("error uploading image after %d retries: %w", u.Retries, err)
+	return u.sent(err, to)
 }

@@ -21,17 +21,25 @@ func (o *Options) size() (resource.Quantity, error) {
 		return resource.ParseQuantity(o.Size)
 	}
 	if o.Archive != "" {
-		return resource.Quantity{}, errNoSize
+		return resource.Quantity{}, advise(errNoSize, "%s", giveSize)
 	}
 	n, err := virtualSize(o.Image)
 	if err != nil {
 		return resource.Quantity{}, err
 	}
 	if n == 0 {
-		return resource.Quantity{}, fmt.Errorf("%w: the image is compressed and does not say how large its disk is", errNoSize)
+		return resource.Quantity{}, advise(
+			fmt.Errorf("%w: the image is compressed and does not say how large its disk is", errNoSize), "%s", giveSize)
 	}
-	const unit = 1 << 20 // what claims are rounded to, and nicer to read
-	return *resource.NewQuantity((n+unit-1)/unit*unit, resource.BinarySI), nil
+	return roundUp(n), nil
+}
+
+const giveSize = "Add --size with the size of the volume to make, like --size=10Gi."
+
+// roundUp is n bytes or a little more: claims are rounded to such units, and they are nicer to read.
+func roundUp(n int64) resource.Quantity {
+	const unit = 1 << 20
+	return *resource.NewQuantity((n+unit-1)/unit*unit, resource.BinarySI)
 }
 
 // virtualSize is the size of the disk in an image file; 0 if its beginning does not say.

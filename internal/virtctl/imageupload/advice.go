@@ -1,0 +1,80 @@
+package imageupload
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/berth-vm/berth/internal/upload/client"
+)
+
+// advised is an error with what can be done about it.
+type advised struct {
+	error
+	advice string
+}
+
+func (e *advised) Unwrap() error { return e.error }
+
+// Advice is printed below the error.
+func (e *advised) Advice() string { return e.advice }
+
+func advise(err error, format string, args ...any) error {
+	return &advised{error: err, advice: fmt.Sprintf(format, args...)}
+}
+
+// kindName is how kubectl calls what is filled.
+func (u *upload) kindName() string {
+	if u.Claim {
+		return "pvc"
+	}
+	return "dv"
+}
+
+// taken: there is a volume of that name which cannot take the upload.
+func (u *upload) taken(format string, args ...any) error {
+	return advise(fmt.Errorf(format, args...), "Choose another name, or delete it if nobody needs it: kubectl delete %s %s --namespace %s",
+		u.kindName(), u.Name, u.cluster.Namespace)
+}
+
+// made is what came of making an object.
+func (u *upload) made(err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return advise(err, "If it is a right that you lack, whoever has role admin in namespace %s can give you role edit there.", u.cluster.Namespace)
+	case apierrors.IsNotFound(err): // the kind, or the namespace: it says which
+		return advise(err, "Either namespace %s does not exist, or Berth is not installed in this cluster.", u.cluster.Namespace)
+	}
+	return err
+}
+
+// sent is what came of sending the file.
+func (u *upload) sent(err error, to door) error {
+	var untrusted *tls.CertificateVerificationError
+	var refused *client.Refused
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &untrusted):
+		return advise(err, "The certificate at %s is not what the cluster says its upload proxy has. Is that the right address?\n"+
+			"--insecure sends the image, and a token for this volume, to whoever answers there.", to.url)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return advise(err, "What answers at %s speaks no TLS. If that is right, say so: --uploadproxy-url=http://...", to.url)
+	case errors.As(err, &refused):
+		if refused.Status == http.StatusNotFound || refused.Status == http.StatusMethodNotAllowed {
+			return advise(err, "What answers at %s is no upload proxy. Leave --uploadproxy-url out to use the one the cluster names.", to.url)
+		}
+		return err
+	case errors.Is(err, errToken):
+		return u.made(err)
+	}
+	return advise(err, "Repeat the command to go on where it was. If %s cannot be reached from here at all, this makes a way:\n"+
+		"  kubectl port-forward --namespace berth service/cdi-uploadproxy 8443:443\n"+
+		"  and repeat the command with --uploadproxy-url=https://localhost:8443", to.url)
+}
+
+// errToken: the cluster gave no right to upload.
+var errToken = errors.New("authentication failed")
