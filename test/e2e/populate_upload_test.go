@@ -3,12 +3,16 @@
 package e2e
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
@@ -39,10 +43,19 @@ func TestPopulateUpload(t *testing.T) {
 }
 
 // TestUploadBareClaim: a claim that somebody made and marked, as virtctl image-upload pvc does, takes an upload and stays
-// theirs.
+// theirs. A quota that leaves its worker no room is named, and the claim goes on as soon as there is room.
 func TestUploadBareClaim(t *testing.T) {
 	t.Parallel()
 	d := newDoor(newBed(t, framework.Restricted))
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "no-pods"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
+	}
+	d.create(quota)
+	d.Wait("the quota to count", patience, func(ctx context.Context) (bool, string) {
+		err := d.kube.Get(ctx, client.ObjectKeyFromObject(quota), quota)
+		return err == nil && len(quota.Status.Hard) > 0, "no status"
+	})
 	class := classImmediate
 	d.create(&corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -53,9 +66,17 @@ func TestUploadBareClaim(t *testing.T) {
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}},
 		},
 	})
+	d.WaitEvent("mine", patience, func(_, message string) bool { return strings.Contains(message, "exceeded quota: no-pods") })
+	raised := quota.DeepCopy()
+	raised.Spec.Hard[corev1.ResourcePods] = resource.MustParse("9")
+	if err := d.kube.Patch(d.Context(), raised, client.MergeFrom(quota)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
 	d.untilClaim("mine", "to be ready for its upload", func(c *corev1.PersistentVolumeClaim) bool {
 		return c.Annotations["cdi.kubevirt.io/storage.pod.ready"] == "true"
 	})
+	t.Logf("ready %s after the quota was raised", time.Since(start).Round(time.Second))
 	disk := image(8)
 	d.answers("200", "", d.token("mine"), "/v1beta1/upload", "-T", d.file("disk.img", disk))
 	d.untilClaim("mine", "to be full", func(c *corev1.PersistentVolumeClaim) bool {

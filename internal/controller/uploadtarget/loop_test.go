@@ -1,12 +1,14 @@
 package uploadtarget
 
 import (
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
@@ -66,6 +68,65 @@ func TestMarked(t *testing.T) {
 	}
 	if !marked(target(nil)) || marked(target(owned)) || marked(filltest.Bound(filltest.Team, name)) {
 		t.Error("only a claim that says so and is nobody's takes an upload")
+	}
+}
+
+// TestHeldGoesOn: a claim that is held is filled as soon as what held it has changed.
+func TestHeldGoesOn(t *testing.T) {
+	for name, change := range map[string]func(w *filltest.World){
+		"its class binds at once": func(w *filltest.World) {
+			w.Must(w.API.Delete(t.Context(), filltest.Class(filltest.Waits)))
+			w.Must(w.API.Create(t.Context(), filltest.Class(filltest.AtOnce)))
+		},
+		"the gate is off": func(w *filltest.World) {
+			w.Must(w.API.Create(t.Context(), &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: "cdi"}}))
+		},
+		"it is to be bound at once": func(w *filltest.World) {
+			c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
+			c.Annotations["cdi.kubevirt.io/storage.bind.immediate.requested"] = ""
+			w.Must(w.API.Update(t.Context(), c))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := filltest.New(t, filltest.Scene{
+				Objects: append(filltest.Driver(), filltest.Class(filltest.Waits), target(pending)), Reports: []task.Report{filltest.Done()},
+			})
+			r := build(w)
+			for _, want := range []state.Reason{state.Held, state.Upload.Reason(state.Succeeded)} {
+				w.Run("disk", r)
+				if said := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk").Annotations[cluster.AnnState]; said != string(want) {
+					t.Fatalf("it says %s, want %s", said, want)
+				}
+				if want == state.Held {
+					change(w)
+				}
+			}
+		})
+	}
+}
+
+// TestDue: what changes for a namespace concerns the claims in it, what changes for all concerns all, and none that is full or
+// somebody else's.
+func TestDue(t *testing.T) {
+	in := func(namespace, name string, annotations map[string]string) client.Object {
+		c := filltest.Bound(namespace, name)
+		c.Annotations = annotations
+		return c
+	}
+	w := filltest.New(t, filltest.Scene{Objects: []client.Object{
+		in(filltest.Team, "waits", map[string]string{annTarget: ""}), in("other", "waits", map[string]string{annTarget: ""}),
+		in(filltest.Team, "full", map[string]string{annTarget: "", fill.AnnPodPhase: string(corev1.PodSucceeded)}),
+		in(filltest.Team, "bare", nil),
+	}})
+	r := build(w).(*Reconciler)
+	for want, changed := range map[string]client.Object{
+		"[team/waits]":             &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team}},
+		"[other/waits team/waits]": &cdiv1.CDI{},
+		"[]":                       &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere"}},
+	} {
+		if got := fmt.Sprint(r.due(t.Context(), changed)); got != want {
+			t.Errorf("%T in %q: %s, want %s", changed, changed.GetNamespace(), got, want)
+		}
 	}
 }
 

@@ -51,23 +51,23 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Complete(r)
 }
 
-// waiting brings back the claims that are not full, in the object's namespace or everywhere: the gate that holds them, their
-// class or their quota may have changed.
-func (r *Reconciler) waiting() handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
-		var claims corev1.PersistentVolumeClaimList
-		if err := r.reader.List(ctx, &claims, client.InNamespace(obj.GetNamespace())); err != nil {
-			log.FromContext(ctx).Error(err, "list claims that wait for an upload")
-			return nil
+// waiting brings back the claims that a change may let go on: of the gate that holds them, of their class or their quota.
+func (r *Reconciler) waiting() handler.EventHandler { return handler.EnqueueRequestsFromMapFunc(r.due) }
+
+// due are the claims that are not full, in the object's namespace, or everywhere if it has none.
+func (r *Reconciler) due(ctx context.Context, obj client.Object) []reconcile.Request {
+	var claims corev1.PersistentVolumeClaimList
+	if err := r.reader.List(ctx, &claims, client.InNamespace(obj.GetNamespace())); err != nil {
+		log.FromContext(ctx).Error(err, "list claims that wait for an upload")
+		return nil
+	}
+	var due []reconcile.Request
+	for i := range claims.Items {
+		if c := &claims.Items[i]; marked(c) && c.Annotations[fill.AnnPodPhase] != string(corev1.PodSucceeded) {
+			due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 		}
-		var due []reconcile.Request
-		for i := range claims.Items {
-			if c := &claims.Items[i]; marked(c) && c.Annotations[fill.AnnPodPhase] != string(corev1.PodSucceeded) {
-				due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
-			}
-		}
-		return due
-	})
+	}
+	return due
 }
 
 // marked: the claim is to take an upload, and nobody else fills it.
