@@ -50,14 +50,6 @@ func (y *yard) restored(name string) {
 	})
 }
 
-func (y *yard) strategy(vm *kubevirt.VirtualMachine, to kubevirt.RunStrategy) {
-	y.T.Helper()
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"runStrategy":%q}}`, to))
-	if err := y.kube.Patch(y.Context(), vm, patch); err != nil {
-		y.T.Fatal(err)
-	}
-}
-
 // withVolume is the example machine with a third disk, in a DataVolume of its own.
 func withVolume(manifest string) string {
 	return strings.NewReplacer("  volumeClaimTemplates:\n", `  dataVolumeTemplates:
@@ -141,17 +133,19 @@ func TestMachineSnapshot(t *testing.T) {
 		t.Errorf("applied again after the restore: generations were %v and are %v", first, again)
 	}
 
-	y.apply(strings.NewReplacer("name: back", "name: elsewhere", "name: web", "name: copy", "StopTarget", "FailImmediate").Replace(restoring))
-	y.strategy(vm, kubevirt.RunHalted)
+	y.apply(strings.NewReplacer("name: back", "name: elsewhere", "name: web", "name: copy", "targetReadinessPolicy: StopTarget",
+		`patches: ['{"op": "replace", "path": "/spec/runStrategy", "value": "Always"}']`).Replace(restoring))
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"runStrategy":"Halted"}}`))
+	if err := y.kube.Patch(t.Context(), vm, patch); err != nil {
+		t.Fatal(err)
+	}
 	y.status(vm, kubevirt.StatusStopped, boot)
 	if offline := y.snapshot("offline", "web"); len(offline.Status.Indications) != 0 {
 		t.Errorf("indications of a stopped machine are %v", offline.Status.Indications)
 	}
 	y.restored("elsewhere")
 	other := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "copy"}}
-	y.status(other, kubevirt.StatusStopped, patience)
-	y.strategy(other, kubevirt.RunAlways)
-	y.status(other, kubevirt.StatusRunning, boot)
+	y.status(other, kubevirt.StatusRunning, boot) // as the patch says
 	asThen(other)
 	for _, name := range []string{"copy-root", "copy-data", "copy-third"} {
 		y.claimUID(name)

@@ -69,6 +69,11 @@ type VirtualMachineRestoreSpec struct {
 	// TargetReadinessPolicy is WaitGracePeriod if unset.
 	TargetReadinessPolicy *TargetReadinessPolicy `json:"targetReadinessPolicy,omitempty"`
 	VolumeRestorePolicy   *VolumeRestorePolicy   `json:"volumeRestorePolicy,omitempty"`
+	// Patches are operations of a JSON patch, one each, on a machine that is made: on its spec, labels and annotations.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=4096
+	Patches []string `json:"patches,omitempty"`
 }
 
 // VirtualMachineRestoreStatus is how far the restore is.

@@ -111,15 +111,29 @@ func (b *back) volume(c returning) string {
 	return c.claim.ObjectMeta.Annotations[annPopulatedFor]
 }
 
-// spec is the machine's spec in the snapshot, with its volumes where they are now. Whether it is to run is left as it is.
-func (b *back) spec() kubevirt.VirtualMachineSpec {
-	was := b.was()
-	next := *was.Spec.DeepCopy()
+// made: the target is this restore's own, or is to be.
+func (b *back) made() bool { return b.vm == nil || b.vm.Annotations[annRestore] == string(b.of.UID) }
+
+// spec is what the target's spec is to be. Whether it is to run is left as it is.
+func (b *back) spec() (kubevirt.VirtualMachineSpec, error) {
+	next := b.moving()
+	if b.made() {
+		vm, err := b.machineAgain()
+		if err != nil {
+			return next, err
+		}
+		next = vm.Spec
+	}
 	if b.vm != nil {
 		next.Running, next.RunStrategy = b.vm.Spec.Running, b.vm.Spec.RunStrategy
-	} else {
-		next.Running, next.RunStrategy = nil, ptr.To(kubevirt.RunHalted)
 	}
+	return next, nil
+}
+
+// moving is the machine's spec in the snapshot, with its volumes where they are now.
+func (b *back) moving() kubevirt.VirtualMachineSpec {
+	was := b.was()
+	next := *was.Spec.DeepCopy()
 	if !b.elsewhere() {
 		return next
 	}
@@ -162,24 +176,32 @@ func (b *back) rename(spec *kubevirt.VirtualMachineSpec, from, to, volume string
 	}
 }
 
-// machineAgain is the machine as it was, stopped, under the target's name.
-func (b *back) machineAgain() *kubevirt.VirtualMachine {
+// machineAgain is the machine as it was, stopped, under the target's name, with what the patches change.
+func (b *back) machineAgain() (*kubevirt.VirtualMachine, error) {
 	was := b.was()
 	vm := &kubevirt.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.of.Namespace, Name: b.of.Spec.Target.Name,
 			Labels: maps.Clone(was.ObjectMeta.Labels), Annotations: maps.Clone(was.ObjectMeta.Annotations),
 		},
-		Spec: b.spec(),
+		Spec: b.moving(),
 	}
+	vm.Spec.Running, vm.Spec.RunStrategy = nil, ptr.To(kubevirt.RunHalted)
 	if vm.Annotations == nil {
 		vm.Annotations = map[string]string{}
 	}
 	// What kubectl remembers is about another object, and nobody may clone because somebody else once might.
 	delete(vm.Annotations, corev1.LastAppliedConfigAnnotation)
 	delete(vm.Annotations, token.MachineAnnotation)
+	vm, err := patched(vm, b.of.Spec.Patches)
+	if err != nil {
+		return nil, err
+	}
+	if vm.Annotations == nil {
+		vm.Annotations = map[string]string{}
+	}
 	vm.Annotations[annRestore] = string(b.of.UID)
-	return vm
+	return vm, nil
 }
 
 // again is a claim as it was, with the content it had.

@@ -165,6 +165,8 @@ func TestElsewhere(t *testing.T) {
 	w := everywhere(t, func(w *world) {
 		w.disks(cdiv1.Succeeded)
 		w.snapshot()
+		w.patches = []string{`{"op": "add", "path": "/metadata/annotations/patched", "value": "yes"}`,
+			`{"op": "add", "path": "/spec/template/spec/hostname", "value": "other"}`}
 		w.restoreTo("copy", snapshotv1.FailImmediate)
 	})
 	w.claimIs("copy-disk", "VirtualMachine/copy", "")
@@ -179,6 +181,9 @@ func TestElsewhere(t *testing.T) {
 	vm := read[kubevirt.VirtualMachine](w, "copy")
 	if got := vm.Annotations[corev1.LastAppliedConfigAnnotation]; got != "" || vm.Annotations["note"] != "x" {
 		t.Errorf("annotations are %v", vm.Annotations)
+	}
+	if vm.Annotations["patched"] != "yes" || vm.Spec.Template.Spec.Hostname != "other" {
+		t.Errorf("it is not patched: %v, hostname %q", vm.Annotations, vm.Spec.Template.Spec.Hostname)
 	}
 	if vm.Spec.RunStrategy == nil || *vm.Spec.RunStrategy != kubevirt.RunHalted {
 		t.Errorf("it runs: %v", vm.Spec.RunStrategy)
@@ -221,6 +226,20 @@ func TestElsewhereRefuses(t *testing.T) {
 	}{
 		{"a machine", "the snapshot is of another; name one that does not exist", func(w *world) {
 			w.must(w.api.Create(context.Background(), &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "copy", UID: "other"}}))
+		}},
+		{"a machine's name", `"/metadata/name", "value": "x"} is not on anything under /spec/`, func(w *world) {
+			w.patches = []string{`{"op": "replace", "path": "/metadata/name", "value": "x"}`}
+		}},
+		{"what is no patch", "patch runStrategy: Always is not one operation like", func(w *world) { w.patches = []string{"runStrategy: Always"} }},
+		{"copies of copies", "makes the machine larger than 1048576 bytes", func(w *world) {
+			w.patches = []string{`{"op": "add", "path": "/spec/a", "value": {"x": 1}}`}
+			for range 60 {
+				w.patches = append(w.patches, `{"op": "copy", "from": "/spec/a", "path": "/spec/b"}`, `{"op": "move", "from": "/spec/b", "path": "/spec/a/b"}`,
+					`{"op": "copy", "from": "/spec/a", "path": "/spec/c"}`, `{"op": "move", "from": "/spec/c", "path": "/spec/a/c"}`)
+			}
+		}},
+		{"a field there is none of", `the patches leave no VirtualMachine: json: unknown field "speed"`, func(w *world) {
+			w.patches = []string{`{"op": "add", "path": "/spec/speed", "value": 9}`}
 		}},
 		{"a claim of nobody", "copy-disk exists already; delete it", func(w *world) {
 			w.must(w.api.Create(context.Background(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "copy-disk", UID: "other"}}))

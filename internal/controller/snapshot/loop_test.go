@@ -44,6 +44,8 @@ type world struct {
 	agent  bool // the guest has one
 	frozen bool
 	story  []string // what the guest and the storage went through
+
+	patches []string // of the next restore
 }
 
 var errHarm = errors.New("harm done by the test")
@@ -244,7 +246,7 @@ func (w *world) restore(policy snapshotv1.TargetReadinessPolicy) { w.restoreTo("
 func (w *world) restoreTo(name string, policy snapshotv1.TargetReadinessPolicy) {
 	w.run(&snapshotv1.VirtualMachineRestore{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "back", UID: "back-uid"},
-		Spec: snapshotv1.VirtualMachineRestoreSpec{VirtualMachineSnapshotName: "snap", TargetReadinessPolicy: &policy,
+		Spec: snapshotv1.VirtualMachineRestoreSpec{VirtualMachineSnapshotName: "snap", TargetReadinessPolicy: &policy, Patches: w.patches,
 			Target: corev1.TypedLocalObjectReference{APIGroup: ptr.To("kubevirt.io"), Kind: "VirtualMachine", Name: name}},
 	}, w.r.reconcileRestore)
 }

@@ -131,7 +131,7 @@ func (b *back) source() snapshot.Source {
 	switch {
 	case b.snapshot == nil, b.shot.content == nil:
 		return snapshot.Pending
-	case b.renames() && !b.elsewhere():
+	case b.wrong() != "":
 		return snapshot.Void
 	}
 	switch end := state.OfSnapshot(snapshot.Take(b.shot.facts()).State).End; end {
@@ -144,10 +144,18 @@ func (b *back) source() snapshot.Source {
 	return snapshot.Pending
 }
 
-// renames: claims are asked for under names made of the target's.
-func (b *back) renames() bool {
-	p := b.of.Spec.VolumeRestorePolicy
-	return p != nil && *p == snapshotv1.PrefixTargetName
+// wrong is why what is asked for cannot be, if that is so.
+func (b *back) wrong() string {
+	if p := b.of.Spec.VolumeRestorePolicy; p != nil && *p == snapshotv1.PrefixTargetName && !b.elsewhere() {
+		return fmt.Sprintf("volumeRestorePolicy %s is for another machine; in %s claims keep their names, which is policy %s",
+			snapshotv1.PrefixTargetName, b.of.Spec.Target.Name, snapshotv1.InPlace)
+	}
+	if b.made() {
+		if _, err := b.machineAgain(); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
 }
 
 func policy(of *snapshotv1.VirtualMachineRestore) snapshot.Policy {
@@ -196,7 +204,8 @@ func (b *back) changed() bool {
 	if b.vm == nil || b.shot == nil || b.shot.content == nil {
 		return false
 	}
-	return !equality.Semantic.DeepEqual(b.vm.Spec, b.spec())
+	spec, err := b.spec()
+	return err == nil && !equality.Semantic.DeepEqual(b.vm.Spec, spec)
 }
 
 func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *back) error {
@@ -219,7 +228,10 @@ func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *back)
 		return nil
 	case snapshot.ChangeBack:
 		next := b.vm.DeepCopy()
-		next.Spec = b.spec()
+		var err error
+		if next.Spec, err = b.spec(); err != nil {
+			return err
+		}
 		return r.cluster.Change(ctx, b.vm, next)
 	case snapshot.Record, snapshot.Freeze, snapshot.Shoot, snapshot.Thaw, snapshot.Finish:
 	}
@@ -228,7 +240,11 @@ func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *back)
 
 // makeMachine makes the target from the snapshot. One that the API server refuses for what it is will be refused again.
 func (r *Reconciler) makeMachine(ctx context.Context, b *back) error {
-	err := r.cluster.Create(ctx, b.machineAgain())
+	vm, err := b.machineAgain()
+	if err != nil {
+		return err
+	}
+	err = r.cluster.Create(ctx, vm)
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 		b.refused = err.Error()
 		return nil
@@ -341,9 +357,8 @@ func (b *back) trouble() string {
 		return b.refused
 	case b.snapshot == nil:
 		return fmt.Sprintf("VirtualMachineSnapshot %s does not exist", name)
-	case b.shot.content != nil && b.renames() && !b.elsewhere():
-		return fmt.Sprintf("volumeRestorePolicy %s is for another machine; in %s claims keep their names, which is policy %s",
-			snapshotv1.PrefixTargetName, b.of.Spec.Target.Name, snapshotv1.InPlace)
+	case b.shot.content != nil && b.wrong() != "":
+		return b.wrong()
 	}
 	for _, c := range b.claims {
 		if b.claim(c) == snapshot.Stranger {
