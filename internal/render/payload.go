@@ -15,6 +15,8 @@ import (
 // payload adds what only the launcher needs: its orders, room for its files, and the volumes that are no claims.
 // Nothing here changes where the pod can be placed.
 func (m Machine) payload(pod *corev1.Pod) {
+	// QEMU listens for the guest, whose services mostly have low ports, and it is not root.
+	pod.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
 	spec := m.Instance.Spec
 	c := &pod.Spec.Containers[0]
 	c.ReadinessProbe, c.LivenessProbe = ready(spec.ReadinessProbe), probe("liveness", spec.LivenessProbe)

@@ -195,9 +195,9 @@ func situation(p *corev1.Pod) machine.Pod {
 		return machine.NoPod
 	case p.DeletionTimestamp != nil:
 		return machine.Going
-	case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded && lastWords(p).End == launch.Stopped:
+	case ended(p) == corev1.PodFailed || ended(p) == corev1.PodSucceeded && lastWords(p).End == launch.Stopped:
 		return machine.Broken // a guest that was stopped although nobody deleted its pod: the kubelet gave it up
-	case p.Status.Phase == corev1.PodSucceeded:
+	case ended(p) == corev1.PodSucceeded:
 		return machine.Done
 	case p.Spec.NodeName == "" && unschedulable(p) != "":
 		return machine.Unplaceable
@@ -207,6 +207,23 @@ func situation(p *corev1.Pod) machine.Pod {
 		return machine.Up
 	}
 	return machine.Placed
+}
+
+// ended is how a pod ended; empty if it has not. The kubelet says first that the container has, and of the pod seconds later.
+func ended(p *corev1.Pod) corev1.PodPhase {
+	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+		return p.Status.Phase
+	}
+	if p.Spec.RestartPolicy != corev1.RestartPolicyNever || len(p.Status.ContainerStatuses) != 1 {
+		return ""
+	}
+	switch t := p.Status.ContainerStatuses[0].State.Terminated; {
+	case t == nil:
+		return ""
+	case t.ExitCode == 0:
+		return corev1.PodSucceeded
+	}
+	return corev1.PodFailed
 }
 
 func podReady(p *corev1.Pod) bool {
@@ -245,6 +262,9 @@ func lastWords(p *corev1.Pod) launch.Report {
 		}
 		var r launch.Report
 		if json.Unmarshal([]byte(c.State.Terminated.Message), &r) == nil && r.End != "" {
+			if p.DeletionTimestamp == nil && (r.End == launch.Stopped || r.End == launch.Killed) {
+				r.Detail = "the kubelet ended it, for a liveness probe that failed or because the node had to: " + r.Detail
+			}
 			return r
 		}
 		return launch.Report{End: launch.Crashed, Detail: fmt.Sprintf("the launcher ended with code %d (%s) and no report",

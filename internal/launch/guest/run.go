@@ -156,7 +156,7 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	return watch(ctx, h, dom, events, grace(m))
 }
 
-// forward opens the ports the machine lists.
+// forward opens the ports the machine lists. What QEMU has to say about one is no error of its monitor's.
 func forward(h *hypervisor, dom libvirt.Domain, m launch.Machine) error {
 	for _, line := range forwards(m) {
 		command, err := json.Marshal(map[string]any{
@@ -167,6 +167,13 @@ func forward(h *hypervisor, dom libvirt.Domain, m launch.Machine) error {
 		answer, err := h.virt.Run(dom.Name, command)
 		if err != nil {
 			return fmt.Errorf("forward a port (%s): %w: %s", line, err, answer)
+		}
+		var said struct {
+			Return string `json:"return"`
+		}
+		if err := json.Unmarshal(answer, &said); err != nil || said.Return != "" {
+			return fmt.Errorf("forward a port (%s): %s; is it taken, by another interface or by the launcher (%d)?",
+				line, strings.TrimSpace(said.Return), launch.ReadyPort)
 		}
 	}
 	return nil
