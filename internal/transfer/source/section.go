@@ -28,11 +28,9 @@ type section struct {
 func (s *section) Info() Info { return s.info }
 
 func (s *section) Open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-	if n < 0 {
-		n = s.info.Size - off
-	}
-	if off < 0 || n < 0 || off > s.info.Size-n {
-		return nil, fmt.Errorf("read %s: %d bytes from %d are beyond its end at %d", s.info.Name, n, off, s.info.Size)
+	n, err := s.info.Span(off, n)
+	if err != nil {
+		return nil, err
 	}
 	return s.Blob.Open(ctx, s.off+off, n)
 }

@@ -4,6 +4,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"io"
 )
 
@@ -33,6 +34,24 @@ type Info struct {
 	Labels map[string]string
 	// Member is set if the image is not the blob but a file in it.
 	Member *Member
+}
+
+// Span is how many bytes an Open(off, n) of the source is for: what is not ranged is read from its beginning to its end (-1),
+// n below 0 is all the rest.
+func (i Info) Span(off, n int64) (int64, error) {
+	if !i.Ranged {
+		if off != 0 || n >= 0 {
+			return 0, fmt.Errorf("read %s from %d: it has no ranges", i.Name, off)
+		}
+		return -1, nil
+	}
+	if n < 0 {
+		n = i.Size - off
+	}
+	if off < 0 || n < 0 || off > i.Size-n {
+		return 0, fmt.Errorf("read %s: %d bytes from %d are beyond its end at %d", i.Name, n, off, i.Size)
+	}
+	return n, nil
 }
 
 // Member is a file in a tar archive, which the blob is: as it is or compressed as a whole (the blob's first bytes say

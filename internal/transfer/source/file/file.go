@@ -83,11 +83,9 @@ func (b *blob) Info() source.Info { return b.info }
 func (b *blob) Close() error      { return b.file.Close() }
 
 func (b *blob) Open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-	if n < 0 {
-		n = b.info.Size - off
-	}
-	if off < 0 || n < 0 || off > b.info.Size-n {
-		return nil, fmt.Errorf("read %s: %d bytes from %d are beyond its end at %d", b.info.Name, n, off, b.info.Size)
+	n, err := b.info.Span(off, n)
+	if err != nil {
+		return nil, err
 	}
 	if err := b.unchanged(); err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ package http
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	nethttp "net/http"
 	"net/url"
@@ -122,19 +121,13 @@ func (b *blob) Close() error {
 }
 
 func (b *blob) Open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-	if !b.info.Ranged {
-		if off != 0 || n >= 0 {
-			return nil, fmt.Errorf("read %s from %d: it has no ranges", b.info.Name, off)
-		}
+	n, err := b.info.Span(off, n)
+	switch {
+	case err != nil:
+		return nil, err
+	case n < 0:
 		return b.whole(ctx)
-	}
-	if n < 0 {
-		n = b.info.Size - off
-	}
-	if off < 0 || n < 0 || off > b.info.Size-n {
-		return nil, fmt.Errorf("read %s: %d bytes from %d are beyond its end at %d", b.info.Name, n, off, b.info.Size)
-	}
-	if n == 0 {
+	case n == 0:
 		return nethttp.NoBody, nil
 	}
 	return b.span(ctx, off, n)
