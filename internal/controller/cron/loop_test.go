@@ -225,6 +225,9 @@ func TestSnapshots(t *testing.T) {
 		Objects: append(snapshots("snap"), daily(nil)),
 		Reports: []task.Report{answer(digest1), answer(digest2), answer("sha256:3333333333333333"), answer("sha256:3333333333333333")},
 	})
+	p := filltest.Get[cdiv1.StorageProfile](w, "", "local")
+	p.Annotations = map[string]string{annSnapshotClass: "for-images"}
+	w.Must(w.API.Update(context.Background(), p))
 	r := build(cdiv1.Succeeded)(w)
 	for day, want := range [][]string{
 		{"os-111111111111"}, {"os-111111111111", "os-222222222222"}, {"os-222222222222", "os-333333333333"},
@@ -249,7 +252,13 @@ func TestSnapshots(t *testing.T) {
 		}
 		w.Clock.SetTime(w.Clock.Now().Add(24 * time.Hour))
 	}
-	p := filltest.Get[cdiv1.StorageProfile](w, "", "local")
+	cut := &unstructured.Unstructured{}
+	cut.SetGroupVersionKind(filltest.SnapshotGroup.WithKind("VolumeSnapshot"))
+	w.Must(w.API.Get(context.Background(), client.ObjectKey{Namespace: filltest.Team, Name: "os-333333333333"}, cut))
+	if by, _, _ := unstructured.NestedString(cut.Object, "spec", "volumeSnapshotClassName"); by != "for-images" {
+		t.Errorf("the snapshot was taken with class %s", by)
+	}
+	p = filltest.Get[cdiv1.StorageProfile](w, "", "local")
 	p.Status.DataImportCronSourceFormat = ptr.To(cdiv1.DataImportCronSourceFormatPvc)
 	w.Must(w.API.Update(context.Background(), p))
 	w.Run(name, r)

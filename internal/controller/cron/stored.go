@@ -25,6 +25,9 @@ const annClass = "cdi.kubevirt.io/storage.import.storageClass"
 // annMode is on a snapshot: the volume mode of that claim, in the words of CDI.
 const annMode = "cdi.kubevirt.io/storage.import.sourceVolumeMode"
 
+// annSnapshotClass is on a storage profile: what to take snapshots of golden images with, if not with the profile's own class.
+const annSnapshotClass = "cdi.kubevirt.io/snapshotClassForDataImportCron"
+
 // stored is the form that the imports are kept in.
 type stored struct {
 	wanted    bool   // imports are to be snapshots
@@ -79,11 +82,13 @@ func (r *Reconciler) observeForm(ctx context.Context, s *seen, name string) erro
 	if err != nil || p == nil {
 		return err
 	}
+	s.stored.class = p.Annotations[annSnapshotClass]
+	if s.stored.class == "" && p.Status.SnapshotClass != nil {
+		s.stored.class = *p.Status.SnapshotClass
+	}
 	form := p.Status.DataImportCronSourceFormat
 	// Storage whose snapshots have no class is left to claims: an image that can be used is better than a form.
-	if form != nil && *form == cdiv1.DataImportCronSourceFormatSnapshot && p.Status.SnapshotClass != nil {
-		s.stored.wanted, s.stored.class = true, *p.Status.SnapshotClass
-	}
+	s.stored.wanted = form != nil && *form == cdiv1.DataImportCronSourceFormatSnapshot && s.stored.class != ""
 	return nil
 }
 
