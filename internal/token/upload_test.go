@@ -2,6 +2,8 @@ package token_test
 
 import (
 	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -96,6 +98,25 @@ func FuzzVerifyUpload(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		if _, err := token.VerifyUpload(public(seed), s, minted); err == nil && s != proof {
 			t.Errorf("accepted %q", s)
+		}
+	})
+}
+
+// FuzzUploadBody: whatever was signed, what is accepted names a whole claim and has not expired.
+func FuzzUploadBody(f *testing.F) {
+	f.Add([]byte(`{"namespace":"team","name":"disk","uid":"1b4e28ba","expires":1700000300}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		encoding := base64.RawURLEncoding
+		signature := ed25519.Sign(seed, append([]byte("berth.upload.v1\x00"), body...))
+		got, err := token.VerifyUpload(public(seed), encoding.EncodeToString(body)+"."+encoding.EncodeToString(signature), minted)
+		if errors.Is(err, token.ErrUploadForged) {
+			t.Fatalf("%q: a good signature is taken for a forged one", body)
+		}
+		var said struct {
+			Expires int64 `json:"expires"`
+		}
+		if err == nil && (got.Namespace == "" || got.Name == "" || got.UID == "" || json.Unmarshal(body, &said) != nil || said.Expires <= minted.Unix()) {
+			t.Errorf("%q is accepted for %+v", body, got)
 		}
 	})
 }
