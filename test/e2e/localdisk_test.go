@@ -186,34 +186,3 @@ func TestLocaldiskAcrossNodes(t *testing.T) {
 		return strings.Contains(message, "is on node "+has) && strings.Contains(message, "this is node "+lacks)
 	})
 }
-
-// TestLocaldiskNodeStopped is not parallel: it stops a node that others would use. What was synced is there afterwards, and the
-// volumes can be mounted again.
-func TestLocaldiskNodeStopped(t *testing.T) {
-	d := disks{framework.New(t)}
-	nodes := d.ReadyNodes()
-	node := nodes[len(nodes)-1]
-	var claims, write []string
-	for mode, block := range diskModes {
-		claim := strings.ToLower(mode)
-		d.Create(framework.Claim{Name: claim, Class: classDisk, Size: "64Mi", Block: block})
-		claims, write = append(claims, claim), append(write, "echo kept | dd of="+place(claim, block)+" conv=fsync 2>/dev/null")
-	}
-	d.Start(framework.Pod{Name: "use", Node: node, Claims: claims, Script: strings.Join(write, "; ") + "; echo done; sleep 3600"})
-	d.WaitRunning("use")
-	d.Wait("the pod to have written", patience, func(context.Context) (bool, string) {
-		out := d.Output("use")
-		return strings.Contains(out, "done"), out
-	})
-	t.Cleanup(func() { framework.Kubebox(t, "node", "start", node) })
-	framework.Kubebox(t, "node", "stop", node)
-	framework.Kubebox(t, "node", "start", node) // waits until the node is Ready
-	d.Delete("use")
-	for mode, block := range diskModes {
-		claim := strings.ToLower(mode)
-		out := d.Run(framework.Pod{Name: "look-" + claim, Claims: []string{claim}, Script: "head -c 4 " + place(claim, block)})
-		if out != "kept" {
-			t.Errorf("%s: after the restart there is %q", mode, out)
-		}
-	}
-}

@@ -89,8 +89,18 @@ func TestMachineLife(t *testing.T) {
 		return err == nil && i != nil && statusOf(i, "goes") == nil && len(pods.Items) == 0, fmt.Sprintf("%+v, %d pods", statusOf(i, "goes"), len(pods.Items))
 	})
 
+	t.Log("rebooted by its guest, which is nobody else's business")
+	y.typeLine(vm, "reboot")
+	y.guestSaysAgain(vm, "berth-guest: ready", 2)
+	y.typeLine(vm, "verify serial=stays 4096 65536 8")
+	y.guestSays(vm, "verify serial=stays 4096 65536 8: same")
+	if _, now := y.pods(t.Context(), vm); len(now) != 1 || now[0].UID != launchers[0].UID || now[0].Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("the guest rebooted and its launcher is another: %+v, was %s", now, launchers[0].UID)
+	}
+
 	t.Log("restarted with what it has now")
 	old := y.instance(t.Context(), vm)
+	pressed := y.overhear(vm, "power button pressed")
 	y.ask(vm, func(s *kubevirt.VirtualMachineStatus) {
 		s.StateChangeRequests = []kubevirt.StateChangeRequest{{Action: kubevirt.StopRequest, UID: &old.UID}, start}
 	})
@@ -98,6 +108,9 @@ func TestMachineLife(t *testing.T) {
 		i := y.instance(ctx, vm)
 		return i != nil && i.UID != old.UID && i.Status.Phase == kubevirt.PhaseRunning, fmt.Sprintf("%v", i)
 	})
+	if !pressed() {
+		t.Error("the guest was switched off without being asked to shut down")
+	}
 	y.guestSays(vm, "ready")
 	y.typeLine(vm, "verify serial=FIRST 0 65536 7")
 	y.guestSays(vm, "verify serial=FIRST 0 65536 7: same")
@@ -109,6 +122,15 @@ func TestMachineLife(t *testing.T) {
 		s.VolumeRequests = []kubevirt.VolumeRequest{{RemoveVolumeOptions: &kubevirt.RemoveVolumeOptions{Name: "stays"}}}
 	})
 	y.guestSays(vm, "disk removed vd")
+	t.Log("wanted after all, and then not")
+	y.ask(vm, func(s *kubevirt.VirtualMachineStatus) {
+		s.VolumeRequests = []kubevirt.VolumeRequest{{AddVolumeOptions: added("stays", kubevirt.BusVirtio)}}
+	})
+	y.guestSays(vm, "disk added vd")
+	y.ask(vm, func(s *kubevirt.VirtualMachineStatus) {
+		s.VolumeRequests = []kubevirt.VolumeRequest{{RemoveVolumeOptions: &kubevirt.RemoveVolumeOptions{Name: "stays"}}}
+	})
+	y.guestSaysAgain(vm, "disk removed vd", 2)
 
 	t.Log("the guest ends it")
 	y.typeLine(vm, "poweroff")
@@ -118,27 +140,6 @@ func TestMachineLife(t *testing.T) {
 	}
 	if slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == "stays" }) {
 		t.Error("the machine's template still has the volume that was removed for good")
-	}
-}
-
-// TestMachineCrash: a guest whose QEMU dies is a failed run, and a machine that is to run once is not run again.
-func TestMachineCrash(t *testing.T) {
-	t.Parallel()
-	y := newYard(t)
-	vm := y.tiny("crash")
-	vm.Spec.RunStrategy = new(kubevirt.RunOnce)
-	y.create(vm)
-	y.status(vm, kubevirt.StatusRunning, boot)
-	_, launchers := y.pods(t.Context(), vm)
-	y.kubectl("exec", launchers[0].Name, "-c", "compute", "--",
-		"sh", "-c", "for p in /proc/[0-9]*; do grep -q qemu-system $p/comm && kill -9 ${p#/proc/}; done; true")
-	y.Wait("the end of QEMU to be the run's", patience, func(ctx context.Context) (bool, string) {
-		i := y.instance(ctx, vm)
-		return i != nil && i.Status.Phase == kubevirt.PhaseFailed, fmt.Sprintf("%+v", i.Status)
-	})
-	y.status(vm, kubevirt.StatusStopped, patience)
-	if !strings.Contains(why(vm), "QEMU failed") && !strings.Contains(why(vm), "crashed") {
-		t.Errorf("the machine does not say that its guest crashed: %s", why(vm))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -142,8 +143,45 @@ func (y *yard) pods(ctx context.Context, vm *kubevirt.VirtualMachine) (consumers
 // guestSays waits for a line of the guest's on its serial console.
 func (y *yard) guestSays(vm *kubevirt.VirtualMachine, want string) {
 	y.T.Helper()
+	y.guestSaysAgain(vm, want, 1)
+}
+
+// guestSaysAgain waits until the guest has said it so many times.
+func (y *yard) guestSaysAgain(vm *kubevirt.VirtualMachine, want string, times int) {
+	y.T.Helper()
 	ctx, cancel := context.WithTimeout(y.Context(), boot)
 	defer cancel()
+	log := y.console(ctx, vm)
+	defer log.Close()
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		if strings.Contains(lines.Text(), want) {
+			times--
+		}
+		if times == 0 {
+			return
+		}
+	}
+	y.T.Fatalf("the guest never said %q, or %d times too few", want, times)
+}
+
+// overhear listens to the guest until its launcher ends; the function says then whether it said so.
+func (y *yard) overhear(vm *kubevirt.VirtualMachine, want string) func() bool {
+	y.T.Helper()
+	log, said := y.console(y.Context(), vm), make(chan bool, 1)
+	go func() {
+		defer log.Close()
+		found := false
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			found = found || strings.Contains(lines.Text(), want)
+		}
+		said <- found
+	}()
+	return func() bool { return <-said }
+}
+
+// console is everything the guest said and says on its serial console.
+func (y *yard) console(ctx context.Context, vm *kubevirt.VirtualMachine) io.ReadCloser {
+	y.T.Helper()
 	_, launchers := y.pods(ctx, vm)
 	if len(launchers) != 1 {
 		y.T.Fatalf("machine %s has %d launchers", vm.Name, len(launchers))
@@ -152,13 +190,7 @@ func (y *yard) guestSays(vm *kubevirt.VirtualMachine, want string) {
 	if err != nil {
 		y.T.Fatal(err)
 	}
-	defer log.Close()
-	for lines := bufio.NewScanner(log); lines.Scan(); {
-		if strings.Contains(lines.Text(), want) {
-			return
-		}
-	}
-	y.T.Fatalf("the guest never said %q", want)
+	return log
 }
 
 // claimNodes are the nodes of the machine's volumes.

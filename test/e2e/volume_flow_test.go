@@ -13,6 +13,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/pkg/claim"
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
@@ -133,14 +134,29 @@ func TestVolumeBoundByAnnotation(t *testing.T) {
 	}
 }
 
-// TestVolumeGateOff takes the feature gate out of the CDI resource, so it is not run beside other tests: the worker
-// then binds the claim, from the next decision on and without a restart.
+// TestVolumeGateOff takes the feature gate out of the CDI resource, so it is not run beside other tests. The worker then
+// binds the claim, from the next decision on and without a restart. A machine's disks are where the workers are then, and
+// not where the machine may run: it is stuck, which is what the gate is for.
 func TestVolumeGateOff(t *testing.T) {
-	b := newBed(t)
+	b, y := newBed(t), newYard(t)
+	reserved := b.ReadyNodes()[0]
 	b.volume(volume{name: "held", class: classWaits, storage: "40Mi"})
 	b.untilPhase("held", cdiv1.WaitForFirstConsumer)
 	b.gates(nil)
 	t.Cleanup(func() { b.gates([]string{"HonorWaitForFirstConsumer"}) })
+
+	stuck := y.tiny("stuck", "local", "local")
+	stuck.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: reserved}
+	stuck.Spec.Template.Spec.Tolerations = []corev1.Toleration{y.taint(reserved)} // which workers do not have
+	y.create(stuck)
+	y.status(stuck, kubevirt.StatusUnschedulable, patience)
+	if !strings.Contains(why(stuck), "node affinity") {
+		t.Errorf("the stuck machine does not say that its disks are elsewhere: %s", why(stuck))
+	}
+	if nodes := y.claimNodes("stuck-0", "stuck-1"); nodes[reserved] {
+		t.Errorf("a worker bound a claim on %s, which it may not run on: %v", reserved, nodes)
+	}
+
 	b.untilPhase("held", cdiv1.Succeeded)
 	b.holds("held", image(24), 40*mib)
 }

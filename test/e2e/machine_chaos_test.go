@@ -3,58 +3,18 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/test/e2e/framework"
 )
-
-// TestMachineNodeStopped: a node goes away with one machine that runs there and one whose disk is being imported there.
-// They say so, and both run when the node is back. It is not run beside other tests, which would lose their pods.
-func TestMachineNodeStopped(t *testing.T) {
-	y := newYard(t)
-	nodes := y.ReadyNodes()
-	node := nodes[len(nodes)-1]
-	running := y.tiny("running", "local")
-	importing := y.tiny("importing", "local")
-	source := &importing.Spec.DataVolumeTemplates[0].Spec
-	source.Source = &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: y.url}}
-	source.Storage.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("300Mi")
-	for _, vm := range []*kubevirt.VirtualMachine{running, importing} {
-		vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
-		y.create(vm)
-	}
-	y.status(running, kubevirt.StatusRunning, boot)
-	y.Wait("the import to have begun", boot, func(ctx context.Context) (bool, string) {
-		var v cdiv1.DataVolume
-		err := y.kube.Get(ctx, types.NamespacedName{Namespace: y.Namespace, Name: "importing-0"}, &v)
-		return err == nil && v.Status.Phase == cdiv1.ImportInProgress, string(v.Status.Phase)
-	})
-
-	t.Cleanup(func() { framework.Kubebox(t, "node", "start", node) })
-	framework.Kubebox(t, "node", "stop", node)
-	y.status(running, kubevirt.StatusUnknown, boot)
-	if !strings.Contains(why(running), node) {
-		t.Errorf("the machine does not name the node that is gone: %s", why(running))
-	}
-	close(y.gate.open)
-	framework.Kubebox(t, "node", "start", node)
-	y.status(running, kubevirt.StatusRunning, boot)
-	y.status(importing, kubevirt.StatusRunning, boot)
-}
 
 // chaosVariable names how long the controllers are killed; CI has less time than a night.
 const chaosVariable = "E2E_CHAOS"
