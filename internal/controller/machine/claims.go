@@ -105,7 +105,8 @@ func (r *Reconciler) complete(ctx context.Context, w *whole, t *templated) error
 // advice is what to do about a lack. A size may be missing only because the source to take it from is.
 func advice(lack *claim.Error, spec *corev1.PersistentVolumeClaimSpec) string {
 	if ref := spec.DataSourceRef; lack.Lack == claim.LacksSize && ref != nil {
-		return fmt.Sprintf("%s, or wait for %s %s to have one", lack.Advice, ref.Kind, ref.Name)
+		return fmt.Sprintf("%s, or see to %s %s: it does not exist, is not granted to this namespace, or what it stands for has no size yet",
+			lack.Advice, ref.Kind, ref.Name)
 	}
 	return lack.Advice
 }
