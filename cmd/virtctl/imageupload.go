@@ -56,7 +56,7 @@ there, and removed as soon as the claim is bound.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := f.options(args)
 			if err != nil {
-				return err
+				return misused(cmd, err)
 			}
 			if err := o.Check(); err != nil {
 				return err

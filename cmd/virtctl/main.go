@@ -93,6 +93,7 @@ func newRoot(name string, s streams) *cobra.Command {
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		SilenceErrors: true, SilenceUsage: true,
 	}
+	root.SetFlagErrorFunc(misused)
 	root.SetErr(s.err) // and not SetOut: it would send warnings about old flags into pipes
 	a.bindConfig(root)
 	root.AddCommand(
@@ -100,6 +101,19 @@ func newRoot(name string, s streams) *cobra.Command {
 		a.vm(), a.version(),
 	)
 	return root
+}
+
+// misuse is a command line that a verb does not take.
+type misuse struct {
+	error
+	verb string
+}
+
+// Advice says where to read what it takes.
+func (m *misuse) Advice() string { return m.verb + " --help shows what it takes." }
+
+func misused(cmd *cobra.Command, err error) error {
+	return &misuse{error: err, verb: cmd.CommandPath()}
 }
 
 // bindConfig defines the flags that choose the cluster, as kubectl spells them.
@@ -120,7 +134,7 @@ func (a *app) client() (*kube.Client, error) {
 		return nil, errors.New("no cluster is configured: name a kubeconfig file with --kubeconfig, or in the environment variable KUBECONFIG")
 	}
 	if err != nil {
-		return nil, err // clientcmd says which file and what is wrong with it
+		return nil, fmt.Errorf("find the cluster: %w", err) // it says which file and what is wrong with it
 	}
 	namespace, _, err := a.config.Namespace()
 	if err != nil {

@@ -73,8 +73,11 @@ func (b *Bar) Say(text string) {
 	_, _ = fmt.Fprintln(b.out, text) // as in draw
 }
 
-// End draws the bar for the last time and ends the line.
+// End draws the bar for the last time and ends the line. A transfer that never began has none.
 func (b *Bar) End() {
+	if b.first < 0 {
+		return
+	}
 	if b.live {
 		b.draw("\r", "\x1b[K\n")
 		return

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,11 @@ func (u *upload) taken(format string, args ...any) error {
 		u.kindName(), u.Name, u.cluster.Namespace)
 }
 
+// stuck: the volume that was made, by this command or before it, will never take the upload.
+func (u *upload) stuck(err error) error {
+	return advise(err, "To begin anew: kubectl delete %s %s --namespace %s, and repeat the command.", u.kindName(), u.Name, u.cluster.Namespace)
+}
+
 // made is what came of making an object.
 func (u *upload) made(err error) error {
 	switch {
@@ -71,9 +77,13 @@ func (u *upload) sent(err error, to door) error {
 	case errors.Is(err, errToken):
 		return u.made(err)
 	}
-	return advise(err, "Repeat the command to go on where it was. If %s cannot be reached from here at all, this makes a way:\n"+
-		"  kubectl port-forward --namespace berth service/cdi-uploadproxy 8443:443\n"+
-		"  and repeat the command with --uploadproxy-url=https://localhost:8443", to.url)
+	const goOn = "Repeat the command to go on where it was."
+	if away := (*net.OpError)(nil); errors.As(err, &away) && away.Op == "dial" {
+		return advise(err, goOn+" If %s cannot be reached from here at all, this makes a way:\n"+
+			"  kubectl port-forward --namespace berth service/cdi-uploadproxy 8443:443\n"+
+			"  and repeat the command with --uploadproxy-url=https://localhost:8443", to.url)
+	}
+	return advise(err, goOn)
 }
 
 // errToken: the cluster gave no right to upload.

@@ -40,6 +40,9 @@ func (u *upload) createClaim(ctx context.Context) error {
 		o.AccessModes = []string{u.AccessMode}
 	}
 	claim, _, err := createpvc.Complete(ctx, u.cluster, o)
+	if apierrors.IsForbidden(err) {
+		return advise(err, "image-upload dv %s needs no such right: what has to be looked up the cluster itself looks up then.", u.Name)
+	}
 	if err != nil {
 		return err
 	}

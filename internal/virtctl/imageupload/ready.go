@@ -77,7 +77,11 @@ func (u *upload) stage(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 	if volume == nil {
 		return onItsWay, "", fmt.Errorf("DV %s not found... ", u.Name)
 	}
-	return volumeStage(volume, claim)
+	at, phase, err := volumeStage(volume, claim)
+	if err != nil {
+		return at, phase, u.stuck(err)
+	}
+	return at, phase, nil
 }
 
 // volumeStage reads a DataVolume's phase. The phase may be a moment behind the claim: one that is bound is not held.
@@ -110,7 +114,7 @@ func (u *upload) claimStage(ctx context.Context, claim *corev1.PersistentVolumeC
 	phase := claim.Annotations[annPhase]
 	switch {
 	case phase == string(corev1.PodSucceeded):
-		return onItsWay, phase, fmt.Errorf("PVC %s already successfully populated: %w", u.Name, errAlreadyThere)
+		return onItsWay, phase, u.stuck(fmt.Errorf("PVC %s already successfully populated: %w", u.Name, errAlreadyThere))
 	case phase == string(corev1.PodRunning) && claim.Annotations[annReady] == "true":
 		return takesUpload, phase, nil
 	case claim.Status.Phase == corev1.ClaimPending && claim.Annotations[bind.SelectedNode] == "" && u.waits(ctx, claim):
@@ -120,7 +124,10 @@ func (u *upload) claimStage(ctx context.Context, claim *corev1.PersistentVolumeC
 	if reason := claim.Annotations[annState]; reason != "" {
 		said = reason + ": " + claim.Annotations[annMessage]
 	}
-	return onItsWay, said, brokenClaim(claim)
+	if err := brokenClaim(claim); err != nil {
+		return onItsWay, said, u.stuck(err)
+	}
+	return onItsWay, said, nil
 }
 
 // brokenClaim is what a claim says that took the bytes and could not make a disk of them.
