@@ -58,7 +58,7 @@ func serveAlone(told string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(at.Addr())
+	fmt.Fprintln(os.Stdout, at.Addr()) // who started it reads it
 	s := &http.Server{
 		ReadHeaderTimeout: 10 * time.Second, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
 		Handler: New(Options{

@@ -103,7 +103,7 @@ func ParseMetadata(header string) (map[string]string, error) {
 func FormatMetadata(m map[string]string) string {
 	var pairs []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
-		pairs = append(pairs, key+" "+base64.StdEncoding.EncodeToString([]byte(m[key])))
+		pairs = append(pairs, strings.TrimSuffix(key+" "+base64.StdEncoding.EncodeToString([]byte(m[key])), " "))
 	}
 	return strings.Join(pairs, ",")
 }
