@@ -21,6 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/decide/cron"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/pkg/claim"
 )
 
 const (
@@ -278,6 +279,32 @@ func TestNoSnapshotClass(t *testing.T) {
 	c := filltest.Get[cdiv1.DataImportCron](w, filltest.Team, name).Status
 	if *c.SourceFormat != cdiv1.DataImportCronSourceFormatPvc || condition(c, cdiv1.DataImportCronUpToDate).Reason != string(cron.UpToDate) {
 		t.Errorf("the status is %+v", c)
+	}
+}
+
+// TestOnce: the modes of an import are left to its storage profile, unless that says that one node is enough for images.
+func TestOnce(t *testing.T) {
+	for name, row := range map[string]struct {
+		says  string
+		class *string
+		asks  []corev1.PersistentVolumeAccessMode
+		want  []corev1.PersistentVolumeAccessMode
+	}{
+		"nothing said":     {want: nil},
+		"said":             {says: "true", class: ptr.To("local"), want: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}},
+		"of the default":   {says: "true", want: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}},
+		"asked for itself": {says: "true", asks: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, want: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}},
+	} {
+		class := filltest.Class(filltest.AtOnce)
+		class.Annotations = map[string]string{claim.DefaultClassAnnotation: "true"}
+		profile := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: "local", Annotations: map[string]string{annOnce: row.says}}}
+		w := filltest.New(t, filltest.Scene{Reports: []task.Report{answer(digest1)}, Objects: []client.Object{class, profile, daily(func(c *cdiv1.DataImportCron) {
+			c.Spec.Template.Spec.PVC, c.Spec.Template.Spec.Storage = nil, &cdiv1.StorageSpec{StorageClassName: row.class, AccessModes: row.asks}
+		})}})
+		w.Run("fedora", build(cdiv1.ImportInProgress)(w))
+		if got := filltest.Get[cdiv1.DataVolume](w, filltest.Team, "os-111111111111").Spec.Storage.AccessModes; !slices.Equal(got, row.want) {
+			t.Errorf("%s: the import asks for %v, want %v", name, got, row.want)
+		}
 	}
 }
 

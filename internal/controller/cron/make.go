@@ -6,12 +6,16 @@ import (
 	"maps"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/pkg/claim"
 )
 
 // rolePoll is the role of the pods that ask sources.
@@ -86,6 +90,44 @@ func (s *seen) newImport() *cdiv1.DataVolume {
 	}
 	v.OwnerReferences = s.owners()
 	return v
+}
+
+// annOnce is on a storage profile: golden images of the class are for one node at a time, whatever the class could do.
+const annOnce = "cdi.kubevirt.io/useReadWriteOnceForDataImportCron"
+
+// createImport makes the DataVolume of the version that the source has.
+func (r *Reconciler) createImport(ctx context.Context, s *seen) error {
+	v := s.newImport()
+	if want := v.Spec.Storage; want != nil && len(want.AccessModes) == 0 {
+		once, err := r.once(ctx, want.StorageClassName)
+		if err != nil {
+			return err
+		}
+		if once {
+			want.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		}
+	}
+	return r.cluster.Create(ctx, v)
+}
+
+// once: the profile of the class, or of the default one, says annOnce.
+func (r *Reconciler) once(ctx context.Context, class *string) (bool, error) {
+	if class == nil {
+		var all storagev1.StorageClassList
+		if err := r.reader.List(ctx, &all); err != nil {
+			return false, fmt.Errorf("list storage classes: %w", err)
+		}
+		found := claim.DefaultVirtClass(all.Items)
+		if found == nil {
+			found = claim.DefaultClass(all.Items)
+		}
+		if found == nil {
+			return false, nil
+		}
+		class = &found.Name
+	}
+	p, err := cluster.Get[cdiv1.StorageProfile](ctx, r.reader, "", *class)
+	return p != nil && p.Annotations[annOnce] == "true", err
 }
 
 // owners are those of what the cron makes: the cron, unless it is to be kept without it.

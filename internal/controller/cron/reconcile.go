@@ -139,7 +139,7 @@ func (r *Reconciler) act(ctx context.Context, a cron.Action, s *seen) error {
 	case cron.EndPoll:
 		return r.cluster.Delete(ctx, s.poll)
 	case cron.CreateImport:
-		return r.cluster.Create(ctx, s.newImport())
+		return r.createImport(ctx, s)
 	case cron.TakeSnapshot:
 		return r.takeSnapshot(ctx, s)
 	case cron.Switch:
