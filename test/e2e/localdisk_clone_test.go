@@ -92,7 +92,7 @@ func TestVolumeCloneByDriver(t *testing.T) {
 }
 
 // TestVolumeCloneBySnapshot: a source that a running pod writes to is cloned as it is at that moment, by a snapshot that is gone
-// afterwards; and a snapshot somebody took is a source of its own, held or not.
+// afterwards, also into another namespace; and a snapshot somebody took is a source of its own, held or not.
 func TestVolumeCloneBySnapshot(t *testing.T) {
 	t.Parallel()
 	for mode, block := range diskModes {
@@ -103,6 +103,8 @@ func TestVolumeCloneBySnapshot(t *testing.T) {
 			b.consume("golden", "")
 			b.WaitRunning("consumer-golden")
 			b.volume(cloned("busy", classDiskImmediate, "64Mi", block, b.fromClaim()))
+			abroad := newBed(t)
+			abroad.volume(cloned("busy", classDiskImmediate, "64Mi", block, b.fromClaim()))
 			snapshot(b.Env, "kept", "golden")
 			kept := cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: b.Namespace, Name: "kept"}}
 			b.volume(cloned("restored", classDiskImmediate, "64Mi", block, kept))
@@ -113,6 +115,8 @@ func TestVolumeCloneBySnapshot(t *testing.T) {
 				b.untilPhase(name, cdiv1.Succeeded)
 				b.clonedBy(name, "snapshot")
 			}
+			abroad.untilPhase("busy", cdiv1.Succeeded)
+			abroad.clonedBy("busy", "stream")
 			b.WaitRunning("consumer-golden")
 			b.Delete("consumer-held")
 			b.Delete("consumer-golden")
@@ -123,6 +127,7 @@ func TestVolumeCloneBySnapshot(t *testing.T) {
 			for _, name := range []string{"busy", "restored", "held"} {
 				b.begins(name, image(24))
 			}
+			abroad.begins("busy", image(24))
 		})
 	}
 }

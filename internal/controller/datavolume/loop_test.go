@@ -32,6 +32,8 @@ type scenario struct {
 	later []client.Object
 	home  string
 	phase cdiv1.DataVolumePhase
+	// detour: the claim is made twice, or another is made to read from, which takes some more writes.
+	detour bool
 }
 
 func scenarios() []scenario {
@@ -77,16 +79,18 @@ func scenarios() []scenario {
 		{name: "snapshot restored in place", objects: append(snapshotOn(filltest.Team, "", filesystem), at),
 			volume: restoreOf(filltest.Team), reports: done, phase: cdiv1.Succeeded},
 		{name: "snapshot of another volume mode", objects: append(snapshotOn(filltest.Team, "", filesystem), at),
-			volume: device, reports: []task.Report{filltest.Retry(), filltest.Done()}, phase: cdiv1.Succeeded},
-		{name: "snapshot of another namespace", objects: append(snapshotOn("images", "", filesystem), waits),
-			volume: restoreOf("images"), consumed: true, reports: []task.Report{filltest.Retry(), filltest.Done()}, phase: cdiv1.Succeeded},
-		{name: "snapshot wanted on another node", objects: append(snapshotOn(filltest.Team, "node1", filesystem), waits),
+			volume: device, reports: done, phase: cdiv1.Succeeded},
+		{name: "snapshot of another namespace", detour: true, objects: append(snapshotOn("images", "", filesystem), waits),
+			volume: restoreOf("images"), consumed: true, reports: done, phase: cdiv1.Succeeded},
+		{name: "snapshot wanted on another node", detour: true, objects: append(snapshotOn(filltest.Team, "node1", filesystem), waits),
 			volume: restoreOf(filltest.Team), reports: done, home: "node1", later: in(filltest.Consumer(volumeName, "node2")),
 			phase: cdiv1.Succeeded},
-		{name: "clone wanted on another node", objects: slices.Concat(in(waits), filltest.BoundOn("golden", "node1"),
+		{name: "clone wanted on another node", detour: true, objects: slices.Concat(in(waits), filltest.BoundOn("golden", "node1"),
 			filltest.Nodes("node1", "node2"), filltest.Driver()),
 			volume: cloneOf(filltest.Team), reports: done, home: "node1", later: in(filltest.Consumer(volumeName, "node2")),
 			phase: cdiv1.Succeeded},
+		{name: "clone abroad of a source in use", detour: true, objects: append(in(waits, filltest.Bound("images", "golden"), user("images")), filltest.Driver()...),
+			volume: cloneOf("images"), consumed: true, reports: done, phase: cdiv1.Succeeded},
 		{name: "claim lost", objects: in(at, lost), volume: newVolume(http), phase: cdiv1.Failed},
 		{name: "in the way", objects: in(at, lone), volume: newVolume(http), phase: cdiv1.Pending},
 	}
@@ -111,8 +115,11 @@ func TestLoop(t *testing.T) {
 			if left := calm.Left(); sc.phase == cdiv1.Succeeded && (left["secrets"] != 0 || strings.Contains(fmt.Sprint(left), "volume-uid")) {
 				t.Errorf("left of the transfer: %v", left)
 			}
-			// What turns out to be wanted elsewhere is made twice.
-			if limit := 20*max(1, len(sc.reports)) + 10*len(sc.later); calm.Writes > limit {
+			limit := 20 * max(1, len(sc.reports))
+			if sc.detour {
+				limit += 10
+			}
+			if calm.Writes > limit {
 				t.Errorf("%d writes, more than %d", calm.Writes, limit)
 			}
 		})
@@ -158,6 +165,13 @@ func snapshotOn(namespace, node string, mode corev1.PersistentVolumeMode) []clie
 
 func restoreOf(namespace string) *cdiv1.DataVolume {
 	return newVolume(&cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: namespace, Name: "kept"}})
+}
+
+// user is a pod that writes to the golden claim and does not end.
+func user(namespace string) *corev1.Pod {
+	p := filltest.Consumer("golden", filltest.Node)
+	p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase = namespace, "user", filltest.Node, corev1.PodRunning
+	return p
 }
 
 func cloneOf(namespace string) *cdiv1.DataVolume {

@@ -22,8 +22,9 @@ func TestDeletedVolumeLeavesNothingElsewhere(t *testing.T) {
 		volume *cdiv1.DataVolume
 		source []client.Object
 	}{
-		"of a claim":    {cloneOf("images"), []client.Object{filltest.Bound("images", "golden")}},
-		"of a snapshot": {restoreOf("images"), snapshotOn("images", "", corev1.PersistentVolumeFilesystem)},
+		"of a claim":        {cloneOf("images"), []client.Object{filltest.Bound("images", "golden")}},
+		"of a claim in use": {cloneOf("images"), append(filltest.Driver(), filltest.Bound("images", "golden"), user("images"))},
+		"of a snapshot":     {restoreOf("images"), snapshotOn("images", "", corev1.PersistentVolumeFilesystem)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := filltest.New(t, filltest.Scene{Objects: append(c.source, filltest.Class(filltest.AtOnce), c.volume)})

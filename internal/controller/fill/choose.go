@@ -44,10 +44,10 @@ func (e *Engine) chooseClone(ctx context.Context, s *Seen) error {
 		o.flow = volume.Restore
 		return e.prepareSnapshot(ctx, s)
 	case clone.Copy, clone.Stream:
-		if user != "" {
-			o.is(volume.Busy, "pod %s uses it", user)
-			o.again = refusedEvery // a volume that names its source by a reference is not told when the pod ends
-			return nil
+		if s.source.Snapshot != nil {
+			o.via = s.source.Snapshot.Name
+		} else if err := e.freeze(ctx, s, user); err != nil || o.fact != volume.Usable {
+			return err
 		}
 		if s.claim != nil {
 			return e.readFrom(ctx, s)
@@ -126,11 +126,7 @@ func (e *Engine) abilities(ctx context.Context, s *Seen) (clone.Classes, error) 
 		}
 	}
 	if c.Driver {
-		preferred := ""
-		if profile != nil {
-			preferred = deref(profile.Status.SnapshotClass)
-		}
-		c.SnapshotClass, err = e.snapshotClass(ctx, s.class.Provisioner, preferred)
+		c.SnapshotClass, err = e.snapshotClass(ctx, s.class)
 	}
 	return c, err
 }

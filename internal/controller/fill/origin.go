@@ -26,9 +26,10 @@ type origin struct {
 	why      string // of fact or strategy, for the volume's message
 	again    time.Duration
 
-	claim    *corev1.PersistentVolumeClaim // nil: there is none, or a snapshot that is not restored to be read from
+	claim    *corev1.PersistentVolumeClaim // what is read; nil: there is none yet, or the source is a snapshot
 	class    *storagev1.StorageClass       // of claim
-	restored *corev1.PersistentVolumeClaim // what a snapshot was restored to, to be read from
+	via      string                        // the snapshot that is restored to be read from; empty: claim itself is
+	restored *corev1.PersistentVolumeClaim // what via was restored to
 	snapshot *unstructured.Unstructured    // the source itself, or the one taken of claim
 	taken    content                       // of snapshot, if that is the source
 	outdated bool                          // a snapshot may have been taken of claim before another way was chosen

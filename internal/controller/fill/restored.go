@@ -18,7 +18,7 @@ import (
 )
 
 // A snapshot that its driver cannot restore where the clone is wanted is restored beside its own data, to a claim that
-// workers read from as they would from any other source, and that goes with them.
+// workers read from as they would from any other source, and that goes with them. So is the snapshot of a claim that a pod uses.
 
 // roleRestored is the component that such a claim belongs to.
 const roleRestored = "cdi-clone-restored"
@@ -31,7 +31,7 @@ func (s *Seen) restoredName() string { return "restored-" + string(s.order.UID) 
 // clone is streamed.
 func (e *Engine) readFrom(ctx context.Context, s *Seen) error {
 	o := &s.origin
-	if s.source.Snapshot != nil {
+	if o.via != "" {
 		o.claim = o.restored
 		ready, err := e.restoredReady(ctx, o.restored)
 		if err != nil {
@@ -103,14 +103,14 @@ func (e *Engine) restored(ctx context.Context, s *Seen, class *storagev1.Storage
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
 			DataSource: &corev1.TypedLocalObjectReference{
-				APIGroup: ptr.To(snapshotGroup.Group), Kind: "VolumeSnapshot", Name: s.source.Snapshot.Name,
+				APIGroup: ptr.To(snapshotGroup.Group), Kind: "VolumeSnapshot", Name: s.origin.via,
 			},
 		},
 	}
 	if !s.acrossSpaces() {
 		c.OwnerReferences = []metav1.OwnerReference{s.order.Owner}
 	}
-	if home := s.origin.taken.home(); home != nil && !waits(class) {
+	if home := s.origin.home; home != nil && !waits(class) {
 		nodes, err := e.nodesIn(ctx, home)
 		if err != nil {
 			return nil, err
@@ -122,9 +122,12 @@ func (e *Engine) restored(ctx context.Context, s *Seen, class *storagev1.Storage
 	return c, nil
 }
 
-// restoreClass is the class to restore a snapshot with: of its own driver, and of those the clone's own, that of the claim it
-// was taken of, the default one or any.
+// restoreClass is the class to restore a snapshot with: that of the claim that is cloned; of the classes of the driver of a snapshot
+// that somebody took the clone's own, that of the claim it was taken of, the default one or any.
 func (e *Engine) restoreClass(ctx context.Context, s *Seen) (*storagev1.StorageClass, error) {
+	if s.origin.class != nil {
+		return s.origin.class, nil
+	}
 	driver := s.origin.taken.driver
 	if driver == "" {
 		return nil, nil

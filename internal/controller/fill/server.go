@@ -107,7 +107,7 @@ func (e *Engine) server(s *Seen) render.Worker {
 			Path: disk.SourcePath(s.content()), Content: s.content(), Listen: ":" + strconv.Itoa(servePort), TLSDir: render.TLSDir,
 		},
 	}
-	if s.source.Snapshot != nil { // the server may be the first consumer of what the snapshot is restored to
+	if s.origin.via != "" { // the server may be the first consumer of what the snapshot is restored to
 		w.Settings.Affinity = within(w.Settings.Affinity, s.origin.home)
 	}
 	if !s.acrossSpaces() {
@@ -134,6 +134,11 @@ func (e *Engine) removeAids(ctx context.Context, s *Seen) error {
 	o := &s.origin
 	if o.server == nil && o.restored == nil && !s.order.held() {
 		return nil
+	}
+	if o.restored != nil && isFrom(o.restored, s.snapshotName()) || s.order.held() {
+		if err := e.deleteSnapshot(ctx, s); err != nil {
+			return err
+		}
 	}
 	for _, secret := range []*corev1.Secret{
 		e.secret(s, s.serverSpace(), s.serverKeys(), nil), e.secret(s, s.order.Namespace, s.clientKeys(), nil),

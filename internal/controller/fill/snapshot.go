@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -13,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -98,11 +101,23 @@ func (c content) home() *corev1.NodeSelector {
 	}}}}}
 }
 
-// snapshotClass is the class to take snapshots with: the preferred one, the default one, or any of the driver.
-func (e *Engine) snapshotClass(ctx context.Context, driver, preferred string) (string, error) {
+// snapshotClass is the class to take snapshots of a storage class's volumes with: the one its profile prefers, the default one, or
+// any of the driver.
+func (e *Engine) snapshotClass(ctx context.Context, class *storagev1.StorageClass) (string, error) {
+	if class == nil {
+		return "", nil
+	}
+	profile, err := cluster.Get[cdiv1.StorageProfile](ctx, e.reader, "", class.Name)
+	if err != nil {
+		return "", err
+	}
+	preferred := ""
+	if profile != nil {
+		preferred = deref(profile.Status.SnapshotClass)
+	}
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(snapshotGroup.WithKind("VolumeSnapshotClassList"))
-	err := e.live.List(ctx, all)
+	err = e.live.List(ctx, all)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		return "", nil
 	}
@@ -113,7 +128,7 @@ func (e *Engine) snapshotClass(ctx context.Context, driver, preferred string) (s
 	for _, c := range all.Items {
 		of, _, _ := unstructured.NestedString(c.Object, "driver")
 		switch {
-		case of != driver:
+		case of != provisioner(class):
 		case c.GetName() == preferred:
 			return preferred, nil
 		case found == "" || c.GetAnnotations()[annDefaultSnapshotClass] == "true":
@@ -147,34 +162,78 @@ func (e *Engine) prepareSnapshot(ctx context.Context, s *Seen) error {
 	return nil
 }
 
+// freeze has a snapshot taken of a source that a pod uses, if its class can, to be read from in its stead. A snapshot that was begun
+// with is gone on with, whatever the pod does meanwhile.
+func (e *Engine) freeze(ctx context.Context, s *Seen, user string) error {
+	o, class := &s.origin, ""
+	if s.claim != nil && (s.claimFact() == volume.Bound || s.claimFact() == volume.Waiting) {
+		var err error
+		if class, err = e.snapshotClass(ctx, o.class); err != nil {
+			return err
+		}
+	}
+	if class == "" {
+		if user != "" {
+			o.is(volume.Busy, "pod %s uses it", user)
+			o.again = refusedEvery // a volume that names its source by a reference is not told when the pod ends
+		}
+		return nil
+	}
+	taken, err := e.readSnapshot(ctx, s.serverSpace(), s.snapshotName())
+	if err != nil || taken == nil && o.restored == nil && user == "" {
+		return err
+	}
+	o.via, o.why = s.snapshotName(), o.why+"; the source was in use, so a snapshot of it is read"
+	o.taken.mode = corev1.PersistentVolumeFilesystem
+	if isBlock(o.claim.Spec.VolumeMode) {
+		o.taken.mode = corev1.PersistentVolumeBlock
+	}
+	if o.restored == nil && (taken == nil || !snapshotReady(taken)) {
+		o.fact, o.again = volume.Preparing, snapshotEvery
+	}
+	return nil
+}
+
 // takeSnapshot asks for a snapshot of the source. It belongs to the volume and is removed when the clone is complete.
 func (e *Engine) takeSnapshot(ctx context.Context, s *Seen) error {
-	classes, err := e.abilities(ctx, s)
+	class, err := e.snapshotClass(ctx, s.origin.class)
 	if err != nil {
 		return err
 	}
+	if s.acrossSpaces() {
+		if err := e.hold(ctx, s, true); err != nil {
+			return err
+		}
+	}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"volumeSnapshotClassName": classes.SnapshotClass,
+		"volumeSnapshotClassName": class,
 		"source":                  map[string]any{"persistentVolumeClaimName": s.origin.claim.Name},
 	}}}
 	u.SetGroupVersionKind(snapshotGroup.WithKind("VolumeSnapshot"))
-	u.SetNamespace(s.order.Namespace)
+	u.SetNamespace(s.serverSpace())
 	u.SetName(s.snapshotName())
 	u.SetLabels(render.Labels("cdi-smart-clone"))
-	u.SetOwnerReferences([]metav1.OwnerReference{s.order.Owner})
+	if !s.acrossSpaces() {
+		u.SetOwnerReferences([]metav1.OwnerReference{s.order.Owner})
+	}
 	return e.cluster.Create(ctx, client.Object(u))
 }
 
 // dropSnapshot removes the snapshot a clone was made through.
 func (e *Engine) dropSnapshot(ctx context.Context, s *Seen) error {
-	if s.claim == nil || s.claim.Spec.DataSource == nil || s.claim.Spec.DataSource.Name != s.snapshotName() {
+	if s.claim == nil || !isFrom(s.claim, s.snapshotName()) {
 		return nil
 	}
 	return e.deleteSnapshot(ctx, s)
 }
 
+// isFrom: the claim is restored from the snapshot.
+func isFrom(c *corev1.PersistentVolumeClaim, snapshot string) bool {
+	return c.Spec.DataSource != nil && c.Spec.DataSource.Name == snapshot
+}
+
 func (e *Engine) deleteSnapshot(ctx context.Context, s *Seen) error {
-	taken, err := e.readSnapshot(ctx, s.order.Namespace, s.snapshotName())
+	taken, err := e.readSnapshot(ctx, s.serverSpace(), s.snapshotName())
 	if err != nil || taken == nil || taken.GetDeletionTimestamp() != nil {
 		return err
 	}
