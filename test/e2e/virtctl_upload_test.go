@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -62,6 +64,9 @@ func TestVirtctlUploadTranscript(t *testing.T) {
 			}
 		}
 
+		if owner := findClaim(b, name); owner != name {
+			t.Errorf("the claim of %s, found as the seed finds it, is that of %q", name, owner)
+		}
 		b.Start(framework.Pod{Name: "consumer-" + name, Script: `echo "Will bind the pvc!"`, Claims: []string{name}, Node: node, User: guest})
 		pv := b.WaitBound(name)
 		b.Delete("consumer-" + name)
@@ -85,6 +90,21 @@ func TestVirtctlUploadTranscript(t *testing.T) {
 			t.Errorf("a filled volume: code %d\n%s%s", again.code, again.out, again.err)
 		}
 	}
+}
+
+// findClaim is the name of a claim that belongs to a volume, looked for by its label and owner; empty if there is none.
+func findClaim(b *bed, volume string) string {
+	b.T.Helper()
+	claims, err := b.Client.CoreV1().PersistentVolumeClaims(b.Namespace).List(b.Context(), metav1.ListOptions{LabelSelector: "app=containerized-data-importer"})
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	for i := range claims.Items {
+		if o := metav1.GetControllerOf(&claims.Items[i]); o != nil && o.Kind == "DataVolume" && o.Name == volume {
+			return claims.Items[i].Name
+		}
+	}
+	return ""
 }
 
 // TestVirtctlUploadBinds: virtctl binds a held volume itself, on a node, like a machine, anywhere; its consumer pod is
@@ -142,10 +162,30 @@ func TestVirtctlUploadBinds(t *testing.T) {
 		t.Errorf("an image that does not fit: code %d\n%s%s", large.code, large.out, large.err)
 	}
 	v.must("image-upload", "dv", "small", "--image-path="+file(t, "small.img", data[:8*mib]))
+	// An archive becomes files.
+	v.must("image-upload", "dv", "files", "--archive-path="+file(t, "files.tar", hello(t)), "--size=16Mi", "--force-bind", "--insecure")
+	if got := b.Run(framework.Pod{Name: "read", User: guest, Claims: []string{"files"}, Script: "cat /files/etc/hello"}); got != "world" {
+		t.Errorf("the archive's file holds %q", got)
+	}
 	b.holds("small", data[:8*mib], 8*mib)
 	b.holds("on-node", data, int64(len(data)))
 	b.holds("beside", data, int64(len(data)))
 	b.holds("bare", data, int64(len(data)))
+}
+
+// hello is an archive with one file.
+func hello(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	err := w.WriteHeader(&tar.Header{Name: "etc/hello", Mode: 0o644, Size: 5, Typeflag: tar.TypeReg})
+	if err == nil {
+		_, err = w.Write([]byte("world"))
+	}
+	if err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 // noConsumers fails the test if a pod that virtctl made is left.
