@@ -218,7 +218,8 @@ func TestMachineMadeAgain(t *testing.T) {
 	}
 }
 
-// TestElsewhereRefuses: what is there already under the names that are wanted is left alone, and it is said what to do.
+// TestElsewhereRefuses: what is there already under the names that are wanted is left alone, what makes no machine is not made,
+// and it is said what to do.
 func TestElsewhereRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name, says string
@@ -227,13 +228,14 @@ func TestElsewhereRefuses(t *testing.T) {
 		{"a machine", "the snapshot is of another; name one that does not exist", func(w *world) {
 			w.must(w.api.Create(context.Background(), &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "copy", UID: "other"}}))
 		}},
+		{"what the API server refuses", "the name is too long", func(w *world) { w.refuse = "the name is too long" }},
 		{"a machine's name", `"/metadata/name", "value": "x"} is not on anything under /spec/`, func(w *world) {
 			w.patches = []string{`{"op": "replace", "path": "/metadata/name", "value": "x"}`}
 		}},
 		{"what is no patch", "patch runStrategy: Always is not one operation like", func(w *world) { w.patches = []string{"runStrategy: Always"} }},
 		{"copies of copies", "makes the machine larger than 1048576 bytes", func(w *world) {
 			w.patches = []string{`{"op": "add", "path": "/spec/a", "value": {"x": 1}}`}
-			for range 60 {
+			for range 15 {
 				w.patches = append(w.patches, `{"op": "copy", "from": "/spec/a", "path": "/spec/b"}`, `{"op": "move", "from": "/spec/b", "path": "/spec/a/b"}`,
 					`{"op": "copy", "from": "/spec/a", "path": "/spec/c"}`, `{"op": "move", "from": "/spec/c", "path": "/spec/a/c"}`)
 			}

@@ -11,12 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	clocktest "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -46,6 +48,7 @@ type world struct {
 	story  []string // what the guest and the storage went through
 
 	patches []string // of the next restore
+	refuse  string   // why the API server takes no machine
 }
 
 var errHarm = errors.New("harm done by the test")
@@ -106,6 +109,10 @@ func newWorld(t *testing.T, running, agent bool) *world {
 	harmed := interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			return w.write(func() error {
+				if _, ok := obj.(*kubevirt.VirtualMachine); ok && w.refuse != "" {
+					return apierrors.NewInvalid(kubevirt.GroupVersion.WithKind("VirtualMachine").GroupKind(), obj.GetName(),
+						field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), obj.GetName(), w.refuse)})
+				}
 				obj.SetUID(types.UID("made-" + obj.GetName()))
 				obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
 				return c.Create(ctx, obj, opts...)
