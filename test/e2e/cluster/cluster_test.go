@@ -19,6 +19,8 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
+func TestMain(m *testing.M) { framework.Main(m) }
+
 // forever is a script that ends at once when its pod is deleted.
 const forever = "trap exit TERM; while :; do sleep 1; done"
 

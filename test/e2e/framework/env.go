@@ -19,7 +19,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -88,6 +87,9 @@ func Config(t *testing.T) *rest.Config {
 // New gives the test a namespace of its own, which is removed when the test ends. What is in it is printed first if the test failed.
 func New(t *testing.T, options ...Option) *Env {
 	t.Helper()
+	if !left.awaited.Load() {
+		t.Fatal("the package's TestMain must call framework.Main: what tests leave is waited for there")
+	}
 	config := Config(t)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -126,9 +128,9 @@ func namespaceName(test string) string {
 	return "e2e-" + name + "-" + hex.EncodeToString(suffix)
 }
 
-// leave ends the test's namespace. A namespace that does not go away is a failure: something in it has a finalizer nobody serves.
+// leave ends the test's namespace. That takes some seconds even if nothing is in it, so Main waits for all of them.
 func (e *Env) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if e.T.Failed() {
 		e.dump(ctx)
@@ -137,17 +139,7 @@ func (e *Env) leave() {
 		e.T.Errorf("delete namespace %s: %v", e.Namespace, err)
 		return
 	}
-	last := ""
-	done := poll(ctx, 2*time.Minute, func(ctx context.Context) bool {
-		ns, err := e.Client.CoreV1().Namespaces().Get(ctx, e.Namespace, metav1.GetOptions{})
-		if err == nil {
-			last = describeNamespace(ns)
-		}
-		return apierrors.IsNotFound(err)
-	})
-	if !done {
-		e.T.Errorf("namespace %s does not go away: %s", e.Namespace, last)
-	}
+	left.add(e)
 }
 
 func describeNamespace(ns *corev1.Namespace) string {

@@ -1,0 +1,64 @@
+//go:build e2e
+
+package framework
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// left are the namespaces that tests have deleted.
+var left leavings
+
+type leavings struct {
+	awaited atomic.Bool // Main will look at them
+	mu      sync.Mutex
+	envs    []*Env
+}
+
+func (l *leavings) add(e *Env) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.envs = append(l.envs, e)
+}
+
+// gone waits until they are, and prints those that stay.
+func (l *leavings) gone() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	all := true
+	for _, e := range l.envs {
+		last := ""
+		gone := poll(ctx, 3*time.Minute, func(ctx context.Context) bool {
+			ns, err := e.Client.CoreV1().Namespaces().Get(ctx, e.Namespace, metav1.GetOptions{})
+			if err == nil {
+				last = describeNamespace(ns)
+			}
+			return apierrors.IsNotFound(err)
+		})
+		if !gone {
+			fmt.Fprintf(os.Stderr, "namespace %s does not go away: %s\n", e.Namespace, last)
+			all = false
+		}
+	}
+	return all
+}
+
+// Main runs a package's tests and waits until what they left is gone. A namespace that does not go away is a failure:
+// something in it has a finalizer nobody serves.
+func Main(m *testing.M) {
+	left.awaited.Store(true)
+	code := m.Run()
+	if !left.gone() {
+		code = 1
+	}
+	os.Exit(code)
+}
