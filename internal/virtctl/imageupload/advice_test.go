@@ -32,7 +32,7 @@ func TestAdvice(t *testing.T) {
 	}{
 		"a name that is taken":       {u.taken("PVC %s already successfully populated", "disk"), "kubectl delete dv disk --namespace team"},
 		"a claim's":                  {pvc.taken("PVC disk already successfully populated"), "kubectl delete pvc disk --namespace team"},
-		"a volume that is stuck":     {u.stuck(errors.New("Claim not valid")), "To begin anew: kubectl delete dv disk --namespace team"}, //nolint:staticcheck // the text clients know
+		"a volume that is stuck":     {u.stuck(errors.New("no class")), "To begin anew: kubectl delete dv disk --namespace team"},
 		"no right":                   {u.made(forbidden), "role edit"},
 		"no right to upload":         {u.sent(fmt.Errorf("fetch an upload token: %w: %w", errToken, forbidden), to), "role edit"},
 		"no such kind":               {u.made(apierrors.NewNotFound(volumes, "")), "Berth is not installed"},
