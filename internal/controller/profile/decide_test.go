@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -210,5 +211,34 @@ func TestConditionKeepsItsTime(t *testing.T) {
 		volumes: []corev1.PersistentVolume{volume("c", block, corev1.VolumeAvailable, rwo)}}
 	if got := decide(s).want.Status.Conditions[0].LastTransitionTime; got != now {
 		t.Errorf("the condition turned true at %v, want %v", got, now)
+	}
+}
+
+// TestOffersOther: a class is looked at again when one of its volumes can be used in another way, not when one is used.
+func TestOffersOther(t *testing.T) {
+	volume := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+		v := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
+			StorageClassName: "made-by-hand", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		}}
+		if change != nil {
+			change(v)
+		}
+		return v
+	}
+	for name, c := range map[string]struct {
+		change func(*corev1.PersistentVolume)
+		want   bool
+	}{
+		"nothing":  {nil, false},
+		"bound":    {func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }, false},
+		"failed":   {func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeFailed }, true},
+		"deleted":  {func(v *corev1.PersistentVolume) { v.DeletionTimestamp = &now }, true},
+		"shared":   {func(v *corev1.PersistentVolume) { v.Spec.AccessModes[0] = rwx }, true},
+		"a device": {func(v *corev1.PersistentVolume) { v.Spec.VolumeMode = ptr.To(block) }, true},
+		"moved":    {func(v *corev1.PersistentVolume) { v.Spec.StorageClassName = "other" }, true},
+	} {
+		if got := offersOther().Update(event.UpdateEvent{ObjectOld: volume(nil), ObjectNew: volume(c.change)}); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
 	}
 }

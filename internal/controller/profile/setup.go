@@ -7,15 +7,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/berth-vm/berth/internal/cluster"
@@ -35,13 +39,24 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer) error {
 		Named("profile").
 		For(&storagev1.StorageClass{}).
 		Watches(&cdiv1.StorageProfile{}, &handler.EnqueueRequestForObject{}). // a profile is named like its class
-		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(r.classOfVolume)).
+		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(r.classOfVolume), builder.WithPredicates(offersOther())).
 		Build(r)
 	if err != nil {
 		return fmt.Errorf("set up the profile controller: %w", err)
 	}
 	r.snapshots.controller = c
 	return nil
+}
+
+// offersOther holds when how a volume can be used changes. That it is bound, or free again, says nothing of its class; looking at
+// all volumes whenever one of them is would take a time that grows with the square of their number.
+func offersOther() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, now := e.ObjectOld.(*corev1.PersistentVolume), e.ObjectNew.(*corev1.PersistentVolume)
+		return !equality.Semantic.DeepEqual(
+			fromVolumes([]corev1.PersistentVolume{*old}, old.Spec.StorageClassName),
+			fromVolumes([]corev1.PersistentVolume{*now}, old.Spec.StorageClassName))
+	}}
 }
 
 // classOfVolume asks for the volume's class, if the class's volumes are what its profile is made of.
