@@ -31,10 +31,10 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/token"
 )
@@ -73,19 +73,15 @@ type World struct {
 	// Writer is the controller's.
 	Writer *cluster.Writer
 	Events *events.FakeRecorder
-	// Writes counts what the controller wrote.
-	Writes int
+	// Harm is done to what the controller writes.
+	harm.Harm
 	// Tries counts workers that ended.
 	Tries int
 
-	scene  Scene
-	made   int // objects that the controller created
-	later  int // objects of the scene that have appeared later
-	harmAt int
-	harm   string
+	scene Scene
+	made  int // objects that the controller created
+	later int // objects of the scene that have appeared later
 }
-
-var errHarm = errors.New("harm done by the test")
 
 // scheme is made once and holds only what is used: the fake client goes through all of it for every request.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
@@ -126,46 +122,16 @@ func New(t *testing.T, scene Scene) *World {
 	}
 	base := b.Build()
 	w.API = base
-	w.Writer = cluster.New(w.harmed(base), w.Events, w.Clock)
+	w.Writer = cluster.New(w.Client(base, w.admit), w.Events, w.Clock)
 	return w
 }
 
-func (w *World) harmed(base client.WithWatch) client.Client {
-	return interceptor.NewClient(base, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			return w.write(func() error {
-				w.made++
-				obj.SetUID(types.UID(fmt.Sprintf("%T-%d", obj, w.made)))
-				obj.SetCreationTimestamp(metav1.NewTime(w.Clock.Now()))
-				return c.Create(ctx, obj, opts...)
-			})
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-			return w.write(func() error { return c.Delete(ctx, obj, opts...) })
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			return w.write(func() error { return c.Patch(ctx, obj, patch, opts...) })
-		},
-		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-			return w.write(func() error { return c.Apply(ctx, obj, opts...) })
-		},
-		SubResourceApply: func(ctx context.Context, c client.Client, sub string, obj runtime.ApplyConfiguration,
-			opts ...client.SubResourceApplyOption) error {
-			return w.write(func() error { return c.SubResource(sub).Apply(ctx, obj, opts...) })
-		},
-	})
-}
-
-func (w *World) write(do func() error) error {
-	w.Writes++
-	if w.Writes == w.harmAt && w.harm == "refused" {
-		return apierrors.NewInternalError(errHarm)
-	}
-	err := do()
-	if err == nil && w.Writes == w.harmAt && w.harm == "crash" {
-		return errHarm // whatever would have followed in this reconcile does not happen: as if the process had died
-	}
-	return err
+// admit gives an object what the API server would.
+func (w *World) admit(obj client.Object) error {
+	w.made++
+	obj.SetUID(types.UID(fmt.Sprintf("%T-%d", obj, w.made)))
+	obj.SetCreationTimestamp(metav1.NewTime(w.Clock.Now()))
+	return nil
 }
 
 // Run lets controller and cluster take turns until neither has anything left to do.
@@ -174,7 +140,7 @@ func (w *World) Run(name string, r reconcile.Reconciler) {
 	for range 80 {
 		before := w.Writes
 		result, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: Team, Name: name}})
-		if err != nil && !errors.Is(err, errHarm) && !apierrors.IsInternalError(err) {
+		if err != nil && !harm.Caused(err) {
 			w.T.Fatalf("reconcile: %v", err)
 		}
 		moved := w.Turn()
@@ -199,12 +165,12 @@ func Harm(t *testing.T, scene Scene, name string, build func(*World) reconcile.R
 	calm.Run(name, controller)
 	want := text(t, outcome(calm))
 	for k := 1; k <= calm.Writes; k++ {
-		for _, harm := range []string{"refused", "crash"} {
+		for _, kind := range harm.Kinds {
 			w := New(t, scene)
-			w.harmAt, w.harm = k, harm
+			w.At, w.Kind = k, kind
 			w.Run(name, build(w))
 			if diff := cmp.Diff(want, text(t, outcome(w))); diff != "" {
-				t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", k, calm.Writes, harm, diff)
+				t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", k, calm.Writes, kind, diff)
 			}
 		}
 	}

@@ -57,12 +57,14 @@ func (h *Harm) write(do func() error) error {
 	return err
 }
 
-// Client is base with its writes disturbed. born gives a new object what the API server would.
-func (h *Harm) Client(base client.WithWatch, born func(client.Object)) client.WithWatch {
+// Client is base with its writes disturbed. admit gives a new object what the API server would, or refuses it.
+func (h *Harm) Client(base client.WithWatch, admit func(client.Object) error) client.WithWatch {
 	return interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			return h.write(func() error {
-				born(obj)
+				if err := admit(obj); err != nil {
+					return err
+				}
 				return c.Create(ctx, obj, opts...)
 			})
 		},

@@ -73,14 +73,14 @@ func newWorld(t *testing.T, sc scenario) *world {
 	w.api = base
 	w.r = &Reconciler{
 		reader: base, live: base, data: true, clock: w.clock, options: Options{Image: "launcher", Emulate: true},
-		cluster: cluster.New(w.harm.Client(base, w.born), w.events, w.clock), ask: w.launcherSays,
+		cluster: cluster.New(w.harm.Client(base, w.admit), w.events, w.clock), ask: w.launcherSays,
 	}
 	return w
 }
 
-// born gives an object what the API server would. Pods are named by their instance, and pods of disks by the launcher, so
+// admit gives an object what the API server would. Pods are named by their instance, and pods of disks by the launcher, so
 // that those are to be told from each other in what is left.
-func (w *world) born(obj client.Object) {
+func (w *world) admit(obj client.Object) error {
 	w.made++
 	uid := fmt.Sprintf("%T-%d", obj, w.made)
 	switch o := obj.(type) {
@@ -91,6 +91,7 @@ func (w *world) born(obj client.Object) {
 	}
 	obj.SetUID(types.UID(uid))
 	obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+	return nil
 }
 
 // turn is what everybody else does meanwhile; it says whether they did anything. One thing at a time, so that the

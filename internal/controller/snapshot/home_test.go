@@ -17,6 +17,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/controller/harm"
 )
 
 // importer plays what keeps DataVolumes: one without a claim fills a new one, unless it is told to wait; a claim that is
@@ -105,13 +106,13 @@ func everywhere(t *testing.T, do func(w *world)) *world {
 	calm := newWorld(t, false, false)
 	do(calm)
 	want := calm.kept()
-	for at := 1; at <= calm.writes; at++ {
-		for _, after := range []bool{false, true} {
+	for at := 1; at <= calm.harm.Writes; at++ {
+		for _, kind := range harm.Kinds {
 			w := newWorld(t, false, false)
-			w.harmAt, w.after = at, after
+			w.harm.At, w.harm.Kind = at, kind
 			do(w)
 			if diff := cmp.Diff(want, w.kept()); diff != "" {
-				t.Errorf("write %d of %d, dies after it %t: another end (-undisturbed +disturbed):\n%s", at, calm.writes, after, diff)
+				t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.harm.Writes, kind, diff)
 			}
 		}
 	}

@@ -26,11 +26,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -40,9 +40,7 @@ type world struct {
 	api    client.Client // without harm: what the cluster itself uses
 	r      *Reconciler
 	clock  *clocktest.FakePassiveClock
-	writes int
-	harmAt int
-	after  bool // the harm is done after the write: the controller dies
+	harm   harm.Harm
 	agent  bool // the guest has one
 	frozen bool
 	story  []string // what the guest and the storage went through
@@ -50,8 +48,6 @@ type world struct {
 	patches []string // of the next restore
 	refuse  string   // why the API server takes no machine
 }
-
-var errHarm = errors.New("harm done by the test")
 
 // Freeze and Thaw make the world the guest.
 func (w *world) Freeze(context.Context, *corev1.Pod) (bool, error) {
@@ -106,48 +102,20 @@ func newWorld(t *testing.T, running, agent bool) *world {
 	}
 	base := b.Build()
 	w.api = base
-	harmed := interceptor.NewClient(base, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			return w.write(func() error {
-				if _, ok := obj.(*kubevirt.VirtualMachine); ok && w.refuse != "" {
-					return apierrors.NewInvalid(kubevirt.GroupVersion.WithKind("VirtualMachine").GroupKind(), obj.GetName(),
-						field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), obj.GetName(), w.refuse)})
-				}
-				obj.SetUID(types.UID("made-" + obj.GetName()))
-				obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
-				return c.Create(ctx, obj, opts...)
-			})
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-			return w.write(func() error { return c.Delete(ctx, obj, opts...) })
-		},
-		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
-			return w.write(func() error { return c.Update(ctx, obj, opts...) })
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return w.write(func() error { return c.Patch(ctx, obj, p, opts...) })
-		},
-		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-			return w.write(func() error { return c.Apply(ctx, obj, opts...) })
-		},
-		SubResourceApply: func(ctx context.Context, c client.Client, sub string, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
-			return w.write(func() error { return c.SubResource(sub).Apply(ctx, obj, opts...) })
-		},
-	})
-	w.r = &Reconciler{reader: base, live: base, clock: w.clock, guest: w, cluster: cluster.New(harmed, events.NewFakeRecorder(1000), w.clock)}
+	w.r = &Reconciler{reader: base, live: base, clock: w.clock, guest: w,
+		cluster: cluster.New(w.harm.Client(base, w.admit), events.NewFakeRecorder(1000), w.clock)}
 	return w
 }
 
-func (w *world) write(do func() error) error {
-	w.writes++
-	if w.writes == w.harmAt && !w.after {
-		return errHarm
+// admit gives an object what the API server would, or refuses it.
+func (w *world) admit(obj client.Object) error {
+	if _, ok := obj.(*kubevirt.VirtualMachine); ok && w.refuse != "" {
+		return apierrors.NewInvalid(kubevirt.GroupVersion.WithKind("VirtualMachine").GroupKind(), obj.GetName(),
+			field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), obj.GetName(), w.refuse)})
 	}
-	err := do()
-	if err == nil && w.writes == w.harmAt {
-		return errHarm // whatever would have followed in this reconcile does not happen: as if the process had died
-	}
-	return err
+	obj.SetUID(types.UID("made-" + obj.GetName()))
+	obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+	return nil
 }
 
 func machine() (*kubevirt.VirtualMachine, *corev1.PersistentVolumeClaim) {
@@ -229,7 +197,7 @@ func (w *world) run(obj client.Object, reconcile func(context.Context, ctrl.Requ
 	w.must(w.api.Create(ctx, obj))
 	for range 60 {
 		result, err := reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
-		if err != nil && !errors.Is(err, errHarm) {
+		if err != nil && !harm.Caused(err) {
 			w.t.Fatalf("reconcile: %v", err)
 		}
 		if err == nil && result.RequeueAfter == 0 {
@@ -322,12 +290,12 @@ func TestLoop(t *testing.T) {
 			if claim.UID == "old" || claim.Spec.DataSourceRef == nil || claim.Annotations["volume.kubernetes.io/selected-node"] != "node1" {
 				t.Errorf("the claim was not put back: %+v", claim)
 			}
-			for at := 1; at <= calm.writes; at++ {
-				for _, after := range []bool{false, true} {
+			for at := 1; at <= calm.harm.Writes; at++ {
+				for _, kind := range harm.Kinds {
 					w := newWorld(t, c.running, c.agent)
-					w.harmAt, w.after = at, after
+					w.harm.At, w.harm.Kind = at, kind
 					if diff := cmp.Diff(want, do(w)); diff != "" {
-						t.Errorf("write %d of %d, dies after it %t: another end (-undisturbed +disturbed):\n%s", at, calm.writes, after, diff)
+						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.harm.Writes, kind, diff)
 					}
 				}
 			}
