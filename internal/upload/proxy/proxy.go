@@ -38,9 +38,10 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// The defaults: a hundred uploads at once are more than any node takes, and ten seconds is what clients know.
+// The defaults: a hundred uploads at once are more than any node takes, and at less than half a MiB each they leave half of the
+// 128 MiB that the proxy has; ten seconds is what clients know.
 const (
-	DefaultPlaces   = 256
+	DefaultPlaces   = 128
 	DefaultPatience = 10 * time.Second
 )
 
