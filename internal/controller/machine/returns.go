@@ -2,11 +2,8 @@ package machine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -22,37 +19,8 @@ import (
 // asker asks a launcher at an address what became of the disks its guest was asked to give back.
 type asker func(ctx context.Context, address string) (launch.Returns, error)
 
-// A launcher that does not answer quickly must not hold up other machines; a sentence for each disk is small. While a disk
-// is waited for the launcher is asked every now and then: it cannot speak up by itself.
-const (
-	returnsTimeout = time.Second
-	returnsLimit   = 64 << 10
-	returnsAgain   = 5 * time.Second
-)
-
-// askOverHTTP asks over the pod network.
-func askOverHTTP() asker {
-	client := &http.Client{Timeout: returnsTimeout}
-	return func(ctx context.Context, address string) (launch.Returns, error) {
-		var r launch.Returns
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+launch.ReturnsPath, nil)
-		if err != nil {
-			return r, fmt.Errorf("ask launcher at %s: %w", address, err)
-		}
-		answer, err := client.Do(req)
-		if err != nil {
-			return r, fmt.Errorf("ask launcher at %s: %w", address, err)
-		}
-		defer func() { _ = answer.Body.Close() }()
-		if answer.StatusCode != http.StatusOK {
-			return r, fmt.Errorf("ask launcher at %s: %s", address, answer.Status)
-		}
-		if err := json.NewDecoder(io.LimitReader(answer.Body, returnsLimit)).Decode(&r); err != nil {
-			return r, fmt.Errorf("understand launcher at %s: %w", address, err)
-		}
-		return r, nil
-	}
-}
+// returnsAgain is how often a launcher is asked while a disk is waited for: it cannot speak up by itself.
+const returnsAgain = 5 * time.Second
 
 // observeReturns asks the launcher about the disks that its guest is to give back, if there are any. A launcher that does
 // not answer is asked again.

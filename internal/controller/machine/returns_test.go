@@ -1,17 +1,11 @@
 package machine
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
 )
 
 // TestADiskTheGuestKeeps: it is said in the status and by one event, for a disk that was added and for one the machine was
@@ -59,27 +53,4 @@ func (w *world) complaints() int {
 		}
 	}
 	return n
-}
-
-func TestALauncherIsAskedOverHTTP(t *testing.T) {
-	want := launch.Returns{Kept: map[string]string{"data": "why"}, Given: []string{"root"}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != launch.ReturnsPath {
-			http.NotFound(w, r)
-			return
-		}
-		_ = json.NewEncoder(w).Encode(want)
-	}))
-	defer server.Close()
-	got, err := askOverHTTP()(t.Context(), server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-said +understood):\n%s", diff)
-	}
-	server.Close()
-	if _, err := askOverHTTP()(t.Context(), server.Listener.Addr().String()); err == nil {
-		t.Error("a launcher that is gone answered")
-	}
 }
