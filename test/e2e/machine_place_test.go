@@ -44,10 +44,16 @@ func TestMachinePlacement(t *testing.T) {
 	tolerant := y.tiny("tolerant", "local", "localdisk") // "local" needs a worker, which has to follow it there
 	tolerant.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: reserved}
 	tolerant.Spec.Template.Spec.Tolerations = []corev1.Toleration{taint}
+	// A claim that is bound already leaves one node for the other disks.
+	y.Create(framework.Claim{Name: "bound", Class: "localdisk", Size: "64Mi", Block: true})
+	y.Run(framework.Pod{Name: "first", Script: "true", Node: nodes[0], Claims: []string{"bound"}})
+	follows := y.tiny("follows", "local")
+	follows.Spec.Template.Spec.Volumes = append(follows.Spec.Template.Spec.Volumes, kubevirt.Volume{Name: "bound",
+		VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "bound"}}})
 	huge := y.tiny("huge", "local", "localdisk")
 	huge.Spec.Template.Spec.Domain.Memory.Guest = new(resource.MustParse("2000Gi"))
 
-	for _, vm := range []*kubevirt.VirtualMachine{five, chosen, apart, repelled, tolerant, huge} {
+	for _, vm := range []*kubevirt.VirtualMachine{five, chosen, apart, repelled, tolerant, follows, huge} {
 		y.create(vm)
 	}
 	y.runsWithItsDisks(five, "")
@@ -55,6 +61,7 @@ func TestMachinePlacement(t *testing.T) {
 	y.runsWithItsDisks(apart, nodes[1])
 	y.runsWithItsDisks(repelled, nodes[1])
 	y.runsWithItsDisks(tolerant, reserved)
+	y.runsWithItsDisks(follows, nodes[0])
 
 	y.status(huge, kubevirt.StatusUnschedulable, patience)
 	if !strings.Contains(why(huge), "Insufficient memory") {
