@@ -74,6 +74,10 @@ func runScripts(t *testing.T, dir string, config *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	manifests, err := filepath.Abs("../../config")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: dir, RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
@@ -86,6 +90,7 @@ func runScripts(t *testing.T, dir string, config *rest.Config) {
 			e.Setenv("PATH", programs+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, ".kubeconfig"))
 			e.Setenv("NAMESPACE", namespace)
+			e.Setenv("CONFIG", manifests)
 			e.Setenv("HOME", e.WorkDir) // where kubectl keeps what it has learnt of the server
 			return writeKubeconfig(e.Getenv("KUBECONFIG"), config, namespace)
 		},
