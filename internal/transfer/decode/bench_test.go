@@ -22,7 +22,7 @@ func BenchmarkDecoders(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	disk := append(program, make([]byte, 2*len(program))...)
+	disk := append(program, make([]byte, 7*len(program))...) // as full as the disks of make bench
 	for _, c := range []struct {
 		name string
 		kind Kind
