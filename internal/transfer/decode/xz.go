@@ -35,8 +35,12 @@ const (
 	maxWorkers   = 5
 )
 
+// cores is how many there are, read before a program asks for more threads to wait for its disk with: blocks beyond them would
+// only cost memory.
+var cores = runtime.GOMAXPROCS(0)
+
 func newXz(src io.Reader, o Options) (Reader, error) {
-	workers := min(runtime.GOMAXPROCS(0), maxWorkers)
+	workers := min(runtime.GOMAXPROCS(0), cores, maxWorkers)
 	x := &unxz{
 		order: make(chan *xzBlock, workers+1),
 		jobs:  make(chan *xzBlock, 1),
