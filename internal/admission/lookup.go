@@ -7,13 +7,12 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/token"
@@ -44,25 +43,11 @@ func (l *lookup) review(ctx context.Context, r *authorizationv1.SubjectAccessRev
 }
 
 func (l *lookup) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
-	var pvc corev1.PersistentVolumeClaim
-	err := l.cache.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &pvc)
-	return found(&pvc, err, "claim", namespace, name)
+	return cluster.Get[corev1.PersistentVolumeClaim](ctx, l.cache, namespace, name)
 }
 
 func (l *lookup) dataSource(ctx context.Context, namespace, name string) (*cdiv1.DataSource, error) {
-	var ds cdiv1.DataSource
-	err := l.cache.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &ds)
-	return found(&ds, err, "DataSource", namespace, name)
-}
-
-func found[T any](object *T, err error, kind, namespace, name string) (*T, error) {
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read %s %s/%s: %w", kind, namespace, name, err)
-	}
-	return object, nil
+	return cluster.Get[cdiv1.DataSource](ctx, l.cache, namespace, name)
 }
 
 // anyVolume is the name of some DataVolume, empty if there is none.

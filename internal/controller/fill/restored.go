@@ -15,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/pkg/claim"
 )
 
 // A snapshot that its driver cannot restore where the clone is wanted is restored beside its own data, to a claim that
@@ -22,8 +23,6 @@ import (
 
 // roleRestored is the component that such a claim belongs to.
 const roleRestored = "cdi-clone-restored"
-
-const annDefaultClass = "storageclass.kubernetes.io/is-default-class"
 
 func (s *Seen) restoredName() string { return "restored-" + string(s.order.UID) }
 
@@ -151,7 +150,7 @@ func (e *Engine) restoreClass(ctx context.Context, s *Seen) (*storagev1.StorageC
 		case provisioner(class) != driver:
 		case taken != nil && class.Name == deref(taken.Spec.StorageClassName):
 			return class, nil
-		case found == nil || class.Annotations[annDefaultClass] == "true":
+		case found == nil || class.Annotations[claim.DefaultClassAnnotation] == "true":
 			found = class
 		}
 	}

@@ -46,8 +46,7 @@ func (e *Engine) observeAids(ctx context.Context, s *Seen) error {
 // server to hold them, so that a crash in between never leaves two ends that do not trust each other.
 func (e *Engine) startServer(ctx context.Context, s *Seen) error {
 	if p := s.origin.server; p != nil {
-		over := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
-		if over && p.DeletionTimestamp == nil {
+		if over(p) && p.DeletionTimestamp == nil {
 			return e.cluster.Delete(ctx, p)
 		}
 		return nil
