@@ -51,6 +51,9 @@ status: $(BOX) ## what runs
 	@$(BOX) status
 
 install: ## Berth on the cluster of KUBECONFIG
+	@# definitions first: an overlay may have objects of their kinds, which the API server does not know before
+	@$(KUBECTL) apply --server-side --force-conflicts -k config/crd
+	@$(KUBECTL) kustomize config/crd | $(KUBECTL) wait --for condition=Established --timeout 1m -f - >/dev/null
 	@$(KUBECTL) apply --server-side --force-conflicts -k $(OVERLAY)
 	@$(KUBECTL) -n berth rollout restart deployment >/dev/null # the images keep their name when they change
 	@$(KUBECTL) -n berth rollout status deployment --timeout 5m || { $(KUBECTL) -n berth get pods \
