@@ -91,6 +91,9 @@ func scenarios() []scenario {
 			phase: cdiv1.Succeeded},
 		{name: "clone abroad of a source in use", detour: true, objects: append(in(waits, filltest.Bound("images", "golden"), user("images")), filltest.Driver()...),
 			volume: cloneOf("images"), consumed: true, reports: done, phase: cdiv1.Succeeded},
+		{name: "retained worker", objects: in(at), volume: retained(http), reports: done, phase: cdiv1.Succeeded},
+		{name: "retained upload worker", objects: in(at), volume: retained(&cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}),
+			reports: done, phase: cdiv1.Succeeded},
 		{name: "claim lost", objects: in(at, lost), volume: newVolume(http), phase: cdiv1.Failed},
 		{name: "in the way", objects: in(at, lone), volume: newVolume(http), phase: cdiv1.Pending},
 	}
@@ -123,6 +126,50 @@ func TestLoop(t *testing.T) {
 				t.Errorf("%d writes, more than %d", calm.Writes, limit)
 			}
 		})
+	}
+}
+
+// retained is a volume whose worker is to be kept for its log.
+func retained(source *cdiv1.DataVolumeSource) *cdiv1.DataVolume {
+	v := newVolume(source)
+	v.Annotations = map[string]string{fill.AnnRetain: "true"}
+	return v
+}
+
+// TestWorkerIsRetained: whoever asks for it finds the worker's pod, and its log, when the transfer is over; others do not.
+func TestWorkerIsRetained(t *testing.T) {
+	http := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}}
+	upload := &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}
+	for name, c := range map[string]struct {
+		volume *cdiv1.DataVolume
+		want   string
+	}{
+		"import":        {retained(http), "[team/importer-disk]"},
+		"upload":        {retained(upload), "[team/cdi-upload-disk]"},
+		"not asked for": {newVolume(http), "[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := filltest.New(t, filltest.Scene{
+				Objects: []client.Object{filltest.Class(filltest.AtOnce), c.volume}, Reports: []task.Report{filltest.Done()},
+			})
+			w.Run(volumeName, build(w))
+			if left := w.Left(); fmt.Sprint(left["pods"]) != c.want || left["secrets"] != 0 {
+				t.Errorf("left are pods %v and %v secrets, want %s and none", left["pods"], left["secrets"], c.want)
+			}
+		})
+	}
+}
+
+// TestRestartsAreANumberFromTheStart: clients read the annotation as a number.
+func TestRestartsAreANumberFromTheStart(t *testing.T) {
+	http := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}}
+	w := filltest.New(t, filltest.Scene{
+		Objects: []client.Object{filltest.Class(filltest.AtOnce), newVolume(http)}, Reports: []task.Report{filltest.Done()},
+	})
+	w.Run(volumeName, build(w))
+	c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, volumeName)
+	if got := c.Annotations["cdi.kubevirt.io/storage.pod.restarts"]; got != "0" {
+		t.Errorf("restarts of an import that worked at once: %q", got)
 	}
 }
 

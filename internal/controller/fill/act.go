@@ -37,6 +37,11 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 		return e.startWorker(ctx, s)
 	case volume.StopWorker:
 		return e.stopWorker(ctx, s)
+	case volume.DisarmWorker:
+		if s.role() != render.RoleUpload {
+			return nil
+		}
+		return e.revoke(ctx, s, s.worker.Name)
 	case volume.RecordRestart:
 		return e.mark(ctx, s, func(m marks) {
 			m[annRestarts] = strconv.Itoa(int(s.attempt()) + 1)
@@ -247,6 +252,9 @@ func (e *Engine) mark(ctx context.Context, s *Seen, change func(marks)) error {
 	next := marksOn(s.claim)
 	if s.worker != nil {
 		next[podNameMark[s.role()]] = s.worker.Name
+		if next[annRestarts] == "" {
+			next[annRestarts] = "0" // clients read a number, from the first try on
+		}
 	}
 	change(next)
 	if s.order.owns(s.claim) && maps.Equal(next, marksOn(s.claim)) {
@@ -310,7 +318,7 @@ func (e *Engine) show(ctx context.Context, s *Seen) error {
 	}
 	phase := corev1.PodPending
 	switch s.workerFact() {
-	case volume.NoWorker, volume.Going, volume.CutOff, volume.Done, volume.Fatal:
+	case volume.NoWorker, volume.Going, volume.CutOff, volume.Done, volume.Retained, volume.Fatal:
 		return nil
 	case volume.Running:
 		if err := e.renew(ctx, s); err != nil {

@@ -140,8 +140,8 @@ func (s *Seen) workerFact() volume.Worker {
 	}
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded:
-		if s.order.Annotations[AnnRetain] == "true" && s.dataFact() == volume.Present {
-			return volume.NoWorker // kept for somebody who wants to read its log: it is nobody's worker any more
+		if s.order.Annotations[AnnRetain] == "true" {
+			return volume.Retained
 		}
 		return volume.Done
 	case corev1.PodFailed:

@@ -77,7 +77,7 @@ func (s *Seen) workerDetail(f volume.Facts) string {
 			return "the last upload failed: " + s.progress.Trouble
 		}
 		return s.failedBefore()
-	case volume.NoWorker, volume.Done:
+	case volume.NoWorker, volume.Done, volume.Retained:
 	}
 	return ""
 }

@@ -143,7 +143,8 @@ func (s *seen) full() bool {
 		return false
 	}
 	f := s.filling.Facts()
-	return f.Claim == volume.Bound && f.Data == volume.Present && f.Worker == volume.NoWorker
+	ended := f.Worker == volume.NoWorker || f.Worker == volume.Retained
+	return f.Claim == volume.Bound && f.Data == volume.Present && ended
 }
 
 // replaced: the source stands for something else than the prime was begun with. What is not full is begun anew, so that

@@ -14,6 +14,7 @@ const (
 	StartServer   Action = "StartServer"   // the worker that serves a clone's origin
 	StartWorker   Action = "StartWorker"   //
 	StopWorker    Action = "StopWorker"    //
+	DisarmWorker  Action = "DisarmWorker"  // take the keys of one that is done and kept
 	RecordRestart Action = "RecordRestart" // count a failed try, so that the count outlives its pod
 	RecordData    Action = "RecordData"    // the contents are complete
 	RecordFatal   Action = "RecordFatal"   // the contents will never be complete
@@ -91,7 +92,7 @@ var rules = []rule{
 		nil, state.Populated},
 	{"complete data needs no worker",
 		func(f Facts) bool {
-			return f.Claim == Bound && f.Data == Present && f.Worker != NoWorker && f.Worker != Going
+			return f.Claim == Bound && f.Data == Present && f.Worker != NoWorker && f.Worker != Going && f.Worker != Retained
 		},
 		[]Action{StopWorker, CleanUp}, state.Succeeded},
 	{"complete data needs no helpers",
@@ -142,6 +143,8 @@ var rules = []rule{
 
 	{"a worker done leaves its record first",
 		func(f Facts) bool { return f.Worker == Done }, []Action{RecordData, StopWorker, CleanUp}, state.Succeeded},
+	{"a worker done that is to be kept leaves its record and its log",
+		func(f Facts) bool { return f.Worker == Retained }, []Action{DisarmWorker, RecordData, CleanUp}, state.Succeeded},
 	{"a fatal report ends the transfer",
 		func(f Facts) bool { return f.Worker == Fatal }, []Action{RecordFatal}, state.GivenUp},
 	{"a failed worker is tried again when its pause is over",

@@ -76,7 +76,7 @@ func TestInvariants(t *testing.T) {
 		if row.Ready && f.Data != Present && !does(RecordData) {
 			fail("ready without data")
 		}
-		if row.Ready && f.Claim != Bound && f.Worker != Done {
+		if row.Ready && f.Claim != Bound && f.Worker != Done && f.Worker != Retained {
 			fail("ready on a claim that is not bound")
 		}
 		if does(RecordData) && f.Data == Condemned {

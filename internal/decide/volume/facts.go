@@ -81,6 +81,7 @@ const (
 	Running
 	CutOff // its node does not answer, so nobody knows how far it is
 	Done
+	Retained // done, and kept because somebody wants to read its log
 	Failed
 	Fatal
 )

@@ -19,7 +19,7 @@ func (d Data) String() string { return name(d, "None", "Present", "Condemned") }
 
 func (w Worker) String() string {
 	return name(w, "NoWorker", "Going", "Pending", "Unplaceable", "Unfetchable", "Running", "CutOff",
-		"Done", "Failed", "Fatal")
+		"Done", "Retained", "Failed", "Fatal")
 }
 
 func name[E ~int](e E, names ...string) string {
