@@ -15,5 +15,5 @@ import "embed"
 
 // Files are the definitions, one YAML file each.
 //
-//go:embed cdi/*.yaml kubevirt/*.yaml instancetype/*.yaml snapshot/*.yaml
+//go:embed access/*.yaml cdi/*.yaml kubevirt/*.yaml instancetype/*.yaml snapshot/*.yaml
 var Files embed.FS

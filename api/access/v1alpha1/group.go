@@ -1,0 +1,28 @@
+// Package v1alpha1 has the kind of berth.dev/v1alpha1 that says who has a disk open: one object for each disk that is in
+// use. It is written by the machine controller alone, and read by administrators.
+//
+// It is data only; who may have a disk together with whom is in internal/decide/access, and which disk two names stand
+// for is in internal/identity.
+//
+// +kubebuilder:object:generate=true
+// +groupName=berth.dev
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+//go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen object paths=.
+//go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen crd:maxDescLen=0 paths=. output:crd:dir=../../../config/crd/access
+
+// GroupVersion is the group and version of every kind in this package.
+var GroupVersion = schema.GroupVersion{Group: "berth.dev", Version: "v1alpha1"}
+
+// AddToScheme makes the kinds known to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &DiskAccess{}, &DiskAccessList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

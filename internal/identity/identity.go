@@ -1,0 +1,117 @@
+// Package identity says which disk is meant: two names of the same bytes have one identity, whether a machine gives the
+// address itself or goes through a claim. There is a constructor for each kind of disk. What is written in one place and
+// spelled otherwise in another (upper case, default ports, a portal's address) is made the same or left out there.
+//
+// Where two disks cannot be told apart for certain, they are the same: that costs a wait, the opposite costs the data.
+// The package reads nothing from the cluster and does not know who has a disk; internal/decide/access does.
+package identity
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Disk is the identity of a disk. Two are the same disk if they are equal.
+type Disk struct {
+	text string
+}
+
+// String is the identity in words, without credentials.
+func (d Disk) String() string { return d.text }
+
+// Name is the identity as the name of an API object.
+func (d Disk) Name() string {
+	sum := sha256.Sum256([]byte(d.text))
+	return hex.EncodeToString(sum[:16]) // 128 bits: nobody can make two disks meet under one name
+}
+
+// disk joins parts so that no two lists of parts give the same text.
+func disk(kind string, parts ...string) Disk {
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return Disk{text: kind + ":" + strings.Join(parts, "/")}
+}
+
+// Volume is the disk behind a claim's PersistentVolume. A volume that only leads to a network disk is that disk.
+func Volume(pv *corev1.PersistentVolume) Disk {
+	s := pv.Spec.PersistentVolumeSource
+	switch {
+	case s.ISCSI != nil:
+		return ISCSI(s.ISCSI.IQN, int(s.ISCSI.Lun))
+	case s.RBD != nil:
+		return RBD(s.RBD.RBDPool, "", s.RBD.RBDImage)
+	case s.CSI != nil:
+		return csi(s.CSI)
+	}
+	return disk("volume", string(pv.UID))
+}
+
+// csi is a driver's volume. Its handle is unique for the driver, so that two volumes that were made by hand for one
+// handle are one disk.
+func csi(s *corev1.CSIPersistentVolumeSource) Disk {
+	a := s.VolumeAttributes
+	if strings.HasSuffix(s.Driver, "rbd.csi.ceph.com") && a["pool"] != "" && a["imageName"] != "" {
+		return RBD(a["pool"], a["radosNamespace"], a["imageName"])
+	}
+	return disk("csi", s.Driver, s.VolumeHandle)
+}
+
+// ISCSI is a LUN of a target. Target names are unique in the world, so the portal does not count; they know no upper case.
+func ISCSI(target string, lun int) Disk {
+	return disk("iscsi", strings.ToLower(target), strconv.Itoa(lun))
+}
+
+// RBD is an image of Ceph. Monitors do not count: one cluster has many and their addresses change. An empty pool is the
+// one that clients take by default. Its snapshots are the image: who reads one is in the way of who writes only if
+// the caller says so.
+func RBD(pool, namespace, image string) Disk {
+	if pool == "" {
+		pool = "rbd"
+	}
+	return disk("rbd", pool, namespace, image)
+}
+
+// NBD is an export of a server. The host is as it was resolved where the caller can, else as it is written.
+func NBD(host string, port int, export string) Disk {
+	if port == 0 {
+		port = 10809
+	}
+	return disk("nbd", hostPort(host, port), export)
+}
+
+// Gluster is a file in a volume of Gluster. Any of its servers leads to it, so none counts.
+func Gluster(volume, file string) Disk {
+	return disk("gluster", volume, path.Clean("/"+file))
+}
+
+// HTTP is a file on a web server. User, password, query and fragment do not count: they are credentials more often than
+// they are names.
+func HTTP(address string) (Disk, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return Disk{}, fmt.Errorf("read the address of a disk: %w", err)
+	}
+	port := 80
+	if u.Scheme == "https" {
+		port = 443
+	}
+	if p := u.Port(); p != "" {
+		if port, err = strconv.Atoi(p); err != nil {
+			return Disk{}, fmt.Errorf("read the address of a disk: port %q is not a number", p)
+		}
+	}
+	return disk("http", hostPort(u.Hostname(), port), path.Clean("/"+u.Path)), nil
+}
+
+func hostPort(host string, port int) string {
+	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(host), "."), strconv.Itoa(port))
+}

@@ -1,0 +1,68 @@
+package identity
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func volume(uid types.UID, s corev1.PersistentVolumeSource) Disk {
+	return Volume(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: s}})
+}
+
+func web(t *testing.T, address string) Disk {
+	t.Helper()
+	d, err := HTTP(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestSameDisk: what is the same disk has one identity, however it is reached.
+func TestSameDisk(t *testing.T) {
+	csi := func(handle string) corev1.PersistentVolumeSource {
+		return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "local.example", VolumeHandle: handle}}
+	}
+	for _, c := range []struct {
+		name string
+		a, b Disk
+		same bool
+	}{
+		{"a target by another case", ISCSI("iqn.2026-01.example:A", 1), ISCSI("iqn.2026-01.example:a", 1), true},
+		{"another LUN", ISCSI("iqn.2026-01.example:a", 1), ISCSI("iqn.2026-01.example:a", 2), false},
+		{"a LUN through a claim", ISCSI("iqn.2026-01.example:a", 1), volume("", corev1.PersistentVolumeSource{
+			ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1", IQN: "iqn.2026-01.example:a", Lun: 1}}), true},
+		{"an image in the default pool", RBD("", "", "disk"), RBD("rbd", "", "disk"), true},
+		{"an image through a claim", RBD("pool", "", "disk"), volume("", corev1.PersistentVolumeSource{
+			RBD: &corev1.RBDPersistentVolumeSource{RBDPool: "pool", RBDImage: "disk"}}), true},
+		{"an image through its CSI driver", RBD("pool", "team", "csi-vol-1"), volume("", corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: "rook-ceph.rbd.csi.ceph.com", VolumeHandle: "0001-x",
+				VolumeAttributes: map[string]string{"pool": "pool", "radosNamespace": "team", "imageName": "csi-vol-1"}}}), true},
+		{"names that run into each other", RBD("a", "b/c", "d"), RBD("a/b", "c", "d"), false},
+		{"two volumes of one handle", volume("", csi("h")), volume("other", csi("h")), true},
+		{"two handles", volume("", csi("h")), volume("", csi("i")), false},
+		{"two volumes of no driver", volume("", corev1.PersistentVolumeSource{}), volume("other", corev1.PersistentVolumeSource{}), false},
+		{"a server's default port", NBD("Disks.Example.", 0, "x"), NBD("disks.example", 10809, "x"), true},
+		{"another export", NBD("disks.example", 0, "x"), NBD("disks.example", 0, "y"), false},
+		{"a file by a longer way", Gluster("gv0", "a/../b.img"), Gluster("gv0", "/b.img"), true},
+		{"a page with a password", web(t, "https://u:p@web.example/a.img?token=1#x"), web(t, "https://WEB.example:443/./a.img"), true},
+		{"http and https of one server are two ports", web(t, "http://web.example/a"), web(t, "https://web.example/a"), false},
+	} {
+		if same := c.a == c.b; same != c.same {
+			t.Errorf("%s: %q and %q: same is %v", c.name, c.a, c.b, same)
+		}
+		if c.a.Name() == c.b.Name() != c.same {
+			t.Errorf("%s: names %s and %s", c.name, c.a.Name(), c.b.Name())
+		}
+		if wrong := validation.IsDNS1123Subdomain(c.a.Name()); wrong != nil {
+			t.Errorf("%s: %v", c.a.Name(), wrong)
+		}
+	}
+	if _, err := HTTP("http://a:b:c/"); err == nil {
+		t.Error("an address that is none was accepted")
+	}
+}
