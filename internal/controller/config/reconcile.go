@@ -89,16 +89,22 @@ func (r *reconciler) observe(ctx context.Context) (seen, error) {
 	return s, nil
 }
 
+// writeConfig makes the one CDIConfig, or writes the difference. It is all ours, so it is not applied: an apply that drops the last
+// field of a spec leaves null where the spec was, which the API server refuses ever after.
 func (r *reconciler) writeConfig(ctx context.Context, want *cdiv1.CDIConfig) error {
-	var have cdiv1.CDIConfig
-	err := r.client.Get(ctx, types.NamespacedName{Name: Name}, &have)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("read CDIConfig %s: %w", Name, err)
+	have, err := cluster.Get[cdiv1.CDIConfig](ctx, r.client, "", Name)
+	if err != nil {
+		return err
 	}
-	if err == nil && equality.Semantic.DeepEqual(have.Spec, want.Spec) && equality.Semantic.DeepEqual(have.Status, want.Status) {
+	if have == nil {
+		return r.writer.Create(ctx, want)
+	}
+	if equality.Semantic.DeepEqual(have.Spec, want.Spec) && equality.Semantic.DeepEqual(have.Status, want.Status) {
 		return nil
 	}
-	return r.writer.Apply(ctx, want)
+	next := have.DeepCopy()
+	next.Spec, next.Status = want.Spec, want.Status
+	return r.writer.Change(ctx, have, next)
 }
 
 // writeStatus states the status alone. The UID keeps it from bringing back a resource that was just deleted.
