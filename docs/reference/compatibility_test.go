@@ -161,7 +161,7 @@ func TestConditions(t *testing.T) {
 func TestEventReasons(t *testing.T) {
 	given := map[string]bool{}
 	for _, r := range append(state.Rows(), state.Populations()...) {
-		given[string(r.Reason)] = true
+		given[string(r.Reason)], given[string(r.Told)] = true, true
 	}
 	for _, r := range readPage(t)["Event reasons"] {
 		if (r.status == "works") != given[r.name] {

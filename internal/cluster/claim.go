@@ -43,7 +43,7 @@ func (w *Writer) ReportClaim(ctx context.Context, c *corev1.PersistentVolumeClai
 	}
 	maps.Copy(marks.Annotations, map[string]string{
 		AnnState: string(s.State.Reason), AnnProgress: string(s.Progress), AnnRestarts: strconv.Itoa(int(s.Restarts)),
-		AnnRunning: strconv.FormatBool(s.State.Run == state.Moving), AnnRunningReason: s.State.RunReason(), AnnRunningMessage: s.State.Text(),
+		AnnRunning: strconv.FormatBool(s.State.Run == state.Moving), AnnRunningReason: s.State.RunReason(), AnnRunningMessage: s.State.RunMessage(),
 		AnnBound: strconv.FormatBool(condition.Status == corev1.ConditionTrue), AnnBoundReason: condition.Reason, AnnBoundMessage: condition.Message,
 	})
 	key := claimKey(client.ObjectKeyFromObject(c))
@@ -63,7 +63,7 @@ func (w *Writer) ReportClaim(ctx context.Context, c *corev1.PersistentVolumeClai
 	}
 	w.said.Store(key, claimSaying{uid: c.UID, about: c.ResourceVersion, annotations: maps.Clone(marks.Annotations)})
 	if before != string(s.State.Reason) {
-		w.event(c, s.State)
+		w.Tell(c, s.State)
 	}
 	return nil
 }

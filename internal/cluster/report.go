@@ -41,7 +41,7 @@ func (w *Writer) Report(ctx context.Context, v *cdiv1.DataVolume, s Status) erro
 	}
 	w.said.Store(client.ObjectKeyFromObject(v), saying{about: v.ResourceVersion, status: next})
 	if news(old, next) {
-		w.event(v, s.State)
+		w.Tell(v, s.State)
 	}
 	return nil
 }
@@ -64,12 +64,17 @@ func (w *Writer) lastSaid(v *cdiv1.DataVolume) cdiv1.DataVolumeStatus {
 // Forget drops what is remembered of a volume that is gone.
 func (w *Writer) Forget(volume types.NamespacedName) { w.said.Delete(volume) }
 
-func (w *Writer) event(v client.Object, s state.State) {
+// Tell tells whoever watches obj what is said about it.
+func (w *Writer) Tell(v client.Object, s state.State) {
 	kind := corev1.EventTypeNormal
 	if s.Warn {
 		kind = corev1.EventTypeWarning
 	}
-	w.events.Eventf(v, nil, kind, string(s.Reason), "Reconcile", "%s", s.Text())
+	for _, reason := range []state.Reason{s.Reason, s.Told} {
+		if reason != "" {
+			w.events.Eventf(v, nil, kind, string(reason), "Reconcile", "%s", s.Text())
+		}
+	}
 }
 
 // news: somebody who watches events wants to hear of it. Progress and changed numbers in a message are not news.
@@ -90,7 +95,7 @@ func (w *Writer) conditions(old []cdiv1.DataVolumeCondition, s Status) []cdiv1.D
 		w.condition(old, bound(s)),
 		w.condition(old, cdiv1.DataVolumeCondition{
 			Type: cdiv1.DataVolumeRunning, Status: truth(s.State.Run == state.Moving), Reason: s.State.RunReason(),
-			Message: s.State.Text(),
+			Message: s.State.RunMessage(),
 		}),
 		w.condition(old, cdiv1.DataVolumeCondition{
 			Type: cdiv1.DataVolumeReady, Status: truth(s.State.Ready), Reason: s.State.ReadyReason(),
@@ -102,7 +107,7 @@ func (w *Writer) conditions(old []cdiv1.DataVolumeCondition, s Status) []cdiv1.D
 func bound(s Status) cdiv1.DataVolumeCondition {
 	c := cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: corev1.ConditionFalse}
 	switch {
-	case s.State.Bound != state.AsClaim:
+	case s.State.Bound != state.AsClaim && !(s.Bound && s.State.Bound == state.NoSource): // a claim that is bound stays so without its source
 		c.Reason, c.Message = string(s.State.Bound), s.State.Text()
 	case s.Bound:
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "Bound", fmt.Sprintf("PVC %s Bound", s.State.Claim)

@@ -37,6 +37,7 @@ const (
 	ClaimLost     Bound = "ClaimLost"
 	ExceededQuota Bound = "ErrExceededQuota"
 	ClaimNotValid Bound = "ErrClaimNotValid"
+	NoSource      Bound = "CloneWithoutSource" // there is no claim, because there is nothing to clone
 )
 
 // Row is one thing that can be said about a volume.
@@ -46,7 +47,11 @@ type Row struct {
 	Ready  bool // the data is complete and may be used
 	Warn   bool // somebody should look: the event is a warning
 	Run    Run
-	Bound  Bound
+	// RunText is the message of the Running condition where clients know another one than Message.
+	RunText string
+	// Told is the reason of a second event, with the same message, where clients wait for that word.
+	Told  Reason
+	Bound Bound
 	// Message is for a person: what is happening and, if they must act, what to do. {claim}, {source} and {detail} are
 	// filled in from State.
 	Message string
@@ -84,12 +89,24 @@ func (s State) Text() string {
 	return strings.NewReplacer("{claim}", s.Claim, "{source}", s.Source, "{detail}", s.Detail).Replace(s.Message)
 }
 
-// ReadyReason is the reason of the Ready condition: the row's, but for the word clients expect while data moves.
+// ReadyReason is the reason of the Ready condition: the row's, but for what clients expect while data moves (a word of their own)
+// and when it is there (none).
 func (s State) ReadyReason() string {
-	if s.Run == Moving {
+	switch {
+	case s.Ready:
+		return ""
+	case s.Run == Moving:
 		return "TransferRunning"
 	}
 	return string(s.Reason)
+}
+
+// RunMessage is the message of the Running condition.
+func (s State) RunMessage() string {
+	if s.RunText != "" {
+		return s.RunText
+	}
+	return s.Text()
 }
 
 // RunReason is the reason of the Running condition.

@@ -99,7 +99,7 @@ var table = concat(
 		{Reason: Populated, Phase: cdiv1.Succeeded, Ready: true, Run: Completed,
 			Message: "PVC {claim} filled by another populator"},
 
-		{Reason: SourceMissing, Phase: cdiv1.Pending, Warn: true, Message: "The source {source} doesn't exist; {detail}"},
+		{Reason: SourceMissing, Phase: cdiv1.Pending, Warn: true, Bound: NoSource, Message: "The source {source} doesn't exist; {detail}"},
 		{Reason: SourceBusy, Phase: cdiv1.CloneScheduled, Warn: true,
 			Message: "{source} is in use: {detail}; cloning starts when the pod ends"},
 		{Reason: SourceRefused, Phase: cdiv1.Pending, Warn: true, Message: "{source} cannot be cloned: {detail}"},
@@ -124,6 +124,9 @@ var table = concat(
 		GivenUp:    "Cloning from {source} into {claim} failed: {detail}"}),
 )
 
+// failedTry is the event that upstream has for a try that failed, whatever the flow; ours, which says which flow, is told beside it.
+const failedTry Reason = "Error"
+
 // words are the messages in which the flows differ.
 type words map[Stage]string
 
@@ -144,9 +147,10 @@ func transfer(f Flow, scheduled, moving cdiv1.DataVolumePhase, say words) []Row 
 		{Reason: f.Reason(CutOff), Phase: between, Warn: true,
 			Message: "the worker for PVC {claim} cannot be reached: {detail}; it goes on when the node is back"},
 		{Reason: f.Reason(InProgress), Phase: moving, Run: Moving, Message: say[InProgress]},
-		{Reason: f.Reason(Retrying), Phase: between, Warn: true, Run: Broken, Message: "{detail}"},
-		{Reason: f.Reason(GivenUp), Phase: cdiv1.Failed, Warn: true, Run: Broken, Message: say[GivenUp]},
-		{Reason: f.Reason(Succeeded), Phase: cdiv1.Succeeded, Ready: true, Run: Completed, Message: say[Succeeded]},
+		{Reason: f.Reason(Retrying), Phase: between, Warn: true, Run: Broken, Told: failedTry, Message: "{detail}"},
+		{Reason: f.Reason(GivenUp), Phase: cdiv1.Failed, Warn: true, Run: Broken, Told: failedTry, Message: say[GivenUp]},
+		{Reason: f.Reason(Succeeded), Phase: cdiv1.Succeeded, Ready: true, Run: Completed, RunText: string(f) + " Complete",
+			Message: say[Succeeded]},
 	}
 }
 

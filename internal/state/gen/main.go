@@ -29,8 +29,9 @@ func write(w io.Writer) {
 	fmt.Fprint(w, "# What a DataVolume can say\n\n"+
 		"Generated from internal/state by `go generate ./internal/state`; do not edit.\n\n"+
 		"Phase, conditions and event of a DataVolume come from one row. The event has the row's reason and is a warning "+
-		"where the table\nsays so. `Running` is true only where it says `Pod is running`; `Ready` is true only in "+
-		"`Succeeded`.\n\n"+
+		"where the table\nsays so; where a second word stands beside that, the same event is told under that reason too. `Running` is true only "+
+		"where it says\n`Pod is running`; words in parentheses are its message where that is not the row's. `Ready` is true only in "+
+		"`Succeeded`, and\nhas no reason there.\n\n"+
 		"| reason | phase | ready | event | Running | Bound | message |\n|---|---|---|---|---|---|---|\n")
 	rows(w, state.Rows())
 	fmt.Fprint(w, "\n## What a claim that is populated without a DataVolume can say\n\n"+
@@ -62,9 +63,25 @@ func machines(w io.Writer) {
 func rows(w io.Writer, all []state.Row) {
 	for _, r := range all {
 		s := state.Of(r.Reason)
-		fmt.Fprintf(w, "| %s | %s | %t | %s | %s | %s | %s |\n", r.Reason, r.Phase, r.Ready, kind(r.Warn), s.RunReason(),
+		fmt.Fprintf(w, "| %s | %s | %t | %s | %s | %s | %s |\n", r.Reason, r.Phase, r.Ready, told(r), running(s),
 			or(string(r.Bound), "as the claim"), strings.ReplaceAll(r.Message, "|", `\|`))
 	}
+}
+
+// told is the kind of the event, and its second reason.
+func told(r state.Row) string {
+	if r.Told == "" {
+		return kind(r.Warn)
+	}
+	return kind(r.Warn) + ", " + string(r.Told)
+}
+
+// running is the reason of the Running condition, and its message where that is not the row's.
+func running(s state.State) string {
+	if s.RunText == "" {
+		return s.RunReason()
+	}
+	return s.RunReason() + " (" + s.RunText + ")"
 }
 
 func kind(warn bool) string {
