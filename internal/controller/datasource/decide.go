@@ -4,9 +4,14 @@ package datasource
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/controller/origin"
 )
 
 // facts is what a DataSource's status depends on.
@@ -15,6 +20,7 @@ type facts struct {
 	next *cdiv1.DataSource // the one it stands for; nil: it names none, or there is none
 	// exists: the claim or snapshot at the end of the chain is there and can be cloned.
 	exists bool
+	labels map[string]string // of that claim or snapshot
 }
 
 // verdict is what to say.
@@ -23,6 +29,26 @@ type verdict struct {
 	reason  string
 	message string
 	source  cdiv1.DataSourceSource
+	// labels are those that the DataSource has from what it stands for.
+	labels map[string]string
+}
+
+// annLabels names the labels of a DataSource that it has from what it stands for, so that they can be told from its own.
+const annLabels = "berth.dev/source-labels"
+
+// inherited are the labels that a DataSource should have from what it stands for: what it says itself wins.
+func inherited(f facts) map[string]string {
+	ours := strings.Split(f.self.Annotations[annLabels], ",")
+	labels := origin.Inherited(f.labels)
+	if f.next != nil {
+		maps.Copy(labels, origin.Inherited(f.next.Labels))
+	}
+	for key := range labels {
+		if _, said := f.self.Labels[key]; said && !slices.Contains(ours, key) {
+			delete(labels, key)
+		}
+	}
+	return labels
 }
 
 // end is the claim or snapshot that a DataSource stands for in the end, whether it exists or not.
@@ -65,5 +91,6 @@ func decide(f facts) verdict {
 		v.source = last
 		return v
 	}
-	return verdict{status: corev1.ConditionTrue, reason: "Ready", message: "DataSource is ready to be consumed", source: last}
+	return verdict{status: corev1.ConditionTrue, reason: "Ready", message: "DataSource is ready to be consumed", source: last,
+		labels: inherited(f)}
 }

@@ -1,6 +1,7 @@
 package datasource
 
 import (
+	"maps"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,35 @@ func TestDecide(t *testing.T) {
 		}
 		if v.status == corev1.ConditionTrue && v.source.PVC == nil && v.source.Snapshot == nil {
 			t.Errorf("%s: ready without a source in the status", name)
+		}
+	}
+}
+
+// TestInherited: a DataSource has the labels of what it stands for, but for what it says itself.
+func TestInherited(t *testing.T) {
+	const likes, prefers = "instancetype.kubevirt.io/default-instancetype", "instancetype.kubevirt.io/default-preference"
+	pvc := cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "images", Name: "golden"}}
+	self := func(labels map[string]string, ours string) cdiv1.DataSource {
+		d := named("a", pvc)
+		d.Labels, d.Annotations = labels, map[string]string{annLabels: ours}
+		return d
+	}
+	next := named("b", pvc)
+	next.Labels = map[string]string{likes: "nearer"}
+	labels := map[string]string{likes: "u1.small", prefers: "fedora", "other": "x"}
+	for name, row := range map[string]struct {
+		facts facts
+		want  map[string]string
+	}{
+		"bare":            {facts{self: self(nil, ""), labels: labels}, map[string]string{likes: "u1.small", prefers: "fedora"}},
+		"its own":         {facts{self: self(map[string]string{likes: "mine"}, ""), labels: labels}, map[string]string{prefers: "fedora"}},
+		"ours, changed":   {facts{self: self(map[string]string{likes: "old"}, likes), labels: labels}, map[string]string{likes: "u1.small", prefers: "fedora"}},
+		"through another": {facts{self: self(nil, ""), next: &next, labels: labels}, map[string]string{likes: "nearer", prefers: "fedora"}},
+		"nothing to say":  {facts{self: self(map[string]string{likes: "old"}, likes)}, map[string]string{}},
+	} {
+		row.facts.exists = true
+		if got := decide(row.facts).labels; !maps.Equal(got, row.want) {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
 		}
 	}
 }

@@ -3,6 +3,9 @@ package datasource
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -84,12 +87,26 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	v := decide(f)
 	want := cdiv1.DataSourceStatus{Source: v.source, Conditions: []cdiv1.DataSourceCondition{r.condition(f.self.Status, v)}}
-	if equality.Semantic.DeepEqual(f.self.Status, want) {
+	next := &cdiv1.DataSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.self.Namespace, Name: f.self.Name, UID: f.self.UID, Labels: v.labels}, Status: want,
+	}
+	if keys := strings.Join(slices.Sorted(maps.Keys(v.labels)), ","); keys != "" {
+		next.Annotations = map[string]string{annLabels: keys}
+	}
+	if equality.Semantic.DeepEqual(f.self.Status, want) && labelled(&f.self, next) {
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{}, r.writer.Apply(ctx, &cdiv1.DataSource{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.self.Namespace, Name: f.self.Name, UID: f.self.UID}, Status: want,
-	})
+	return ctrl.Result{}, r.writer.Apply(ctx, next)
+}
+
+// labelled: the DataSource has the labels that it should have from what it stands for, and no others of that kind.
+func labelled(have, want *cdiv1.DataSource) bool {
+	for key, value := range want.Labels {
+		if have.Labels[key] != value {
+			return false
+		}
+	}
+	return have.Annotations[annLabels] == want.Annotations[annLabels]
 }
 
 func (r *reconciler) condition(old cdiv1.DataSourceStatus, v verdict) cdiv1.DataSourceCondition {
@@ -123,36 +140,36 @@ func (r *reconciler) observe(ctx context.Context, f *facts) error {
 	var err error
 	switch last := end(*f); {
 	case last.PVC != nil:
-		f.exists, err = r.claimExists(ctx, last.PVC.Namespace, last.PVC.Name)
+		f.exists, f.labels, err = r.claimExists(ctx, last.PVC.Namespace, last.PVC.Name)
 	case last.Snapshot != nil:
-		f.exists, err = r.snapshotExists(ctx, last.Snapshot.Namespace, last.Snapshot.Name)
+		f.exists, f.labels, err = r.snapshotExists(ctx, last.Snapshot.Namespace, last.Snapshot.Name)
 	}
 	return err
 }
 
-// claimExists: the claim is there and not being filled.
-func (r *reconciler) claimExists(ctx context.Context, namespace, name string) (bool, error) {
+// claimExists: the claim is there and not being filled. Its labels come with it.
+func (r *reconciler) claimExists(ctx context.Context, namespace, name string) (bool, map[string]string, error) {
 	var c corev1.PersistentVolumeClaim
 	err := r.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &c)
 	if apierrors.IsNotFound(err) {
-		return false, nil
+		return false, nil, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read claim %s/%s: %w", namespace, name, err)
+		return false, nil, fmt.Errorf("read claim %s/%s: %w", namespace, name, err)
 	}
 	phase, filled := c.Annotations[annPodPhase]
-	return c.Status.Phase == corev1.ClaimBound && (!filled || phase == string(corev1.PodSucceeded)), nil
+	return c.Status.Phase == corev1.ClaimBound && (!filled || phase == string(corev1.PodSucceeded)), c.Labels, nil
 }
 
-func (r *reconciler) snapshotExists(ctx context.Context, namespace, name string) (bool, error) {
+func (r *reconciler) snapshotExists(ctx context.Context, namespace, name string) (bool, map[string]string, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(snapshotKind)
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, u)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return false, nil
+		return false, nil, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read snapshot %s/%s: %w", namespace, name, err)
+		return false, nil, fmt.Errorf("read snapshot %s/%s: %w", namespace, name, err)
 	}
-	return true, nil
+	return true, u.GetLabels(), nil
 }

@@ -6,6 +6,7 @@ package datavolume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,7 +47,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if !outcome.Stale {
-		err = r.cluster.Report(ctx, v, outcome.Status)
+		err = errors.Join(r.label(ctx, v, seen.Inherited()), r.cluster.Report(ctx, v, outcome.Status))
 	}
 	return ctrl.Result{RequeueAfter: outcome.Again}, err
+}
+
+// label gives the volume the labels that its claim has from its source, as far as it has none of its own: machines infer their
+// instance type from them.
+func (r *Reconciler) label(ctx context.Context, v *cdiv1.DataVolume, inherited map[string]string) error {
+	next := v.DeepCopy()
+	for key, value := range inherited {
+		if _, own := next.Labels[key]; own {
+			continue
+		}
+		if next.Labels == nil {
+			next.Labels = map[string]string{}
+		}
+		next.Labels[key] = value
+	}
+	if len(next.Labels) == len(v.Labels) {
+		return nil
+	}
+	return r.cluster.Change(ctx, v, next)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	from "github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -37,6 +39,7 @@ type origin struct {
 	server   *corev1.Pod          // the worker that serves claim to another node
 	home     *corev1.NodeSelector // where the source can be used; nil: everywhere
 	beside   string               // the node to make the claim on, beside the source; empty: nobody asked yet
+	labels   map[string]string    // that the claim inherits; the nearest source that says something wins
 }
 
 // snapshotEvery is how often a snapshot is looked at: the snapshot API is an add-on that may not be there to watch.
@@ -44,6 +47,13 @@ const snapshotEvery = 2 * time.Second
 
 func (o *origin) is(fact volume.Origin, format string, args ...any) {
 	o.fact, o.why = fact, fmt.Sprintf(format, args...)
+}
+
+// inherit takes over what the labels of a source say to its copies, where nothing nearer has said it.
+func (o *origin) inherit(labels map[string]string) {
+	further := from.Inherited(labels)
+	maps.Copy(further, o.labels)
+	o.labels = further
 }
 
 // request is the origin as far as the claim's size depends on it.
@@ -89,6 +99,7 @@ func (e *Engine) resolve(ctx context.Context, s *Seen) error {
 			s.origin.is(volume.Missing, "there is no DataSource %s/%s", namespace, name)
 			return nil
 		}
+		s.origin.inherit(ds.Labels)
 		switch src := ds.Spec.Source; {
 		case src.PVC != nil:
 			s.source = &cdiv1.DataVolumeSource{PVC: src.PVC}
@@ -179,6 +190,7 @@ func (e *Engine) observeClaimSource(ctx context.Context, s *Seen, namespace, nam
 		o.is(volume.Missing, "it is still being filled")
 		return nil
 	}
+	o.inherit(c.Labels)
 	o.claim, o.size = c, c.Status.Capacity[corev1.ResourceStorage]
 	if o.size.IsZero() {
 		o.size = c.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -204,6 +216,7 @@ func (e *Engine) observeSnapshotSource(ctx context.Context, s *Seen, namespace, 
 		o.is(volume.Missing, "it is not ready to use yet")
 		o.again = snapshotEvery
 	default:
+		o.inherit(snap.GetLabels())
 		o.snapshot, o.size = snap, restoreSize(snap)
 		o.taken, err = e.contentOf(ctx, snap)
 	}

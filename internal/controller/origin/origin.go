@@ -8,6 +8,7 @@ package origin
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -222,4 +223,16 @@ func labels(ctx context.Context, c Reader, r Ref) (map[string]string, error) {
 		return nil, err
 	}
 	return u.GetLabels(), nil
+}
+
+// Inherited are those of a source's labels that a copy of it gets too: which instance type and preference suit what is on it. More
+// would make the copy look like something that it is not.
+func Inherited(labels map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range labels {
+		if strings.HasPrefix(key, "instancetype.kubevirt.io/default-") {
+			out[key] = value
+		}
+	}
+	return out
 }
