@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/bareclaim"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/cron"
 	"github.com/berth-vm/berth/internal/controller/datasource"
@@ -18,7 +19,6 @@ import (
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/controller/profile"
-	"github.com/berth-vm/berth/internal/controller/uploadtarget"
 )
 
 // apiService leads to the aggregated APIs, which serve with the same certificate as the webhooks.
@@ -53,7 +53,7 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 	if err := populate.Setup(mgr, engine, writer); err != nil {
 		return err
 	}
-	if err := uploadtarget.Setup(mgr, engine, writer); err != nil {
+	if err := bareclaim.Setup(mgr, engine, writer); err != nil {
 		return err
 	}
 	if err := cron.Setup(mgr, writer, o.image); err != nil {

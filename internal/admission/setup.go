@@ -36,6 +36,7 @@ const (
 	PathCloneSource  = "/validate/volumeclonesources"
 	PathTransfer     = "/validate/objecttransfers"
 	PathCDI          = "/validate/cdis"
+	PathClaim        = "/validate/persistentvolumeclaims"
 	PathAuthorise    = "/authorise/datavolumes"
 	PathMachine      = "/authorise/virtualmachines"
 	PathComplete     = "/complete/persistentvolumeclaims"
@@ -101,6 +102,7 @@ func (l *lookup) handlers() map[string]admission.Handler {
 		PathCloneSource:  check[cdiv1.VolumeCloneSource](checkCloneSource),
 		PathTransfer:     check[cdiv1.ObjectTransfer](checkTransfer),
 		PathCDI:          check[cdiv1.CDI](l.checkCDI),
+		PathClaim:        check[corev1.PersistentVolumeClaim](checkClaim),
 		PathAuthorise:    admission.HandlerFunc(l.authorise),
 		PathMachine:      admission.HandlerFunc(l.authoriseMachine),
 		PathComplete:     admission.HandlerFunc(l.complete),

@@ -92,6 +92,11 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 		}
 	}
 	c := s.order.claim(s.wanted)
+	for key, value := range s.origin.labels {
+		if _, own := c.Labels[key]; !own {
+			c.Labels[key] = value
+		}
+	}
 	c.Annotations[annContentType] = string(orKubeVirt(s.order.Spec.ContentType))
 	if s.flow() == volume.External {
 		c.Annotations[annExternal] = "true"
@@ -288,13 +293,17 @@ func (s *Seen) allMarks(m marks) cluster.Marks {
 // Marks is everything we have on the claim, after what was done.
 func (s *Seen) Marks() cluster.Marks { return s.allMarks(marksOn(s.claim)) }
 
-// imageLabels are the labels an image brought along. What an image says is not trusted further than that it must be a
-// label, and one of kubevirt.io: it cannot make the claim look like something else.
+// imageLabels are the labels an image brought along, also after its worker is gone. What an image says is not trusted further than
+// that it must be a label, and one of kubevirt.io: it cannot make the claim look like something else.
 func (s *Seen) imageLabels() map[string]string {
-	if s.report == nil {
-		return nil
+	all := map[string]string{}
+	if s.claim != nil {
+		maps.Copy(all, s.claim.Labels)
 	}
-	return ImageLabels(s.report.Labels)
+	if s.report != nil {
+		maps.Copy(all, s.report.Labels)
+	}
+	return ImageLabels(all)
 }
 
 // ImageLabels are those of labels that an image may bring along.

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	from "github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -43,15 +44,11 @@ func OfVolume(v *cdiv1.DataVolume) Order {
 	}
 }
 
-// OfClaim is the order to fill a claim that somebody made, with an upload. kept is what else we have written on it.
-func OfClaim(c *corev1.PersistentVolumeClaim, kept cluster.Marks) Order {
+// OfClaim is the order to fill a claim that somebody made, as spec says. kept is what else we have written on it.
+func OfClaim(c *corev1.PersistentVolumeClaim, spec cdiv1.DataVolumeSpec, kept cluster.Marks) Order {
 	return Order{
 		For: c, Owner: render.ClaimOwner(c), Kept: kept,
-		Namespace: c.Namespace, Name: c.Name, UID: c.UID, Annotations: c.Annotations,
-		Spec: cdiv1.DataVolumeSpec{
-			Source: &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}, PVC: &c.Spec,
-			ContentType: cdiv1.DataVolumeContentType(c.Annotations[annContentType]),
-		},
+		Namespace: c.Namespace, Name: c.Name, UID: c.UID, Annotations: c.Annotations, Spec: spec,
 	}
 }
 
@@ -76,3 +73,11 @@ func (o *Order) held() bool { return slices.Contains(o.For.GetFinalizers(), o.Fi
 
 // Finalizers are those that whom the order is for bears of ours, after what was done.
 func (s *Seen) Finalizers() []string { return s.order.Kept.Finalizers }
+
+// Inherited are the labels that the claim has from what it is filled from.
+func (s *Seen) Inherited() map[string]string {
+	if s.claim == nil || !s.order.owns(s.claim) {
+		return nil
+	}
+	return from.Inherited(s.claim.Labels)
+}

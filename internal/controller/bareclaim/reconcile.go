@@ -1,36 +1,36 @@
-// Package uploadtarget lets images be uploaded into claims that somebody made and marked for it, as
-// `virtctl image-upload pvc` does: each is an order for the engine of internal/controller/fill.
+// Package bareclaim fills claims that somebody made and ordered something for with annotations: an upload, as
+// `virtctl image-upload pvc` does, or an import, as scripts have done since before there were DataVolumes. Each is an order for the
+// engine of internal/controller/fill; internal/annotated reads it.
 //
 // It makes no claims and owns none: what becomes of one that is full, or not wanted any more, is its maker's business.
-package uploadtarget
+package bareclaim
 
 import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-vm/berth/internal/annotated"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/state"
 )
-
-// annTarget marks a claim that an image is to be uploaded into; presence counts, not the value.
-const annTarget = "cdi.kubevirt.io/storage.upload.target"
 
 // parallel is how many claims are looked at at once. Most of a reconcile is waiting for the API server.
 const parallel = 4
 
-// Reconciler reconciles claims that are marked for an upload.
+// Reconciler reconciles claims that something is ordered for, or was.
 type Reconciler struct {
 	reader  client.Reader // cached
 	engine  *fill.Engine
@@ -40,8 +40,12 @@ type Reconciler struct {
 // Setup adds the controller to mgr.
 func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error {
 	r := &Reconciler{reader: mgr.GetClient(), engine: engine, cluster: writer}
-	mine := predicate.NewPredicateFuncs(func(obj client.Object) bool { return marked(obj.(*corev1.PersistentVolumeClaim)) })
-	return ctrl.NewControllerManagedBy(mgr).Named("uploadtarget").
+	mine := predicate.NewPredicateFuncs(func(obj client.Object) bool { return ordered(obj.(*corev1.PersistentVolumeClaim)) })
+	// The order's end is news too.
+	mine.UpdateFunc = func(e event.UpdateEvent) bool {
+		return ordered(e.ObjectOld.(*corev1.PersistentVolumeClaim)) || ordered(e.ObjectNew.(*corev1.PersistentVolumeClaim))
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("bareclaim").
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(mine)).
 		Owns(&corev1.Pod{}).
 		Watches(&cdiv1.CDI{}, r.waiting()).
@@ -58,35 +62,35 @@ func (r *Reconciler) waiting() handler.EventHandler { return handler.EnqueueRequ
 func (r *Reconciler) due(ctx context.Context, obj client.Object) []reconcile.Request {
 	var claims corev1.PersistentVolumeClaimList
 	if err := r.reader.List(ctx, &claims, client.InNamespace(obj.GetNamespace())); err != nil {
-		log.FromContext(ctx).Error(err, "list claims that wait for an upload")
+		log.FromContext(ctx).Error(err, "list claims that wait to be filled")
 		return nil
 	}
 	var due []reconcile.Request
 	for i := range claims.Items {
-		if c := &claims.Items[i]; marked(c) && c.Annotations[fill.AnnPodPhase] != string(corev1.PodSucceeded) {
+		if c := &claims.Items[i]; ordered(c) && !annotated.Complete(c) {
 			due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 		}
 	}
 	return due
 }
 
-// marked: the claim is to take an upload, and nobody else fills it.
-func marked(c *corev1.PersistentVolumeClaim) bool {
-	_, is := c.Annotations[annTarget]
-	return is && metav1.GetControllerOf(c) == nil && c.Spec.DataSource == nil && c.Spec.DataSourceRef == nil
+// ordered: something is to become of the claim, whether or not it can.
+func ordered(c *corev1.PersistentVolumeClaim) bool {
+	spec, err := annotated.Of(c)
+	return spec != nil || err != nil
 }
 
 // Reconcile brings one claim a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, req.Namespace, req.Name)
-	if err != nil || c == nil || !marked(c) {
+	if err != nil || c == nil {
 		return ctrl.Result{}, err
 	}
-	said := map[string]string{}
-	if before, ok := c.Annotations[cluster.AnnState]; ok {
-		said[cluster.AnnState] = before
+	spec, refused := annotated.Of(c)
+	if spec == nil || refused != nil {
+		return ctrl.Result{}, r.withdraw(ctx, c, refused)
 	}
-	seen, err := r.engine.Observe(ctx, fill.OfClaim(c, cluster.Marks{Annotations: said}))
+	seen, err := r.engine.Observe(ctx, fill.OfClaim(c, *spec, kept(c)))
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -94,24 +98,48 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || outcome.Stale {
 		return ctrl.Result{RequeueAfter: outcome.Again}, err
 	}
-	return ctrl.Result{RequeueAfter: outcome.Again}, r.say(ctx, c, seen, outcome)
+	return ctrl.Result{RequeueAfter: outcome.Again}, r.say(ctx, c, seen.Marks(), outcome.Status.State)
+}
+
+// kept is what we have written on a claim besides what the engine has: the last word about it.
+func kept(c *corev1.PersistentVolumeClaim) cluster.Marks {
+	marks := cluster.Marks{Annotations: map[string]string{}}
+	if before, ok := c.Annotations[cluster.AnnState]; ok {
+		marks.Annotations[cluster.AnnState] = before
+	}
+	return marks
+}
+
+// withdraw ends what was begun for a claim that nothing is ordered for any more, or something that cannot be done. What is said of
+// a claim that is full stays, and so does what others say of theirs.
+func (r *Reconciler) withdraw(ctx context.Context, c *corev1.PersistentVolumeClaim, refused error) error {
+	if err := r.engine.Withdraw(ctx, c); err != nil {
+		return err
+	}
+	_, said := c.Annotations[cluster.AnnState]
+	switch {
+	case annotated.Complete(c), !annotated.Free(c):
+		return nil
+	case refused != nil:
+		no := state.Of(state.Unsupported)
+		no.Claim, no.Detail = c.Name, refused.Error()
+		return r.say(ctx, c, cluster.Marks{Annotations: map[string]string{}}, no)
+	case said:
+		return r.cluster.Mark(ctx, c, cluster.Marks{})
+	}
+	return nil
 }
 
 // say writes the reason of the claim's state on it, and tells of it, when it is a new one.
-func (r *Reconciler) say(ctx context.Context, c *corev1.PersistentVolumeClaim, seen *fill.Seen, o fill.Outcome) error {
-	reason := string(o.Status.State.Reason)
+func (r *Reconciler) say(ctx context.Context, c *corev1.PersistentVolumeClaim, marks cluster.Marks, s state.State) error {
+	reason := string(s.Reason)
 	if c.Annotations[cluster.AnnState] == reason {
 		return nil
 	}
-	marks := seen.Marks()
 	marks.Annotations[cluster.AnnState] = reason
 	if err := r.cluster.Mark(ctx, c, marks); err != nil {
 		return err
 	}
-	kind := corev1.EventTypeNormal
-	if o.Status.State.Warn {
-		kind = corev1.EventTypeWarning
-	}
-	r.cluster.Event(c, kind, reason, o.Status.State.Text())
+	r.cluster.Tell(c, s)
 	return nil
 }

@@ -1,4 +1,4 @@
-package uploadtarget
+package bareclaim
 
 import (
 	"fmt"
@@ -6,11 +6,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-vm/berth/internal/annotated"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/filltest"
@@ -22,11 +24,25 @@ const name = "disk"
 
 func target(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	c := filltest.Bound(filltest.Team, name)
-	c.Annotations = map[string]string{annTarget: ""}
+	c.Annotations = map[string]string{annotated.Upload: ""}
 	if change != nil {
 		change(c)
 	}
 	return c
+}
+
+// importing is a claim that asks to be filled from a URL.
+func importing(url string) *corev1.PersistentVolumeClaim {
+	return target(func(c *corev1.PersistentVolumeClaim) { c.Annotations = map[string]string{annotated.Endpoint: url} })
+}
+
+const imageLabel = "instancetype.kubevirt.io/default-instancetype"
+
+// labelled is the report of a worker that found labels in the image.
+func labelled() task.Report {
+	r := filltest.Done()
+	r.Labels = map[string]string{imageLabel: "u1.small"}
+	return r
 }
 
 func pending(c *corev1.PersistentVolumeClaim) {
@@ -43,6 +59,9 @@ func TestLoop(t *testing.T) {
 		state.Upload.Reason(state.Succeeded): {target(nil), []task.Report{filltest.Done()}},
 		state.Upload.Reason(state.GivenUp):   {target(nil), []task.Report{filltest.Fatal()}},
 		state.Held:                           {target(pending), nil},
+		state.Import.Reason(state.Succeeded): {importing("https://example.com/disk.qcow2"), []task.Report{labelled()}},
+		state.Import.Reason(state.GivenUp):   {importing("https://example.com/no.qcow2"), []task.Report{filltest.Retry(), filltest.Fatal()}},
+		state.Unsupported:                    {target(func(c *corev1.PersistentVolumeClaim) { c.Annotations[annotated.Content] = "tape" }), nil},
 		"": {target(func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: ptr.To(cdiv1.SchemeGroupVersion.Group), Kind: "VolumeUploadSource", Name: "x"}
 		}), nil}, // the populator's
@@ -55,19 +74,80 @@ func TestLoop(t *testing.T) {
 			if said := c.Annotations[cluster.AnnState]; said != string(want) {
 				t.Errorf("it says %s, want %s: %v", said, want, c.Annotations)
 			}
-			if _, still := c.Annotations[annTarget]; len(c.OwnerReferences) != 0 || !still {
-				t.Errorf("it is not as it was: owners %v, annotations %v", c.OwnerReferences, c.Annotations)
+			for key, value := range sc.claim.Annotations {
+				if c.Annotations[key] != value || len(c.OwnerReferences) != 0 {
+					t.Errorf("it is not as it was: owners %v, annotations %v", c.OwnerReferences, c.Annotations)
+				}
+			}
+			if want == state.Import.Reason(state.Succeeded) && c.Labels[imageLabel] != "u1.small" {
+				t.Errorf("the labels that the image brought along are lost: %v", c.Labels)
 			}
 		})
 	}
 }
 
-func TestMarked(t *testing.T) {
-	owned := func(c *corev1.PersistentVolumeClaim) {
-		c.OwnerReferences = []metav1.OwnerReference{{Kind: "DataVolume", Name: name, Controller: ptr.To(true)}}
+// TestWithdrawn: a claim that is not to be filled any more has no worker, no keys and no words of ours left, and can be deleted;
+// one that is full keeps its record.
+func TestWithdrawn(t *testing.T) {
+	for name, c := range map[string]struct {
+		claim   *corev1.PersistentVolumeClaim
+		key     string
+		reports []task.Report
+		ended   bool
+	}{
+		"an upload that was waited for": {claim: target(nil), key: annotated.Upload},
+		"an import under way":           {claim: importing("https://example.com/x"), key: annotated.Endpoint},
+		"one that failed":               {importing("https://example.com/x"), annotated.Endpoint, []task.Report{filltest.Fatal()}, true},
+		"one that is full":              {target(nil), annotated.Upload, []task.Report{filltest.Done()}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), c.claim}, Reports: c.reports})
+			r := build(w)
+			if c.ended {
+				w.Run("disk", r)
+			} else {
+				step(w, r) // a worker is made
+				if fmt.Sprint(w.Left()["pods"]) == "[]" {
+					t.Fatal("no worker was made")
+				}
+				step(w, r) // and said to be there
+			}
+			it := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
+			delete(it.Annotations, c.key)
+			w.Must(w.API.Update(t.Context(), it))
+			w.Run("disk", r)
+			it = filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
+			full := name == "one that is full"
+			if left := w.Left(); fmt.Sprint(left["pods"]) != "[]" || left["secrets"] != 0 || annotated.Complete(it) != full || !full && len(it.Annotations) != 0 {
+				t.Errorf("left are %v and on the claim %v", left, it.Annotations)
+			}
+		})
 	}
-	if !marked(target(nil)) || marked(target(owned)) || marked(filltest.Bound(filltest.Team, name)) {
-		t.Error("only a claim that says so and is nobody's takes an upload")
+}
+
+func step(w *filltest.World, r reconcile.Reconciler) {
+	_, err := r.Reconcile(w.T.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: filltest.Team, Name: "disk"}})
+	w.Must(err)
+}
+
+// TestFilledBySomebodyElse: whatever a claim's annotations ask for, one that somebody else filled is left as it is.
+func TestFilledBySomebodyElse(t *testing.T) {
+	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
+		"restored": func(c *corev1.PersistentVolumeClaim) { c.Annotations["cdi.kubevirt.io/storage.populatedFor"] = "disk" },
+		"complete": func(c *corev1.PersistentVolumeClaim) { c.Annotations[fill.AnnPodPhase] = string(corev1.PodSucceeded) },
+		"of a machine": func(c *corev1.PersistentVolumeClaim) {
+			c.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachine", Name: "vm", Controller: ptr.To(true)}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			it := importing("https://example.com/x")
+			change(it)
+			w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), it}})
+			w.Run("disk", build(w)) // a worker would be reported
+			if pods := fmt.Sprint(w.Left()["pods"]); pods != "[]" {
+				t.Errorf("there are pods %s", pods)
+			}
+		})
 	}
 }
 
@@ -114,8 +194,8 @@ func TestDue(t *testing.T) {
 		return c
 	}
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{
-		in(filltest.Team, "waits", map[string]string{annTarget: ""}), in("other", "waits", map[string]string{annTarget: ""}),
-		in(filltest.Team, "full", map[string]string{annTarget: "", fill.AnnPodPhase: string(corev1.PodSucceeded)}),
+		in(filltest.Team, "waits", map[string]string{annotated.Upload: ""}), in("other", "waits", map[string]string{annotated.Upload: ""}),
+		in(filltest.Team, "full", map[string]string{annotated.Upload: "", fill.AnnPodPhase: string(corev1.PodSucceeded)}),
 		in(filltest.Team, "bare", nil),
 	}})
 	r := build(w).(*Reconciler)
@@ -141,6 +221,6 @@ func build(w *filltest.World) reconcile.Reconciler {
 func outcome(w *filltest.World) any {
 	left := w.Left()
 	c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name)
-	left["annotations"], left["owners"] = c.Annotations, c.OwnerReferences
+	left["annotations"], left["owners"], left["labels"] = c.Annotations, c.OwnerReferences, c.Labels
 	return left
 }

@@ -1,0 +1,160 @@
+// Package annotated reads the orders that people write onto a claim of their own with annotations of cdi.kubevirt.io: to take an
+// upload, or to be filled by an import. It is the oldest interface of that API, and still in scripts.
+//
+// It is pure. It does not know whether the claim is bound, nor what is on it already.
+package annotated
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// The annotations that are an order. Of Upload presence counts, not the value.
+const (
+	Upload   = "cdi.kubevirt.io/storage.upload.target"
+	Endpoint = "cdi.kubevirt.io/storage.import.endpoint"
+	Source   = "cdi.kubevirt.io/storage.import.source"
+	Clone    = "k8s.io/CloneRequest"
+)
+
+// The annotations that say more about an order.
+const (
+	Content        = "cdi.kubevirt.io/storage.contentType"
+	secret         = "cdi.kubevirt.io/storage.import.secretName"
+	certificates   = "cdi.kubevirt.io/storage.import.certConfigMap"
+	headers        = "cdi.kubevirt.io/storage.import.extraHeaders"       // and anything after it
+	secretHeaders  = "cdi.kubevirt.io/storage.import.secretExtraHeaders" // and anything after it
+	checksum       = "cdi.kubevirt.io/storage.import.checksum"
+	insecure       = "cdi.kubevirt.io/storage.import.insecureSkipVerify"
+	architecture   = "cdi.kubevirt.io/storage.import.registryImageArchitecture"
+	pullMethod     = "cdi.kubevirt.io/storage.import.registryImportMethod"
+	imageStream    = "cdi.kubevirt.io/storage.import.registryImageStream"
+	preallocation  = "cdi.kubevirt.io/storage.preallocation.requested"
+	priority       = "cdi.kubevirt.io/storage.pod.priorityclassname"
+	serviceAccount = "cdi.kubevirt.io/storage.pod.serviceAccountName"
+)
+
+// Annotations that say that a claim is filled, or that somebody else fills it.
+const (
+	phase        = "cdi.kubevirt.io/storage.pod.phase"
+	populatedFor = "cdi.kubevirt.io/storage.populatedFor"
+	cloned       = "k8s.io/CloneOf"
+)
+
+// Of is what a claim's annotations order, as a DataVolume would say it; nil: they order nothing, or somebody else fills the claim.
+// The error is an order that cannot be carried out, with what to write instead.
+func Of(c *corev1.PersistentVolumeClaim) (*cdiv1.DataVolumeSpec, error) {
+	a := c.Annotations
+	_, upload := a[Upload]
+	_, endpoint := a[Endpoint]
+	_, source := a[Source]
+	_, clone := a[Clone]
+	switch {
+	case !upload && !endpoint && !source && !clone, !Free(c):
+		return nil, nil
+	case clone:
+		return nil, fmt.Errorf("a claim is not cloned by its annotation %s any more: write a DataVolume with spec.source.pvc, "+
+			"or a claim with a dataSourceRef to a VolumeCloneSource", Clone)
+	case upload && (endpoint || source):
+		return nil, fmt.Errorf("the claim asks for an upload (%s) and an import (%s) at once: remove one of the annotations", Upload, Endpoint)
+	}
+	content := cdiv1.DataVolumeContentType(a[Content])
+	switch content {
+	case "", cdiv1.DataVolumeKubeVirt, cdiv1.DataVolumeArchive:
+	default:
+		return nil, fmt.Errorf("annotation %s is %q, which is neither %s nor %s", Content, content, cdiv1.DataVolumeKubeVirt, cdiv1.DataVolumeArchive)
+	}
+	spec := &cdiv1.DataVolumeSpec{
+		PVC: &c.Spec, ContentType: content, PriorityClassName: a[priority], ServiceAccountName: a[serviceAccount],
+		Source: &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}},
+	}
+	if a[preallocation] == "true" {
+		spec.Preallocation = ptr.To(true)
+	}
+	if upload {
+		return spec, nil
+	}
+	var err error
+	spec.Source, err = importFrom(a)
+	return spec, err
+}
+
+// Free: nobody else fills the claim, or has: no DataVolume or other controller, no populator, no driver, no restore.
+func Free(c *corev1.PersistentVolumeClaim) bool {
+	_, restored := c.Annotations[populatedFor]
+	done := c.Annotations[Clone] != "" && (c.Annotations[cloned] != "" || Complete(c))
+	return metav1.GetControllerOf(c) == nil && c.Spec.DataSource == nil && c.Spec.DataSourceRef == nil && !restored && !done
+}
+
+// Complete: it is recorded on the claim that its data is there.
+func Complete(c *corev1.PersistentVolumeClaim) bool {
+	return c.Annotations[phase] == string(corev1.PodSucceeded)
+}
+
+// importFrom is the source that an import's annotations name. Without a kind it is http, as it always was.
+func importFrom(a map[string]string) (*cdiv1.DataVolumeSource, error) {
+	kind := a[Source]
+	if a[Endpoint] == "" && kind != "none" && a[imageStream] == "" {
+		return nil, fmt.Errorf("annotation %s is missing or empty: it names what to import", Endpoint)
+	}
+	switch kind {
+	case "", "http":
+		h := &cdiv1.DataVolumeSourceHTTP{
+			URL: a[Endpoint], SecretRef: a[secret], CertConfigMap: a[certificates], Checksum: a[checksum],
+			ExtraHeaders: all(a, headers), SecretExtraHeaders: all(a, secretHeaders),
+		}
+		if skip, err := strconv.ParseBool(a[insecure]); err == nil {
+			h.InsecureSkipVerify = &skip
+		}
+		return &cdiv1.DataVolumeSource{HTTP: h}, nil
+	case "s3":
+		return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: a[Endpoint], SecretRef: a[secret], CertConfigMap: a[certificates]}}, nil
+	case "gcs":
+		return &cdiv1.DataVolumeSource{GCS: &cdiv1.DataVolumeSourceGCS{URL: a[Endpoint], SecretRef: a[secret]}}, nil
+	case "registry":
+		return &cdiv1.DataVolumeSource{Registry: registry(a)}, nil
+	case "none":
+		return &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}, nil
+	}
+	return nil, fmt.Errorf("annotation %s is %q, which cannot be imported: it may be http, s3, gcs, registry, or none for a blank disk; "+
+		"download the disk and import it from one of these, or upload it", Source, kind)
+}
+
+func registry(a map[string]string) *cdiv1.DataVolumeSourceRegistry {
+	r := &cdiv1.DataVolumeSourceRegistry{URL: ptr.To(a[Endpoint])}
+	if a[imageStream] != "" {
+		r.ImageStream = ptr.To(a[imageStream])
+	}
+	if a[secret] != "" {
+		r.SecretRef = ptr.To(a[secret])
+	}
+	if a[certificates] != "" {
+		r.CertConfigMap = ptr.To(a[certificates])
+	}
+	if a[pullMethod] != "" {
+		r.PullMethod = ptr.To(cdiv1.RegistryPullMethod(a[pullMethod]))
+	}
+	if a[architecture] != "" {
+		r.Platform = &cdiv1.PlatformOptions{Architecture: a[architecture]}
+	}
+	return r
+}
+
+// all are the values of the annotations that begin with a name, in the order of their names: that is how lists were written.
+func all(a map[string]string, name string) []string {
+	var values []string
+	for _, key := range slices.Sorted(maps.Keys(a)) {
+		if strings.HasPrefix(key, name) {
+			values = append(values, a[key])
+		}
+	}
+	return values
+}
