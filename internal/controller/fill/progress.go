@@ -2,8 +2,6 @@ package fill
 
 import (
 	"context"
-	"net"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -12,21 +10,23 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// Asker asks a worker at an address how far it is.
-type Asker func(ctx context.Context, address string) (task.Progress, error)
+// Asker says how far a worker was when it was asked last, and asks it again.
+type Asker func(worker *corev1.Pod) (task.Progress, error)
 
 // progress is how far a running worker is, nil if it does not say: that is no reason to stop.
 func (e *Engine) progress(ctx context.Context, pod *corev1.Pod) *task.Progress {
-	if pod.Status.PodIP == "" {
-		return nil
-	}
-	p, err := e.ask(ctx, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(task.ProgressPort)))
+	p, err := e.ask(pod)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("no progress", "worker", pod.Name, "error", err.Error())
 		return nil
 	}
+	p.Percent = min(max(p.Percent, 0), 100)
+	p.Trouble = p.Trouble[:min(len(p.Trouble), mostWords)]
 	return &p
 }
 
+// mostWords is what is told of a worker's words at most: they end up in a status that everybody reads often.
+const mostWords = 1 << 10
+
 // AskOverHTTP asks over the pod network.
-func AskOverHTTP() Asker { return ask.At[task.Progress](task.ProgressPath) }
+func AskOverHTTP() Asker { return ask.At[task.Progress](task.ProgressPort, task.ProgressPath) }

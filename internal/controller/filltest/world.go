@@ -238,7 +238,7 @@ func Get[T any, P interface {
 }
 
 // Silent is how workers answer that nobody can reach.
-func Silent(context.Context, string) (task.Progress, error) {
+func Silent(*corev1.Pod) (task.Progress, error) {
 	return task.Progress{}, errors.New("nobody answers")
 }
 

@@ -2,25 +2,30 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/ask"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
 )
 
-// asker asks a launcher at an address what became of the disks its guest was asked to give back.
-type asker func(ctx context.Context, address string) (launch.Returns, error)
+// asker says what a launcher said last of the disks its guest was asked to give back, and asks it again.
+type asker func(launcher *corev1.Pod) (launch.Returns, error)
 
-// returnsAgain is how often a launcher is asked while a disk is waited for: it cannot speak up by itself.
-const returnsAgain = 5 * time.Second
+// returnsAgain is how often a launcher is asked while a disk is waited for: it cannot speak up by itself. answerAfter is when
+// it has answered the first time, if it answers at all.
+const (
+	returnsAgain = 5 * time.Second
+	answerAfter  = time.Second
+)
 
 // observeReturns asks the launcher about the disks that its guest is to give back, if there are any. A launcher that does
 // not answer is asked again.
@@ -32,11 +37,12 @@ func (r *Reconciler) observeReturns(ctx context.Context, s *run) {
 		}
 	}
 	waits := len(s.removed) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited)
-	if !waits || s.launcher.Status.PodIP == "" {
+	if !waits || !cluster.OwnedBy(s.launcher, s.instance.UID) {
 		return
 	}
 	var err error
-	s.returns, err = r.ask(ctx, net.JoinHostPort(s.launcher.Status.PodIP, strconv.Itoa(launch.ReadyPort)))
+	s.returns, err = r.ask(s.launcher)
+	s.asked = errors.Is(err, ask.ErrNoAnswerYet)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("no word of disks to be given back", "launcher", s.launcher.Name, "error", err.Error())
 	}
@@ -47,6 +53,9 @@ func (h *hot) awaited() bool { return !h.wanted && situation(h.holder) == machin
 
 // lookAgain is when to ask the launcher next; 0 if there is nothing to ask.
 func (s *run) lookAgain() time.Duration {
+	if s.asked {
+		return answerAfter
+	}
 	if len(s.awaited()) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited) {
 		return returnsAgain
 	}

@@ -32,7 +32,7 @@ const byClaim = "claim"
 // Setup adds both controllers to mgr.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, options: o,
-		ask: ask.At[launch.Returns](launch.ReturnsPath)}
+		ask: ask.At[launch.Returns](launch.ReadyPort, launch.ReturnsPath)}
 	var err error
 	if r.data, err = dataSide(mgr); err != nil {
 		return err

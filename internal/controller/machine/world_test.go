@@ -276,7 +276,7 @@ func (w *world) handOver(p *corev1.Pod, ready bool) bool {
 }
 
 // launcherSays what became of the disks that its orders want back.
-func (w *world) launcherSays(context.Context, string) (launch.Returns, error) {
+func (w *world) launcherSays(*corev1.Pod) (launch.Returns, error) {
 	var pods corev1.PodList
 	w.must(w.api.List(context.Background(), &pods, client.MatchingLabels{render.LabelMachine: "virt-launcher"}))
 	said := launch.Returns{Kept: map[string]string{}}
