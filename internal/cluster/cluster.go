@@ -8,10 +8,12 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,14 +40,33 @@ func New(c client.Client, recorder events.EventRecorder, clock clock.PassiveCloc
 	return &Writer{client: c, events: recorder, clock: clock}
 }
 
+// ErrTaken: a pod of the name that ours was to have is there, and is not ours.
+var ErrTaken = errors.New("a pod of that name exists and is not ours")
+
 // Create makes obj. An object of that name that exists already is left as it is: the next look at the cluster says
-// whether it is the right one.
+// whether it is the right one. A pod that is not its owner's is ErrTaken: Owned would never find it, and nobody would say
+// why ours does not come.
 func (w *Writer) Create(ctx context.Context, obj client.Object) error {
 	err := w.client.Create(ctx, obj, Owner)
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return w.taken(ctx, obj)
+	case err != nil:
 		return fmt.Errorf("create %s: %w", w.name(obj), err)
 	}
 	return nil
+}
+
+func (w *Writer) taken(ctx context.Context, obj client.Object) error {
+	owner := metav1.GetControllerOf(obj)
+	if _, pod := obj.(*corev1.Pod); !pod || owner == nil {
+		return nil
+	}
+	there, err := Get[corev1.Pod](ctx, w.client, obj.GetNamespace(), obj.GetName())
+	if err != nil || there == nil || OwnedBy(there, owner.UID) {
+		return err
+	}
+	return fmt.Errorf("create %s: %w: delete it", w.name(obj), ErrTaken)
 }
 
 // Apply makes the fields that are set in obj ours and gives them these values. A field we applied before and that is

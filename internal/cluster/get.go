@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -23,4 +24,24 @@ func Get[T any, P interface {
 		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
 	}
 	return obj, nil
+}
+
+// Owned reads the object of that name whose controller has this UID; nil means that there is none. One of the same name that
+// is not the owner's is not there either: labels and names are anybody's to write, and what such an object says or is
+// must not be taken for ours. Create says that it is in the way.
+func Owned[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, c client.Reader, owner types.UID, namespace, name string) (P, error) {
+	obj, err := Get[T, P](ctx, c, namespace, name)
+	if err != nil || obj == nil || !OwnedBy(obj, owner) {
+		return nil, err
+	}
+	return obj, nil
+}
+
+// OwnedBy says whether the object's controller has this UID.
+func OwnedBy(obj client.Object, owner types.UID) bool {
+	ref := metav1.GetControllerOf(obj)
+	return ref != nil && owner != "" && ref.UID == owner
 }

@@ -61,7 +61,7 @@ func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*see
 	s := &seen{cron: c, now: r.clock.Now(), digest: c.Annotations[annDigest]}
 	s.wrong = s.plan()
 	var err error
-	if s.poll, err = cluster.Get[corev1.Pod](ctx, r.reader, c.Namespace, pollName(c)); err != nil {
+	if s.poll, err = cluster.Owned[corev1.Pod](ctx, r.reader, c.UID, c.Namespace, pollName(c)); err != nil {
 		return nil, err
 	}
 	s.report = fill.ReportOf(s.poll)

@@ -158,7 +158,7 @@ func (s *Seen) refusal(a volume.Action, err error) (state.State, bool) {
 		reason = state.QuotaExceeded
 	case claims && apierrors.IsInvalid(err):
 		reason = state.ClaimIncomplete
-	case a == volume.StartWorker && (exceeded || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
+	case a == volume.StartWorker && (exceeded || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || errors.Is(err, cluster.ErrTaken)):
 		reason = state.WorkerRefused
 	case errors.Is(err, errUnsupported):
 		reason = state.Unsupported

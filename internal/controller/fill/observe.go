@@ -61,7 +61,7 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 			return nil, err
 		}
 	}
-	if s.worker, err = cluster.Get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(s.role(), o.Name)); err != nil {
+	if s.worker, err = cluster.Owned[corev1.Pod](ctx, e.reader, o.Owner.UID, o.Namespace, render.WorkerName(s.role(), o.Name)); err != nil {
 		return nil, err
 	}
 	s.report = ReportOf(s.worker)

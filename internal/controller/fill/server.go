@@ -3,6 +3,7 @@ package fill
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,11 +36,20 @@ func (s *Seen) serverSpace() string {
 // to.
 func (e *Engine) observeAids(ctx context.Context, s *Seen) error {
 	var err error
-	if s.origin.server, err = cluster.Get[corev1.Pod](ctx, e.reader, s.serverSpace(), s.serverName()); err != nil {
+	if s.origin.server, err = e.readServer(ctx, e.reader, s); err != nil {
 		return err
 	}
 	s.origin.restored, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, s.serverSpace(), s.restoredName())
 	return err
+}
+
+// readServer reads the server of a streamed clone. One in another namespace cannot be owned by the volume; who could make one of
+// this name there has the source itself to change.
+func (e *Engine) readServer(ctx context.Context, from client.Reader, s *Seen) (*corev1.Pod, error) {
+	if !s.acrossSpaces() {
+		return cluster.Owned[corev1.Pod](ctx, from, s.order.Owner.UID, s.serverSpace(), s.serverName())
+	}
+	return cluster.Get[corev1.Pod](ctx, from, s.serverSpace(), s.serverName())
 }
 
 // startServer makes the server of a streamed clone, after the keys for both ends. Keys are made anew until there is a
@@ -52,7 +62,7 @@ func (e *Engine) startServer(ctx context.Context, s *Seen) error {
 		return nil
 	}
 	// A cache that has not heard of the server yet would have it and its client hold keys of two makes.
-	if now, err := cluster.Get[corev1.Pod](ctx, e.live, s.serverSpace(), s.serverName()); err != nil {
+	if now, err := e.readServer(ctx, e.live, s); err != nil {
 		return err
 	} else if now != nil {
 		return errStale
@@ -130,6 +140,17 @@ func (e *Engine) cleanUp(ctx context.Context, s *Seen) error {
 // removeAids removes the server last, but for the claim it reads from: as long as one of them is there, what else is left is
 // remembered.
 func (e *Engine) removeAids(ctx context.Context, s *Seen) error {
+	if err := e.removeAidsHere(ctx, s); err != nil {
+		return err
+	}
+	if s.order.held() {
+		return e.hold(ctx, s, false)
+	}
+	return nil
+}
+
+// removeAidsHere removes those in the namespace that s reads from.
+func (e *Engine) removeAidsHere(ctx context.Context, s *Seen) error {
 	o := &s.origin
 	if o.server == nil && o.restored == nil && !s.order.held() {
 		return nil
@@ -152,12 +173,7 @@ func (e *Engine) removeAids(ctx context.Context, s *Seen) error {
 		}
 	}
 	if c := o.restored; c != nil && c.DeletionTimestamp == nil {
-		if err := e.cluster.Delete(ctx, c); err != nil {
-			return err
-		}
-	}
-	if s.order.held() {
-		return e.hold(ctx, s, false)
+		return e.cluster.Delete(ctx, c)
 	}
 	return nil
 }
@@ -168,23 +184,47 @@ func (e *Engine) Release(ctx context.Context, o Order) error {
 	if !o.held() {
 		return nil
 	}
-	s, err := e.lastAids(ctx, o)
+	return e.removeLastAids(ctx, o)
+}
+
+// removeLastAids removes what is left of a clone, wherever it is. A reference may stand for something else by now; where the
+// server and what it reads from are, they say themselves. They say it by labels, which anybody can write on a pod of their
+// own: so each namespace that seems to have something is looked through for what has the names we gave, and none is
+// taken for the only one.
+func (e *Engine) removeLastAids(ctx context.Context, o Order) error {
+	spaces, err := e.aidSpaces(ctx, o)
 	if err != nil {
 		return err
 	}
-	return e.removeAids(ctx, s)
+	for _, space := range spaces {
+		s := e.seenIn(o, space)
+		if err := e.observeAids(ctx, s); err != nil {
+			return err
+		}
+		if err := e.removeAidsHere(ctx, s); err != nil {
+			return err
+		}
+	}
+	if o.held() {
+		return e.hold(ctx, e.seenIn(o, o.Namespace), false)
+	}
+	return nil
 }
 
-// lastAids is what is left of a clone. A reference may stand for something else by now; where the server and what it reads
-// from are, they say themselves.
-func (e *Engine) lastAids(ctx context.Context, o Order) (*Seen, error) {
+// seenIn is an order whose source is in that namespace, whatever it is.
+func (e *Engine) seenIn(o Order, space string) *Seen {
+	return &Seen{order: o, now: e.clock.Now(), source: &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: space}}}
+}
+
+// aidSpaces are the namespaces that may have something that is only there for the order's transfer.
+func (e *Engine) aidSpaces(ctx context.Context, o Order) ([]string, error) {
 	s := &Seen{order: o, source: o.Spec.Source, now: e.clock.Now()}
 	if err := e.resolve(ctx, s); err != nil {
 		return nil, err
 	}
-	space := o.Namespace
+	spaces := []string{o.Namespace}
 	if s.source != nil && (s.source.PVC != nil || s.source.Snapshot != nil) {
-		space = s.serverSpace()
+		spaces = append(spaces, s.serverSpace())
 	}
 	mine := func(role string) client.MatchingLabels {
 		return client.MatchingLabels{render.LabelVolumeUID: string(o.UID), render.LabelComponent: role}
@@ -194,23 +234,23 @@ func (e *Engine) lastAids(ctx context.Context, o Order) (*Seen, error) {
 		return nil, fmt.Errorf("list servers of %s/%s: %w", o.Namespace, o.For.GetName(), err)
 	}
 	for i := range servers.Items {
-		s.origin.server, space = &servers.Items[i], servers.Items[i].Namespace
+		spaces = append(spaces, servers.Items[i].Namespace)
 	}
 	var restored corev1.PersistentVolumeClaimList
 	if err := e.reader.List(ctx, &restored, mine(roleRestored)); err != nil {
 		return nil, fmt.Errorf("list what was restored for %s/%s: %w", o.Namespace, o.For.GetName(), err)
 	}
 	for i := range restored.Items {
-		s.origin.restored, space = &restored.Items[i], restored.Items[i].Namespace
+		spaces = append(spaces, restored.Items[i].Namespace)
 	}
-	s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: space}}
-	return s, nil
+	slices.Sort(spaces)
+	return slices.Compact(spaces), nil
 }
 
 // Discard removes everything that was made for an order, the claim last: as long as it is there, the rest is remembered.
 func (e *Engine) Discard(ctx context.Context, o Order) error {
 	for _, role := range []string{render.RoleImport, render.RoleUpload} {
-		worker, err := cluster.Get[corev1.Pod](ctx, e.reader, o.Namespace, render.WorkerName(role, o.Name))
+		worker, err := cluster.Owned[corev1.Pod](ctx, e.reader, o.Owner.UID, o.Namespace, render.WorkerName(role, o.Name))
 		if err != nil {
 			return err
 		}
@@ -222,13 +262,11 @@ func (e *Engine) Discard(ctx context.Context, o Order) error {
 			return err
 		}
 	}
-	s, err := e.lastAids(ctx, o)
-	if err != nil {
+	if err := e.removeLastAids(ctx, o); err != nil {
 		return err
 	}
-	if err := e.removeAids(ctx, s); err != nil {
-		return err
-	}
+	s := e.seenIn(o, o.Namespace) // a claim is restored from a snapshot beside it
+	var err error
 	s.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name)
 	if err != nil || s.claim == nil || !metav1.IsControlledBy(s.claim, o.For) {
 		return err

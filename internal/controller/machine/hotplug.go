@@ -63,9 +63,20 @@ func (r *Reconciler) observeHot(ctx context.Context, s *run) error {
 		return fmt.Errorf("list the pods of added volumes: %w", err)
 	}
 	for i := range list.Items {
-		s.assign(&list.Items[i])
+		if p := &list.Items[i]; cluster.OwnedBy(p, s.launcher.UID) && p.Name == s.hotPodName(p) {
+			s.assign(p)
+		}
 	}
 	return nil
+}
+
+// hotPodName is the name that a pod of an added volume has if it is what its labels say. Anybody can write labels.
+func (s *run) hotPodName(p *corev1.Pod) string {
+	payload := render.Launcher
+	if _, consumer := p.Annotations[render.AnnConsumer]; consumer {
+		payload = render.Consumer
+	}
+	return render.Hot{Launcher: s.launcher, Volume: kubevirt.Volume{Name: p.Labels[render.LabelVolume]}}.PodName(payload)
 }
 
 // assign gives a pod to its volume; a volume nobody wants any more is known by its pods alone.

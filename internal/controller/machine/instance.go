@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,5 +85,9 @@ func (r *Reconciler) start(ctx context.Context, s *run, p render.Payload) error 
 	if err != nil {
 		return err
 	}
-	return r.cluster.Create(ctx, pod)
+	err = r.cluster.Create(ctx, pod)
+	if errors.Is(err, cluster.ErrTaken) {
+		r.cluster.Event(s.instance, corev1.EventTypeWarning, "FailedCreate", err.Error())
+	}
+	return err
 }

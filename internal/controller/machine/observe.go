@@ -26,6 +26,7 @@ type run struct {
 	hot      []*hot   // what the launcher was not started with
 	removed  []string // volumes the launcher was started with and that the instance no longer lists
 	returns  launch.Returns
+	asked    bool // it has not said so far what became of them
 	away     bool // the launcher's node does not answer
 }
 
@@ -87,10 +88,14 @@ func (r *Reconciler) observeNode(ctx context.Context, s *run) error {
 	return nil
 }
 
-// pod is the instance's pod of that payload. One of the same name that is not this instance's is nobody's concern:
-// names carry the UID.
+// pod is the instance's pod of that payload. One of its name that is somebody else's is not there: Create says that it is in
+// the way. One that was the instance's and was orphaned still has its disks, so it counts; what it says does not.
 func (r *Reconciler) pod(ctx context.Context, s *run, p render.Payload) (*corev1.Pod, error) {
-	return cluster.Get[corev1.Pod](ctx, r.reader, s.instance.Namespace, s.pods.PodName(p))
+	pod, err := cluster.Get[corev1.Pod](ctx, r.reader, s.instance.Namespace, s.pods.PodName(p))
+	if err != nil || pod == nil || !cluster.OwnedBy(pod, s.instance.UID) && pod.Labels[render.LabelCreatedBy] != string(s.instance.UID) {
+		return nil, err
+	}
+	return pod, nil
 }
 
 func (r *Reconciler) disk(ctx context.Context, namespace string, v kubevirt.Volume, name string) (disk, error) {

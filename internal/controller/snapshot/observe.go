@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
@@ -79,19 +78,11 @@ func (r *Reconciler) launcherOf(ctx context.Context, i *kubevirt.VirtualMachineI
 	if i == nil || i.Status.Phase != kubevirt.PhaseRunning {
 		return nil, nil
 	}
-	var pods corev1.PodList
-	err := r.reader.List(ctx, &pods, client.InNamespace(i.Namespace), client.MatchingLabels{render.LabelCreatedBy: string(i.UID)})
-	if err != nil {
-		return nil, fmt.Errorf("list the pods of %s/%s: %w", i.Namespace, i.Name, err)
+	p, err := cluster.Owned[corev1.Pod](ctx, r.reader, i.UID, i.Namespace, render.Machine{Instance: i}.PodName(render.Launcher))
+	if err != nil || p == nil || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+		return nil, err
 	}
-	for n := range pods.Items {
-		p := &pods.Items[n]
-		_, consumer := p.Annotations[render.AnnConsumer]
-		if !consumer && p.Labels[render.LabelMachine] == "virt-launcher" && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
-			return p, nil
-		}
-	}
-	return nil, nil
+	return p, nil
 }
 
 // recorded takes the parts from what was written down.
