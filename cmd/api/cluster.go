@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	clientgo "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
@@ -21,13 +18,13 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/aggregated"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/inside"
 	"github.com/berth-vm/berth/internal/render"
 )
 
 // theCluster implements aggregated.Cluster.
 type theCluster struct {
-	config *rest.Config
-	pods   kubernetes.Interface
+	pods   *inside.Pods
 	reader client.Reader
 	writer *cluster.Writer
 }
@@ -43,11 +40,11 @@ func newCluster(config *rest.Config) (*theCluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	pods, err := kubernetes.NewForConfig(config)
+	pods, err := inside.New(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
+		return nil, err
 	}
-	return &theCluster{config: config, pods: pods, reader: c, writer: cluster.New(c, nil, clock.RealClock{})}, nil
+	return &theCluster{pods: pods, reader: c, writer: cluster.New(c, nil, clock.RealClock{})}, nil
 }
 
 func (c *theCluster) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
@@ -87,35 +84,22 @@ func (c *theCluster) Console(ctx context.Context, i *kubevirt.VirtualMachineInst
 	if err != nil {
 		return err
 	}
-	var said strings.Builder
-	url := c.pods.CoreV1().RESTClient().Post().Resource("pods").Namespace(i.Namespace).Name(pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{
-			Container: "compute", Command: []string{"/usr/bin/launcher", "console"}, Stdin: true, Stdout: true, Stderr: true,
-		}, clientgo.ParameterCodec).URL()
-	run, err := remotecommand.NewWebSocketExecutor(c.config, "GET", url.String())
-	if err != nil {
-		return fmt.Errorf("connect to the launcher: %w", err)
-	}
-	err = run.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: &said})
+	said := &inside.Answer{}
+	err = c.pods.Run(ctx, pod, inside.Console, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: said})
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("connect to the guest's console: %w %s", err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("connect to the guest's console: %w %s", err, said)
 	}
 	return nil
 }
 
 // launcher is the pod that the guest runs in.
-func (c *theCluster) launcher(ctx context.Context, i *kubevirt.VirtualMachineInstance) (string, error) {
-	pods, err := c.pods.CoreV1().Pods(i.Namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: render.LabelCreatedBy + "=" + string(i.UID),
-	})
+func (c *theCluster) launcher(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
+	p, err := cluster.Owned[corev1.Pod](ctx, c.reader, i.UID, i.Namespace, render.Machine{Instance: i}.PodName(render.Launcher))
 	if err != nil {
-		return "", fmt.Errorf("find the launcher of %s/%s: %w", i.Namespace, i.Name, err)
+		return nil, fmt.Errorf("find the launcher of %s/%s: %w", i.Namespace, i.Name, err)
 	}
-	for _, p := range pods.Items {
-		_, consumer := p.Annotations[render.AnnConsumer]
-		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && !consumer && p.Labels[render.LabelMachine] == "virt-launcher" {
-			return p.Name, nil
-		}
+	if p == nil || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+		return nil, errors.New("the guest's launcher is not running")
 	}
-	return "", errors.New("the guest's launcher is not running")
+	return p, nil
 }

@@ -26,10 +26,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/ask"
 	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -45,12 +47,30 @@ type world struct {
 	frozen bool
 	story  []string // what the guest and the storage went through
 
+	answers, back bool // it has an answer ready; the snapshot is to be looked at again
+
 	patches []string // of the next restore
 	refuse  string   // why the API server takes no machine
 }
 
+// asked: the guest answers a question the second time it is put, when the first has brought the snapshot back.
+func (w *world) asked(done func()) bool {
+	if w.answers {
+		w.answers = false
+		return true
+	}
+	w.answers = true
+	go done()
+	<-w.r.answered
+	w.back = true
+	return false
+}
+
 // Freeze and Thaw make the world the guest.
-func (w *world) Freeze(context.Context, *corev1.Pod) (bool, error) {
+func (w *world) Freeze(_ *corev1.Pod, _ types.UID, done func()) (bool, error) {
+	if !w.asked(done) {
+		return false, ask.ErrNoAnswerYet
+	}
 	if w.agent && !w.frozen {
 		w.story = append(w.story, "frozen")
 	}
@@ -58,7 +78,10 @@ func (w *world) Freeze(context.Context, *corev1.Pod) (bool, error) {
 	return w.agent, nil
 }
 
-func (w *world) Thaw(context.Context, *corev1.Pod) (bool, error) {
+func (w *world) Thaw(_ *corev1.Pod, _ types.UID, done func()) (bool, error) {
+	if !w.asked(done) {
+		return false, ask.ErrNoAnswerYet
+	}
 	if w.frozen {
 		w.story = append(w.story, "thawed")
 	}
@@ -102,7 +125,7 @@ func newWorld(t *testing.T, running, agent bool) *world {
 	}
 	base := b.Build()
 	w.api = base
-	w.r = &Reconciler{reader: base, live: base, clock: w.clock, guest: w,
+	w.r = &Reconciler{reader: base, live: base, clock: w.clock, guest: w, answered: make(chan event.GenericEvent),
 		cluster: cluster.New(w.harm.Client(base, w.admit), events.NewFakeRecorder(1000), w.clock)}
 	return w
 }
@@ -141,9 +164,40 @@ func machine() (*kubevirt.VirtualMachine, *corev1.PersistentVolumeClaim) {
 func instance() (*kubevirt.VirtualMachineInstance, *corev1.Pod) {
 	i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "vm", UID: "run"}}
 	i.Status.Phase = kubevirt.PhaseRunning
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "launcher", UID: "pod", Labels: map[string]string{
-		render.LabelCreatedBy: "run", render.LabelMachine: "virt-launcher"}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: render.Machine{Instance: i}.PodName(render.Launcher), UID: "pod",
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(i, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	return i, pod
+}
+
+// TestALauncherThatIsNone: a pod that has the labels, or the name, but not the instance as its controller, is never asked.
+func TestALauncherThatIsNone(t *testing.T) {
+	i, real := instance()
+	labels := map[string]string{render.LabelCreatedBy: "run", render.LabelMachine: "virt-launcher"}
+	stranger := *metav1.NewControllerRef(&kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "run2"}},
+		kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))
+	for name, forge := range map[string]func(p *corev1.Pod){
+		"labels and another name": func(p *corev1.Pod) { p.Name = "launcher" },
+		"labels and the name":     func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"of another instance":     func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{stranger} },
+		"owned, not controlled":   func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, false, true)
+			forged := real.DeepCopy()
+			forged.Labels = labels
+			forge(forged)
+			w.must(w.api.Create(context.Background(), forged))
+			if got, err := w.r.launcherOf(context.Background(), i); got != nil || err != nil {
+				t.Errorf("taken for the launcher: %v, %v", got, err)
+			}
+		})
+	}
+	w := newWorld(t, false, true)
+	w.must(w.api.Create(context.Background(), real.DeepCopy()))
+	if got, err := w.r.launcherOf(context.Background(), i); got == nil || err != nil {
+		t.Errorf("the launcher itself: %v, %v", got, err)
+	}
 }
 
 // storage is what everybody else does: VolumeSnapshots are cut, then stored; claims with a source are bound.
@@ -200,9 +254,10 @@ func (w *world) run(obj client.Object, reconcile func(context.Context, ctrl.Requ
 		if err != nil && !harm.Caused(err) {
 			w.t.Fatalf("reconcile: %v", err)
 		}
-		if err == nil && result.RequeueAfter == 0 {
+		if err == nil && result.RequeueAfter == 0 && !w.back {
 			return
 		}
+		w.back = false
 		w.storage()
 		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
 	}

@@ -20,9 +20,12 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
@@ -31,10 +34,11 @@ import (
 
 // Guest is a way to the agent in a machine's guest, through its launcher pod.
 type Guest interface {
-	// Freeze makes the guest hold still; false means that it has no agent that answers.
-	Freeze(ctx context.Context, launcher *corev1.Pod) (bool, error)
-	// Thaw lets it go on; false means that it went on by itself before. Asked again, it answers the same.
-	Thaw(ctx context.Context, launcher *corev1.Pod) (bool, error)
+	// Freeze makes the guest hold still; false means that it has no agent that answers. It does not wait: until the launcher
+	// has answered the error is ask.ErrNoAnswerYet, and then done is called.
+	Freeze(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error)
+	// Thaw lets it go on; false means that it went on by itself before. Asked again, it answers the same. Nor does it wait.
+	Thaw(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error)
 }
 
 // Reconciler reconciles snapshots and restores.
@@ -44,7 +48,12 @@ type Reconciler struct {
 	cluster *cluster.Writer
 	clock   clock.PassiveClock
 	guest   Guest
+	// answered brings a snapshot back whose guest has answered.
+	answered chan event.GenericEvent
 }
+
+// parallel is how many snapshots, and how many restores, are looked at at once. Most of it is waiting for the API server.
+const parallel = 4
 
 // look is how often something is looked at that nobody tells us about: VolumeSnapshots are not watched, because not
 // every cluster has them.
@@ -52,10 +61,13 @@ const look = time.Second
 
 // Setup adds both controllers to mgr.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, guest Guest) error {
-	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, guest: guest}
+	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, guest: guest,
+		answered: make(chan event.GenericEvent)}
 	err := ctrl.NewControllerManagedBy(mgr).Named("machinesnapshot").
 		For(&snapshotv1.VirtualMachineSnapshot{}).
 		Owns(&snapshotv1.VirtualMachineSnapshotContent{}).
+		WatchesRawSource(source.Channel(r.answered, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(reconcile.Func(r.reconcileSnapshot))
 	if err != nil {
 		return fmt.Errorf("set up snapshots: %w", err)
@@ -63,6 +75,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, guest Guest) error {
 	err = ctrl.NewControllerManagedBy(mgr).Named("machinerestore").
 		For(&snapshotv1.VirtualMachineRestore{}).
 		Watches(&kubevirt.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.restores)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(reconcile.Func(r.reconcileRestore))
 	if err != nil {
 		return fmt.Errorf("set up restores: %w", err)

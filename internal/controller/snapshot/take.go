@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -11,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/ask"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 )
 
@@ -45,11 +48,20 @@ func (r *Reconciler) reconcileSnapshot(ctx context.Context, req ctrl.Request) (c
 	plan := snapshot.Take(facts)
 	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
 	for _, a := range plan.Do {
-		if err := r.act(ctx, a, s); err != nil {
+		err := r.act(ctx, a, s)
+		if errors.Is(err, ask.ErrNoAnswerYet) {
+			break // the guest's answer brings it back
+		}
+		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("%s: %w", a, err)
 		}
 	}
 	return r.reportSnapshot(ctx, s, plan.State)
+}
+
+// comeBack has the snapshot looked at again.
+func (r *Reconciler) comeBack(of *snapshotv1.VirtualMachineSnapshot) func() {
+	return func() { r.answered <- event.GenericEvent{Object: of} }
 }
 
 func (r *Reconciler) act(ctx context.Context, a snapshot.Action, s *shot) error {
@@ -57,7 +69,7 @@ func (r *Reconciler) act(ctx context.Context, a snapshot.Action, s *shot) error 
 	case snapshot.Record:
 		return r.record(ctx, s)
 	case snapshot.Freeze:
-		asked, err := r.guest.Freeze(ctx, s.launcher)
+		asked, err := r.guest.Freeze(s.launcher, s.of.UID, r.comeBack(s.of))
 		if err != nil {
 			return err
 		}
@@ -68,7 +80,7 @@ func (r *Reconciler) act(ctx context.Context, a snapshot.Action, s *shot) error 
 	case snapshot.Shoot:
 		return r.shoot(ctx, s)
 	case snapshot.Thaw:
-		held, err := r.guest.Thaw(ctx, s.launcher)
+		held, err := r.guest.Thaw(s.launcher, s.of.UID, r.comeBack(s.of))
 		if err != nil {
 			return err
 		}

@@ -1,70 +1,92 @@
-// Package agent reaches the agent in a machine's guest: it runs `launcher freeze` and `launcher thaw` in the launcher pod,
-// as kubectl exec would, so no port of the pod is open to anybody else.
+// Package agent reaches the agent in a machine's guest: it runs `launcher freeze` and `launcher thaw` in the launcher pod. A
+// launcher may take as long as its guest does, or hang, or be on a node that is gone: nobody waits for it here, and what it
+// says is bounded.
 //
 // It does not know why a guest is held still, nor for how long: the launcher lets it go after a while by itself.
 package agent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
+	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/inside"
 	"github.com/berth-vm/berth/internal/launch"
 )
 
 // Exec reaches guests through the API server.
 type Exec struct {
-	config  *rest.Config
-	clients kubernetes.Interface
+	run   func(ctx context.Context, launcher *corev1.Pod, verb string, streams remotecommand.StreamOptions) error
+	aside ask.Aside[question, launch.Quiet]
 }
+
+// question is a verb that a launcher is asked, for one snapshot: two snapshots of a machine must not take each other's answers.
+type question struct {
+	launcher types.UID
+	snapshot types.UID
+	verb     string
+}
+
+func (q question) String() string { return q.verb + " in pod " + string(q.launcher) }
 
 // New is an Exec for the cluster of config.
 func New(config *rest.Config) (*Exec, error) {
-	clients, err := kubernetes.NewForConfig(config)
+	pods, err := inside.New(config)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the guests' pods: %w", err)
+		return nil, err
 	}
-	return &Exec{config: config, clients: clients}, nil
+	return newExec(pods.Run), nil
 }
 
-// Freeze makes the guest hold still; false means that it has no agent that answers.
-func (e *Exec) Freeze(ctx context.Context, launcher *corev1.Pod) (bool, error) {
-	q, err := e.run(ctx, launcher, launch.FreezeVerb)
+func newExec(run func(context.Context, *corev1.Pod, string, remotecommand.StreamOptions) error) *Exec {
+	// A guest that is asked to hold still may have much to write first; after MostQuiet the launcher would let it go.
+	return &Exec{run: run, aside: ask.Aside[question, launch.Quiet]{Patience: launch.MostQuiet}}
+}
+
+// Freeze makes the guest hold still; false means that it has no agent that answers. Before the launcher has answered the error
+// is ask.ErrNoAnswerYet, and done is called when it has.
+func (e *Exec) Freeze(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error) {
+	q, err := e.ask(launcher, snapshot, launch.FreezeVerb, done)
 	return q.Agent && q.Held, err
 }
 
 // Thaw lets it go on; false means that it went on by itself before. A guest whose agent does not answer now is let go by
-// the launcher later.
-func (e *Exec) Thaw(ctx context.Context, launcher *corev1.Pod) (bool, error) {
-	q, err := e.run(ctx, launcher, launch.ThawVerb)
+// the launcher later. It waits as little as Freeze.
+func (e *Exec) Thaw(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error) {
+	q, err := e.ask(launcher, snapshot, launch.ThawVerb, done)
 	return q.Held, err
 }
 
-func (e *Exec) run(ctx context.Context, pod *corev1.Pod, verb string) (launch.Quiet, error) {
+func (e *Exec) ask(pod *corev1.Pod, snapshot types.UID, verb string, done func()) (launch.Quiet, error) {
+	return e.aside.Once(question{pod.UID, snapshot, verb}, func(ctx context.Context) (launch.Quiet, error) {
+		q, err := e.answer(ctx, pod, verb)
+		if err != nil {
+			return q, fmt.Errorf("%s %s/%s: %w", verb, pod.Namespace, pod.Name, err)
+		}
+		return q, nil
+	}, done)
+}
+
+func (e *Exec) answer(ctx context.Context, pod *corev1.Pod, verb string) (launch.Quiet, error) {
 	var q launch.Quiet
-	url := e.clients.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{
-			Container: "compute", Command: []string{"/usr/bin/launcher", verb}, Stdout: true, Stderr: true,
-		}, scheme.ParameterCodec).URL()
-	exec, err := remotecommand.NewSPDYExecutor(e.config, http.MethodPost, url)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out, said := &inside.Answer{Over: cancel}, &inside.Answer{Over: cancel}
+	err := e.run(ctx, pod, verb, remotecommand.StreamOptions{Stdout: out, Stderr: said})
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
 	if err != nil {
-		return q, fmt.Errorf("%s %s/%s: %w", verb, pod.Namespace, pod.Name, err)
+		return q, fmt.Errorf("%w: %.1000s", err, said)
 	}
-	var out, errors bytes.Buffer
-	if err := exec.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errors}); err != nil {
-		return q, fmt.Errorf("%s %s/%s: %w: %s", verb, pod.Namespace, pod.Name, err, strings.TrimSpace(errors.String()))
-	}
-	if err := json.Unmarshal(out.Bytes(), &q); err != nil {
-		return q, fmt.Errorf("%s %s/%s: read the launcher's answer %q: %w", verb, pod.Namespace, pod.Name, out.String(), err)
+	if err := json.Unmarshal([]byte(out.String()), &q); err != nil {
+		return q, fmt.Errorf("read the launcher's answer %.1000q: %w", out, err)
 	}
 	return q, nil
 }

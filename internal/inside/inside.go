@@ -1,0 +1,92 @@
+// Package inside runs the few verbs of the launcher that somebody outside may ask for, in the launcher's own pod, as kubectl
+// exec would: so no port of the pod is open to anybody.
+//
+// It does not look whether the pod is the machine's: its callers must have, by its owner's UID. What may be run is held by a
+// ValidatingAdmissionPolicy as well (config/rbac/exec.yaml).
+package inside
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// What is run: one of these verbs of the program, in this container.
+const (
+	Container = "compute"
+	Program   = "/usr/bin/launcher"
+
+	Freeze  = launch.FreezeVerb
+	Thaw    = launch.ThawVerb
+	Console = "console"
+)
+
+// Pods runs verbs in the pods of a cluster.
+type Pods struct {
+	config  *rest.Config
+	clients kubernetes.Interface
+}
+
+// New is the pods of the cluster of config.
+func New(config *rest.Config) (*Pods, error) {
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the guests' pods: %w", err)
+	}
+	return &Pods{config: config, clients: clients}, nil
+}
+
+// Run runs the verb in the launcher until it ends or the context does.
+func (p *Pods) Run(ctx context.Context, launcher *corev1.Pod, verb string, streams remotecommand.StreamOptions) error {
+	url := p.clients.CoreV1().RESTClient().Get().Resource("pods").Namespace(launcher.Namespace).Name(launcher.Name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{
+			Container: Container, Command: []string{Program, verb},
+			Stdin: streams.Stdin != nil, Stdout: streams.Stdout != nil, Stderr: streams.Stderr != nil,
+		}, scheme.ParameterCodec).URL()
+	run, err := remotecommand.NewWebSocketExecutor(p.config, http.MethodGet, url.String())
+	if err != nil {
+		return fmt.Errorf("connect to pod %s/%s: %w", launcher.Namespace, launcher.Name, err)
+	}
+	return run.StreamWithContext(ctx, streams)
+}
+
+// Most is how much a program in a pod may say in an Answer: a document of a few lines.
+const Most = 16 << 10
+
+// Answer keeps what a program in a pod writes, up to Most: whoever is in the pod decides how much that is.
+type Answer struct {
+	// Over is called when there is more; nil only does not keep it.
+	Over context.CancelCauseFunc
+
+	mu   sync.Mutex
+	said strings.Builder
+}
+
+// Write implements io.Writer. It never fails: who reads a stream would only go on to read what nobody wants.
+func (a *Answer) Write(p []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	room := Most - a.said.Len()
+	a.said.Write(p[:min(len(p), room)])
+	if len(p) > room && a.Over != nil {
+		a.Over(fmt.Errorf("the pod answers with more than %d bytes", Most))
+	}
+	return len(p), nil
+}
+
+// String is what was kept, without the space around it.
+func (a *Answer) String() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return strings.TrimSpace(a.said.String())
+}
