@@ -2,9 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"path"
+	"slices"
+	"strings"
 )
 
 // counter reads the events of `go test -json`, counts tests and prints what a person wants to read: one line per
@@ -14,6 +18,13 @@ type counter struct {
 	line           []byte
 	logs           map[string]*bytes.Buffer
 	passed, failed int
+	took           []timed
+}
+
+// timed is a test and how many seconds it took. Subtests are part of theirs.
+type timed struct {
+	name    string
+	seconds float64
 }
 
 type event struct {
@@ -66,6 +77,9 @@ func (c *counter) event(line []byte) {
 func (c *counter) ended(e event, key, word string, count *int, show bool) {
 	if e.Test != "" {
 		*count++
+		if !strings.Contains(e.Test, "/") {
+			c.took = append(c.took, timed{path.Base(e.Package) + "." + e.Test, e.Elapsed})
+		}
 	}
 	if show && c.logs[key] != nil {
 		_, _ = c.logs[key].WriteTo(c.out)
@@ -74,4 +88,10 @@ func (c *counter) ended(e event, key, word string, count *int, show bool) {
 	if e.Test == "" {
 		fmt.Fprintf(c.out, "%s %s %.1fs\n", word, e.Package, e.Elapsed)
 	}
+}
+
+// slowest are the tests that took longest, longest first.
+func slowest(all []timed, n int) []timed {
+	slices.SortStableFunc(all, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
+	return all[:min(n, len(all))]
 }

@@ -30,6 +30,7 @@ type result struct {
 	stage
 	took           time.Duration
 	passed, failed int
+	slow           []timed
 	err            error
 	notRun         bool
 }
@@ -114,7 +115,7 @@ func execute(ctx context.Context, out io.Writer, s stage) result {
 		c := &counter{out: out}
 		cmd.Stdout, cmd.Stderr = c, out
 		r.err = cmd.Run()
-		r.passed, r.failed = c.passed, c.failed
+		r.passed, r.failed, r.slow = c.passed, c.failed, c.took
 		if r.err == nil && c.passed == 0 {
 			r.err = fmt.Errorf("ran no test")
 		}
@@ -140,6 +141,7 @@ func summarise(out io.Writer, results []result) bool {
 	ok := true
 	var passed, failed int
 	var took time.Duration
+	var slow []timed
 	fmt.Fprintf(out, "\n%-10s %8s %8s %8s  %s\n", "stage", "passed", "failed", "time", "")
 	for _, r := range results {
 		count := func(n int) string {
@@ -150,6 +152,7 @@ func summarise(out io.Writer, results []result) bool {
 		}
 		fmt.Fprintf(out, "%-10s %8s %8s %8s  %s\n", r.name, count(r.passed), count(r.failed), r.took.Round(time.Second), r.verdict())
 		passed, failed, took = passed+r.passed, failed+r.failed, took+r.took
+		slow = append(slow, r.slow...)
 		if r.err != nil || r.notRun {
 			ok = false
 			if r.failed == 0 {
@@ -157,6 +160,10 @@ func summarise(out io.Writer, results []result) bool {
 			}
 		}
 	}
-	fmt.Fprintf(out, "%-10s %8d %8d %8s\n\n%d passed, %d failed\n", "total", passed, failed, took.Round(time.Second), passed, failed)
+	fmt.Fprintf(out, "%-10s %8d %8d %8s\n\nthe slowest tests:\n", "total", passed, failed, took.Round(time.Second))
+	for _, t := range slowest(slow, 15) {
+		fmt.Fprintf(out, "%8.1f s  %s\n", t.seconds, t.name)
+	}
+	fmt.Fprintf(out, "\n%d passed, %d failed\n", passed, failed)
 	return ok
 }
