@@ -23,6 +23,7 @@ const (
 	Moving        Run = "Pod is running"  // the only one with status True
 	Completed     Run = "Completed"       // the data is there
 	Broken        Run = "Error"           // the last try failed
+	Mismatched    Run = "ChecksumError"   // it failed because the source's bytes are not those of the checksum
 	Unschedulable Run = "Unschedulable"   // the worker finds no node
 	Unpullable    Run = "ImagePullFailed" // the node cannot fetch the worker's image
 )
@@ -87,6 +88,15 @@ func (s State) Text() string {
 		s.Message = strings.NewReplacer("; {detail}", "", ": {detail}", "").Replace(s.Message)
 	}
 	return strings.NewReplacer("{claim}", s.Claim, "{source}", s.Source, "{detail}", s.Detail).Replace(s.Message)
+}
+
+// Mismatch is the state of a try that failed, when it did because of a checksum: the same row, with the word that clients know
+// for that in the Running condition.
+func (s State) Mismatch() State {
+	if s.Run == Broken {
+		s.Run = Mismatched
+	}
+	return s
 }
 
 // ReadyReason is the reason of the Ready condition: the row's, but for what clients expect while data moves (a word of their own)

@@ -51,6 +51,7 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 		return e.mark(ctx, s, func(m marks) {
 			m[AnnPodPhase] = string(corev1.PodSucceeded)
 			delete(m, annRunMessage)
+			delete(m, annRunReason)
 			delete(m, AnnPodReady)
 			if s.report != nil && s.report.Virtual > 0 {
 				m[annDiskSize] = strconv.FormatInt(s.report.Virtual, 10)
@@ -64,7 +65,7 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 			m[annFatal] = "true"
 			delete(m, AnnPodReady)
 			m[AnnPodPhase] = string(corev1.PodFailed)
-			m[annRunMessage] = s.lastError()
+			m[annRunMessage], m[annRunReason] = s.lastError(), string(s.runReason())
 		})
 	case volume.RemoveClaim:
 		if err := e.dropSnapshot(ctx, s); err != nil { // first: without the claim nobody would remember it
@@ -223,8 +224,8 @@ var podNameMark = map[string]string{render.RoleImport: annImportPod, render.Role
 func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	m := marks{}
 	for _, key := range []string{
-		AnnPodPhase, AnnPodReady, annRestarts, annFatal, annRunMessage, annImportPod, annUploadPod, annPreallocate,
-		annDiskSize,
+		AnnPodPhase, AnnPodReady, annRestarts, annFatal, annRunMessage, annRunReason, annImportPod, annUploadPod,
+		annPreallocate, annDiskSize,
 	} {
 		if value, ok := c.Annotations[key]; ok {
 			m[key] = value
@@ -235,7 +236,7 @@ func marksOn(c *corev1.PersistentVolumeClaim) marks {
 
 // shownKeys are the annotations of a claim that clients read: how far its filling is, and what its contents are.
 var shownKeys = []string{
-	AnnPodPhase, AnnPodReady, annRestarts, annFatal, annRunMessage, annImportPod, annUploadPod, annPreallocate, annDiskSize,
+	AnnPodPhase, AnnPodReady, annRestarts, annFatal, annRunMessage, annRunReason, annImportPod, annUploadPod, annPreallocate, annDiskSize,
 	annContentType, annCloneType, annCloneWhy,
 }
 

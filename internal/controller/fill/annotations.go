@@ -24,6 +24,7 @@ const (
 	annRestarts    = "cdi.kubevirt.io/storage.pod.restarts"
 	annFatal       = "cdi.kubevirt.io/storage.import.fatalError"
 	annRunMessage  = "cdi.kubevirt.io/storage.condition.running.message" // the last error, once its pod is gone
+	annRunReason   = "cdi.kubevirt.io/storage.condition.running.reason"  // of a transfer that was given up: what kind of error it was
 	annContentType = "cdi.kubevirt.io/storage.contentType"
 	annImportPod   = "cdi.kubevirt.io/storage.import.importPodName"
 	annUploadPod   = "cdi.kubevirt.io/storage.uploadPodName"

@@ -11,13 +11,33 @@ import (
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
+	"github.com/berth-vm/berth/internal/task"
 )
 
 // state is a decided state with what was seen filled in.
 func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
 	said := s.named(state.Of(reason))
 	said.Detail = s.detail(f)
+	if s.mismatched(f) {
+		return said.Mismatch()
+	}
 	return said
+}
+
+// mismatched: the transfer was given up because of its checksum, as the worker says or, once it is gone, the claim.
+func (s *Seen) mismatched(f volume.Facts) bool {
+	if f.Data == volume.Condemned && s.claim != nil {
+		return s.claim.Annotations[annRunReason] == string(state.Mismatched)
+	}
+	return f.Worker == volume.Fatal && s.runReason() == state.Mismatched
+}
+
+// runReason is the kind of error in the worker's report.
+func (s *Seen) runReason() state.Run {
+	if s.report != nil && s.report.Reason == task.ChecksumMismatch {
+		return state.Mismatched
+	}
+	return state.Broken
 }
 
 func (s *Seen) named(said state.State) state.State {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/state"
+	"github.com/berth-vm/berth/internal/task"
 )
 
 // TestLastErrorStaysInSight: while the next try is placed and runs, the message still has why the last one failed.
@@ -26,6 +27,23 @@ func TestLastErrorStaysInSight(t *testing.T) {
 			if got, want := text(), "try 3, after try 2 failed: the server said 404"; !strings.Contains(got, want) {
 				t.Errorf("%s: %q does not say %q", stage, got, want)
 			}
+		}
+	}
+}
+
+// TestChecksumErrorIsNamed: clients tell a wrong checksum from other errors by the Running condition, while the worker is there
+// and when it is gone.
+func TestChecksumErrorIsNamed(t *testing.T) {
+	for reason, want := range map[task.Reason]string{task.ChecksumMismatch: "ChecksumError", task.BadImage: "Error"} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
+		s := &Seen{claim: claim, report: &task.Report{Reason: reason, Detail: "why"}}
+		say := func(f volume.Facts) state.State { return s.state(state.Import.Reason(state.GivenUp), f) }
+		if got := say(volume.Facts{Worker: volume.Fatal}); got.RunReason() != want || got.Reason != "ImportFailed" {
+			t.Errorf("%s: Running says %s, the event %s", reason, got.RunReason(), got.Reason)
+		}
+		claim.Annotations[annRunReason], s.report = string(s.runReason()), nil
+		if got := say(volume.Facts{Data: volume.Condemned}); got.RunReason() != want {
+			t.Errorf("%s, once the worker is gone: Running says %s", reason, got.RunReason())
 		}
 	}
 }

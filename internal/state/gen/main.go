@@ -30,7 +30,7 @@ func write(w io.Writer) {
 		"Generated from internal/state by `go generate ./internal/state`; do not edit.\n\n"+
 		"Phase, conditions and event of a DataVolume come from one row. The event has the row's reason and is a warning "+
 		"where the table\nsays so; where a second word stands beside that, the same event is told under that reason too. `Running` is true only "+
-		"where it says\n`Pod is running`; words in parentheses are its message where that is not the row's. `Ready` is true only in "+
+		"where it says\n`Pod is running`; it says `ChecksumError` instead of `Error` after a wrong checksum; words in parentheses are its message where that is not the row's. `Ready` is true only in "+
 		"`Succeeded`, and\nhas no reason there.\n\n"+
 		"| reason | phase | ready | event | Running | Bound | message |\n|---|---|---|---|---|---|---|\n")
 	rows(w, state.Rows())
