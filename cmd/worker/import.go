@@ -44,7 +44,7 @@ func (f *importFlags) define(s *flag.FlagSet) {
 	s.BoolVar(&f.plainHTTP, "plain-http", false, "talk to the registry without TLS")
 	s.BoolVar(&f.preallocate, "preallocate", false, "reserve all of the disk's blocks")
 	s.BoolVar(&f.archive, "archive", false, "unpack a tar archive into a directory")
-	s.BoolVar(&f.raw, "raw", false, "a path is a raw disk: never look for a format in it")
+	s.BoolVar(&f.raw, "raw", false, "the bytes are a raw disk: never look for a format in them")
 	s.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 }
 
@@ -87,7 +87,7 @@ func importImage(ctx context.Context, args []string, stdout, stderr io.Writer) i
 }
 
 func (f *importFlags) task() (task.Task, error) {
-	t := task.Task{Version: task.Version, Volume: filepath.Base(f.to), Checksum: f.checksum,
+	t := task.Task{Version: task.Version, Volume: filepath.Base(f.to), Checksum: f.checksum, Raw: f.raw,
 		Target: task.Target{Path: f.to, Content: task.Disk, Preallocate: f.preallocate}}
 	if f.from == "" || f.to == "" {
 		return t, errors.New("--from and --to are needed")

@@ -21,10 +21,14 @@ const (
 type Task struct {
 	Version int    `json:"version"`
 	Volume  string `json:"volume"` // namespace/name, for messages only
-	Source  Source `json:"source"`
-	Target  Target `json:"target"`
+	// Claim is the UID of the claim that is filled: what an earlier claim of the same name left is not continued.
+	Claim  string `json:"claim,omitempty"`
+	Source Source `json:"source"`
+	Target Target `json:"target"`
 	// Checksum is "algorithm:hex" of the bytes as they are at the source; empty means unchecked.
 	Checksum string `json:"checksum,omitempty"`
+	// Raw says that the source's bytes are the disk: they are neither decompressed nor looked at for a format.
+	Raw bool `json:"raw,omitempty"`
 }
 
 // Source says where the bytes come from. Exactly one field is set.

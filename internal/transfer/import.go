@@ -53,14 +53,18 @@ func (i *imp) run(ctx context.Context) error {
 	if _, err := at.ReadAt(tail, i.info.Size-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	return i.sweep(ctx, format.Detect(head, tail, i.info.Size), at)
+	kind := format.Detect(head, tail, i.info.Size)
+	if err := i.refusePage(kind, decode.None, head); err != nil {
+		return err
+	}
+	return i.sweep(ctx, kind, at)
 }
 
 // rawSource says that the bytes are the disk. Whoever filled it may have put the head of an image there, and an image
 // that names other files; it is not looked at.
 func (i *imp) rawSource() bool {
 	s := i.task.Source
-	return s.Peer != nil || s.Local != nil && s.Local.Raw
+	return i.task.Raw || s.Peer != nil || s.Local != nil && s.Local.Raw
 }
 
 // recall looks for what an earlier run left.
@@ -69,15 +73,28 @@ func (i *imp) recall() error {
 	if err != nil {
 		return err
 	}
+	if i.info.Weak != "" && i.sum == nil {
+		i.info.Version = ""
+		i.say(fmt.Sprintf("%s %s: what is read of it at different times may not belong together, so an interrupted transfer starts over; "+
+			"a checksum would prove it", i.info.Name, i.info.Weak))
+	}
 	i.note = newNote(i.task, i.info)
 	old := readNote(b)
 	ok, why := mayContinue(old, i.note)
 	if ok {
 		i.old = old
 	} else if why != "" {
-		i.remark = why + "; started over"
+		i.say(why + "; started over")
 	}
 	return nil
+}
+
+// say adds to the report what a person may want to know of a transfer that went well.
+func (i *imp) say(remark string) {
+	if i.remark != "" {
+		i.remark += "; "
+	}
+	i.remark += remark
 }
 
 // sweep brings an image that can be read anywhere.
@@ -94,7 +111,8 @@ func (i *imp) sweep(ctx context.Context, kind format.Kind, at *source.ReaderAt) 
 		i.old = nil
 	}
 	if i.old != nil && i.sum != nil && i.sum.fresh().restore(i.old.Hash) != nil {
-		i.old, i.remark = nil, errStartOver.Error()+"; started over" // another version of this program wrote it
+		i.old = nil // another version of this program wrote it
+		i.say(errStartOver.Error() + "; started over")
 	}
 	done, err := i.begin(image.Size())
 	if done || err != nil {

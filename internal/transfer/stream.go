@@ -25,7 +25,7 @@ func (i *imp) stream(ctx context.Context) error {
 	}
 	err := i.streamOnce(ctx)
 	if errors.Is(err, errStartOver) && i.old != nil {
-		i.remark = err.Error() + "; started over"
+		i.say(err.Error() + "; started over")
 		i.old, i.report.Resumed = nil, 0
 		if i.sum != nil {
 			i.sum = i.sum.fresh() // not the same one: a read that is under way may still be hashed
@@ -204,6 +204,9 @@ func (s *stream) enter() error {
 	kind := format.Raw
 	if !s.rawSource() {
 		kind = format.Detect(p, nil, -1)
+		if err := s.refusePage(kind, s.wrap, p); err != nil {
+			return err
+		}
 	}
 	s.first = p
 	s.name(kind)

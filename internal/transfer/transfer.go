@@ -28,7 +28,7 @@ type Transfer struct {
 	task   task.Task
 	meter  *meter
 	report task.Report // what is known so far
-	remark string      // for the report's detail: why an earlier run was not continued
+	remark string      // for the report's detail: why an earlier run was not continued, or cannot be
 }
 
 // stateEvery is some seconds' worth on a slow network, and nothing compared with the work of decoding it.
@@ -87,6 +87,8 @@ func (t *Transfer) validate() error {
 		wrong = fmt.Errorf("content %q is neither %q nor %q", k.Target.Content, task.Disk, task.Archive)
 	case k.Target.Size < 0:
 		wrong = fmt.Errorf("target size %d is negative", k.Target.Size)
+	case k.Raw && k.Target.Content == task.Archive:
+		wrong = errors.New("the contents are said to be a raw disk and an archive: they cannot be both")
 	case k.Source.Blank != nil && k.Target.Content == task.Archive:
 		wrong = errors.New("Cannot create empty disk with content type archive") //nolint:staticcheck // a text clients know
 	}

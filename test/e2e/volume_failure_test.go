@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,15 +26,16 @@ func TestVolumeFails(t *testing.T) {
 	right := sha256.Sum256(image(24))
 	wrong := "sha256:" + strings.Repeat("0", 64)
 	for name, row := range map[string]struct {
-		v    volume
-		says []string
+		v      volume
+		says   []string
+		reason string // of the Running condition; Error if empty
 	}{
 		"checksum": {
 			volume{storage: "40Mi", change: func(dv *cdiv1.DataVolume) { dv.Spec.Source.HTTP.Checksum = wrong }},
-			[]string{"checksum", wrong[7:20], hex.EncodeToString(right[:])[:13]},
+			[]string{"checksum", wrong[7:20], hex.EncodeToString(right[:])[:13]}, "ChecksumError",
 		},
-		"too-large":    {volume{storage: "16Mi"}, []string{"larger", "16777216", "25165824"}},
-		"not-an-image": {volume{storage: "40Mi", url: "/bad.qcow2"}, []string{"qcow2"}},
+		"too-large":    {volume{storage: "16Mi"}, []string{"larger", "16777216", "25165824"}, ""},
+		"not-an-image": {volume{storage: "40Mi", url: "/bad.qcow2"}, []string{"qcow2"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,8 +52,8 @@ func TestVolumeFails(t *testing.T) {
 					t.Errorf("the message does not say %q: %s", part, message(dv))
 				}
 			}
-			if c := condition(dv, cdiv1.DataVolumeRunning); c.Status != corev1.ConditionFalse || c.Reason != "Error" {
-				t.Errorf("clients look for Running=False, reason Error; it is %+v", c)
+			if c := condition(dv, cdiv1.DataVolumeRunning); c.Status != corev1.ConditionFalse || c.Reason != cmp.Or(row.reason, "Error") {
+				t.Errorf("clients look for Running=False, reason %s; it is %+v", cmp.Or(row.reason, "Error"), c)
 			}
 			if dv.Status.RestartCount != 0 {
 				t.Errorf("tried %d times again although it could never succeed", dv.Status.RestartCount)
@@ -201,3 +203,25 @@ func TestVolumeInTheWay(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// TestVolumeOfWebPage: a page where an image should be is refused as one, and is a disk if the volume says so.
+func TestVolumeOfWebPage(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	page := append([]byte("<!DOCTYPE html><title>Sign in</title>"), make([]byte, mib)...)
+	b.web.put("/login", page)
+	b.volume(volume{name: "refused", class: classImmediate, storage: "40Mi", url: b.web.url + "/login"})
+	b.volume(volume{name: "raw", class: classImmediate, storage: "40Mi", url: b.web.url + "/login",
+		annotations: map[string]string{"berth.dev/contents": "raw"}})
+	dv := b.untilPhase("refused", cdiv1.Failed)
+	for _, part := range []string{"/login is a web page, not a disk image", "berth.dev/contents: raw"} {
+		if !strings.Contains(message(dv), part) {
+			t.Errorf("the message does not say %q: %s", part, message(dv))
+		}
+	}
+	b.untilPhase("raw", cdiv1.Succeeded)
+	sum := sha256.Sum256(append(page, make([]byte, 40*mib-len(page))...))
+	if got := b.Sum("raw", "disk.img"); got != hex.EncodeToString(sum[:]) {
+		t.Errorf("the disk is %s, not the page and zeroes", got)
+	}
+}

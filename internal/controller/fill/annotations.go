@@ -34,6 +34,13 @@ const (
 	annDiskSize    = "berth.dev/disk-size" // how large the disk on the claim is, in bytes
 )
 
+// AnnContents on a volume (or on a claim that names a source) says what the source's bytes are. The value raw: the disk itself,
+// whatever they look like. Any other value says nothing.
+const (
+	AnnContents = "berth.dev/contents"
+	contentsRaw = "raw"
+)
+
 // AnnServes on a worker in another namespace names whom it works for, namespace/name.
 const AnnServes = "berth.dev/volume"
 

@@ -24,8 +24,8 @@ func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 		Annotations: s.passedOn(), Priority: s.order.Spec.PriorityClassName,
 		ServiceAccount: s.order.Spec.ServiceAccountName, Settings: PodSettings(e.image, s.settings),
 		Task: task.Task{
-			Version: task.Version, Volume: s.order.Namespace + "/" + s.order.Name,
-			Source: from.Source, Checksum: from.Checksum,
+			Version: task.Version, Volume: s.order.Namespace + "/" + s.order.Name, Claim: string(s.claim.UID),
+			Source: from.Source, Checksum: from.Checksum, Raw: s.order.Annotations[AnnContents] == contentsRaw,
 			Target: task.Target{
 				Path: disk.TargetPath(s.content()), Content: s.content(), Size: s.diskSize(), Preallocate: s.preallocate(),
 			},

@@ -53,7 +53,7 @@ func (s *seen) orderPrime() fill.Order {
 // primeAnnotations are the annotations of a target that matter to its prime and its worker.
 func (s *seen) primeAnnotations() map[string]string {
 	kept := map[string]string{}
-	for _, key := range append(slices.Clone(fill.PassedOn), reach.AnnSelectedNode, fill.AnnRetain, fill.AnnImmediate) {
+	for _, key := range append(slices.Clone(fill.PassedOn), reach.AnnSelectedNode, fill.AnnRetain, fill.AnnImmediate, fill.AnnContents) {
 		if value, ok := s.target.Annotations[key]; ok {
 			kept[key] = value
 		}

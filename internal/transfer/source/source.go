@@ -30,6 +30,11 @@ type Info struct {
 	// Version proves that the bytes are still the same ones (a strong ETag, a digest, size and time of a file); empty
 	// if the source cannot, and then an interrupted transfer starts over.
 	Version string
+	// Weak says why Version does not prove as much as it should, in words that follow the source's name; empty if it does.
+	// Only a checksum of the whole can then tell whether bytes that were read at different times belong together.
+	Weak string
+	// MediaType is what the source calls the bytes, without parameters; empty if it does not say.
+	MediaType string
 	// Labels come with the image and belong on the claim.
 	Labels map[string]string
 	// Member is set if the image is not the blob but a file in it.

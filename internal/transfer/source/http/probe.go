@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	nethttp "net/http"
 	"sync"
 	"time"
@@ -39,7 +40,7 @@ func (b *blob) probe(ctx context.Context, patience time.Duration) error {
 			b.found(a.resp, r.Size, true)
 			discard(a.resp)
 			a.cancel()
-			return nil
+			return b.confirm(ctx, patience)
 		}
 	case code == nethttp.StatusOK:
 		b.keep(a)
@@ -53,6 +54,38 @@ func (b *blob) probe(ctx context.Context, patience time.Duration) error {
 		return err
 	}
 	a.close()
+	return b.probeWhole(ctx, patience)
+}
+
+// confirm asks a second time where there is no tag to go by. If the source's versions cannot be told apart and it says
+// something else this time, it is read in one piece. If there is a time to go by, it finds out whether If-Range with it is
+// understood: some servers then send everything although nothing changed.
+func (b *blob) confirm(ctx context.Context, patience time.Duration) error {
+	set := map[string]string{"Range": "bytes=0-0"}
+	switch {
+	case b.info.Weak == "" && !b.version.onlyTime():
+		return nil
+	case b.info.Weak == "":
+		b.version.timed = true
+		b.request.condition(b.version, set)
+	}
+	a, err := b.ask(ctx, patience, set)
+	if err != nil {
+		return err
+	}
+	r, err := ParseContentRange(a.resp.Header.Get("Content-Range"))
+	same := err == nil && partial(a.resp) && r.Size == b.info.Size && b.version.same(b.request.version(a.resp.Header))
+	if same {
+		discard(a.resp) // one byte: the connection can be used again
+	}
+	a.close()
+	switch {
+	case same:
+		return nil
+	case b.info.Weak == "":
+		b.version.timed = false
+		return nil
+	}
 	return b.probeWhole(ctx, patience)
 }
 
@@ -100,6 +133,10 @@ func (b *blob) keep(a *answer) {
 func (b *blob) found(resp *nethttp.Response, size int64, ranged bool) {
 	b.version = b.request.version(resp.Header)
 	b.info = source.Info{Name: b.request.Name, Size: size, Ranged: ranged, Version: b.version.String()}
+	b.info.MediaType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if !b.request.Immutable {
+		b.info.Weak = b.version.weak(answered(resp.Header))
+	}
 	if b.version.onlyTime() {
 		b.info.Version += fmt.Sprintf(" size:%d", size) // two states within one second may at least differ in this
 	}

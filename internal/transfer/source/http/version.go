@@ -3,6 +3,7 @@ package http
 import (
 	"fmt"
 	nethttp "net/http"
+	"time"
 )
 
 // version is what a server says that lets one tell two states of a blob apart.
@@ -10,6 +11,35 @@ type version struct {
 	own      string // what Request.Validator names
 	etag     string // strong ones only: a weak one allows different bytes
 	modified string // Last-Modified, verbatim
+	timed    bool   // the server understands If-Range with it
+}
+
+// settled is how long a file must have been left alone for its time to tell versions apart: it is given in seconds, by a
+// clock that may differ from the one of the server's answers (RFC 9110, 8.8.2.2, says a minute).
+const settled = time.Minute
+
+// answered is when a server says that it answered.
+func answered(h nethttp.Header) time.Time {
+	if at, err := nethttp.ParseTime(h.Get("Date")); err == nil {
+		return at
+	}
+	return time.Now()
+}
+
+// weak says why two states of the blob might bear the same version, at a time; empty if they cannot.
+func (v version) weak(now time.Time) string {
+	if v.none() {
+		return "gives neither a strong ETag nor a time of its last change"
+	}
+	if changed, err := nethttp.ParseTime(v.modified); v.onlyTime() && (err != nil || now.Sub(changed) < settled) {
+		return "gives no strong ETag and was changed within the last minute"
+	}
+	return ""
+}
+
+// same holds if two answers say the same of the version.
+func (v version) same(now version) bool {
+	return v.own == now.own && v.etag == now.etag && v.modified == now.modified
 }
 
 func (r *Request) version(h nethttp.Header) version {
@@ -43,8 +73,9 @@ func (v version) contradicts(now version) bool {
 	return v.modified != "" && now.modified != "" && v.modified != now.modified
 }
 
-// condition makes a request fail where the blob has changed. If-Range is for tags alone: servers count a time as too
-// weak for it while the file is young, and would send everything although nothing changed.
+// condition makes a request fail where the blob has changed. If-Range is for tags, and for times if the server was seen to
+// understand them: servers count a time as too weak for it while the file is young, and would send everything although
+// nothing changed.
 func (r *Request) condition(v version, set map[string]string) {
 	switch {
 	case v.own != "" && r.Condition != "":
@@ -53,10 +84,13 @@ func (r *Request) condition(v version, set map[string]string) {
 		set["If-Range"] = v.etag
 	case v.modified != "":
 		set["If-Unmodified-Since"] = v.modified
+		if v.timed {
+			set["If-Range"] = v.modified
+		}
 	}
 }
 
-func (v version) none() bool { return v == version{} }
+func (v version) none() bool { return v.own == "" && v.etag == "" && v.modified == "" }
 
 // onlyTime holds if a time is all that tells versions apart.
 func (v version) onlyTime() bool { return v.own == "" && v.etag == "" && v.modified != "" }
