@@ -57,6 +57,7 @@ func measure(ctx context.Context, runtime time.Duration) (report string, err err
 	}
 	for _, args := range [][]string{
 		{"truncate", "-s", "40G", image}, {"mkfs.xfs", "-q", image}, {"mount", "-o", "loop", image, point},
+		{"touch", filepath.Join(point, "pool.json")},
 	} {
 		if err := run(ctx, args...); err != nil {
 			return "", err

@@ -48,9 +48,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var capacity string
 	flags := flag.NewFlagSet("localdisk", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&o.pool.Dir, "pool", "", "`directory` of the pool, best on XFS with reflink; it must exist")
+	flags.StringVar(&o.pool.Dir, "pool", "", "`directory` of the pool, best a mounted XFS with reflink; an administrator marked it with a file pool.json")
 	flags.StringVar(&o.pool.Node, "node", os.Getenv("NODE_NAME"), "`name` of this node")
-	flags.StringVar(&capacity, "capacity", "", "how much of its filesystem the pool may fill, for example 100Gi; all of it if empty")
+	flags.StringVar(&capacity, "capacity", "", "how much of its filesystem the pool may fill, for example 100Gi; all of it if empty, which then must be the pool's alone")
 	flags.Float64Var(&o.pool.Overcommit, "overcommit", 1, "`ratio` of what may be promised to what there is; 1 promises nothing twice")
 	flags.StringVar(&o.pool.FSType, "fstype", "ext4", "`filesystem` of volumes whose class names none: ext4 or xfs")
 	flags.StringVar(&o.endpoint, "endpoint", "/csi/csi.sock", "`path` of the socket to serve on")

@@ -30,8 +30,10 @@ func dial(t *testing.T, path string) *grpc.ClientConn {
 func TestKubeletIsTold(t *testing.T) {
 	dir := t.TempDir()
 	socket, registry := filepath.Join(dir, "csi.sock"), filepath.Join(dir, "registry")
-	if err := os.WriteFile(socket, nil, 0o600); err != nil { // left by one that was killed
-		t.Fatal(err)
+	for _, path := range []string{socket, filepath.Join(dir, "pool.json")} { // left by one that was killed, and by an administrator
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -64,7 +66,10 @@ func TestEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := t.TempDir()
-	if err := run(ctx, []string{"--pool", dir, "--node", "n", "--endpoint", dir + "/s"}, io.Discard); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "pool.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(ctx, []string{"--pool", dir, "--node", "n", "--endpoint", dir + "/s", "--capacity", "1Gi"}, io.Discard); err != nil {
 		t.Error(err)
 	}
 }
@@ -78,6 +83,7 @@ func TestBadFlags(t *testing.T) {
 		"is not a size":           {"--pool", "/x", "--node", "n", "--capacity", "much"},
 		"unexpected argument":     {"--pool", "/x", "--node", "n", "more"},
 		"no such file":            {"--pool", "/nonexistent/x", "--node", "n"},
+		"is not a pool":           {"--pool", t.TempDir(), "--node", "n"},
 		"not above 0":             {"--pool", "/x", "--node", "n", "--overcommit", "0"},
 		`"btrfs" is not ext4`:     {"--pool", "/x", "--node", "n", "--fstype", "btrfs"},
 		"cannot be a topology":    {"--pool", "/x", "--node", "A_B"},

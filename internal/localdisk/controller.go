@@ -75,6 +75,10 @@ func (d *Driver) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi
 	if !d.pool.isHere(r.GetAccessibleTopology()) {
 		return &csi.GetCapacityResponse{}, nil
 	}
+	if err := d.pool.present(); err != nil { // with an error the scheduler would go by what was said before
+		d.log.Warn("there is no room without a pool", "error", err)
+		return &csi.GetCapacityResponse{}, nil
+	}
 	preallocated, err := readParameters(r.GetParameters())
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (d *Driver) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (
 	if err != nil {
 		return nil, err
 	}
-	i := newID(kindVolume, r.GetName(), d.pool.Node)
+	i := d.pool.newID(kindVolume, r.GetName())
 	made, err := d.once(ctx, i, func(ctx context.Context) (*disk, error) {
 		rec := &record{
 			Version: recordVersion, ID: i.String(), Name: r.GetName(), Created: time.Now().UTC(),
@@ -103,7 +103,7 @@ func (d *Driver) holdSource(ctx context.Context, source id) (*disk, func(), erro
 			"%s %s is on node %s, and this is node %s: its data would have to be copied from there over the network",
 			source.kind.noun(), source, source.node, d.pool.Node)
 	}
-	give, err := d.locks.take(ctx, source.String())
+	give, err := d.locks.take(ctx, source.name())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,7 +162,7 @@ func sameVolume(there *disk, rec *record, source *id, asked *csi.CapacityRange) 
 // once makes something under its lock, to the end also when the caller gives up: a copy may take longer than one call is
 // waited for, and a caller who asks again must find it done rather than begun anew.
 func (d *Driver) once(ctx context.Context, i id, work func(context.Context) (*disk, error)) (*disk, error) {
-	give, err := d.locks.take(ctx, i.String())
+	give, err := d.locks.take(ctx, i.name())
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package localdisk
 
 import (
 	"context"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -24,20 +25,21 @@ func (d *Driver) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotReques
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-// delete succeeds for what does not exist, but not for what exists elsewhere: that would be forgotten and stay.
+// delete succeeds for what does not exist, but not for what exists elsewhere: that would be forgotten and stay. A handle
+// that no driver of this name gave out names nothing; one that begins as ours but cannot be read is of a newer driver.
 func (d *Driver) delete(ctx context.Context, k kind, handle string) error {
 	i, err := parseID(k, handle)
-	if status.Code(err) == codes.NotFound {
+	if status.Code(err) == codes.NotFound && !strings.HasPrefix(handle, string(k)+"-") {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if i.node != d.pool.Node {
-		return status.Errorf(codes.FailedPrecondition, "%s %s is on node %s and can only be deleted there, this is node %s",
-			k.noun(), i, i.node, d.pool.Node)
+	if !d.pool.holds(i) {
+		return status.Errorf(codes.FailedPrecondition, "%s %s is %s: it can only be deleted there. If that disk is lost, "+
+			"delete the object that names it from the cluster by removing its finalizers", k.noun(), i, d.pool.elsewhere(i))
 	}
-	give, err := d.locks.take(ctx, i.String())
+	give, err := d.locks.take(ctx, i.name())
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ type Driver struct {
 	locks   locks
 }
 
-// Open takes a directory as a pool, and undoes or finishes what a crash left. Only one driver can have a pool.
+// Open takes a directory that is marked as a pool, and undoes or finishes what a crash left. Only one driver can have a pool.
 func Open(s Settings, version string, log *slog.Logger) (*Driver, error) {
 	p, err := openPool(s, log)
 	if err != nil {
@@ -43,7 +43,7 @@ func Open(s Settings, version string, log *slog.Logger) (*Driver, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	log.Info("pool is open", "dir", p.Dir, "node", p.Node, "room", r.String())
+	log.Info("pool is open", "dir", p.Dir, "pool", p.marker.ID, "node", p.Node, "room", r.String())
 	if !p.reflink {
 		log.Warn("the pool's filesystem cannot share blocks between files: snapshots and clones are copies, "+
 			"and only of volumes that are not in use; XFS would make them in a moment", "dir", p.Dir)
@@ -68,9 +68,23 @@ func (d *Driver) Server() *grpc.Server {
 	return s
 }
 
+// servable refuses calls about volumes while the pool is not there. What was mounted for a pod can be unmounted
+// without it, and how much room there is has an answer: none.
+func (d *Driver) servable(method string) error {
+	switch method {
+	case csi.Identity_GetPluginInfo_FullMethodName, csi.Identity_GetPluginCapabilities_FullMethodName,
+		csi.Node_NodeUnpublishVolume_FullMethodName, csi.Controller_GetCapacity_FullMethodName:
+		return nil
+	}
+	return d.pool.present()
+}
+
 // answer sees to it that every error has a code: one without is ours or the machine's fault.
 func (d *Driver) answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
-	response, err := call(ctx, request)
+	response, err := any(nil), d.servable(info.FullMethod)
+	if err == nil {
+		response, err = call(ctx, request)
+	}
 	if err == nil {
 		return response, nil
 	}

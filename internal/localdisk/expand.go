@@ -26,7 +26,7 @@ func (d *Driver) ControllerExpandVolume(ctx context.Context, r *csi.ControllerEx
 	if i.node != d.pool.Node {
 		return &csi.ControllerExpandVolumeResponse{CapacityBytes: bytes, NodeExpansionRequired: true}, nil
 	}
-	give, err := d.locks.take(ctx, i.String())
+	give, err := d.locks.take(ctx, i.name())
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (d *Driver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRe
 	if err != nil {
 		return nil, err
 	}
-	give, err := d.locks.take(ctx, i.String())
+	give, err := d.locks.take(ctx, i.name())
 	if err != nil {
 		return nil, err
 	}

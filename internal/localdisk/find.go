@@ -22,11 +22,14 @@ type disk struct {
 
 // find reads a volume or snapshot of this pool.
 func (p *pool) find(i id) (*disk, error) {
-	if i.node != p.Node {
-		return nil, status.Errorf(codes.NotFound, "%s %s is on node %s, this is node %s", i.kind.noun(), i, i.node, p.Node)
+	if !p.holds(i) {
+		return nil, status.Errorf(codes.NotFound, "%s %s is %s", i.kind.noun(), i, p.elsewhere(i))
 	}
 	r, err := readRecord(filepath.Join(p.dir(i), fileRecord))
 	if errors.Is(err, fs.ErrNotExist) {
+		if err := p.present(); err != nil {
+			return nil, err
+		}
 		return nil, status.Errorf(codes.NotFound, "%s %s does not exist on node %s", i.kind.noun(), i, p.Node)
 	}
 	if err != nil {
@@ -57,7 +60,7 @@ func (p *pool) list(k kind) ([]*disk, error) {
 	}
 	disks := make([]*disk, 0, len(entries))
 	for _, e := range entries {
-		d, err := p.find(id{kind: k, key: e.Name(), node: p.Node})
+		d, err := p.find(id{kind: k, key: e.Name(), pool: p.marker.ID, node: p.Node})
 		if status.Code(err) == codes.NotFound || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

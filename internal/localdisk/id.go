@@ -27,14 +27,16 @@ const maxName = 128
 
 // id is the handle of a volume or snapshot: what it is, where it is, and under which key. A key follows from the name
 // that the caller chose, so that a call that is repeated after a crash finds what the first one made; the node is part
-// of it because whoever gets a handle of another node must be able to say which.
+// of it because whoever gets a handle of another node must be able to say which. The pool is, because a node's disk may be
+// exchanged: what is not in the new pool may still be in the old one.
 type id struct {
 	kind kind
 	key  string
+	pool string // empty in handles of drivers that gave pools no ID
 	node string
 }
 
-var idPattern = regexp.MustCompile(`^(vol|snap)-([0-9a-f]{32})\.([a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?)$`)
+var idPattern = regexp.MustCompile(`^(vol|snap)-([0-9a-f]{32})(?:-([0-9a-f]{16}))?\.([a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?)$`)
 
 // nodePattern is a label's value that is also a node's name: 63 characters, for the topology label carries it.
 var nodePattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
@@ -44,7 +46,23 @@ func newID(k kind, name, node string) id {
 	return id{kind: k, key: hex.EncodeToString(sum[:])[:keyLength], node: node}
 }
 
-func (i id) String() string { return string(i.kind) + "-" + i.key + "." + i.node }
+func (i id) String() string {
+	if i.pool == "" {
+		return i.name() + "." + i.node
+	}
+	return i.name() + "-" + i.pool + "." + i.node
+}
+
+// name is what a handle names in a pool. Locks have it: a volume of an upgraded pool is asked for with and without the pool.
+func (i id) name() string { return string(i.kind) + "-" + i.key }
+
+// nameOf is the name of a handle, or all of one that cannot be read.
+func nameOf(handle string) string {
+	if m := idPattern.FindStringSubmatch(handle); m != nil {
+		return m[1] + "-" + m[2]
+	}
+	return handle
+}
 
 // parseID reads a handle. One that this driver can never have given out is not there; one that smells of a path is refused.
 func parseID(k kind, s string) (id, error) {
@@ -58,7 +76,7 @@ func parseID(k kind, s string) (id, error) {
 	if m == nil || m[1] != string(k) {
 		return id{}, status.Errorf(codes.NotFound, "%s %q does not exist", k.noun(), s)
 	}
-	return id{kind: k, key: m[2], node: m[3]}, nil
+	return id{kind: k, key: m[2], pool: m[3], node: m[4]}, nil
 }
 
 // checkName refuses names that nobody should find in a path or a log, though a key would make them harmless.

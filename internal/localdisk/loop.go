@@ -47,7 +47,7 @@ func (p *pool) attached(i id) (*loop, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(p.image(i), &st); err != nil {
 		if errors.Is(err, unix.ENOENT) {
-			return nil, nil
+			return nil, p.present()
 		}
 		return nil, &fs.PathError{Op: "stat", Path: p.image(i), Err: err}
 	}

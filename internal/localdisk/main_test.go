@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
@@ -39,7 +40,21 @@ func testSettings(dir string) Settings {
 	if fsType == "" {
 		fsType = "ext4"
 	}
-	return Settings{Dir: dir, Node: "node1", Overcommit: 100, FSType: fsType}
+	mark(dir)
+	return Settings{Dir: dir, Node: "node1", Overcommit: 100, FSType: fsType, Capacity: 1 << 50} // all of whatever it is on
+}
+
+// mark does what an administrator does to make a directory a pool; one that has been used stays as it is.
+func mark(dir string) {
+	_, err := os.Stat(filepath.Join(dir, fileNode))
+	if err == nil {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(dir, fileMarker), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	_ = f.Close()
 }
 
 // driverRole serves a pool until it is ended, or ends itself as kill -9 would at the step it was told.
@@ -94,7 +109,7 @@ func dial(t *testing.T, path string) client {
 // open opens a pool in this process and serves it.
 func open(t *testing.T, s Settings) (*Driver, client) {
 	t.Helper()
-	d, err := Open(s, "test", slog.New(slog.NewTextHandler(t.Output(), nil)))
+	d, err := Open(s, "test", quiet(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,3 +169,5 @@ func (c client) mustCreate(t *testing.T, r *csi.CreateVolumeRequest) *csi.Volume
 	}
 	return response.GetVolume()
 }
+
+func quiet(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }

@@ -139,15 +139,23 @@ func bind(from, to string, readonly bool) error {
 	return nil
 }
 
-// unmount takes away everything that is mounted at a path; nothing there is fine.
+// unmount takes away everything that is mounted at a path; nothing there is fine. The kernel says EINVAL where nothing is
+// mounted: somebody was faster, then the table says so too; or the mount is hidden, and asking again would not help.
 func unmount(point string) error {
+	missing := false
 	for {
 		m, err := mountAt(point)
 		if err != nil || m == nil {
 			return err
 		}
-		if err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+		err = unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
+		again := errors.Is(err, unix.EINVAL)
+		if again && missing {
+			return fmt.Errorf("unmount %s: something is mounted there, but another mount or a link hides it: remove that first: %w", point, err)
+		}
+		if err != nil && !again {
 			return fmt.Errorf("unmount %s: %w", point, err)
 		}
+		missing = again
 	}
 }

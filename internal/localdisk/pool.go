@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -27,9 +26,9 @@ const (
 
 // Settings are what an administrator decides about a pool.
 type Settings struct {
-	Dir  string // the pool's directory; it must exist
+	Dir  string // the pool's directory, which has a marker
 	Node string // the node's name
-	// Capacity is how many bytes the pool may fill; 0 means all of its filesystem.
+	// Capacity is how many bytes the pool may fill; 0 means all of its filesystem, which then must be its own.
 	Capacity int64
 	// Overcommit is how many bytes may be promised for each that is there; 1 promises none twice.
 	Overcommit float64
@@ -42,6 +41,7 @@ type Settings struct {
 type pool struct {
 	Settings
 	lock    *os.File
+	marker  marker
 	log     *slog.Logger
 	reflink bool // the filesystem shares blocks between files
 
@@ -52,7 +52,8 @@ type pool struct {
 	reached func(step string)
 }
 
-// openPool takes a directory as a pool, making what is missing and removing what a crash left half made or half removed.
+// openPool takes a directory that is marked as a pool, making what is missing and removing what a crash left half made or
+// half removed. In a directory that is not marked it writes nothing, for a disk may be meant to be mounted over it.
 func openPool(s Settings, log *slog.Logger) (*pool, error) {
 	if !nodePattern.MatchString(s.Node) {
 		return nil, fmt.Errorf("node name %q cannot be a topology label: at most 63 lower case letters, digits, '-' and '.'", s.Node)
@@ -65,6 +66,12 @@ func openPool(s Settings, log *slog.Logger) (*pool, error) {
 	}
 	dir, err := filepath.Abs(s.Dir)
 	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // the mount table has no links
+		return nil, fmt.Errorf("open pool: %w", err)
+	}
+	if _, err := look(dir, s.Node); err != nil {
 		return nil, err
 	}
 	s.Dir = dir
@@ -93,13 +100,13 @@ func lockDir(dir string) (*os.File, error) {
 }
 
 func (p *pool) prepare() error {
+	if err := p.settleMarker(); err != nil {
+		return err
+	}
 	for _, name := range []string{dirVolumes, dirSnapshots, dirMaking, dirTrash} {
 		if err := os.MkdirAll(filepath.Join(p.Dir, name), 0o700); err != nil {
 			return fmt.Errorf("prepare pool: %w", err)
 		}
-	}
-	if err := p.claim(); err != nil {
-		return err
 	}
 	for _, name := range []string{dirMaking, dirTrash} {
 		if err := p.empty(name); err != nil {
@@ -109,23 +116,6 @@ func (p *pool) prepare() error {
 	var err error
 	p.reflink, err = p.probeReflink()
 	return err
-}
-
-// claim writes the node's name into a new pool. Handles carry it, so a pool that moves to another node would hold
-// volumes that cannot be found under their handles.
-func (p *pool) claim() error {
-	path := filepath.Join(p.Dir, fileNode)
-	owner, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return writeFile(path, []byte(p.Node))
-	}
-	if err != nil {
-		return fmt.Errorf("read the pool's node: %w", err)
-	}
-	if string(owner) != p.Node {
-		return fmt.Errorf("pool %s belongs to node %s, this is node %s", p.Dir, owner, p.Node)
-	}
-	return nil
 }
 
 // empty removes everything under a directory of the pool.

@@ -29,7 +29,7 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolume
 	if r.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.FailedPrecondition, "no staging path is given: the volume must be staged first")
 	}
-	give, err := d.locks.take(ctx, i.String())
+	give, err := d.locks.take(ctx, i.name())
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVo
 	if r.GetTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no target path is given")
 	}
-	give, err := d.locks.take(ctx, r.GetVolumeId())
+	give, err := d.locks.take(ctx, nameOf(r.GetVolumeId()))
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (p *pool) remove(i id) error {
 	trash := filepath.Join(p.Dir, dirTrash, i.key+"-"+rand.Text())
 	err := os.Rename(p.dir(i), trash)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return p.present()
 	}
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", i, err)

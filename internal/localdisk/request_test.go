@@ -14,9 +14,9 @@ func TestBadVolumes(t *testing.T) {
 	t.Parallel()
 	s := testSettings(t.TempDir())
 	s.Capacity, s.Overcommit = 1<<30, 1
-	_, c := open(t, s)
+	d, c := open(t, s)
 	elsewhere := newID(kindVolume, "there", "node2").String()
-	missing := newID(kindVolume, "missing", "node1").String()
+	missing := d.pool.newID(kindVolume, "missing").String()
 	source := c.mustCreate(t, asking("source", 64)).GetVolumeId()
 	for name, row := range map[string]struct {
 		change func(*csi.CreateVolumeRequest)
@@ -73,10 +73,10 @@ func TestBadVolumes(t *testing.T) {
 // TestBadCalls: as TestBadVolumes, for other calls.
 func TestBadCalls(t *testing.T) {
 	t.Parallel()
-	_, c := open(t, testSettings(t.TempDir()))
+	d, c := open(t, testSettings(t.TempDir()))
 	ctx := t.Context()
 	elsewhere := newID(kindVolume, "there", "node2").String()
-	missing := newID(kindVolume, "missing", "node1").String()
+	missing := d.pool.newID(kindVolume, "missing").String()
 	for name, row := range map[string]struct {
 		call func() error
 		code codes.Code
@@ -127,6 +127,7 @@ func TestBadCalls(t *testing.T) {
 // FuzzID: a handle that is accepted is exactly the one that is written, and its key is a safe file name.
 func FuzzID(f *testing.F) {
 	f.Add(newID(kindVolume, "a", "node1").String())
+	f.Add((&pool{Settings: Settings{Node: "node1"}, marker: marker{ID: "0123456789abcdef"}}).newID(kindVolume, "a").String())
 	f.Add("vol-../../x.node1")
 	f.Fuzz(func(t *testing.T, s string) {
 		i, err := parseID(kindVolume, s)

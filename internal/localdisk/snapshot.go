@@ -20,7 +20,7 @@ func (d *Driver) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotReques
 	if err != nil {
 		return nil, err
 	}
-	i := newID(kindSnapshot, r.GetName(), d.pool.Node)
+	i := d.pool.newID(kindSnapshot, r.GetName())
 	made, err := d.once(ctx, i, func(ctx context.Context) (*disk, error) {
 		there, err := d.pool.find(i)
 		if err == nil {

@@ -24,7 +24,7 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 	if err != nil {
 		return nil, err
 	}
-	give, err := d.locks.take(ctx, i.String())
+	give, err := d.locks.take(ctx, i.name())
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolume
 	if r.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no staging path is given")
 	}
-	give, err := d.locks.take(ctx, r.GetVolumeId())
+	give, err := d.locks.take(ctx, nameOf(r.GetVolumeId()))
 	if err != nil {
 		return nil, err
 	}

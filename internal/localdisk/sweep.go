@@ -20,7 +20,7 @@ func (p *pool) sweep() error {
 		return err
 	}
 	for _, key := range keys {
-		dev, err := p.attached(id{kind: kindVolume, key: key, node: p.Node})
+		dev, err := p.attached(id{kind: kindVolume, key: key, pool: p.marker.ID, node: p.Node})
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,19 @@ func AttachDisk(d plan.Disk, file string) error {
 	if err := unix.Mount(device, d.Path(), d.FSType, 0, "discard"); err != nil {
 		return fmt.Errorf("mount %s: %w", device, err)
 	}
-	return nil
+	return mark(d)
+}
+
+// mark makes the marker of a disk that is mounted; one that is there keeps what its user wrote into it.
+func mark(d plan.Disk) error {
+	if d.Marker == "" {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(d.Path(), d.Marker), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("mark disk %s: %w", d.Name, err)
+	}
+	return f.Close()
 }
 
 // makeFile makes a sparse file of that size unless there is one.

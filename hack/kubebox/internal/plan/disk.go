@@ -23,6 +23,8 @@ type Disk struct {
 	FSType string `json:"fsType,omitempty"`
 	// Mount is where the node has it, if not among its static disks.
 	Mount string `json:"mount,omitempty"`
+	// Marker is an empty file that its user wants to find on its file system, so as not to take an empty mount point for it.
+	Marker string `json:"marker,omitempty"`
 }
 
 // Block tells a disk that is used as a device.
@@ -45,7 +47,7 @@ const poolSize = 32 << 30
 // Pool is the disk whose file system a CSI driver may carve volumes from. XFS shares blocks between files, which is what makes
 // snapshots and clones of any size the work of a moment.
 func Pool() Disk {
-	return Disk{Name: "pool", Size: poolSize, FSType: "xfs", Mount: "/var/lib/localdisk"}
+	return Disk{Name: "pool", Size: poolSize, FSType: "xfs", Mount: "/var/lib/localdisk", Marker: "pool.json"}
 }
 
 // StaticDisks are the disks every node offers as volumes of class local-static.
