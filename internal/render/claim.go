@@ -2,12 +2,19 @@ package render
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
+
+// notInherited begin the annotations that a claim does not get from what it is made for.
+var notInherited = []string{
+	"kubectl.kubernetes.io/", "cdi.kubevirt.io/storage.pod.", "cdi.kubevirt.io/storage.populatedFor", "cdi.kubevirt.io/storage.import.fatalError",
+	"cdi.kubevirt.io/storage.persistentVolumeList", "berth.dev/",
+}
 
 // Claim is a claim for a disk: meta says whose it is, with labels and annotations to begin with; it gets ours besides.
 func Claim(meta metav1.ObjectMeta, spec corev1.PersistentVolumeClaimSpec) *corev1.PersistentVolumeClaim {
@@ -20,7 +27,7 @@ func Claim(meta metav1.ObjectMeta, spec corev1.PersistentVolumeClaimSpec) *corev
 	for key, value := range meta.Annotations {
 		// What kubectl remembers is about another object, and what is recorded about a claim's contents must never be
 		// inherited: it would make an empty claim look filled.
-		if !strings.HasPrefix(key, "kubectl.kubernetes.io/") && !strings.HasPrefix(key, "cdi.kubevirt.io/storage.pod.") {
+		if !slices.ContainsFunc(notInherited, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
 			annotations[key] = value
 		}
 	}

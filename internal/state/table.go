@@ -23,11 +23,14 @@ const (
 	Populated       Reason = "ExternalPopulationSucceeded"
 	Populating      Reason = "ExternalPopulationInProgress"
 	Unsupported     Reason = "UnsupportedSource"
+	PrePopulated    Reason = "PrePopulated"
+	ContentsUnknown Reason = "ErrContentsUnknown"
 )
 
 // Reasons of clones alone.
 const (
 	SourceMissing    Reason = "CloneWithoutSource"
+	SourceUnfilled   Reason = "CloneSourceNotReady"
 	SourceBusy       Reason = "CloneSourceInUse"
 	SourceRefused    Reason = "CloneValidationFailed"
 	SourceForbidden  Reason = "CloneNotAuthorized"
@@ -98,8 +101,13 @@ var table = concat(
 			Message: "PVC {claim} is filled by another populator, which binds it when it is done"},
 		{Reason: Populated, Phase: cdiv1.Succeeded, Ready: true, Run: Completed,
 			Message: "PVC {claim} filled by another populator"},
+		{Reason: PrePopulated, Phase: cdiv1.Succeeded, Ready: true, Run: Completed,
+			Message: "PVC {claim} holds its data already, so nothing was transferred"},
+		{Reason: ContentsUnknown, Phase: cdiv1.Pending, Warn: true, Message: "PVC {claim} is not written to: {detail}"},
 
 		{Reason: SourceMissing, Phase: cdiv1.Pending, Warn: true, Bound: NoSource, Message: "The source {source} doesn't exist; {detail}"},
+		{Reason: SourceUnfilled, Phase: cdiv1.Pending,
+			Message: "The source {source} exists but cannot be cloned yet: {detail}; cloning starts when it is filled"},
 		{Reason: SourceBusy, Phase: cdiv1.CloneScheduled, Warn: true,
 			Message: "{source} is in use: {detail}; cloning starts when the pod ends"},
 		{Reason: SourceRefused, Phase: cdiv1.Pending, Warn: true, Message: "{source} cannot be cloned: {detail}"},

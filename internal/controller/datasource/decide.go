@@ -18,10 +18,13 @@ import (
 type facts struct {
 	self cdiv1.DataSource
 	next *cdiv1.DataSource // the one it stands for; nil: it names none, or there is none
-	// exists: the claim or snapshot at the end of the chain is there and can be cloned.
-	exists bool
+	// lacks is why the claim or snapshot at the end of the chain cannot be cloned yet; empty: it can.
+	lacks  string
 	labels map[string]string // of that claim or snapshot
 }
+
+// absent is what a source lacks that is not there at all.
+const absent = "it does not exist"
 
 // verdict is what to say.
 type verdict struct {
@@ -86,8 +89,8 @@ func decide(f facts) verdict {
 	default:
 		return no("NoSource", "no source is set")
 	}
-	if !f.exists {
-		v := no("NotFound", "%s does not exist or is not filled yet", what)
+	if f.lacks != "" {
+		v := no("NotFound", "%s cannot be cloned yet: %s", what, f.lacks)
 		v.source = last
 		return v
 	}

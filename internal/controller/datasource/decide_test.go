@@ -26,16 +26,16 @@ func TestDecide(t *testing.T) {
 		facts  facts
 		reason string
 	}{
-		"a claim":               {facts{self: named("a", pvc), exists: true}, "Ready"},
-		"a snapshot":            {facts{self: named("a", snapshot), exists: true}, "Ready"},
-		"through another":       {facts{self: named("a", to("ns", "b")), next: &other, exists: true}, "Ready"},
-		"a missing claim":       {facts{self: named("a", pvc)}, "NotFound"},
+		"a claim":               {facts{self: named("a", pvc)}, "Ready"},
+		"a snapshot":            {facts{self: named("a", snapshot)}, "Ready"},
+		"through another":       {facts{self: named("a", to("ns", "b")), next: &other}, "Ready"},
+		"a missing claim":       {facts{self: named("a", pvc), lacks: absent}, "NotFound"},
 		"a missing other":       {facts{self: named("a", to("ns", "b"))}, "NotFound"},
 		"nothing":               {facts{self: named("a", cdiv1.DataSourceSource{})}, "NoSource"},
 		"itself":                {facts{self: named("a", to("ns", "a"))}, "SelfReference"},
-		"another namespace":     {facts{self: named("a", to("x", "b")), next: &other, exists: true}, "CrossNamespaceReference"},
-		"too far":               {facts{self: named("a", to("ns", "b")), next: &further, exists: true}, "MaxReferenceDepthReached"},
-		"a missing, far source": {facts{self: named("a", to("ns", "b")), next: &other}, "NotFound"},
+		"another namespace":     {facts{self: named("a", to("x", "b")), next: &other}, "CrossNamespaceReference"},
+		"too far":               {facts{self: named("a", to("ns", "b")), next: &further}, "MaxReferenceDepthReached"},
+		"a missing, far source": {facts{self: named("a", to("ns", "b")), next: &other, lacks: "it is still being filled"}, "NotFound"},
 	} {
 		v := decide(row.facts)
 		if v.reason != row.reason {
@@ -72,7 +72,7 @@ func TestInherited(t *testing.T) {
 		"through another": {facts{self: self(nil, ""), next: &next, labels: labels}, map[string]string{likes: "nearer", prefers: "fedora"}},
 		"nothing to say":  {facts{self: self(map[string]string{likes: "old"}, likes)}, map[string]string{}},
 	} {
-		row.facts.exists = true
+		row.facts.lacks = ""
 		if got := decide(row.facts).labels; !maps.Equal(got, row.want) {
 			t.Errorf("%s: %v, want %v", name, got, row.want)
 		}

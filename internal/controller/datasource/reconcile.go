@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -13,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -24,12 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/origin"
 )
 
-// annPodPhase on a claim that a volume fills says how far that is.
-const annPodPhase = "cdi.kubevirt.io/storage.pod.phase"
-
-var snapshotKind = schema.GroupVersionKind{Group: "snapshot.storage.k8s.io", Version: "v1", Kind: "VolumeSnapshot"}
+// snapshotEvery is how often a snapshot that is not ready is looked at: the snapshot API is an add-on that may not be there to watch.
+const snapshotEvery = 5 * time.Second
 
 type reconciler struct {
 	reader client.Reader // cached
@@ -86,6 +85,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	v := decide(f)
+	result := ctrl.Result{}
+	if v.source.Snapshot != nil && f.lacks != "" {
+		result.RequeueAfter = snapshotEvery
+	}
 	want := cdiv1.DataSourceStatus{Source: v.source, Conditions: []cdiv1.DataSourceCondition{r.condition(f.self.Status, v)}}
 	next := &cdiv1.DataSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.self.Namespace, Name: f.self.Name, UID: f.self.UID, Labels: v.labels}, Status: want,
@@ -94,9 +97,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		next.Annotations = map[string]string{annLabels: keys}
 	}
 	if equality.Semantic.DeepEqual(f.self.Status, want) && labelled(&f.self, next) {
-		return ctrl.Result{}, nil
+		return result, nil
 	}
-	return ctrl.Result{}, r.writer.Apply(ctx, next)
+	return result, r.writer.Apply(ctx, next)
 }
 
 // labelled: the DataSource has the labels that it should have from what it stands for, and no others of that kind.
@@ -140,36 +143,36 @@ func (r *reconciler) observe(ctx context.Context, f *facts) error {
 	var err error
 	switch last := end(*f); {
 	case last.PVC != nil:
-		f.exists, f.labels, err = r.claimExists(ctx, last.PVC.Namespace, last.PVC.Name)
+		f.lacks, f.labels, err = r.claimLacks(ctx, last.PVC.Namespace, last.PVC.Name)
 	case last.Snapshot != nil:
-		f.exists, f.labels, err = r.snapshotExists(ctx, last.Snapshot.Namespace, last.Snapshot.Name)
+		f.lacks, f.labels, err = r.snapshotLacks(ctx, last.Snapshot.Namespace, last.Snapshot.Name)
 	}
 	return err
 }
 
-// claimExists: the claim is there and not being filled. Its labels come with it.
-func (r *reconciler) claimExists(ctx context.Context, namespace, name string) (bool, map[string]string, error) {
-	var c corev1.PersistentVolumeClaim
-	err := r.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &c)
-	if apierrors.IsNotFound(err) {
-		return false, nil, nil
+// claimLacks is why a claim cannot be cloned yet; nothing if it can. Its labels come with it.
+func (r *reconciler) claimLacks(ctx context.Context, namespace, name string) (string, map[string]string, error) {
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name)
+	if err != nil || c == nil {
+		return absent, nil, err
 	}
-	if err != nil {
-		return false, nil, fmt.Errorf("read claim %s/%s: %w", namespace, name, err)
-	}
-	phase, filled := c.Annotations[annPodPhase]
-	return c.Status.Phase == corev1.ClaimBound && (!filled || phase == string(corev1.PodSucceeded)), c.Labels, nil
+	_, lacks := origin.Complete(c)
+	return lacks, c.Labels, nil
 }
 
-func (r *reconciler) snapshotExists(ctx context.Context, namespace, name string) (bool, map[string]string, error) {
+// snapshotLacks is why a snapshot cannot be cloned yet; nothing if it can. Its labels come with it.
+func (r *reconciler) snapshotLacks(ctx context.Context, namespace, name string) (string, map[string]string, error) {
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(snapshotKind)
+	u.SetGroupVersionKind(origin.Snapshot)
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, u)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return false, nil, nil
+		return absent, nil, nil
 	}
 	if err != nil {
-		return false, nil, fmt.Errorf("read snapshot %s/%s: %w", namespace, name, err)
+		return "", nil, fmt.Errorf("read snapshot %s/%s: %w", namespace, name, err)
 	}
-	return true, u.GetLabels(), nil
+	if ready, _, err := unstructured.NestedBool(u.Object, "status", "readyToUse"); !ready || err != nil {
+		return "it is not ready to use yet", u.GetLabels(), nil
+	}
+	return "", u.GetLabels(), nil
 }

@@ -16,6 +16,7 @@ import (
 	reach "k8s.io/component-helpers/storage/volume"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	from "github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
@@ -31,8 +32,12 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 	switch a {
 	case volume.CreateClaim:
 		return e.createClaim(ctx, s)
-	case volume.AdoptClaim:
-		return e.mark(ctx, s, func(m marks) { m[AnnPodPhase] = string(corev1.PodSucceeded) })
+	case volume.AdoptClaim, volume.RecordKept:
+		return e.mark(ctx, s, func(m marks) {
+			m[AnnPodPhase], m[AnnPopulatedFor], m[from.AnnMayFill] = string(corev1.PodSucceeded), s.order.For.GetName(), from.Filled
+		})
+	case volume.NoteKept:
+		return e.noteKept(ctx, s)
 	case volume.StartWorker:
 		return e.startWorker(ctx, s)
 	case volume.StopWorker:
@@ -49,7 +54,7 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 		})
 	case volume.RecordData:
 		return e.mark(ctx, s, func(m marks) {
-			m[AnnPodPhase] = string(corev1.PodSucceeded)
+			m[AnnPodPhase], m[from.AnnMayFill] = string(corev1.PodSucceeded), from.Filled
 			delete(m, annRunMessage)
 			delete(m, annRunReason)
 			delete(m, AnnPodReady)
@@ -99,6 +104,7 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 		}
 	}
 	c.Annotations[annContentType] = string(orKubeVirt(s.order.Spec.ContentType))
+	c.Annotations[from.AnnMayFill] = string(s.order.UID)
 	if s.flow() == volume.External {
 		c.Annotations[annExternal] = "true"
 	}
@@ -110,6 +116,9 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 	}
 	if c.Spec.DataSource != nil && s.origin.beside != "" && !s.waits() {
 		c.Annotations[reach.AnnSelectedNode] = s.origin.beside
+	}
+	if err := e.listReserved(ctx, c); err != nil {
+		return err
 	}
 	return e.cluster.Create(ctx, c)
 }
@@ -225,7 +234,7 @@ func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	m := marks{}
 	for _, key := range []string{
 		AnnPodPhase, AnnPodReady, annRestarts, annFatal, annRunMessage, annRunReason, annImportPod, annUploadPod,
-		annPreallocate, annDiskSize,
+		annPreallocate, annDiskSize, from.AnnMayFill, AnnPopulatedFor,
 	} {
 		if value, ok := c.Annotations[key]; ok {
 			m[key] = value

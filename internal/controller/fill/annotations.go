@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	from "github.com/berth-vm/berth/internal/controller/origin"
 )
 
 // Annotations of volumes and claims that clients of cdi.kubevirt.io write or read. What is recorded on a claim is a
@@ -15,11 +17,12 @@ const (
 	AnnImmediate    = "cdi.kubevirt.io/storage.bind.immediate.requested" // presence counts, not the value
 	annAdopt        = "cdi.kubevirt.io/allowClaimAdoption"
 	annPrePopulated = "cdi.kubevirt.io/storage.prePopulated"
-	AnnPopulatedFor = "cdi.kubevirt.io/storage.populatedFor"
+	annCheckStatic  = "cdi.kubevirt.io/storage.checkStaticVolume" // keep the contents of a volume that is reserved for the claim
+	AnnPopulatedFor = from.AnnPopulatedFor
 	annExternal     = "cdi.kubevirt.io/externalPopulation" // another populator fills the claim
 	AnnRetain       = "cdi.kubevirt.io/storage.pod.retainAfterCompletion"
 
-	AnnPodPhase    = "cdi.kubevirt.io/storage.pod.phase" // Succeeded: the data is complete
+	AnnPodPhase    = from.AnnPodPhase
 	AnnPodReady    = "cdi.kubevirt.io/storage.pod.ready"
 	annRestarts    = "cdi.kubevirt.io/storage.pod.restarts"
 	annFatal       = "cdi.kubevirt.io/storage.import.fatalError"

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,6 +23,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/metrics"
+	from "github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -85,6 +87,10 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, keys Keys) (*
 	}
 	if err := ctrlmetrics.Registry.Register(metrics.Now{Reader: mgr.GetClient()}); err != nil {
 		return nil, fmt.Errorf("register metrics of volumes: %w", err)
+	}
+	err = mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.PersistentVolume{}, from.VolumeIndex, from.VolumeKeys)
+	if err != nil {
+		return nil, fmt.Errorf("index volumes by their claims: %w", err)
 	}
 	return New(Parts{
 		Reader: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Clock: clock.RealClock{}, Image: image,

@@ -119,13 +119,20 @@ func (s *Seen) dataFact() volume.Data {
 	switch {
 	case s.claim == nil:
 		if s.prePopulated() {
-			return volume.Present
+			return volume.Kept
 		}
 		return volume.None
 	case s.claim.Annotations[AnnPodPhase] == string(corev1.PodSucceeded):
+		if s.order.keeps(s.claim) {
+			return volume.Kept
+		}
 		return volume.Present
 	case s.claim.Annotations[annFatal] == "true":
 		return volume.Condemned
+	case s.found():
+		return volume.Found
+	case s.unwritable() != "":
+		return volume.Unknown
 	}
 	return volume.None
 }

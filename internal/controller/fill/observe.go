@@ -34,6 +34,7 @@ type Seen struct {
 	trouble  string // what the kubelet says keeps the worker from starting
 	now      time.Time
 	origin   origin
+	reserved *corev1.PersistentVolume // the claim's volume, if it was there before the claim; nil: it was not, or there is none yet
 }
 
 // Observe reads everything a decision about an order depends on. An error means that the cluster could not be read; what
@@ -45,6 +46,9 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 		return nil, err
 	}
 	if s.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name); err != nil {
+		return nil, err
+	}
+	if err := e.observeReserved(ctx, s); err != nil {
 		return nil, err
 	}
 	if err := e.observeOrigin(ctx, s); err != nil {

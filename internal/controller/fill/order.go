@@ -38,8 +38,13 @@ type Order struct {
 
 // OfVolume is the order that a DataVolume is.
 func OfVolume(v *cdiv1.DataVolume) Order {
+	kept := cluster.Marks{}
+	if name, said := v.Annotations[annPrePopulated]; said {
+		kept.Annotations = map[string]string{annPrePopulated: name} // ours, perhaps: all of it has to be said with every mark
+	}
 	return Order{
-		For: v, Owner: render.VolumeOwner(v), Finalizer: "cdi.kubevirt.io/cloneSource",
+		Kept: kept,
+		For:  v, Owner: render.VolumeOwner(v), Finalizer: "cdi.kubevirt.io/cloneSource",
 		Namespace: v.Namespace, Name: v.Name, UID: v.UID, Labels: v.Labels, Annotations: v.Annotations, Spec: v.Spec,
 	}
 }
@@ -58,6 +63,11 @@ func (o *Order) itself(c *corev1.PersistentVolumeClaim) bool { return c.UID == o
 // owns: the claim is the one that is to be filled, and nobody else's.
 func (o *Order) owns(c *corev1.PersistentVolumeClaim) bool {
 	return o.itself(c) || metav1.IsControlledBy(c, o.For)
+}
+
+// keeps: it is recorded on the claim that its data was there before.
+func (o *Order) keeps(c *corev1.PersistentVolumeClaim) bool {
+	return c.Annotations[AnnPopulatedFor] == o.For.GetName() && !from.PopulatedByUs(c)
 }
 
 // claim is the claim that is ordered.

@@ -175,19 +175,12 @@ func (e *Engine) observeClaimSource(ctx context.Context, s *Seen, namespace, nam
 		return err
 	}
 	o := &s.origin
-	phase := corev1.PodSucceeded
-	if c != nil && c.Annotations[AnnPodPhase] != "" {
-		phase = corev1.PodPhase(c.Annotations[AnnPodPhase])
-	}
-	switch {
-	case c == nil:
+	if c == nil {
 		o.is(volume.Missing, "cloning starts when it is created")
 		return nil
-	case c.Status.Phase != corev1.ClaimBound:
-		o.is(volume.Missing, "it exists but is not bound yet")
-		return nil
-	case phase != corev1.PodSucceeded:
-		o.is(volume.Missing, "it is still being filled")
+	}
+	if proof, lacks := from.Complete(c); proof == from.Unproven {
+		o.is(volume.Unfilled, "%s", lacks)
 		return nil
 	}
 	o.inherit(c.Labels)
@@ -213,7 +206,7 @@ func (e *Engine) observeSnapshotSource(ctx context.Context, s *Seen, namespace, 
 		o.is(volume.Missing, "cloning starts when it is created")
 		o.again = refusedEvery
 	case !snapshotReady(snap):
-		o.is(volume.Missing, "it is not ready to use yet")
+		o.is(volume.Unfilled, "it is not ready to use yet")
 		o.again = snapshotEvery
 	default:
 		o.inherit(snap.GetLabels())

@@ -56,6 +56,8 @@ func (s *Seen) detail(f volume.Facts) string {
 		return s.claim.Annotations[annRunMessage]
 	case f.Claim == volume.Leaving:
 		return "something still uses it"
+	case f.Data == volume.Unknown && f.Worker == volume.NoWorker && s.claim != nil:
+		return s.unwritable()
 	}
 	switch why := s.workerDetail(f); {
 	case why != "":
@@ -134,6 +136,8 @@ func (s *Seen) lastError() string {
 // percent is what the progress column shows.
 func (s *Seen) percent(said state.State) cdiv1.DataVolumeProgress {
 	switch {
+	case said.Reason == state.PrePopulated:
+		return "N/A" // nothing was transferred
 	case said.Ready:
 		return "100.0%"
 	case s.progress != nil:

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/controller/filltest"
+	from "github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -23,7 +24,7 @@ func TestStaleCacheStartsNoWorker(t *testing.T) {
 	order := OfVolume(v)
 	c := order.claim(spec)
 	c.UID, c.Status.Phase = "claim-uid", corev1.ClaimBound
-	c.Annotations[AnnPodPhase] = string(corev1.PodSucceeded)
+	c.Annotations[AnnPodPhase], c.Annotations[from.AnnMayFill] = string(corev1.PodSucceeded), from.Filled
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), v, c}})
 	e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock, Image: "berth", Ask: filltest.Silent})
 	ctx := context.Background()
@@ -32,6 +33,7 @@ func TestStaleCacheStartsNoWorker(t *testing.T) {
 	s.claim = s.claim.DeepCopy()
 	s.claim.ResourceVersion = "1" // as it was long ago
 	delete(s.claim.Annotations, AnnPodPhase)
+	s.claim.Annotations[from.AnnMayFill] = string(v.UID)
 	outcome, err := e.Act(ctx, s)
 	w.Must(err)
 	if !outcome.Stale {

@@ -81,6 +81,13 @@ func BoundOn(name, node string) []client.Object {
 	}}
 }
 
+// Reserved is a volume that somebody made for a claim of Team that is not there yet.
+func Reserved(claim string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
+		ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: Team, Name: claim},
+	}}
+}
+
 // Nodes are nodes with nothing on them.
 func Nodes(names ...string) []client.Object {
 	var nodes []client.Object

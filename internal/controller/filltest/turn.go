@@ -116,7 +116,7 @@ func (w *World) bind(c *corev1.PersistentVolumeClaim) bool {
 		if c.Spec.DataSourceRef != nil || w.waits(c) && node == "" || c.Spec.DataSource != nil && w.scene.Home != "" && node != w.scene.Home {
 			return false
 		}
-		name = "pv-" + c.Name
+		name = "pvc-" + string(c.UID) // as provisioners call it
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
 			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
 			Capacity: c.Spec.Resources.Requests, AccessModes: c.Spec.AccessModes,
@@ -138,8 +138,15 @@ func (w *World) bind(c *corev1.PersistentVolumeClaim) bool {
 func (w *World) reserved(c *corev1.PersistentVolumeClaim) string {
 	var volumes corev1.PersistentVolumeList
 	w.Must(w.API.List(context.Background(), &volumes))
-	for _, pv := range volumes.Items {
-		if pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == c.UID {
+	for i := range volumes.Items {
+		pv := &volumes.Items[i]
+		switch ref := pv.Spec.ClaimRef; {
+		case ref == nil:
+		case ref.UID == c.UID:
+			return pv.Name
+		case ref.UID == "" && ref.Namespace == c.Namespace && ref.Name == c.Name: // by somebody, before there was the claim
+			ref.UID = c.UID
+			w.Must(w.API.Update(context.Background(), pv))
 			return pv.Name
 		}
 	}

@@ -35,6 +35,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/harm"
+	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/token"
 )
@@ -117,6 +118,7 @@ func New(t *testing.T, scene Scene) *World {
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&cdiv1.DataVolume{}, &corev1.Pod{}, &corev1.PersistentVolumeClaim{})
+	b = b.WithIndex(&corev1.PersistentVolume{}, origin.VolumeIndex, origin.VolumeKeys)
 	for _, obj := range scene.Objects {
 		b = b.WithObjects(obj.DeepCopyObject().(client.Object))
 	}

@@ -11,6 +11,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
@@ -114,6 +115,11 @@ func (r *Reconciler) disk(ctx context.Context, namespace string, v kubevirt.Volu
 	if d.volume == nil && d.claim != nil && d.is == machine.Ready {
 		err = r.observePlain(ctx, &d)
 	}
+	if d.is == machine.Ready && d.claim != nil && r.data {
+		if proof, lacks := origin.Complete(d.claim); proof == origin.Unproven && (d.volume == nil || origin.Refilled(d.claim)) {
+			d.is, d.why = machine.Filling, fmt.Sprintf("PersistentVolumeClaim %s is not filled: %s", name, lacks)
+		}
+	}
 	return d, err
 }
 
@@ -130,6 +136,8 @@ func (d disk) situation(name string) (machine.Disks, string) {
 		return machine.Failed, fmt.Sprintf("PersistentVolumeClaim %s has lost its volume", name)
 	case d.volume == nil:
 		return machine.Ready, "" // an unbound one is bound by the launcher itself
+	case d.in(cdiv1.Succeeded) && d.claim == nil:
+		return machine.Filling, fmt.Sprintf("PersistentVolumeClaim %s of DataVolume %s is gone", name, name)
 	case d.in(cdiv1.Succeeded):
 		return machine.Ready, ""
 	case d.in(cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation):

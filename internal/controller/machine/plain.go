@@ -9,6 +9,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -31,11 +32,14 @@ func (r *Reconciler) observePlain(ctx context.Context, d *disk) error {
 			return err
 		}
 		d.is, d.why = machine.Filling, pending(d.claim)
-		if waits {
+		switch {
+		case waits && r.data && origin.FilledInPlace(d.claim):
+			d.is = machine.Held // bound by the launcher it would be booted from before its upload
+		case waits:
 			d.is = machine.Unbound
 		}
 	}
-	if d.claim.Spec.DataSourceRef != nil || d.claim.Spec.DataSource != nil || d.block() {
+	if d.claim.Spec.DataSourceRef != nil || d.claim.Spec.DataSource != nil || d.block() || r.data && origin.FilledInPlace(d.claim) {
 		return nil
 	}
 	size, err := r.emptySize(ctx, d.claim)

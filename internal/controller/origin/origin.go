@@ -1,5 +1,5 @@
-// Package origin finds out about what a claim is to be cloned from: how large it is, and how it is labelled. It follows a
-// VolumeCloneSource to its claim or snapshot.
+// Package origin finds out about what a claim is to be cloned from: how large it is, how it is labelled, and whether its data
+// is complete. It follows a VolumeCloneSource to its claim or snapshot.
 //
 // It only reads, and takes what is not there for unknown: a source may come later, and a cluster need not have the kind.
 // What is in another namespace that has not granted it is unknown too.

@@ -29,17 +29,7 @@ type source struct {
 func (s *source) describe() string { return fmt.Sprintf("%s %s/%s", s.kind, s.namespace, s.name) }
 
 // ours says whether a claim names one of our sources.
-func ours(c *corev1.PersistentVolumeClaim) bool {
-	ref := c.Spec.DataSourceRef
-	if ref == nil || ref.APIGroup == nil || *ref.APIGroup != cdiv1.SchemeGroupVersion.Group {
-		return false
-	}
-	switch ref.Kind {
-	case cdiv1.VolumeImportSourceRef, cdiv1.VolumeUploadSourceRef, cdiv1.VolumeCloneSourceRef:
-		return true
-	}
-	return false
-}
+func ours(c *corev1.PersistentVolumeClaim) bool { return origin.PopulatedByUs(c) }
 
 // sourceSpace is the namespace of what a claim names.
 func sourceSpace(c *corev1.PersistentVolumeClaim) string {

@@ -17,6 +17,8 @@ const (
 	DisarmWorker  Action = "DisarmWorker"  // take the keys of one that is done and kept
 	RecordRestart Action = "RecordRestart" // count a failed try, so that the count outlives its pod
 	RecordData    Action = "RecordData"    // the contents are complete
+	RecordKept    Action = "RecordKept"    // the contents are complete as they were found
+	NoteKept      Action = "NoteKept"      // on the volume, that its claim was filled before
 	RecordFatal   Action = "RecordFatal"   // the contents will never be complete
 	PlaceClaim    Action = "PlaceClaim"    // beside a clone's source
 	RemoveClaim   Action = "RemoveClaim"   // an empty one, to make it anew in another way
@@ -81,20 +83,33 @@ var rules = []rule{
 	{"a claim that lacks what was asked for is not adopted",
 		func(f Facts) bool { return f.Claim == Unusable }, nil, state.ClaimUnusable},
 	{"a claim that may be adopted is",
-		func(f Facts) bool { return f.Claim == Adoptable }, []Action{AdoptClaim}, state.ClaimCreated},
+		func(f Facts) bool { return f.Claim == Adoptable }, []Action{AdoptClaim, NoteKept}, state.ClaimCreated},
 	{"a lost claim is the end",
 		func(f Facts) bool { return f.Claim == Lost }, nil, state.ClaimVanished},
 
 	{"a claim said to hold the data is awaited, never made",
-		func(f Facts) bool { return absent(f) && f.Data == Present }, nil, state.ClaimAwaited},
+		func(f Facts) bool { return absent(f) && complete(f) }, nil, state.ClaimAwaited},
+	{"a volume that was there before is kept as it is",
+		func(f Facts) bool { return f.Claim == Bound && f.Data == Found && f.Worker == NoWorker },
+		[]Action{RecordKept, NoteKept, CleanUp}, state.PrePopulated},
+	{"a worker has no business with a volume that is to be kept",
+		func(f Facts) bool { return f.Data == Found && f.Worker != NoWorker && f.Worker != Going && !absent(f) },
+		[]Action{StopWorker}, state.WorkerGoing},
 	{"complete data on a bound claim is the goal",
-		func(f Facts) bool { return f.Claim == Bound && f.Data == Present && f.Flow == External },
+		func(f Facts) bool { return f.Claim == Bound && complete(f) && f.Flow == External },
 		nil, state.Populated},
 	{"complete data needs no worker",
 		func(f Facts) bool {
 			return f.Claim == Bound && f.Data == Present && f.Worker != NoWorker && f.Worker != Going && f.Worker != Retained
 		},
 		[]Action{StopWorker, CleanUp}, state.Succeeded},
+	{"data that was there before needs no worker",
+		func(f Facts) bool {
+			return f.Claim == Bound && f.Data == Kept && f.Worker != NoWorker && f.Worker != Going && f.Worker != Retained
+		},
+		[]Action{StopWorker, NoteKept, CleanUp}, state.PrePopulated},
+	{"data that was there before is the goal",
+		func(f Facts) bool { return f.Claim == Bound && f.Data == Kept }, []Action{NoteKept, CleanUp}, state.PrePopulated},
 	{"complete data needs no helpers",
 		func(f Facts) bool { return f.Claim == Bound && f.Data == Present },
 		[]Action{CleanUp}, state.Succeeded},
@@ -105,6 +120,8 @@ var rules = []rule{
 		func(f Facts) bool { return open(f) && f.Origin == Forbidden }, nil, state.SourceForbidden},
 	{"a clone waits for its source",
 		func(f Facts) bool { return open(f) && f.Origin == Missing }, nil, state.SourceMissing},
+	{"a clone waits until its source is filled",
+		func(f Facts) bool { return open(f) && f.Origin == Unfilled }, nil, state.SourceUnfilled},
 	{"a source that does not fit is refused",
 		func(f Facts) bool { return open(f) && f.Origin == Unfit }, nil, state.SourceRefused},
 	{"a snapshot comes before the claim made of it",
@@ -134,7 +151,9 @@ var rules = []rule{
 	{"an unbound claim is waited for",
 		func(f Facts) bool { return f.Claim == Unbound }, nil, state.ClaimUnbound},
 	{"complete data on a claim that may be bound at once needs no worker but a consumer",
-		func(f Facts) bool { return f.Claim == Waiting && f.Data == Present }, nil, state.Held},
+		func(f Facts) bool { return f.Claim == Waiting && complete(f) }, nil, state.Held},
+	{"a volume that is to be kept is bound by itself",
+		func(f Facts) bool { return f.Claim == Waiting && f.Data == Found }, nil, state.ClaimUnbound},
 	{"a bound claim that needs no bytes is complete",
 		func(f Facts) bool {
 			return f.Claim == Bound && (f.Flow == Nothing || f.Flow == Provision || f.Flow == Restore)
@@ -154,6 +173,8 @@ var rules = []rule{
 		func(f Facts) bool { return f.Worker == Failed }, nil, state.Retrying},
 	{"the last worker must be gone before the next",
 		func(f Facts) bool { return f.Worker == Going }, []Action{StopWorker}, state.WorkerGoing},
+	{"what may be somebody's data is not written over",
+		func(f Facts) bool { return f.Data == Unknown && f.Worker == NoWorker }, nil, state.ContentsUnknown},
 	{"a busy source is waited for",
 		func(f Facts) bool { return open(f) && f.Origin == Busy }, nil, state.SourceBusy},
 	{"a snapshot that its driver cannot restore in place is restored to be read from",
@@ -178,6 +199,9 @@ var rules = []rule{
 
 // absent: there is no claim, whether or not one could be made.
 func absent(f Facts) bool { return f.Claim == Absent || f.Claim == Incomplete }
+
+// complete: all data is there, however it came there.
+func complete(f Facts) bool { return f.Data == Present || f.Data == Kept }
 
 // byDriver: the storage driver fills the claim.
 func byDriver(f Facts) bool { return f.Flow == Provision || f.Flow == Restore || f.Flow == Enlarge }

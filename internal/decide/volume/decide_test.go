@@ -14,7 +14,7 @@ import (
 // axes are the facts; their order makes the printed table short.
 var axes = []enumerate.Axis[Facts]{
 	{Count: int(Leaving) + 1, Set: func(f *Facts, i int) string { f.Claim = Claim(i); return f.Claim.String() }},
-	{Count: int(Condemned) + 1, Set: func(f *Facts, i int) string { f.Data = Data(i); return f.Data.String() }},
+	{Count: int(Unknown) + 1, Set: func(f *Facts, i int) string { f.Data = Data(i); return f.Data.String() }},
 	{Count: int(Fatal) + 1, Set: func(f *Facts, i int) string { f.Worker = Worker(i); return f.Worker.String() }},
 	{Count: int(External) + 1, Set: func(f *Facts, i int) string { f.Flow = Flow(i); return f.Flow.String() }},
 	{Count: int(Beside) + 1, Set: func(f *Facts, i int) string { f.Origin = Origin(i); return f.Origin.String() }},
@@ -73,11 +73,14 @@ func TestInvariants(t *testing.T) {
 		if row.Phase == cdiv1.Unknown {
 			fail("no row for the state")
 		}
-		if row.Ready && f.Data != Present && !does(RecordData) {
+		if row.Ready && !complete(f) && !does(RecordData) && !does(RecordKept) {
 			fail("ready without data")
 		}
 		if row.Ready && f.Claim != Bound && f.Worker != Done && f.Worker != Retained {
 			fail("ready on a claim that is not bound")
+		}
+		if does(RecordKept) && f.Data != Found {
+			fail("kept although nobody says that it is to be")
 		}
 		if does(RecordData) && f.Data == Condemned {
 			fail("condemned data declared complete")

@@ -28,7 +28,8 @@ type Origin int
 // What can be wrong with a clone's origin.
 const (
 	Usable    Origin = iota
-	Missing          // it does not exist, or is not bound yet
+	Missing          // it does not exist
+	Unfilled         // it exists, but nothing proves that its data is complete
 	Busy             // a pod writes to it
 	Unfit            // the target is too small, or the modes do not go together
 	Forbidden        // whoever created the volume may not read it
@@ -61,11 +62,14 @@ const (
 // Data is what is recorded about the claim's contents. It outlives every worker.
 type Data int
 
-// What can be known of the contents.
+// What can be known of the contents. Each is something that is recorded: a claim of which nothing is known is Unknown, never None.
 const (
-	None      Data = iota
-	Present        // complete: a worker was done, or whoever made the claim says so
-	Condemned      // a worker said that no further try can succeed
+	None      Data = iota // there is no claim yet, or it was made empty to be filled: a worker may write to it
+	Present               // complete: a worker was done
+	Kept                  // complete, and nothing was transferred: whoever made the claim or its volume says so
+	Found                 // the claim's volume was there before it and is to be kept; that it is complete is not recorded yet
+	Condemned             // a worker said that no further try can succeed
+	Unknown               // nothing says that the claim may be written to: it may hold what somebody wants to keep
 )
 
 // Worker is the pod that moves the bytes.

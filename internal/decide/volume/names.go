@@ -7,7 +7,7 @@ func (f Flow) String() string {
 }
 
 func (o Origin) String() string {
-	return name(o, "Usable", "Missing", "Busy", "Unfit", "Forbidden", "Preparing", "Restoring", "Unready", "Misplaced", "Beside")
+	return name(o, "Usable", "Missing", "Unfilled", "Busy", "Unfit", "Forbidden", "Preparing", "Restoring", "Unready", "Misplaced", "Beside")
 }
 
 func (c Claim) String() string {
@@ -15,7 +15,9 @@ func (c Claim) String() string {
 		"Lost", "Leaving")
 }
 
-func (d Data) String() string { return name(d, "None", "Present", "Condemned") }
+func (d Data) String() string {
+	return name(d, "None", "Present", "Kept", "Found", "Condemned", "Unknown")
+}
 
 func (w Worker) String() string {
 	return name(w, "NoWorker", "Going", "Pending", "Unplaceable", "Unfetchable", "Running", "CutOff",

@@ -1,0 +1,173 @@
+package datavolume
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/controller/origin"
+	"github.com/berth-vm/berth/internal/state"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+const (
+	checkStatic  = "cdi.kubevirt.io/storage.checkStaticVolume"
+	prePopulated = "cdi.kubevirt.io/storage.prePopulated"
+)
+
+// reason is why a volume is not ready, or in which way it became so: the condition says that in words alone then.
+func reason(v *cdiv1.DataVolume) (reason, message string) {
+	for _, c := range v.Status.Conditions {
+		if c.Type != cdiv1.DataVolumeReady {
+			continue
+		}
+		for _, done := range []state.Reason{state.PrePopulated, state.Import.Reason(state.Succeeded)} {
+			said := state.Of(done)
+			if said.Claim = volumeName; said.Text() == c.Message {
+				return string(done), c.Message
+			}
+		}
+		return c.Reason, c.Message
+	}
+	return "", ""
+}
+
+// unfilled is the golden claim as it is when it is bound and nothing has been written to it: another volume's, no worker yet.
+func unfilled(namespace string) *corev1.PersistentVolumeClaim {
+	c := filltest.Bound(namespace, "golden")
+	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "golden", UID: "golden-uid",
+		Controller: ptr.To(true)}}
+	return c
+}
+
+// TestCloneWaitsForItsSource: nothing is made of a claim that is bound and not filled, in whatever way it is to be cloned. As soon as
+// the end of its transfer is recorded it is cloned, in that way.
+func TestCloneWaitsForItsSource(t *testing.T) {
+	wish := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: "local"},
+		Status: cdiv1.StorageProfileStatus{CloneStrategy: ptr.To(cdiv1.CloneStrategyCsiClone)}}
+	for name, c := range map[string]struct {
+		objects   []client.Object
+		namespace string
+	}{
+		"csi-clone": {append(filltest.Driver(), wish), filltest.Team},
+		"snapshot":  {filltest.Driver(), filltest.Team},
+		"copy":      {nil, filltest.Team},
+		"stream":    {nil, "images"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := filltest.New(t, filltest.Scene{
+				Objects: append(slices.Clone(c.objects), filltest.Class(filltest.AtOnce), unfilled(c.namespace), cloneOf(c.namespace)),
+				Reports: []task.Report{filltest.Done()},
+			})
+			r := build(w)
+			w.Run(volumeName, r)
+			why, text := reason(volumeIn(w))
+			if why != "CloneSourceNotReady" || !strings.Contains(text, "still being filled by DataVolume golden") || strings.Contains(text, "doesn't exist") {
+				t.Errorf("it says %s: %s", why, text)
+			}
+			left := w.Left()
+			if n := len(left["claims"].([]string)); n != 1 || w.Tries != 0 || len(left["pods"].([]string)) != 0 || len(left["snapshots"].([]string)) != 0 {
+				t.Fatalf("made of an empty claim: %v", left)
+			}
+			golden := filltest.Get[corev1.PersistentVolumeClaim](w, c.namespace, "golden")
+			golden.Annotations = map[string]string{origin.AnnPodPhase: string(corev1.PodSucceeded)}
+			w.Must(w.API.Update(t.Context(), golden))
+			w.Run(volumeName, r)
+			clone := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, volumeName)
+			if phase := volumeIn(w).Status.Phase; phase != cdiv1.Succeeded || clone.Annotations["cdi.kubevirt.io/cloneType"] != name {
+				t.Errorf("it is %s, cloned by %s", phase, clone.Annotations["cdi.kubevirt.io/cloneType"])
+			}
+		})
+	}
+}
+
+// TestReservedVolume: a volume that somebody reserved for the claim is never written over unless the DataVolume names it, and is what
+// the DataVolume wants if it says so.
+func TestReservedVolume(t *testing.T) {
+	http := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}}
+	upload := &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}
+	keep := map[string]string{checkStatic: ""}
+	now := map[string]string{checkStatic: "", "cdi.kubevirt.io/storage.bind.immediate.requested": ""}
+	free := filltest.Reserved(volumeName)
+	free.Spec.ClaimRef = nil
+	used := filltest.Reserved(volumeName)
+	used.Annotations = map[string]string{"pv.kubernetes.io/bound-by-controller": "yes"} // of an earlier claim
+	for name, c := range map[string]struct {
+		class       *corev1.PersistentVolume
+		source      *cdiv1.DataVolumeSource
+		annotations map[string]string
+		named       string
+		waits       bool
+		want        string
+		tries       int
+	}{
+		"kept":                            {filltest.Reserved(volumeName), http, keep, "", false, "PrePopulated", 0},
+		"kept, not waiting for an upload": {filltest.Reserved(volumeName), upload, keep, "", false, "PrePopulated", 0},
+		"kept on a class that waits":      {filltest.Reserved(volumeName), http, now, "", true, "PrePopulated", 0},
+		"kept, and bound once before":     {used, http, keep, "", false, "PrePopulated", 0},
+		"kept by name":                    {filltest.Reserved(volumeName), http, keep, "kept", false, "PrePopulated", 0},
+		"nobody says":                     {filltest.Reserved(volumeName), http, nil, "", false, "ErrContentsUnknown", 0},
+		"nobody says, bound once before":  {used, http, nil, "", false, "ErrContentsUnknown", 0},
+		"written over by name":            {filltest.Reserved(volumeName), http, nil, "kept", false, "ImportSucceeded", 1},
+		"none is reserved":                {free, http, keep, "", false, "ImportSucceeded", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := newVolume(c.source)
+			v.Annotations, v.Spec.PVC.VolumeName = c.annotations, c.named
+			mode := filltest.AtOnce
+			if c.waits {
+				mode = filltest.Waits
+			}
+			scene := filltest.Scene{Objects: []client.Object{filltest.Class(mode), v, c.class.DeepCopy()}, Reports: []task.Report{filltest.Done()}}
+			w := filltest.Harm(t, scene, volumeName, build, outcome)
+			got := volumeIn(w)
+			if why, text := reason(got); why != c.want || w.Tries != c.tries {
+				t.Errorf("it says %s (%s) after %d transfers, want %s after %d", why, text, w.Tries, c.want, c.tries)
+			}
+			if c.want == "PrePopulated" && (got.Annotations[prePopulated] != volumeName || got.Status.Progress != "N/A" || got.Status.Phase != cdiv1.Succeeded) {
+				t.Errorf("the volume is annotated %v, its progress is %s, its phase %s", got.Annotations, got.Status.Progress, got.Status.Phase)
+			}
+			pvc := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, volumeName)
+			if proof, _ := origin.Complete(pvc); (proof == origin.Transferred) != (c.want != "ErrContentsUnknown") {
+				t.Errorf("the claim's data is complete: %q", proof)
+			}
+		})
+	}
+}
+
+// TestRecordLost: a disk that was filled is never filled again because somebody removed the record of it; whoever owns the claim can
+// say that its contents are to be kept.
+func TestRecordLost(t *testing.T) {
+	http := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}}
+	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), newVolume(http)}, Reports: []task.Report{filltest.Done()}})
+	r := build(w)
+	w.Run(volumeName, r)
+	claim := func() *corev1.PersistentVolumeClaim {
+		return filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, volumeName)
+	}
+	for _, left := range []map[string]string{{origin.AnnMayFill: origin.Filled}, nil} {
+		c := claim()
+		c.Annotations = left
+		w.Must(w.API.Update(t.Context(), c))
+		w.Run(volumeName, r)
+		if why, text := reason(volumeIn(w)); w.Tries != 1 || why != "ErrContentsUnknown" || !strings.Contains(text, "storage.populatedFor: disk") {
+			t.Fatalf("with %v left on the claim: %d transfers; %s: %s", left, w.Tries, why, text)
+		}
+	}
+	c := claim()
+	c.Annotations = map[string]string{origin.AnnPopulatedFor: volumeName}
+	w.Must(w.API.Update(t.Context(), c))
+	w.Run(volumeName, r)
+	if why, text := reason(volumeIn(w)); w.Tries != 1 || why != "PrePopulated" {
+		t.Errorf("%d transfers; %s: %s", w.Tries, why, text)
+	}
+}

@@ -1,0 +1,154 @@
+package fill
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	from "github.com/berth-vm/berth/internal/controller/origin"
+)
+
+// A worker writes only to a claim of which something says that it may: the claim was made empty for its order, and its volume was
+// made for the claim or was free for anybody. A volume that somebody reserved for the claim, or a claim whose marks are gone, may
+// hold what is wanted: a restored disk, an adopted one, one that a machine has used for years.
+
+// What Kubernetes writes on volumes and claims.
+const (
+	annProvisionedBy = "pv.kubernetes.io/provisioned-by"
+	annAskedOf       = "volume.kubernetes.io/storage-provisioner"
+	annBoundByKube   = "pv.kubernetes.io/bound-by-controller" // nobody had said before which volume goes with which claim
+)
+
+// annVolumeList on a claim names the volumes that were reserved for it when it was made.
+const annVolumeList = "cdi.kubevirt.io/storage.persistentVolumeList"
+
+// observeReserved finds the volume of the claim if it was there before the claim was: the one the claim is bound to, or one that
+// names the claim, which will be bound to it.
+func (e *Engine) observeReserved(ctx context.Context, s *Seen) error {
+	c := s.claim
+	if c == nil || !s.order.owns(c) || c.Annotations[AnnPodPhase] == string(corev1.PodSucceeded) {
+		return nil
+	}
+	if name := c.Spec.VolumeName; name != "" {
+		pv, err := cluster.Get[corev1.PersistentVolume](ctx, e.reader, "", name)
+		if err == nil && pv != nil && !madeFor(pv, c) {
+			s.reserved = pv
+		}
+		return err
+	}
+	volumes, err := e.reservedFor(ctx, c.Namespace, c.Name)
+	if err != nil {
+		return err
+	}
+	for i := range volumes {
+		if uid := volumes[i].Spec.ClaimRef.UID; (uid == "" || uid == c.UID) && !madeFor(&volumes[i], c) {
+			s.reserved = &volumes[i]
+		}
+	}
+	return nil
+}
+
+// reservedFor are the volumes that name a claim.
+func (e *Engine) reservedFor(ctx context.Context, namespace, name string) ([]corev1.PersistentVolume, error) {
+	var volumes corev1.PersistentVolumeList
+	err := e.reader.List(ctx, &volumes, client.MatchingFields{from.VolumeIndex: from.VolumeKey(namespace, name)})
+	if err != nil {
+		return nil, fmt.Errorf("list the volumes reserved for claim %s/%s: %w", namespace, name, err)
+	}
+	return volumes.Items, nil
+}
+
+// listReserved notes on a claim that is about to be made which volumes wait for it. Afterwards nobody could tell: a volume that
+// was bound before still bears what Kubernetes wrote on it then.
+func (e *Engine) listReserved(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
+	volumes, err := e.reservedFor(ctx, c.Namespace, c.Name)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for i := range volumes {
+		if volumes[i].Spec.ClaimRef.UID == "" { // others are somebody's who is gone, and are never bound again
+			names = append(names, volumes[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	list, err := json.Marshal(names)
+	c.Annotations[annVolumeList] = string(list)
+	return err
+}
+
+// madeFor: the volume was provisioned for this very claim, so it was empty. Provisioners name volumes after the claim's UID; the
+// volume of one that does not is younger than the claim, and of the provisioner that was asked.
+func madeFor(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
+	if ref := pv.Spec.ClaimRef; ref == nil || ref.UID != c.UID || c.UID == "" {
+		return false
+	}
+	asked := c.Annotations[annAskedOf]
+	return strings.Contains(pv.Name, string(c.UID)) ||
+		asked != "" && pv.Annotations[annProvisionedBy] == asked && pv.CreationTimestamp.After(c.CreationTimestamp.Time)
+}
+
+// free: the volume was there for any claim that asked for one like it, which is how static volumes are handed out.
+func (s *Seen) free() bool {
+	var reserved []string
+	if list := s.claim.Annotations[annVolumeList]; list != "" && json.Unmarshal([]byte(list), &reserved) != nil {
+		return false // a list that cannot be read may have named it
+	}
+	return s.reserved.Annotations[annBoundByKube] == "yes" && !slices.Contains(reserved, s.reserved.Name)
+}
+
+// volumeNamed: whoever wants the claim filled said which volume it is to have.
+func (s *Seen) volumeNamed() bool {
+	switch spec := s.order.Spec; {
+	case s.order.itself(s.claim):
+		return s.claim.Spec.VolumeName != "" && s.claim.Annotations[annBoundByKube] != "yes"
+	case spec.PVC != nil:
+		return spec.PVC.VolumeName == s.reserved.Name
+	case spec.Storage != nil:
+		return spec.Storage.VolumeName == s.reserved.Name
+	}
+	return false
+}
+
+// found: the claim's contents are to be kept as they are.
+func (s *Seen) found() bool {
+	if s.order.keeps(s.claim) {
+		return true
+	}
+	_, check := s.order.Annotations[annCheckStatic]
+	return check && s.reserved != nil && (!s.free() || s.volumeNamed())
+}
+
+// unwritable is why no worker may write to the claim, and what to do about it; nothing if one may.
+func (s *Seen) unwritable() string {
+	switch {
+	case s.order.itself(s.claim) && s.claim.Annotations[from.AnnMayFill] != from.Filled:
+		return "" // whoever owns the claim ordered it, on the claim itself
+	case s.order.itself(s.claim), s.claim.Annotations[from.AnnMayFill] != string(s.order.UID):
+		return fmt.Sprintf("nothing on it says that it was made empty for this volume, or that it was filled; if its contents are to be kept, "+
+			"set the annotation %s: %s on it; if not, delete it, and it is made anew", AnnPopulatedFor, s.order.For.GetName())
+	case s.reserved != nil && !s.free() && !s.volumeNamed():
+		return fmt.Sprintf("volume %s was reserved for it and may hold data; to keep that, set the annotation %s on the DataVolume; "+
+			"to have it written over, create the DataVolume with this volume in volumeName", s.reserved.Name, annCheckStatic)
+	}
+	return ""
+}
+
+// noteKept writes on a DataVolume that its claim was filled before, as its clients expect.
+func (e *Engine) noteKept(ctx context.Context, s *Seen) error {
+	v, is := s.order.For.(*cdiv1.DataVolume)
+	if _, noted := s.order.Annotations[annPrePopulated]; !is || noted {
+		return nil
+	}
+	s.order.Kept.Annotations = map[string]string{annPrePopulated: s.order.Name}
+	return e.cluster.Mark(ctx, v, s.order.Kept)
+}

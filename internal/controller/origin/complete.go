@@ -1,0 +1,117 @@
+package origin
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/annotated"
+)
+
+// What is recorded on a claim about its contents.
+const (
+	// AnnPodPhase is how far the worker is that fills the claim; Succeeded is the record that the data is complete.
+	AnnPodPhase = "cdi.kubevirt.io/storage.pod.phase"
+	// AnnPopulatedFor is the record of whoever put the data there without a worker of the claim's own.
+	AnnPopulatedFor = "cdi.kubevirt.io/storage.populatedFor"
+	// AnnMayFill is the UID of the order that the claim was made empty for. As long as it is there, a worker of that order may
+	// write to the claim; Filled takes its place in the same write that records that the data is complete.
+	AnnMayFill = "berth.dev/may-fill"
+	// Filled as AnnMayFill: nobody may write to the claim any more but those who use it.
+	Filled = "filled"
+)
+
+// Proof is the fact that proves that the data of a claim is complete.
+type Proof string
+
+// The proofs. Each is something that is there: that nobody says anything about a claim that we fill proves nothing.
+const (
+	Unproven    Proof = ""
+	Transferred Proof = "the end of its transfer is recorded on it"
+	Populated   Proof = "it is recorded on it that it was populated"
+	Plain       Proof = "it is bound, and nothing here fills it"
+)
+
+// Complete is the one answer to the question whether all data of a claim is there: the fact that proves it, or what is
+// missing, for a person.
+func Complete(c *corev1.PersistentVolumeClaim) (proof Proof, lacks string) {
+	who := filler(c)
+	recorded := c.Annotations[AnnPodPhase] == string(corev1.PodSucceeded)
+	switch {
+	case c.Status.Phase == corev1.ClaimLost:
+		return Unproven, "its volume is lost"
+	case c.Status.Phase != corev1.ClaimBound:
+		return Unproven, "it is not bound yet"
+	case PopulatedByUs(c) && c.Annotations[AnnPopulatedFor] == "":
+		return Unproven, fmt.Sprintf("nothing records that it was filled from %s; if its data is there, set the annotation %s: %s on it",
+			who, AnnPopulatedFor, c.Name)
+	case PopulatedByUs(c) && owner(c) == "":
+		return Populated, ""
+	case who == "":
+		return Plain, ""
+	case recorded:
+		return Transferred, ""
+	}
+	return Unproven, "it is still being filled by " + who
+}
+
+// FilledInPlace: we write to the claim itself, after it is bound. That it is bound says nothing of its data then.
+func FilledInPlace(c *corev1.PersistentVolumeClaim) bool { return filler(c) != "" && !PopulatedByUs(c) }
+
+// Refilled: the claim was made to be filled, and is not. Whoever it is filled for may still say that it was: of an earlier claim.
+func Refilled(c *corev1.PersistentVolumeClaim) bool {
+	may := c.Annotations[AnnMayFill]
+	return may != "" && may != Filled && c.Annotations[AnnPodPhase] != string(corev1.PodSucceeded)
+}
+
+// filler is who of ours fills the claim, as messages call them; empty: nobody does.
+func filler(c *corev1.PersistentVolumeClaim) string {
+	if o := owner(c); o != "" {
+		return o
+	}
+	if PopulatedByUs(c) {
+		return c.Spec.DataSourceRef.Kind + " " + c.Spec.DataSourceRef.Name
+	}
+	spec, refused := annotated.Of(c)
+	switch {
+	case refused != nil:
+		return "what its annotations order, which cannot be done"
+	case spec != nil && spec.Source.Upload != nil:
+		return "an upload"
+	case spec != nil:
+		return "the import that its annotations order"
+	}
+	if _, begun := c.Annotations[AnnPodPhase]; begun || Refilled(c) {
+		return "a transfer that was begun" // by somebody who owns the claim no longer
+	}
+	return ""
+}
+
+// owner is the DataVolume that the claim belongs to, or the claim that it is filled for.
+func owner(c *corev1.PersistentVolumeClaim) string {
+	o := metav1.GetControllerOf(c)
+	if o == nil {
+		return ""
+	}
+	switch schema.FromAPIVersionAndKind(o.APIVersion, o.Kind).GroupKind() {
+	case cdiv1.SchemeGroupVersion.WithKind("DataVolume").GroupKind(), schema.GroupKind{Kind: "PersistentVolumeClaim"}:
+		return o.Kind + " " + o.Name
+	}
+	return ""
+}
+
+// PopulatedByUs says whether a claim names one of our sources, and so is bound to a volume that was filled before.
+func PopulatedByUs(c *corev1.PersistentVolumeClaim) bool {
+	ref := c.Spec.DataSourceRef
+	if ref == nil || ref.APIGroup == nil || *ref.APIGroup != cdiv1.SchemeGroupVersion.Group {
+		return false
+	}
+	switch ref.Kind {
+	case cdiv1.VolumeImportSourceRef, cdiv1.VolumeUploadSourceRef, cdiv1.VolumeCloneSourceRef:
+		return true
+	}
+	return false
+}
