@@ -44,5 +44,5 @@ var populations = []Row{
 		Message: "PVC {claim} is not filled again: {detail}; it waits for its volume"},
 	{Reason: PopulationSkipped, Phase: cdiv1.PVCBound, Warn: true,
 		Message: "PVC {claim} was bound without being filled from {source}, and is left as it is: if it was restored its data is there; " +
-			"if not, its storage class does not know populators (use a DataVolume, in a machine dataVolumeTemplates, or a class whose provisioner does)"},
+			"if not, its storage class does not know populators (use a DataVolume, in a machine dataVolumeTemplates, or a class whose provisioner does); {detail}"},
 }

@@ -5,12 +5,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	reach "k8s.io/component-helpers/storage/volume"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/populate"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/render"
 )
 
 // seen is the part of the cluster that one target depends on, read once.
@@ -23,6 +27,7 @@ type seen struct {
 	marks   cluster.Marks                 // what we own of the target's metadata
 	order   fill.Order                    // of the prime
 	filling *fill.Seen                    // how far that is; nil: it is not begun, or no longer to be looked at
+	upload  *corev1.Pod                   // the worker that takes an upload into the prime; nil: there is none
 }
 
 // observe reads everything a decision about a target depends on.
@@ -40,8 +45,14 @@ func (r *Reconciler) observe(ctx context.Context, target *corev1.PersistentVolum
 	if err := r.observeVolume(ctx, s); err != nil {
 		return nil, err
 	}
-	if s.source, err = r.readSource(ctx, target); err != nil {
+	if s.source, err = r.readSource(ctx, s); err != nil {
 		return nil, err
+	}
+	if s.prime != nil && s.source.kind == cdiv1.VolumeUploadSourceRef {
+		s.upload, err = cluster.Get[corev1.Pod](ctx, r.reader, target.Namespace, render.WorkerName(render.RoleUpload, s.prime.Name))
+		if err != nil {
+			return nil, err
+		}
 	}
 	s.marks = marksOf(s)
 	s.order = s.orderPrime()
@@ -131,16 +142,32 @@ func (s *seen) primeFact() populate.Prime {
 		return populate.Full
 	case s.waits() && p.Spec.VolumeName == "" && node(p) == "" && !s.immediate():
 		return populate.Refused // its provisioner took the choice back: that is how it says no
-	case node(s.target) != "" && node(p) != "" && node(p) != node(s.target), s.replaced():
+	case s.taken():
+		return populate.Taken
+	case s.misplaced(), s.replaced():
 		return populate.Misplaced
 	}
 	return populate.Filling
 }
 
-// full: the prime's data is complete and no worker has it any more.
+// misplaced: the scheduler has chosen another node since. Of a class that binds at once it chooses none: what is written there is
+// the provisioner's, for each claim as it likes.
+func (s *seen) misplaced() bool {
+	return s.waits() && node(s.target) != "" && node(s.prime) != "" && node(s.prime) != node(s.target)
+}
+
+// taken: a worker has acknowledged an upload into the prime, or may do so at any moment.
+func (s *seen) taken() bool {
+	p := s.upload
+	return p != nil && metav1.IsControlledBy(p, s.target) &&
+		(p.Status.Phase == corev1.PodRunning || p.Status.Phase == corev1.PodSucceeded)
+}
+
+// full: the prime's data is complete and no worker has it any more. What is recorded on it holds whatever became of its source.
 func (s *seen) full() bool {
 	if s.filling == nil {
-		return false
+		proof, _ := origin.Complete(s.prime)
+		return proof == origin.Transferred && metav1.IsControlledBy(s.prime, s.target)
 	}
 	f := s.filling.Facts()
 	ended := f.Worker == volume.NoWorker || f.Worker == volume.Retained

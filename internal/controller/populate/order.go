@@ -54,6 +54,9 @@ func (s *seen) orderPrime() fill.Order {
 func (s *seen) primeAnnotations() map[string]string {
 	kept := map[string]string{}
 	for _, key := range append(slices.Clone(fill.PassedOn), reach.AnnSelectedNode, fill.AnnRetain, fill.AnnImmediate, fill.AnnContents) {
+		if key == reach.AnnSelectedNode && !s.waits() {
+			continue // the provisioner's own note, not the scheduler's choice
+		}
 		if value, ok := s.target.Annotations[key]; ok {
 			kept[key] = value
 		}

@@ -111,3 +111,83 @@ func TestRefused(t *testing.T) {
 		t.Errorf("the target's node is %q, the prime there: %v", node(c), prime != nil)
 	}
 }
+
+// TestNodesOfAtOnce: where a class binds at once, its provisioner notes a node of its own on every claim. That says nothing of the
+// prime, and nothing that was uploaded into it is dropped.
+func TestNodesOfAtOnce(t *testing.T) {
+	target := from("VolumeUploadSource", "")
+	w := filltest.New(t, filltest.Scene{
+		Objects: []client.Object{filltest.Class(filltest.AtOnce), uploading(), target}, Reports: []task.Report{filltest.Done()},
+	})
+	r := build(w)
+	_, err := r.Reconcile(t.Context(), reconcileRequest())
+	w.Must(err)
+	for claim, at := range map[string]string{name: "node2", primeName(target): "node1"} {
+		c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, claim)
+		c.Annotations[reach.AnnSelectedNode] = at
+		w.Must(w.API.Update(t.Context(), c))
+	}
+	w.Run(name, r)
+	c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name)
+	if c.Status.Phase != corev1.ClaimBound || c.Annotations[fill.AnnPopulatedFor] != name || w.Tries != 1 {
+		t.Errorf("the claim is %s after %d uploads: %v", c.Status.Phase, w.Tries, c.Annotations)
+	}
+}
+
+// TestTakenIsKept: once a worker takes an upload its prime stays, whatever happens to its source, to the target's node, or to the
+// target itself; and what was sent is the target's in the end if that still wants it.
+func TestTakenIsKept(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*filltest.World, *corev1.PersistentVolumeClaim)
+		bound  bool // to what was sent
+	}{
+		"another node is chosen": {func(w *filltest.World, c *corev1.PersistentVolumeClaim) {
+			c.Annotations[reach.AnnSelectedNode] = "node2"
+			w.Must(w.API.Update(t.Context(), c))
+		}, true},
+		"its source is deleted": {func(w *filltest.World, _ *corev1.PersistentVolumeClaim) {
+			w.Must(w.API.Delete(t.Context(), uploading()))
+		}, true},
+		"its target is bound to something else": {func(w *filltest.World, c *corev1.PersistentVolumeClaim) {
+			c.Spec.VolumeName = "other"
+			w.Must(w.API.Update(t.Context(), c))
+			c.Status.Phase = corev1.ClaimBound
+			w.Must(w.API.Status().Update(t.Context(), c))
+		}, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			target := from("VolumeUploadSource", "")
+			target.Annotations = map[string]string{reach.AnnSelectedNode: "node1"}
+			w := filltest.New(t, filltest.Scene{
+				Objects: []client.Object{filltest.Class(filltest.Waits), uploading(), target}, Reports: []task.Report{filltest.Done()},
+			})
+			r := build(w)
+			running := func() bool {
+				pod := filltest.Get[corev1.Pod](w, filltest.Team, "cdi-upload-prime-target-uid")
+				return pod != nil && pod.Status.Phase == corev1.PodRunning
+			}
+			for range 10 {
+				if running() {
+					break
+				}
+				_, err := r.Reconcile(t.Context(), reconcileRequest())
+				w.Must(err)
+				w.Turn()
+			}
+			if !running() {
+				t.Fatal("no worker takes the upload")
+			}
+			before := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, primeName(target)).UID
+			c.change(w, filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name))
+			w.Run(name, r)
+			got := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name)
+			prime := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, primeName(target))
+			if has := got.Spec.VolumeName == "pvc-"+string(before); has != c.bound || w.Tries != 1 {
+				t.Errorf("the target has what was sent: %t, after %d uploads; its volume is %q", has, w.Tries, got.Spec.VolumeName)
+			}
+			if kept := prime != nil && prime.UID == before; kept == c.bound {
+				t.Errorf("the prime with what was sent is there: %t", kept)
+			}
+		})
+	}
+}

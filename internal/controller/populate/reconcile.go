@@ -95,6 +95,9 @@ func (r *Reconciler) act(ctx context.Context, a populate.Action, s *seen) (fill.
 		s.begin()
 		return done, r.cluster.Mark(ctx, s.target, s.marks)
 	case populate.Fill:
+		if s.filling == nil { // full, and its source is gone: there is nothing more to do for it
+			return done, nil
+		}
 		outcome, err := r.engine.Act(ctx, s.filling)
 		s.marks.Finalizers = s.filling.Finalizers()
 		return outcome, err
@@ -160,6 +163,9 @@ func (s *seen) status(reason state.Reason) cluster.Status {
 		if s.target.Spec.VolumeName != "" {
 			said.Detail = "it names volume " + s.target.Spec.VolumeName
 		}
+		if s.primeFact() == populate.Taken || s.primeFact() == populate.Full {
+			said.Detail += ", " + s.why()
+		}
 	case populate.Open, populate.Bound, populate.Lost, populate.Leaving:
 		said.Detail = s.why()
 	}
@@ -173,6 +179,8 @@ func (s *seen) status(reason state.Reason) cluster.Status {
 // why is the one thing a person wants to know when a target is not being filled.
 func (s *seen) why() string {
 	switch {
+	case s.primeFact() == populate.Taken || s.primeFact() == populate.Full:
+		return fmt.Sprintf("what was sent for it is kept in PVC %s", s.prime.Name)
 	case s.source.fact == populate.Forbidden:
 		return s.source.why
 	case s.class == nil && s.target.Spec.StorageClassName == nil:

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/annotated"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/populate"
@@ -39,12 +40,20 @@ func sourceSpace(c *corev1.PersistentVolumeClaim) string {
 	return c.Namespace
 }
 
-func (r *Reconciler) readSource(ctx context.Context, target *corev1.PersistentVolumeClaim) (source, error) {
+func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error) {
+	target := seen.target
 	ref := target.Spec.DataSourceRef
 	s := source{kind: ref.Kind, name: ref.Name, namespace: sourceSpace(target), begun: target.Annotations[annSource]}
 	exists, err := r.readSpec(ctx, &s)
 	if err != nil {
 		return s, err
+	}
+	if s.kind == cdiv1.VolumeUploadSourceRef && seen.prime != nil {
+		// Nothing is read from it, and what was sent since is not dropped because it is gone.
+		if !exists {
+			s.spec = uploaded(cdiv1.DataVolumeContentType(seen.prime.Annotations[annotated.Content]), nil)
+		}
+		return s, nil
 	}
 	if s.namespace != target.Namespace {
 		at, _ := origin.Of(target.Namespace, &target.Spec)
@@ -86,10 +95,7 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 		if err != nil || v == nil {
 			return false, err
 		}
-		s.spec = cdiv1.DataVolumeSpec{
-			Source: &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}, ContentType: v.Spec.ContentType,
-			Preallocation: v.Spec.Preallocation,
-		}
+		s.spec = uploaded(v.Spec.ContentType, v.Spec.Preallocation)
 	default:
 		v, err := cluster.Get[cdiv1.VolumeCloneSource](ctx, r.reader, s.namespace, s.name)
 		if err != nil || v == nil {
@@ -103,6 +109,13 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 		s.spec.Source = cloneSource(s.now)
 	}
 	return true, nil
+}
+
+// uploaded is what to fill a claim with that takes an upload.
+func uploaded(content cdiv1.DataVolumeContentType, preallocate *bool) cdiv1.DataVolumeSpec {
+	return cdiv1.DataVolumeSpec{
+		Source: &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}, ContentType: content, Preallocation: preallocate,
+	}
 }
 
 // importSource is what a VolumeImportSource and a DataVolume have in common.

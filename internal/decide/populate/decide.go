@@ -50,6 +50,7 @@ const (
 	NoPrime   Prime = iota
 	Filling         // it is being made or filled; how far that is, is the other table's
 	Full            // its data is complete and no worker has it any more
+	Taken           // an upload into it was acknowledged, or may be at any moment
 	Misplaced       // it cannot become the target's: another node was chosen since, or its source was replaced
 	Refused         // the node chosen for it cannot have it
 	Given           // its volume is the target's
@@ -123,6 +124,8 @@ var rules = []rule{
 		func(f Facts) bool { return f.Target == Bound && f.Marked }, []Action{Record}, state.PopulationDone},
 	{"a bound target that was populated before is left alone",
 		func(f Facts) bool { return f.Target == Bound && f.Recorded }, []Action{KeepSilent}, state.PopulationDone},
+	{"what was sent is kept even if its target was bound behind our back",
+		func(f Facts) bool { return f.Target == Bound && holds(f) }, nil, state.PopulationSkipped},
 	{"a target bound behind our back needs no prime",
 		func(f Facts) bool { return f.Target == Bound && f.Prime != NoPrime && f.Prime != Going },
 		[]Action{DropPrime}, state.PopulationSkipped},
@@ -131,6 +134,8 @@ var rules = []rule{
 
 	{"a volume that was given away is waited for",
 		func(f Facts) bool { return f.Prime == Given }, nil, state.Rebinding},
+	{"what was sent is kept even if its target is not to be populated",
+		func(f Facts) bool { return f.Target == Kept && holds(f) }, nil, state.PopulationKept},
 	{"a target that is not to be populated needs no prime",
 		func(f Facts) bool { return f.Target == Kept && f.Prime != NoPrime && f.Prime != Going },
 		[]Action{DropPrime}, state.PopulationKept},
@@ -158,5 +163,8 @@ var rules = []rule{
 	{"a prime is begun",
 		func(f Facts) bool { return f.Prime == NoPrime }, []Action{Begin, Fill}, state.ClaimCreated},
 	{"a prime is filled",
-		func(f Facts) bool { return f.Prime == Filling }, []Action{Fill}, state.ClaimCreated},
+		func(f Facts) bool { return f.Prime == Filling || f.Prime == Taken }, []Action{Fill}, state.ClaimCreated},
 }
+
+// holds: the prime has data that somebody was told is safe. It goes only when that is the target's.
+func holds(f Facts) bool { return f.Prime == Full || f.Prime == Taken }

@@ -6,7 +6,7 @@ func (t Target) String() string { return name(t, "Open", "Kept", "Bound", "Lost"
 func (s Source) String() string { return name(s, "Found", "Absent", "Forbidden") }
 func (p Place) String() string  { return name(p, "Chosen", "Unchosen", "Classless") }
 func (p Prime) String() string {
-	return name(p, "NoPrime", "Filling", "Full", "Misplaced", "Refused", "Given", "Going")
+	return name(p, "NoPrime", "Filling", "Full", "Taken", "Misplaced", "Refused", "Given", "Going")
 }
 
 func name[E ~int](e E, names ...string) string {
