@@ -53,18 +53,7 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 			m[annRunMessage] = s.lastError()
 		})
 	case volume.RecordData:
-		return e.mark(ctx, s, func(m marks) {
-			m[AnnPodPhase], m[from.AnnMayFill] = string(corev1.PodSucceeded), from.Filled
-			delete(m, annRunMessage)
-			delete(m, annRunReason)
-			delete(m, AnnPodReady)
-			if s.report != nil && s.report.Virtual > 0 {
-				m[annDiskSize] = strconv.FormatInt(s.report.Virtual, 10)
-			}
-			if s.preallocate() && s.report != nil {
-				m[annPreallocate] = "true"
-			}
-		})
+		return e.mark(ctx, s, s.done)
 	case volume.RecordFatal:
 		return e.mark(ctx, s, func(m marks) {
 			m[annFatal] = "true"
@@ -89,6 +78,20 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 		return e.cleanUp(ctx, s)
 	}
 	return fmt.Errorf("nobody knows how to %s", a)
+}
+
+// done records on the claim that its data is complete, and that no worker may write to it any more.
+func (s *Seen) done(m marks) {
+	m[AnnPodPhase], m[from.AnnMayFill] = string(corev1.PodSucceeded), from.Filled
+	delete(m, annRunMessage)
+	delete(m, annRunReason)
+	delete(m, AnnPodReady)
+	if s.report != nil && s.report.Virtual > 0 {
+		m[annDiskSize] = strconv.FormatInt(s.report.Virtual, 10)
+	}
+	if s.preallocate() && s.report != nil {
+		m[annPreallocate] = "true"
+	}
 }
 
 func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
