@@ -268,3 +268,42 @@ func TestTargetFails(t *testing.T) {
 		}
 	}
 }
+
+// TestDiskGetsWhatFits: a blank disk on a new filesystem is never refused, and is as large as was asked for or as there is room;
+// beside other files the size stands. Sizes are those of claims, less what is configured for the filesystem.
+func TestDiskGetsWhatFits(t *testing.T) {
+	kinds := map[string][]string{"ext4": {"mkfs.ext4", "-q", "-m", "0"}, "reserved": {"mkfs.ext4", "-q"}, "xfs": {"mkfs.xfs", "-q"}}
+	for name, mkfs := range kinds {
+		for _, mib := range []int64{16, 32, 64, 100, 128, 200, 300, 512, 1024, 2048, 4096} {
+			if name == "xfs" && mib < 300 {
+				continue
+			}
+			t.Run(fmt.Sprint(name, mib), func(t *testing.T) {
+				mnt, image := t.TempDir(), filepath.Join(t.TempDir(), "image")
+				command(t, "truncate", "-s", fmt.Sprint(mib<<20), image)
+				command(t, mkfs[0], append(mkfs[1:len(mkfs):len(mkfs)], image)...)
+				command(t, "mount", "-o", "loop", image, mnt)
+				t.Cleanup(func() { command(t, "umount", mnt) })
+				asked := mib << 20 * 94 / 100 >> 20 << 20
+				k := task.Task{Version: task.Version, Source: task.Source{Blank: &task.Blank{}},
+					Target: task.Target{Path: filepath.Join(mnt, "disk.img"), Content: task.Disk, Size: asked}}
+				r := New(k).Run(t.Context())
+				if r.Outcome != task.Done || r.Virtual > asked || r.Virtual < asked*2/3 || (r.Virtual < asked) != (r.Detail != "") {
+					t.Fatalf("asked for %d: %+v", asked, r)
+				}
+				if r.Virtual == asked {
+					return
+				}
+				if err := os.Remove(k.Target.Path); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(mnt, "other"), []byte("x"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if r := New(k).Run(t.Context()); r.Outcome != task.Done && r.Reason != task.DoesNotFit {
+					t.Errorf("beside another file: %+v", r)
+				}
+			})
+		}
+	}
+}

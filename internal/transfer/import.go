@@ -89,14 +89,6 @@ func (i *imp) recall() error {
 	return nil
 }
 
-// say adds to the report what a person may want to know of a transfer that went well.
-func (i *imp) say(remark string) {
-	if i.remark != "" {
-		i.remark += "; "
-	}
-	i.remark += remark
-}
-
 // sweep brings an image that can be read anywhere.
 func (i *imp) sweep(ctx context.Context, kind format.Kind, at *source.ReaderAt) error {
 	image, err := format.Open(kind, at, i.info.Size)
@@ -182,6 +174,7 @@ func (i *imp) finish(err error, k *keeper) error {
 	if err != nil {
 		return err
 	}
+	i.tellSize(i.disk.Size())
 	i.meter.enter(task.Flushing, 0)
 	if err := i.disk.Finish(); err != nil {
 		return fmt.Errorf("finish the disk: %w", err)

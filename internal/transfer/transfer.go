@@ -149,10 +149,26 @@ func (t *Transfer) makeBlank(disk sink.Disk) error {
 		return err
 	}
 	t.report.Format, t.report.Virtual = string(format.Raw), disk.Size()
+	t.tellSize(disk.Size())
 	t.meter.enter(task.Flushing, 0)
 	err = disk.Finish()
 	t.report.Written = disk.Written()
 	return err
+}
+
+// tellSize remarks that a disk is smaller than was asked for.
+func (t *Transfer) tellSize(size int64) {
+	if asked := t.task.Target.Size; size < asked {
+		t.say(fmt.Sprintf("the disk has %d bytes: its filesystem has no room for the %d that were asked for", size, asked))
+	}
+}
+
+// say adds to the report what a person may want to know of a transfer that went well.
+func (t *Transfer) say(remark string) {
+	if t.remark != "" {
+		t.remark += "; "
+	}
+	t.remark += remark
 }
 
 // fits says whether an image's disk fits the target; the first sentence is a text clients know.

@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"math/big"
 	"regexp"
+	"sort"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
+
+// noOverhead is that of storage without a filesystem of its own.
+const noOverhead cdiv1.Percent = "0"
 
 // DefaultOverhead is the share of a filesystem that is not there for the disk, unless configured otherwise.
 const DefaultOverhead cdiv1.Percent = "0.06"
@@ -35,8 +39,24 @@ func OverheadOf(o *cdiv1.FilesystemOverhead, class string) cdiv1.Percent {
 	return DefaultOverhead
 }
 
-// Inflate is the size of the smallest Filesystem claim that a disk of the given size fits in, rounded up to a MiB.
-func Inflate(disk int64, overhead cdiv1.Percent) (int64, error) {
+// Inflate is Ext4.Inflate, for who does not know the class.
+func Inflate(disk int64, overhead cdiv1.Percent) (int64, error) { return Ext4.Inflate(disk, overhead) }
+
+// Inflate is the size of the smallest Filesystem claim that a disk of the given size fits in, rounded up to a MiB: with the
+// overhead that is configured, and with what filesystems of this kind keep if they are small. An overhead of 0 says that the
+// storage has no filesystem of its own.
+func (f Filesystem) Inflate(disk int64, overhead cdiv1.Percent) (int64, error) {
+	size, err := share(disk, overhead)
+	if err != nil || disk == 0 || overhead == noOverhead || f.Holds(size) >= disk {
+		return size, err
+	}
+	const most = 2 << 30 / alignment // no step is wider
+	more := sort.Search(most, func(n int) bool { return f.Holds(size+int64(n)*alignment) >= disk })
+	return size + int64(more)*alignment, nil
+}
+
+// share is the size of a claim that a disk and a share of the claim fit in, rounded up to a MiB.
+func share(disk int64, overhead cdiv1.Percent) (int64, error) {
 	thousandths, err := parsePercent(overhead)
 	if err != nil {
 		return 0, err
@@ -54,8 +74,8 @@ func Inflate(disk int64, overhead cdiv1.Percent) (int64, error) {
 	return size.Int64(), nil
 }
 
-// Usable is the largest disk that fits in a Filesystem claim of the given size, rounded down to a MiB: what Inflate
-// undoes.
+// Usable is the largest disk that fits in a Filesystem claim of the given size with the overhead that is configured, rounded
+// down to a MiB. On a small filesystem it may be less; who makes the disk sees how much.
 func Usable(claim int64, overhead cdiv1.Percent) (int64, error) {
 	thousandths, err := parsePercent(overhead)
 	if err != nil {
@@ -96,13 +116,12 @@ func (b *builder) holdDisk(size *resource.Quantity) error {
 	asked := *size
 	reason := ""
 	if b.onFilesystem() {
-		overhead := b.overhead()
-		inflated, err := Inflate(size.Value(), overhead)
+		inflated, why, err := b.inflate(size.Value())
 		if err != nil {
-			return b.badOverhead(err)
+			return err
 		}
 		*size = *resource.NewQuantity(inflated, resource.BinarySI)
-		reason = fmt.Sprintf("a disk of %s and %s of the claim for its filesystem", asked.String(), overhead)
+		reason = fmt.Sprintf("a disk of %s and %s", asked.String(), why)
 	}
 	if least := b.raise(size); least != "" {
 		reason = least
@@ -111,6 +130,33 @@ func (b *builder) holdDisk(size *resource.Quantity) error {
 		b.setSize(*size, reason)
 	}
 	return nil
+}
+
+// inflate is the size of a claim that a disk is sure to fit in, and what makes the difference.
+func (b *builder) inflate(disk int64) (size int64, why string, err error) {
+	least, why, err := b.share(disk)
+	if err != nil {
+		return 0, "", err
+	}
+	kind := FilesystemOf(b.out.Class)
+	size, err = kind.Inflate(disk, b.overhead())
+	if err != nil {
+		return 0, "", b.badOverhead(err)
+	}
+	if size > least {
+		why = fmt.Sprintf("what a small %s keeps for itself", kind)
+	}
+	return size, why, nil
+}
+
+// share is the size of a claim for a disk with the overhead that is configured.
+func (b *builder) share(disk int64) (size int64, why string, err error) {
+	overhead := b.overhead()
+	size, err = share(disk, overhead)
+	if err != nil {
+		return 0, "", b.badOverhead(err)
+	}
+	return size, fmt.Sprintf("%s of the claim for its filesystem", overhead), nil
 }
 
 // inferSize takes a clone's size from its source.
@@ -123,7 +169,7 @@ func (b *builder) inferSize() error {
 		}
 		return &Error{Lack: LacksSize, Text: kind + " size is missing", Advice: "write resources.requests.storage"}
 	}
-	size, reason, err := b.sourceNeeds(*s)
+	size, reason, err := b.sourceNeeds(*s, true)
 	if err != nil {
 		return err
 	}
@@ -134,8 +180,9 @@ func (b *builder) inferSize() error {
 	return nil
 }
 
-// sourceNeeds is the size of a claim that is sure to hold the source's content.
-func (b *builder) sourceNeeds(s Source) (resource.Quantity, string, error) {
+// sourceNeeds is the size of a claim for the source's content: one that is sure to hold it, or one that may. What fits on a
+// filesystem of the source's own class fits on another one of that size.
+func (b *builder) sourceNeeds(s Source, sure bool) (resource.Quantity, string, error) {
 	disk := s.Disk
 	if disk.IsZero() && s.VolumeMode == corev1.PersistentVolumeBlock {
 		disk = s.Capacity
@@ -146,17 +193,19 @@ func (b *builder) sourceNeeds(s Source) (resource.Quantity, string, error) {
 	case !b.onFilesystem(), s.VolumeMode != corev1.PersistentVolumeBlock && disk.IsZero():
 		return s.Capacity, "the size of " + s.Name, nil
 	}
-	overhead := b.overhead()
-	inflated, err := Inflate(disk.Value(), overhead)
+	inflated, why, err := b.inflate(disk.Value())
+	if err == nil && (!sure || s.VolumeMode != corev1.PersistentVolumeBlock && s.Class == b.className()) {
+		inflated, why, err = b.share(disk.Value())
+	}
 	if err != nil {
-		return resource.Quantity{}, "", b.badOverhead(err)
+		return resource.Quantity{}, "", err
 	}
 	size := *resource.NewQuantity(inflated, resource.BinarySI)
 	if s.VolumeMode != corev1.PersistentVolumeBlock && size.Cmp(s.Capacity) < 0 {
 		// Storage that clones by itself never makes a smaller volume out of a larger one.
 		return s.Capacity, "the size of " + s.Name, nil
 	}
-	return size, fmt.Sprintf("the disk of %s in %s and %s of the claim for its filesystem", disk.String(), s.Name, overhead), nil
+	return size, fmt.Sprintf("the disk of %s in %s and %s", disk.String(), s.Name, why), nil
 }
 
 // fitSource refuses a size that the source's content cannot fit in.
@@ -165,7 +214,7 @@ func (b *builder) fitSource(size resource.Quantity) error {
 	if s == nil {
 		return nil
 	}
-	need, what, err := b.sourceNeeds(*s)
+	need, what, err := b.sourceNeeds(*s, false)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -69,9 +70,9 @@ func (f *file) space() (free, capacity int64, err error) {
 	return free, capacity, nil
 }
 
-// Limit implements Disk. A size was asked for and the filesystem as a whole is smaller: then the claim was meant to be
-// that large before a filesystem took its share, and what the filesystem has is what the disk gets. A filesystem that is
-// merely too full is different: there the size stands and does not fit.
+// Limit implements Disk. A size was asked for and the filesystem as a whole is smaller, or has nothing on it but this disk:
+// then the claim was meant to be that large before a filesystem took its share, and what the filesystem has is what the disk
+// gets. A filesystem that is merely too full of other files is different: there the size stands and does not fit.
 func (f *file) Limit() (int64, error) {
 	free, capacity, err := f.space()
 	if err != nil {
@@ -82,10 +83,36 @@ func (f *file) Limit() (int64, error) {
 		return free, nil
 	}
 	if f.o.Size > free {
+		alone, err := f.alone(free, capacity)
+		if alone || err != nil {
+			return free, err
+		}
 		return 0, &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
 			"a disk of %d bytes was asked for, but its filesystem has only %d of %d bytes free", f.o.Size, free, capacity)}
 	}
 	return f.o.Size, nil
+}
+
+// ownShare is the part of its capacity, in percent, that a filesystem without files keeps at most: xfs 8 % of 300 MiB, ext4 2 %.
+// (What it takes before it has a capacity, for a journal, is not in it.)
+const ownShare = 10
+
+// alone: nothing but this disk takes room on the filesystem. A directory may show only a part of it, so what is free counts too.
+func (f *file) alone(free, capacity int64) (bool, error) {
+	if capacity-free > capacity/100*ownShare {
+		return false, nil
+	}
+	dir, base := filepath.Split(f.o.Path)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, failed(fmt.Errorf("look at the target's directory: %w", err))
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != base && name != "lost+found" && !strings.HasPrefix(name, "."+base+".berth-") {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // Begin implements Disk.
