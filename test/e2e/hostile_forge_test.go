@@ -1,0 +1,185 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// controlledBy is a reference that says that somebody's object made this one. Nobody checks that it did.
+func controlledBy(version, kind string, obj client.Object) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: obj.GetName(), UID: obj.GetUID(), Controller: new(true)}}
+}
+
+// claimsOfOthers are ways to be given the victim's volume.
+var claimsOfOthers = attempts{
+	"name its volume": func(h *hostile) {
+		c := h.populated("names-it", "", "")
+		c.Spec.DataSourceRef, c.Spec.VolumeName = nil, h.volume.Name
+		if h.tries(c) {
+			h.own.StaysPending("names-it", quiet)
+		}
+		h.kept()
+	},
+	"make the prime claim first": func(h *hostile) {
+		node := h.own.ReadyNodes()[0]
+		h.make(&cdiv1.VolumeImportSource{ObjectMeta: metav1.ObjectMeta{Name: "prime"}, Spec: cdiv1.VolumeImportSourceSpec{
+			Source: &cdiv1.ImportSourceType{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: h.own.web.url + "/disk.img"}}}})
+		class := classWaits
+		target := h.populated("target", "VolumeImportSource", "prime")
+		target.Spec.StorageClassName = &class
+		h.make(target)
+		prime := h.populated("prime-"+string(target.UID), "", "")
+		prime.Spec.DataSourceRef, prime.Spec.VolumeName, prime.Spec.StorageClassName = nil, h.volume.Name, &class
+		prime.OwnerReferences = controlledBy("v1", "PersistentVolumeClaim", target)
+		prime.Labels = map[string]string{"app": "containerized-data-importer"}
+		prime.Annotations = map[string]string{podPhase: "Succeeded", populatedFor: prime.Name, selectedNode: node}
+		h.tries(prime)
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, selectedNode, node)
+		if err := h.as.Patch(h.own.Context(), target, client.RawPatch(types.MergePatchType, patch)); err != nil && !refusal(err) {
+			h.t().Fatal(err)
+		}
+		h.kept()
+	},
+	"say that a claim is the victim's volume's": func(h *hostile) {
+		c := h.populated("adopted", "", "")
+		c.Spec.DataSourceRef, c.Spec.VolumeName = nil, h.volume.Name
+		c.Annotations = map[string]string{podPhase: "Succeeded", populatedFor: "adopted", "pv.kubernetes.io/bind-completed": "yes"}
+		h.tries(c)
+		dv := h.clone("adopted")
+		dv.Spec.Source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
+		dv.Annotations = map[string]string{"cdi.kubevirt.io/allowClaimAdoption": "true", "cdi.kubevirt.io/storage.prePopulated": "adopted"}
+		h.tries(dv)
+		h.kept()
+	},
+}
+
+// forgedPods are pods that say to be Berth's, by labels, names and owners.
+var forgedPods = attempts{
+	"a launcher of the victim's machine": func(h *hostile) {
+		i := h.yard(h.victim).instance(h.own.Context(), h.machine)
+		for n := range 3 {
+			h.pod(framework.Pod{Name: fmt.Sprintf("launcher-%d", n), Script: "exit 1", Labels: map[string]string{
+				"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": string(i.UID), "kubevirt.io/domain": i.Name,
+			}, Change: func(p *corev1.Pod) { p.OwnerReferences = controlledBy("kubevirt.io/v1", "VirtualMachineInstance", i) }})
+		}
+		h.served("launcher")
+		h.machineRuns()
+	},
+	"a worker of the victim's volume": func(h *hostile) {
+		dv := h.victim.get("golden")
+		h.pod(framework.Pod{Name: "importer-golden", Script: "exit 1", Labels: map[string]string{
+			"app": "containerized-data-importer", "cdi.kubevirt.io": "importer", "berth.dev/claim-uid": string(h.golden.UID),
+			"cdi.kubevirt.io/OwnedByUID": string(dv.UID),
+		}, Change: func(p *corev1.Pod) { p.OwnerReferences = controlledBy("cdi.kubevirt.io/v1beta1", "DataVolume", dv) }})
+		h.served("worker")
+		h.victim.untilPhase("golden", cdiv1.Succeeded)
+		h.kept()
+	},
+	"a server of the victim's clone":               serverOfClone,
+	"a worker that sends the controller elsewhere": workerRedirects,
+}
+
+// pod starts one of the tenant's pods.
+func (h *hostile) pod(p framework.Pod) {
+	h.t().Helper()
+	e := *h.own.Env
+	e.Client = h.asCore
+	e.Start(p)
+}
+
+// serverOfClone: the victim clones between two namespaces of theirs. The tenant has pods and claims that say to be what is
+// left of that clone. It is complete, holds what its source does, and when it is deleted nothing of it is left.
+func serverOfClone(h *hostile) {
+	second := newBed(h.t())
+	dv := h.clone("across")
+	class := classWaits
+	dv.Namespace, dv.Spec.Source, dv.Spec.Storage.StorageClassName = second.Namespace, h.source(), &class
+	second.create(dv)
+	labels := func(role string) map[string]string {
+		return map[string]string{"app": "containerized-data-importer", "cdi.kubevirt.io": role, "cdi.kubevirt.io/OwnedByUID": string(dv.UID)}
+	}
+	h.pod(framework.Pod{Name: string(dv.UID) + "-source-pod", Script: "sleep 3600", Labels: labels("cdi-clone-source")})
+	c := h.populated(string(dv.UID)+"-restored", "", "")
+	c.Spec.DataSourceRef, c.Labels = nil, labels("restored")
+	h.make(c)
+	second.untilPhase("across", cdiv1.WaitForFirstConsumer)
+	second.consume("across", "")
+	second.untilPhase("across", cdiv1.Succeeded)
+	second.Delete("consumer-across")
+	second.holds("across", image(24), 40*mib)
+	if err := second.kube.Delete(second.Context(), dv); err != nil {
+		h.t().Fatal(err)
+	}
+	second.Wait("nothing of the clone to be left", patience, func(ctx context.Context) (bool, string) {
+		err := second.kube.Get(ctx, client.ObjectKeyFromObject(dv), &cdiv1.DataVolume{})
+		if !apierrors.IsNotFound(err) {
+			return false, fmt.Sprintf("the volume: %v", err)
+		}
+		left := h.victimsPods()
+		var secrets corev1.SecretList
+		if err := second.kube.List(ctx, &secrets, client.InNamespace(h.victim.Namespace)); err != nil {
+			return false, err.Error()
+		}
+		for _, s := range secrets.Items {
+			left = append(left, s.Name)
+		}
+		for _, name := range left {
+			if strings.HasPrefix(name, string(dv.UID)) {
+				return false, name
+			}
+		}
+		return true, ""
+	})
+}
+
+// workerRedirects: the tenant makes the worker of their own volume themselves. When the controller asks it how far it is, it
+// sends the controller to another server. The controller, which reaches more than the tenant does, must not go there.
+func workerRedirects(h *hostile) {
+	var asked atomic.Int64
+	elsewhere := h.own.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = w.Write([]byte(`{}`))
+	}))
+	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "redirects"}, Spec: blank(classWaits)}
+	dv.Spec.Source = &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: h.own.web.url + "/disk.img"}}
+	h.make(dv)
+	h.own.untilPhase("redirects", cdiv1.WaitForFirstConsumer)
+	claim := h.own.claim("redirects")
+	answer := fmt.Sprintf(`HTTP/1.1 302 Found\r\nLocation: %s/progress\r\nContent-Length: 0\r\nConnection: close\r\n\r\n`, elsewhere)
+	h.pod(framework.Pod{Name: "importer-redirects", Claims: []string{"redirects"}, Labels: map[string]string{
+		"app": "containerized-data-importer", "cdi.kubevirt.io": "importer", "berth.dev/claim-uid": string(claim.UID),
+		"cdi.kubevirt.io/OwnedByUID": string(dv.UID),
+	}, Script: "while :; do printf '" + answer + "' | nc -l -p 8080 >/dev/null; done", Change: func(p *corev1.Pod) {
+		p.OwnerReferences = controlledBy("cdi.kubevirt.io/v1beta1", "DataVolume", dv)
+	}})
+	h.own.WaitRunning("importer-redirects")
+	h.served("redirects")
+	h.own.Stays("the controller goes nowhere", quiet, func(context.Context) (bool, string) {
+		return asked.Load() == 0, fmt.Sprintf("it went there %d times", asked.Load())
+	})
+}
+
+// bait is a machine of the tenant that runs, with a disk of which snapshots can be taken.
+func (h *hostile) bait(name string) (*kubevirt.VirtualMachine, *kubevirt.VirtualMachineInstance) {
+	h.t().Helper()
+	y := h.yard(h.own)
+	vm := y.tiny(name, classDisk)
+	h.make(vm)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	return vm, y.instance(h.own.Context(), vm)
+}

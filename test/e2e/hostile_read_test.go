@@ -1,0 +1,299 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// ask403 is a request that only the victim, or an administrator, may make.
+type ask403 struct{ verb, path, body string }
+
+// requests are what the API server itself has to refuse. They hold the roles that Berth brings: a right that edit got by
+// mistake, or a subresource that nobody checks, is seen here.
+func (h *hostile) requests() attempts {
+	const (
+		core, volumes, machines = "/api/v1", "/apis/cdi.kubevirt.io/v1beta1", "/apis/kubevirt.io/v1"
+		sub, snapshots          = "/apis/subresources.kubevirt.io/v1", "/apis/snapshot.kubevirt.io/v1beta1"
+		touch                   = `{"metadata":{"annotations":{"touched":"yes"}}}`
+	)
+	in := "/namespaces/" + h.victim.Namespace
+	token := `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`
+	rows := map[string]ask403{
+		"read a claim":                    {"GET", core + in + "/persistentvolumeclaims/golden", ""},
+		"change a claim":                  {"PATCH", core + in + "/persistentvolumeclaims/golden", touch},
+		"delete a claim":                  {"DELETE", core + in + "/persistentvolumeclaims/golden", ""},
+		"change a volume":                 {"PATCH", core + "/persistentvolumes/" + h.volume.Name, touch},
+		"read keys of uploads and clones": {"GET", core + in + "/secrets", ""},
+		"run a pod":                       {"POST", core + in + "/pods", `{}`},
+		"run in a launcher":               {"POST", core + in + "/pods/any/exec?command=sh", ""},
+		"read a DataVolume":               {"GET", volumes + in + "/datavolumes/golden", ""},
+		"change a DataVolume":             {"PATCH", volumes + in + "/datavolumes/golden", touch},
+		"write a DataVolume's status":     {"PATCH", volumes + in + "/datavolumes/golden/status", `{"status":{"phase":"Failed"}}`},
+		"delete a DataVolume":             {"DELETE", volumes + in + "/datavolumes/golden", ""},
+		"make a DataSource":               {"POST", volumes + in + "/datasources", `{}`},
+		"permit themselves":               {"POST", "/apis/gateway.networking.k8s.io/v1beta1" + in + "/referencegrants", `{}`},
+		"give themselves a role":          {"POST", "/apis/rbac.authorization.k8s.io/v1" + in + "/rolebindings", `{}`},
+		"ask for an upload token":         {"POST", "/apis/upload.cdi.kubevirt.io/v1beta1" + in + "/uploadtokenrequests", `{"spec":{"pvcName":"golden"}}`},
+		"change a machine":                {"PATCH", machines + in + "/virtualmachines/machine", touch},
+		"write a machine's status":        {"PATCH", machines + in + "/virtualmachines/machine/status", `{"status":{"printableStatus":"Stopped"}}`},
+		"delete a machine":                {"DELETE", machines + in + "/virtualmachines/machine", ""},
+		"delete an instance":              {"DELETE", machines + in + "/virtualmachineinstances/machine", ""},
+		"write an instance's status":      {"PATCH", machines + in + "/virtualmachineinstances/machine/status", `{"status":{"phase":"Failed"}}`},
+		"start a machine":                 {"PUT", sub + in + "/virtualmachines/machine/start", `{}`},
+		"stop a machine":                  {"PUT", sub + in + "/virtualmachines/machine/stop", `{}`},
+		"restart a machine":               {"PUT", sub + in + "/virtualmachines/machine/restart", `{}`},
+		"add a volume":                    {"PUT", sub + in + "/virtualmachines/machine/addvolume", `{}`},
+		"add a volume to an instance":     {"PUT", sub + in + "/virtualmachineinstances/machine/addvolume", `{}`},
+		"remove a volume":                 {"PUT", sub + in + "/virtualmachines/machine/removevolume", `{}`},
+		"open a console":                  {"GET", sub + in + "/virtualmachineinstances/machine/console", ""},
+		"take a snapshot":                 {"POST", snapshots + in + "/virtualmachinesnapshots", `{}`},
+		"restore a snapshot":              {"POST", snapshots + in + "/virtualmachinerestores", `{}`},
+		"read the key of proofs":          {"GET", core + "/namespaces/berth/secrets/berth-clone-key", ""},
+		"read all keys":                   {"GET", core + "/namespaces/berth/secrets", ""},
+		"become the controller":           {"POST", core + "/namespaces/berth/serviceaccounts/berth-controller/token", token},
+		"run a pod beside the controller": {"POST", core + "/namespaces/berth/pods", `{}`},
+		"delete the controllers":          {"DELETE", core + "/namespaces/berth/pods", ""},
+		"take the leader's lease":         {"GET", "/apis/coordination.k8s.io/v1/namespaces/berth/leases", ""},
+		"change Berth's settings":         {"PATCH", volumes + "/cdis/cdi", touch},
+		"change the cluster's settings":   {"PATCH", volumes + "/cdiconfigs/config", touch},
+		"change a storage profile":        {"PATCH", volumes + "/storageprofiles/" + classDisk, touch},
+		"move objects":                    {"POST", volumes + "/objecttransfers", `{}`},
+		"turn admission off":              {"DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/berth", ""},
+		"turn an API off":                 {"DELETE", "/apis/apiregistration.k8s.io/v1/apiservices/v1.subresources.kubevirt.io", ""},
+		"make a cluster's instance type":  {"POST", "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes", `{}`},
+		"run beside the node agent":       {"POST", core + "/namespaces/berth-node/pods", `{}`},
+		"run beside the driver":           {"POST", core + "/namespaces/localdisk/pods", `{}`},
+	}
+	out := attempts{}
+	for name, row := range rows {
+		out[name] = func(h *hostile) { h.forbidden(row) }
+	}
+	return out
+}
+
+// forbidden makes the request as the tenant and wants it to be refused for who they are.
+func (h *hostile) forbidden(r ask403) {
+	h.t().Helper()
+	var code int
+	path, query, _ := strings.Cut(r.path, "?")
+	kind := "application/json"
+	if r.verb == http.MethodPatch {
+		kind = string(types.MergePatchType)
+	}
+	q := h.asCore.CoreV1().RESTClient().Verb(r.verb).AbsPath(path).SetHeader("Content-Type", kind)
+	if key, value, ok := strings.Cut(query, "="); ok {
+		q = q.Param(key, value)
+	}
+	if r.body != "" {
+		q = q.Body([]byte(r.body))
+	}
+	answer, err := q.Do(h.own.Context()).StatusCode(&code).Raw()
+	if code != http.StatusForbidden {
+		h.t().Errorf("%s %s: got %d %v, want 403: %.300s", r.verb, r.path, code, err, answer)
+	}
+}
+
+// source is the victim's claim as what a volume is cloned from.
+func (h *hostile) source() *cdiv1.DataVolumeSource {
+	return &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: h.victim.Namespace, Name: "golden"}}
+}
+
+// clone is a volume of the tenant; its source is left to the caller.
+func (h *hostile) clone(name string) *cdiv1.DataVolume {
+	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: blank(classImmediate)}
+	dv.Spec.Source = nil
+	dv.Spec.Storage.Resources = request("40Mi")
+	return dv
+}
+
+func byDataSource(dv *cdiv1.DataVolume, name string) *cdiv1.DataVolume {
+	dv.Spec.SourceRef = &cdiv1.DataVolumeSourceRef{Kind: cdiv1.DataVolumeDataSource, Name: name}
+	return dv
+}
+
+// dataSource is one of the tenant's that stands for a claim of anybody.
+func dataSource(name string, of *cdiv1.DataVolumeSourcePVC) *cdiv1.DataSource {
+	return &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cdiv1.DataSourceSpec{Source: cdiv1.DataSourceSource{PVC: of}}}
+}
+
+// cloning is a machine of the tenant whose disk is made from the DataSource.
+func (h *hostile) cloning(name, source string) *kubevirt.VirtualMachine {
+	vm := h.yard(h.own).tiny(name, classImmediate)
+	t := &vm.Spec.DataVolumeTemplates[0]
+	t.Spec = byDataSource(h.clone(""), source).Spec
+	return vm
+}
+
+const notYours = "insufficient permissions"
+
+// reads are ways to get at the data of the victim's claim.
+var reads = attempts{
+	"clone the claim": func(h *hostile) {
+		dv := h.clone("direct")
+		dv.Spec.Source = h.source()
+		h.refused(dv, notYours)
+	},
+	"clone a snapshot": func(h *hostile) {
+		dv := h.clone("snapshot")
+		dv.Spec.Source = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: h.victim.Namespace, Name: "any"}}
+		h.refused(dv, notYours)
+	},
+	"clone through a DataSource of their own": func(h *hostile) {
+		h.make(dataSource("leads-out", h.source().PVC))
+		h.refused(byDataSource(h.clone("by-reference"), "leads-out"), notYours)
+	},
+	"clone through a DataSource of a DataSource": func(h *hostile) {
+		h.make(dataSource("far", h.source().PVC))
+		near := &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
+		near.Spec.Source.DataSource = &cdiv1.DataSourceRefSourceDataSource{Namespace: h.own.Namespace, Name: "far"}
+		h.make(near)
+		h.refused(byDataSource(h.clone("twice"), "near"), notYours)
+	},
+	"clone through a DataSource that comes later": func(h *hostile) {
+		made := h.tries(byDataSource(h.clone("early"), "later"))
+		h.make(dataSource("later", h.source().PVC))
+		if made {
+			h.neverFilled("early")
+		}
+	},
+	"clone with a machine": func(h *hostile) {
+		vm := h.yard(h.own).tiny("clones", classImmediate)
+		vm.Spec.DataVolumeTemplates[0].Spec = h.clone("").Spec
+		vm.Spec.DataVolumeTemplates[0].Spec.Source = h.source()
+		h.refused(vm, notYours)
+	},
+	"repoint a machine's DataSource": func(h *hostile) {
+		h.make(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: blank(classImmediate)})
+		h.make(dataSource("turns", &cdiv1.DataVolumeSourcePVC{Namespace: h.own.Namespace, Name: "mine"}))
+		vm := h.cloning("turning", "turns")
+		vm.Spec.RunStrategy = new(kubevirt.RunHalted)
+		h.make(vm)
+		h.repoint("turns")
+		h.start(vm)
+		h.neverFilled("turning-0")
+	},
+	"change the source of a volume": func(h *hostile) {
+		h.make(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "changes"}, Spec: blank(classWaits)})
+		dv := h.own.get("changes")
+		dv.Spec.Source = h.source()
+		if err := h.as.Update(h.own.Context(), dv); err == nil || !refusal(err) {
+			h.t().Errorf("the source of a volume was changed: %v", err)
+		}
+		h.neverFilled("changes")
+	},
+	"name a source of another namespace": func(h *hostile) {
+		h.victim.cloneSource("os-reads", "golden")
+		c := h.populated("stranger", "VolumeCloneSource", "os-reads")
+		c.Spec.DataSourceRef.Namespace = &h.victim.Namespace
+		if h.tries(c) {
+			h.own.StaysPending("stranger", quiet)
+		}
+	},
+	"name a claim of another namespace": func(h *hostile) {
+		c := h.populated("stranger-claim", "PersistentVolumeClaim", "golden")
+		c.Spec.DataSourceRef.APIGroup, c.Spec.DataSourceRef.Namespace = nil, &h.victim.Namespace
+		if h.tries(c) {
+			h.own.StaysPending("stranger-claim", quiet)
+		}
+	},
+	"import a claim by a cron": func(h *hostile) {
+		h.tries(h.cron("leaks", nil))
+		h.neverFilled(h.importName("leaks"))
+		h.unknown(string(h.golden.UID))
+	},
+	"use a disk of the node": func(h *hostile) {
+		vm := h.yard(h.own).tiny("host-disk")
+		vm.Spec.Template.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{
+			HostDisk: &kubevirt.HostDisk{Path: "/etc/shadow", Type: "Disk"}}}}
+		h.tries(vm)
+		h.noHostPaths("host-disk")
+	},
+	"use a disk of the node without a machine": func(h *hostile) {
+		i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "host-disk-only"},
+			Spec: h.yard(h.own).tiny("x").Spec.Template.Spec}
+		i.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{
+			HostDisk: &kubevirt.HostDisk{Path: "/var/lib/kubelet/pki/any.img", Type: "DiskOrCreate"}}}}
+		h.tries(i)
+		h.noHostPaths("host-disk-only")
+	},
+}
+
+// populated is a claim of the tenant with a source.
+func (h *hostile) populated(name, kind, source string) *corev1.PersistentVolumeClaim {
+	class, group := classImmediate, cdiv1.SchemeGroupVersion.Group
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, Resources: request("64Mi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			DataSourceRef: &corev1.TypedObjectReference{APIGroup: &group, Kind: kind, Name: source},
+		},
+	}
+}
+
+// repoint makes one of the tenant's DataSources stand for the victim's claim.
+func (h *hostile) repoint(name string) {
+	h.t().Helper()
+	ds := dataSource(name, h.source().PVC)
+	ds.Namespace = h.own.Namespace
+	patch := fmt.Appendf(nil, `{"spec":{"source":{"pvc":{"namespace":%q,"name":"golden"}}}}`, h.victim.Namespace)
+	if err := h.as.Patch(h.own.Context(), ds, client.RawPatch(types.MergePatchType, patch)); err != nil && !refusal(err) {
+		h.t().Fatal(err)
+	}
+}
+
+// start has the tenant let the machine run.
+func (h *hostile) start(vm *kubevirt.VirtualMachine) {
+	h.t().Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"runStrategy":"Always"}}`))
+	if err := h.as.Patch(h.own.Context(), vm, patch); err != nil && !refusal(err) {
+		h.t().Fatal(err)
+	}
+}
+
+// unknown: nothing the tenant can read has this text in it.
+func (h *hostile) unknown(text string) {
+	h.t().Helper()
+	h.own.Stays("the tenant does not learn "+text, quiet, func(ctx context.Context) (bool, string) {
+		for _, list := range []client.ObjectList{&cdiv1.DataImportCronList{}, &cdiv1.DataVolumeList{}, &cdiv1.DataSourceList{},
+			&corev1.EventList{}, &corev1.PersistentVolumeClaimList{}} {
+			if err := h.as.List(ctx, list, client.InNamespace(h.own.Namespace)); err != nil {
+				return false, err.Error()
+			}
+			if found := fmt.Sprintf("%+v", list); strings.Contains(found, text) {
+				return false, fmt.Sprintf("it is in a %T", list)
+			}
+		}
+		return true, ""
+	})
+}
+
+// noHostPaths: no pod of the instance sees a directory of its node.
+func (h *hostile) noHostPaths(instance string) {
+	h.t().Helper()
+	h.own.Stays("no pod of "+instance+" has a directory of its node", quiet, func(ctx context.Context) (bool, string) {
+		var pods corev1.PodList
+		if err := h.own.kube.List(ctx, &pods, client.InNamespace(h.own.Namespace), client.MatchingLabels{"kubevirt.io/domain": instance}); err != nil {
+			return false, err.Error()
+		}
+		for _, p := range pods.Items {
+			for _, v := range p.Spec.Volumes {
+				if v.HostPath != nil {
+					return false, fmt.Sprintf("pod %s has %s", p.Name, v.HostPath.Path)
+				}
+			}
+		}
+		return true, ""
+	})
+}
