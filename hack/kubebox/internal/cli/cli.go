@@ -32,7 +32,7 @@ func New(out io.Writer) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().StringVar(&stateDir, "state", os.Getenv("KUBEBOX_STATE"), "state directory (default: .kubebox in the checkout)")
 	box := func() (*cluster.Box, error) { return open(stateDir, out) }
-	root.AddCommand(upCommand(box), downCommand(box), statusCommand(box), loadCommand(box), nodeCommand(box), kubeconfigCommand(box), logsCommand(box))
+	root.AddCommand(upCommand(box), downCommand(box), statusCommand(box), loadCommand(box), nodeCommand(box), killCommand(box), kubeconfigCommand(box), logsCommand(box))
 	return root
 }
 
@@ -190,6 +190,19 @@ func nodeCommand(box opener) *cobra.Command {
 		})
 	}
 	return group
+}
+
+func killCommand(box opener) *cobra.Command {
+	return &cobra.Command{
+		Use: "kill MACHINE/COMPONENT", Short: "Kill a component as a crash would; it is started again", Args: takes(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			b, err := box()
+			if err != nil {
+				return err
+			}
+			return b.KillComponent(c.Context(), args[0])
+		},
+	}
 }
 
 func kubeconfigCommand(box opener) *cobra.Command {

@@ -29,6 +29,8 @@ func TestBadInputGetsOneLineThatSaysWhatToDo(t *testing.T) {
 		{"node explode node1", "stop|start|cut|join NAME"},
 		{"node stop", "`kubebox node stop NAME"},
 		{"node stop a b", "`kubebox node stop NAME"},
+		{"kill", "`kubebox kill MACHINE/COMPONENT"},
+		{"kill kubelet", "`kubebox kill MACHINE/COMPONENT"},
 		{"load", "`kubebox load ARCHIVE..."},
 		{"load " + archive, "run `kubebox up`"},
 		{"up --with chocolate", "unknown flag"},

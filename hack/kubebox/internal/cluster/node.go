@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berth-vm/berth/hack/kubebox/internal/host"
@@ -124,6 +125,37 @@ func (b *Box) CutNode(_ context.Context, name string) error {
 		s.heal(name)
 		s.cluster.Cut = append(s.cluster.Cut, name)
 		s.say("cut node %s off; `kubebox node start %s` heals it", name, name)
+		return nil
+	})
+}
+
+// KillComponent kills a component ("node1/kubelet") as a crash would. Its machine starts it again within seconds.
+func (b *Box) KillComponent(_ context.Context, name string) error {
+	on, component, found := strings.Cut(name, "/")
+	if !found || on == "" || component == "" {
+		return fmt.Errorf("%q names no component: say `kubebox kill MACHINE/COMPONENT`, as in control/kube-apiserver", name)
+	}
+	return b.change("kill "+name, func(s *session) error {
+		m, up := running(s.machines, on)
+		if !up {
+			return fmt.Errorf("machine %s does not run: `kubebox status` lists those that do", on)
+		}
+		components, err := machine.ReadStatus(b.Layout, on)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(components, func(c machine.Status) bool { return c.Component == component })
+		if i < 0 {
+			return fmt.Errorf("machine %s has no component %s: `kubebox status` lists them", on, component)
+		}
+		if components[i].PID == 0 {
+			s.say("%s does not run at the moment", name)
+			return nil
+		}
+		if err := m.KillProcess(components[i].PID); err != nil {
+			return err
+		}
+		s.say("killed %s; it is started again within seconds", name)
 		return nil
 	})
 }

@@ -55,17 +55,56 @@ func parseCommand(cmdline string) (Running, bool) {
 
 // isInit is true for the first process of a process namespace below this one.
 func isInit(pid int) bool {
+	inside, found := numberInside(pid)
+	return found && inside == 1
+}
+
+// numberInside is the number that a process has in the process namespace it runs in; false if that is this one.
+func numberInside(pid int) (int, bool) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return false
+		return 0, false
 	}
 	for line := range strings.Lines(string(status)) {
 		if numbers, found := strings.CutPrefix(line, "NSpid:"); found {
 			fields := strings.Fields(numbers)
-			return len(fields) > 1 && fields[len(fields)-1] == "1"
+			if len(fields) < 2 {
+				return 0, false
+			}
+			inside, err := strconv.Atoi(fields[len(fields)-1])
+			return inside, err == nil
 		}
 	}
-	return false
+	return 0, false
+}
+
+// KillProcess kills the process that has this number inside the machine, as a crash would end it.
+func (r Running) KillProcess(inside int) error {
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", r.PID))
+	if err != nil {
+		return fmt.Errorf("find the processes of machine %s: %w", r.Name, err)
+	}
+	files, err := filepath.Glob("/proc/[0-9]*/ns/pid")
+	if err != nil {
+		return fmt.Errorf("list processes: %w", err)
+	}
+	for _, f := range files {
+		if s, err := os.Readlink(f); err != nil || s != space {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(f))))
+		if err != nil {
+			continue
+		}
+		if n, found := numberInside(pid); !found || n != inside {
+			continue
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d of machine %s: %w", inside, r.Name, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("machine %s has no process %d any more", r.Name, inside)
 }
 
 // Kill ends the machine and returns when the kernel has ended all its processes.

@@ -2,6 +2,8 @@ package machine
 
 import (
 	"os"
+	"os/exec"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +24,34 @@ func TestParseCommand(t *testing.T) {
 func TestThisProcessIsNoMachine(t *testing.T) {
 	if isInit(os.Getpid()) && os.Getpid() != 1 {
 		t.Error("an ordinary process is taken for the first of a namespace")
+	}
+}
+
+// TestKillProcess: of two processes it is the one with that number in that machine that ends.
+func TestKillProcess(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Log("making a process namespace takes root; what is not there is refused to anybody")
+	}
+	if err := (Running{Name: "none", PID: 1 << 30}).KillProcess(1); err == nil {
+		t.Error("killed a process of a machine that does not run")
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m := Running{Name: "asleep", PID: cmd.Process.Pid}
+	if err := m.KillProcess(2); err == nil {
+		t.Error("killed a process that is not there")
+	}
+	if err := m.KillProcess(1); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("the process ended by itself")
 	}
 }
 
