@@ -16,6 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/datasource"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/controller/profile"
@@ -36,6 +37,9 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 		return err
 	}
 	if err := datasource.Setup(mgr, writer); err != nil {
+		return err
+	}
+	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	tokens := keys.NewClone(mgr.GetAPIReader(), writer, o.namespace)

@@ -11,9 +11,11 @@ import (
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	reach "k8s.io/component-helpers/storage/volume"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -90,20 +92,21 @@ func (e *Engine) elsewhere(ctx context.Context, s *Seen) (string, error) {
 		return "", nil
 	}
 	var pods corev1.PodList
-	if err := e.reader.List(ctx, &pods); err != nil {
-		return "", fmt.Errorf("list pods: %w", err)
+	users := client.MatchingFields{index.PodClaim: s.order.Name}
+	if err := e.reader.List(ctx, &pods, client.InNamespace(s.order.Namespace), users); err != nil {
+		return "", fmt.Errorf("list pods that use %s/%s: %w", s.order.Namespace, s.order.Name, err)
 	}
 	if s.claim == nil && !s.waits() && len(homes) == 1 {
 		s.origin.beside = homes[0].Name
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if pod.Namespace != s.order.Namespace || !mounts(pod, s.order.Name) || pod.Labels[render.LabelApp] == render.App {
+		if !mounts(pod, s.order.Name) || pod.Labels[render.LabelApp] == render.App {
 			continue
 		}
 		why := "cannot run"
 		for k := range homes {
-			if why, err = e.refuses(ctx, &homes[k], pod, pods.Items); err != nil {
+			if why, err = e.refuses(ctx, &homes[k], pod); err != nil {
 				return "", err
 			}
 			if why == "" {
@@ -120,7 +123,7 @@ func (e *Engine) elsewhere(ctx context.Context, s *Seen) (string, error) {
 
 // refuses says what keeps a pod from running on a node; nothing if it may. It looks at what is cheap to see and common; what
 // only the scheduler knows, how pods are to be spread for one, is left to it.
-func (e *Engine) refuses(ctx context.Context, node *corev1.Node, pod *corev1.Pod, all []corev1.Pod) (string, error) {
+func (e *Engine) refuses(ctx context.Context, node *corev1.Node, pod *corev1.Pod) (string, error) {
 	const never = "cannot run"
 	if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
 		return never, nil
@@ -137,10 +140,14 @@ func (e *Engine) refuses(ctx context.Context, node *corev1.Node, pod *corev1.Pod
 	if err != nil || apart {
 		return "cannot run, for another of its disks is elsewhere", err
 	}
+	var there corev1.PodList
+	if err := e.reader.List(ctx, &there, client.MatchingFields{index.PodNode: node.Name}); err != nil {
+		return "", fmt.Errorf("list pods on %s: %w", node.Name, err)
+	}
 	free := node.Status.Allocatable.DeepCopy()
-	for i := range all {
-		p := &all[i]
-		if p.Spec.NodeName != node.Name || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+	for i := range there.Items {
+		p := &there.Items[i]
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		for name, used := range resources.PodRequests(p, resources.PodResourcesOptions{}) {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -23,8 +24,9 @@ func (e *Engine) userOf(ctx context.Context, s *Seen) (string, error) {
 		return "", nil
 	}
 	var pods corev1.PodList
-	if err := e.reader.List(ctx, &pods, client.InNamespace(source.Namespace)); err != nil {
-		return "", fmt.Errorf("list pods of %s: %w", source.Namespace, err)
+	users := client.MatchingFields{index.PodClaim: source.Name}
+	if err := e.reader.List(ctx, &pods, client.InNamespace(source.Namespace), users); err != nil {
+		return "", fmt.Errorf("list pods that use %s/%s: %w", source.Namespace, source.Name, err)
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]

@@ -35,6 +35,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/harm"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/token"
@@ -119,6 +120,9 @@ func New(t *testing.T, scene Scene) *World {
 	b := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&cdiv1.DataVolume{}, &corev1.Pod{}, &corev1.PersistentVolumeClaim{})
 	b = b.WithIndex(&corev1.PersistentVolume{}, origin.VolumeIndex, origin.VolumeKeys)
+	for _, i := range index.All() {
+		b = b.WithIndex(i.Object, i.Field, i.Of)
+	}
 	for _, obj := range scene.Objects {
 		b = b.WithObjects(obj.DeepCopyObject().(client.Object))
 	}
