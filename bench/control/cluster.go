@@ -115,19 +115,24 @@ func (c *cluster) install(ctx context.Context) error {
 	})
 }
 
-// controller builds and starts the controller and waits until it answers.
-func (c *cluster) controller(ctx context.Context, logPath string) (*process, error) {
-	binary := filepath.Join(c.dir, "controller")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "./cmd/controller")
+func (c *cluster) program() string { return filepath.Join(c.dir, "controller") }
+
+func (c *cluster) buildController(ctx context.Context) error {
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", c.program(), "./cmd/controller")
 	build.Stderr, build.Env = os.Stderr, append(os.Environ(), "CGO_ENABLED=0") // as make build, to share its cache
 	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("build the controller: %w", err)
+		return fmt.Errorf("build the controller: %w", err)
 	}
+	return nil
+}
+
+// controller starts the controller and waits until its caches are full.
+func (c *cluster) controller(ctx context.Context, logPath string) (*process, error) {
 	ports, err := freePorts(2)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.runLogged(logPath, binary, "--kubeconfig="+c.kubeconfig, "--controllers=data", "--worker-image=none",
+	if err := c.runLogged(logPath, c.program(), "--kubeconfig="+c.kubeconfig, "--controllers=data", "--worker-image=none",
 		"--namespace=berth", "--leader-elect=false", "--metrics-address=127.0.0.1:"+ports[0],
 		"--health-address=127.0.0.1:"+ports[1]); err != nil {
 		return nil, err

@@ -1,17 +1,17 @@
-// Command control measures the volume controller alone: many DataVolumes held, then all bound, by a real API server,
-// scheduler and volume binder, on nodes that kwok simulates and whose workers report Done at once.
+// Command control measures the volume controller alone: many DataVolumes held, then all bound, then clones of one of them, by
+// a real API server, scheduler and volume binder, on nodes that kwok simulates and whose workers report Done at once. It does so
+// twice: in a cluster that has nothing else, and beside thousands of pods and claims that are none of its business.
 //
-//	go run ./bench/control [-n 1000]
+//	go run ./bench/control [-n 1000] [-clones 100] [-pods 10000] [-claims 10000]
 //
-// It needs bin/kubebox (the control plane), builds kwok out of hack/kwok, and prints a table: time, write requests per volume, CPU and memory of
-// the controller, and the writes it makes when there is nothing to do. What a run came to is in results.md.
+// It needs bin/kubebox (the control plane), builds kwok out of hack/kwok, and writes results.md: time, write requests, CPU and memory
+// of the controller, and the writes it makes when there is nothing to do.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"os"
 	"os/signal"
@@ -36,123 +36,221 @@ const (
 	patience = 30 * time.Minute
 )
 
+// scene is what one run has.
+type scene struct {
+	volumes, clones int
+	pods, claims    int // of others
+}
+
 func main() {
 	log.SetFlags(0)
-	n := flag.Int("n", 1000, "how many volumes")
+	var s scene
+	flag.IntVar(&s.volumes, "n", 1000, "how many volumes")
+	flag.IntVar(&s.clones, "clones", 100, "how many clones of one of them")
+	flag.IntVar(&s.pods, "pods", 10000, "how many pods of others, in the second run")
+	flag.IntVar(&s.claims, "claims", 10000, "how many claims of others, in the second run")
+	out := flag.String("out", filepath.Join("bench", "control", "results.md"), "where to write what was measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *n, os.Stdout)
+	err := runBoth(ctx, s, *out)
 	stop()
 	if err != nil {
 		log.Fatalf("control: %v", err)
 	}
 }
 
-func run(ctx context.Context, n int, out io.Writer) error {
+// runBoth measures without others and beside them, and writes the page.
+func runBoth(ctx context.Context, s scene, out string) error {
+	alone := s
+	alone.pods, alone.claims = 0, 0
+	var page report
+	for _, one := range []scene{alone, s} {
+		rows, err := run(ctx, one)
+		if err != nil {
+			return err
+		}
+		page.runs = append(page.runs, measured{scene: one, rows: rows})
+	}
+	return page.write(out)
+}
+
+// run measures one scene in a cluster of its own.
+func run(ctx context.Context, s scene) ([]row, error) {
 	dir, err := os.MkdirTemp("", "berth-control-")
 	if err != nil {
-		return fmt.Errorf("make a work directory: %w", err)
+		return nil, fmt.Errorf("make a work directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	c := &cluster{dir: dir}
 	defer c.stop()
 	if err := c.start(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return fmt.Errorf("register API types: %w", err)
+			return nil, fmt.Errorf("register API types: %w", err)
 		}
 	}
 	kube, err := client.New(c.config, client.Options{Scheme: scheme})
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if err := prepare(ctx, kube, n); err != nil {
-		return err
+	if err := prepare(ctx, kube, s); err != nil {
+		return nil, err
 	}
 	if err := c.startNodes(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	ctrl, err := c.controller(ctx, filepath.Join(dir, "controller.log"))
-	if err != nil {
-		return err
+	if err := c.buildController(ctx); err != nil {
+		return nil, err
 	}
-	return measure(ctx, &bench{kube: kube, ctrl: ctrl, n: n, out: out})
+	b := &bench{kube: kube, cluster: c, scene: s}
+	return b.measure(ctx)
 }
 
 type bench struct {
-	kube client.Client
-	ctrl *process
-	n    int
-	out  io.Writer
+	kube    client.Client
+	cluster *cluster
+	ctrl    *process
+	scene
 }
 
-func measure(ctx context.Context, b *bench) error {
-	fmt.Fprintf(b.out, "%d volumes\n\n| step | seconds | writes | writes per volume | controller CPU s | RSS MiB |\n|---|---|---|---|---|---|\n", b.n)
+// row is one step that was measured.
+type row struct {
+	step    string
+	count   int // of volumes it was about; 0: none in particular
+	seconds float64
+	writes  int
+	cpu     float64 // seconds
+	rss     int64   // bytes, at the end
+}
+
+func (b *bench) measure(ctx context.Context) ([]row, error) {
 	steps := []struct {
-		name string
-		do   func(context.Context) error
+		name  string
+		count int
+		do    func(context.Context) error
 	}{
-		{"created, all held", b.create},
-		{"bound, all complete", b.consume},
-		{"idle", func(ctx context.Context) error { return pause(ctx, idleFor) }},
+		{"the controller starts", 0, func(ctx context.Context) (err error) {
+			if b.ctrl, err = b.cluster.controller(ctx, filepath.Join(b.cluster.dir, "controller.log")); err != nil {
+				return err
+			}
+			return b.probe(ctx)
+		}},
+		{"created, all held", b.volumes, b.create},
+		{"bound, all complete", b.volumes, b.consume},
+		{"clones created, bound, complete", b.clones, b.clone},
+		{"idle", 0, func(ctx context.Context) error { return pause(ctx, idleFor) }},
 	}
+	var rows []row
+	var before usage
 	for _, step := range steps {
-		before, err := b.ctrl.usage(ctx)
-		if err != nil {
-			return err
-		}
 		start := time.Now()
 		if err := step.do(ctx); err != nil {
-			return fmt.Errorf("%s: %w", step.name, err)
+			return nil, fmt.Errorf("%s: %w", step.name, err)
 		}
 		after, err := b.ctrl.usage(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		writes := after.writes - before.writes
-		fmt.Fprintf(b.out, "| %s | %.1f | %d | %.2f | %.1f | %d |\n", step.name, time.Since(start).Seconds(), writes,
-			float64(writes)/float64(b.n), after.cpu-before.cpu, after.rss>>20)
+		r := row{step: step.name, count: step.count, seconds: time.Since(start).Seconds(), writes: after.writes - before.writes,
+			cpu: after.cpu - before.cpu, rss: after.rss}
+		log.Printf("%d pods and %d claims of others: %s", b.pods, b.claims, r)
+		rows, before = append(rows, r), after
 	}
-	return nil
+	return rows, nil
 }
 
 func (b *bench) create(ctx context.Context) error {
-	for i := range b.n {
-		v := &cdiv1.DataVolume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: diskName(i)},
-			Spec: cdiv1.DataVolumeSpec{
-				Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}},
-				PVC: &corev1.PersistentVolumeClaimSpec{
-					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new(className),
-					Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
-						corev1.ResourceStorage: resource.MustParse("1Gi"),
-					}},
-				},
-			},
-		}
-		if err := b.kube.Create(ctx, v); err != nil {
+	for i := range b.volumes {
+		source := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}}
+		if err := b.kube.Create(ctx, volume(diskName(i), source)); err != nil {
 			return fmt.Errorf("create volume %d: %w", i, err)
 		}
 	}
-	return b.until(ctx, cdiv1.WaitForFirstConsumer)
+	return b.until(ctx, cdiv1.WaitForFirstConsumer, b.volumes)
+}
+
+func volume(name string, source *cdiv1.DataVolumeSource) *cdiv1.DataVolume {
+	return &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: cdiv1.DataVolumeSpec{Source: source, PVC: &corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new(className),
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		}},
+	}
+}
+
+// probe makes a volume and deletes it when the controller has seen it: it sees nothing before it knows all pods and claims.
+func (b *bench) probe(ctx context.Context) error {
+	v := volume("probe", &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
+	if err := b.kube.Create(ctx, v); err != nil {
+		return fmt.Errorf("create a first volume: %w", err)
+	}
+	if err := b.until(ctx, cdiv1.WaitForFirstConsumer, 1); err != nil {
+		return err
+	}
+	if err := b.kube.Delete(ctx, v); err != nil {
+		return fmt.Errorf("delete the first volume: %w", err)
+	}
+	return b.until(ctx, cdiv1.WaitForFirstConsumer, 0)
+}
+
+// clone makes copies of the first volume beside it, once nobody uses it any more.
+func (b *bench) clone(ctx context.Context) error {
+	golden := diskName(0)
+	if err := b.kube.Delete(ctx, consumer(golden)); err != nil {
+		return fmt.Errorf("free the source of clones: %w", err)
+	}
+	home, err := b.home(ctx, golden)
+	if err != nil {
+		return err
+	}
+	if err := room(ctx, b.kube, home, b.clones); err != nil {
+		return err
+	}
+	for i := range b.clones {
+		name := fmt.Sprintf("clone-%d", i)
+		source := &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: golden}}
+		if err := b.kube.Create(ctx, volume(name, source)); err != nil {
+			return fmt.Errorf("create %s: %w", name, err)
+		}
+		user := consumer(name)
+		user.Spec.NodeSelector = map[string]string{corev1.LabelHostname: home}
+		if err := b.kube.Create(ctx, user); err != nil {
+			return fmt.Errorf("create the consumer of %s: %w", name, err)
+		}
+	}
+	return b.until(ctx, cdiv1.Succeeded, b.volumes+b.clones)
+}
+
+// home is the node that a claim's volume is on.
+func (b *bench) home(ctx context.Context, claim string) (string, error) {
+	var c corev1.PersistentVolumeClaim
+	if err := b.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: claim}, &c); err != nil {
+		return "", fmt.Errorf("read claim %s: %w", claim, err)
+	}
+	var v corev1.PersistentVolume
+	if err := b.kube.Get(ctx, client.ObjectKey{Name: c.Spec.VolumeName}, &v); err != nil {
+		return "", fmt.Errorf("read the volume of %s: %w", claim, err)
+	}
+	return v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values[0], nil
 }
 
 // consume gives every claim its first consumer.
 func (b *bench) consume(ctx context.Context) error {
-	for i := range b.n {
+	for i := range b.volumes {
 		if err := b.kube.Create(ctx, consumer(diskName(i))); err != nil {
 			return fmt.Errorf("create consumer %d: %w", i, err)
 		}
 	}
-	return b.until(ctx, cdiv1.Succeeded)
+	return b.until(ctx, cdiv1.Succeeded, b.volumes)
 }
 
 func diskName(i int) string { return fmt.Sprintf("disk-%d", i) }
 
-func (b *bench) until(ctx context.Context, phase cdiv1.DataVolumePhase) error {
+func (b *bench) until(ctx context.Context, phase cdiv1.DataVolumePhase, want int) error {
 	err := wait.PollUntilContextTimeout(ctx, time.Second, patience, true, func(ctx context.Context) (bool, error) {
 		var all cdiv1.DataVolumeList
 		if err := b.kube.List(ctx, &all, client.InNamespace(namespace)); err != nil {
@@ -164,7 +262,7 @@ func (b *bench) until(ctx context.Context, phase cdiv1.DataVolumePhase) error {
 				there++
 			}
 		}
-		return there == b.n, nil
+		return there == want, nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait until all are %s: %w", phase, err)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -73,8 +74,8 @@ clientConnection: {kubeconfig: %q, qps: 1000, burst: 2000}
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i%nodeCount) }
 
-// prepare makes what volumes refer to: a class that waits, nodes, and on them a volume for each claim.
-func prepare(ctx context.Context, kube client.Client, n int) error {
+// prepare makes what volumes refer to: a class that waits, nodes, and on them a volume for each claim; and what others have.
+func prepare(ctx context.Context, kube client.Client, s scene) error {
 	waits := storagev1.VolumeBindingWaitForFirstConsumer
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "berth"}},
@@ -88,29 +89,101 @@ func prepare(ctx context.Context, kube client.Client, n int) error {
 			Name: nodeName(i), Labels: map[string]string{corev1.LabelHostname: nodeName(i)},
 		}})
 	}
-	for i := range n {
-		objects = append(objects, &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("volume-%d", i)},
-			Spec: corev1.PersistentVolumeSpec{
-				StorageClassName: className, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-				PersistentVolumeSource: corev1.PersistentVolumeSource{
-					Local: &corev1.LocalVolumeSource{Path: fmt.Sprintf("/volumes/%d", i)},
-				},
-				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-					MatchExpressions: []corev1.NodeSelectorRequirement{
-						{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodeName(i)}},
-					},
-				}}}},
-			},
-		})
+	for i := range s.volumes {
+		objects = append(objects, local(fmt.Sprintf("volume-%d", i), nodeName(i)))
 	}
+	if err := createAll(ctx, kube, objects); err != nil {
+		return err
+	}
+	return createAll(ctx, kube, others(s))
+}
+
+// room makes volumes on a node.
+func room(ctx context.Context, kube client.Client, node string, n int) error {
+	var objects []client.Object
+	for i := range n {
+		objects = append(objects, local(fmt.Sprintf("room-%d", i), node))
+	}
+	return createAll(ctx, kube, objects)
+}
+
+// local is a volume of a node.
+func local(name, node string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			StorageClassName: className, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/volumes/" + name}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+				},
+			}}}},
+		},
+	}
+}
+
+// createAll creates the objects, many at once; namespaces and what is in them in their order.
+func createAll(ctx context.Context, kube client.Client, objects []client.Object) error {
+	var first, rest []client.Object
 	for _, obj := range objects {
-		if err := kube.Create(ctx, obj); err != nil {
-			return fmt.Errorf("create %s: %w", obj.GetName(), err)
+		if _, space := obj.(*corev1.Namespace); space {
+			first = append(first, obj)
+		} else {
+			rest = append(rest, obj)
+		}
+	}
+	for _, part := range [][]client.Object{first, rest} {
+		var all errgroup.Group
+		all.SetLimit(32)
+		for _, obj := range part {
+			all.Go(func() error {
+				if err := kube.Create(ctx, obj); err != nil {
+					return fmt.Errorf("create %s: %w", obj.GetName(), err)
+				}
+				return nil
+			})
+		}
+		if err := all.Wait(); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// perSpace is how many pods and claims of others are in a namespace.
+const perSpace = 100
+
+// others are pods and claims that have nothing to do with any volume. A pod is as large as those of an ordinary application, and
+// has a claim that nobody made.
+func others(s scene) []client.Object {
+	var objects []client.Object
+	space := func(i int) string { return fmt.Sprintf("others-%d", i/perSpace) }
+	for i := range (max(s.pods, s.claims) + perSpace - 1) / perSpace {
+		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space(i * perSpace)}})
+	}
+	for i := range s.claims {
+		objects = append(objects, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: space(i), Name: fmt.Sprintf("claim-%d", i), Labels: map[string]string{"app": "other"}},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: new("of-others"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			},
+		})
+	}
+	for i := range s.pods {
+		p := consumer(fmt.Sprintf("claim-%d", i))
+		p.Namespace, p.Spec.NodeName = space(i), nodeName(i)
+		p.Labels = map[string]string{"app": "other", "pod-template-hash": "5d4f8c7b9", "version": "v1"}
+		main := &p.Spec.Containers[0]
+		for n := range 20 {
+			main.Env = append(main.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", n), Value: "a value as settings have it, neither long nor short"})
+		}
+		main.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")}
+		objects = append(objects, p)
+	}
+	return objects
 }
 
 // consumer is the first pod that needs a claim.
