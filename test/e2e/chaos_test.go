@@ -429,7 +429,7 @@ func (c *chaos) clear() {
 	}
 }
 
-// handles are the names that the driver has for the namespace's volumes.
+// handles are the keys by which the driver keeps the namespace's volumes.
 func (c *chaos) handles() []string {
 	c.T.Helper()
 	var volumes corev1.PersistentVolumeList
@@ -439,7 +439,9 @@ func (c *chaos) handles() []string {
 	var names []string
 	for _, v := range volumes.Items {
 		if v.Spec.ClaimRef != nil && v.Spec.ClaimRef.Namespace == c.Namespace && v.Spec.CSI != nil {
-			names = append(names, v.Spec.CSI.VolumeHandle)
+			_, key, _ := strings.Cut(v.Spec.CSI.VolumeHandle, "-") // the handle is KIND-KEY.NODE
+			key, _, _ = strings.Cut(key, ".")
+			names = append(names, key)
 		}
 	}
 	return names

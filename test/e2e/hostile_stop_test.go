@@ -270,10 +270,10 @@ func trickle(ctx context.Context, to *http.Client, url, token string) {
 func muteSources(h *hostile) {
 	mute := h.own.Serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	for n := range 8 {
-		dv := h.clone(fmt.Sprintf("mute-%d", n))
+		dv := h.clone(fmt.Sprintf("silent-%d", n))
 		dv.Spec.Source = &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: mute + "/disk.img"}}
 		h.make(dv)
-		c := h.cron(fmt.Sprintf("mute-cron-%d", n), nil)
+		c := h.cron(fmt.Sprintf("silent-cron-%d", n), nil)
 		c.Spec.Template.Spec.Source = dv.Spec.Source
 		h.make(c)
 	}

@@ -186,8 +186,8 @@ func (h *hostile) refused(obj client.Object, words string) {
 	}
 }
 
-// neverFilled: a volume of the tenant gets no data, and says something else than that it has some. Until its maker has
-// had the time to make it, it may not be there.
+// neverFilled: a volume of the tenant that would be made of the victim's data gets none. Until its maker has had the time to
+// make it, it may not be there; one that is to be blank may be complete.
 func (h *hostile) neverFilled(name string) {
 	h.t().Helper()
 	b, seen := h.own, false
@@ -200,7 +200,8 @@ func (h *hostile) neverFilled(name string) {
 		seen = true
 		filled := dv.Status.Phase == cdiv1.Succeeded || dv.Status.Phase == cdiv1.CloneInProgress ||
 			dv.Status.Phase == cdiv1.CSICloneInProgress || dv.Status.Phase == cdiv1.SnapshotForSmartCloneInProgress
-		return err == nil && !filled, fmt.Sprintf("%v %s: %s", err, dv.Status.Phase, message(&dv))
+		blank := dv.Spec.Source != nil && dv.Spec.Source.Blank != nil
+		return err == nil && (!filled || blank), fmt.Sprintf("%v %s: %s", err, dv.Status.Phase, message(&dv))
 	})
 	h.t().Logf("volume %s was made: %t", name, seen)
 	for _, pod := range h.victimsPods() {
