@@ -48,8 +48,11 @@ func (h *hostile) stolen(name, prefix string) string {
 	if err := h.as.Delete(b.Context(), dv); err != nil {
 		h.t().Fatal(err)
 	}
-	b.Wait("the volume to be gone", patience, func(ctx context.Context) (bool, string) {
+	b.Wait("the volume and its claim to be gone", patience, func(ctx context.Context) (bool, string) {
 		err := b.kube.Get(ctx, client.ObjectKeyFromObject(dv), &cdiv1.DataVolume{})
+		if apierrors.IsNotFound(err) {
+			err = b.kube.Get(ctx, client.ObjectKeyFromObject(dv), &corev1.PersistentVolumeClaim{})
+		}
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 	return proof

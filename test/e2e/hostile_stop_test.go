@@ -147,7 +147,7 @@ spec: {accessModes: [ReadOnlyMany], storageClassName: immediate, resources: {req
 apiVersion: kubevirt.io/v1
 kind: VirtualMachine
 metadata: {name: senseless}
-spec: {runStrategy: Always, template: {spec: {domain: {}}}}
+spec: {runStrategy: Always, template: {spec: {domain: {devices: {}}}}}
 ---
 apiVersion: kubevirt.io/v1
 kind: VirtualMachine
@@ -161,17 +161,17 @@ spec:
   runStrategy: Always
   dataVolumeTemplates: [{metadata: {name: ""}, spec: {}}, {metadata: {name: twice}, spec: {}}, {metadata: {name: twice}, spec: {}}]
   volumeClaimTemplates: [{metadata: {name: ""}, spec: {}}]
-  template: {spec: {domain: {devices: {disks: [{name: none}]}}, volumes: [{name: root}, {name: root, dataVolume: {name: ""}}]}}
+  template: {spec: {domain: {devices: {disks: [{name: none}]}}, volumes: [{name: root}, {name: other, dataVolume: {name: ""}}]}}
 ---
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata: {name: senseless}
-spec: {domain: {}}
+spec: {domain: {devices: {}}}
 ---
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata: {name: senseless-many}
-spec: {domain: {cpu: {cores: 4294967295}, memory: {guest: "0"}}, volumes: [{name: a, persistentVolumeClaim: {claimName: none}}]}
+spec: {domain: {devices: {}, cpu: {cores: 2147483647}, memory: {guest: "0"}}, volumes: [{name: a, persistentVolumeClaim: {claimName: none}}]}
 ---
 apiVersion: snapshot.kubevirt.io/v1beta1
 kind: VirtualMachineRestore
@@ -250,6 +250,7 @@ func allPlaces(h *hostile) {
 func trickle(ctx context.Context, to *http.Client, url, token string) {
 	for ctx.Err() == nil {
 		body, in := io.Pipe()
+		stop := context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 		if err != nil {
 			return
@@ -262,6 +263,7 @@ func trickle(ctx context.Context, to *http.Client, url, token string) {
 			_, _ = io.Copy(io.Discard, answer.Body)
 			_ = answer.Body.Close()
 		}
+		stop()
 		_ = body.CloseWithError(io.EOF)
 	}
 }

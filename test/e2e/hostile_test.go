@@ -74,6 +74,7 @@ func TestHostileTenant(t *testing.T) {
 			}
 		})
 	}
+	h.nothingStolen()
 	h.victim.holds("golden", image(24), 40*mib)
 	h.victim.holds("secret", secretImage(), 24*mib)
 	h.machineRuns()
@@ -222,6 +223,24 @@ func (h *hostile) victimsPods() []string {
 		names = append(names, p.Name)
 	}
 	return names
+}
+
+// nothingStolen looks at all volumes of the tenant once more, minutes after they were made: each that is complete is blank, or was
+// imported or uploaded.
+func (h *hostile) nothingStolen() {
+	h.t().Helper()
+	var all cdiv1.DataVolumeList
+	if err := h.own.kube.List(h.own.Context(), &all, client.InNamespace(h.own.Namespace)); err != nil {
+		h.t().Fatal(err)
+	}
+	for i := range all.Items {
+		dv := &all.Items[i]
+		s := dv.Spec.Source
+		own := s != nil && (s.Blank != nil || s.HTTP != nil || s.Upload != nil)
+		if dv.Status.Phase == cdiv1.Succeeded && !own {
+			h.t().Errorf("the tenant's volume %s has data: %+v %+v", dv.Name, dv.Spec.Source, dv.Spec.SourceRef)
+		}
+	}
 }
 
 // served: the victim gets what everybody gets while the attack goes on: a volume is filled.

@@ -59,7 +59,7 @@ func TestOthersAreNotLookedAt(t *testing.T) {
 		if user, err := e.userOf(t.Context(), s); err != nil || user != "" {
 			t.Fatalf("the source is used by %q: %v", user, err)
 		}
-		if _, err := e.lastAids(t.Context(), Order{Namespace: filltest.Team, Name: "disk", UID: "1", For: s.origin.claim, Spec: cdiv1.DataVolumeSpec{Source: source}}); err != nil {
+		if _, err := e.aidSpaces(t.Context(), Order{Namespace: filltest.Team, Name: "disk", UID: "1", For: s.origin.claim, Spec: cdiv1.DataVolumeSpec{Source: source}}); err != nil {
 			t.Fatal(err)
 		}
 		return reader.objects

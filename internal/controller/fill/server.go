@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -229,15 +230,16 @@ func (e *Engine) aidSpaces(ctx context.Context, o Order) ([]string, error) {
 	mine := func(role string) client.MatchingLabels {
 		return client.MatchingLabels{render.LabelVolumeUID: string(o.UID), render.LabelComponent: role}
 	}
+	known := client.MatchingFields{index.VolumeUID: string(o.UID)}
 	var servers corev1.PodList
-	if err := e.reader.List(ctx, &servers, mine(render.RoleServe)); err != nil {
+	if err := e.reader.List(ctx, &servers, known, mine(render.RoleServe)); err != nil {
 		return nil, fmt.Errorf("list servers of %s/%s: %w", o.Namespace, o.For.GetName(), err)
 	}
 	for i := range servers.Items {
 		spaces = append(spaces, servers.Items[i].Namespace)
 	}
 	var restored corev1.PersistentVolumeClaimList
-	if err := e.reader.List(ctx, &restored, mine(roleRestored)); err != nil {
+	if err := e.reader.List(ctx, &restored, known, mine(roleRestored)); err != nil {
 		return nil, fmt.Errorf("list what was restored for %s/%s: %w", o.Namespace, o.For.GetName(), err)
 	}
 	for i := range restored.Items {
