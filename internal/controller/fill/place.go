@@ -141,7 +141,8 @@ func (e *Engine) refuses(ctx context.Context, node *corev1.Node, pod *corev1.Pod
 		return "cannot run, for another of its disks is elsewhere", err
 	}
 	var there corev1.PodList
-	if err := e.reader.List(ctx, &there, client.MatchingFields{index.PodNode: node.Name}); err != nil {
+	// Hundreds of pods are on a node and nothing is done to them here, so they are not copied out of the cache.
+	if err := e.reader.List(ctx, &there, client.MatchingFields{index.PodNode: node.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("list pods on %s: %w", node.Name, err)
 	}
 	free := node.Status.Allocatable.DeepCopy()

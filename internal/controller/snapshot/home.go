@@ -213,6 +213,9 @@ func (b *back) again(c returning) *corev1.PersistentVolumeClaim {
 		},
 		Spec: *c.claim.Spec.DeepCopy(),
 	}
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
 	delete(out.Annotations, annSnapshotClass)
 	out.Annotations[annRestore] = string(b.of.UID)
 	if out.Annotations[annPopulatedFor] != "" {

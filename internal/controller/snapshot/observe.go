@@ -14,6 +14,8 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/render"
@@ -44,11 +46,23 @@ func contentName(s *snapshotv1.VirtualMachineSnapshot) string {
 	return "vmsnapshot-content-" + string(s.UID)
 }
 
+// sound is an error if the content is not one that we wrote: it may be anybody's who may write in the namespace, and a restore
+// reads the machine out of it. Looking again does not help until somebody has changed it.
+func sound(c *snapshotv1.VirtualMachineSnapshotContent) error {
+	if c != nil && (c.Spec.Source.VirtualMachine == nil || c.Spec.Source.VirtualMachine.Spec.Template == nil) {
+		return reconcile.TerminalError(fmt.Errorf("VirtualMachineSnapshotContent %s/%s records no machine: delete it", c.Namespace, c.Name))
+	}
+	return nil
+}
+
 // observe reads what a snapshot depends on.
 func (r *Reconciler) observe(ctx context.Context, of *snapshotv1.VirtualMachineSnapshot) (*shot, error) {
 	s := &shot{of: of, now: r.clock.Now()}
 	var err error
 	if s.content, err = cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, of.Namespace, contentName(of)); err != nil {
+		return nil, err
+	}
+	if err := sound(s.content); err != nil {
 		return nil, err
 	}
 	if s.vm, err = cluster.Get[kubevirt.VirtualMachine](ctx, r.reader, of.Namespace, of.Spec.Source.Name); err != nil {

@@ -1,0 +1,60 @@
+package snapshot
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+)
+
+// TestForgedContent: whoever may write in a namespace may write the content of a snapshot there. One that records no machine is
+// refused once, with what to do; it makes no reconciler panic, and is not looked at again and again.
+func TestForgedContent(t *testing.T) {
+	vm, _ := machine()
+	for name, recorded := range map[string]*snapshotv1.VirtualMachine{
+		"no machine":  nil,
+		"no spec":     {ObjectMeta: metav1.ObjectMeta{Name: vm.Name}},
+		"no template": {ObjectMeta: metav1.ObjectMeta{Name: vm.Name}, Spec: kubevirt.VirtualMachineSpec{RunStrategy: new(kubevirt.RunAlways)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, false, false)
+			s := &snapshotv1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: "forged", UID: "forged"}}
+			s.Spec.Source.Name = vm.Name
+			content := &snapshotv1.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: contentName(s)}}
+			content.Spec.Source.VirtualMachine = recorded
+			content.Spec.VolumeBackups = []snapshotv1.VolumeBackup{{VolumeName: "root"}}
+			r := &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: "forged"}}
+			r.Spec.Target.Name, r.Spec.VirtualMachineSnapshotName = "other", s.Name
+			for _, obj := range []client.Object{s, content, r} {
+				if err := w.api.Create(t.Context(), obj); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for what, reconcileOne := range map[string]reconcile.Func{"snapshot": w.r.reconcileSnapshot, "restore": w.r.reconcileRestore} {
+				_, err := reconcileOne(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(s)})
+				if !errors.Is(err, reconcile.TerminalError(nil)) || !strings.Contains(err.Error(), "records no machine: delete it") {
+					t.Errorf("%s: got %v", what, err)
+				}
+			}
+		})
+	}
+}
+
+// TestForgedClaim: a claim that was recorded without anything of ours is restored like any other.
+func TestForgedClaim(t *testing.T) {
+	vm, _ := machine()
+	b := &back{of: &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, UID: "restore"}}, vm: vm,
+		shot: &shot{content: &snapshotv1.VirtualMachineSnapshotContent{}}}
+	b.of.Spec.Target.Name = vm.Name
+	b.shot.content.Spec.Source.VirtualMachine = &snapshotv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: vm.Name}}
+	if c := b.again(returning{to: "disk"}); c.Annotations[annRestore] != "restore" || c.Name != "disk" {
+		t.Errorf("the claim is %+v", c)
+	}
+}
