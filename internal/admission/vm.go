@@ -77,11 +77,16 @@ func checkVolumes(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
 		}
 	}
 	for i, d := range spec.Domain.Devices.Disks {
-		if !names[d.Name] {
-			at := templatePath.Child("domain", "devices", "disks").Index(i).Child("Name")
-			c.invalid(at, "%s '%s' not found.", at, d.Name)
+		at := templatePath.Child("domain", "devices", "disks").Index(i)
+		switch {
+		case d.Source != nil && names[d.Name]:
+			c.invalid(at.Child("source"), "%s says what is in disk %s, and so does the volume of that name: remove one of them",
+				at.Child("source"), d.Name)
+		case d.Source == nil && !names[d.Name]:
+			c.invalid(at.Child("Name"), "%s '%s' not found.", at.Child("Name"), d.Name)
 		}
 	}
+	checkNetworkDisks(spec, c)
 }
 
 // sources counts the fields that are set, all of which are pointers.

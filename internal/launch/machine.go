@@ -7,6 +7,7 @@ package launch
 
 import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/reach"
 )
 
 // Where things are in the launcher pod. The render package mounts them there.
@@ -34,6 +35,13 @@ const (
 	NetworkDataMount = "networkdata"
 )
 
+// Directories under a network disk's mount where the Secrets and the ConfigMap it refers to are.
+const (
+	CredentialsMount = "credentials"
+	HeadersMount     = "headers" // with one directory a Secret
+	CAMount          = "ca"
+)
+
 // ReadOnly and ReadWrite are how a holder opens its disk.
 const (
 	ReadOnly  = "read-only"
@@ -58,6 +66,8 @@ type Machine struct {
 	Block []string `json:"block,omitempty"`
 	// Empty are the sizes of the disks to make in volumes that have none, by volume.
 	Empty map[string]int64 `json:"empty,omitempty"`
+	// Reach are the administrator's rules for the servers of network disks.
+	Reach reach.Rules `json:"reach,omitempty"`
 }
 
 // Disks is how a running machine's disks should differ from the ones it was started with.
@@ -77,6 +87,8 @@ type Returns struct {
 	Kept map[string]string `json:"kept,omitempty"`
 	// Given are the volumes it was started with and has no longer. Of one that was added, its holder tells.
 	Given []string `json:"given,omitempty"`
+	// Waits is what the guest waits for, in words; empty while its disks answer.
+	Waits string `json:"waits,omitempty"`
 }
 
 // CPUs is how many processors the guest has.

@@ -18,9 +18,21 @@ const (
 	Refused    End = "Refused"    // it never started: the machine as described cannot run here
 )
 
+// Fault is what is wrong with the server of a network disk. It is empty where nothing is, or nothing that has a name.
+type Fault string
+
+// The faults.
+const (
+	DiskUnreachable Fault = "DiskUnreachable" // its server does not answer
+	DiskDenied      Fault = "DiskDenied"      // its server does not accept the login or the certificates
+	DiskAbsent      Fault = "DiskAbsent"      // its server has no such disk
+	DiskRefused     Fault = "DiskRefused"     // machines may not talk to its server
+)
+
 // Report is a launcher's last words.
 type Report struct {
 	End    End    `json:"end"`
+	Fault  Fault  `json:"fault,omitempty"`
 	Detail string `json:"detail,omitempty"` // one line for a person
 }
 

@@ -14,6 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/reach"
 )
 
 // Labels and annotations of a machine's pods. Those of kubevirt.io are what its clients look for.
@@ -46,6 +47,7 @@ type Machine struct {
 	Empty    map[string]int64 // sizes of the disks to make where there is none, by volume
 	Image    string
 	Emulate  bool
+	Reach    reach.Rules         // for the servers of network disks
 	KVM      corev1.ResourceName // what a node offers if its KVM works; empty where emulation will do
 }
 
@@ -63,7 +65,7 @@ func (m Machine) PodName(p Payload) string {
 func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launch.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
-		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty,
+		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the machine %s: %w", m.Instance.Name, err)

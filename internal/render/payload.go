@@ -82,6 +82,10 @@ func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, stri
 		cloudInitSecrets(v.Name, dir, v.CloudInitNoCloud, add)
 	case v.CloudInitConfigDrive != nil:
 		cloudInitSecrets(v.Name, dir, v.CloudInitConfigDrive, add)
+	case v.Networked():
+		for _, s := range networkMounts(v) {
+			add(s.name, path.Join(dir, s.dir), s.source, true)
+		}
 	}
 }
 

@@ -36,6 +36,12 @@ const (
 	ClaimTaken          MachineReason = "ClaimInTheWay"
 	ClaimVague          MachineReason = "ClaimIncomplete"
 	KindMissing         MachineReason = "InstancetypeOrPreference"
+	GuestPaused         MachineReason = "GuestPaused"
+	// The server of a network disk. The words are those of launch.Fault.
+	DiskUnreachable MachineReason = "DiskUnreachable"
+	DiskDenied      MachineReason = "DiskDenied"
+	DiskAbsent      MachineReason = "DiskAbsent"
+	DiskRefused     MachineReason = "DiskRefused"
 	// AsInstance stands for whatever the instance says: a machine with an instance says the same.
 	AsInstance MachineReason = "AsInstance"
 )
@@ -87,6 +93,16 @@ var machineTable = []MachineRow{
 		Message: "{detail}; it is not this machine's and is left as it is: rename the machine or the template, or delete the claim"},
 	{Reason: ClaimVague, Status: kubevirt.StatusPvcNotFound, Warn: true, Message: "{detail}"},
 	{Reason: KindMissing, Status: kubevirt.StatusProvisioning, Warn: true, Message: "{detail}"},
+	{Reason: GuestPaused, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
+		Message: "its guest waits for a disk and goes on by itself when the disk answers: {detail}"},
+	{Reason: DiskUnreachable, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
+		Message: "the server of a network disk does not answer; see that it runs and that this namespace's pods may reach it: {detail}"},
+	{Reason: DiskDenied, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
+		Message: "the server of a network disk does not let the machine in; mend the Secret that the volume names, each start reads it anew: {detail}"},
+	{Reason: DiskAbsent, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
+		Message: "the server has no such disk; make it there, or correct the volume: {detail}"},
+	{Reason: DiskRefused, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
+		Message: "machines may not have disks at that server; only the administrator can allow it, and never the pod's own addresses: {detail}"},
 	{Reason: AsInstance},
 }
 

@@ -104,8 +104,15 @@ type Devices struct {
 // Rng is a source of random numbers.
 type Rng struct{}
 
-// Disk is a disk drive of the guest; the volume of the same name is in it.
+// Disk is a disk drive of the guest; the volume of the same name is in it. A VirtualMachine may say what is in it here, with
+// source, access-mode and copy.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.source) || !has(self.copy) && !has(self.access__dash__mode)",message="copy and access-mode of a disk belong to its source; a volume has accessMode and copy of its own"
+// +kubebuilder:validation:XValidation:rule="!has(self.source) || !has(self.source.http) || (has(self.access__dash__mode) && self.access__dash__mode in ['read-shared', 'read-only']) || (has(self.copy) && self.copy.mode != 'none')",message="a disk at a URL can only be read: set access-mode to read-shared, or copy.mode to copy-on-write"
+// +kubebuilder:validation:XValidation:rule="!has(self.source) || !has(self.copy) || !has(self.source.pvc)",message="copy is for network disks; a claim is copied on write as an ephemeral volume"
 type Disk struct {
+	// Name is that of the volume. A machine with one disk that has a source may leave it out.
+	// +kubebuilder:default=disk
 	Name       string `json:"name"`
 	DiskDevice `json:",inline"`
 	// +kubebuilder:validation:Minimum=1
@@ -116,6 +123,10 @@ type Disk struct {
 	IO          DriverIO     `json:"io,omitempty"`
 	Shareable   *bool        `json:"shareable,omitempty"`
 	ErrorPolicy *ErrorPolicy `json:"errorPolicy,omitempty"`
+	Source      *DiskSource  `json:"source,omitempty"`
+	// +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared;read-only
+	AccessMode AccessMode `json:"access-mode,omitempty"`
+	Copy       *DiskCopy  `json:"copy,omitempty"`
 }
 
 // DiskDevice is what kind of drive it is; a disk if none is set.

@@ -3,9 +3,18 @@ package v1
 import corev1 "k8s.io/api/core/v1"
 
 // Volume is what is in a drive.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.http) || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a disk at a URL can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
+// +kubebuilder:validation:XValidation:rule="!has(self.copy) || has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http)",message="copy is for network disks; a claim is copied on write as an ephemeral volume"
+// +kubebuilder:validation:XValidation:rule="!has(self.rbd) || !has(self.rbd.snapshot) || self.rbd.snapshot == '' || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a snapshot can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
 type Volume struct {
 	Name         string `json:"name"`
 	VolumeSource `json:",inline"`
+	// AccessMode is who else may have the disk meanwhile; write-exclusive if unset, read-shared where the source can only be read.
+	// +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared
+	AccessMode AccessMode `json:"accessMode,omitempty"`
+	// Copy keeps what the guest writes away from a network disk.
+	Copy *DiskCopy `json:"copy,omitempty"`
 }
 
 // VolumeSource is where a volume comes from. Exactly one field is set.
@@ -20,6 +29,11 @@ type VolumeSource struct {
 	CloudInitConfigDrive  *CloudInitSource       `json:"cloudInitConfigDrive,omitempty"`
 	ConfigMap             *ConfigMapVolumeSource `json:"configMap,omitempty"`
 	Secret                *SecretVolumeSource    `json:"secret,omitempty"`
+	ISCSI                 *ISCSISource           `json:"iscsi,omitempty"`
+	RBD                   *RBDSource             `json:"rbd,omitempty"`
+	NBD                   *NBDSource             `json:"nbd,omitempty"`
+	Gluster               *GlusterSource         `json:"gluster,omitempty"`
+	HTTP                  *HTTPSource            `json:"http,omitempty"`
 }
 
 // ClaimSource is a PersistentVolumeClaim in the machine's namespace. In a VirtualMachine it may also be the name of one

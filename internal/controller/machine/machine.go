@@ -182,6 +182,7 @@ func newInstance(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachineInstance {
 	i := &kubevirt.VirtualMachineInstance{ObjectMeta: *vm.Spec.Template.ObjectMeta.DeepCopy(), Spec: *vm.Spec.Template.Spec.DeepCopy()}
 	i.Name, i.Namespace, i.GenerateName = vm.Name, vm.Namespace, ""
 	i.OwnerReferences = []metav1.OwnerReference{owner(vm)}
+	i.Spec.Canonical()
 	nameClaims(vm, i.Spec.Volumes)
 	return i
 }

@@ -71,6 +71,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 	if err := r.observeNode(ctx, s); err != nil {
 		return nil, err
 	}
+	r.observeWaits(ctx, s)
 	return s, r.observeHot(ctx, s)
 }
 

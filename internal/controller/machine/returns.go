@@ -51,10 +51,31 @@ func (r *Reconciler) observeReturns(ctx context.Context, s *run) {
 // awaited: the guest is to give the disk back and has it.
 func (h *hot) awaited() bool { return !h.wanted && situation(h.holder) == machine.Up }
 
+// observeWaits asks a launcher with network disks whether its guest waits for one.
+func (r *Reconciler) observeWaits(ctx context.Context, s *run) {
+	if !s.networked() || situation(s.launcher) != machine.Up || !cluster.OwnedBy(s.launcher, s.instance.UID) {
+		return
+	}
+	var err error
+	s.returns, err = r.ask(s.launcher)
+	s.asked = errors.Is(err, ask.ErrNoAnswerYet)
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("no word of network disks", "launcher", s.launcher.Name, "error", err.Error())
+	}
+}
+
+// networked: some of its disks are at servers.
+func (s *run) networked() bool {
+	return slices.ContainsFunc(s.instance.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Networked() })
+}
+
 // lookAgain is when to ask the launcher next; 0 if there is nothing to ask.
 func (s *run) lookAgain() time.Duration {
 	if s.asked {
 		return answerAfter
+	}
+	if s.networked() && situation(s.launcher) == machine.Up {
+		return returnsAgain
 	}
 	if len(s.awaited()) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited) {
 		return returnsAgain

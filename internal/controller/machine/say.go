@@ -66,6 +66,18 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		r = state.GuestUnready
 	}
 	row := state.OfMachine(r)
+	switch {
+	case (r == state.GuestRunning || r == state.GuestUnready) && s.returns.Waits != "":
+		row = state.OfMachine(state.GuestPaused)
+		row.Message = row.Text(s.instance.Name, s.returns.Waits)
+		return row
+	case r == state.GuestFailed || r == state.CrashLoop:
+		if f := lastWords(s.launcher).Fault; f != "" {
+			status := row.Status
+			row = state.OfMachine(state.MachineReason(f))
+			row.Status = status // what comes next is not the server's to say
+		}
+	}
 	row.Message = row.Text(s.instance.Name, s.detail(r))
 	return row
 }

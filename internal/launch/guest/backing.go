@@ -21,6 +21,9 @@ type Backing struct {
 	Base       string
 	BaseFormat string
 	ReadOnly   bool
+	Shared     bool // other machines write to it meanwhile
+	// Remote is the disk at its server if there is no Path, or what the overlay at Path lies over.
+	Remote *Remote
 }
 
 // diskFile is where the disk of a Filesystem claim is.

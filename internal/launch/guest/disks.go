@@ -50,7 +50,7 @@ func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, e
 	x := libvirtxml.DomainDisk{
 		Device: "disk",
 		Driver: driver(disk, b),
-		Source: source(b),
+		Source: source(disk.Name, b),
 		Target: &libvirtxml.DomainDiskTarget{Bus: string(bus(disk))},
 		Serial: disk.Serial,
 		Alias:  &libvirtxml.DomainAlias{Name: alias(disk.Name)},
@@ -64,14 +64,20 @@ func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, e
 	case disk.CDRom != nil:
 		x.Device = "cdrom"
 	}
-	if b.Base != "" {
+	switch {
+	case b.Base != "":
 		x.BackingStore = &libvirtxml.DomainDiskBackingStore{
-			Format: &libvirtxml.DomainDiskFormat{Type: b.BaseFormat}, Source: source(Backing{Path: b.Base})}
+			Format: &libvirtxml.DomainDiskFormat{Type: b.BaseFormat}, Source: source(disk.Name, Backing{Path: b.Base})}
+	case b.Remote != nil && b.Path != "":
+		x.BackingStore = &libvirtxml.DomainDiskBackingStore{Format: &libvirtxml.DomainDiskFormat{Type: b.BaseFormat},
+			Source: b.Remote.source(disk.Name), BackingStore: noBacking()}
+	case b.Remote != nil:
+		x.BackingStore = noBacking()
 	}
 	if readOnly(disk) || b.ReadOnly {
 		x.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
 	}
-	if on(disk.Shareable, false) {
+	if on(disk.Shareable, false) || b.Shared {
 		x.Shareable = &libvirtxml.DomainDiskShareable{}
 	}
 	if disk.BootOrder != nil {
@@ -104,8 +110,11 @@ func driver(disk kubevirt.Disk, b Backing) *libvirtxml.DomainDiskDriver {
 	return d
 }
 
-func source(b Backing) *libvirtxml.DomainDiskSource {
-	if b.Device {
+func source(volume string, b Backing) *libvirtxml.DomainDiskSource {
+	switch {
+	case b.Remote != nil && b.Path == "":
+		return b.Remote.source(volume)
+	case b.Device:
 		return &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: b.Path}}
 	}
 	return &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: b.Path}}

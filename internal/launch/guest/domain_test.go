@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/launch"
 )
@@ -61,11 +62,32 @@ func planned(m launch.Machine) map[string]Backing {
 				Base: launch.MountDir + "/" + v.Name + "/disk.qcow2", BaseFormat: "qcow2"}
 		case v.CloudInitNoCloud != nil:
 			out[v.Name] = Backing{Path: launch.StateDir + "/" + v.Name + ".img", Format: "raw", ReadOnly: true}
+		case v.Networked():
+			out[v.Name] = plannedRemote(m, v)
 		default:
 			out[v.Name] = Backing{Path: diskFile(v.Name), Format: "raw"}
 		}
 	}
 	return out
+}
+
+// plannedRemote is what remotes.backing would make of a network disk, without asking its server.
+func plannedRemote(m launch.Machine, v kubevirt.Volume) Backing {
+	user := ""
+	if v.ISCSI != nil && v.ISCSI.SecretRef != nil || v.RBD != nil && v.RBD.SecretRef != nil {
+		user = "alice" // as the Secret says
+	}
+	at, err := remote(m, v, user)
+	if v.HTTP != nil {
+		at, err = &Remote{Protocol: "nbd", Socket: launch.StateDir + "/" + v.Name + ".nbd"}, nil
+	}
+	if err != nil {
+		panic(err)
+	}
+	if v.Copy != nil {
+		return Backing{Path: launch.StateDir + "/" + v.Name + ".img", Format: "qcow2", Remote: at, BaseFormat: string(formatOf(v))}
+	}
+	return Backing{Remote: at, Format: string(formatOf(v)), ReadOnly: v.Reads()}
 }
 
 func contains(list []string, s string) bool {

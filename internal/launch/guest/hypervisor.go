@@ -35,15 +35,15 @@ remember_owner = 0
 seccomp_sandbox = 0
 `
 
-// startHypervisor runs libvirtd and connects to it. dir is writable and ours.
-func startHypervisor(ctx context.Context, dir string) (*hypervisor, error) {
+// startHypervisor runs libvirtd and connects to it. dir is writable and ours; more goes into QEMU's part of the configuration.
+func startHypervisor(ctx context.Context, dir, more string) (*hypervisor, error) {
 	conf := filepath.Join(dir, "config", "libvirt")
 	for _, d := range []string{conf, filepath.Join(dir, "runtime"), filepath.Join(dir, "cache")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make libvirt's directories: %w", err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(conf, "qemu.conf"), []byte(qemuConf), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(conf, "qemu.conf"), []byte(qemuConf+more), 0o600); err != nil {
 		return nil, fmt.Errorf("configure libvirt: %w", err)
 	}
 	h := &hypervisor{gone: make(chan struct{})}

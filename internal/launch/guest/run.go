@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -27,6 +28,9 @@ type Launcher struct {
 	ready atomic.Pointer[running]
 	// returns is what became of the disks the guest was asked to give back.
 	returns atomic.Pointer[launch.Returns]
+	// waits is what the guest waits for; nil or empty while its disks answer.
+	waits   atomic.Pointer[string]
+	remotes *remotes // its network disks
 }
 
 // running is a guest that runs.
@@ -39,12 +43,21 @@ type running struct {
 // Ready says whether the guest runs.
 func (l *Launcher) Ready() bool { return l.ready.Load() != nil }
 
+func (l *Launcher) waiting() string {
+	if w := l.waits.Load(); w != nil {
+		return *w
+	}
+	return ""
+}
+
 // Returns says what became of the disks the guest was asked to give back.
 func (l *Launcher) Returns() launch.Returns {
+	said := launch.Returns{}
 	if r := l.returns.Load(); r != nil {
-		return *r
+		said = *r
 	}
-	return launch.Returns{}
+	said.Waits = l.waiting()
+	return said
 }
 
 // Run waits for the machine's disks, runs it until it ends or ctx does, and says how it ended.
@@ -61,7 +74,13 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 			return refused(err)
 		}
 	}
-	disks, err := prepare(ctx, m)
+	remotes, err := newRemotes(m)
+	if err != nil {
+		return refused(err)
+	}
+	defer remotes.close()
+	l.remotes = remotes
+	disks, err := prepare(ctx, m, remotes)
 	if err != nil {
 		return refused(err)
 	}
@@ -73,15 +92,25 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	if err != nil {
 		return refused(fmt.Errorf("write the domain: %w", err))
 	}
-	h, err := startHypervisor(ctx, launch.StateDir)
+	h, err := startHypervisor(ctx, launch.StateDir, remotes.conf())
 	if err != nil {
 		return refused(err)
 	}
 	defer h.close()
+	if err := remotes.keep(h, disks); err != nil {
+		return refused(err)
+	}
 	return l.guest(ctx, h, m, text)
 }
 
-func refused(err error) launch.Report { return launch.Report{End: launch.Refused, Detail: err.Error()} }
+func refused(err error) launch.Report {
+	r := launch.Report{End: launch.Refused, Detail: err.Error()}
+	var f *faulty
+	if errors.As(err, &f) {
+		r.Fault = f.fault
+	}
+	return r
+}
 
 // await returns the machine as soon as the go file says yes. The kubelet replaces both files in one step, so what is
 // read together belongs together.
@@ -120,7 +149,7 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	}
 	dom, err := h.virt.DomainCreateXML(xml, libvirt.DomainStartPaused)
 	if err != nil {
-		return refused(fmt.Errorf("libvirt refuses the machine: %w", err))
+		return refused(fmt.Errorf("libvirt refuses the machine: %w", serverFault(m, err)))
 	}
 	if on(m.Spec.Domain.Devices.AutoattachSerialConsole, true) {
 		port, err := dialSerial(ctx, Serial, l.Guest)
@@ -153,7 +182,9 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	}
 	l.ready.Store(now)
 	defer l.ready.Store(nil)
-	return watch(ctx, h, dom, events, grace(m))
+	s := newStalls(h, dom, l.remotes)
+	s.say = func(text string) { l.waits.Store(&text) }
+	return watch(ctx, h, dom, events, grace(m), s)
 }
 
 // forward opens the ports the machine lists. What QEMU has to say about one is no error of its monitor's.
@@ -180,8 +211,10 @@ func forward(h *hypervisor, dom libvirt.Domain, m launch.Machine) error {
 }
 
 // watch waits for the domain to stop. When ctx ends it presses the power button, and pulls the plug after the grace.
-func watch(ctx context.Context, h *hypervisor, dom libvirt.Domain, events <-chan libvirt.DomainEventLifecycleMsg, grace time.Duration) launch.Report {
+func watch(ctx context.Context, h *hypervisor, dom libvirt.Domain, events <-chan libvirt.DomainEventLifecycleMsg, grace time.Duration, stalls *stalls) launch.Report {
 	asked := false
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	done := ctx.Done()
 	var plug <-chan time.Time
 	for {
@@ -193,6 +226,9 @@ func watch(ctx context.Context, h *hypervisor, dom libvirt.Domain, events <-chan
 			if libvirt.DomainEventType(e.Event) == libvirt.DomainEventStopped {
 				return ended(libvirt.DomainEventStoppedDetailType(e.Detail), asked)
 			}
+			stalls.heard(e, time.Now())
+		case now := <-tick.C:
+			stalls.look(now)
 		case <-done:
 			asked, done, plug = true, nil, time.After(grace)
 			_ = h.virt.DomainShutdownFlags(dom, libvirt.DomainShutdownAcpiPowerBtn)

@@ -16,10 +16,17 @@ import (
 )
 
 // prepare makes every volume of the machine something QEMU can open.
-func prepare(ctx context.Context, m launch.Machine) (map[string]Backing, error) {
+func prepare(ctx context.Context, m launch.Machine, remotes *remotes) (map[string]Backing, error) {
 	out := map[string]Backing{}
 	for _, v := range m.Spec.Volumes {
-		b, err := backing(ctx, m, v)
+		var b Backing
+		var err error
+		if v.Networked() {
+			b, err = remotes.backing(ctx, m, v)
+		} else {
+			b, err = backing(ctx, m, v)
+		}
+		b.Shared = v.AccessMode == kubevirt.WriteShared
 		if err != nil {
 			return nil, fmt.Errorf("volume %s: %w", v.Name, err)
 		}
@@ -34,7 +41,7 @@ func backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing,
 	switch s := v.VolumeSource; {
 	case s.DataVolume != nil, s.PersistentVolumeClaim != nil:
 		b, err := claim(m, v.Name)
-		b.ReadOnly = s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ReadOnly
+		b.ReadOnly = s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ReadOnly || v.Reads()
 		return b, err
 	case s.Ephemeral != nil:
 		base, err := claim(m, v.Name)

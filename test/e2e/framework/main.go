@@ -52,6 +52,16 @@ func (l *leavings) gone() bool {
 	return all
 }
 
+// ends is what AtEnd was given, under left's lock.
+var ends []func()
+
+// AtEnd has f called when all tests of the package have ended, last come first served: for servers that tests share.
+func AtEnd(f func()) {
+	left.mu.Lock()
+	defer left.mu.Unlock()
+	ends = append(ends, f)
+}
+
 // Main runs a package's tests and waits until what they left is gone. A namespace that does not go away is a failure:
 // something in it has a finalizer nobody serves.
 func Main(m *testing.M) {
@@ -59,6 +69,9 @@ func Main(m *testing.M) {
 	code := m.Run()
 	if !left.gone() {
 		code = 1
+	}
+	for i := len(ends) - 1; i >= 0; i-- {
+		ends[i]()
 	}
 	os.Exit(code)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	nethttp "net/http"
 	"net/url"
 	"sync"
@@ -22,7 +23,17 @@ import (
 // broken ranges again as retry.Default says.
 func Open(ctx context.Context, t task.HTTP) (source.Blob, error) { return open(ctx, t, retry.Default) }
 
-func open(ctx context.Context, t task.HTTP, p retry.Policy) (source.Blob, error) {
+// Dial makes a connection as net.Dialer does.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// OpenThrough is Open for a caller that makes every connection itself, those that redirects lead to among them.
+func OpenThrough(ctx context.Context, t task.HTTP, dial Dial) (source.Blob, error) {
+	return openThrough(ctx, t, retry.Default, dial)
+}
+
+func open(ctx context.Context, t task.HTTP, p retry.Policy) (source.Blob, error) { return openThrough(ctx, t, p, nil) }
+
+func openThrough(ctx context.Context, t task.HTTP, p retry.Policy, dial Dial) (source.Blob, error) {
 	u, err := parse(t.URL)
 	if err != nil {
 		return nil, err
@@ -35,6 +46,9 @@ func open(ctx context.Context, t task.HTTP, p retry.Policy) (source.Blob, error)
 	transport, err := access.Transport(t.Access)
 	if err != nil {
 		return nil, err
+	}
+	if dial != nil {
+		transport.DialContext = dial
 	}
 	return Get(ctx, Request{URL: u, Header: headers, Transport: transport, Policy: p})
 }

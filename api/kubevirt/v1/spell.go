@@ -1,0 +1,92 @@
+package v1
+
+import (
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Canonical spells a machine's disks and volumes as instances have them: what a disk says of its source becomes a volume of
+// the disk's name, ports are numbers, and each access mode has one word. A volume that has the disk's name already stays: the
+// API refuses such a machine, and nothing it says may replace another thing it says.
+func (s *VirtualMachineInstanceSpec) Canonical() {
+	named := map[string]bool{}
+	for _, v := range s.Volumes {
+		named[v.Name] = true
+	}
+	for i := range s.Domain.Devices.Disks {
+		d := &s.Domain.Devices.Disks[i]
+		if d.Source != nil && !named[d.Name] {
+			s.Volumes = append(s.Volumes, Volume{Name: d.Name, VolumeSource: d.Source.volume(), AccessMode: d.AccessMode, Copy: d.Copy})
+		}
+		d.Source, d.AccessMode, d.Copy = nil, "", nil
+	}
+	for i := range s.Volumes {
+		s.Volumes[i].canonical()
+	}
+}
+
+// AllVolumes are the volumes as an instance of the machine has them. The machine stays as it was written.
+func (s *VirtualMachineInstanceSpec) AllVolumes() []Volume {
+	c := s.DeepCopy()
+	c.Canonical()
+	return c.Volumes
+}
+
+// volume is the same source in a volume.
+func (s *DiskSource) volume() VolumeSource {
+	v := VolumeSource{ISCSI: s.ISCSI, RBD: s.RBD, NBD: s.NBD, Gluster: s.Gluster, HTTP: s.HTTP}
+	if s.PVC != nil {
+		v.PersistentVolumeClaim = &ClaimSource{ClaimName: s.PVC.ClaimName}
+	}
+	return v
+}
+
+func (v *Volume) canonical() {
+	if v.AccessMode == ReadOnly {
+		v.AccessMode = ReadShared
+	}
+	if v.Copy != nil && v.Copy.Mode == CopyNone {
+		v.Copy = nil
+	}
+	for _, h := range v.hosts() {
+		if h.Port != nil {
+			h.Port = new(intstr.FromInt(h.Port.IntValue()))
+		}
+	}
+}
+
+// hosts are the servers that the volume names with a port of their own field.
+func (v *Volume) hosts() []*NetworkHost {
+	var out []*NetworkHost
+	switch {
+	case v.ISCSI != nil:
+		out = append(out, &v.ISCSI.Host)
+	case v.NBD != nil:
+		out = append(out, &v.NBD.Host)
+	case v.Gluster != nil:
+		for i := range v.Gluster.Hosts {
+			out = append(out, &v.Gluster.Hosts[i])
+		}
+	}
+	return out
+}
+
+// PortOr is the port, or the protocol's own if it is not said.
+func (h NetworkHost) PortOr(protocol int) int {
+	if h.Port == nil {
+		return protocol
+	}
+	return h.Port.IntValue()
+}
+
+// Reads says that the guest may only read the disk: that is what it asked for, or all that the source can give.
+func (v *Volume) Reads() bool {
+	if v.Copy != nil {
+		return false // it writes to its own copy
+	}
+	return v.AccessMode == ReadShared || v.HTTP != nil || v.RBD != nil && v.RBD.Snapshot != ""
+}
+
+// Networked says that QEMU opens the volume at a server.
+func (v *Volume) Networked() bool {
+	return v.ISCSI != nil || v.RBD != nil || v.NBD != nil || v.Gluster != nil || v.HTTP != nil
+}

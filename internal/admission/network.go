@@ -1,0 +1,22 @@
+package admission
+
+import (
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// checkNetworkDisks judges what the schema cannot see: it looks at one volume at a time.
+func checkNetworkDisks(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
+	first := ""
+	for _, v := range spec.AllVolumes() {
+		if v.NBD == nil || v.NBD.TLS == nil {
+			continue
+		}
+		name := v.NBD.TLS.SecretRef.Name
+		if first != "" && name != first {
+			at := templatePath.Child("volumes").Key(v.Name)
+			c.invalid(at, "volume %s has its certificates in Secret %s and another volume in %s: the NBD disks of a machine have one Secret for TLS",
+				v.Name, name, first)
+		}
+		first = name
+	}
+}

@@ -1,0 +1,185 @@
+package guest
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// remotes are a machine's network disks: what they need besides their address, and what has to end with the machine.
+type remotes struct {
+	door   door
+	logins map[string]*login // by volume
+	tls    bool              // there are certificates for NBD in tlsDir
+	ends   []func()
+	opened map[string]*Remote // by volume
+}
+
+func newRemotes(m launch.Machine) (*remotes, error) {
+	d, err := newDoor(m.Reach)
+	if err != nil {
+		return nil, err
+	}
+	r := &remotes{door: d, logins: map[string]*login{}, opened: map[string]*Remote{}}
+	r.tls, err = certificates(m, tlsDir)
+	return r, err
+}
+
+func (r *remotes) close() {
+	for _, end := range r.ends {
+		end()
+	}
+}
+
+// conf is what QEMU's part of libvirt's configuration has to say of them.
+func (r *remotes) conf() string {
+	if !r.tls {
+		return ""
+	}
+	return fmt.Sprintf("nbd_tls_x509_cert_dir = %q\nnbd_tls_x509_verify = 1\n", tlsDir)
+}
+
+// backing opens the way to a network disk: its server answers, machines may talk to it, and its login is at hand.
+func (r *remotes) backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing, error) {
+	mounted := filepath.Join(launch.MountDir, v.Name)
+	l, err := readLogin(v, mounted)
+	if err != nil {
+		return Backing{}, &faulty{launch.DiskDenied, err}
+	}
+	user := ""
+	if l != nil {
+		user, r.logins[v.Name] = l.user, l
+	}
+	at, err := r.open(ctx, m, v, user)
+	if err != nil {
+		return Backing{}, err
+	}
+	r.opened[v.Name] = at
+	format := string(formatOf(v))
+	if format == string(kubevirt.FormatQCOW2) {
+		if err := r.harmless(ctx, v.Name, at, l); err != nil {
+			return Backing{}, err
+		}
+	}
+	if v.Copy == nil {
+		return Backing{Remote: at, Format: format, ReadOnly: v.Reads()}, nil
+	}
+	made := filepath.Join(launch.StateDir, v.Name+".img")
+	node, err := json.Marshal(map[string]any{"driver": format, "file": at.node(secretObject, tlsObject(at))})
+	if err != nil {
+		return Backing{}, fmt.Errorf("describe the disk: %w", err)
+	}
+	// The header of the overlay names no other file: libvirt is told what it lies over.
+	err = r.program(ctx, m, at, l, "qemu-img", "create", "-q", "-f", "qcow2", "-b", "json:"+string(node), "-F", format, made)
+	return Backing{Path: made, Format: "qcow2", Remote: at, BaseFormat: format}, err
+}
+
+// open is the disk with the addresses of its servers that answer.
+func (r *remotes) open(ctx context.Context, m launch.Machine, v kubevirt.Volume, user string) (*Remote, error) {
+	if v.HTTP != nil {
+		return r.web(ctx, v)
+	}
+	at, err := remote(m, v, user)
+	if err != nil {
+		return nil, err
+	}
+	return at, r.door.enter(ctx, at)
+}
+
+func formatOf(v kubevirt.Volume) kubevirt.DiskFormat {
+	var f kubevirt.DiskFormat
+	switch s := v.VolumeSource; {
+	case s.ISCSI != nil:
+		f = s.ISCSI.Format
+	case s.RBD != nil:
+		f = s.RBD.Format
+	case s.NBD != nil:
+		f = s.NBD.Format
+	case s.Gluster != nil:
+		f = s.Gluster.Format
+	case s.HTTP != nil:
+		f = s.HTTP.Format
+	}
+	if f == "" {
+		return kubevirt.FormatRaw
+	}
+	return f
+}
+
+// keep gives libvirt the logins of the disks.
+func (r *remotes) keep(h *hypervisor, disks map[string]Backing) error {
+	for volume, l := range r.logins {
+		if err := h.keep(volume, disks[volume].Remote, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// secretObject and tlsObject are what QEMU's programs call a disk's login and certificates.
+const secretObject = "login"
+
+func tlsObject(r *Remote) string {
+	if r.TLS {
+		return "certificates"
+	}
+	return ""
+}
+
+// harmless looks at the header of a qcow2 disk before QEMU does: QEMU would open whatever file it names.
+func (r *remotes) harmless(ctx context.Context, volume string, at *Remote, l *login) error {
+	node, err := json.Marshal(map[string]any{"driver": "raw", "file": at.node(secretObject, tlsObject(at))})
+	if err != nil {
+		return fmt.Errorf("describe the disk: %w", err)
+	}
+	head := filepath.Join(launch.StateDir, volume+".head")
+	defer func() { _ = os.Remove(head) }()
+	err = r.program(ctx, launch.Machine{}, at, l, "qemu-img", "dd", "-f", "raw", "-O", "raw", "bs=65536", "count=1",
+		"if=json:"+string(node), "of="+head)
+	if err != nil {
+		return err
+	}
+	format, err := containerFormat(head)
+	if err == nil && format != string(kubevirt.FormatQCOW2) {
+		err = fmt.Errorf("its format is said to be qcow2 and it is not; leave format out if it is raw")
+	}
+	return err
+}
+
+// program runs one of QEMU's programs on a disk. The login goes through a pipe.
+func (r *remotes) program(ctx context.Context, m launch.Machine, at *Remote, l *login, name string, args ...string) error {
+	verb, rest := args[0], args[1:]
+	objects := []string{verb}
+	if at.TLS {
+		objects = append(objects, "--object", "tls-creds-x509,id=certificates,endpoint=client,verify-peer=on,dir="+tlsDir)
+	}
+	cmd := exec.CommandContext(ctx, name)
+	if l != nil {
+		from, to, err := os.Pipe()
+		if err != nil {
+			return fmt.Errorf("make a pipe: %w", err)
+		}
+		defer func() { _ = from.Close() }()
+		_, err = to.WriteString(base64.StdEncoding.EncodeToString(l.value)) // shorter than any pipe's buffer
+		_ = to.Close()
+		if err != nil {
+			return fmt.Errorf("write to a pipe: %w", err)
+		}
+		cmd.ExtraFiles = []*os.File{from} // number 3
+		objects = append(objects, "--object", "secret,id="+secretObject+",format=base64,file=/dev/fd/3")
+	}
+	cmd.Args = append(append([]string{name}, objects...), rest...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return serverFault(m, fmt.Errorf("%s %s: %w: %s", name, verb, err, strings.TrimSpace(string(out))))
+	}
+	return nil
+}

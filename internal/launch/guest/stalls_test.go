@@ -1,0 +1,91 @@
+package guest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stalled is a guest whose disk fails until it is mended, on a clock of the test's.
+type stalled struct {
+	*stalls
+	now     time.Time
+	broken  bool
+	resumes int
+	fails   bool // the guest has tried again, and libvirt will say what came of it
+	text    string
+}
+
+func newStalled() *stalled {
+	s := &stalled{now: time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)}
+	s.stalls = &stalls{away: make(chan map[string]string, 1), waiting: map[string]waits{},
+		ask: func() map[string]string { return nil }, say: func(text string) { s.text = text }}
+	s.resume = func() error {
+		s.resumes++
+		if s.resumes == 1 {
+			return errors.New("libvirt is busy")
+		}
+		s.fails = s.broken
+		return nil
+	}
+	return s
+}
+
+func (s *stalled) pass(seconds int) {
+	for range seconds {
+		s.now = s.now.Add(time.Second)
+		s.look(s.now)
+		if s.fails {
+			s.fails = false
+			s.failed(s.now)
+		}
+	}
+}
+
+// TestPausedGuestGoesOn: a guest whose disk failed is tried again until the disk is back, and says so all the while.
+func TestPausedGuestGoesOn(t *testing.T) {
+	s := newStalled()
+	s.broken = true
+	s.failed(s.now)
+	if !strings.Contains(s.text, "paused since 12:00:00") {
+		t.Fatalf("nothing is said: %q", s.text)
+	}
+	s.pass(60)
+	if s.resumes < 8 || s.resumes > 13 || !strings.Contains(s.text, "paused since 12:00:00") {
+		t.Errorf("after a minute: %d tries, %q", s.resumes, s.text)
+	}
+	s.broken = false
+	s.pass(10)
+	if s.text != "" {
+		t.Errorf("the disk is back: %q", s.text)
+	}
+	tries := s.resumes
+	s.pass(60)
+	if s.resumes != tries {
+		t.Error("a guest that runs was let go on")
+	}
+}
+
+// TestSilentServer: a server that is silent for long is named, one that restarts is not.
+func TestSilentServer(t *testing.T) {
+	s := newStalled()
+	s.busy = true // the test answers itself
+	s.away <- map[string]string{"root": "connect to iscsi server a:1: refused"}
+	s.pass(1)
+	s.busy, s.asked = true, s.now.Add(4*time.Second)
+	s.pass(4)
+	if s.text != "" {
+		t.Errorf("after five seconds: %q", s.text)
+	}
+	s.busy, s.asked = true, s.now.Add(10*time.Second)
+	s.pass(10)
+	if !strings.Contains(s.text, "volume root: connect to iscsi server a:1: refused, since 12:00:01") {
+		t.Errorf("after fifteen seconds: %q", s.text)
+	}
+	s.away <- map[string]string{}
+	s.pass(1)
+	if s.text != "" {
+		t.Errorf("it is back: %q", s.text)
+	}
+}

@@ -1,0 +1,78 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/nbd"
+	"github.com/berth-vm/berth/internal/reach"
+	"github.com/berth-vm/berth/internal/task"
+	blobs "github.com/berth-vm/berth/internal/transfer/source"
+	"github.com/berth-vm/berth/internal/transfer/source/http"
+)
+
+// web opens a disk at a URL with our own reader and serves it to QEMU on a socket of this pod. QEMU's own driver for URLs
+// hangs with two reads in flight against some servers, knows no password and cannot be told whom to talk to.
+func (r *remotes) web(ctx context.Context, v kubevirt.Volume) (*Remote, error) {
+	mounted := filepath.Join(launch.MountDir, v.Name)
+	order := task.HTTP{URL: v.HTTP.URL}
+	if v.HTTP.SecretRef != nil {
+		order.CredentialsDir = filepath.Join(mounted, launch.CredentialsMount)
+	}
+	if len(v.HTTP.SecretHeaders) > 0 {
+		order.HeadersDir = filepath.Join(mounted, launch.HeadersMount)
+	}
+	if v.HTTP.CertConfigMap != "" {
+		order.CADir = filepath.Join(mounted, launch.CAMount)
+	}
+	blob, err := http.OpenThrough(ctx, order, http.Dial(r.door.dialer("http")))
+	if err != nil {
+		return nil, webFault(err)
+	}
+	// Reads go on while the guest shuts down, after ctx has ended.
+	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r.ends = append(r.ends, stop, func() { _ = blob.Close() })
+	disk, err := blobs.NewReaderAt(reading, blob)
+	if err != nil {
+		return nil, &faulty{launch.DiskAbsent, fmt.Errorf("%w; a disk at a URL needs a server that serves ranges and says the size", err)}
+	}
+	socket := filepath.Join(launch.StateDir, v.Name+".nbd")
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("serve the disk: %w", err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("serve the disk: %w", err)
+	}
+	r.ends = append(r.ends, func() { _ = l.Close() })
+	go func() { _ = nbd.Serve(l, disk) }()
+	return &Remote{Protocol: "nbd", Socket: socket}, nil
+}
+
+// webFault names what a web server is at fault for.
+func webFault(err error) error {
+	fault := launch.Fault("")
+	var known *task.Error
+	switch {
+	case errors.Is(err, reach.ErrRefused):
+		fault = launch.DiskRefused
+	case !errors.As(err, &known):
+		return err
+	case known.Reason == task.SourceDenied || known.Reason == task.SourceUntrusted:
+		fault = launch.DiskDenied
+	case known.Reason == task.SourceNotFound:
+		fault = launch.DiskAbsent
+	case known.Reason == task.SourceUnreachable || known.Reason == task.SourceUnavailable:
+		fault = launch.DiskUnreachable
+	default:
+		return err
+	}
+	return &faulty{fault, err}
+}

@@ -1,0 +1,137 @@
+// Package reach says which servers a machine's network disks may be at. Some are refused always: whoever chooses the
+// address must not get the machine's pod to talk to itself, to its node's loopback or to what only its link knows (the
+// metadata services of clouds among them). An administrator may narrow the rest with rules.
+//
+// It is pure but for Own: it resolves nothing and opens nothing. Whoever connects resolves a name first, asks about each
+// address it stands for, and connects to the address it asked about.
+package reach
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Rule allows what fits all of its fields. A field that is empty fits everything.
+type Rule struct {
+	Protocols []string `json:"protocols,omitempty"` // iscsi, rbd, nbd, gluster, http
+	// Hosts are names as a machine writes them, *.example.com for every name below it, addresses, and ranges of addresses.
+	Hosts []string `json:"hosts,omitempty"`
+	Ports []int    `json:"ports,omitempty"`
+	// Pools are pools of Ceph and volumes of Gluster; other protocols have none.
+	Pools []string `json:"pools,omitempty"`
+}
+
+// Rules are the administrator's. Without one, every server may be reached that is not refused always.
+type Rules []Rule
+
+// Target is where a disk is.
+type Target struct {
+	Protocol string
+	Host     string // as it is written
+	Port     int
+	Pool     string
+}
+
+func (t Target) String() string {
+	return fmt.Sprintf("%s server %s", t.Protocol, net.JoinHostPort(t.Host, fmt.Sprint(t.Port)))
+}
+
+// ErrRefused is in every refusal.
+var ErrRefused = errors.New("refused")
+
+// Check says whether a disk may be at the target when its host stands for this address.
+func (r Rules) Check(t Target, address netip.Addr, own []netip.Addr) error {
+	address = address.Unmap()
+	if why := never(address, own); why != "" {
+		return fmt.Errorf("%s is %w: %s %s", t, ErrRefused, address, why)
+	}
+	if len(r) == 0 || slices.ContainsFunc(r, func(rule Rule) bool { return rule.fits(t, address) }) {
+		return nil
+	}
+	return fmt.Errorf("%s is %w: no rule of the administrator's for network disks allows it (%s)", t, ErrRefused, address)
+}
+
+// never is why an address is refused whatever the rules say; empty if it is not.
+func never(a netip.Addr, own []netip.Addr) string {
+	switch {
+	case !a.IsValid() || a.IsUnspecified():
+		return "is no address of a server"
+	case a.IsLoopback():
+		return "is a loopback address, which would be the machine's own pod"
+	case a.IsLinkLocalUnicast():
+		return "is a link-local address"
+	case a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "is not the address of one server"
+	case slices.Contains(own, a):
+		return "is the machine's own pod"
+	}
+	return ""
+}
+
+func (r Rule) fits(t Target, a netip.Addr) bool {
+	if len(r.Protocols) > 0 && !slices.Contains(r.Protocols, t.Protocol) {
+		return false
+	}
+	if len(r.Ports) > 0 && !slices.Contains(r.Ports, t.Port) {
+		return false
+	}
+	if len(r.Pools) > 0 && !slices.Contains(r.Pools, t.Pool) {
+		return false
+	}
+	return len(r.Hosts) == 0 || slices.ContainsFunc(r.Hosts, func(h string) bool { return host(h, t.Host, a) })
+}
+
+func host(allowed, written string, a netip.Addr) bool {
+	if p, err := netip.ParsePrefix(allowed); err == nil {
+		return p.Contains(a)
+	}
+	if one, err := netip.ParseAddr(allowed); err == nil {
+		return one.Unmap() == a
+	}
+	name := func(s string) string { return strings.ToLower(strings.TrimSuffix(s, ".")) }
+	if below, ok := strings.CutPrefix(allowed, "*"); ok {
+		return strings.HasSuffix(name(written), name(below)) && strings.HasPrefix(below, ".")
+	}
+	return name(allowed) == name(written)
+}
+
+// Valid says what is wrong with a rule that could fit nothing, so that a slip of the pen is not taken for a refusal.
+func (r Rule) Valid() error {
+	for _, p := range r.Protocols {
+		if !slices.Contains([]string{"iscsi", "rbd", "nbd", "gluster", "http"}, p) {
+			return fmt.Errorf("protocol %q is none of iscsi, rbd, nbd, gluster and http", p)
+		}
+	}
+	for _, h := range r.Hosts {
+		if strings.ContainsAny(h, "/ ") {
+			if _, err := netip.ParsePrefix(h); err != nil {
+				return fmt.Errorf("host %q is neither a name nor an address nor a range such as 10.1.0.0/16", h)
+			}
+		}
+	}
+	for _, p := range r.Ports {
+		if p < 1 || p > 65535 {
+			return fmt.Errorf("port %d is not between 1 and 65535", p)
+		}
+	}
+	return nil
+}
+
+// Own are the addresses of the pod this runs in.
+func Own() ([]netip.Addr, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the pod's own addresses: %w", err)
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p.Addr().Unmap())
+		}
+	}
+	return out, nil
+}
