@@ -123,6 +123,7 @@ type VirtualMachineStatus struct {
 	StateChangeRequests []StateChangeRequest `json:"stateChangeRequests,omitempty"`
 	// VolumeRequests are volumes to be added or removed for good, oldest first.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	VolumeRequests []VolumeRequest `json:"volumeRequests,omitempty"`
 	// StartFailure counts instances that ended before they ran, for the back-off between tries.
 	StartFailure *StartFailure `json:"startFailure,omitempty"`
