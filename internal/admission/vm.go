@@ -54,7 +54,7 @@ func checkMachine(_ context.Context, before, after *kubevirt.VirtualMachine) (ca
 	checkClaimTemplates(after, &c)
 	for i, t := range after.Spec.DataVolumeTemplates {
 		name := t.ObjectMeta.Name
-		used := slices.ContainsFunc(after.Spec.Template.Spec.Volumes, func(v kubevirt.Volume) bool {
+		used := slices.ContainsFunc(after.Spec.Template.Spec.AllVolumes(), func(v kubevirt.Volume) bool {
 			return v.DataVolume != nil && v.DataVolume.Name == name ||
 				v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Claim() == name
 		})
@@ -127,7 +127,7 @@ func checkMatcher(vm *kubevirt.VirtualMachine, m kubevirt.InstancetypeMatcher, a
 		c.invalid(at.Child("name"), "%s and %s are mutually exclusive: set one of them", at.Child("name"), at.Child("inferFromVolume"))
 	}
 	has := func(v kubevirt.Volume) bool { return v.Name == m.InferFromVolume }
-	if !slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, has) {
+	if !slices.ContainsFunc(vm.Spec.Template.Spec.AllVolumes(), has) {
 		c.invalid(at.Child("inferFromVolume"), "unable to find volume %s to infer defaults", m.InferFromVolume)
 	}
 }

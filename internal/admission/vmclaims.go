@@ -32,7 +32,7 @@ func checkClaimTemplates(vm *kubevirt.VirtualMachine, c *causes) {
 				full, len(full), validation.DNS1123SubdomainMaxLength)
 		}
 		seen[name] = true
-		if !slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, func(v kubevirt.Volume) bool { return names(v, name) }) {
+		if !slices.ContainsFunc(vm.Spec.Template.Spec.AllVolumes(), func(v kubevirt.Volume) bool { return names(v, name) }) {
 			c.invalid(at, "VolumeClaimTemplate entry %s must be referenced in the VMI template's 'volumes' list", name)
 		}
 		checkClaimSpec(&t.Spec, at.Child("spec"), c)

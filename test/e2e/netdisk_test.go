@@ -4,14 +4,18 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	testguest "github.com/berth-vm/berth/images/guest"
@@ -93,17 +97,26 @@ func (y *yard) networked(name string, v kubevirt.Volume) *kubevirt.VirtualMachin
 	return vm
 }
 
-// writes has the guest write to its network disk and read it back, and compares what the server has then.
-func (y *yard) writes(vm *kubevirt.VirtualMachine, file string) {
+const (
+	writeLength = 4 << 20
+	writeSeed   = 7
+)
+
+// guestWrites has the guest write to its network disk and read it back.
+func (y *yard) guestWrites(vm *kubevirt.VirtualMachine) {
 	y.T.Helper()
-	const length, seed = 4 << 20, 7
-	area := fmt.Sprintf("serial=root %d %d %d", testguest.DataOffset, length, seed)
+	area := fmt.Sprintf("serial=root %d %d %d", testguest.DataOffset, writeLength, writeSeed)
 	for _, verb := range []string{"write ", "verify "} {
 		y.typeLine(vm, verb+area)
 		y.guestSays(vm, "berth-guest: "+verb+area+": ")
 	}
-	got, want := make([]byte, length), make([]byte, length)
-	_, _ = pattern.Stream(seed).ReadAt(want, 0)
+}
+
+// written compares the server's bytes with what guestWrites wrote.
+func (y *yard) written(file string) {
+	y.T.Helper()
+	got, want := make([]byte, writeLength), make([]byte, writeLength)
+	_, _ = pattern.Stream(writeSeed).ReadAt(want, 0)
 	f, err := os.Open(file)
 	if err != nil {
 		y.T.Fatal(err)
@@ -117,14 +130,68 @@ func (y *yard) writes(vm *kubevirt.VirtualMachine, file string) {
 	}
 }
 
+// writes has the guest write and compares what the server has then.
+func (y *yard) writes(vm *kubevirt.VirtualMachine, file string) {
+	y.T.Helper()
+	y.guestWrites(vm)
+	y.written(file)
+}
+
+// untold looks for a secret where it must not be: the machine's objects and events, the launcher's log and the command
+// lines of every process on this machine, the nodes' among them.
+func (y *yard) untold(vm *kubevirt.VirtualMachine, secret string) {
+	y.T.Helper()
+	for _, list := range []client.ObjectList{&kubevirt.VirtualMachineList{}, &kubevirt.VirtualMachineInstanceList{}, &corev1.PodList{}, &corev1.EventList{}} {
+		if err := y.kube.List(y.Context(), list, client.InNamespace(y.Namespace)); err != nil {
+			y.T.Fatal(err)
+		}
+		text, err := json.Marshal(list)
+		if err != nil {
+			y.T.Fatal(err)
+		}
+		y.without(fmt.Sprintf("%T", list), text, secret)
+	}
+	_, launchers := y.pods(y.Context(), vm)
+	log, err := y.Client.CoreV1().Pods(y.Namespace).GetLogs(launchers[0].Name, &corev1.PodLogOptions{}).DoRaw(y.Context())
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	y.without("the launcher's log", log, secret)
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil || len(files) == 0 {
+		y.T.Fatalf("no processes: %v", err)
+	}
+	for _, f := range files {
+		text, _ := os.ReadFile(f) // it may have ended
+		if !bytes.HasPrefix(text, []byte("tgtadm")) {
+			y.without(f, text, secret)
+		}
+	}
+}
+
+func (y *yard) without(where string, text []byte, secret string) {
+	y.T.Helper()
+	encoded := base64.StdEncoding.EncodeToString([]byte(secret))
+	if bytes.Contains(text, []byte(secret)) || bytes.Contains(text, []byte(encoded)) {
+		y.T.Errorf("%s tells the secret", where)
+	}
+}
+
+// boots creates the machine, waits until its guest is up from the network disk, and has it write there.
+func (y *yard) boots(vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	y.create(vm)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+}
+
 // TestNetworkDiskISCSI: a guest boots from a LUN that asks for CHAP, and what it writes is on the server.
 func TestNetworkDiskISCSI(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	l := y.lun("alice", "a password of CHAP's")
 	vm := y.networked("scsi", kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{ISCSI: y.iscsiSource(l)}})
-	y.create(vm)
-	y.status(vm, kubevirt.StatusRunning, boot)
-	y.guestSays(vm, "berth-guest: ready")
+	y.boots(vm)
 	y.writes(vm, l.File)
+	y.untold(vm, l.Password)
 }

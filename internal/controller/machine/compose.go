@@ -148,11 +148,12 @@ func (r *Reconciler) volumeLabels(ctx context.Context, vm *kubevirt.VirtualMachi
 			}
 		}
 	}
-	i := slices.IndexFunc(vm.Spec.Template.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == name })
+	volumes := vm.Spec.Template.Spec.AllVolumes()
+	i := slices.IndexFunc(volumes, func(v kubevirt.Volume) bool { return v.Name == name })
 	if i < 0 {
 		return out, nil
 	}
-	v := vm.Spec.Template.Spec.Volumes[i]
+	v := volumes[i]
 	t := slices.IndexFunc(vm.Spec.VolumeClaimTemplates, func(t kubevirt.VolumeClaimTemplate) bool {
 		return v.PersistentVolumeClaim != nil && t.ObjectMeta.Name == v.PersistentVolumeClaim.Claim()
 	})

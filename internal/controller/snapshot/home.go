@@ -78,7 +78,7 @@ func (b *back) was() *snapshotv1.VirtualMachine { return b.shot.content.Spec.Sou
 func (b *back) returns() []returning {
 	was := b.was()
 	homes := map[string]home{}
-	for _, v := range was.Spec.Template.Spec.Volumes {
+	for _, v := range was.Spec.Template.Spec.AllVolumes() {
 		homes[v.Name] = homeOf(was.ObjectMeta.Name, &was.Spec, v)
 	}
 	var out []returning
@@ -137,6 +137,7 @@ func (b *back) moving() kubevirt.VirtualMachineSpec {
 	if !b.elsewhere() {
 		return next
 	}
+	next.Template.Spec.Canonical() // every claim has one place to be renamed in
 	for i := range next.Template.Spec.Volumes {
 		v := &next.Template.Spec.Volumes[i]
 		h := homeOf(was.ObjectMeta.Name, &was.Spec, *v)

@@ -119,7 +119,7 @@ func (r *Reconciler) choose(ctx context.Context, s *shot) error {
 	if s.vm == nil || s.vm.Spec.Template == nil {
 		return nil
 	}
-	for _, v := range s.vm.Spec.Template.Spec.Volumes {
+	for _, v := range s.vm.Spec.Template.Spec.AllVolumes() {
 		home := homeOf(s.vm.Name, &s.vm.Spec, v)
 		if home.claim == "" {
 			continue

@@ -67,7 +67,7 @@ func (r *Reconciler) reportSnapshot(ctx context.Context, s *shot, reason state.S
 		next.VirtualMachineSnapshotContentName = ptr.To(s.content.Name)
 		was := s.content.Spec.Source.VirtualMachine
 		next.SourceUID = ptr.To(was.ObjectMeta.UID)
-		lists := &snapshotv1.SnapshotVolumesLists{ExcludedVolumes: s.without(was.Spec.Template.Spec.Volumes)}
+		lists := &snapshotv1.SnapshotVolumesLists{ExcludedVolumes: s.without(was.Spec.Template.Spec.AllVolumes())}
 		for _, p := range s.parts {
 			lists.IncludedVolumes = append(lists.IncludedVolumes, p.volume)
 		}

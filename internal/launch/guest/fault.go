@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -9,24 +10,29 @@ import (
 )
 
 // words are what QEMU 7.2 and the libraries it uses say of a server. There is no other way to tell these apart: each
-// comes as EINVAL, EPERM or nothing but a sentence. The test of real servers holds them.
+// comes as EINVAL, EPERM or nothing but a sentence. The sentences of the test beside this are those of real servers.
 var words = []struct {
 	text  string
 	fault launch.Fault
 }{
-	{"Authentication failure", launch.DiskDenied}, // libiscsi
-	{"Authorization failure", launch.DiskDenied},
+	{"Status: Authentication failure", launch.DiskDenied}, // libiscsi
+	{"Status: Authorization failure", launch.DiskDenied},
+	{"Status: Target not found", launch.DiskAbsent},
+	{"LOGICAL_UNIT_NOT_SUPPORTED", launch.DiskAbsent},
 	{"error connecting: Operation not permitted", launch.DiskDenied}, // librados
 	{"error connecting: Permission denied", launch.DiskDenied},
 	{"error connecting: Invalid argument", launch.DiskDenied},
-	{"certificate", launch.DiskDenied}, // gnutls, by way of QEMU
-	{"TLS", launch.DiskDenied},
-	{"Target not found", launch.DiskAbsent},
-	{"LUN", launch.DiskAbsent},
-	{"error reading header", launch.DiskAbsent},
+	{"error connecting: Connection timed out", launch.DiskUnreachable},
 	{"error opening pool", launch.DiskAbsent},
+	{"error reading header from", launch.DiskAbsent},
+	{"The certificate", launch.DiskDenied}, // gnutls, by way of QEMU
+	{"TLS channel", launch.DiskDenied},
+	{"TLS handshake", launch.DiskDenied},
+	{"Did you forget a valid tls-creds", launch.DiskDenied},
+	{"Requested export not available", launch.DiskAbsent}, // NBD
+	{"Gluster connection for volume", launch.DiskUnreachable},
+	{"Could not open", launch.DiskAbsent},
 	{"No such file or directory", launch.DiskAbsent},
-	{"export", launch.DiskAbsent}, // nbd
 	{"Connection refused", launch.DiskUnreachable},
 	{"Connection timed out", launch.DiskUnreachable},
 	{"No route to host", launch.DiskUnreachable},
@@ -37,10 +43,19 @@ func serverFault(m launch.Machine, err error) error {
 	if !slices.ContainsFunc(m.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Networked() }) {
 		return err
 	}
+	text := sentence(err.Error())
 	for _, w := range words {
-		if strings.Contains(err.Error(), w.text) {
-			return &faulty{w.fault, err}
+		if strings.Contains(text, w.text) {
+			return &faulty{w.fault, errors.New(text)}
 		}
 	}
 	return err
+}
+
+// sentence is what QEMU says without the description of the disk in front of it, which is long and for machines.
+func sentence(text string) string {
+	if at := strings.LastIndex(text, "}: "); at >= 0 {
+		text = text[at+len("}: "):]
+	}
+	return strings.TrimSpace(text)
 }

@@ -18,7 +18,7 @@ func Disks(vm *kubevirt.VirtualMachine, instance *kubevirt.VirtualMachineInstanc
 	case instance != nil:
 		volumes = instance.Spec.Volumes
 	case vm.Spec.Template != nil:
-		volumes = vm.Spec.Template.Spec.Volumes
+		volumes = vm.Spec.Template.Spec.AllVolumes()
 	}
 	var disks []Disk
 	for _, v := range volumes {

@@ -1,0 +1,44 @@
+package guest
+
+import (
+	"errors"
+	"testing"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// TestServerFault: what QEMU 7.2 said of tgt, nbdkit and Ceph, word for word.
+func TestServerFault(t *testing.T) {
+	m := launch.Machine{}
+	m.Spec.Volumes = []kubevirt.Volume{{VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{}}}}
+	const head = `internal error: process exited while connecting to monitor: 2026-11-15T17:00:00Z qemu-system-x86_64: -blockdev {"driver":"nbd","export":"disk","tls-creds":"x"}: `
+	for text, want := range map[string]launch.Fault{
+		"iSCSI: Failed to connect to LUN : Failed to log in to target. Status: Authentication failure(513)":      launch.DiskDenied,
+		"iSCSI: Failed to connect to LUN : Failed to log in to target. Status: Target not found(515)":            launch.DiskAbsent,
+		"iSCSI: Failed to connect to LUN : SENSE KEY:ILLEGAL_REQUEST(5) ASCQ:LOGICAL_UNIT_NOT_SUPPORTED(0x2500)": launch.DiskAbsent,
+		"Requested export not available": launch.DiskAbsent,
+		"Failed to send option request header: Cannot write to TLS channel: Input/output error": launch.DiskDenied,
+		"The certificate hasn't got a known issuer":                                             launch.DiskDenied,
+		"error connecting: Operation not permitted":                                             launch.DiskDenied,
+		"error reading header from nothing: No such file or directory":                          launch.DiskAbsent,
+		"Failed to connect to '192.0.2.1:10809': Connection refused":                            launch.DiskUnreachable,
+		"the machine type is unknown":                                                           "",
+	} {
+		var f *faulty
+		got := launch.Fault("")
+		err := serverFault(m, errors.New(head+text))
+		if errors.As(err, &f) {
+			got = f.fault
+			if f.Error() != text {
+				t.Errorf("it says %q", f.Error())
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+		if err := serverFault(launch.Machine{}, errors.New(head+text)); errors.As(err, &f) {
+			t.Errorf("a machine without network disks: %v", err)
+		}
+	}
+}
