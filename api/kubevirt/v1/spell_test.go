@@ -26,7 +26,7 @@ domain:
 volumes:
 - name: plain
   copy: {mode: none}
-  nbd: {host: {name: n, port: "10810"}}
+  nbd: {host: {name: server, port: "10810"}}
 `
 	const want = `
 domain:
@@ -39,7 +39,7 @@ domain:
     - name: plain
 volumes:
 - name: plain
-  nbd: {host: {name: n, port: 10810}}
+  nbd: {host: {name: server, port: 10810}}
 - name: disk
   iscsi: {host: {name: iscsi-demo-target, port: 3260}, portal: "iqn.2017-01.io.kubevirt:sn.42", lun: 2}
 - name: claim
