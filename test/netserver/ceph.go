@@ -99,7 +99,6 @@ func StartCeph(address, dir string) (*Ceph, error) {
 	}
 	if err := c.all([][]string{
 		{"ceph", "osd", "new", store},
-		{"ceph", "auth", "add", "osd.0", "mon", "allow profile osd", "osd", "allow *", "mgr", "allow profile osd", "-i", keyring},
 		{"ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", store, "--monmap", monmap},
 	}); err != nil {
 		return nil, err
