@@ -12,11 +12,16 @@ import (
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/controller/snapshot/agent"
+	"github.com/berth-vm/berth/internal/reach"
 )
 
 // setUpMachine adds the machine side: what runs machines, takes their snapshots, and the check at their door.
 func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o options) error {
-	if err := machine.Setup(mgr, writer, machine.Options{Image: o.launcher, Emulate: o.emulate}); err != nil {
+	rules, err := reach.Parse(o.networkDisks)
+	if err != nil {
+		return err
+	}
+	if err := machine.Setup(mgr, writer, machine.Options{Image: o.launcher, Emulate: o.emulate, Reach: rules}); err != nil {
 		return err
 	}
 	guests, err := agent.New(mgr.GetConfig())

@@ -19,15 +19,16 @@ import (
 var version = "dev"
 
 type options struct {
-	controllers string
-	image       string
-	launcher    string
-	emulate     bool
-	namespace   string
-	health      string
-	metrics     string
-	elect       bool
-	verbosity   int
+	controllers  string
+	image        string
+	launcher     string
+	emulate      bool
+	networkDisks string
+	namespace    string
+	health       string
+	metrics      string
+	elect        bool
+	verbosity    int
 
 	serving *keys.Serving // the certificate the webhooks answer with
 }
@@ -38,6 +39,8 @@ func main() {
 	flag.StringVar(&o.image, "worker-image", os.Getenv("BERTH_IMAGE"), "image that workers run")
 	flag.StringVar(&o.launcher, "launcher-image", os.Getenv("BERTH_LAUNCHER_IMAGE"), "image that machines run in")
 	flag.BoolVar(&o.emulate, "allow-emulation", false, "run machines without KVM where a node has none, slowly")
+	flag.StringVar(&o.networkDisks, "network-disks", os.Getenv("BERTH_NETWORK_DISKS"),
+		"the servers that network disks may be at, as a JSON list of rules with protocols, hosts, ports and pools; without one, all but those refused always")
 	flag.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace that Berth is installed in")
 	flag.StringVar(&o.health, "health-address", ":8081", "where /healthz and /readyz are")
 	flag.StringVar(&o.metrics, "metrics-address", ":8080", "where /metrics is")

@@ -7,6 +7,7 @@
 package reach
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -97,6 +98,26 @@ func host(allowed, written string, a netip.Addr) bool {
 		return strings.HasSuffix(name(written), name(below)) && strings.HasPrefix(below, ".")
 	}
 	return name(allowed) == name(written)
+}
+
+// Parse reads rules as an administrator writes them: a JSON list. An empty text has none. A field that is not known is an
+// error, because a rule without it would allow more than was meant.
+func Parse(text string) (Rules, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var rules Rules
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&rules); err != nil {
+		return nil, fmt.Errorf("read the rules for network disks: %w", err)
+	}
+	for i, r := range rules {
+		if err := r.Valid(); err != nil {
+			return nil, fmt.Errorf("rule %d for network disks: %w", i+1, err)
+		}
+	}
+	return rules, nil
 }
 
 // Valid says what is wrong with a rule that could fit nothing, so that a slip of the pen is not taken for a refusal.

@@ -66,3 +66,18 @@ func TestValid(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestParse(t *testing.T) {
+	got, err := Parse(`[{"protocols": ["rbd"], "hosts": ["10.0.0.0/8"], "pools": ["vms"]}]`)
+	if err != nil || len(got) != 1 || got[0].Pools[0] != "vms" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := Parse(" "); err != nil || got != nil {
+		t.Errorf("nothing: %+v, %v", got, err)
+	}
+	for _, bad := range []string{`[{"pool": "vms"}]`, `[{"ports": [0]}]`, `{}`, `x`} {
+		if _, err := Parse(bad); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+}

@@ -43,7 +43,8 @@ type disk struct {
 
 // observe reads what one instance depends on.
 func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*run, error) {
-	s := &run{instance: i, pods: render.Machine{Instance: i, Image: r.options.Image, Emulate: r.options.Emulate, KVM: r.options.kvm()}}
+	s := &run{instance: i, pods: render.Machine{Instance: i, Image: r.options.Image, Emulate: r.options.Emulate, KVM: r.options.kvm(),
+		Reach: r.options.Reach}}
 	var err error
 	if s.consumer, err = r.pod(ctx, s, render.Consumer); err != nil {
 		return nil, err

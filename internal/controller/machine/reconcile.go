@@ -20,6 +20,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/reach"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -28,6 +29,8 @@ type Options struct {
 	Image string // the launcher's
 	// Emulate allows guests on nodes without working KVM, slowly.
 	Emulate bool
+	// Reach are the rules for the servers of network disks.
+	Reach reach.Rules
 }
 
 // KVM is what the node agent advertises where KVM works.

@@ -1,0 +1,41 @@
+//go:build apiserver
+
+package apiserver
+
+func volumes(list string) string { return vm("running: false", bare+", volumes: ["+list+"]") }
+
+func disks(list string) string {
+	return vm("running: false", "domain: {devices: {disks: ["+list+"]}}")
+}
+
+const iqn = `portal: "iqn.2017-01.io.kubevirt:sn.42", lun: 2`
+
+func init() {
+	machineRefusals = append(machineRefusals, networkRefusals...)
+}
+
+// networkRefusals are the sentences a network disk can be refused with.
+var networkRefusals = []struct{ name, object, want string }{
+	{"a port that is none", volumes(`{name: a, iscsi: {host: {name: h, port: 70000}, ` + iqn + `}}`), "a port is a number from 1 to 65535"},
+	{"a port in words", volumes(`{name: a, iscsi: {host: {name: h, port: iscsi}, ` + iqn + `}}`), "should match '^[0-9]{1,5}$'"},
+	{"a host with a path", volumes(`{name: a, iscsi: {host: {name: "h/x"}, ` + iqn + `}}`), "volumes[0].iscsi.host.name"},
+	{"a target that is none", volumes(`{name: a, iscsi: {host: {name: h}, portal: "h:3260", lun: 1}}`), "volumes[0].iscsi.portal"},
+	{"an image with a path", volumes(`{name: a, rbd: {monitors: [h], pool: "p", image: "x/../y"}}`), "volumes[0].rbd.image"},
+	{"a cluster without monitors", volumes(`{name: a, rbd: {monitors: [], pool: p, image: i}}`), "should have at least 1 items"},
+	{"a URL of another kind", volumes(`{name: a, accessMode: read-shared, http: {url: "ftp://h/x"}}`), "volumes[0].http.url"},
+	{"a password in a URL", volumes(`{name: a, accessMode: read-shared, http: {url: "http://u:p@h/x"}}`), "volumes[0].http.url"},
+	{"a URL to write to", volumes(`{name: a, http: {url: "http://h/x"}}`), "a disk at a URL can only be read"},
+	{"a snapshot to write to", volumes(`{name: a, rbd: {monitors: [h], pool: p, image: i, snapshot: s}}`), "a snapshot can only be read"},
+	{"a copy of a claim", volumes(`{name: a, copy: {mode: copy-on-write}, persistentVolumeClaim: {claimName: c}}`), "copy is for network disks"},
+	{"an access mode that is none", volumes(`{name: a, accessMode: read-only, nbd: {host: {name: h}}}`), "Unsupported value: \"read-only\""},
+	{"a format that is none", volumes(`{name: a, nbd: {host: {name: h}, format: vmdk}}`), "Unsupported value: \"vmdk\""},
+	{"two Secrets for TLS", volumes(`{name: a, nbd: {host: {name: h}, tls: {secretRef: {name: x}}}}, {name: b, nbd: {host: {name: h}, tls: {secretRef: {name: z}}}}`),
+		"the NBD disks of a machine have one Secret for TLS"},
+	{"a disk with two sources", disks(`{source: {nbd: {host: {name: h}}, pvc: {claimname: c}}}`), "a disk has one source"},
+	{"a disk and a volume", vm("running: false", `domain: {devices: {disks: [{name: a, source: {nbd: {host: {name: h}}}}]}}, volumes: [{name: a, emptyDisk: {capacity: 1Mi}}]`),
+		"and so does the volume of that name: remove one of them"},
+	{"a mode without a source", disks(`{name: a, access-mode: read-only}`), "copy and access-mode of a disk belong to its source"},
+	{"a disk at a URL to write to", disks(`{name: a, source: {http: {url: "http://h/x"}}}`), "a disk at a URL can only be read"},
+	{"an instance that says it at the disk", "{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metadata: {name: i, namespace: team}, " +
+		"spec: {domain: {devices: {disks: [{name: a, source: {nbd: {host: {name: h}}}}]}}}}", "an instance names what is in a disk in volumes"},
+}

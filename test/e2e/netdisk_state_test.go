@@ -1,0 +1,212 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	testguest "github.com/berth-vm/berth/images/guest"
+	"github.com/berth-vm/berth/images/guest/pattern"
+	"github.com/berth-vm/berth/test/netserver"
+)
+
+// reason waits until the machine says why it does not run.
+func (y *yard) reason(vm *kubevirt.VirtualMachine, want, message string) {
+	y.T.Helper()
+	y.Wait(fmt.Sprintf("machine %s to say %s", vm.Name, want), patience, func(ctx context.Context) (bool, string) {
+		if err := y.kube.Get(ctx, client.ObjectKeyFromObject(vm), vm); err != nil {
+			return false, err.Error()
+		}
+		for _, c := range vm.Status.Conditions {
+			if c.Type == "Ready" {
+				return c.Reason == want && strings.Contains(c.Message, message), c.Reason + ": " + c.Message
+			}
+		}
+		return false, "it says nothing"
+	})
+}
+
+// TestNetworkDiskReasons: what is wrong with a disk's server is a reason on the machine; a mended Secret is enough to start it.
+func TestNetworkDiskReasons(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	l := y.lun("carol", "another password")
+	web := y.web()
+	nobody, err := netserver.FreePort(y.HostAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
+	iscsi := func(change func(*kubevirt.ISCSISource)) kubevirt.Volume {
+		s := y.iscsiSource(l)
+		change(s)
+		return kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{ISCSI: s}}
+	}
+	url := func(u string) kubevirt.Volume {
+		return kubevirt.Volume{AccessMode: kubevirt.ReadShared, VolumeSource: kubevirt.VolumeSource{HTTP: &kubevirt.HTTPSource{URL: u}}}
+	}
+	var denied *kubevirt.VirtualMachine
+	for _, c := range []struct {
+		name, reason, message string
+		volume                kubevirt.Volume
+	}{
+		{"nolun", "DiskAbsent", "LOGICAL_UNIT_NOT_SUPPORTED", iscsi(func(s *kubevirt.ISCSISource) { s.LUN = 9 })},
+		{"away", "DiskUnreachable", "connection refused", iscsi(func(s *kubevirt.ISCSISource) { s.Host.Port = new(intstr.FromInt(nobody)) })},
+		{"loopback", "DiskRefused", "loopback", iscsi(func(s *kubevirt.ISCSISource) { s.Host.Name = "127.0.0.1" })},
+		{"redirected", "DiskRefused", "loopback", url(web.URL + "/inside")},
+		{"nofile", "DiskAbsent", "404", url(web.URL + "/no such file")},
+		{"denied", "DiskDenied", "Authentication failure", iscsi(func(s *kubevirt.ISCSISource) {
+			s.SecretRef.Name = y.secret("wrong", map[string]string{"node.session.auth.username": l.User, "node.session.auth.password": "a wrong password"})
+		})},
+	} {
+		vm := y.networked(c.name, c.volume)
+		y.create(vm)
+		y.reason(vm, c.reason, c.message)
+		if c.name == "denied" {
+			denied = vm
+		} else if err := y.kube.Delete(t.Context(), vm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	y.secret("wrong", map[string]string{"node.session.auth.username": l.User, "node.session.auth.password": l.Password})
+	y.status(denied, kubevirt.StatusRunning, boot)
+}
+
+// TestNetworkDiskOutage: servers go away under a guest that writes, one whose client fails (NBD) and one whose client waits
+// (iSCSI). The machine says what it waits for, goes on when they are back, and the servers have every byte.
+func TestNetworkDiskOutage(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	scsi, err := netserver.StartTGT(y.HostAddress(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := netserver.StartNBD(y.HostAddress(), t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { scsi.Close(); block.Close() })
+	lun, err := scsi.Add(guestDir+"/"+testguest.Raw, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	export, file, err := block.Add(guestDir + "/" + testguest.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm := y.tiny("outage")
+	bootKernel(vm, "disks")
+	spec := &vm.Spec.Template.Spec
+	spec.Volumes = []kubevirt.Volume{
+		{Name: "waits", VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{Portal: lun.Target, LUN: int32(lun.Number),
+			Host: kubevirt.NetworkHost{Name: scsi.Address, Port: new(intstr.FromInt(scsi.Port))}}}},
+		{Name: "fails", VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{Export: export,
+			Host: kubevirt.NetworkHost{Name: block.Address, Port: new(intstr.FromInt(block.Port))}}}},
+	}
+	spec.Domain.Devices.Disks = []kubevirt.Disk{{Name: "waits", Serial: "waits"}, {Name: "fails", Serial: "fails"}}
+	y.boots(vm)
+	for _, c := range []struct {
+		disk, says string
+		port       int
+		stop       func()
+		start      func() error
+		file       string
+	}{
+		{"fails", "the guest is paused since", block.Port, block.Stop, block.Start, file},
+		{"waits", "iscsi server", scsi.Port, scsi.Stop, scsi.Start, lun.File},
+	} {
+		c.stop()
+		const length = 8 << 20
+		area := fmt.Sprintf("serial=%s %d %d 11", c.disk, testguest.DataOffset, length)
+		y.typeLine(vm, "write "+area)
+		y.reason(vm, "GuestPaused", c.says)
+		if !strings.Contains(why(vm), net.JoinHostPort(y.HostAddress(), strconv.Itoa(c.port))) {
+			t.Errorf("the server is not named: %s", why(vm))
+		}
+		y.status(vm, kubevirt.StatusPaused, patience)
+		y.Stays("the machine waits", 20*time.Second, func(ctx context.Context) (bool, string) {
+			err := y.kube.Get(ctx, client.ObjectKeyFromObject(vm), vm)
+			return err == nil && vm.Status.PrintableStatus == kubevirt.StatusPaused, fmt.Sprintf("%s: %s, %v", vm.Status.PrintableStatus, why(vm), err)
+		})
+		if err := c.start(); err != nil {
+			t.Fatal(err)
+		}
+		y.status(vm, kubevirt.StatusRunning, patience)
+		y.guestSays(vm, "berth-guest: write "+area+": ")
+		got, want := make([]byte, length), make([]byte, length)
+		_, _ = pattern.Stream(11).ReadAt(want, 0)
+		f, err := os.Open(c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.ReadAt(got, testguest.DataOffset)
+		_ = f.Close()
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the server of %s has other bytes than the guest wrote (%v)", c.disk, err)
+		}
+	}
+}
+
+// TestNetworkDiskSpelledAtTheDisk applies the proposal's own YAML, names and addresses replaced, twice: the machine stays as
+// it was written, and its instance has the volumes.
+func TestNetworkDiskSpelledAtTheDisk(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	l := y.lun("", "")
+	y.volume("some-pvc-name", "localdisk")
+	text := fmt.Sprintf(`
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: seed}
+spec:
+  runStrategy: Always
+  template:
+    spec:
+      terminationGracePeriodSeconds: 1
+      domain:
+        memory: {guest: 32Mi}
+        devices:
+          disks:
+            - source:
+                iscsi:
+                  host:
+                    name: %s
+                    port: "%d"
+                  portal: %s
+                  lun: %d
+            - name: other
+              source:
+                pvc:
+                  claimname: some-pvc-name
+              access-mode: read-only
+`, y.iscsi().Address, y.iscsi().Port, l.Target, l.Number)
+	first := y.apply(text)
+	vm := &kubevirt.VirtualMachine{}
+	vm.Namespace, vm.Name = y.Namespace, "seed"
+	y.status(vm, kubevirt.StatusRunning, boot)
+	if again := y.apply(text); fmt.Sprint(again) != fmt.Sprint(first) {
+		t.Errorf("applied again: generations were %v and are %v", first, again)
+	}
+	disks := vm.Spec.Template.Spec.Domain.Devices.Disks
+	if len(vm.Spec.Template.Spec.Volumes) != 0 || len(disks) != 2 || disks[0].Source == nil || disks[0].Source.ISCSI.Host.Port.StrVal != strconv.Itoa(y.iscsi().Port) ||
+		disks[1].AccessMode != kubevirt.ReadOnly {
+		t.Errorf("the machine is not as it was written: %+v", vm.Spec.Template.Spec)
+	}
+	i := y.instance(t.Context(), vm)
+	if i == nil || len(i.Spec.Volumes) != 2 || i.Spec.Domain.Devices.Disks[0].Source != nil ||
+		i.Spec.Volumes[0].ISCSI == nil || i.Spec.Volumes[0].ISCSI.Host.Port.IntVal != int32(y.iscsi().Port) ||
+		i.Spec.Volumes[1].AccessMode != kubevirt.ReadShared || i.Spec.Volumes[1].PersistentVolumeClaim.ClaimName != "some-pvc-name" {
+		t.Errorf("the instance has another form: %+v", i)
+	}
+}
