@@ -64,7 +64,15 @@ func (b *build) launcherBase(ctx context.Context) (v1.Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.packagesLayer(ctx, packages)
+	alone, err := debian.ReadList(b.source("launcher", "packages.alone"))
+	if err != nil {
+		return nil, err
+	}
+	more, err := b.debs.Named(ctx, alone...)
+	if err != nil {
+		return nil, err
+	}
+	return b.packagesLayer(ctx, append(packages, more...))
 }
 
 // launcherSettings is the small layer of what is ours and is not a program.
