@@ -31,7 +31,9 @@ func OpenThrough(ctx context.Context, t task.HTTP, dial Dial) (source.Blob, erro
 	return openThrough(ctx, t, retry.Default, dial)
 }
 
-func open(ctx context.Context, t task.HTTP, p retry.Policy) (source.Blob, error) { return openThrough(ctx, t, p, nil) }
+func open(ctx context.Context, t task.HTTP, p retry.Policy) (source.Blob, error) {
+	return openThrough(ctx, t, p, nil)
+}
 
 func openThrough(ctx context.Context, t task.HTTP, p retry.Policy, dial Dial) (source.Blob, error) {
 	u, err := parse(t.URL)
