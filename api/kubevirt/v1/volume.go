@@ -6,7 +6,7 @@ import corev1 "k8s.io/api/core/v1"
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.http) || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a disk at a URL can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http)",message="copy is for network disks; a claim is copied on write as an ephemeral volume"
-// +kubebuilder:validation:XValidation:rule="!has(self.rbd) || !has(self.rbd.snapshot) || self.rbd.snapshot == ” || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a snapshot can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
+// +kubebuilder:validation:XValidation:rule="!has(self.rbd) || !has(self.rbd.snapshot) || size(self.rbd.snapshot) == 0 || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a snapshot can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
 type Volume struct {
 	Name         string `json:"name"`
 	VolumeSource `json:",inline"`
