@@ -33,6 +33,7 @@ import (
 type options struct {
 	listen, tls, client, keys string
 	places                    int
+	perNamespace, perClaim    int
 }
 
 func main() {
@@ -42,7 +43,12 @@ func main() {
 	flag.StringVar(&o.client, "client", "/etc/berth/client", "`directory` with the tls.crt, tls.key and ca.crt for workers")
 	flag.StringVar(&o.keys, "token-keys", "/etc/berth/token-keys", "`directory` with the public keys of tokens")
 	flag.IntVar(&o.places, "places", proxy.DefaultPlaces, "how many uploads there may be at once")
+	flag.IntVar(&o.perNamespace, "places-per-namespace", 0, "how many of them one namespace may have; 0 is half of them")
+	flag.IntVar(&o.perClaim, "places-per-claim", proxy.DefaultPerClaim, "how many requests there may be at once for one claim")
 	flag.Parse()
+	if o.perNamespace <= 0 {
+		o.perNamespace = max(1, o.places/2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := run(ctx, o); err != nil {
@@ -77,7 +83,7 @@ func run(ctx context.Context, o options) error {
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		Handler: proxy.New(proxy.Options{
 			Find: proxy.Finder(cluster), Keys: func() []ed25519.PublicKey { return publicKeys(o.keys) },
-			Dial: proxy.NewDialer(o.client), Tell: tell, Places: o.places, Patience: proxy.DefaultPatience,
+			Dial: proxy.NewDialer(o.client), Tell: tell, Places: o.places, PerNamespace: o.perNamespace, PerClaim: o.perClaim, Patience: proxy.DefaultPatience,
 			Pace: pace.Default, Log: log,
 		}),
 	}

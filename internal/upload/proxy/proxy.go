@@ -30,8 +30,9 @@ type Options struct {
 	Dial *Dialer
 	// Tell tells the owner of a claim that an upload came to nothing. Nil tells nobody.
 	Tell func(w Worker, message string)
-	// Places is how many uploads there may be at once.
-	Places int
+	// Places is how many uploads there may be at once; PerNamespace and PerClaim are how many requests of one namespace and for
+	// one claim there may be, also while they wait. 0 is no limit of its own.
+	Places, PerNamespace, PerClaim int
 	// Patience is how long a worker is waited for that is not ready.
 	Patience time.Duration
 	Pace     pace.Limit
@@ -39,9 +40,12 @@ type Options struct {
 }
 
 // The defaults: a hundred uploads at once are more than any node takes, and at less than half a MiB each they leave half of the
-// 128 MiB that the proxy has; ten seconds is what clients know.
+// 128 MiB that the proxy has; ten seconds is what clients know. One namespace may have half of the places, so that another has
+// the rest. A claim's data comes in one request at a time; a client that goes on with an upload may not have noticed that its
+// last request is still there, and looks how far it came.
 const (
 	DefaultPlaces   = 128
+	DefaultPerClaim = 4
 	DefaultPatience = 10 * time.Second
 )
 
@@ -66,13 +70,13 @@ type Owner struct{ APIVersion, Kind, Name, UID string }
 
 type proxy struct {
 	Options
-	places chan struct{}
+	places *places
 	routes http.Handler
 }
 
 // New is the proxy as a handler.
 func New(o Options) http.Handler {
-	p := &proxy{Options: o, places: make(chan struct{}, o.Places)}
+	p := &proxy{Options: o, places: newPlaces(o)}
 	mux := http.NewServeMux()
 	for _, version := range []string{"/v1beta1", "/v1alpha1"} {
 		for _, path := range []string{"/upload", "/upload-async", "/upload-form", "/upload-form-async"} {
@@ -163,18 +167,23 @@ func bearer(header string) (string, bool) {
 
 // pass finds the worker and hands the request over.
 func (p *proxy) pass(w http.ResponseWriter, r *http.Request, c token.Claim, path string) {
-	select {
-	case p.places <- struct{}{}:
-		defer func() { <-p.places }()
-	default:
-		again(w, fmt.Sprintf("%d uploads are going on, which is all there is room for", p.Places))
+	leave, err := p.places.enter(c)
+	if err != nil {
+		p.refuse(w, c, err)
 		return
 	}
+	defer leave()
 	worker, err := p.await(r.Context(), c)
 	if err != nil {
 		p.refuse(w, c, err)
 		return
 	}
+	back, err := p.places.take(r.Context(), p.Patience)
+	if err != nil {
+		p.refuse(w, c, err)
+		return
+	}
+	defer back()
 	if r.ContentLength != 0 {
 		r.Body = pace.Body(w, r, p.Pace)
 	}
@@ -190,6 +199,8 @@ func (p *proxy) refuse(w http.ResponseWriter, c token.Claim, err error) {
 		http.Error(w, fmt.Sprintf("PVC %s/%s: %v", c.Namespace, c.Name, err), http.StatusForbidden)
 	case errors.Is(err, ErrMissing):
 		again(w, fmt.Sprintf("rejecting Upload Request for PVC %s that doesn't exist", c.Name))
+	case errors.As(err, new(fullError)):
+		again(w, err.Error())
 	case errors.Is(err, ErrNotReady):
 		again(w, fmt.Sprintf("PVC %s is not ready for an upload: %v", c.Name, err))
 	default:

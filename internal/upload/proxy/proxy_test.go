@@ -259,15 +259,26 @@ func TestFiftyAtOnce(t *testing.T) {
 func TestNoMoreThanThereAreFor(t *testing.T) {
 	h := newHouse(t, func(o *Options) { o.Places = 1 })
 	h.worker("a", "a", "the-proxy")
+	h.worker("b", "b", "the-proxy")
+	finish := h.begin("a")
+	h.answers(503, "all there is room for", "POST", "/v1beta1/upload", h.token("b", time.Minute), strings.NewReader("disk"))
+	if got := finish(); got != 200 {
+		t.Errorf("the first upload was answered %d", got)
+	}
+}
+
+// begin has an upload under way until it is finished; that says what it was answered.
+func (h *house) begin(claim string) (finish func() int) {
+	h.t.Helper()
 	r, feed := io.Pipe()
 	done := make(chan int, 1)
 	go func() {
-		req, err := http.NewRequestWithContext(t.Context(), "POST", h.url+"/v1beta1/upload", r)
+		req, err := http.NewRequestWithContext(h.t.Context(), "POST", h.url+"/v1beta1/upload", r)
 		if err != nil {
 			done <- 0
 			return
 		}
-		req.Header.Set("Authorization", "Bearer "+h.token("a", time.Minute))
+		req.Header.Set("Authorization", "Bearer "+h.token(claim, time.Minute))
 		answer, err := http.DefaultClient.Do(req)
 		if err != nil {
 			done <- 0
@@ -277,11 +288,74 @@ func TestNoMoreThanThereAreFor(t *testing.T) {
 		done <- answer.StatusCode
 	}()
 	if _, err := feed.Write(bytes.Repeat([]byte("x"), 1<<20)); err != nil {
+		h.t.Fatal(err)
+	}
+	return func() int {
+		_ = feed.Close()
+		return <-done
+	}
+}
+
+// TestOneNamespaceHasNotAllPlaces: neither with uploads that go on nor with requests that wait for a worker that never comes.
+func TestOneNamespaceHasNotAllPlaces(t *testing.T) {
+	isIn := make(chan struct{}, 1)
+	h := newHouse(t, func(o *Options) {
+		o.Places, o.PerNamespace, o.PerClaim, o.Patience = 4, 2, 1, 30*time.Second
+		find := o.Find
+		o.Find = func(ctx context.Context, c token.Claim) (Worker, error) {
+			if c.Name == "never" {
+				select {
+				case isIn <- struct{}{}:
+				default:
+				}
+			}
+			return find(ctx, c)
+		}
+	})
+	h.worker("a", "a", "the-proxy")
+	h.worker("b", "b", "the-proxy")
+	h.worker("theirs", "theirs", "the-proxy")
+	finish := h.begin("a")
+	h.answers(503, "all one claim may have", "POST", "/v1beta1/upload", h.token("a", time.Minute), strings.NewReader("disk"))
+	ctx, stop := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "POST", h.url+"/v1beta1/upload", strings.NewReader("disk"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	h.answers(503, "all there is room for", "POST", "/v1beta1/upload", h.token("b", time.Minute), nil)
-	_ = feed.Close()
-	if got := <-done; got != 200 {
+	req.Header.Set("Authorization", "Bearer "+h.token("never", time.Minute))
+	waits := make(chan error, 1)
+	go func() {
+		answer, err := http.DefaultClient.Do(req)
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		waits <- err
+	}()
+	<-isIn
+	h.answers(503, "all one namespace may have", "POST", "/v1beta1/upload", h.token("b", time.Minute), strings.NewReader("disk"))
+	proof, err := token.SignUpload(h.key, token.Claim{Namespace: "other", Name: "theirs", UID: "uid-theirs"}, time.Now().Add(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.answers(200, "", "POST", "/v1beta1/upload", proof, strings.NewReader("disk"))
+	stop()
+	if err := <-waits; err == nil {
+		t.Error("a request without a worker was answered")
+	}
+	if got := finish(); got != 200 {
 		t.Errorf("the first upload was answered %d", got)
 	}
+}
+
+// TestAPlaceIsWaitedFor: a request that finds none has it as soon as somebody leaves, and who has left is not counted.
+func TestAPlaceIsWaitedFor(t *testing.T) {
+	h := newHouse(t, func(o *Options) { o.Places, o.Patience = 1, 30*time.Second })
+	h.worker("a", "a", "the-proxy")
+	h.worker("b", "b", "the-proxy")
+	finish := h.begin("a")
+	go func() {
+		time.Sleep(50 * time.Millisecond) // b is there by then, or comes later and need not wait
+		finish()
+	}()
+	h.answers(200, "", "POST", "/v1beta1/upload", h.token("b", time.Minute), strings.NewReader("disk"))
 }
