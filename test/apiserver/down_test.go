@@ -98,3 +98,40 @@ func point(t *testing.T, port int) {
 		t.Fatal(err)
 	}
 }
+
+// TestDownSourcesDoNotChange: what a volume is filled from is immutable although nobody is there to check it; what else an
+// update may do it still may.
+func TestDownSourcesDoNotChange(t *testing.T) {
+	point(t, ports[1])
+	t.Cleanup(func() { point(t, ports[0]) })
+	made := object(dv(fromHTTP + "," + storage))
+	eventually(t, "a volume is made without the webhook", func() (bool, error) {
+		err := admin.Create(t.Context(), made)
+		return err == nil, err
+	})
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), made) })
+	for name, row := range map[string]struct {
+		patch   string
+		refused bool
+	}{
+		"another URL":     {`{spec: {source: {http: {url: "http://elsewhere/disk"}}}}`, true},
+		"another kind":    {`{spec: {source: {http: null, blank: {}}}}`, true},
+		"a clone":         {`{spec: {source: {http: null, pvc: {namespace: golden, name: fedora}}}}`, true},
+		"no source":       {`{spec: {source: null}}`, true},
+		"a sourceRef":     {`{spec: {source: null, sourceRef: {kind: DataSource, name: d}}}`, true},
+		"a sourceRef too": {`{spec: {sourceRef: {kind: DataSource, name: d}}}`, true},
+		"a header":        {`{spec: {source: {http: {extraHeaders: ["a: b"]}}}}`, true},
+		"a label":         {`{metadata: {labels: {a: b}}}`, false},
+		"the same":        {`{spec: {source: {http: {url: "https://example.com/disk.qcow2"}}}}`, false},
+		"a checkpoint":    {`{spec: {checkpoints: [{current: a, previous: ""}]}}`, false},
+		"a finalizer":     {`{metadata: {finalizers: [example.com/hold]}}`, false},
+		"no finalizer":    {`{metadata: {finalizers: null}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := admin.Patch(t.Context(), made.DeepCopy(), client.RawPatch(types.MergePatchType, toJSON(t, row.patch)), client.DryRunAll)
+			if (err != nil) != row.refused || err != nil && !strings.Contains(err.Error(), "Cannot update DataVolume Spec") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
