@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -42,7 +43,11 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	tokens := keys.NewClone(mgr.GetAPIReader(), writer, o.namespace)
+	clients, err := kubernetes.NewForConfig(mgr.GetConfig())
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	tokens := keys.NewClone(mgr.GetAPIReader(), writer, o.namespace, clients.AuthorizationV1().SubjectAccessReviews())
 	uploads := &keys.Upload{Reader: mgr.GetAPIReader(), Writer: writer, Namespace: o.namespace, Clock: clock.RealClock{}}
 	if err := mgr.Add(uploads); err != nil {
 		return fmt.Errorf("add the keys of uploads: %w", err)

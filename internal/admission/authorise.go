@@ -9,10 +9,12 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/berth-vm/berth/internal/controller/rights"
 	"github.com/berth-vm/berth/internal/token"
 )
 
@@ -42,6 +44,7 @@ func (l *lookup) authorise(ctx context.Context, req admission.Request) admission
 	if !known || source.Namespace == volume.Namespace {
 		return carry(volume, "")
 	}
+	named := name(volume)
 	granted, err := l.grant(ctx, req.UserInfo, volume, source)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
@@ -56,7 +59,20 @@ func (l *lookup) authorise(ctx context.Context, req admission.Request) admission
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	return carry(volume, proof)
+	answer := carry(volume, proof)
+	answer.Patches = append(answer.Patches, named...)
+	return answer
+}
+
+// name gives a volume whose name is to be generated its name, as the API server would a moment later: the proof is for this
+// volume, and not for every one whose name begins like it.
+func name(v *cdiv1.DataVolume) []jsonpatch.Operation {
+	if v.Name != "" || v.GenerateName == "" {
+		return nil
+	}
+	const random = 10
+	v.Name = v.GenerateName[:min(len(v.GenerateName), validation.DNS1123LabelMaxLength-random)] + rand.String(random)
+	return []jsonpatch.Operation{jsonpatch.NewOperation("add", "/metadata/name", v.Name)}
 }
 
 func denied(req admission.Request, source token.Object) admission.Response {
@@ -72,7 +88,7 @@ func populated(v *cdiv1.DataVolume) bool {
 }
 
 // origin is what the volume is cloned from, references followed. A reference to something that does not exist yet
-// stands for its whole namespace. False means that the volume is no clone.
+// needs the right to its whole namespace. False means that the volume is no clone.
 func (l *lookup) origin(ctx context.Context, v *cdiv1.DataVolume) (token.Object, bool, error) {
 	s := v.Spec.Source
 	switch {
@@ -83,10 +99,7 @@ func (l *lookup) origin(ctx context.Context, v *cdiv1.DataVolume) (token.Object,
 	case v.Spec.SourceRef == nil || v.Spec.SourceRef.Kind != cdiv1.DataVolumeDataSource:
 		return token.Object{}, false, nil
 	}
-	namespace, name := v.Namespace, v.Spec.SourceRef.Name
-	if n := v.Spec.SourceRef.Namespace; n != nil && *n != "" {
-		namespace = *n
-	}
+	namespace, name := refersIn(v), v.Spec.SourceRef.Name
 	// A DataSource may name another one, and that one no further.
 	for range 2 {
 		ds, err := l.dataSource(ctx, namespace, name)
@@ -115,58 +128,27 @@ func ofSnapshot(s *cdiv1.DataVolumeSourceSnapshot) token.Object {
 	return token.Object{Kind: "VolumeSnapshot", Namespace: s.Namespace, Name: s.Name}
 }
 
-// grant is what the user may do, nil if nothing. A reference is granted for all of its namespace where the user has
-// that right, because it will name another claim as soon as there is a newer image.
+// grant is what the user may do, nil if nothing. It is for the source alone; but a DataSource that lies beside its source will
+// name another one there as soon as there is a newer image, and the user's right to that is asked then.
 func (l *lookup) grant(ctx context.Context, user authenticationv1.UserInfo, v *cdiv1.DataVolume, source token.Object,
 ) (*token.Grant, error) {
-	g := &token.Grant{Source: source, Target: token.Object{Namespace: v.Namespace, Name: v.Name}}
-	if v.Name == "" {
-		g.Target.Name = v.GenerateName + "*"
+	g := &token.Grant{Source: source, Target: token.Object{Namespace: v.Namespace, Name: v.Name}, By: rights.Of(user)}
+	if ref := v.Spec.SourceRef; ref != nil && refersIn(v) == source.Namespace {
+		g.Via = &token.Object{Namespace: source.Namespace, Name: ref.Name}
 	}
-	all, err := l.mayClone(ctx, user, source.Namespace, "")
-	if err != nil {
-		return nil, err
-	}
-	if all {
-		if v.Spec.SourceRef != nil {
-			g.Source = token.Object{Namespace: source.Namespace}
-		}
-		return g, nil
-	}
-	if source.Name == "" {
-		return nil, nil
-	}
-	this, err := l.mayClone(ctx, user, source.Namespace, source.Name)
-	if err != nil || !this {
+	may, err := rights.MayClone(ctx, l.reviews, g.By, source)
+	if err != nil || !may {
 		return nil, err
 	}
 	return g, nil
 }
 
-// mayClone asks the API server whether the user may create datavolumes/source in the namespace (of this name, if one is
-// given), or pods: whoever may run a pod there can read its claims anyway.
-func (l *lookup) mayClone(ctx context.Context, user authenticationv1.UserInfo, namespace, name string) (bool, error) {
-	asked := []authorizationv1.ResourceAttributes{{
-		Namespace: namespace, Name: name, Verb: "create", Group: cdiv1.SchemeGroupVersion.Group, Resource: "datavolumes",
-		Subresource: cdiv1.DataVolumeCloneSourceSubresource,
-	}}
-	if name == "" {
-		asked = append(asked, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "pods"})
+// refersIn is the namespace of the DataSource that a volume names.
+func refersIn(v *cdiv1.DataVolume) string {
+	if n := v.Spec.SourceRef.Namespace; n != nil && *n != "" {
+		return *n
 	}
-	for _, attributes := range asked {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			ResourceAttributes: &attributes, User: user.Username, Groups: user.Groups, UID: user.UID,
-			Extra: map[string]authorizationv1.ExtraValue{},
-		}}
-		for key, values := range user.Extra {
-			review.Spec.Extra[key] = authorizationv1.ExtraValue(values)
-		}
-		allowed, err := l.review(ctx, review)
-		if err != nil || allowed {
-			return allowed, err
-		}
-	}
-	return false, nil
+	return v.Namespace
 }
 
 // carry makes proof the volume's only one; empty means that it is to have none.

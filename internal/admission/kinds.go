@@ -67,6 +67,10 @@ func checkCron(_ context.Context, before, after *cdiv1.DataImportCron) (causes, 
 		c.missing(template.Child("spec", "source"), "Missing source")
 	} else {
 		c = append(c, checkVolumeSpec(&s.Template.Spec, template.Child("spec"))...)
+		if source.PVC != nil && after.Namespace != "" && source.PVC.Namespace != after.Namespace {
+			c.invalid(template.Child("spec", "source", "pvc", "namespace"), "a DataImportCron follows a claim of its own namespace only, not of %s: "+
+				"make the cron there, and clone what it imports", source.PVC.Namespace)
+		}
 	}
 	if _, err := cron.ParseStandard(s.Schedule); err != nil {
 		c.invalid(specPath.Child("schedule"), "Illegal cron schedule")

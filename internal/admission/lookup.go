@@ -4,17 +4,15 @@ import (
 	"context"
 	"fmt"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/origin"
+	"github.com/berth-vm/berth/internal/controller/rights"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -28,18 +26,10 @@ type Signer interface {
 type lookup struct {
 	cache    cache.Cache
 	live     origin.Reader // for kinds that not every cluster has and a cache could not start without
-	reviews  authorization.SubjectAccessReviewInterface
+	reviews  rights.Reviews
 	settings config.Reader
 	signer   Signer
 	self     string // the user that we are
-}
-
-func (l *lookup) review(ctx context.Context, r *authorizationv1.SubjectAccessReview) (bool, error) {
-	answer, err := l.reviews.Create(ctx, r, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("ask whether %s may clone from %s: %w", r.Spec.User, r.Spec.ResourceAttributes.Namespace, err)
-	}
-	return answer.Status.Allowed && !answer.Status.Denied, nil
 }
 
 func (l *lookup) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {

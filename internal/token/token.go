@@ -1,10 +1,10 @@
 // Package token makes and checks proofs that somebody was allowed to do something, for those who act later and without
 // that somebody.
 //
-// A clone token says that a volume may be cloned out of another namespace. The right is checked once, at admission; the
-// proof travels in an annotation of the object itself and holds for as long as that lives. It is authenticated with a key
-// only the controller has, so a user can read it, copy it or remove it, but not make one that fits another source or
-// another target.
+// A clone token says who asked for a volume to be a clone of something in another namespace, and was allowed to. The proof
+// travels in an annotation of the object itself. It names what it was given for, and whose rights are to be asked again when
+// the volume is made, which may be much later. It is sealed with a key only the controller has, so a user can copy it or
+// remove it, but neither read it nor make one that fits another source or another target.
 //
 // An upload token says that data may be sent to a claim during the next minutes. It is signed by whoever may grant that
 // and checked by the upload proxy, which has public keys only and so cannot make any.
@@ -13,6 +13,8 @@
 package token
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -58,13 +60,14 @@ func JoinProofs(proofs map[string]string) (string, error) {
 // KeySize is the size of a key: that of the hash it is used with.
 const KeySize = sha256.Size
 
-// maxSize bounds what Verify decodes: two kinds, names and namespaces of at most 253 characters, and JSON around them.
-const maxSize = 4096
+// maxSize bounds what Verify decodes: a few names of at most 253 characters, and the user, who may be in many groups.
+const maxSize = 64 << 10
 
-// version is part of what is authenticated, so that a later format cannot be taken for this one.
-const version = "berth.clone.v1"
+// version is what a proof begins with, and part of what is authenticated: a later format cannot be taken for this one. Proofs
+// before it said neither who had asked nor by which reference, and are no longer any.
+const version = "berth.clone.v2"
 
-// Key authenticates proofs. Everybody who has it can make them.
+// Key seals proofs. Everybody who has it can make them.
 type Key []byte
 
 // NewKey makes a random key.
@@ -80,16 +83,29 @@ func NewKey() (Key, error) {
 type Grant struct {
 	Source Object `json:"source"`
 	Target Object `json:"target"`
+	// Via is the DataSource that the volume names, if that lies in the namespace of what it leads to. Whoever may edit it has
+	// that namespace's data in hand, so it may lead to another source there later, which is how golden images become newer. A
+	// DataSource elsewhere is in the hands of somebody else, and its source is the one it led to.
+	Via *Object `json:"via,omitempty"`
+	// By is who asked.
+	By User `json:"by"`
+}
+
+// User is somebody whose rights can be asked for.
+type User struct {
+	Name   string              `json:"name"`
+	UID    string              `json:"uid,omitempty"`
+	Groups []string            `json:"groups,omitempty"`
+	Extra  map[string][]string `json:"extra,omitempty"`
 }
 
 // Object names what a grant is about.
 type Object struct {
-	// Kind is PersistentVolumeClaim or VolumeSnapshot; empty on a target, which is always a claim, and on a source that
-	// stands for every one in its namespace.
+	// Kind is PersistentVolumeClaim or VolumeSnapshot; empty on a target, which is always a claim, on a DataSource, and on a
+	// source that is still to come.
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace"`
-	// Name of a source may be empty when the user may clone everything in the namespace. Name of a target ends in *
-	// when the API server was still to complete it.
+	// Name of a source is empty if its DataSource was still to come.
 	Name string `json:"name,omitempty"`
 }
 
@@ -98,69 +114,78 @@ var (
 	ErrMalformed = errors.New("the clone token is malformed")
 	ErrForged    = errors.New("the clone token was not made by this installation")
 	ErrOther     = errors.New("the clone token is for another source or target")
+	ErrRevoked   = errors.New("whoever asked for the clone may not clone it any more")
 )
 
 // Sign makes the proof of a grant.
 func (k Key) Sign(g Grant) (string, error) {
-	if len(k) != KeySize {
-		return "", fmt.Errorf("sign a clone token: the key has %d bytes instead of %d", len(k), KeySize)
+	seal, err := k.seal()
+	if err != nil {
+		return "", fmt.Errorf("sign a clone token: %w", err)
 	}
 	body, err := json.Marshal(g)
 	if err != nil {
 		return "", fmt.Errorf("sign a clone token: %w", err)
 	}
-	encoding := base64.RawURLEncoding
-	return encoding.EncodeToString(body) + "." + encoding.EncodeToString(k.mac(body)), nil
+	nonce := make([]byte, seal.NonceSize())
+	if _, err := rand.Read(nonce); err != nil {
+		return "", fmt.Errorf("sign a clone token: %w", err)
+	}
+	proof := version + "." + base64.RawURLEncoding.EncodeToString(seal.Seal(nonce, nonce, body, []byte(version)))
+	if len(proof) > maxSize {
+		return "", fmt.Errorf("sign a clone token: %s is in too many groups: the token would have %d bytes, more than %d", g.By.Name, len(proof), maxSize)
+	}
+	return proof, nil
 }
 
-// Verify says whether the proof is ours and covers this source and target, which must be fully named.
-func (k Key) Verify(proof string, wanted Grant) error {
-	if len(k) != KeySize {
-		return fmt.Errorf("verify a clone token: the key has %d bytes instead of %d", len(k), KeySize)
+// Verify says whether the proof is ours and covers this source and target, which must be fully named, and who was allowed it.
+func (k Key) Verify(proof string, wanted Grant) (User, error) {
+	seal, err := k.seal()
+	if err != nil {
+		return User{}, fmt.Errorf("verify a clone token: %w", err)
 	}
-	head, tail, found := strings.Cut(proof, ".")
+	text, found := strings.CutPrefix(proof, version+".")
 	if !found || len(proof) > maxSize || strings.ContainsAny(proof, "\r\n") { // base64 would overlook line breaks
-		return ErrMalformed
+		return User{}, ErrMalformed
 	}
-	body, err := base64.RawURLEncoding.Strict().DecodeString(head)
+	sealed, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(sealed) < seal.NonceSize() {
+		return User{}, ErrMalformed
+	}
+	body, err := seal.Open(nil, sealed[:seal.NonceSize()], sealed[seal.NonceSize():], []byte(version))
 	if err != nil {
-		return ErrMalformed
-	}
-	mac, err := base64.RawURLEncoding.Strict().DecodeString(tail)
-	if err != nil {
-		return ErrMalformed
-	}
-	if !hmac.Equal(mac, k.mac(body)) {
-		return ErrForged
+		return User{}, ErrForged
 	}
 	var granted Grant
 	if err := json.Unmarshal(body, &granted); err != nil {
-		return ErrMalformed
+		return User{}, ErrMalformed
 	}
-	if !granted.Source.coversSource(wanted.Source) || !granted.Target.coversTarget(wanted.Target) {
-		return ErrOther
+	if !granted.covers(wanted) {
+		return User{}, ErrOther
 	}
-	return nil
+	return granted.By, nil
 }
 
-func (k Key) mac(body []byte) []byte {
+// seal is made of a key of its own: the same key may have authenticated proofs of the version before.
+func (k Key) seal() (cipher.AEAD, error) {
+	if len(k) != KeySize {
+		return nil, fmt.Errorf("the key has %d bytes instead of %d", len(k), KeySize)
+	}
 	h := hmac.New(sha256.New, k)
-	h.Write([]byte(version + "\x00"))
-	h.Write(body)
-	return h.Sum(nil)
+	h.Write([]byte(version))
+	block, err := aes.NewCipher(h.Sum(nil))
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
 }
 
-func (o Object) coversSource(s Object) bool {
-	if o.Namespace != s.Namespace || s.Namespace == "" || s.Name == "" {
+func (g Grant) covers(w Grant) bool {
+	if !named(w.Source) || !named(w.Target) || g.By.Name == "" || g.Target != w.Target {
 		return false
 	}
-	return o.Name == "" || o.Name == s.Name && o.Kind == s.Kind
+	follows := g.Via != nil && w.Via != nil && *g.Via == *w.Via && w.Source.Namespace == g.Via.Namespace
+	return g.Source == w.Source || follows
 }
 
-func (o Object) coversTarget(t Object) bool {
-	if o.Namespace != t.Namespace || t.Namespace == "" || t.Name == "" {
-		return false
-	}
-	prefix, open := strings.CutSuffix(o.Name, "*")
-	return o.Name == t.Name || open && strings.HasPrefix(t.Name, prefix)
-}
+func named(o Object) bool { return o.Namespace != "" && o.Name != "" }

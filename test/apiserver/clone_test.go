@@ -3,14 +3,19 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/token"
 )
 
@@ -22,7 +27,15 @@ func pvcGrant(name, target string) token.Grant {
 	return token.Grant{
 		Source: token.Object{Kind: "PersistentVolumeClaim", Namespace: golden, Name: name},
 		Target: token.Object{Namespace: team, Name: target},
+		By:     token.User{Name: "alice"},
 	}
+}
+
+// viaGrant is pvcGrant for a volume that names the DataSource golden/os.
+func viaGrant(ds, name, target string) token.Grant {
+	g := pvcGrant(name, target)
+	g.Via = &token.Object{Namespace: golden, Name: ds}
+	return g
 }
 
 // TestCloneAuthorisation asks the real authorizer about four users who differ in what they may do in the source's
@@ -32,6 +45,12 @@ func TestCloneAuthorisation(t *testing.T) {
 	create(t, admin, source)
 	chained := object(`{kind: DataSource, metadata: {name: os, namespace: team}, spec: {source: {dataSource: {namespace: golden, name: os}}}}`)
 	create(t, admin, chained)
+	create(t, admin, object(`{kind: DataSource, metadata: {name: ours, namespace: team}, spec: {source: {pvc: {namespace: golden, name: fedora}}}}`))
+	teamGrant := func(name, target string) token.Grant {
+		g := pvcGrant(name, target)
+		g.Via = &token.Object{Namespace: team, Name: "ours"}
+		return g
+	}
 	byRef := dv("sourceRef: {kind: DataSource, namespace: golden, name: os}, storage: {}")
 	snapshot := dv("source: {snapshot: {namespace: golden, name: fedora}}, storage: {}")
 	denied := func(user string) string {
@@ -47,21 +66,27 @@ func TestCloneAuthorisation(t *testing.T) {
 		"alice, a snapshot": {"alice", snapshot, "", []token.Grant{{
 			Source: token.Object{Kind: "VolumeSnapshot", Namespace: golden, Name: "fedora"}, Target: token.Object{Namespace: team, Name: "v"}}},
 			[]token.Grant{pvcGrant("fedora", "v")}},
-		"alice, a DataSource that will move on": {"alice", byRef, "", []token.Grant{pvcGrant("fedora", "v"), pvcGrant("newer", "v")}, nil},
+		"alice, a DataSource that will move on": {"alice", byRef, "", []token.Grant{viaGrant("os", "fedora", "v"), viaGrant("os", "newer", "v")},
+			[]token.Grant{pvcGrant("newer", "v"), viaGrant("other", "newer", "v"), viaGrant("os", "fedora", "w")}},
 		"alice, a chain of DataSources": {"alice", dv("sourceRef: {kind: DataSource, name: os}, storage: {}"), "",
-			[]token.Grant{pvcGrant("fedora", "v")}, nil},
+			[]token.Grant{pvcGrant("fedora", "v")}, []token.Grant{pvcGrant("newer", "v"), viaGrant("os", "newer", "v")}},
+		"alice, a DataSource of the team": {"alice", dv("sourceRef: {kind: DataSource, name: ours}, storage: {}"), "",
+			[]token.Grant{pvcGrant("fedora", "v"), teamGrant("fedora", "v")}, []token.Grant{teamGrant("newer", "v"), pvcGrant("newer", "v")}},
 		"alice, a DataSource to come": {"alice", dv("sourceRef: {kind: DataSource, namespace: golden, name: later}, storage: {}"), "",
-			[]token.Grant{pvcGrant("anything", "v")}, nil},
-		"bob":                            {"bob", cloneOf(golden, "fedora"), denied("bob"), nil, nil},
-		"bob, a snapshot":                {"bob", snapshot, denied("bob"), nil, nil},
-		"bob, a DataSource":              {"bob", byRef, denied("bob"), nil, nil},
-		"bob, a chain":                   {"bob", dv("sourceRef: {kind: DataSource, name: os}, storage: {}"), denied("bob"), nil, nil},
-		"bob, at home":                   {"bob", cloneOf(team, "fedora"), "", nil, []token.Grant{pvcGrant("fedora", "v")}},
-		"bob, after a restore":           {"bob", annotate(cloneOf(golden, "fedora"), "storage.prePopulated: v"), "", nil, []token.Grant{pvcGrant("fedora", "v")}},
-		"carol, the claim she may":       {"carol", cloneOf(golden, "fedora"), "", []token.Grant{pvcGrant("fedora", "v")}, nil},
-		"carol, another":                 {"carol", cloneOf(golden, "debian"), denied("carol"), nil, nil},
-		"carol, a DataSource":            {"carol", byRef, "", []token.Grant{pvcGrant("fedora", "v")}, []token.Grant{pvcGrant("newer", "v")}},
-		"dave, who may run pods there":   {"dave", cloneOf(golden, "fedora"), "", []token.Grant{pvcGrant("fedora", "v")}, nil},
+			[]token.Grant{viaGrant("later", "anything", "v")}, []token.Grant{pvcGrant("anything", "v")}},
+		"bob":                          {"bob", cloneOf(golden, "fedora"), denied("bob"), nil, nil},
+		"bob, a snapshot":              {"bob", snapshot, denied("bob"), nil, nil},
+		"bob, a DataSource":            {"bob", byRef, denied("bob"), nil, nil},
+		"bob, a chain":                 {"bob", dv("sourceRef: {kind: DataSource, name: os}, storage: {}"), denied("bob"), nil, nil},
+		"bob, at home":                 {"bob", cloneOf(team, "fedora"), "", nil, []token.Grant{pvcGrant("fedora", "v")}},
+		"bob, after a restore":         {"bob", annotate(cloneOf(golden, "fedora"), "storage.prePopulated: v"), "", nil, []token.Grant{pvcGrant("fedora", "v")}},
+		"carol, the claim she may":     {"carol", cloneOf(golden, "fedora"), "", []token.Grant{pvcGrant("fedora", "v")}, nil},
+		"carol, another":               {"carol", cloneOf(golden, "debian"), denied("carol"), nil, nil},
+		"carol, a DataSource":          {"carol", byRef, "", []token.Grant{viaGrant("os", "fedora", "v")}, []token.Grant{viaGrant("os", "newer", "v")}},
+		"dave, who may run pods there": {"dave", cloneOf(golden, "fedora"), "", []token.Grant{pvcGrant("fedora", "v")}, nil},
+		"dave, a snapshot there":       {"dave", snapshot, denied("dave"), nil, nil},
+		"erin, who may do anything there": {"erin", snapshot, "", []token.Grant{{
+			Source: token.Object{Kind: "VolumeSnapshot", Namespace: golden, Name: "fedora"}, Target: token.Object{Namespace: team, Name: "v"}}}, nil},
 		"bob, with a proof of his own":   {"bob", annotate(cloneOf(golden, "fedora"), "storage.clone.token: abc.def"), denied("bob"), nil, nil},
 		"bob, a false proof for nothing": {"bob", annotate(cloneOf(team, "x"), "storage.clone.token: abc.def"), "", nil, []token.Grant{pvcGrant("fedora", "v")}},
 	} {
@@ -104,8 +129,15 @@ func TestGeneratedName(t *testing.T) {
 	if err := clones.Verify(t.Context(), proof, pvcGrant("fedora", u.GetName())); err != nil {
 		t.Error(err)
 	}
-	if err := clones.Verify(t.Context(), proof, pvcGrant("fedora", "other")); !errors.Is(err, token.ErrOther) {
-		t.Errorf("got %v, want %v", err, token.ErrOther)
+	for _, other := range []string{"other", "v-", "v-x7k2p", u.GetName() + "2"} {
+		if err := clones.Verify(t.Context(), proof, pvcGrant("fedora", other)); !errors.Is(err, token.ErrOther) {
+			t.Errorf("for %s: got %v, want %v", other, err, token.ErrOther)
+		}
+	}
+	second := object(strings.Replace(cloneOf(golden, "fedora"), "name: v,", "generateName: v-,", 1))
+	create(t, users["alice"], second)
+	if second.GetName() == u.GetName() || !strings.HasPrefix(second.GetName(), "v-") {
+		t.Errorf("the second is called %s, the first %s", second.GetName(), u.GetName())
 	}
 }
 
@@ -206,8 +238,12 @@ func TestMachineProofs(t *testing.T) {
 	if len(proofs) != 1 {
 		t.Errorf("the proofs are %v", proofs)
 	}
-	if err := clones.Verify(t.Context(), proofs["root"], pvcGrant("fedora", "root")); err != nil {
+	if err := clones.Verify(t.Context(), proofs["root"], viaGrant("aimed", "fedora", "root")); err != nil {
 		t.Errorf("what Carol was allowed: %v", err)
+	}
+	// The DataSource lies beside its source and may become newer; but Carol may not clone the newer one.
+	if err := clones.Verify(t.Context(), proofs["root"], viaGrant("aimed", "newer", "root")); !errors.Is(err, token.ErrRevoked) {
+		t.Errorf("what Carol was not allowed: %v", err)
 	}
 	for name, g := range map[string]token.Grant{"another source": pvcGrant("debian", "root"), "another volume": pvcGrant("fedora", "other")} {
 		if err := clones.Verify(t.Context(), proofs["root"], g); !errors.Is(err, token.ErrOther) {
@@ -235,4 +271,40 @@ func TestMachineProofs(t *testing.T) {
 			t.Errorf("%s: the proofs are %q", name, got)
 		}
 	}
+}
+
+// TestRightsAreAskedAgain: a proof is worth nothing once its user may not clone any more, and something again when they may.
+func TestRightsAreAskedAgain(t *testing.T) {
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: golden, Name: "frank"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"cdi.kubevirt.io"}, Resources: []string{"datavolumes/source"}, Verbs: []string{"create"}}}}
+	binding := func() *rbacv1.RoleBinding {
+		return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: golden, Name: "frank"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "frank"}}}
+	}
+	create(t, admin, role)
+	create(t, admin, binding())
+	u := object(cloneOf(golden, "fedora"))
+	eventually(t, "Frank makes a clone", func() (bool, error) {
+		err := users["frank"].Create(t.Context(), u)
+		return err == nil, err
+	})
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), u) })
+	proof, wanted := u.GetAnnotations()[token.Annotation], pvcGrant("fedora", "v")
+	fresh := func() error { // as a controller that has just started
+		clients, err := kubernetes.NewForConfig(baseCfg)
+		if err != nil {
+			return err
+		}
+		return keys.NewClone(admin, nil, home, clients.AuthorizationV1().SubjectAccessReviews()).Verify(t.Context(), proof, wanted)
+	}
+	if err := fresh(); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Delete(t.Context(), binding()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "Frank's proof is refused", func() (bool, error) {
+		err := fresh()
+		return errors.Is(err, token.ErrRevoked), err
+	})
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
 	clientgo "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -208,7 +209,8 @@ func createUsers(ctx context.Context, cfg *rest.Config) error {
 	}{
 		{team, "alice", everything}, {team, "bob", everything}, {team, "carol", everything}, {team, "dave", everything},
 		{golden, "alice", []rbacv1.PolicyRule{source}}, {golden, "carol", []rbacv1.PolicyRule{one}},
-		{golden, "dave", []rbacv1.PolicyRule{pods}},
+		{golden, "dave", []rbacv1.PolicyRule{pods}}, {team, "erin", everything}, {team, "frank", everything},
+		{golden, "erin", []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}},
 	} {
 		meta := metav1.ObjectMeta{Namespace: r.namespace, Name: r.user}
 		if err := admin.Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: r.rules}); err != nil {
@@ -246,7 +248,11 @@ func newManager(ctx context.Context, cfg *rest.Config, dir string) (ctrl.Manager
 		return nil, err
 	}
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
-	clones = keys.NewClone(mgr.GetAPIReader(), writer, home)
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	clones = keys.NewClone(mgr.GetAPIReader(), writer, home, clients.AuthorizationV1().SubjectAccessReviews())
 	if err := serving.Start(ctx, mgr, writer, keys.Options{
 		Namespace: home, Services: []string{admission.Service}, Dir: dir,
 		Validating: []string{admission.Validating, admission.ValidatingMachine}, Mutating: []string{admission.Mutating},

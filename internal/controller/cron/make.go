@@ -15,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -79,6 +80,7 @@ func (s *seen) newImport() *cdiv1.DataVolume {
 	maps.Copy(v.Labels, t.Labels)
 	maps.Copy(v.Labels, s.labels())
 	maps.Copy(v.Annotations, t.Annotations)
+	delete(v.Annotations, token.Annotation) // a proof in a template is somebody else's
 	v.Annotations[annDigest] = s.digest
 	v.Annotations[fill.AnnImmediate] = "" // nobody will consume it before it is cloned
 	if reg := v.Spec.Source.Registry; reg != nil && reg.URL != nil {

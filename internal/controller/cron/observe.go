@@ -65,7 +65,7 @@ func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*see
 		return nil, err
 	}
 	s.report = fill.ReportOf(s.poll)
-	if src := c.Spec.Template.Spec.Source; src != nil && src.PVC != nil {
+	if src := c.Spec.Template.Spec.Source; src != nil && src.PVC != nil && src.PVC.Namespace == c.Namespace {
 		if err := r.observeClaim(ctx, s, src.PVC); err != nil {
 			return nil, err
 		}
@@ -98,6 +98,10 @@ func (s *seen) plan() error {
 	src := s.cron.Spec.Template.Spec.Source
 	if src == nil || src.Registry == nil && src.HTTP == nil && src.PVC == nil {
 		return errors.New("the template's source must be registry, http or pvc")
+	}
+	if src.PVC != nil && src.PVC.Namespace != s.cron.Namespace {
+		return fmt.Errorf("the template's source pvc is in namespace %s: a cron follows a claim of its own namespace only, "+
+			"because nobody's right to another one is known when it imports", src.PVC.Namespace)
 	}
 	if s.cron.Spec.Schedule == "" {
 		s.next = s.now.Add(never) // whoever sets the digest says what is to be imported

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/rights"
 	"github.com/berth-vm/berth/internal/token"
 )
 
@@ -27,14 +30,20 @@ type Clone struct {
 	reader    client.Reader // not a cached one: the key is read seldom and must be the present one
 	writer    *cluster.Writer
 	namespace string
+	reviews   rights.Reviews
 
-	mu  sync.Mutex
-	key token.Key
+	mu     sync.Mutex
+	key    token.Key
+	lately map[string]time.Time // what was allowed, until when that need not be asked again
 }
 
-// NewClone reads the key through reader, which should be a manager's API reader, and makes it if there is none.
-func NewClone(reader client.Reader, w *cluster.Writer, namespace string) *Clone {
-	return &Clone{reader: reader, writer: w, namespace: namespace}
+// askAgain is how long an answer about somebody's rights holds: a volume is looked at every few seconds while it is filled.
+const askAgain = 30 * time.Second
+
+// NewClone reads the key through reader, which should be a manager's API reader, and makes it if there is none. What users may
+// do it asks reviews.
+func NewClone(reader client.Reader, w *cluster.Writer, namespace string, reviews rights.Reviews) *Clone {
+	return &Clone{reader: reader, writer: w, namespace: namespace, reviews: reviews, lately: map[string]time.Time{}}
 }
 
 // Sign makes the proof of a grant with the key of this moment.
@@ -46,18 +55,53 @@ func (c *Clone) Sign(ctx context.Context, g token.Grant) (string, error) {
 	return key.Sign(g)
 }
 
-// Verify says whether the proof covers what is wanted. An error of the token package means that it does not; any other
-// that it could not be found out.
+// Verify says whether the proof covers what is wanted, and whether the user it was made for may still clone that. An error of
+// the token package means that it does not; any other that it could not be found out.
 func (c *Clone) Verify(ctx context.Context, proof string, wanted token.Grant) error {
+	user, err := c.user(ctx, proof, wanted)
+	if err != nil {
+		return err
+	}
+	about := fmt.Sprintf("%s %v", proof, wanted.Source)
+	if c.fresh(about) {
+		return nil
+	}
+	may, err := rights.MayClone(ctx, c.reviews, user, wanted.Source)
+	if err != nil {
+		return err
+	}
+	if !may {
+		return fmt.Errorf("%w: user %s", token.ErrRevoked, user.Name)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lately[about] = time.Now().Add(askAgain)
+	return nil
+}
+
+// fresh: the same was allowed a moment ago.
+func (c *Clone) fresh(about string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(c.lately, func(_ string, until time.Time) bool { return now.After(until) })
+	_, known := c.lately[about]
+	return known
+}
+
+// user is whom the proof was made for.
+func (c *Clone) user(ctx context.Context, proof string, wanted token.Grant) (token.User, error) {
 	c.mu.Lock()
 	key := c.key
 	c.mu.Unlock()
-	if key != nil && key.Verify(proof, wanted) == nil {
-		return nil
+	if key != nil {
+		if user, err := key.Verify(proof, wanted); err == nil {
+			return user, nil
+		}
 	}
 	key, err := c.load(ctx) // it may have been replaced since
 	if err != nil {
-		return err
+		return token.User{}, err
 	}
 	return key.Verify(proof, wanted)
 }

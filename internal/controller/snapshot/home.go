@@ -201,6 +201,7 @@ func (b *back) machineAgain() (*kubevirt.VirtualMachine, error) {
 	if vm.Annotations == nil {
 		vm.Annotations = map[string]string{}
 	}
+	delete(vm.Annotations, token.MachineAnnotation) // nor by a patch
 	vm.Annotations[annRestore] = string(b.of.UID)
 	return vm, nil
 }
