@@ -1,7 +1,7 @@
 // Package cluster is the only package that writes to the API server.
 //
 // Few verbs suffice. Create makes an object that never changes afterwards (a claim, a pod); that it exists already
-// is success, because its name says whose it is. Apply states the fields we own in an object that changes, by
+// is success, because its name says whose it is. Replace is Create for one that may be there from before. Apply states the fields we own in an object that changes, by
 // server-side apply under one field owner. Delete removes exactly the object that was looked at. All of them
 // may be repeated after a crash. The package does not know why anything is written.
 package cluster
@@ -67,6 +67,22 @@ func (w *Writer) taken(ctx context.Context, obj client.Object) error {
 		return err
 	}
 	return fmt.Errorf("create %s: %w: delete it", w.name(obj), ErrTaken)
+}
+
+// Replace makes obj in the place of whatever has its name: of a Secret of another namespace, which we may neither read nor
+// change. After a crash there may be none, and it is made then.
+func (w *Writer) Replace(ctx context.Context, obj client.Object) error {
+	err := w.client.Create(ctx, obj.DeepCopyObject().(client.Object), Owner)
+	if apierrors.IsAlreadyExists(err) {
+		if err := w.Delete(ctx, obj); err != nil {
+			return err
+		}
+		err = w.client.Create(ctx, obj.DeepCopyObject().(client.Object), Owner)
+	}
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", w.name(obj), err)
+	}
+	return nil
 }
 
 // Apply makes the fields that are set in obj ours and gives them these values. A field we applied before and that is

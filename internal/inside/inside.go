@@ -2,7 +2,7 @@
 // exec would: so no port of the pod is open to anybody.
 //
 // It does not look whether the pod is the machine's: its callers must have, by its owner's UID. What may be run is held by a
-// ValidatingAdmissionPolicy as well (config/rbac/exec.yaml).
+// ValidatingAdmissionPolicy as well (config/rbac/policies.yaml).
 package inside
 
 import (

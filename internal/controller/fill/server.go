@@ -80,7 +80,7 @@ func (e *Engine) startServer(ctx context.Context, s *Seen) error {
 	for _, secret := range []*corev1.Secret{
 		e.secret(s, s.serverSpace(), s.serverKeys(), keys.server), e.secret(s, s.order.Namespace, s.clientKeys(), keys.client),
 	} {
-		if err := e.cluster.Apply(ctx, secret); err != nil {
+		if err := e.cluster.Replace(ctx, secret); err != nil {
 			return err
 		}
 	}

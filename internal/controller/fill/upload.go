@@ -33,7 +33,7 @@ func (e *Engine) issue(ctx context.Context, s *Seen, worker string) error {
 	if err != nil {
 		return err
 	}
-	if err := e.cluster.Apply(ctx, e.uploadSecret(s, worker, data)); err != nil {
+	if err := e.cluster.Replace(ctx, e.uploadSecret(s, worker, data)); err != nil {
 		return err
 	}
 	e.uploads.issued.Store(s.claim.UID, s.now)

@@ -1,0 +1,275 @@
+//go:build apiserver
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	clientgo "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	goldenfile "github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/inside"
+)
+
+// accounts are all that are made by our manifests, as the API server calls them.
+var accounts = []string{"berth:berth-controller", "berth:berth-api", "berth:cdi-uploadproxy", "berth-node:berth-node", "localdisk:localdisk"}
+
+// installRights makes the accounts, roles and policies of every manifest there is, says which accounts those are, and comes
+// back when the policies hold.
+func installRights(t *testing.T) []string {
+	t.Helper()
+	made, err := rightsOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the policy of exec holds", func() (bool, error) {
+		err := execAs(t, "berth:berth-controller", "POST", "virt-launcher-vm-12345", &corev1.PodExecOptions{Command: []string{"/bin/sh"}})
+		return err != nil && strings.Contains(err.Error(), "accounts of Berth"), err
+	})
+	return made
+}
+
+var rightsOnce = sync.OnceValues(func() (made []string, err error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	for _, name := range []string{"berth-node", "localdisk"} {
+		if err := admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return nil, err
+		}
+	}
+	err = fs.WalkDir(os.DirFS(root), "config", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			return err
+		}
+		decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(text)), 4096)
+		for {
+			u := &unstructured.Unstructured{}
+			if decoder.Decode(u) != nil {
+				return nil
+			}
+			group := u.GroupVersionKind().Group
+			switch {
+			case u.GetKind() == "ServiceAccount":
+				made = append(made, u.GetNamespace()+":"+u.GetName())
+			case group != rbacv1.GroupName && !strings.HasPrefix(u.GetKind(), "ValidatingAdmissionPolicy"):
+				continue
+			}
+			if err := admin.Create(ctx, u); err != nil && !apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
+	})
+	return made, err
+})
+
+// execAs asks for a program in a pod, and gives what the API server answers.
+func execAs(t *testing.T, account, verb, pod string, options *corev1.PodExecOptions) error {
+	t.Helper()
+	clients, err := kubernetes.NewForConfig(as(account))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clients.CoreV1().RESTClient().Verb(verb).Resource("pods").Namespace(team).Name(pod).SubResource("exec").
+		VersionedParams(options, clientgo.ParameterCodec).Do(t.Context()).Error()
+}
+
+func as(account string) *rest.Config {
+	config := rest.CopyConfig(baseCfg)
+	namespace, _, _ := strings.Cut(account, ":")
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + account,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}}
+	return config
+}
+
+// TestRights asks the API server what each of our accounts may do: at home, where it is installed, and elsewhere. The list is
+// held as it is; a right more or less is a change of that file.
+func TestRights(t *testing.T) {
+	made := installRights(t)
+	slices.Sort(made)
+	want := slices.Sorted(slices.Values(accounts))
+	if made = slices.Compact(made); !slices.Equal(made, want) {
+		t.Errorf("accounts are %v, and %v are known here", made, want)
+	}
+	var list strings.Builder
+	for _, account := range accounts {
+		for _, namespace := range []string{account[:strings.Index(account, ":")], team} {
+			fmt.Fprintf(&list, "%s in namespace %s\n", account, namespace)
+			for _, line := range rulesOf(t, account, namespace) {
+				fmt.Fprintf(&list, "  %s\n", line)
+			}
+		}
+	}
+	goldenfile.Equal(t, filepath.Join("testdata", "rights.txt"), list.String())
+}
+
+// rulesOf is what the API server says an account may do in a namespace, a line for each resource.
+func rulesOf(t *testing.T, account, namespace string) []string {
+	t.Helper()
+	clients, err := kubernetes.NewForConfig(as(account))
+	if err != nil {
+		t.Fatal(err)
+	}
+	review, err := clients.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if review.Status.Incomplete {
+		t.Fatalf("the rules of %s are not all: %s", account, review.Status.EvaluationError)
+	}
+	verbs := map[string]map[string]bool{}
+	for _, rule := range review.Status.ResourceRules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				name := strings.TrimSuffix(resource+"."+group, ".")
+				if len(rule.ResourceNames) > 0 {
+					name += " " + strings.Join(rule.ResourceNames, ",")
+				}
+				if verbs[name] == nil {
+					verbs[name] = map[string]bool{}
+				}
+				for _, verb := range rule.Verbs {
+					verbs[name][verb] = true
+				}
+			}
+		}
+	}
+	var lines []string
+	for name, may := range verbs {
+		var all []string
+		for verb := range may {
+			all = append(all, verb)
+		}
+		sort.Strings(all)
+		lines = append(lines, name+": "+strings.Join(all, " "))
+	}
+	sort.Strings(lines)
+	return lines
+}
+
+// TestSecretsOfOthers: no account of ours can read, change or delete a Secret that it did not make, by any verb.
+func TestSecretsOfOthers(t *testing.T) {
+	installRights(t)
+	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "theirs"}, Data: map[string][]byte{"password": []byte("x")}}
+	create(t, admin, theirs.DeepCopy())
+	ours := map[string]string{"app": "containerized-data-importer"}
+	keys := func(name string, labels map[string]string, kind corev1.SecretType) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name, Labels: labels}, Type: kind,
+			Data: map[string][]byte{"tls.crt": nil, "tls.key": nil}}
+	}
+	for _, account := range accounts {
+		t.Run(account, func(t *testing.T) {
+			c, err := client.New(as(account), client.Options{Scheme: clientgo.Scheme})
+			if err != nil {
+				t.Fatal(err)
+			}
+			merge := client.RawPatch(types.MergePatchType, []byte(`{}`))
+			for what, do := range map[string]func() error{
+				"get":    func() error { return c.Get(t.Context(), client.ObjectKeyFromObject(theirs), &corev1.Secret{}) },
+				"list":   func() error { return c.List(t.Context(), &corev1.SecretList{}, client.InNamespace(team)) },
+				"update": func() error { return c.Update(t.Context(), theirs.DeepCopy()) },
+				"patch":  func() error { return c.Patch(t.Context(), theirs.DeepCopy(), merge) },
+				"label": func() error {
+					return c.Patch(t.Context(), theirs.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"containerized-data-importer"}}}`)))
+				},
+				"delete": func() error { return c.Delete(t.Context(), theirs.DeepCopy()) },
+				"delete all": func() error {
+					return c.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace(team))
+				},
+				"a token":  func() error { return c.Create(t.Context(), keys("a", ours, corev1.SecretTypeServiceAccountToken)) },
+				"no label": func() error { return c.Create(t.Context(), keys("b", nil, corev1.SecretTypeTLS)) },
+			} {
+				if err := do(); !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+					t.Errorf("%s: got %v", what, err)
+				}
+			}
+			may := account == "berth:berth-controller"
+			if err := c.Create(t.Context(), keys("keys", ours, corev1.SecretTypeTLS)); (err == nil) != may {
+				t.Errorf("keys of a transfer: %v", err)
+			}
+			if err := c.Delete(t.Context(), keys("keys", ours, corev1.SecretTypeTLS)); (err == nil) != may {
+				t.Errorf("keys of a transfer are deleted: %v", err)
+			}
+		})
+	}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(theirs), &corev1.Secret{}); err != nil {
+		t.Errorf("the secret of somebody else: %v", err)
+	}
+}
+
+// TestExec: an account of ours runs in a launcher what is its own, and nothing anywhere else. The pods do not exist: who gets
+// as far as to be told so was let through.
+func TestExec(t *testing.T) {
+	installRights(t)
+	launcher := func(verb string) []string { return []string{inside.Program, verb} }
+	for name, row := range map[string]struct {
+		account, pod, container string
+		command                 []string
+		may                     bool
+	}{
+		"freeze":               {"berth:berth-controller", "virt-launcher-vm-12345", inside.Container, launcher(inside.Freeze), true},
+		"thaw":                 {"berth:berth-controller", "virt-launcher-vm-12345", inside.Container, launcher(inside.Thaw), true},
+		"console":              {"berth:berth-api", "virt-launcher-vm-12345", inside.Container, launcher(inside.Console), true},
+		"another's verb":       {"berth:berth-api", "virt-launcher-vm-12345", inside.Container, launcher(inside.Freeze), false},
+		"the other's verb":     {"berth:berth-controller", "virt-launcher-vm-12345", inside.Container, launcher(inside.Console), false},
+		"a shell":              {"berth:berth-controller", "virt-launcher-vm-12345", inside.Container, []string{"/bin/sh"}, false},
+		"a shell by a verb":    {"berth:berth-controller", "virt-launcher-vm-12345", inside.Container, []string{"/bin/sh", "freeze"}, false},
+		"more than a verb":     {"berth:berth-api", "virt-launcher-vm-12345", inside.Container, append(launcher(inside.Console), "x"), false},
+		"nothing":              {"berth:berth-api", "virt-launcher-vm-12345", inside.Container, nil, false},
+		"another container":    {"berth:berth-api", "virt-launcher-vm-12345", "sidecar", launcher(inside.Console), false},
+		"the default one":      {"berth:berth-api", "virt-launcher-vm-12345", "", launcher(inside.Console), false},
+		"another pod":          {"berth:berth-controller", "database-0", inside.Container, launcher(inside.Freeze), false},
+		"the upload proxy":     {"berth:cdi-uploadproxy", "virt-launcher-vm-12345", inside.Container, launcher(inside.Console), false},
+		"the node agent":       {"berth-node:berth-node", "virt-launcher-vm-12345", inside.Container, launcher(inside.Console), false},
+		"the storage driver":   {"localdisk:localdisk", "virt-launcher-vm-12345", inside.Container, launcher(inside.Console), false},
+		"freeze, of the proxy": {"berth:cdi-uploadproxy", "virt-launcher-vm-12345", inside.Container, launcher(inside.Freeze), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, verb := range []string{"GET", "POST"} {
+				err := execAs(t, row.account, verb, row.pod, &corev1.PodExecOptions{Container: row.container, Command: row.command, Stdout: true})
+				if row.may && !apierrors.IsNotFound(err) || !row.may && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+					t.Errorf("%s: got %v", verb, err)
+				}
+			}
+		})
+	}
+	for _, account := range accounts {
+		for _, sub := range []string{"attach", "portforward", "proxy"} {
+			clients, err := kubernetes.NewForConfig(as(account))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = clients.CoreV1().RESTClient().Post().Resource("pods").Namespace(team).Name("virt-launcher-vm-12345").SubResource(sub).Do(t.Context()).Error()
+			if !apierrors.IsForbidden(err) {
+				t.Errorf("%s by %s: %v", sub, account, err)
+			}
+		}
+	}
+}
