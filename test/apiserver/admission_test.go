@@ -197,7 +197,8 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// TestUpdateWhileDeleting lets finalizers go whatever else changed with them.
+// TestUpdateWhileDeleting lets finalizers go whatever else changed with them, but for the source: that never changes, which the
+// schema says, and a schema does not know that a volume is being deleted.
 func TestUpdateWhileDeleting(t *testing.T) {
 	u := object(dv(fromHTTP + "," + storage))
 	u.SetFinalizers([]string{"example.com/hold"})
@@ -205,7 +206,11 @@ func TestUpdateWhileDeleting(t *testing.T) {
 	if err := admin.Delete(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
-	patch := `{metadata: {finalizers: null}, spec: {source: {http: {url: "https://example.com/other"}}}}`
+	other := toJSON(t, `{metadata: {finalizers: null}, spec: {source: {http: {url: "https://example.com/other"}}}}`)
+	if err := admin.Patch(t.Context(), u.DeepCopy(), client.RawPatch("application/merge-patch+json", other)); err == nil {
+		t.Error("the source was changed")
+	}
+	patch := `{metadata: {finalizers: null}, spec: {preallocation: true, priorityClassName: other}}`
 	if err := admin.Patch(t.Context(), u, client.RawPatch("application/merge-patch+json", toJSON(t, patch))); err != nil {
 		t.Error(err)
 	}

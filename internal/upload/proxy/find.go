@@ -46,6 +46,8 @@ func Finder(c kubernetes.Interface) func(context.Context, token.Claim) (Worker, 
 			return Worker{}, fmt.Errorf("%w: pod %s does not exist", ErrNotReady, name)
 		case err != nil:
 			return Worker{}, fmt.Errorf("read pod %s/%s: %w", want.Namespace, name, err)
+		case !madeFor(pod, claim):
+			return Worker{}, fmt.Errorf("%w: pod %s is not its worker; delete it", ErrNotReady, name)
 		case pod.DeletionTimestamp != nil || pod.Status.PodIP == "" || !ready(pod):
 			return Worker{}, fmt.Errorf("%w: pod %s is %s", ErrNotReady, name, pod.Status.Phase)
 		}
@@ -54,6 +56,13 @@ func Finder(c kubernetes.Interface) func(context.Context, token.Claim) (Worker, 
 			Name: render.UploadServer(pod.Namespace, pod.Name), Owner: ownerOf(claim),
 		}, nil
 	}
+}
+
+// madeFor: the pod is the claim's worker, which belongs to the claim or to the volume that the claim belongs to. Anybody may
+// give a pod its name.
+func madeFor(pod *corev1.Pod, c *corev1.PersistentVolumeClaim) bool {
+	owner, of := metav1.GetControllerOf(pod), metav1.GetControllerOf(c)
+	return owner != nil && (owner.UID == c.UID || of != nil && owner.UID == of.UID)
 }
 
 // ownerOf is who is told about the claim: the volume it belongs to, or itself.

@@ -23,7 +23,8 @@ func TestFinder(t *testing.T) {
 	}
 	plain := claim(func(*corev1.PersistentVolumeClaim) {})
 	pod := func(name string, change func(*corev1.Pod)) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: "disk", UID: "one", Controller: ptr.To(true)}}}}
 		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.7", Conditions: []corev1.PodCondition{
 			{Type: corev1.PodReady, Status: corev1.ConditionTrue},
 		}}
@@ -41,7 +42,8 @@ func TestFinder(t *testing.T) {
 		"there": {objects: []runtime.Object{plain, pod("cdi-upload-disk", as)}, want: there},
 		"of a volume": {objects: []runtime.Object{claim(func(c *corev1.PersistentVolumeClaim) {
 			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "dv", UID: "two", Controller: ptr.To(true)}}
-		}), pod("cdi-upload-disk", as)}, want: Worker{Address: there.Address, Name: there.Name,
+		}), pod("cdi-upload-disk", func(p *corev1.Pod) { p.OwnerReferences[0].Kind, p.OwnerReferences[0].UID = "DataVolume", "two" }),
+		}, want: Worker{Address: there.Address, Name: there.Name,
 			Owner: Owner{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "dv", UID: "two"}}},
 		"of the claim's prime": {objects: []runtime.Object{
 			claim(func(c *corev1.PersistentVolumeClaim) { c.Annotations[annPrime] = "prime-one" }), pod("cdi-upload-prime-one", as),
@@ -54,9 +56,11 @@ func TestFinder(t *testing.T) {
 		"it is full": {objects: []runtime.Object{
 			claim(func(c *corev1.PersistentVolumeClaim) { c.Annotations[annPodPhase] = string(corev1.PodSucceeded) }),
 			pod("cdi-upload-disk", as)}, err: ErrFinished},
-		"no worker":         {objects: []runtime.Object{plain}, err: ErrNotReady},
-		"another's":         {objects: []runtime.Object{plain, pod("cdi-upload-other", as)}, err: ErrNotReady},
-		"it has no address": {objects: []runtime.Object{plain, pod("cdi-upload-disk", func(p *corev1.Pod) { p.Status.PodIP = "" })}, err: ErrNotReady},
+		"no worker":              {objects: []runtime.Object{plain}, err: ErrNotReady},
+		"another's":              {objects: []runtime.Object{plain, pod("cdi-upload-other", as)}, err: ErrNotReady},
+		"nobody's, of its name":  {objects: []runtime.Object{plain, pod("cdi-upload-disk", func(p *corev1.Pod) { p.OwnerReferences = nil })}, err: ErrNotReady},
+		"another's, of its name": {objects: []runtime.Object{plain, pod("cdi-upload-disk", func(p *corev1.Pod) { p.OwnerReferences[0].UID = "two" })}, err: ErrNotReady},
+		"it has no address":      {objects: []runtime.Object{plain, pod("cdi-upload-disk", func(p *corev1.Pod) { p.Status.PodIP = "" })}, err: ErrNotReady},
 		"it is not ready": {objects: []runtime.Object{plain, pod("cdi-upload-disk", func(p *corev1.Pod) {
 			p.Status.Conditions[0].Status = corev1.ConditionFalse
 		})}, err: ErrNotReady},

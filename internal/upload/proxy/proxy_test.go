@@ -36,6 +36,7 @@ type house struct {
 	key       ed25519.PrivateKey
 	url       string
 	client    string // directory of the proxy's certificate
+	proxy     *proxy
 
 	mu      sync.Mutex
 	workers map[string]Worker
@@ -67,7 +68,8 @@ func newHouse(t *testing.T, change func(*Options)) *house {
 	if change != nil {
 		change(&o)
 	}
-	s := httptest.NewServer(New(o))
+	h.proxy = New(o).(*proxy)
+	s := httptest.NewServer(h.proxy)
 	t.Cleanup(s.Close)
 	h.url = s.URL
 	return h
@@ -267,7 +269,7 @@ func TestNoMoreThanThereAreFor(t *testing.T) {
 	}
 }
 
-// begin has an upload under way until it is finished; that says what it was answered.
+// begin has an upload under way, the first that has a place, until it is finished; that says what it was answered.
 func (h *house) begin(claim string) (finish func() int) {
 	h.t.Helper()
 	r, feed := io.Pipe()
@@ -289,6 +291,9 @@ func (h *house) begin(claim string) (finish func() int) {
 	}()
 	if _, err := feed.Write(bytes.Repeat([]byte("x"), 1<<20)); err != nil {
 		h.t.Fatal(err)
+	}
+	for len(h.proxy.places.free) == 0 {
+		time.Sleep(time.Millisecond)
 	}
 	return func() int {
 		_ = feed.Close()
