@@ -305,7 +305,7 @@ func (h *house) begin(claim string) (finish func() int) {
 func TestOneNamespaceHasNotAllPlaces(t *testing.T) {
 	isIn := make(chan struct{}, 1)
 	h := newHouse(t, func(o *Options) {
-		o.Places, o.PerNamespace, o.PerClaim, o.Patience = 4, 2, 1, 30*time.Second
+		o.Places, o.PerNamespace, o.PerClaim, o.Patience = 4, 2, 1, 10*time.Second
 		find := o.Find
 		o.Find = func(ctx context.Context, c token.Claim) (Worker, error) {
 			if c.Name == "never" {
