@@ -20,6 +20,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/controller/index"
 )
 
 // leaseFor is how long a leader that vanished is waited for: short, since a replacement does no harm to a transfer.
@@ -45,8 +46,9 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true, // run returns right after, so nothing acts without the lease
 		LeaseDuration:                 &lease,
-		// Of no object is the record kept of who applied which field: it is often larger than the object.
-		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		// Of no object is the record kept of who applied which field: it is often larger than the object. Pods of others are
+		// kept as far as they are looked at.
+		Cache: cache.Options{DefaultTransform: index.Trim},
 		// Secrets are read one at a time and rarely; watching all of a cluster's would be a grant too far.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	})

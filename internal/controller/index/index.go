@@ -1,5 +1,6 @@
 // Package index says by what controllers find pods and claims in their cache. Without an index the cache looks through all
-// objects of a kind for every volume, which takes longer the more others there are in the cluster.
+// objects of a kind for every volume, which takes longer the more others there are in the cluster. It also says what of others'
+// pods is kept there.
 //
 // It knows what is looked for, not what for.
 package index
