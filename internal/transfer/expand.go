@@ -22,6 +22,7 @@ type expander struct {
 	flate *inflate.Decoder
 	zstd  *zstd.Decoder
 	out   []byte
+	spare []byte // for grains that reach beyond the end of the disk
 }
 
 func newExpander() *expander { return &expander{} }
@@ -75,7 +76,9 @@ func (x *expander) inflate(c format.Coding, out, p []byte) (n int, err error) {
 		x.flate = new(inflate.Decoder)
 	}
 	if c == format.Zlib {
-		n, _, err = x.flate.Zlib(out, p)
+		if n, _, err = x.flate.Zlib(out, p); errors.Is(err, inflate.Full) {
+			return n, x.sum(p)
+		}
 	} else {
 		n, _, err = x.flate.Inflate(out, p)
 	}
@@ -83,6 +86,16 @@ func (x *expander) inflate(c format.Coding, out, p []byte) (n int, err error) {
 		err = nil // the last cluster may reach beyond the end of the disk
 	}
 	return n, err
+}
+
+// sum checks the sum of a stream that has more than there is room for. The last grain of a disk may reach beyond its end; but so
+// does one that is damaged, and only the sum at its end tells.
+func (x *expander) sum(p []byte) error {
+	if x.spare == nil {
+		x.spare = make([]byte, maxCoded)
+	}
+	_, _, err := x.flate.Zlib(x.spare, p)
+	return err
 }
 
 // unzstd reads the one frame at the front of p; there may be anything behind it.

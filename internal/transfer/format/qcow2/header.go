@@ -87,6 +87,9 @@ func parse(head []byte) (*header, error) {
 	if err := safe(head, features, end); err != nil {
 		return nil, err
 	}
+	if err := h.sound(head, end); err != nil {
+		return nil, err
+	}
 	return h, h.geometry(head)
 }
 
@@ -148,6 +151,25 @@ func safe(head []byte, features uint64, end int) error {
 	}
 	if features&corrupt != 0 {
 		return refuse.Bad("qcow2 is marked corrupt; repair it with: qemu-img check -r all IMAGE")
+	}
+	return nil
+}
+
+// sound refuses a header with places in it that cannot be. An import needs neither refcounts nor snapshots nor extensions, but
+// where their places are wrong, bytes were lost or changed on the way, and what follows is read from wrong places too.
+func (h *header) sound(head []byte, end int) error {
+	be := binary.BigEndian
+	for what, at := range map[string]int{"refcount table": 48, "snapshot table": 64} {
+		if off := be.Uint64(head[at:]); off&uint64(h.cluster()-1) != 0 {
+			return refuse.Bad("qcow2 %s is at byte %d, which is no multiple of the cluster size %d: the header is damaged", what, off, h.cluster())
+		}
+	}
+	for at := int64(end); at+8 <= int64(len(head)) && be.Uint32(head[at:]) != extensionEnd; {
+		n := int64(be.Uint32(head[at+4:]))
+		if at+8+n > h.cluster() {
+			return refuse.Bad("qcow2 header extension at byte %d has %d bytes, more than the cluster of the header: the header is damaged", at, n)
+		}
+		at += 8 + (n+7)&^7
 	}
 	return nil
 }

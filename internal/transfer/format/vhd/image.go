@@ -117,8 +117,9 @@ func (d *disk) scan(ctx context.Context, f extent.File, emit func(extent.Extent)
 			return err
 		}
 		return d.entries(at, p, func(e extent.Extent) error {
-			if e.Host+e.Stored > f.Size {
-				return refuse.Truncated("vhd block", e.Host, e.Stored, f.Size)
+			// The last block is there in full too, although the disk needs only a part of it. One that is not was cut off.
+			if e.Host+d.block > f.Size {
+				return refuse.Truncated("vhd block", e.Host, d.block, f.Size)
 			}
 			return emit(e)
 		})

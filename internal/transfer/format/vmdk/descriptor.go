@@ -11,8 +11,12 @@ import (
 // maxDescriptor is far more than the 10 KiB VMware reserves for one.
 const maxDescriptor = 256 << 10
 
+// descriptorTitle is how every descriptor inside a file begins.
+const descriptorTitle = "# Disk DescriptorFile"
+
 // descriptor is what matters of the text that describes a disk.
 type descriptor struct {
+	known      bool // it begins as one
 	createType string
 	parent     string // the parent's content ID
 	hint       string // its name
@@ -24,6 +28,7 @@ func parseDescriptor(p []byte) descriptor {
 		p = p[:end]
 	}
 	var d descriptor
+	d.known = strings.EqualFold(strings.TrimSpace(string(p[:min(len(p), len(descriptorTitle))])), descriptorTitle)
 	for line := range strings.Lines(string(p)) {
 		line = strings.TrimSpace(line)
 		if name, value, ok := strings.Cut(line, "="); ok {
@@ -65,6 +70,9 @@ func (d descriptor) alone() error {
 		if f := strings.Fields(line); len(f) < 3 || f[2] != "SPARSE" {
 			return refuse.Unsafe("Invalid format vmdk for image: its data is in another file, which an import never opens%s", d.list())
 		}
+	}
+	if !d.known {
+		return refuse.Bad("vmdk has no %q where its descriptor must be: the file is damaged", descriptorTitle)
 	}
 	return nil
 }

@@ -18,9 +18,13 @@ const (
 	// atEnd instead of the grain directory's sector says that the header at the end of the file knows it.
 	atEnd = math.MaxUint64
 
+	flagLineCheck  = 1 << 0
 	flagZeroGrain  = 1 << 2
 	flagCompressed = 1 << 16
 	flagMarkers    = 1 << 17
+
+	// lineCheck are bytes that a transfer as text changes.
+	lineCheck = "\n \r\n"
 
 	methodDeflate = 1
 
@@ -74,6 +78,9 @@ func parse(p []byte) (*header, error) {
 			"opens another file; make it whole with: qemu-img convert -O vmdk -o subformat=streamOptimized")
 	}
 	flags := le.Uint32(p[8:])
+	if got := p[73:77]; flags&flagLineCheck != 0 && string(got) != lineCheck {
+		return nil, refuse.Bad("vmdk header has %q where %q must be: the file was changed on the way, for example by a transfer as text", got, lineCheck)
+	}
 	h := &header{
 		zeroGrain: flags&flagZeroGrain != 0, packed: flags&flagCompressed != 0, markers: flags&flagMarkers != 0, directory: -1,
 	}
