@@ -103,7 +103,7 @@ func (h *Holder) open() (f *os.File, device bool, err error) {
 	f, err = os.OpenFile(path, mode, 0)
 	if errors.Is(err, os.ErrNotExist) && h.Empty > 0 && !h.ReadOnly {
 		if f, err = os.OpenFile(path, mode|os.O_CREATE|os.O_EXCL, 0o660); err == nil {
-			err = f.Truncate(h.Empty)
+			err = launch.Size(f, h.Empty)
 		}
 	}
 	if err != nil {
