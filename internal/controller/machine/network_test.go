@@ -1,0 +1,50 @@
+package machine
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// TestFaultIsTheReason: what a disk's server was at fault for is the reason of the machine and of its instance, whatever the
+// run strategy does next.
+func TestFaultIsTheReason(t *testing.T) {
+	for _, fault := range []launch.Fault{launch.DiskUnreachable, launch.DiskDenied, launch.DiskAbsent, launch.DiskRefused} {
+		words, err := json.Marshal(launch.Report{End: launch.Refused, Fault: fault, Detail: "the server's own words"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{
+			ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: string(words)}}}}}}}
+		for from, status := range map[state.MachineReason]kubevirt.PrintableStatus{
+			state.GuestFailed: kubevirt.StatusStopped, state.CrashLoop: kubevirt.StatusCrashLoopBackOff} {
+			row := s.row(from)
+			if string(row.Reason) != string(fault) || row.Status != status || !row.Warn || row.Instance != kubevirt.PhaseFailed ||
+				!strings.HasSuffix(row.Message, "the server's own words") {
+				t.Errorf("%s after %s: %+v", fault, from, row)
+			}
+		}
+	}
+}
+
+// TestWaitingGuest: a guest that runs and waits for a disk is said to be paused, and what it waits for.
+func TestWaitingGuest(t *testing.T) {
+	s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}}
+	if row := s.row(state.GuestRunning); row.Reason != state.GuestRunning || !row.Ready {
+		t.Errorf("it waits for nothing: %+v", row)
+	}
+	s.returns = launch.Returns{Waits: "volume root: connect to iscsi server a:1: refused"}
+	row := s.row(state.GuestRunning)
+	if row.Reason != state.GuestPaused || row.Ready || row.Status != kubevirt.StatusPaused || row.Instance != kubevirt.PhaseRunning ||
+		!strings.Contains(row.Message, s.returns.Waits) {
+		t.Errorf("it waits: %+v", row)
+	}
+}
