@@ -65,7 +65,7 @@ func TestNetworkDiskReasons(t *testing.T) {
 		{"away", "DiskUnreachable", "connection refused", iscsi(func(s *kubevirt.ISCSISource) { s.Host.Port = new(intstr.FromInt(nobody)) })},
 		{"loopback", "DiskRefused", "loopback", iscsi(func(s *kubevirt.ISCSISource) { s.Host.Name = "127.0.0.1" })},
 		{"redirected", "DiskRefused", "loopback", url(web.URL + "/inside")},
-		{"nofile", "DiskAbsent", "404", url(web.URL + "/no such file")},
+		{"nofile", "DiskAbsent", "404", url(web.URL + "/nothing")},
 		{"denied", "DiskDenied", "Authentication failure", iscsi(func(s *kubevirt.ISCSISource) {
 			s.SecretRef.Name = y.secret("wrong", map[string]string{"node.session.auth.username": l.User, "node.session.auth.password": "a wrong password"})
 		})},
