@@ -27,7 +27,7 @@ func (l *lookup) complete(ctx context.Context, req admission.Request) admission.
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("read the claim to complete: %w", err))
 	}
 	if req.Operation == admissionv1.Update {
-		return keepMode(req)
+		return keepFilled(req, pvc)
 	}
 	settings, err := l.settings.Settings(ctx)
 	if err != nil {
@@ -60,14 +60,19 @@ func (l *lookup) complete(ctx context.Context, req admission.Request) admission.
 	return admission.Patched("", patches(result)...)
 }
 
-// keepMode is for a claim that is applied again as it was written: the mode that was filled in for it cannot change, and
-// "from the profile" still means that one.
-func keepMode(req admission.Request) admission.Response {
+// keepFilled is for a claim that is applied again as it was written: what was filled in for it cannot change, and "from the profile"
+// and a size of "0" still mean that.
+func keepFilled(req admission.Request, after *corev1.PersistentVolumeClaim) admission.Response {
 	before, err := decode[corev1.PersistentVolumeClaim](req.OldObject.Raw)
 	if err != nil || before == nil || before.Spec.VolumeMode == nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("read the claim as it was: %w", err))
 	}
-	return admission.Patched("", jsonpatch.NewOperation("add", "/spec/volumeMode", *before.Spec.VolumeMode))
+	patch := []jsonpatch.Operation{jsonpatch.NewOperation("add", "/spec/volumeMode", *before.Spec.VolumeMode)}
+	if size, said := after.Spec.Resources.Requests[corev1.ResourceStorage]; said && size.IsZero() {
+		kept := before.Spec.Resources.Requests[corev1.ResourceStorage]
+		patch = append(patch, jsonpatch.NewOperation("add", "/spec/resources/requests/storage", kept.String()))
+	}
+	return admission.Patched("", patch...)
 }
 
 // patches states the filled fields and no others.

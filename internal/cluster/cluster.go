@@ -52,7 +52,7 @@ func (w *Writer) Create(ctx context.Context, obj client.Object) error {
 	case apierrors.IsAlreadyExists(err):
 		return w.taken(ctx, obj)
 	case err != nil:
-		return fmt.Errorf("create %s: %w", w.name(obj), err)
+		return fmt.Errorf("create %s: %w", w.name(obj), leaving(err))
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (w *Writer) ApplyAs(ctx context.Context, owner client.FieldOwner, obj clien
 		return err
 	}
 	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership); err != nil {
-		return fmt.Errorf("apply %s: %w", w.name(obj), err)
+		return fmt.Errorf("apply %s: %w", w.name(obj), leaving(err))
 	}
 	return nil
 }

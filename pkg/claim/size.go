@@ -99,7 +99,7 @@ func parsePercent(p cdiv1.Percent) (thousandths int64, err error) {
 
 func (b *builder) chooseSize() error {
 	size, asked := b.out.Spec.Resources.Requests[corev1.ResourceStorage]
-	if !asked {
+	if !asked || size.IsZero() { // "0" is how a claim that must say something says "from the source"
 		return b.inferSize()
 	}
 	if err := b.holdDisk(&size); err != nil {

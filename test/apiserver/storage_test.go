@@ -134,6 +134,12 @@ func TestCompleteClaims(t *testing.T) {
 		"a clone takes its size from the source": {
 			`{` + labelled + `, spec: {storageClassName: w-virt, volumeMode: FromStorageProfile,
 				dataSourceRef: {apiGroup: cdi.kubevirt.io, kind: VolumeCloneSource, name: fedora}}}`, "w-virt [ReadWriteMany] Block 3Gi"},
+		"a clone takes its size from the source, as others write it": {
+			`{` + labelled + `, spec: {storageClassName: w-virt, volumeMode: FromStorageProfile, resources: {requests: {storage: "0"}},
+				dataSourceRef: {apiGroup: cdi.kubevirt.io, kind: VolumeCloneSource, name: fedora}}}`, "w-virt [ReadWriteMany] Block 3Gi"},
+		"a size of nothing, and no source": {
+			`{` + labelled + `, spec: {storageClassName: w-virt, volumeMode: FromStorageProfile, resources: {requests: {storage: "0"}}}}`,
+			"PVC size is missing"},
 		"nothing is missing": {
 			`{` + labelled + `, spec: {storageClassName: w-tape, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`,
 			"w-tape [ReadWriteOnce] Filesystem 1Gi"},

@@ -38,8 +38,15 @@ func (b *bed) fromClaim() cdiv1.DataVolumeSource {
 func (b *bed) clonedBy(name, strategy string) {
 	b.T.Helper()
 	c := b.claim(name)
-	if got := c.Annotations["cdi.kubevirt.io/cloneType"]; got != strategy {
+	if got := c.Annotations["berth.dev/clone"]; got != strategy {
 		b.T.Errorf("%s was cloned by %q (%s), want %s", name, got, c.Annotations["cdi.kubevirt.io/cloneFallbackReason"], strategy)
+	}
+	known := strategy
+	if strategy == "stream" {
+		known = "copy" // clients know no other word for it
+	}
+	if got := c.Annotations["cdi.kubevirt.io/cloneType"]; got != known {
+		b.T.Errorf("clients see that %s was cloned by %q, want %s", name, got, known)
 	}
 }
 

@@ -25,11 +25,11 @@ func TestPopulateUpload(t *testing.T) {
 	d.create(&cdiv1.VolumeUploadSource{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "sent"}})
 	disk := image(8)
 	file := d.file("disk.img", disk)
-	for name, class := range map[string]string{"atonce": classImmediate, "waits": classWaits} {
+	for name, class := range map[string]string{"atonce": classImmediate, "waits": classWaits, "local": classDiskImmediate} {
 		d.populate(populated{name: name, class: class, size: "64Mi", kind: "VolumeUploadSource", source: "sent"})
 	}
 	d.Start(framework.Pod{Name: "user", Script: "true", Claims: []string{"waits"}, User: guest})
-	for _, name := range []string{"atonce", "waits"} {
+	for _, name := range []string{"atonce", "waits", "local"} {
 		d.untilClaim(name, "to be ready for its upload", func(c *corev1.PersistentVolumeClaim) bool {
 			return c.Annotations["cdi.kubevirt.io/storage.pod.ready"] == "true"
 		})
@@ -40,6 +40,7 @@ func TestPopulateUpload(t *testing.T) {
 	d.Delete("user")
 	d.begins("atonce", disk)
 	d.begins("waits", disk)
+	d.begins("local", disk)
 }
 
 // TestUploadBareClaim: a claim that somebody made and marked, as virtctl image-upload pvc does, takes an upload and stays

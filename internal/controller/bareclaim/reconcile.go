@@ -52,7 +52,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&storagev1.StorageClass{}, r.waiting()).
 		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(fill.Roomier())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
-		Complete(r)
+		Complete(cluster.Settle(r))
 }
 
 // waiting brings back the claims that a change may let go on: of the gate that holds them, of their class or their quota.

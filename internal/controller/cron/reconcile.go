@@ -50,7 +50,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string) error {
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.managing)).
 		Watches(&cdiv1.VolumeCloneSource{}, handler.EnqueueRequestsFromMapFunc(r.managing)).
 		Watches(&cdiv1.StorageProfile{}, handler.EnqueueRequestsFromMapFunc(r.all)).
-		Complete(r)
+		Complete(cluster.Settle(r))
 	if err != nil {
 		return fmt.Errorf("set up the DataImportCron controller: %w", err)
 	}

@@ -44,7 +44,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer) error {
 		For(&cdiv1.DataSource{}).
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.standingFor)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.standingFor)).
-		Complete(r)
+		Complete(cluster.Settle(r))
 	if err != nil {
 		return fmt.Errorf("set up the DataSource controller: %w", err)
 	}

@@ -82,8 +82,16 @@ func TestCloneWaitsForItsSource(t *testing.T) {
 			w.Must(w.API.Update(t.Context(), golden))
 			w.Run(volumeName, r)
 			clone := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, volumeName)
-			if phase := volumeIn(w).Status.Phase; phase != cdiv1.Succeeded || clone.Annotations["cdi.kubevirt.io/cloneType"] != name {
-				t.Errorf("it is %s, cloned by %s", phase, clone.Annotations["cdi.kubevirt.io/cloneType"])
+			if phase := volumeIn(w).Status.Phase; phase != cdiv1.Succeeded || clone.Annotations["berth.dev/clone"] != name {
+				t.Errorf("it is %s, cloned by %s", phase, clone.Annotations["berth.dev/clone"])
+			}
+			known := map[string]string{"stream": "copy"}[name]
+			if known == "" {
+				known = name
+			}
+			_, back := clone.Annotations["cdi.kubevirt.io/cloneFallbackReason"]
+			if got := clone.Annotations["cdi.kubevirt.io/cloneType"]; got != known || back != (known == "copy") {
+				t.Errorf("clients see %s, as a fallback: %t", got, back)
 			}
 		})
 	}

@@ -43,7 +43,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&corev1.Pod{}, fill.Freed(r.cloning), builder.WithPredicates(fill.Ended())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(fill.Served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
-		Complete(r)
+		Complete(cluster.Settle(r))
 }
 
 func sameName(_ context.Context, obj client.Object) []reconcile.Request {

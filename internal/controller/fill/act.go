@@ -112,7 +112,11 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 		c.Annotations[annExternal] = "true"
 	}
 	if s.origin.strategy != clone.Impossible {
-		c.Annotations[annCloneType], c.Annotations[annCloneWhy] = string(s.origin.strategy), s.origin.why
+		c.Annotations[AnnCloneType], c.Annotations[annCloneWay] = string(s.origin.strategy.Known()), string(s.origin.strategy)
+		c.Annotations[annCloneWhy] = s.origin.why
+		if s.origin.fellBack {
+			c.Annotations[annCloneBack] = s.origin.why
+		}
 	}
 	if source := s.origin.claim; source != nil && c.Spec.DataSource != nil && source.Annotations[annDiskSize] != "" {
 		c.Annotations[annDiskSize] = source.Annotations[annDiskSize] // what its driver will copy
@@ -249,7 +253,7 @@ func marksOn(c *corev1.PersistentVolumeClaim) marks {
 // shownKeys are the annotations of a claim that clients read: how far its filling is, and what its contents are.
 var shownKeys = []string{
 	AnnPodPhase, AnnPodReady, annRestarts, annFatal, annRunMessage, annRunReason, annImportPod, annUploadPod, annPreallocate, annDiskSize,
-	annContentType, annCloneType, annCloneWhy,
+	annContentType, AnnCloneType, annCloneBack, annCloneWay,
 }
 
 // Shown are those annotations as a claim bears them, and the ones it does not bear.

@@ -32,9 +32,11 @@ const (
 	annImportPod   = "cdi.kubevirt.io/storage.import.importPodName"
 	annUploadPod   = "cdi.kubevirt.io/storage.uploadPodName"
 	annPreallocate = "cdi.kubevirt.io/storage.preallocation"
-	annCloneType   = "cdi.kubevirt.io/cloneType"
-	annCloneWhy    = "cdi.kubevirt.io/cloneFallbackReason"
-	annDiskSize    = "berth.dev/disk-size" // how large the disk on the claim is, in bytes
+	AnnCloneType   = "cdi.kubevirt.io/cloneType"
+	annCloneBack   = "cdi.kubevirt.io/cloneFallbackReason" // only where it is one
+	annCloneWay    = "berth.dev/clone"                     // as AnnCloneType, and "stream" where it is one
+	annCloneWhy    = "berth.dev/clone-reason"              // why in this way
+	annDiskSize    = "berth.dev/disk-size"                 // how large the disk on the claim is, in bytes
 )
 
 // AnnContents on a volume (or on a claim that names a source) says what the source's bytes are. The value raw: the disk itself,

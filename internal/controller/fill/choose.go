@@ -86,6 +86,7 @@ func (e *Engine) choose(ctx context.Context, s *Seen, busy bool) error {
 		return err
 	}
 	o.strategy, o.why = clone.Choose(source, target, classes)
+	o.fellBack = clone.FellBack(o.strategy, source, classes)
 	o.outdated = o.claim != nil && classes.SnapshotClass != "" && o.strategy != clone.Snapshot
 	if s.claim != nil && s.claim.Annotations[annCloneWhy] != "" {
 		o.why = s.claim.Annotations[annCloneWhy] // chosen when the claim was made; that it exists now is no reason
@@ -115,6 +116,9 @@ func (e *Engine) abilities(ctx context.Context, s *Seen) (clone.Classes, error) 
 	}
 	if wanted != nil {
 		c.Wanted = clone.Strategy(*wanted)
+	}
+	if s.order.CloneType != "" {
+		c.Wanted, c.Asked = s.order.CloneType, true
 	}
 	if s.source.Snapshot != nil {
 		class, err := e.restoreClass(ctx, s)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	from "github.com/berth-vm/berth/internal/controller/origin"
+	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -32,6 +33,8 @@ type Order struct {
 
 	// Placed: a node was chosen for the claim, so it is bound without a consumer whatever its class says.
 	Placed bool
+	// CloneType is the strategy that a clone is asked to be made with; empty: the cheapest.
+	CloneType clone.Strategy
 	// Allowed: whoever placed the order made sure that a source in another namespace may be read.
 	Allowed bool
 }

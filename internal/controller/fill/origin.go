@@ -25,6 +25,7 @@ type origin struct {
 	fact     volume.Origin
 	flow     volume.Flow
 	strategy clone.Strategy
+	fellBack bool   // from a cheaper strategy
 	why      string // of fact or strategy, for the volume's message
 	again    time.Duration
 

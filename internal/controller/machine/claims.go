@@ -158,7 +158,9 @@ func (r *Reconciler) createClaims(ctx context.Context, w *whole) error {
 			r.cluster.Event(w.vm, corev1.EventTypeNormal, "SuccessfulClaimAdoption",
 				fmt.Sprintf("PersistentVolumeClaim %s was made for a machine of this name and is its disk again", t.name))
 		case t.claim == nil:
-			if err := r.cluster.Create(ctx, newClaim(w.vm, t)); err != nil {
+			if err := r.cluster.Create(ctx, newClaim(w.vm, t)); errors.Is(err, cluster.ErrNamespaceLeaving) {
+				return err
+			} else if err != nil {
 				r.cluster.Event(w.vm, corev1.EventTypeWarning, "FailedClaimCreate",
 					fmt.Sprintf("Error creating PersistentVolumeClaim %s: %v", t.name, err))
 				return err

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -155,7 +156,9 @@ func (r *Reconciler) createDisks(ctx context.Context, w *whole) error {
 		}
 		v := newVolume(w.vm, t)
 		w.kind.preferClass(&v.Spec)
-		if err := r.cluster.Create(ctx, v); err != nil {
+		if err := r.cluster.Create(ctx, v); errors.Is(err, cluster.ErrNamespaceLeaving) {
+			return err
+		} else if err != nil {
 			r.cluster.Event(w.vm, corev1.EventTypeWarning, "FailedDataVolumeCreate", fmt.Sprintf("Error creating DataVolume %s: %v", v.Name, err))
 			return err
 		}

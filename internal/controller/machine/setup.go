@@ -61,10 +61,10 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 		instances = instances.Watches(&cdiv1.DataVolume{}, r.users())
 		machines = machines.Owns(&cdiv1.DataVolume{}).Watches(&cdiv1.DataVolume{}, r.users())
 	}
-	if err := instances.Complete(reconcile.Func(r.reconcileInstance)); err != nil {
+	if err := instances.Complete(cluster.Settle(reconcile.Func(r.reconcileInstance))); err != nil {
 		return err
 	}
-	return machines.Complete(reconcile.Func(r.reconcileMachine))
+	return machines.Complete(cluster.Settle(reconcile.Func(r.reconcileMachine)))
 }
 
 // dataSide: the cluster has the kinds of a data side, ours or another. A machine whose claims need none of it runs

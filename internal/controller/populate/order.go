@@ -8,9 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	reach "k8s.io/component-helpers/storage/volume"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/populate"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -21,6 +23,8 @@ const (
 	annPrime  = "cdi.kubevirt.io/storage.populator.pvcPrime"
 	annSource = "berth.dev/source"       // what a clone was begun with
 	annLabels = "berth.dev/image-labels" // which of its labels came with the image
+	annWish   = "berth.dev/clone-type"   // how a clone is asked to be made; clients' own word for it is overwritten by how it is made
+	annPhase  = "cdi.kubevirt.io/clonePhase"
 )
 
 // finalizer keeps a target until what its clone has in other namespaces is removed.
@@ -43,11 +47,44 @@ func (s *seen) orderPrime() fill.Order {
 		Spec:        s.source.spec,
 		Placed:      !s.waits() || node(s.target) != "",
 		Allowed:     s.source.fact == populate.Found,
+		CloneType:   s.wish(),
 	}
 	spec := s.target.Spec.DeepCopy()
 	spec.DataSource, spec.DataSourceRef, spec.VolumeName = nil, nil, ""
 	o.Spec.PVC = spec
 	return o
+}
+
+// wish is how whoever made the target wants it cloned; empty: in the cheapest way, also if it is none that there is.
+func (s *seen) wish() clone.Strategy {
+	asked, begun := s.target.Annotations[annWish]
+	if _, made := s.target.Annotations[annPrime]; !made && !begun {
+		asked = s.target.Annotations[fill.AnnCloneType]
+	}
+	switch way := clone.Strategy(asked); way {
+	case clone.CSIClone, clone.Snapshot, clone.Copy:
+		return way
+	case clone.Stream, clone.Impossible:
+	}
+	return ""
+}
+
+// clonePhases is how clients call the phases of a clone that has no DataVolume.
+var clonePhases = map[cdiv1.DataVolumePhase]string{
+	cdiv1.SnapshotForSmartCloneInProgress: "Snapshot", cdiv1.CloneFromSnapshotSourceInProgress: "SnapshotClone",
+	cdiv1.CSICloneInProgress: "CSIClone", cdiv1.CloneInProgress: "HostClone", cdiv1.RebindInProgress: "Rebind",
+	cdiv1.Succeeded: "Succeeded", cdiv1.Failed: "Error",
+}
+
+// showPhase says on a target that is cloned how far that is.
+func (s *seen) showPhase(phase cdiv1.DataVolumePhase) {
+	if s.source.kind != cdiv1.VolumeCloneSourceRef {
+		return
+	}
+	s.marks.Annotations[annPhase] = "Pending"
+	if known, ok := clonePhases[phase]; ok {
+		s.marks.Annotations[annPhase] = known
+	}
 }
 
 // primeAnnotations are the annotations of a target that matter to its prime and its worker.
@@ -67,7 +104,7 @@ func (s *seen) primeAnnotations() map[string]string {
 // marksOf is what we own of a target's metadata: how it was begun, and what its prime shows as far as there is one.
 func marksOf(s *seen) cluster.Marks {
 	m := cluster.Marks{Annotations: map[string]string{}}
-	for _, key := range append([]string{annKind, annPrime, annSource, annLabels, fill.AnnPopulatedFor}, cluster.ClaimAnnotations...) {
+	for _, key := range append([]string{annKind, annPrime, annSource, annLabels, annWish, annPhase, fill.AnnPopulatedFor}, cluster.ClaimAnnotations...) {
 		if value, ok := s.target.Annotations[key]; ok {
 			m.Annotations[key] = value
 		}

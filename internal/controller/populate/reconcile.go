@@ -84,6 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if slices.Contains(plan.Do, populate.KeepSilent) {
 		return ctrl.Result{}, nil
 	}
+	s.showPhase(status.State.Phase)
 	return ctrl.Result{RequeueAfter: again}, r.cluster.ReportClaim(ctx, target, s.marks, status)
 }
 
@@ -131,6 +132,9 @@ func (s *seen) begin() {
 	s.marks.Annotations[annPrime] = primeName(s.target)
 	if s.source.now != "" {
 		s.marks.Annotations[annSource] = s.source.now
+	}
+	if way := s.wish(); way != "" {
+		s.marks.Annotations[annWish] = string(way)
 	}
 }
 

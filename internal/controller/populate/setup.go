@@ -54,7 +54,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		b = b.Watches(grant, handler.EnqueueRequestsFromMapFunc(r.referring))
 		r.grantsWatched = true
 	}
-	return b.Complete(r)
+	return b.Complete(cluster.Settle(r))
 }
 
 // refIndex finds claims by what they name as their data source; those in other namespaces than that also as abroad.

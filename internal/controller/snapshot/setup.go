@@ -68,7 +68,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, guest Guest) error {
 		Owns(&snapshotv1.VirtualMachineSnapshotContent{}).
 		WatchesRawSource(source.Channel(r.answered, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
-		Complete(reconcile.Func(r.reconcileSnapshot))
+		Complete(cluster.Settle(reconcile.Func(r.reconcileSnapshot)))
 	if err != nil {
 		return fmt.Errorf("set up snapshots: %w", err)
 	}
@@ -76,7 +76,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, guest Guest) error {
 		For(&snapshotv1.VirtualMachineRestore{}).
 		Watches(&kubevirt.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.restores)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
-		Complete(reconcile.Func(r.reconcileRestore))
+		Complete(cluster.Settle(reconcile.Func(r.reconcileRestore)))
 	if err != nil {
 		return fmt.Errorf("set up restores: %w", err)
 	}

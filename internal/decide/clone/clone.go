@@ -39,7 +39,8 @@ type Target struct {
 
 // Classes is what the cluster's storage can do.
 type Classes struct {
-	Wanted        Strategy // what the administrator or the storage profile prefers; empty: no preference
+	Wanted        Strategy // what is preferred; empty: no preference
+	Asked         bool     // by whoever made the claim, and not by the administrator or the storage profile
 	Driver        bool     // the target's provisioner is a CSI driver
 	SnapshotClass string   // for the provisioner; empty: there is none
 	RestoreClass  string   // makes claims of a snapshot that is the source; empty: there is none
@@ -89,10 +90,10 @@ func byDriver(s Source, t Target, c Classes) (Strategy, string) {
 	}
 	switch c.Wanted {
 	case Copy, Stream:
-		return Impossible, "the storage profile or the CDI resource asks for copying"
+		return Impossible, c.whose() + " asks for copying"
 	case CSIClone:
 		if !s.Busy {
-			return CSIClone, "the storage profile or the CDI resource asks for it"
+			return CSIClone, c.whose() + " asks for it"
 		}
 		if c.SnapshotClass == "" {
 			return Impossible, "the source is in use and there is no snapshot class (NoVolumeSnapshotClass)"
@@ -104,6 +105,34 @@ func byDriver(s Source, t Target, c Classes) (Strategy, string) {
 		return Impossible, "there is no snapshot class for " + t.Provisioner + " (NoVolumeSnapshotClass)"
 	}
 	return Snapshot, "cloned by snapshot with class " + c.SnapshotClass
+}
+
+// whose is who wants it in this way.
+func (c Classes) whose() string {
+	if c.Asked {
+		return "the claim"
+	}
+	return "the storage profile or the CDI resource"
+}
+
+// Known is the strategy as clients of cdi.kubevirt.io know it: whether a copy goes over the network is no business of theirs.
+func (s Strategy) Known() Strategy {
+	if s == Stream {
+		return Copy
+	}
+	return s
+}
+
+// FellBack: a dearer strategy was chosen than the one that was wanted, or than the storage offers.
+func FellBack(got Strategy, s Source, c Classes) bool {
+	switch got {
+	case Copy, Stream:
+		return c.Wanted != Copy && c.Wanted != Stream
+	case Snapshot:
+		return c.Wanted == CSIClone && !s.IsSnapshot
+	case CSIClone, Impossible:
+	}
+	return false
 }
 
 // obstacle is why the target's driver cannot make the target out of the source. The words in brackets are the ones

@@ -79,6 +79,35 @@ func TestChoices(t *testing.T) {
 	golden.Equal(t, "testdata/choices.txt", got)
 }
 
+// TestAsked: what the claim asks for is done if it can be, in words that say who asked; and only what is dearer is a fallback.
+func TestAsked(t *testing.T) {
+	s, target := Source{Namespace: "a", Provisioner: "csi.example"}, Target{Namespace: "a", Provisioner: "csi.example"}
+	for name, c := range map[string]struct {
+		classes Classes
+		busy    bool
+		want    Strategy
+		why     string
+		back    bool
+	}{
+		"csi-clone":              {Classes{Wanted: CSIClone, Asked: true, Driver: true}, false, CSIClone, "the claim asks for it", false},
+		"copy":                   {Classes{Wanted: Copy, Asked: true, Driver: true, SnapshotClass: "snap"}, false, Copy, "the claim asks for copying", false},
+		"snapshot":               {Classes{Wanted: Snapshot, Asked: true, Driver: true, SnapshotClass: "snap"}, false, Snapshot, "class snap", false},
+		"a snapshot in vain":     {Classes{Wanted: Snapshot, Asked: true, Driver: true}, false, Copy, "NoVolumeSnapshotClass", true},
+		"csi-clone of one used":  {Classes{Wanted: CSIClone, Asked: true, Driver: true, SnapshotClass: "snap"}, true, Snapshot, "in use", true},
+		"nothing":                {Classes{Driver: true, SnapshotClass: "snap"}, false, Snapshot, "class snap", false},
+		"nothing, and no driver": {Classes{}, false, Copy, "NoProvisionerMatch", true},
+	} {
+		s.Busy = c.busy
+		got, why := Choose(s, target, c.classes)
+		if back := FellBack(got, s, c.classes); got != c.want || !strings.Contains(why, c.why) || back != c.back {
+			t.Errorf("%s: %s (%s), a fallback: %t", name, got, why, back)
+		}
+	}
+	if Stream.Known() != Copy || Snapshot.Known() != Snapshot {
+		t.Error("clients know csi-clone, snapshot and copy")
+	}
+}
+
 func TestProvisionersMustMatch(t *testing.T) {
 	s := Source{Namespace: "a", Provisioner: "x.example"}
 	got, why := Choose(s, Target{Namespace: "a", Provisioner: "y.example"}, Classes{Driver: true, SnapshotClass: "snap"})

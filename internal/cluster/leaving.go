@@ -1,0 +1,36 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// ErrNamespaceLeaving: nothing is made in a namespace that is being deleted.
+var ErrNamespaceLeaving = errors.New("its namespace is being deleted")
+
+// leaving is err, or ErrNamespaceLeaving if that is all it says. The API server's own error is an ordinary refusal to whoever looks at
+// it, which the user would be told of.
+func leaving(err error) error {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return ErrNamespaceLeaving
+	}
+	return err
+}
+
+// Settle is a reconciler that has nothing left to do, and nothing to complain about, in a namespace that is being deleted: what it
+// cares for goes with the rest.
+func Settle(r reconcile.Reconciler) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+		result, err := r.Reconcile(ctx, req)
+		if errors.Is(err, ErrNamespaceLeaving) {
+			log.FromContext(ctx).V(1).Info("left to the deletion of the namespace", "why", err.Error())
+			return reconcile.Result{}, nil
+		}
+		return result, err
+	})
+}
