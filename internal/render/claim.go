@@ -13,7 +13,7 @@ import (
 // notInherited begin the annotations that a claim does not get from what it is made for.
 var notInherited = []string{
 	"kubectl.kubernetes.io/", "cdi.kubevirt.io/storage.pod.", "cdi.kubevirt.io/storage.populatedFor", "cdi.kubevirt.io/storage.import.fatalError",
-	"cdi.kubevirt.io/storage.persistentVolumeList", "berth.dev/",
+	"cdi.kubevirt.io/storage.persistentVolumeList", "berth.dev/may-fill", "berth.dev/clone",
 }
 
 // Claim is a claim for a disk: meta says whose it is, with labels and annotations to begin with; it gets ours besides.
