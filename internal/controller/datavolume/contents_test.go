@@ -97,6 +97,37 @@ func TestCloneWaitsForItsSource(t *testing.T) {
 	}
 }
 
+// TestCloneOfAnotherSource: a clone that is held is not made of a source that was made again meanwhile and is not filled yet.
+func TestCloneOfAnotherSource(t *testing.T) {
+	wish := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: "local"},
+		Status: cdiv1.StorageProfileStatus{CloneStrategy: ptr.To(cdiv1.CloneStrategyCsiClone)}}
+	full := filltest.Bound(filltest.Team, "golden")
+	w := filltest.New(t, filltest.Scene{
+		Objects: append(filltest.Driver(), wish, filltest.Class(filltest.Waits), full, cloneOf(filltest.Team)),
+	})
+	r := build(w)
+	claim := func() *corev1.PersistentVolumeClaim {
+		return filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, volumeName)
+	}
+	w.Run(volumeName, r)
+	if c := claim(); c == nil || c.Spec.DataSource == nil || volumeIn(w).Status.Phase != cdiv1.WaitForFirstConsumer {
+		t.Fatalf("the clone is %s", volumeIn(w).Status.Phase)
+	}
+	w.Must(w.API.Delete(t.Context(), full))
+	again := unfilled(filltest.Team)
+	w.Must(w.API.Create(t.Context(), again))
+	w.Run(volumeName, r)
+	if why, text := reason(volumeIn(w)); claim() != nil || why != "CloneSourceNotReady" {
+		t.Errorf("its claim is there: %t; %s: %s", claim() != nil, why, text)
+	}
+	again.Annotations = map[string]string{origin.AnnPodPhase: string(corev1.PodSucceeded)}
+	w.Must(w.API.Update(t.Context(), again))
+	w.Run(volumeName, r)
+	if c := claim(); c == nil || volumeIn(w).Status.Phase != cdiv1.WaitForFirstConsumer {
+		t.Errorf("the clone is %s", volumeIn(w).Status.Phase)
+	}
+}
+
 // TestReservedVolume: a volume that somebody reserved for the claim is never written over unless the DataVolume names it, and is what
 // the DataVolume wants if it says so.
 func TestReservedVolume(t *testing.T) {

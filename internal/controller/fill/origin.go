@@ -129,7 +129,7 @@ func (e *Engine) observeOrigin(ctx context.Context, s *Seen) error {
 		return nil
 	}
 	if s.claim != nil && s.claim.Spec.DataSource != nil {
-		s.origin.flow = volume.Provision // its driver fills it; what becomes of the source no longer matters
+		s.origin.flow = volume.Provision // its driver fills it
 		if s.claim.Spec.DataSource.Kind == "VolumeSnapshot" {
 			s.origin.flow = volume.Restore
 		}
@@ -138,6 +138,9 @@ func (e *Engine) observeOrigin(ctx context.Context, s *Seen) error {
 		}
 		if s.claim.Spec.VolumeName != "" {
 			return e.observeAids(ctx, s)
+		}
+		if lost, err := e.lostSource(ctx, s); lost || err != nil {
+			return err
 		}
 		return e.observePlace(ctx, s)
 	}
@@ -160,6 +163,27 @@ func (e *Engine) observeOrigin(ctx context.Context, s *Seen) error {
 		err = e.observeClaimSource(ctx, s, namespace, name)
 	}
 	return err
+}
+
+// lostSource: the claim that a driver is to clone is another by now, and not filled, or is gone. Whoever consumes the clone would
+// have it made of that, so it is made anew when the source is complete again.
+func (e *Engine) lostSource(ctx context.Context, s *Seen) (bool, error) {
+	if s.source.PVC == nil || s.claim.Spec.DataSource.Kind != "PersistentVolumeClaim" {
+		return false, nil
+	}
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, s.source.PVC.Namespace, s.source.PVC.Name)
+	if err != nil {
+		return false, err
+	}
+	if c == nil {
+		s.origin.is(volume.Misplaced, "its source is gone")
+		return true, nil
+	}
+	if proof, lacks := from.Complete(c); proof == from.Unproven {
+		s.origin.is(volume.Misplaced, "its source is another by now: %s", lacks)
+		return true, nil
+	}
+	return false, nil
 }
 
 func (s *Seen) originName() (namespace, name string) {
