@@ -59,6 +59,8 @@ func TestMachineWaitsForItsUpload(t *testing.T) {
 		})
 		d.answers("200", "", d.token(name), "/v1beta1/upload", "-T", file)
 		y.status(vm, kubevirt.StatusRunning, boot)
-		d.untilClaim(name, "to be full", func(c *corev1.PersistentVolumeClaim) bool { return c.Annotations[podPhase] == string(corev1.PodSucceeded) })
+		d.untilClaim(name, "to be full", func(c *corev1.PersistentVolumeClaim) bool {
+			return c.Annotations[podPhase] == string(corev1.PodSucceeded)
+		})
 	}
 }

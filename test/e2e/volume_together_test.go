@@ -134,8 +134,12 @@ func TestVolumeStatic(t *testing.T) {
 	b.volume(volume{name: "disk", class: classImmediate, size: "64Mi"})
 	b.untilPhase("disk", cdiv1.Succeeded)
 	pv := b.WaitBound("disk").Name
-	b.patchVolume(pv, func(v *corev1.PersistentVolume) { v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain })
-	defer b.patchVolume(pv, func(v *corev1.PersistentVolume) { v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete })
+	b.patchVolume(pv, func(v *corev1.PersistentVolume) {
+		v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	})
+	defer b.patchVolume(pv, func(v *corev1.PersistentVolume) {
+		v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+	})
 	before := b.web.requests()
 	for _, next := range []struct {
 		name string
