@@ -151,6 +151,7 @@ func (e *Engine) observeOrigin(ctx context.Context, s *Seen) error {
 	if namespace != s.order.Namespace && !s.order.Allowed {
 		if err := e.authorize(ctx, s); errors.Is(err, errForbidden) {
 			s.origin.is(volume.Forbidden, "%v", err)
+			s.origin.again = refusedEvery // nobody tells us of a right that somebody gets
 			return nil
 		} else if err != nil {
 			return err
