@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -32,7 +33,7 @@ func TestAWorkerThatIsNone(t *testing.T) {
 	order := fill.OfVolume(v)
 	c := render.Claim(metav1.ObjectMeta{Namespace: filltest.Team, Name: volumeName, UID: "claim-uid",
 		OwnerReferences: []metav1.OwnerReference{order.Owner}}, spec)
-	c.Status.Phase = corev1.ClaimBound
+	c.Annotations, c.Status.Phase = map[string]string{origin.AnnMayFill: string(order.UID)}, corev1.ClaimBound
 	forged := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team, Name: render.WorkerName(render.RoleImport, volumeName), UID: "forged",
 			Labels: map[string]string{render.LabelClaimUID: "claim-uid", render.LabelVolumeUID: "volume-uid", render.LabelApp: render.App}},
