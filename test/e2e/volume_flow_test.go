@@ -188,6 +188,10 @@ func TestVolumeSmall(t *testing.T) {
 	sizes := []int64{16, 64, 100, 200}
 	blank := func(dv *cdiv1.DataVolume) {
 		dv.Spec.Source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
+		if dv.Spec.Storage != nil { // the profile would choose Block
+			mode := corev1.PersistentVolumeFilesystem
+			dv.Spec.Storage.VolumeMode = &mode
+		}
 	}
 	for _, size := range sizes {
 		b.volume(volume{name: fmt.Sprint("disk-", size), class: classDiskImmediate, storage: fmt.Sprint(size, "Mi"), change: blank})
