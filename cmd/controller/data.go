@@ -16,11 +16,13 @@ import (
 	"github.com/berth-vm/berth/internal/controller/cron"
 	"github.com/berth-vm/berth/internal/controller/datasource"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
+	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/controller/profile"
+	"github.com/berth-vm/berth/internal/render"
 )
 
 // apiService leads to the aggregated APIs, which serve with the same certificate as the webhooks.
@@ -54,6 +56,10 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 	}
 	engine, err := fill.Setup(mgr, writer, o.image, fill.Keys{Clones: tokens, Uploads: uploads})
 	if err != nil {
+		return err
+	}
+	workers := &end.Keeper{Reader: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: writer, Finalizer: render.WorkerEnd}
+	if err := workers.Setup(mgr, "worker-end"); err != nil {
 		return err
 	}
 	if err := datavolume.Setup(mgr, engine, writer); err != nil {

@@ -29,10 +29,40 @@ func sinceRead(read client.Object) client.Patch {
 	return client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
 }
 
-// DeleteWithin is Delete for a pod that is given another grace period than its own.
+// grace is the least time a pod is given: with none, the API server drops the pod at once, and what runs in it may still
+// be writing when the next pod opens the same disk.
+func grace(seconds int64) int64 { return max(seconds, 1) }
+
+// Update writes the whole object. It is refused with a conflict if anybody has written it since it was read.
+func (w *Writer) Update(ctx context.Context, obj client.Object) error {
+	if err := w.client.Update(ctx, obj, Owner); err != nil {
+		return fmt.Errorf("update %s: %w", w.name(obj), err)
+	}
+	return nil
+}
+
+// CreateNew is Create that is refused if there is an object of the name.
+func (w *Writer) CreateNew(ctx context.Context, obj client.Object) error {
+	if err := w.client.Create(ctx, obj, Owner); err != nil {
+		return fmt.Errorf("create %s: %w", w.name(obj), err)
+	}
+	return nil
+}
+
+// DeleteUnchanged deletes the object only if nobody has written it since it was read; otherwise it is refused with a conflict.
+func (w *Writer) DeleteUnchanged(ctx context.Context, obj client.Object) error {
+	uid, version := obj.GetUID(), obj.GetResourceVersion()
+	err := w.client.Delete(ctx, obj, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s: %w", w.name(obj), err)
+	}
+	return nil
+}
+
+// DeleteWithin is Delete for a pod that is given another grace period than its own, a second at least.
 func (w *Writer) DeleteWithin(ctx context.Context, obj client.Object, seconds int64) error {
 	uid := obj.GetUID()
-	err := w.client.Delete(ctx, obj, client.Preconditions{UID: &uid}, client.GracePeriodSeconds(seconds))
+	err := w.client.Delete(ctx, obj, client.Preconditions{UID: &uid}, client.GracePeriodSeconds(grace(seconds)))
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete %s: %w", w.name(obj), err)
 	}

@@ -155,6 +155,9 @@ func (w *Writer) Delete(ctx context.Context, obj client.Object) error {
 	if uid := obj.GetUID(); uid != "" {
 		options = append(options, client.Preconditions{UID: &uid})
 	}
+	if p, ok := obj.(*corev1.Pod); ok && p.Spec.TerminationGracePeriodSeconds != nil {
+		options = append(options, client.GracePeriodSeconds(grace(*p.Spec.TerminationGracePeriodSeconds)))
+	}
 	err := w.client.Delete(ctx, obj, options...)
 	// A conflict means that another object has the name now: ours is gone, which is what was wanted.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

@@ -76,6 +76,8 @@ type Disks struct {
 	Added []kubevirt.Disk `json:"added,omitempty"`
 	// Removed are names of disks the machine was started with and is to give up.
 	Removed []string `json:"removed,omitempty"`
+	// Serial is one more with every change.
+	Serial int `json:"serial,omitempty"`
 }
 
 // ReturnsPath is where a launcher answers with Returns, on ReadyPort.
@@ -89,6 +91,10 @@ type Returns struct {
 	Given []string `json:"given,omitempty"`
 	// Waits is what the guest waits for, in words; empty while its disks answer.
 	Waits string `json:"waits,omitempty"`
+	// Has are the added volumes whose disks it has.
+	Has []string `json:"has,omitempty"`
+	// Serial is that of the orders it follows.
+	Serial int `json:"serial,omitempty"`
 }
 
 // CPUs is how many processors the guest has.

@@ -67,7 +67,7 @@ func (h Hot) Pod(p Payload) *corev1.Pod {
 			RestartPolicy:                 corev1.RestartPolicyOnFailure, // with the kubelet's own pauses between tries
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
-			TerminationGracePeriodSeconds: ptr.To[int64](0),
+			TerminationGracePeriodSeconds: ptr.To(atOnce),
 			Tolerations:                   h.Machine.Instance.Spec.Tolerations,
 			PriorityClassName:             h.Machine.Instance.Spec.PriorityClassName,
 			Affinity:                      onNode(h.Launcher.Spec.NodeName),
@@ -88,6 +88,7 @@ func (h Hot) Pod(p Payload) *corev1.Pod {
 		pod.Annotations = map[string]string{AnnConsumer: "true"}
 		c.Command = []string{"/usr/bin/launcher", "consume"}
 	} else {
+		pod.Finalizers = []string{LauncherEnd}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: launch.MeetVolume, VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: launch.MeetVolume, MountPath: launch.MeetDir})

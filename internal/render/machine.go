@@ -29,7 +29,15 @@ const (
 	AnnMachine  = "berth.dev/machine" // what the launcher is to run
 	AnnGo       = "berth.dev/go"      // "yes" once every disk is filled
 	AnnDisks    = "berth.dev/disks"   // launch.Disks: what was added and removed since
+
+	// LauncherEnd is the finalizer that keeps a launcher or a holder until its containers have certainly ended, however it
+	// is deleted: until then its disks are in use.
+	LauncherEnd = "berth.dev/launcher-end"
 )
+
+// atOnce is the grace period of a pod that has nothing to bring in order. None at all would be a forced delete, which does
+// not wait for the pod's end.
+const atOnce int64 = 1
 
 // Payload is what a machine's pod is for. Everything the scheduler looks at is the same for both.
 type Payload int
@@ -100,9 +108,10 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	if p == Consumer {
 		pod.Annotations[AnnConsumer] = "true"
 		pod.Spec.Containers[0].Command = []string{"/usr/bin/launcher", "consume"}
-		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To(atOnce)
 		return pod, nil
 	}
+	pod.Finalizers = []string{LauncherEnd}
 	pod.Annotations[AnnMachine] = string(doc)
 	m.payload(pod)
 	return pod, nil
@@ -118,11 +127,12 @@ func labelsOf(i *kubevirt.VirtualMachineInstance) map[string]string {
 	return labels
 }
 
-// GracePeriod leaves the launcher some time after the guest's own; a guest that is given none is switched off at once.
+// GracePeriod leaves the launcher some time after the guest's own; a guest that is given none is switched off
+// at once.
 func GracePeriod(spec kubevirt.VirtualMachineInstanceSpec) int64 {
 	g := ptr.Deref(spec.TerminationGracePeriodSeconds, 30)
 	if g <= 0 {
-		return 0
+		return atOnce
 	}
 	return g + 15
 }

@@ -18,6 +18,10 @@ const (
 	AnnAttempt = "berth.dev/attempt" // how many tries there were before this one
 )
 
+// WorkerEnd is the finalizer that keeps a worker which writes a claim until its containers have certainly ended, however it is
+// deleted: until then another one would write beside it.
+const WorkerEnd = "berth.dev/worker-end"
+
 // App is the value of LabelApp on everything of the data side.
 const App = "containerized-data-importer"
 

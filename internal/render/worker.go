@@ -125,9 +125,13 @@ func (w Worker) Pod() (*corev1.Pod, error) {
 	labels[LabelClaimUID] = string(w.ClaimUID)
 	labels[LabelVolumeUID] = string(w.VolumeUID)
 
+	var kept []string
+	if w.Target != nil {
+		kept = []string{WorkerEnd}
+	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: w.Name, Namespace: w.Namespace, Labels: labels, Annotations: annotations,
+			Name: w.Name, Namespace: w.Namespace, Labels: labels, Annotations: annotations, Finalizers: kept,
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                corev1.RestartPolicyNever, // retries are the controller's, with its back-off

@@ -16,6 +16,7 @@ const (
 	DiskMissing         MachineReason = "DiskMissing"
 	DiskFailed          MachineReason = "DataVolumeError"
 	DisksFilling        MachineReason = "NotAllDVsReady"
+	DiskInUse           MachineReason = "DiskInUse"
 	ConsumerPlacing     MachineReason = "WaitingForVolumeBinding"
 	ConsumerUnplaceable MachineReason = "Unschedulable"
 	HandingOver         MachineReason = "ConsumerBound"
@@ -25,6 +26,8 @@ const (
 	GuestRunning        MachineReason = "GuestRunning"
 	GuestUnready        MachineReason = "GuestNotReady"
 	NodeAway            MachineReason = "NodeUnreachable"
+	EndUnknown          MachineReason = "EndUnknown"
+	NodeLost            MachineReason = "DataOnLostNode"
 	GuestEnded          MachineReason = "GuestPoweredOff"
 	GuestFailed         MachineReason = "GuestFailed"
 	Stopping            MachineReason = "Stopping"
@@ -64,6 +67,8 @@ var machineTable = []MachineRow{
 		Message: "{detail}; create it, or take the volume out of the machine"},
 	{Reason: DiskFailed, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
 	{Reason: DisksFilling, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Message: "waiting for its disks: {detail}"},
+	{Reason: DiskInUse, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Warn: true,
+		Message: "it starts when it can have its disks: {detail}"},
 	{Reason: ConsumerPlacing, Status: kubevirt.StatusWaitingForVolumeBinding, Instance: kubevirt.PhasePending,
 		Message: "a consumer pod with all its claims is being placed, so that every disk is bound on a node that can run it: {detail}"},
 	{Reason: ConsumerUnplaceable, Status: kubevirt.StatusUnschedulable, Instance: kubevirt.PhasePending, Warn: true,
@@ -79,6 +84,11 @@ var machineTable = []MachineRow{
 		Message: "its guest runs and its readiness probe does not hold yet: {detail}"},
 	{Reason: NodeAway, Status: kubevirt.StatusUnknown, Instance: kubevirt.PhaseUnknown, Warn: true,
 		Message: "its node does not answer, and its disks are there: it goes on when the node is back: {detail}"},
+	{Reason: EndUnknown, Status: kubevirt.StatusStopping, Warn: true,
+		Message: "it was told to stop and its node does not answer, so its guest may still run and write: it is let go when the node is back; " +
+			"if the node is switched off for certain, delete the Node or taint it with node.kubernetes.io/out-of-service=nodeshutdown:NoExecute: {detail}"},
+	{Reason: NodeLost, Status: kubevirt.StatusUnschedulable, Instance: kubevirt.PhaseScheduling, Warn: true,
+		Message: "its data is on a node that is gone, and no other node can have it: bring the node back, or restore its disks elsewhere: {detail}"},
 	{Reason: GuestEnded, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseSucceeded, Message: "{detail}"},
 	{Reason: GuestFailed, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true, Message: "{detail}"},
 	{Reason: Stopping, Status: kubevirt.StatusStopping, Message: "it is being stopped: {detail}"},

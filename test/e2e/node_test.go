@@ -9,17 +9,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
 // outage is what somebody has on a node that goes away and comes back: what they do before, what is to be seen while it is
-// away, and after it is back.
+// away, when an administrator has said that it is out of service, and after it is back.
 type outage struct {
-	before, away, back func(*testing.T)
+	before, away, out, back func(*testing.T)
 }
 
 // TestNodeStopped stops a node once for everything that can be lost with it; a node takes a minute to be missed. It is not
@@ -31,6 +33,7 @@ func TestNodeStopped(t *testing.T) {
 	release := b.web.hold()
 	outages := map[string]outage{
 		"volume": b.outage(node), "disks": d.outage(node), "running": y.runningOutage(node), "importing": y.importingOutage(node),
+		"forced": y.forcedOutage(node), "elsewhere": y.elsewhereOutage(node),
 	}
 	phase := func(name string, of func(outage) func(*testing.T)) {
 		t.Run(name, func(t *testing.T) {
@@ -51,6 +54,9 @@ func TestNodeStopped(t *testing.T) {
 	t.Cleanup(func() { framework.Kubebox(t, "node", "start", node) })
 	framework.Kubebox(t, "node", "stop", node)
 	phase("away", func(o outage) func(*testing.T) { return o.away })
+	service := y.outOfService(node)
+	phase("out", func(o outage) func(*testing.T) { return o.out })
+	service()
 	close(y.gate.open)
 	framework.Kubebox(t, "node", "start", node) // waits until the node is Ready
 	release()
@@ -114,7 +120,9 @@ func (d disks) outage(node string) outage {
 		},
 		back: func(t *testing.T) {
 			d := disks{under(t, d.Env)}
-			d.Delete("use")
+			if _, err := d.Client.CoreV1().Pods(d.Namespace).Get(d.Context(), "use", metav1.GetOptions{}); err == nil {
+				d.Delete("use") // unless it went with its node
+			}
 			for mode, block := range diskModes {
 				claim := strings.ToLower(mode)
 				out := d.Run(framework.Pod{Name: "look-" + claim, Claims: []string{claim}, Script: "head -c 4 " + place(claim, block)})
@@ -146,6 +154,16 @@ func (y *yard) runningOutage(node string) outage {
 			if !strings.Contains(why(vm), node) {
 				t.Errorf("the machine does not name the node that is gone: %s", why(vm))
 			}
+		},
+		out: func(t *testing.T) {
+			y := y.under(t)
+			y.status(vm, kubevirt.StatusUnschedulable, 3*boot)
+			y.Wait("the machine to say that its data is there", boot, func(ctx context.Context) (bool, string) {
+				if err := y.kube.Get(ctx, client.ObjectKeyFromObject(vm), vm); err != nil {
+					return false, err.Error()
+				}
+				return strings.Contains(why(vm), "is on node "+node+", which is out of service"), why(vm)
+			})
 		},
 		back: func(t *testing.T) { y.under(t).status(vm, kubevirt.StatusRunning, boot) },
 	}

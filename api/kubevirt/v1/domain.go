@@ -129,6 +129,19 @@ type Disk struct {
 	Copy       *DiskCopy  `json:"copy,omitempty"`
 }
 
+// ReadsOnly: the guest may not write to the drive. A CD drive is read unless it says otherwise.
+func (d Disk) ReadsOnly() bool {
+	switch {
+	case d.CDRom != nil:
+		return d.CDRom.ReadOnly == nil || *d.CDRom.ReadOnly
+	case d.LUN != nil:
+		return d.LUN.ReadOnly
+	case d.Disk != nil:
+		return d.Disk.ReadOnly
+	}
+	return false
+}
+
 // DiskDevice is what kind of drive it is; a disk if none is set.
 type DiskDevice struct {
 	Disk  *DiskTarget  `json:"disk,omitempty"`

@@ -28,9 +28,19 @@ func (w *World) Turn() bool {
 		moved = w.schedule(c, pods.Items) || w.bind(c) || moved
 	}
 	for i := range pods.Items {
-		moved = w.work(&pods.Items[i]) || moved
+		moved = w.letGo(&pods.Items[i]) || w.work(&pods.Items[i]) || moved
 	}
 	return moved || w.snap() || w.appear()
+}
+
+// letGo ends a pod that is being deleted and lets it go, as the kubelet and internal/controller/end do.
+func (w *World) letGo(p *corev1.Pod) bool {
+	if p.DeletionTimestamp == nil {
+		return false
+	}
+	p.Finalizers = nil
+	w.Must(w.API.Update(context.Background(), p))
+	return true
 }
 
 // appear has the next of what comes later.

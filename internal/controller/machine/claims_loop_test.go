@@ -35,7 +35,13 @@ func claimWorld(t *testing.T, objects ...*corev1.PersistentVolumeClaim) *world {
 			{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{Name: "disk"}}}}
 	})
 	for _, c := range objects {
-		w.must(w.api.Create(context.Background(), c.DeepCopy()))
+		c = c.DeepCopy()
+		bound := c.Status.Phase == corev1.ClaimBound
+		c.Status.Phase = ""
+		w.must(w.api.Create(context.Background(), c))
+		if bound {
+			w.bind(c)
+		}
 	}
 	return w
 }

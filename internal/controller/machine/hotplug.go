@@ -47,12 +47,14 @@ func (r *Reconciler) observeHot(ctx context.Context, s *run) error {
 			continue
 		}
 		name, _ := render.ClaimOf(v)
-		d, err := r.disk(ctx, s.instance.Namespace, v, name)
+		d, err := r.disk(ctx, s, v, name)
 		if err != nil {
 			return err
 		}
-		drive := s.drive(v.Name)
-		readOnly := drive.Disk != nil && drive.Disk.ReadOnly
+		if err := r.observeAccess(ctx, s, &d, s.allDisks()); err != nil {
+			return err
+		}
+		readOnly := s.drive(v.Name).ReadsOnly()
 		s.hot = append(s.hot, &hot{disk: d, wanted: true,
 			pods: render.Hot{Machine: s.pods, Launcher: s.launcher, Volume: v, Block: d.block(), ReadOnly: readOnly, Empty: d.empty}})
 	}
@@ -106,20 +108,23 @@ func (s *run) drive(volume string) kubevirt.Disk {
 
 // hotplug brings the volumes of a running machine a step further.
 func (r *Reconciler) hotplug(ctx context.Context, s *run) error {
-	if orders, err := s.diskOrders(); err != nil {
-		return err
-	} else if s.launcher.Annotations[render.AnnDisks] != orders {
-		marks := map[string]string{render.AnnGo: "yes"}
-		if orders != "" {
-			marks[render.AnnDisks] = orders
+	if next, old := s.diskOrders(), s.lastOrders(); !same(next, old) {
+		if err := r.take(ctx, s, s.granted()); err != nil {
+			return err
 		}
+		next.Serial++
+		text, err := json.Marshal(next)
+		if err != nil {
+			return fmt.Errorf("write the orders: %w", err)
+		}
+		marks := map[string]string{render.AnnGo: "yes", render.AnnDisks: string(text)}
 		if err := r.cluster.Mark(ctx, s.launcher, cluster.Marks{Annotations: marks}); err != nil {
 			return err
 		}
 	}
 	for _, h := range s.hot {
 		h.plan = machine.Hotplug(machine.HotFacts{
-			Wanted: h.wanted, Disk: h.is, Consumer: situation(h.consumer), Holder: situation(h.holder), Kept: s.returns.Kept[h.name] != ""})
+			Wanted: h.wanted, Disk: h.is, Access: h.access, Consumer: situation(h.consumer), Holder: situation(h.holder), Kept: s.returns.Kept[h.name] != ""})
 		for _, a := range h.plan.Do {
 			if err := r.actHot(ctx, a, h); err != nil {
 				return fmt.Errorf("%s for volume %s: %w", a, h.name, err)
@@ -140,24 +145,58 @@ func (r *Reconciler) actHot(ctx context.Context, a machine.Action, h *hot) error
 	case machine.StopHolder:
 		return r.cluster.Delete(ctx, h.holder)
 	case machine.StartConsumer, machine.StopConsumer, machine.StartLauncher, machine.StopLauncher, machine.Nominate,
-		machine.Release, machine.Forget, machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.AskStart, machine.TakeRequest:
+		machine.Release, machine.Forget, machine.TakeDisks, machine.GiveDisks, machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.AskStart, machine.TakeRequest:
 	}
 	return fmt.Errorf("%s is not an action on a volume", a)
 }
 
-// diskOrders is what the launcher is to be told of volumes that were added and removed since it was started; empty if none.
-func (s *run) diskOrders() (string, error) {
-	d := launch.Disks{Removed: s.removed}
+// grantable: the launcher may be told to take the disk, once it is among its holders.
+func (h *hot) grantable() bool {
+	return h.wanted && h.is == machine.Ready && (h.access == machine.Free || h.access == machine.Have)
+}
+
+// granted are the added disks the launcher may have.
+func (s *run) granted() []disk {
+	var out []disk
 	for _, h := range s.hot {
-		if h.wanted {
+		if h.grantable() {
+			out = append(out, h.disk)
+		}
+	}
+	return out
+}
+
+// allDisks are those the machine was started with and those that were added.
+func (s *run) allDisks() []disk {
+	out := slices.Clone(s.disks)
+	for _, h := range s.hot {
+		out = append(out, h.disk)
+	}
+	return out
+}
+
+// told: the launcher's orders have the disk already, and its guest may have it.
+func (s *run) told(volume string) bool {
+	return slices.ContainsFunc(s.lastOrders().Added, func(x kubevirt.Disk) bool { return x.Name == volume })
+}
+
+// lastOrders is what the launcher was last told; nothing is the first.
+func (s *run) lastOrders() launch.Disks {
+	var d launch.Disks
+	_ = json.Unmarshal([]byte(s.launcher.Annotations[render.AnnDisks]), &d) // what cannot be read is told again
+	return d
+}
+
+// diskOrders is what the launcher is to be told of volumes that were added and removed since it was started, with the serial
+// number of what it was told last.
+func (s *run) diskOrders() launch.Disks {
+	d := launch.Disks{Removed: s.removed, Serial: s.lastOrders().Serial}
+	for _, h := range s.hot {
+		if h.wanted && (h.grantable() || s.told(h.name)) {
 			d.Added = append(d.Added, s.drive(h.name))
 		}
 	}
-	if d.Added == nil && d.Removed == nil {
-		return "", nil
-	}
-	text, err := json.Marshal(d)
-	return string(text), err
+	return d
 }
 
 // hotStatus is what is said of an added volume.
@@ -173,6 +212,8 @@ func (s *run) hotStatus(h *hot) kubevirt.VolumeStatus {
 		v.HotplugVolume.AttachPodName, v.HotplugVolume.AttachPodUID = pod.Name, pod.UID
 	}
 	switch {
+	case h.plan.Reason == machine.DiskInUse:
+		v.Message = h.why
 	case h.plan.Reason == machine.GuestKeepsIt:
 		v.Message = s.returns.Kept[h.name]
 	case pod != nil && unschedulable(pod) != "":

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -26,12 +29,15 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 	if err != nil || i == nil {
 		return ctrl.Result{}, err
 	}
-	if i.DeletionTimestamp == nil && len(i.Finalizers) == 0 {
+	if i.DeletionTimestamp == nil && !slices.Contains(i.Finalizers, Finalizer) {
 		return ctrl.Result{}, r.cluster.Mark(ctx, i, cluster.Marks{Finalizers: []string{Finalizer}})
 	}
 	s, err := r.observe(ctx, i)
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if kept, err := r.keep(ctx, s.launcher); err != nil || !kept {
+		return ctrl.Result{}, err // the change brings it back
 	}
 	facts := s.facts()
 	plan := machine.Instance(facts)
@@ -45,15 +51,33 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 		}
 	}
 	if plan.State == state.GuestRunning {
-		r.observeReturns(ctx, s)
-		if err := r.hotplug(ctx, s); err != nil {
-			return ctrl.Result{}, err
+		for _, step := range []func(context.Context, *run) error{r.observeReturns, r.hotplug, r.dropSurplus} {
+			if err := step(ctx, s); err != nil {
+				return ctrl.Result{}, err
+			}
 		}
 	}
 	if err := r.reportInstance(ctx, s, plan.State); err != nil {
 		return ctrl.Result{}, err
 	}
+	if plan.State == state.DiskInUse {
+		return ctrl.Result{RequeueAfter: accessAgain}, nil
+	}
 	return ctrl.Result{RequeueAfter: s.lookAgain()}, nil
+}
+
+// accessAgain is how often to look at a disk that somebody else has, if nobody tells us that it is free.
+const accessAgain = 15 * time.Second
+
+// keep sees to it that a launcher cannot vanish before its end is certain: one from before there were finalizers has none, and
+// who may change the pod may have removed it.
+func (r *Reconciler) keep(ctx context.Context, p *corev1.Pod) (bool, error) {
+	if p == nil || p.DeletionTimestamp != nil || end.Over(p) || slices.Contains(p.Finalizers, render.LauncherEnd) {
+		return true, nil
+	}
+	next := p.DeepCopy()
+	next.Finalizers = append(next.Finalizers, render.LauncherEnd)
+	return false, r.cluster.Change(ctx, p, next)
 }
 
 func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
@@ -70,6 +94,10 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 		return r.cluster.ApplyStatus(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.launcher.Namespace, Name: s.launcher.Name, UID: s.launcher.UID},
 			Status:     corev1.PodStatus{NominatedNodeName: s.consumer.Spec.NodeName}})
+	case machine.TakeDisks:
+		return r.take(ctx, s, s.disks)
+	case machine.GiveDisks:
+		return r.giveBack(ctx, s, nil)
 	case machine.Release:
 		return r.cluster.Mark(ctx, s.launcher, cluster.Marks{Annotations: map[string]string{render.AnnGo: "yes"}})
 	case machine.Forget:

@@ -3,6 +3,7 @@ package machine
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -16,7 +17,9 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/launch"
@@ -141,7 +144,7 @@ func (w *world) settle() {
 	waits := 0 // in a row in which nothing but time went by
 	for range 200 {
 		before, failed, later := w.harm.Writes, false, false
-		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance} {
+		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance, w.keep} {
 			result, err := reconcile(context.Background(), request)
 			if err != nil && !harm.Caused(err) && !apierrors.IsConflict(err) {
 				w.t.Fatalf("reconcile: %v", err)
@@ -161,6 +164,18 @@ func (w *world) settle() {
 		}
 	}
 	w.t.Fatalf("the loop never came to rest:\n%s", w.outcome())
+}
+
+// keep looks at every pod that is kept until its end.
+func (w *world) keep(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	var pods corev1.PodList
+	w.must(w.api.List(ctx, &pods))
+	for i := range pods.Items {
+		if _, err := w.keeper.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])}); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{}, nil
 }
 
 // outcome is where the loop ended, without what may differ from run to run.
@@ -195,6 +210,15 @@ func (w *world) outcome() string {
 	var volumes cdiv1.DataVolumeList
 	w.must(w.api.List(context.Background(), &volumes))
 	left["dataVolumes"] = len(volumes.Items)
+	var records accessv1.DiskAccessList
+	w.must(w.api.List(context.Background(), &records))
+	held := map[string][]string{}
+	for _, r := range records.Items {
+		for _, h := range r.Spec.Holders {
+			held[r.Spec.Disk] = append(held[r.Spec.Disk], fmt.Sprint(h.Machine, " ", h.Pod, " ", h.Mode))
+		}
+	}
+	left["held"] = held
 	text, err := json.MarshalIndent(left, "", " ")
 	w.must(err)
 	return string(text)

@@ -7,12 +7,16 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -27,8 +31,12 @@ type run struct {
 	hot      []*hot   // what the launcher was not started with
 	removed  []string // volumes the launcher was started with and that the instance no longer lists
 	returns  launch.Returns
-	asked    bool // it has not said so far what became of them
-	away     bool // the launcher's node does not answer
+	asked    bool            // it has not said so far what became of them
+	answered bool            // the launcher said so just now
+	keeps    map[string]bool // the records of disks that are volumes of the machine
+	surplus  []string        // the records of disks that are none any more
+	away     bool            // the launcher's node does not answer
+	lost     string          // why a node with its data is gone for good, and which; empty: none is
 }
 
 // disk is one volume of the instance that is in a claim.
@@ -38,7 +46,11 @@ type disk struct {
 	volume *cdiv1.DataVolume             // nil: the claim is not filled by a DataVolume
 	is     machine.Disks
 	why    string // for a person
-	empty  int64  // the size of the disk to make in the claim if there is none yet; 0: none is to be made
+	pv     *corev1.PersistentVolume
+	id     identity.Disk // of a disk that is Ready
+	mode   accessv1.Mode
+	access machine.Access
+	empty  int64 // the size of the disk to make in the claim if there is none yet; 0: none is to be made
 }
 
 // observe reads what one instance depends on.
@@ -57,8 +69,11 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 		if name == "" || !coldVolume(s.launcher, v) {
 			continue
 		}
-		d, err := r.disk(ctx, i.Namespace, v, name)
+		d, err := r.disk(ctx, s, v, name)
 		if err != nil {
+			return nil, err
+		}
+		if err := r.observeAccess(ctx, s, &d, s.disks); err != nil {
 			return nil, err
 		}
 		s.disks = append(s.disks, d)
@@ -69,8 +84,10 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 			s.pods.MakeEmpty(v.Name, d.empty)
 		}
 	}
-	if err := r.observeNode(ctx, s); err != nil {
-		return nil, err
+	for _, look := range []func(context.Context, *run) error{r.observeNode, r.observeLost} {
+		if err := look(ctx, s); err != nil {
+			return nil, err
+		}
 	}
 	r.observeWaits(ctx, s)
 	return s, r.observeHot(ctx, s)
@@ -91,6 +108,39 @@ func (r *Reconciler) observeNode(ctx context.Context, s *run) error {
 	return nil
 }
 
+// observeLost looks where the data of a launcher is that no node will have.
+func (r *Reconciler) observeLost(ctx context.Context, s *run) error {
+	if s.launcher == nil || situation(s.launcher) != machine.Unplaceable {
+		return nil
+	}
+	var nodes corev1.NodeList
+	if err := r.reader.List(ctx, &nodes); err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	for _, d := range s.disks {
+		if d.pv == nil || d.pv.Spec.NodeAffinity == nil || d.pv.Spec.NodeAffinity.Required == nil {
+			continue
+		}
+		where, err := nodeaffinity.NewNodeSelector(d.pv.Spec.NodeAffinity.Required)
+		if err != nil {
+			continue // the scheduler says what is wrong with it
+		}
+		fits := slices.DeleteFunc(slices.Clone(nodes.Items), func(n corev1.Node) bool { return !where.Match(&n) })
+		if !slices.ContainsFunc(fits, func(n corev1.Node) bool { return !end.OutOfService(&n) }) {
+			s.lost = lostText(d, fits)
+		}
+	}
+	return nil
+}
+
+func lostText(d disk, nodes []corev1.Node) string {
+	text := fmt.Sprintf("volume %s of PersistentVolumeClaim %s is on ", d.pv.Name, d.claim.Name)
+	if len(nodes) == 0 {
+		return text + "a node that was deleted"
+	}
+	return text + fmt.Sprintf("node %s, which is out of service", nodes[0].Name)
+}
+
 // pod is the instance's pod of that payload. One of its name that is somebody else's is not there: Create says that it is in
 // the way. One that was the instance's and was orphaned still has its disks, so it counts; what it says does not.
 func (r *Reconciler) pod(ctx context.Context, s *run, p render.Payload) (*corev1.Pod, error) {
@@ -101,8 +151,9 @@ func (r *Reconciler) pod(ctx context.Context, s *run, p render.Payload) (*corev1
 	return pod, nil
 }
 
-func (r *Reconciler) disk(ctx context.Context, namespace string, v kubevirt.Volume, name string) (disk, error) {
-	d := disk{name: v.Name}
+func (r *Reconciler) disk(ctx context.Context, s *run, v kubevirt.Volume, name string) (disk, error) {
+	namespace := s.instance.Namespace
+	d := disk{name: v.Name, mode: mode(v, s.drive(v.Name))}
 	var err error
 	if d.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name); err != nil {
 		return d, err
@@ -115,14 +166,16 @@ func (r *Reconciler) disk(ctx context.Context, namespace string, v kubevirt.Volu
 	}
 	d.is, d.why = d.situation(name)
 	if d.volume == nil && d.claim != nil && d.is == machine.Ready {
-		err = r.observePlain(ctx, &d)
+		if err = r.observePlain(ctx, &d); err != nil {
+			return d, err
+		}
 	}
 	if d.is == machine.Ready && d.claim != nil && r.data {
 		if proof, lacks := origin.Complete(d.claim); proof == origin.Unproven && (d.volume == nil || origin.Refilled(d.claim)) {
 			d.is, d.why = machine.Filling, fmt.Sprintf("PersistentVolumeClaim %s is not filled: %s", name, lacks)
 		}
 	}
-	return d, err
+	return d, r.identify(ctx, &d)
 }
 
 func (d disk) block() bool {
@@ -184,6 +237,7 @@ func (s *run) facts() machine.Facts {
 	f := machine.Facts{
 		Leaving:  s.instance.DeletionTimestamp != nil,
 		Disks:    s.worst(),
+		Access:   s.access(),
 		Consumer: situation(s.consumer),
 		Launcher: situation(s.launcher),
 	}

@@ -52,6 +52,7 @@ type Reconciler struct {
 	clock   clock.PassiveClock
 	options Options
 	ask     asker
+	locks   *locks // of launchers whose disks are being taken or freed
 }
 
 // say writes a status if it says something new, and an event if the reason is new.
@@ -93,7 +94,7 @@ func (r *Reconciler) conditions(old []kubevirt.Condition, next ...kubevirt.Condi
 
 func same[S any](old, next S) bool { return equality.Semantic.DeepEqual(old, next) }
 
-func identity(m *metav1.ObjectMeta) metav1.ObjectMeta {
+func objectNamed(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 }
 

@@ -8,12 +8,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/ask"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launch"
 )
 
@@ -29,16 +32,19 @@ const (
 
 // observeReturns asks the launcher about the disks that its guest is to give back, if there are any. A launcher that does
 // not answer is asked again.
-func (r *Reconciler) observeReturns(ctx context.Context, s *run) {
+func (r *Reconciler) observeReturns(ctx context.Context, s *run) error {
 	for _, v := range s.launcher.Spec.Volumes {
 		listed := slices.ContainsFunc(s.instance.Spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == v.Name })
 		if v.PersistentVolumeClaim != nil && !listed {
 			s.removed = append(s.removed, v.Name)
 		}
 	}
-	waits := len(s.removed) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited)
+	if err := r.observeSurplus(ctx, s); err != nil {
+		return err
+	}
+	waits := len(s.removed) > 0 || len(s.surplus) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited)
 	if !waits || !cluster.OwnedBy(s.launcher, s.instance.UID) {
-		return
+		return nil
 	}
 	var err error
 	s.returns, err = r.ask(s.launcher)
@@ -46,6 +52,56 @@ func (r *Reconciler) observeReturns(ctx context.Context, s *run) {
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("no word of disks to be given back", "launcher", s.launcher.Name, "error", err.Error())
 	}
+	s.answered = err == nil
+	return nil
+}
+
+// observeSurplus finds the disks that the launcher has a record of and that are no volume of the machine any more: they were
+// added and removed. Nothing is found as long as one of its volumes cannot be told.
+func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
+	var records accessv1.DiskAccessList
+	if err := r.reader.List(ctx, &records, client.HasLabels{holderLabel(s.launcher.UID)}); err != nil {
+		return fmt.Errorf("list the disks of the launcher: %w", err)
+	}
+	s.keeps = map[string]bool{}
+	for _, h := range s.hot {
+		if !h.wanted || h.is != machine.Ready {
+			return nil
+		}
+		s.keeps[h.id.Name()] = true
+	}
+	for _, v := range s.launcher.Spec.Volumes {
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, s.launcher.Namespace, v.PersistentVolumeClaim.ClaimName)
+		if err != nil {
+			return err
+		}
+		pv, err := r.volumeOf(ctx, c)
+		if err != nil || pv == nil {
+			return err
+		}
+		s.keeps[identity.Volume(pv).Name()] = true
+	}
+	for i := range records.Items {
+		if name := records.Items[i].Name; !s.keeps[name] {
+			s.surplus = append(s.surplus, name)
+		}
+	}
+	return nil
+}
+
+// dropSurplus frees them when the launcher says that its guest has none of them.
+func (r *Reconciler) dropSurplus(ctx context.Context, s *run) error {
+	has := slices.ContainsFunc(s.returns.Has, func(name string) bool {
+		return !slices.ContainsFunc(s.hot, func(h *hot) bool { return h.name == name })
+	})
+	// An answer may be an old one: it counts if the launcher had the orders that no longer have these disks.
+	if len(s.surplus) == 0 || !s.answered || has || s.returns.Serial != s.lastOrders().Serial || !same(s.diskOrders(), s.lastOrders()) {
+		return nil
+	}
+	return r.giveBack(ctx, s, s.keeps)
 }
 
 // awaited: the guest is to give the disk back and has it.
@@ -77,7 +133,7 @@ func (s *run) lookAgain() time.Duration {
 	if s.networked() && situation(s.launcher) == machine.Up {
 		return returnsAgain
 	}
-	if len(s.awaited()) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited) {
+	if len(s.awaited()) > 0 || len(s.surplus) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited) {
 		return returnsAgain
 	}
 	return 0

@@ -19,9 +19,11 @@ var details = map[state.MachineReason]func(*run) string{
 	state.DiskMissing:         (*run).disksText,
 	state.DiskFailed:          (*run).disksText,
 	state.DisksFilling:        (*run).disksText,
+	state.DiskInUse:           (*run).disksText,
 	state.ConsumerPlacing:     (*run).disksText,
 	state.ConsumerUnplaceable: func(s *run) string { return unschedulable(s.consumer) },
 	state.LauncherUnplaceable: func(s *run) string { return unschedulable(s.launcher) },
+	state.NodeLost:            func(s *run) string { return s.lost },
 	state.GuestEnded:          func(s *run) string { return lastWords(s.launcher).Detail },
 	state.GuestFailed:         func(s *run) string { return lastWords(s.launcher).Detail },
 	state.CrashLoop:           func(s *run) string { return lastWords(s.launcher).Detail },
@@ -64,6 +66,8 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		r = state.NodeAway
 	case r == state.GuestRunning && !podReady(s.launcher):
 		r = state.GuestUnready
+	case r == state.LauncherUnplaceable && s.lost != "":
+		r = state.NodeLost
 	}
 	row := state.OfMachine(r)
 	switch {
@@ -77,6 +81,9 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 			row = state.OfMachine(state.MachineReason(f))
 			row.Status = status // what comes next is not the server's to say
 		}
+	case s.away && situation(s.launcher) == machine.Going: // whatever it goes for, this is what is waited for
+		unknown := state.OfMachine(state.EndUnknown)
+		row.Reason, row.Warn, row.Message, r = unknown.Reason, unknown.Warn, unknown.Message, unknown.Reason
 	}
 	row.Message = row.Text(s.instance.Name, s.detail(r))
 	return row
@@ -118,7 +125,7 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	for _, name := range s.awaited() {
 		next.VolumeStatus = append(next.VolumeStatus, s.awaitedStatus(name))
 	}
-	said := &kubevirt.VirtualMachineInstance{ObjectMeta: identity(&s.instance.ObjectMeta), Status: next}
+	said := &kubevirt.VirtualMachineInstance{ObjectMeta: objectNamed(&s.instance.ObjectMeta), Status: next}
 	r.complain(s.instance, next.VolumeStatus)
 	return r.say(ctx, s.instance, said, same(old, next), row, old.Reason != next.Reason)
 }
@@ -162,7 +169,7 @@ func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan
 		Conditions: r.conditions(old.Conditions, kubevirt.Condition{
 			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}),
 	}
-	said := &kubevirt.VirtualMachine{ObjectMeta: identity(&w.vm.ObjectMeta), Status: next}
+	said := &kubevirt.VirtualMachine{ObjectMeta: objectNamed(&w.vm.ObjectMeta), Status: next}
 	fresh := reasonOf(old.Conditions) != reasonOf(next.Conditions)
 	old.StateChangeRequests, old.VolumeRequests = nil, nil // others write them: they are no part of what is said
 	return r.say(ctx, w.vm, said, same(old, next), row, fresh)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
@@ -32,7 +33,7 @@ const byClaim = "claim"
 // Setup adds both controllers to mgr.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, options: o,
-		ask: ask.At[launch.Returns](launch.ReadyPort, launch.ReturnsPath)}
+		ask: ask.At[launch.Returns](launch.ReadyPort, launch.ReturnsPath), locks: newLocks()}
 	var err error
 	if r.data, err = dataSide(mgr); err != nil {
 		return err
@@ -41,12 +42,16 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 	if err != nil {
 		return err
 	}
+	if err := r.setupRecords(mgr); err != nil {
+		return err
+	}
 	options := controller.Options{MaxConcurrentReconciles: parallel}
 	instances := ctrl.NewControllerManagedBy(mgr).Named("instance").
 		For(&kubevirt.VirtualMachineInstance{}).
 		Owns(&corev1.Pod{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(instanceOfHotPod)). // they belong to the launcher
 		Watches(&corev1.PersistentVolumeClaim{}, r.users()).
+		Watches(&accessv1.DiskAccess{}, r.waiters()).
 		WithOptions(options)
 	machines := ctrl.NewControllerManagedBy(mgr).Named("machine").
 		For(&kubevirt.VirtualMachine{}).

@@ -22,9 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
@@ -36,6 +38,7 @@ type world struct {
 	sc     scenario
 	api    client.Client // without harm: what the cluster itself uses
 	r      *Reconciler
+	keeper *end.Keeper
 	clock  *clocktest.FakePassiveClock
 	harm   harm.Harm
 	made   int
@@ -47,7 +50,7 @@ type world struct {
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.PersistentVolumeClaim{},
-		&corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{}, &corev1.EventList{})
+		&corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.PersistentVolumeList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{}, &corev1.EventList{})
 	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{}, &storagev1.StorageClassList{})
 	s.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.ControllerRevision{}, &appsv1.ControllerRevisionList{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{},
@@ -56,7 +59,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	metav1.AddToGroupVersion(s, storagev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, appsv1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, cdiv1.SchemeGroupVersion)
-	if err := errors.Join(kubevirt.AddToScheme(s), snapshotv1.AddToScheme(s)); err != nil {
+	if err := errors.Join(kubevirt.AddToScheme(s), snapshotv1.AddToScheme(s), accessv1.AddToScheme(s)); err != nil {
 		panic(err)
 	}
 	return s
@@ -73,8 +76,9 @@ func newWorld(t *testing.T, sc scenario) *world {
 	w.api = base
 	w.r = &Reconciler{
 		reader: base, live: base, data: true, clock: w.clock, options: Options{Image: "launcher", Emulate: true},
-		cluster: cluster.New(w.harm.Client(base, w.admit), w.events, w.clock), ask: w.launcherSays,
+		cluster: cluster.New(w.harm.Client(base, w.admit), w.events, w.clock), ask: w.launcherSays, locks: newLocks(),
 	}
+	w.keeper = &end.Keeper{Reader: base, Live: base, Cluster: w.r.cluster, Finalizer: render.LauncherEnd, Before: w.r.releaseDisks}
 	return w
 }
 
@@ -118,7 +122,7 @@ func (w *world) collect() bool {
 			w.must(err)
 			gone = o == nil || o.UID != owner.UID
 		}
-		if gone {
+		if gone && p.DeletionTimestamp == nil {
 			w.must(w.api.Delete(ctx, p))
 			return true
 		}
@@ -151,14 +155,13 @@ func (w *world) fill() bool {
 		var next cdiv1.DataVolumePhase
 		switch {
 		case c == nil:
-			w.must(w.api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v.Name},
+			w.must(w.api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v.Name, UID: types.UID(v.Name + "-claim")},
 				Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}))
 			return true
 		case c.Status.Phase != corev1.ClaimBound && w.sc.held:
 			next = cdiv1.WaitForFirstConsumer
 		case c.Status.Phase != corev1.ClaimBound:
-			c.Status.Phase = corev1.ClaimBound
-			w.must(w.api.Status().Update(ctx, c))
+			w.bind(c)
 			return true
 		case w.sc.broken:
 			next = cdiv1.Failed
@@ -179,6 +182,17 @@ func (w *world) fill() bool {
 	return false
 }
 
+// bind gives a claim a volume.
+func (w *world) bind(c *corev1.PersistentVolumeClaim) {
+	ctx := context.Background()
+	w.must(w.api.Create(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + c.Name, UID: types.UID("pv-" + c.Name)},
+		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: c.Namespace, Name: c.Name, UID: c.UID}}}))
+	c.Spec.VolumeName = "pv-" + c.Name
+	w.must(w.api.Update(ctx, c))
+	c.Status.Phase = corev1.ClaimBound
+	w.must(w.api.Status().Update(ctx, c))
+}
+
 // schedule gives pods a node and binds their claims there.
 func (w *world) schedule() bool {
 	ctx := context.Background()
@@ -186,7 +200,7 @@ func (w *world) schedule() bool {
 	w.must(w.api.List(ctx, &pods))
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if p.Spec.NodeName != "" || len(p.Status.Conditions) > 0 {
+		if p.Spec.NodeName != "" || len(p.Status.Conditions) > 0 || p.DeletionTimestamp != nil {
 			continue
 		}
 		if w.sc.nowhere {
@@ -202,8 +216,7 @@ func (w *world) schedule() bool {
 			c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, w.api, ns, v.PersistentVolumeClaim.ClaimName)
 			w.must(err)
 			if c.Status.Phase != corev1.ClaimBound {
-				c.Status.Phase = corev1.ClaimBound
-				w.must(w.api.Status().Update(ctx, c))
+				w.bind(c)
 			}
 		}
 		p.Spec.NodeName = "node1"
@@ -233,6 +246,11 @@ func (w *world) live(p *corev1.Pod) bool {
 	_, consumer := p.Annotations[render.AnnConsumer]
 	ready := podReady(p)
 	switch {
+	case p.DeletionTimestamp != nil && !end.Over(p):
+		p.Status.Conditions, p.Status.Phase = nil, corev1.PodFailed
+		return true
+	case p.DeletionTimestamp != nil:
+		return false
 	case p.Status.Phase == "":
 		p.Status.Phase, p.Status.PodIP = corev1.PodRunning, "10.0.0.1"
 		return true
@@ -284,6 +302,7 @@ func (w *world) launcherSays(*corev1.Pod) (launch.Returns, error) {
 		var d launch.Disks
 		_ = json.Unmarshal([]byte(p.Annotations[render.AnnDisks]), &d)
 		said.Given = append(said.Given, d.Removed...)
+		said.Serial = d.Serial
 	}
 	if w.keeps {
 		said = launch.Returns{Kept: map[string]string{"extra": "it was asked for"}}

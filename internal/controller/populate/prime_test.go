@@ -52,6 +52,7 @@ func TestWithdrawn(t *testing.T) {
 	w.Must(w.API.Delete(t.Context(), permission))
 	for range 3 {
 		step()
+		w.Turn() // its worker ends before it is gone
 	}
 	c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name)
 	prime := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, primeName(c))

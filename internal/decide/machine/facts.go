@@ -19,6 +19,17 @@ const (
 	Failed        // a volume will never be filled
 )
 
+// Access is whether the launcher may have the machine's disks, by the records of who has them.
+type Access int
+
+// The situations of the records.
+const (
+	Free   Access = iota // whoever has one of them can share it
+	Have                 // the launcher is among the holders of each
+	Taken                // somebody has one of them and cannot share it
+	Partly               // somebody has one of them, and the launcher has another
+)
+
 // Pod is a consumer or a launcher.
 type Pod int
 
@@ -41,6 +52,8 @@ type Facts struct {
 	Disks    Disks
 	Consumer Pod
 	Launcher Pod
+	// Access to the disks, if they are Ready.
+	Access Access
 	// Nominated: the launcher is promised the consumer's node, so the room survives the consumer.
 	Nominated bool
 	// Released: the launcher has been told that its disks are filled.
@@ -56,6 +69,11 @@ func (p Pod) queued() bool { return p == Waiting || p == Unplaceable }
 func (d Disks) String() string {
 	return name(d, "Ready", "Unbound", "Held", "Filling", "Missing", "Failed")
 }
+
+func (a Access) String() string { return name(a, "Free", "Have", "Taken", "Partly") }
+
+// denied: somebody else has a disk.
+func (a Access) denied() bool { return a == Taken || a == Partly }
 
 func (p Pod) String() string {
 	return name(p, "NoPod", "Waiting", "Unplaceable", "Placed", "Up", "Done", "Broken", "Going")

@@ -14,12 +14,17 @@ type HotFacts struct {
 	Consumer Pod
 	// Holder is the pod that hands the disk to the launcher. Up means that the guest has it, Done that it gave it back.
 	Holder Pod
+	// Access to the disk, if it is Ready.
+	Access Access
 	// Kept: the guest was asked for the disk and has not given it back for too long.
 	Kept bool
 }
 
 // GuestKeepsIt is the reason of a volume whose disk the guest does not give back. Somebody may have to look into it.
 const GuestKeepsIt = "GuestKeepsIt"
+
+// DiskInUse is the reason of a volume that somebody else has.
+const DiskInUse = "DiskInUse"
 
 // The actions on a volume that is added to a running machine or removed from it.
 const (
@@ -90,6 +95,8 @@ var hotRules = []hotRule{
 		func(f HotFacts) bool { return f.Holder == Done || f.Holder == Broken }, []Action{StopHolder}, kubevirt.VolumeBound, "Starting"},
 	{"a volume that is not on the machine's node says why",
 		func(f HotFacts) bool { return f.Holder == Unplaceable }, nil, kubevirt.VolumeBound, "Unschedulable"},
+	{"a disk that others have is not handed over",
+		func(f HotFacts) bool { return f.Holder == Placed && f.Disk == Ready && f.Access.denied() }, nil, kubevirt.VolumeBound, DiskInUse},
 	{"a holder hands the disk over",
 		func(f HotFacts) bool { return f.Holder == Placed }, nil, kubevirt.VolumeAttached, "HandingOver"},
 	{"a holder is being started", func(HotFacts) bool { return true }, nil, kubevirt.VolumeBound, "Starting"},

@@ -11,6 +11,8 @@ const (
 	StopConsumer  Action = "StopConsumer"
 	StartLauncher Action = "StartLauncher" // it waits until it is released
 	Nominate      Action = "Nominate"      // promise the launcher the consumer's node
+	TakeDisks     Action = "TakeDisks"     // enter the launcher among the holders of its disks; fails if somebody else came first
+	GiveDisks     Action = "GiveDisks"     // take it out again: its guest was never started
 	Release       Action = "Release"       // tell the launcher that its disks are filled
 	StopLauncher  Action = "StopLauncher"
 	Forget        Action = "Forget" // nothing is left: let the instance go
@@ -56,6 +58,8 @@ var instanceRules = []rule{
 	{"a guest that ended badly has failed", func(f Facts) bool { return f.Launcher == Broken }, nil, state.GuestFailed},
 	{"a launcher that is being deleted is waited out",
 		func(f Facts) bool { return f.Launcher == Going }, nil, state.LauncherLeaving},
+	{"a guest that runs without a record of its disks gets one", // from before there were any
+		func(f Facts) bool { return f.Launcher == Up && f.Disks == Ready && f.Access == Free }, []Action{TakeDisks}, state.GuestRunning},
 	{"a running guest runs, whatever became of the rest",
 		func(f Facts) bool { return f.Launcher == Up }, nil, state.GuestRunning},
 
@@ -74,9 +78,24 @@ var instanceRules = []rule{
 		func(f Facts) bool { return f.Launcher.alive() && f.Consumer.alive() }, []Action{StopConsumer}, state.HandingOver},
 	{"a launcher no node will have says why",
 		func(f Facts) bool { return f.Launcher == Unplaceable && f.Consumer == NoPod }, nil, state.LauncherUnplaceable},
-	{"filled disks release the launcher",
+	{"a launcher in the queue takes no disks yet",
+		func(f Facts) bool { return f.Launcher.queued() && f.Disks == Ready && !f.Released }, nil, state.LauncherStarting},
+	{"a launcher that cannot have all of its disks keeps none from others",
+		func(f Facts) bool { return f.Launcher.alive() && f.Disks == Ready && !f.Released && f.Access == Partly },
+		[]Action{GiveDisks}, state.DiskInUse},
+	{"a launcher waits for disks that others have",
+		func(f Facts) bool { return f.Launcher.alive() && f.Disks == Ready && !f.Released && f.Access == Taken }, nil, state.DiskInUse},
+	{"filled disks are taken and release the launcher",
 		func(f Facts) bool { return f.Launcher.alive() && f.Disks == Ready && !f.Released },
-		[]Action{Release}, state.LauncherStarting},
+		[]Action{TakeDisks, Release}, state.LauncherStarting},
+	{"a launcher that was told to go without a record gets one", // from before there were any
+		func(f Facts) bool {
+			return f.Launcher.alive() && !f.Launcher.queued() && f.Disks == Ready && f.Released && f.Access == Free
+		},
+		[]Action{TakeDisks}, state.LauncherStarting},
+	{"a launcher that somebody else told to go does not get another's disks",
+		func(f Facts) bool { return f.Launcher.alive() && f.Disks == Ready && f.Released && f.Access.denied() },
+		[]Action{StopLauncher}, state.DiskInUse},
 	{"a released launcher starts the guest",
 		func(f Facts) bool { return f.Launcher.alive() && f.Released }, nil, state.LauncherStarting},
 	{"a launcher waits for its disks",
@@ -99,6 +118,8 @@ var instanceRules = []rule{
 		func(f Facts) bool { return f.Consumer == Waiting }, nil, state.ConsumerPlacing},
 	{"a consumer that somebody else forestalled ends",
 		func(f Facts) bool { return f.Consumer.alive() }, []Action{StopConsumer}, state.DisksFilling},
+	{"no launcher is started for disks that others have",
+		func(f Facts) bool { return f.Disks == Ready && f.Access.denied() }, nil, state.DiskInUse},
 	{"filled disks start the launcher",
 		func(f Facts) bool { return f.Disks == Ready }, []Action{StartLauncher}, state.LauncherStarting},
 	{"a launcher is the first consumer of claims that only wait for one",

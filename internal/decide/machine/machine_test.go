@@ -15,6 +15,7 @@ var instanceAxes = []enumerate.Axis[Facts]{
 	{Count: 2, Set: func(f *Facts, i int) string { f.Leaving = i == 1; return either(i, "stays", "leaves") }},
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Launcher = Pod(i); return f.Launcher.String() }},
 	{Count: int(Failed) + 1, Set: func(f *Facts, i int) string { f.Disks = Disks(i); return f.Disks.String() }},
+	{Count: int(Partly) + 1, Set: func(f *Facts, i int) string { f.Access = Access(i); return f.Access.String() }},
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Consumer = Pod(i); return f.Consumer.String() }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Nominated = i == 1; return either(i, "unpromised", "promised") }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Released = i == 1; return either(i, "told-to-wait", "told-to-go") }},
@@ -42,6 +43,7 @@ var machineAxes = []enumerate.Axis[RunFacts]{
 var hotAxes = []enumerate.Axis[HotFacts]{
 	{Count: 2, Set: func(f *HotFacts, i int) string { f.Wanted = i == 1; return either(i, "removed", "wanted") }},
 	{Count: int(Failed) + 1, Set: func(f *HotFacts, i int) string { f.Disk = Disks(i); return f.Disk.String() }},
+	{Count: int(Partly) + 1, Set: func(f *HotFacts, i int) string { f.Access = Access(i); return f.Access.String() }},
 	{Count: int(Going) + 1, Set: func(f *HotFacts, i int) string { f.Consumer = Pod(i); return f.Consumer.String() }},
 	{Count: int(Going) + 1, Set: func(f *HotFacts, i int) string { f.Holder = Pod(i); return f.Holder.String() }},
 	{Count: 2, Set: func(f *HotFacts, i int) string { f.Kept = i == 1; return either(i, "yields", "keeps") }},
@@ -57,7 +59,7 @@ func either(i int, no, yes string) string {
 func line(p Plan) string { return fmt.Sprintf("%s %v", p.State, p.Do) }
 
 func TestInstanceTable(t *testing.T) {
-	golden.Equal(t, "testdata/instance.txt", "# life launcher disks consumer promise order -> state [actions]\n"+
+	golden.Equal(t, "testdata/instance.txt", "# life launcher disks access consumer promise order -> state [actions]\n"+
 		enumerate.Table(instanceAxes, func(f Facts) string { return line(Instance(f)) }))
 }
 
@@ -67,7 +69,7 @@ func TestMachineTable(t *testing.T) {
 }
 
 func TestHotplugTable(t *testing.T) {
-	golden.Equal(t, "testdata/hotplug.txt", "# volume disk consumer holder guest -> phase reason [actions]\n"+
+	golden.Equal(t, "testdata/hotplug.txt", "# volume disk access consumer holder guest -> phase reason [actions]\n"+
 		enumerate.Table(hotAxes, func(f HotFacts) string {
 			p := Hotplug(f)
 			return fmt.Sprintf("%s %s %v", p.Phase, p.Reason, p.Do)
@@ -144,6 +146,12 @@ func TestInstanceInvariants(t *testing.T) {
 		}
 		if does(Release) && f.Disks != Ready {
 			fail("a guest would start without its data")
+		}
+		if does(Release) && (len(p.Do) < 2 || p.Do[0] != TakeDisks || f.Access.denied()) {
+			fail("a guest would start on disks that are not its own")
+		}
+		if does(GiveDisks) && (f.Released || f.Launcher == Up) {
+			fail("disks are given to others under a guest")
 		}
 		if does(StartLauncher) && (f.Launcher != NoPod || f.Disks == Held || f.Disks == Missing || f.Disks == Failed) {
 			fail("a launcher too early")

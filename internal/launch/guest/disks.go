@@ -74,7 +74,7 @@ func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, e
 	case b.Remote != nil:
 		x.BackingStore = noBacking()
 	}
-	if readOnly(disk) || b.ReadOnly {
+	if disk.ReadsOnly() || b.ReadOnly {
 		x.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
 	}
 	if on(disk.Shareable, false) || b.Shared {
@@ -135,18 +135,6 @@ func bus(d kubevirt.Disk) kubevirt.DiskBus {
 		return fallback
 	}
 	return b
-}
-
-func readOnly(d kubevirt.Disk) bool {
-	switch {
-	case d.CDRom != nil:
-		return on(d.CDRom.ReadOnly, true)
-	case d.LUN != nil:
-		return d.LUN.ReadOnly
-	case d.Disk != nil:
-		return d.Disk.ReadOnly
-	}
-	return false
 }
 
 func devicePrefix(b kubevirt.DiskBus) string {

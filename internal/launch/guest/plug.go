@@ -147,7 +147,7 @@ func (p *plugs) follow(want launch.Disks, now time.Time) {
 		}
 	}
 	p.regret(want.Removed, now)
-	said := launch.Returns{Kept: map[string]string{}}
+	said := launch.Returns{Kept: map[string]string{}, Serial: want.Serial}
 	for volume, id := range back {
 		p.eject(volume, id, now)
 		switch q := p.asked[id]; {
@@ -158,6 +158,12 @@ func (p *plugs) follow(want launch.Disks, now time.Time) {
 			said.Kept[volume] = q.text()
 		}
 	}
+	for volume, plug := range p.has {
+		if plug.holder != nil {
+			said.Has = append(said.Has, volume)
+		}
+	}
+	slices.Sort(said.Has)
 	p.returns.Store(&said)
 }
 
@@ -195,7 +201,7 @@ func ownDisk(m launch.Machine, volume string) (kubevirt.Disk, offer, error) {
 	if err != nil {
 		return disk, offer{}, err
 	}
-	o := offer{Offer: meet.Offer{Volume: volume, Device: b.Device, ReadOnly: readOnly(disk)}}
+	o := offer{Offer: meet.Offer{Volume: volume, Device: b.Device, ReadOnly: disk.ReadsOnly()}}
 	mode := os.O_RDWR
 	if o.ReadOnly {
 		mode = os.O_RDONLY
