@@ -21,7 +21,12 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	if err != nil {
 		return err
 	}
-	if err := machine.Setup(mgr, writer, machine.Options{Image: o.launcher, Emulate: o.emulate, Reach: rules}); err != nil {
+	directories, err := machine.HostDirectories(o.hostDisks)
+	if err != nil {
+		return err
+	}
+	options := machine.Options{Image: o.launcher, Emulate: o.emulate, Reach: rules, HostDirectories: directories}
+	if err := machine.Setup(mgr, writer, options); err != nil {
 		return err
 	}
 	guests, err := agent.New(mgr.GetConfig())

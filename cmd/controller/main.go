@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/machine"
 )
 
 // version is set by the linker: -X main.version=...
@@ -24,6 +25,7 @@ type options struct {
 	launcher     string
 	emulate      bool
 	networkDisks string
+	hostDisks    string
 	namespace    string
 	health       string
 	metrics      string
@@ -41,6 +43,8 @@ func main() {
 	flag.BoolVar(&o.emulate, "allow-emulation", false, "run machines without KVM where a node has none, slowly")
 	flag.StringVar(&o.networkDisks, "network-disks", os.Getenv("BERTH_NETWORK_DISKS"),
 		"the servers that network disks may be at, as a JSON list of rules with protocols, hosts, ports and pools; without one, all but those refused always")
+	flag.StringVar(&o.hostDisks, "host-disk-directories", "",
+		"directories of the nodes, separated by commas, whose files machines of every namespace may use as hostDisk; empty: none")
 	flag.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace that Berth is installed in")
 	flag.StringVar(&o.health, "health-address", ":8081", "where /healthz and /readyz are")
 	flag.StringVar(&o.metrics, "metrics-address", ":8080", "where /metrics is")
@@ -91,6 +95,9 @@ func (o options) check() error {
 	case "data", "machine", "all":
 	default:
 		return fmt.Errorf("--controllers is %q; it must be data, machine or all", o.controllers)
+	}
+	if _, err := machine.HostDirectories(o.hostDisks); err != nil {
+		return fmt.Errorf("--host-disk-directories: %w", err)
 	}
 	if o.image == "" && o.controllers != "machine" {
 		return fmt.Errorf("no worker image: set --worker-image or BERTH_IMAGE")

@@ -17,6 +17,8 @@ func TestSides(t *testing.T) {
 		{options{controllers: "data", launcher: "launcher"}, "--worker-image"},
 		{options{controllers: "machine", image: "worker"}, "--launcher-image"},
 		{options{controllers: "all", image: "worker"}, "--launcher-image"},
+		{options{controllers: "machine", launcher: "launcher", hostDisks: "/srv/disks,/data"}, ""},
+		{options{controllers: "machine", launcher: "launcher", hostDisks: "disks"}, "--host-disk-directories"},
 		{options{controllers: "both", image: "worker", launcher: "launcher"}, `"both"`},
 	} {
 		err := c.o.check()

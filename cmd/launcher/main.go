@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -80,8 +81,10 @@ func run() error {
 	mux.HandleFunc("GET "+launch.ReturnsPath, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(l.Returns())
 	})
-	mux.HandleFunc("GET /probe/{which}", probe(l.Ask))
 	serve(mux)
+	if err := serveProbes(l.Ask); err != nil {
+		return err
+	}
 	r := l.Run(ctx)
 	if err := r.Write(reportPath); err != nil {
 		return err
@@ -122,27 +125,55 @@ func answers(ready func() bool) *http.ServeMux {
 }
 
 func serve(mux *http.ServeMux) {
-	s := &http.Server{Addr: fmt.Sprintf(":%d", launch.ReadyPort), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	s := &http.Server{Addr: fmt.Sprintf(":%d", launch.ReadyPort), Handler: notFromHere(mux, net.InterfaceAddrs), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = s.ListenAndServe() }()
 }
 
-// probe asks the guest for its pod alone: it may run a command there.
-func probe(ask func(context.Context, string) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		from, _, _ := net.SplitHostPort(r.RemoteAddr)
-		if ip := net.ParseIP(from); ip == nil || !ip.IsLoopback() {
-			http.Error(w, "only this pod may ask", http.StatusForbidden)
+// notFromHere refuses whoever comes from this pod: the guest does, through QEMU's network, both by way of the loopback (to the
+// guest that is 10.0.2.2) and of the pod's own address. The kubelet and the controller come from outside.
+func notFromHere(next http.Handler, addresses func() ([]net.Addr, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		own, err := addresses()
+		from, _, splitErr := net.SplitHostPort(r.RemoteAddr)
+		ip := net.ParseIP(from)
+		mine := func(a net.Addr) bool {
+			n, ok := a.(*net.IPNet)
+			return ok && n.IP.Equal(ip)
+		}
+		if err != nil || splitErr != nil || ip == nil || ip.IsLoopback() || slices.ContainsFunc(own, mine) {
+			http.Error(w, "this pod may not ask", http.StatusForbidden)
 			return
 		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// serveProbes asks the guest for the kubelet, which runs this very program for it: it may run a command in the guest, so it
+// listens where only this pod's processes reach it, and the guest, which has the pod's network, does not.
+func serveProbes(ask func(context.Context, string) error) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /probe/{which}", func(w http.ResponseWriter, r *http.Request) {
 		if err := ask(r.Context(), r.PathValue("which")); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
+	})
+	_ = os.Remove(launch.ProbeSocket) // of a container that ran before in this pod
+	l, err := net.Listen("unix", launch.ProbeSocket)
+	if err != nil {
+		return fmt.Errorf("wait for probes: %w", err)
 	}
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = s.Serve(l) }()
+	return nil
 }
 
 // ask is a probe of the pod's that the launcher carries out: the guest agent has one line, and the launcher holds it.
 func ask(which string) error {
-	reply, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/probe/%s", launch.ReadyPort, url.PathEscape(which)))
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", launch.ProbeSocket)
+	}}}
+	reply, err := client.Get("http://launcher/probe/" + url.PathEscape(which))
 	if err != nil {
 		return fmt.Errorf("ask the launcher: %w", err)
 	}

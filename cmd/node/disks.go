@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,12 +49,13 @@ func introduceDisks(ctx context.Context, log *slog.Logger, node string) error {
 	pods := factory.Core().V1().Pods().Lister()
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
+	a := &agent{pods: pods, log: log, introduce: introduce}
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if err := round(pods, log); err != nil {
+			if err := a.round(); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -62,22 +64,36 @@ func introduceDisks(ctx context.Context, log *slog.Logger, node string) error {
 	}
 }
 
-// round looks at every holder once.
-func round(pods listers.PodLister, log *slog.Logger) error {
-	holders, err := pods.List(labels.SelectorFromSet(labels.Set{"kubevirt.io": "hotplug-disk"}))
+// agent introduces the holders of one node.
+type agent struct {
+	pods      listers.PodLister
+	log       *slog.Logger
+	introduce func(holder, launcher types.UID) error
+	busy      sync.Map // the holders that are being introduced, by UID
+}
+
+// round begins to introduce every holder that waits. Each is on its own: a pod that hangs delays nobody else's disks.
+func (a *agent) round() error {
+	holders, err := a.pods.List(labels.SelectorFromSet(labels.Set{"kubevirt.io": "hotplug-disk"}))
 	if err != nil {
 		return fmt.Errorf("list holders: %w", err)
 	}
 	for _, h := range holders {
-		launcher := launcherOf(pods, h)
+		launcher := launcherOf(a.pods, h)
 		if !waits(h) || launcher == nil {
 			continue
 		}
-		if err := introduce(h.UID, launcher.UID); err != nil {
-			log.Info("no introduction yet", "holder", h.Namespace+"/"+h.Name, "why", err.Error())
-			continue
+		if _, there := a.busy.LoadOrStore(h.UID, true); there {
+			continue // the last try is not over
 		}
-		log.Info("introduced", "holder", h.Namespace+"/"+h.Name, "launcher", launcher.Name)
+		go func() {
+			defer a.busy.Delete(h.UID)
+			if err := a.introduce(h.UID, launcher.UID); err != nil {
+				a.log.Info("no introduction yet", "holder", h.Namespace+"/"+h.Name, "why", err.Error())
+				return
+			}
+			a.log.Info("introduced", "holder", h.Namespace+"/"+h.Name, "launcher", launcher.Name)
+		}()
 	}
 	return nil
 }

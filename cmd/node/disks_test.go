@@ -1,11 +1,14 @@
 package main
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,6 +85,49 @@ func TestOnlyItsOwnLauncherIsMet(t *testing.T) {
 		if launcherOf(pods, h) != nil {
 			t.Errorf("%s holder was taken to a launcher", name)
 		}
+	}
+}
+
+// TestAHolderThatHangs delays nobody else's disk, and is not tried twice at once.
+func TestAHolderThatHangs(t *testing.T) {
+	launcher := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "launcher", UID: "1",
+		Labels: map[string]string{"kubevirt.io": "virt-launcher"}}}
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	if err := index.Add(launcher); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"hangs", "well"} {
+		h := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name), Labels: map[string]string{"kubevirt.io": "hotplug-disk"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(launcher, corev1.SchemeGroupVersion.WithKind("Pod"))}}}
+		h.Status.Phase = corev1.PodRunning
+		h.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		if err := index.Add(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release, met, tries := make(chan struct{}), make(chan types.UID, 10), atomic.Int32{}
+	a := &agent{pods: listers.NewPodLister(index), log: slog.New(slog.DiscardHandler), introduce: func(holder, _ types.UID) error {
+		if holder == "hangs" {
+			tries.Add(1)
+			<-release
+		}
+		met <- holder
+		return nil
+	}}
+	for range 3 {
+		if err := a.round(); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-met; got != "well" {
+			t.Fatalf("%s was introduced", got)
+		}
+		for _, busy := a.busy.Load(types.UID("well")); busy; _, busy = a.busy.Load(types.UID("well")) {
+			runtime.Gosched()
+		}
+	}
+	close(release)
+	if got := <-met; got != "hangs" || tries.Load() != 1 {
+		t.Errorf("%s was introduced after %d tries", got, tries.Load())
 	}
 }
 

@@ -54,6 +54,9 @@ const ReadyPort = 8081
 // ConsoleSocket is where `launcher console` reaches the launcher of its pod.
 const ConsoleSocket = OwnDir + "/console.sock"
 
+// ProbeSocket is where `launcher probe` reaches the launcher of its pod.
+const ProbeSocket = OwnDir + "/probe.sock"
+
 // Machine is what a launcher is given: the instance's own spec and what only the controller knows.
 type Machine struct {
 	Namespace string                              `json:"namespace"`

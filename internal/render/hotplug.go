@@ -5,8 +5,10 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -48,7 +50,7 @@ func (h Hot) Pod(p Payload) *corev1.Pod {
 	if readOnly || h.ReadOnly {
 		mode = launch.ReadOnly
 	}
-	small := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("16Mi")}
+	small := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("32Mi")} // more than it uses: the kubelet evicts others first
 	c := corev1.Container{
 		Name: "hotplug-disk", Image: h.Machine.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command:                  []string{"/usr/bin/launcher", "hold", h.Volume.Name, mode, strconv.FormatInt(h.Empty, 10)},
@@ -96,6 +98,26 @@ func (h Hot) Pod(p Payload) *corev1.Pod {
 	}
 	pod.Spec.Containers = []corev1.Container{c}
 	return pod
+}
+
+// most is more volumes than a machine can have.
+const most = 1000
+
+// Budget keeps whoever drains a node from taking the pods of a running guest's disks before the guest itself: QEMU would
+// keep writing to a disk that nobody holds any more. It goes with the launcher, and so do the pods.
+func (h Hot) Budget() *policyv1.PodDisruptionBudget {
+	uid := string(h.Launcher.UID)
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fit("hp-volumes-" + h.Machine.Instance.Name + "-" + uid[:min(5, len(uid))]), Namespace: h.Launcher.Namespace,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(h.Launcher, corev1.SchemeGroupVersion.WithKind("Pod"))},
+		},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: ptr.To(intstr.FromInt32(most)),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{
+				LabelMachine: HotplugDisk, LabelCreatedBy: string(h.Machine.Instance.UID)}},
+		},
+	}
 }
 
 // onNode leaves the scheduler one node. A pod that named the node itself would pass the scheduler by, and with it the

@@ -77,7 +77,7 @@ func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, stri
 		add(v.Name, dir, secretSource(v.Secret.SecretName, v.Secret.Optional), true)
 	case v.HostDisk != nil:
 		add(v.Name, dir, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
-			Path: path.Dir(v.HostDisk.Path), Type: ptr.To(corev1.HostPathDirectoryOrCreate)}}, false)
+			Path: path.Dir(v.HostDisk.Path), Type: ptr.To(corev1.HostPathDirectory)}}, false)
 	case v.CloudInitNoCloud != nil:
 		cloudInitSecrets(v.Name, dir, v.CloudInitNoCloud, add)
 	case v.CloudInitConfigDrive != nil:

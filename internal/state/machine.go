@@ -15,6 +15,7 @@ const (
 	Provisioning        MachineReason = "Provisioning"
 	DiskMissing         MachineReason = "DiskMissing"
 	DiskFailed          MachineReason = "DataVolumeError"
+	DiskForbidden       MachineReason = "HostDiskForbidden"
 	DisksFilling        MachineReason = "NotAllDVsReady"
 	DiskInUse           MachineReason = "DiskInUse"
 	ConsumerPlacing     MachineReason = "WaitingForVolumeBinding"
@@ -66,6 +67,7 @@ var machineTable = []MachineRow{
 	{Reason: DiskMissing, Status: kubevirt.StatusPvcNotFound, Instance: kubevirt.PhasePending, Warn: true,
 		Message: "{detail}; create it, or take the volume out of the machine"},
 	{Reason: DiskFailed, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
+	{Reason: DiskForbidden, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
 	{Reason: DisksFilling, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Message: "waiting for its disks: {detail}"},
 	{Reason: DiskInUse, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Warn: true,
 		Message: "it starts when it can have its disks: {detail}"},

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -37,6 +39,7 @@ var verbs = map[string]verb{
 	"write":    {"DISK OFFSET LENGTH SEED", (*guest).write},
 	"verify":   {"DISK OFFSET LENGTH SEED", (*guest).verify},
 	"cat":      {"PATH", (*guest).cat},
+	"get":      {"ADDRESS PATH", (*guest).get},
 	"poweroff": {"", (*guest).poweroff},
 	"reboot":   {"", (*guest).reboot},
 	"crash":    {"", (*guest).crash},
@@ -231,6 +234,23 @@ func (*guest) verify(args []string) (string, error) {
 }
 
 // cat prints a file of the cloud-init volume.
+// get asks a web server for a page, and answers with the first line of what it says.
+func (g *guest) get(args []string) (string, error) {
+	c, err := net.DialTimeout("tcp", args[0], patience)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.0\r\n\r\n", args[1]); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(io.LimitReader(c, 4<<10)).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
 func (g *guest) cat(args []string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(cloudInitDir, filepath.Clean("/"+args[0])))
 	if err != nil {

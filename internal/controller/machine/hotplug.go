@@ -141,6 +141,9 @@ func (r *Reconciler) actHot(ctx context.Context, a machine.Action, h *hot) error
 	case machine.StopHotConsumer:
 		return r.cluster.Delete(ctx, h.consumer)
 	case machine.StartHolder:
+		if err := r.cluster.Create(ctx, h.pods.Budget()); err != nil {
+			return err
+		}
 		return r.cluster.Create(ctx, h.pods.Pod(render.Launcher))
 	case machine.StopHolder:
 		return r.cluster.Delete(ctx, h.holder)

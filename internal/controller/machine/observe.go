@@ -41,16 +41,17 @@ type run struct {
 
 // disk is one volume of the instance that is in a claim.
 type disk struct {
-	name   string
-	claim  *corev1.PersistentVolumeClaim // nil: there is none
-	volume *cdiv1.DataVolume             // nil: the claim is not filled by a DataVolume
-	is     machine.Disks
-	why    string // for a person
-	pv     *corev1.PersistentVolume
-	id     identity.Disk // of a disk that is Ready
-	mode   accessv1.Mode
-	access machine.Access
-	empty  int64 // the size of the disk to make in the claim if there is none yet; 0: none is to be made
+	name      string
+	claim     *corev1.PersistentVolumeClaim // nil: there is none
+	volume    *cdiv1.DataVolume             // nil: the claim is not filled by a DataVolume
+	is        machine.Disks
+	why       string // for a person
+	forbidden bool   // the administrator does not allow it
+	pv        *corev1.PersistentVolume
+	id        identity.Disk // of a disk that is Ready
+	mode      accessv1.Mode
+	access    machine.Access
+	empty     int64 // the size of the disk to make in the claim if there is none yet; 0: none is to be made
 }
 
 // observe reads what one instance depends on.
@@ -65,6 +66,9 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 		return nil, err
 	}
 	for _, v := range i.Spec.Volumes {
+		if d := r.options.hostDisk(v); d != nil {
+			s.disks = append(s.disks, *d)
+		}
 		name, _ := render.ClaimOf(v)
 		if name == "" || !coldVolume(s.launcher, v) {
 			continue

@@ -31,6 +31,8 @@ type Options struct {
 	Emulate bool
 	// Reach are the rules for the servers of network disks.
 	Reach reach.Rules
+	// HostDirectories are the directories of nodes whose files any machine may have as hostDisk.
+	HostDirectories []string
 }
 
 // KVM is what the node agent advertises where KVM works.

@@ -3,6 +3,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 var details = map[state.MachineReason]func(*run) string{
 	state.DiskMissing:         (*run).disksText,
 	state.DiskFailed:          (*run).disksText,
+	state.DiskForbidden:       (*run).disksText,
 	state.DisksFilling:        (*run).disksText,
 	state.DiskInUse:           (*run).disksText,
 	state.ConsumerPlacing:     (*run).disksText,
@@ -66,6 +68,8 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		r = state.NodeAway
 	case r == state.GuestRunning && !podReady(s.launcher):
 		r = state.GuestUnready
+	case r == state.DiskFailed && slices.ContainsFunc(s.disks, func(d disk) bool { return d.forbidden }):
+		r = state.DiskForbidden
 	case r == state.LauncherUnplaceable && s.lost != "":
 		r = state.NodeLost
 	}

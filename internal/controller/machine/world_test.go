@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -55,6 +56,8 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.ControllerRevision{}, &appsv1.ControllerRevisionList{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{},
 		&cdiv1.CDIConfig{}, &cdiv1.CDIConfigList{})
+	s.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{})
+	metav1.AddToGroupVersion(s, policyv1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, storagev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, appsv1.SchemeGroupVersion)

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -44,6 +46,26 @@ type plug struct {
 	id     string // of the device, its block node and its set of files
 	set    int
 	holder *net.UnixConn // nil: it is in this pod
+	file   fileID        // what QEMU has open
+}
+
+// fileID tells two files or devices apart.
+type fileID struct{ dev, ino, rdev uint64 }
+
+// idOf is the identity of an open file. A device is known by its number: each pod has a node of its own for it.
+func idOf(f *os.File) (fileID, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return fileID{}, err
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fileID{}, fmt.Errorf("%s has no identity", f.Name())
+	}
+	if info.Mode()&os.ModeDevice != 0 {
+		return fileID{rdev: s.Rdev}, nil
+	}
+	return fileID{dev: s.Dev, ino: s.Ino}, nil
 }
 
 // plea is a disk that the guest was asked to give back.
@@ -219,21 +241,35 @@ func (q *plea) text() string {
 	return text
 }
 
-// attach gives the guest a disk and tells the holder. One that it has already came from a holder that was restarted.
+var errAnotherFile = errors.New("the guest still has the disk that it was given before, and this is another file or device: " +
+	"remove the volume from the machine and add it again")
+
+// attach gives the guest a disk and tells the holder. One that it has already came from a holder that was restarted or
+// replaced; QEMU keeps the file it has, so the new holder must have that one.
 func (p *plugs) attach(disk kubevirt.Disk, o offer) {
 	defer func() { _ = o.file.Close() }() // QEMU has a copy of its own
-	if had, ok := p.has[disk.Name]; ok {
+	id, err := idOf(o.file)
+	had, again := p.has[disk.Name]
+	if err == nil && again && had.file == id {
 		had.holder = o.holder
 		_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})
 		return
 	}
-	made, err := p.plug(disk, o)
+	var made *plug
+	switch {
+	case err != nil:
+	case again:
+		err = errAnotherFile
+	default:
+		made, err = p.plug(disk, o)
+	}
 	if err != nil {
 		p.log.Error("the guest cannot have a disk", "volume", disk.Name, "error", err.Error())
 		_ = meet.SendAnswer(o.holder, meet.Answer{Refused: err.Error()})
 		_ = o.holder.Close()
 		return
 	}
+	made.file = id
 	p.has[disk.Name] = made
 	p.log.Info("the guest was given a disk", "volume", disk.Name)
 	_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -124,6 +125,55 @@ func TestWhatWasBegunIsUndone(t *testing.T) {
 		if diff := cmp.Diff(undone, got); diff != "" {
 			t.Errorf("after %s was refused (-want +got):\n%s", refuse, diff)
 		}
+	}
+}
+
+// TestAnotherHolder: whoever replaces a holder is told that the guest has the disk only if it holds what QEMU has open.
+func TestAnotherHolder(t *testing.T) {
+	qemu, said := fakeQEMU(t, "")
+	p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}}
+	hand := func(f *os.File) meet.Answer {
+		ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var conns []*net.UnixConn
+		for _, fd := range ends {
+			file := os.NewFile(uintptr(fd), "pair")
+			c, err := net.FileConn(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = file.Close()
+			conns = append(conns, c.(*net.UnixConn))
+		}
+		again, err := os.Open(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.attach(kubevirt.Disk{Name: "data"}, offer{Offer: meet.Offer{Volume: "data"}, file: again, holder: conns[0]})
+		a, err := meet.ReceiveAnswer(conns[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	first, other := diskOffer(t).file, diskOffer(t).file
+	if a := hand(first); !a.Attached {
+		t.Fatalf("the first: %+v", a)
+	}
+	told := len(said())
+	if a := hand(first); !a.Attached {
+		t.Errorf("the same file: %+v", a)
+	}
+	if a := hand(other); a.Attached || !strings.Contains(a.Refused, "another file") {
+		t.Errorf("another file: %+v", a)
+	}
+	if a := hand(first); !a.Attached {
+		t.Errorf("the same file after another: %+v", a)
+	}
+	if got := said(); len(got) != told {
+		t.Errorf("QEMU was told more: %v", got[told:])
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/transfer/format"
 )
 
 // prepare makes every volume of the machine something QEMU can open.
@@ -104,24 +106,28 @@ func containerDisk(ctx context.Context, path, dir string) (Backing, error) {
 	return overlay(ctx, path, base, format)
 }
 
-// containerFormat tells qcow2 from raw by the header and refuses a qcow2 that names another file.
+// containerFormat tells qcow2 from raw as the data plane does, and refuses a qcow2 that names another file. Every other format
+// is raw to the guest: QEMU is told the format and never guesses.
 func containerFormat(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
-	head := make([]byte, 104)
-	n, _ := f.ReadAt(head, 0)
-	if n < len(head) || string(head[:4]) != "QFI\xfb" {
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	head := make([]byte, format.HeadSize)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the image: %w", err)
+	}
+	if format.Detect(head[:n], nil, info.Size()) != format.QCOW2 {
 		return "raw", nil
 	}
-	const externalData = 1 << 2
-	if slices.ContainsFunc(head[8:16], func(b byte) bool { return b != 0 }) {
-		return "", errors.New("the qcow2 image has a backing file, which is refused; flatten it with qemu-img convert")
-	}
-	if head[7] >= 3 && head[79]&externalData != 0 {
-		return "", errors.New("the qcow2 image keeps its data in another file, which is refused; flatten it with qemu-img convert")
+	if _, err := format.Open(format.QCOW2, f, info.Size()); err != nil {
+		return "", fmt.Errorf("the image in the container: %w", err)
 	}
 	return "qcow2", nil
 }
@@ -134,11 +140,16 @@ func empty(path string, size int64) (Backing, error) {
 	return Backing{Path: path, Format: "raw"}, errors.Join(f.Truncate(size), f.Close())
 }
 
+// hostDisk is a plain file of the node's directory. A link would lead somewhere that nobody has allowed.
 func hostDisk(path string, h *kubevirt.HostDisk) (Backing, error) {
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && h.Type == "DiskOrCreate" {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist) && h.Type == "DiskOrCreate":
 		return empty(path, h.Capacity.Value())
-	} else if err != nil {
+	case err != nil:
 		return Backing{}, fmt.Errorf("hostDisk of type %s: %w", h.Type, err)
+	case !info.Mode().IsRegular():
+		return Backing{}, fmt.Errorf("hostDisk %s is not a plain file; links and devices are not followed", h.Path)
 	}
 	return Backing{Path: path, Format: "raw"}, nil
 }

@@ -39,8 +39,21 @@ func TestHostDisk(t *testing.T) {
 // TestContainerFormat: an image from a registry is anybody's, and QEMU would open whatever file it names.
 func TestContainerFormat(t *testing.T) {
 	qcow2 := func(change func([]byte)) []byte {
-		head := make([]byte, 112)
+		head := make([]byte, 4<<16) // four clusters: header, reference counts, their table, the first table
 		copy(head, "QFI\xfb\x00\x00\x00\x03")
+		put := func(at int, width int, value uint64) {
+			for i := range width {
+				head[at+width-1-i] = byte(value >> (8 * i))
+			}
+		}
+		put(20, 4, 16)    // bits of a cluster
+		put(24, 8, 1<<20) // size of the disk
+		put(36, 4, 1)     // entries of the first table
+		put(40, 8, 3<<16) // where it is
+		put(48, 8, 1<<16) // where the table of reference counts is
+		put(56, 4, 1)     // its clusters
+		put(96, 4, 4)     // bits of a reference count, as a power
+		put(100, 4, 104)  // length of the header
 		change(head)
 		return head
 	}
@@ -51,8 +64,9 @@ func TestContainerFormat(t *testing.T) {
 		"raw":           {head: []byte("boot"), want: "raw"},
 		"empty":         {want: "raw"},
 		"qcow2":         {head: qcow2(func([]byte) {}), want: "qcow2"},
-		"backing file":  {head: qcow2(func(h []byte) { h[15] = 104 }), refuse: "backing file"},
-		"external data": {head: qcow2(func(h []byte) { h[79] = 1 << 2 }), refuse: "data in another file"},
+		"backing file":  {head: qcow2(func(h []byte) { h[15] = 104; h[19] = 3 }), refuse: "backing file"},
+		"external data": {head: qcow2(func(h []byte) { h[79] = 1 << 2 }), refuse: "data"},
+		"cut short":     {head: qcow2(func([]byte) {})[:100], refuse: "truncated"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "disk")

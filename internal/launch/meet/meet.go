@@ -56,7 +56,7 @@ func Serve(dir string, take func(*net.UnixConn) bool) (*net.UnixListener, error)
 			if err != nil {
 				return
 			}
-			introduced(c, take)
+			go introduced(c, take) // one that says nothing delays nobody else
 		}
 	}()
 	return l, nil

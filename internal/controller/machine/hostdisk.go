@@ -1,0 +1,45 @@
+package machine
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/machine"
+)
+
+// HostDirectories reads the administrator's list of directories that hostDisk may use.
+func HostDirectories(list string) ([]string, error) {
+	var out []string
+	for dir := range strings.SplitSeq(list, ",") {
+		if dir = strings.TrimSpace(dir); dir == "" {
+			continue
+		}
+		if !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" {
+			return nil, fmt.Errorf("%q is no directory that can be named here: it must be absolute, without . and .., and not /", dir)
+		}
+		out = append(out, dir)
+	}
+	return out, nil
+}
+
+// hostDisk is a disk that must not be, or nil. A file must lie in a directory of the list itself: what is below one may have
+// been put there by another machine, a link for example.
+func (o Options) hostDisk(v kubevirt.Volume) *disk {
+	if v.HostDisk == nil {
+		return nil
+	}
+	dir, file := path.Split(v.HostDisk.Path)
+	if path.Clean(v.HostDisk.Path) == v.HostDisk.Path && file != "" && slices.Contains(o.HostDirectories, path.Clean(dir)) {
+		return nil
+	}
+	why := fmt.Sprintf("volume %s: hostDisk %s is not allowed; ", v.Name, v.HostDisk.Path)
+	if len(o.HostDirectories) == 0 {
+		why += "hostDisk is switched off: use a persistentVolumeClaim, or ask an administrator to allow a directory (--host-disk-directories of the controller)"
+	} else {
+		why += "the file must lie in one of the directories that the administrator allows: " + strings.Join(o.HostDirectories, ", ")
+	}
+	return &disk{name: v.Name, is: machine.Failed, forbidden: true, why: why}
+}
