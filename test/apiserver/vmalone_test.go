@@ -26,6 +26,7 @@ import (
 	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/config/crd"
@@ -52,7 +53,7 @@ func newYard(t *testing.T) *yard {
 	})
 	must(t, err)
 	types := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, accessv1.AddToScheme} {
 		must(t, add(types))
 	}
 	kube, err := client.New(s.config, client.Options{Scheme: types})
@@ -69,7 +70,7 @@ func newYard(t *testing.T) *yard {
 	}))
 	y := &yard{T: t, kube: kube}
 	for _, list := range []client.ObjectList{&kubevirt.VirtualMachineList{}, &kubevirt.VirtualMachineInstanceList{},
-		&snapshotv1.VirtualMachineSnapshotList{}, &snapshotv1.VirtualMachineRestoreList{}} {
+		&snapshotv1.VirtualMachineSnapshotList{}, &snapshotv1.VirtualMachineRestoreList{}, &accessv1.DiskAccessList{}} {
 		eventually(t, "the kinds to be served", func() (bool, error) { err := kube.List(ctx, list); return err == nil, err })
 	}
 	y.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}})

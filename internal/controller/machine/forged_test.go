@@ -73,6 +73,9 @@ func TestALauncherThatIsNobodys(t *testing.T) {
 	i := w.instance()
 	forged := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: render.Machine{Instance: i}.PodName(render.Launcher)}}
 	w.must(w.api.Delete(context.Background(), forged.DeepCopy()))
+	w.turn() // it ends,
+	_, err := w.keep(context.Background(), ctrl.Request{})
+	w.must(err) // and is gone
 	w.must(w.api.Create(context.Background(), forged))
 	s, err := w.r.observe(context.Background(), i)
 	w.must(err)

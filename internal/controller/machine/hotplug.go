@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -134,6 +135,16 @@ func (r *Reconciler) hotplug(ctx context.Context, s *run) error {
 	return nil
 }
 
+// budget makes the one that keeps the holders of a launcher from being evicted, if there is none.
+func (r *Reconciler) budget(ctx context.Context, h *hot) error {
+	b := h.pods.Budget()
+	old, err := cluster.Get[policyv1.PodDisruptionBudget](ctx, r.live, b.Namespace, b.Name)
+	if err != nil || old != nil {
+		return err
+	}
+	return r.cluster.Create(ctx, b)
+}
+
 func (r *Reconciler) actHot(ctx context.Context, a machine.Action, h *hot) error {
 	switch a {
 	case machine.StartHotConsumer:
@@ -141,7 +152,7 @@ func (r *Reconciler) actHot(ctx context.Context, a machine.Action, h *hot) error
 	case machine.StopHotConsumer:
 		return r.cluster.Delete(ctx, h.consumer)
 	case machine.StartHolder:
-		if err := r.cluster.Create(ctx, h.pods.Budget()); err != nil {
+		if err := r.budget(ctx, h); err != nil {
 			return err
 		}
 		return r.cluster.Create(ctx, h.pods.Pod(render.Launcher))

@@ -35,9 +35,12 @@ func TestUploadIsAwaited(t *testing.T) {
 				Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 			}
 			if begun {
-				c.Annotations[origin.AnnPodPhase], c.Status.Phase = string(corev1.PodRunning), corev1.ClaimBound
+				c.Annotations[origin.AnnPodPhase] = string(corev1.PodRunning)
 			}
 			w.must(w.api.Create(t.Context(), c))
+			if begun {
+				w.bind(c)
+			}
 			w.run()
 			c, err := cluster.Get[corev1.PersistentVolumeClaim](t.Context(), w.api, ns, "sent")
 			w.must(err)
