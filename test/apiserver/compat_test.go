@@ -4,11 +4,15 @@ package apiserver
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/controller/metrics"
 )
 
 // TestConfigFollows: the CDIConfig shows what the CDI resource says, also after the last field of its settings was removed and
@@ -127,5 +131,70 @@ func TestClaimOrders(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", patch, err, want)
 		}
+	}
+}
+
+// TestMetrics: the metrics that dashboards of upstream show, of objects as the API server has them.
+func TestMetrics(t *testing.T) {
+	for phase, progress := range map[cdiv1.DataVolumePhase]string{cdiv1.ImportInProgress: "12.50%", cdiv1.CloneInProgress: "25.00%", cdiv1.Pending: "N/A"} {
+		u := object(dv(fromHTTP + "," + storage))
+		u.SetName("measured-" + strings.ToLower(string(phase)))
+		create(t, admin, u)
+		patch := fmt.Sprintf(`{status: {phase: %s, progress: %q}}`, phase, progress)
+		if err := admin.Status().Patch(t.Context(), u, client.RawPatch("application/merge-patch+json", toJSON(t, patch))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	behind := object(strings.Replace(cron(image, "* * * * *", "m", ""), "spec: {", "status: {conditions: [{type: UpToDate, status: 'False'}]}, spec: {", 1))
+	create(t, admin, behind)
+	create(t, admin, object(`{kind: CDI, metadata: {name: measured}, spec: {}}`))
+	create(t, admin, class("m-rbd", "rook-ceph.rbd.csi.ceph.com"))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.Now{Reader: admin})
+	for _, want := range []string{
+		"kubevirt_cdi_import_progress_total{measured-importinprogress} 12.5", "kubevirt_cdi_clone_progress_total{measured-cloneinprogress} 25",
+		"kubevirt_cdi_datavolume_pending{} 1", "kubevirt_cdi_cr_ready{} 1", "kubevirt_cdi_storageprofile_info{m-rbd} 1",
+		"kubevirt_cdi_dataimportcron_outdated{c} 1",
+	} {
+		name, _, _ := strings.Cut(want, "{")
+		eventually(t, want, func() (bool, error) {
+			var got []string
+			families, err := registry.Gather()
+			for _, f := range families {
+				for _, m := range f.Metric {
+					about := ""
+					for _, label := range m.Label {
+						if slices.Contains([]string{"name", "cron_name", "storageclass"}, label.GetName()) {
+							about = label.GetValue()
+						}
+					}
+					if f.GetName() == name {
+						got = append(got, fmt.Sprintf("%s{%s} %v", name, about, m.GetGauge().GetValue()+m.GetCounter().GetValue()))
+					}
+				}
+			}
+			return slices.Contains(got, want), fmt.Errorf("%v %w", got, err)
+		})
+	}
+}
+
+// TestAcceptsWithoutEffect: what nothing acts on here is taken all the same, so that YAML that was written for upstream applies.
+func TestAcceptsWithoutEffect(t *testing.T) {
+	for name, text := range map[string]string{
+		"DataVolume":         dv(fromHTTP + "," + storage + ", finalCheckpoint: true"),
+		"VolumeImportSource": `{kind: VolumeImportSource, metadata: {name: i, namespace: team}, spec: {source: {blank: {}}, targetClaim: t, finalCheckpoint: true}}`,
+		"CDI": `{kind: CDI, metadata: {name: x}, spec: {
+			infra: {nodeSelector: {kubernetes.io/os: linux}, deploymentReplicas: 2, apiServerReplicas: 2, uploadProxyReplicas: 2},
+			customizeComponents: {flags: {api: {v: "5"}}, patches: [{resourceName: cdi-deployment, resourceType: Deployment, patch: "{}", type: merge}]},
+			certConfig: {ca: {duration: 48h, renewBefore: 24h}, server: {duration: 24h}, client: {duration: 24h}}, priorityClass: high,
+			config: {scratchSpaceStorageClass: s, dataVolumeTTLSeconds: 10, logVerbosity: 3, importProxy: {trustedCAProxy: bundle},
+				tlsSecurityProfile: {type: Intermediate, intermediate: {}}}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := object(text)
+			if err := admin.Create(t.Context(), u, client.DryRunAll, client.FieldValidation("Strict")); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

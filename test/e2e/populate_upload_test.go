@@ -67,7 +67,9 @@ func TestUploadBareClaim(t *testing.T) {
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}},
 		},
 	})
-	d.WaitEvent("mine", patience, func(_, message string) bool { return strings.Contains(message, "exceeded quota: no-pods") })
+	d.WaitEvent("mine", patience, func(reason, message string) bool {
+		return reason == "ErrStartingPod" && strings.Contains(message, "exceeded quota: no-pods")
+	})
 	raised := quota.DeepCopy()
 	raised.Spec.Hard[corev1.ResourcePods] = resource.MustParse("9")
 	if err := d.kube.Patch(d.Context(), raised, client.MergeFrom(quota)); err != nil {

@@ -75,6 +75,7 @@ func TestVolumeClaimDeleted(t *testing.T) {
 	if c := condition(dv, cdiv1.DataVolumeBound); c.Reason != "ClaimLost" || !strings.Contains(message(dv), "lost") {
 		t.Errorf("a volume whose claim is lost says %q, %+v", message(dv), c)
 	}
+	b.tells("disk", "ErrClaimLost")
 }
 
 // TestVolumeRestored: a claim said to hold its data already (as after a restore from backup) is not imported into.
