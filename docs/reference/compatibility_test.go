@@ -23,7 +23,10 @@ import (
 )
 
 // row is a line of one of the page's tables.
-type row struct{ name, status string }
+type row struct {
+	name, status string
+	tests        []string // that show it
+}
 
 // readPage reads the tables of compatibility.md by the heading they stand under.
 func readPage(t *testing.T) map[string][]row {
@@ -33,7 +36,8 @@ func readPage(t *testing.T) map[string][]row {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	line := regexp.MustCompile("^\\| `(.*)` \\| ([a-z ]+) \\|")
+	line := regexp.MustCompile("^\\| `(.*)` \\| ([a-z ]+) \\|([^|]*)\\|")
+	test := regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
 	out := map[string][]row{}
 	section := ""
 	for s := bufio.NewScanner(f); s.Scan(); {
@@ -52,7 +56,11 @@ func readPage(t *testing.T) map[string][]row {
 		if slices.ContainsFunc(out[section], func(r row) bool { return r.name == m[1] }) {
 			t.Errorf("%s: %s is there twice", section, m[1])
 		}
-		out[section] = append(out[section], row{m[1], m[2]})
+		r := row{name: m[1], status: m[2]}
+		for _, found := range test.FindAllStringSubmatch(m[3], -1) {
+			r.tests = append(r.tests, found[1])
+		}
+		out[section] = append(out[section], r)
 	}
 	return out
 }
@@ -218,6 +226,77 @@ func TestSentencesAreTested(t *testing.T) {
 			t.Errorf("no test in test/apiserver expects %q", r.name)
 		}
 	}
+}
+
+// TestRowsAreShown: what works or is refused is shown by a test on a real cluster or a real API server, and so is that a field
+// without effect is accepted. The test is there, and its file names what the row is about.
+func TestRowsAreShown(t *testing.T) {
+	files := testFiles(t)
+	for section, rows := range readPage(t) {
+		_, kind := kinds[section]
+		for _, r := range rows {
+			accepted := kind && r.status == "not there" && strings.HasPrefix(r.name, "spec.")
+			switch {
+			case section == "Sentences at admission": // TestSentencesAreTested finds the sentences themselves
+				continue
+			case r.name == string(cdiv1.Unknown): // no situation leads to it, as the tests of internal/decide hold
+				continue
+			case len(r.tests) == 0 && (accepted || r.status != "not there"):
+				t.Errorf("%s: %s: no test shows that it is %s", section, r.name, r.status)
+			}
+			named := len(r.tests) == 0
+			for _, test := range r.tests {
+				text, found := files[test]
+				if !found {
+					t.Errorf("%s: %s: there is no test %s in test/e2e or test/apiserver", section, r.name, test)
+				}
+				named = named || strings.Contains(text, strings.ToLower(subject(section, r.name)))
+			}
+			if !named {
+				t.Errorf("%s: %s: the files of %v do not name %q", section, r.name, r.tests, subject(section, r.name))
+			}
+		}
+	}
+}
+
+// subject is the word a test of a row cannot do without: the last part of a field's path, or the name; for all of an object it is the
+// object's kind.
+func subject(section, name string) string {
+	name = strings.Trim(strings.TrimSuffix(name, "[]"), `"`)
+	last := name[strings.LastIndexAny(name, ". ")+1:]
+	if strings.HasPrefix(name, "spec") || strings.HasPrefix(name, "status") {
+		if last == "spec" || last == "status" || last == "source" {
+			return section
+		}
+		return last
+	}
+	if strings.ContainsAny(name, "/ ") || section == "Annotations and labels" {
+		return last[strings.LastIndex(last, "/")+1:]
+	}
+	return name
+}
+
+// testFiles are the files, in lower case, of the tests that need a cluster or an API server, by the name of the test.
+func testFiles(t *testing.T) map[string]string {
+	t.Helper()
+	name := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	out := map[string]string{}
+	for _, dir := range []string{"e2e", "apiserver"} {
+		files, err := filepath.Glob(filepath.Join("..", "..", "test", dir, "*_test.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no tests in test/%s: %v", dir, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, found := range name.FindAllSubmatch(text, -1) {
+				out[string(found[1])] = strings.ToLower(string(text))
+			}
+		}
+	}
+	return out
 }
 
 // shipped is all of our Go source and manifests in one string.

@@ -198,3 +198,32 @@ func TestAcceptsWithoutEffect(t *testing.T) {
 		})
 	}
 }
+
+// TestProfileAnnotations: what an annotation of a class says about clones.
+func TestProfileAnnotations(t *testing.T) {
+	c := class("a-rbd", "rook-ceph.rbd.csi.ceph.com")
+	c.Annotations = map[string]string{"cdi.kubevirt.io/clone-strategy": "copy"}
+	create(t, admin, c)
+	profileOf(t, "a-rbd", "[ReadWriteMany] Block; [ReadWriteOnce] Block; [ReadWriteOnce] Filesystem; clone copy; Recognized True RecognizedProvisioner")
+}
+
+// TestConfigShows: the CDIConfig shows what holds of the network and of images, and the CDI resource which version shows it.
+func TestConfigShows(t *testing.T) {
+	create(t, admin, object(`{kind: CDI, metadata: {name: shows}, spec: {config: {importProxy: {HTTPProxy: "http://p:1", HTTPSProxy: "http://p:2", noProxy: x},
+		imagePullSecrets: [{name: pull}], insecureRegistries: ["r:5000"]}}}`))
+	eventually(t, "it is shown", func() (bool, error) {
+		var config cdiv1.CDIConfig
+		if err := admin.Get(t.Context(), client.ObjectKey{Name: "config"}, &config); err != nil {
+			return false, err
+		}
+		proxy := config.Status.ImportProxy
+		return proxy != nil && proxy.HTTPProxy != nil && *proxy.HTTPProxy == "http://p:1" && *proxy.HTTPSProxy == "http://p:2" && *proxy.NoProxy == "x" &&
+			len(config.Status.ImagePullSecrets) == 1 && slices.Equal(config.Spec.InsecureRegistries, []string{"r:5000"}), fmt.Errorf("%+v", config.Status)
+	})
+	eventually(t, "the versions are shown", func() (bool, error) {
+		var cdi cdiv1.CDI
+		err := admin.Get(t.Context(), client.ObjectKey{Name: "shows"}, &cdi)
+		s := cdi.Status
+		return s.OperatorVersion == "test" && s.TargetVersion == "test" && s.ObservedVersion == "test", err
+	})
+}

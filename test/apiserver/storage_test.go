@@ -187,7 +187,7 @@ func claimed(t *testing.T, content map[string]any) string {
 // default has a say only if there is no such default; the API server fills in its own before any webhook is asked.
 func TestDefaultVirtClass(t *testing.T) {
 	c := class("w-default-virt", "rbd.csi.ceph.com")
-	c.Annotations = map[string]string{claim.DefaultVirtClassAnnotation: "true"}
+	c.Annotations = map[string]string{"storageclass.kubevirt.io/is-default-virt-class": "true"}
 	create(t, admin, c)
 	eventually(t, "the class is chosen", func() (bool, error) {
 		u := object(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: w, namespace: team,

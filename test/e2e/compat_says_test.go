@@ -266,6 +266,66 @@ func TestCronSays(t *testing.T) {
 	})
 }
 
+// TestCronProfile: a storage profile says how golden images of its class are kept: for one node at a time, how large at
+// least, and as snapshots of which class.
+func TestCronProfile(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, framework.Restricted)
+	class := b.snapshotClass()
+	group := schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
+	var profile cdiv1.StorageProfile
+	b.must(b.kube.Get(b.Context(), types.NamespacedName{Name: class}, &profile))
+	special := &unstructured.Unstructured{}
+	special.SetGroupVersionKind(group.WithKind("VolumeSnapshotClass"))
+	b.must(b.kube.Get(b.Context(), types.NamespacedName{Name: *profile.Status.SnapshotClass}, special))
+	special = &unstructured.Unstructured{Object: map[string]any{
+		"driver": special.Object["driver"], "deletionPolicy": special.Object["deletionPolicy"], "parameters": special.Object["parameters"],
+	}}
+	special.SetGroupVersionKind(group.WithKind("VolumeSnapshotClass"))
+	special.SetName(b.Namespace)
+	b.must(b.kube.Create(b.Context(), special))
+	t.Cleanup(func() { _ = b.kube.Delete(context.Background(), special) })
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{"cdi.kubevirt.io/useReadWriteOnceForDataImportCron":"true","cdi.kubevirt.io/snapshotClassForDataImportCron":%q,
+		"cdi.kubevirt.io/minimumSupportedPvcSize":"80Mi"}},
+		"spec":{"claimPropertySets":[{"accessModes":["ReadWriteMany"],"volumeMode":"Block"},{"accessModes":["ReadWriteOnce"],"volumeMode":"Block"}]}}`, special.GetName())
+	b.must(b.kube.Patch(b.Context(), &profile, client.RawPatch(types.MergePatchType, []byte(patch))))
+	release := b.web.hold()
+	b.create(&cdiv1.DataImportCron{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: "images"},
+		Spec: cdiv1.DataImportCronSpec{
+			Schedule: "0 0 1 1 *", ManagedDataSource: "os",
+			Template: cdiv1.DataVolume{Spec: cdiv1.DataVolumeSpec{
+				Source:  &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.web.url + "/disk.img"}},
+				Storage: &cdiv1.StorageSpec{StorageClassName: &class, Resources: request("40Mi")},
+			}},
+		},
+	})
+	b.Wait("the import's claim", patience, func(ctx context.Context) (bool, string) {
+		var claims corev1.PersistentVolumeClaimList
+		err := b.kube.List(ctx, &claims, client.InNamespace(b.Namespace))
+		if err != nil || len(claims.Items) != 1 {
+			return false, fmt.Sprint(len(claims.Items), err)
+		}
+		if modes := claims.Items[0].Spec.AccessModes; len(modes) != 1 || modes[0] != corev1.ReadWriteOnce {
+			t.Errorf("the import's claim is %v", modes)
+		}
+		if size := claims.Items[0].Spec.Resources.Requests.Storage(); size.Value() != 80*mib {
+			t.Errorf("the import's claim asks for %s, its class makes none below 80Mi", size)
+		}
+		return true, ""
+	})
+	release()
+	kept := &unstructured.Unstructured{}
+	kept.SetGroupVersionKind(group.WithKind("VolumeSnapshot"))
+	b.must(b.kube.Get(b.Context(), types.NamespacedName{Namespace: b.Namespace, Name: b.upToDate("images", "")}, kept))
+	if got, _, _ := unstructured.NestedString(kept.Object, "spec", "volumeSnapshotClassName"); got != special.GetName() {
+		t.Errorf("the image is a snapshot of class %q", got)
+	}
+	if got := kept.GetAnnotations()["cdi.kubevirt.io/storage.import.sourceVolumeMode"]; got != "Block" {
+		t.Errorf("the snapshot says that it is of mode %q", got)
+	}
+}
+
 // TestConfigReachesWorkers: what an administrator writes into the CDI resource holds for the next worker. It is not parallel: the
 // settings are everybody's.
 func TestConfigReachesWorkers(t *testing.T) {

@@ -3,15 +3,19 @@
 package e2e
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	corev1 "k8s.io/api/core/v1"
@@ -115,6 +119,113 @@ func TestVolumeRetained(t *testing.T) {
 	b.holds("kept", image(24), 40*mib) // it does not keep others from the claim
 }
 
+// configure changes the configuration of an image in a registry.
+func configure(b *bed, ref string, web *http.Client, change func(*v1.Config)) {
+	b.T.Helper()
+	to, err := name.ParseReference(ref)
+	b.must(err)
+	img, err := remote.Image(to, remote.WithTransport(web.Transport))
+	b.must(err)
+	file, err := img.ConfigFile()
+	b.must(err)
+	file = file.DeepCopy()
+	file.OS, file.Architecture = "linux", "amd64"
+	change(&file.Config)
+	img, err = mutate.ConfigFile(img, file)
+	b.must(err)
+	b.must(remote.Write(to, img, remote.WithTransport(web.Transport)))
+}
+
+// loggedIn is a transport that says who it is.
+type loggedIn struct{ http.RoundTripper }
+
+func (l loggedIn) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.SetBasicAuth("ada", "secret")
+	return l.RoundTripper.RoundTrip(r)
+}
+
+// TestRegistryOptions: an image of a registry that wants to know who asks, pulled as upstream's node would, for one architecture.
+func TestRegistryOptions(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, framework.Restricted)
+	url, web := b.secure(login("ada", "secret", registry.New(registry.Logger(log.New(io.Discard, "", 0)))))
+	web.Transport = loggedIn{web.Transport}
+	b.secret("ada", "secret")
+	ref := strings.TrimPrefix(url, "https://") + "/disks/private:1"
+	push(b, ref, web)
+	configure(b, ref, web, func(*v1.Config) {})
+	b.volume(volume{class: classImmediate, storage: "40Mi", change: func(dv *cdiv1.DataVolume) {
+		dv.Spec.Source = &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
+			URL: ptr("docker://" + ref), CertConfigMap: ptr("roots"), SecretRef: ptr("login"), PullMethod: ptr(cdiv1.RegistryPullNode),
+			Platform: &cdiv1.PlatformOptions{Architecture: "amd64"},
+		}}
+	}})
+	b.untilPhase("disk", cdiv1.Succeeded)
+	b.holds("disk", image(24), 40*mib)
+}
+
+// TestImportSources: a VolumeImportSource of every kind of place, a blank disk, an archive, and all blocks if they are asked for.
+func TestImportSources(t *testing.T) {
+	t.Parallel()
+	fill := func(b *bed, spec cdiv1.VolumeImportSourceSpec) {
+		b.create(&cdiv1.VolumeImportSource{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: "source"}, Spec: spec})
+		b.populate(populated{name: "disk", class: classDiskImmediate, size: "64Mi", kind: "VolumeImportSource", source: "source"})
+		b.untilPopulated("disk")
+	}
+	for name, place := range places {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, framework.Restricted)
+			s := place(b)
+			fill(b, cdiv1.VolumeImportSourceSpec{Source: &cdiv1.ImportSourceType{HTTP: s.HTTP, S3: s.S3, GCS: s.GCS, Registry: s.Registry}})
+			b.begins("disk", image(24))
+		})
+	}
+	t.Run("blank, all of it", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, framework.Restricted)
+		fill(b, cdiv1.VolumeImportSourceSpec{Source: &cdiv1.ImportSourceType{Blank: &cdiv1.DataVolumeBlankImage{}}, Preallocation: ptr(true)})
+		b.begins("disk", nil)
+		if got := b.claim("disk").Annotations[storagePrefix+"preallocation"]; got != "true" {
+			t.Errorf("preallocation is %q", got)
+		}
+	})
+	t.Run("archive", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, framework.Restricted)
+		var files bytes.Buffer
+		w := tar.NewWriter(&files)
+		b.must(w.WriteHeader(&tar.Header{Name: "hello", Mode: 0o644, Size: 5, Typeflag: tar.TypeReg}))
+		_, err := w.Write([]byte("world"))
+		b.must(err)
+		b.must(w.Close())
+		b.web.put("/files.tar", files.Bytes())
+		fill(b, cdiv1.VolumeImportSourceSpec{
+			Source: &cdiv1.ImportSourceType{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.web.url + "/files.tar"}}, ContentType: cdiv1.DataVolumeArchive,
+		})
+		if got := b.Run(framework.Pod{Name: "read", User: guest, Claims: []string{"disk"}, Script: "cat /disk/hello"}); got != "world" {
+			t.Errorf("the archive's file holds %q", got)
+		}
+	})
+}
+
+// TestVolumeOfAnotherPopulator: a volume that names a source of another populator waits for it and says so.
+func TestVolumeOfAnotherPopulator(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, framework.Restricted)
+	release := b.web.hold()
+	b.importSource("image", b.web.url+"/disk.img")
+	b.volume(volume{class: classDiskImmediate, storage: "64Mi", change: func(dv *cdiv1.DataVolume) {
+		dv.Spec.Source = nil
+		dv.Spec.Storage.DataSourceRef = &corev1.TypedObjectReference{APIGroup: ptr("cdi.kubevirt.io"), Kind: "VolumeImportSource", Name: "image"}
+	}})
+	b.untilPhase("disk", cdiv1.PendingPopulation)
+	release()
+	b.untilPhase("disk", cdiv1.Succeeded)
+	b.begins("disk", image(24))
+}
+
 // TestVolumeLabels: what an image says about the machine it suits reaches everything that is made of it: the import's claim and
 // volume, a DataSource that stands for it, and a clone of that.
 func TestVolumeLabels(t *testing.T) {
@@ -124,17 +235,7 @@ func TestVolumeLabels(t *testing.T) {
 	url, web := b.secure(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	ref := strings.TrimPrefix(url, "https://") + "/disks/labelled:1"
 	push(b, ref, web)
-	to, err := name.ParseReference(ref)
-	b.must(err)
-	img, err := remote.Image(to, remote.WithTransport(web.Transport))
-	b.must(err)
-	config, err := img.ConfigFile()
-	b.must(err)
-	config.Config.Env = append(config.Config.Env, "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small")
-	img, err = mutate.ConfigFile(img, config)
-	b.must(err)
-	b.must(remote.Write(to, img, remote.WithTransport(web.Transport)))
-
+	configure(b, ref, web, func(c *v1.Config) { c.Env = append(c.Env, "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small") })
 	b.volume(volume{name: "golden", class: classImmediate, storage: "40Mi", change: func(dv *cdiv1.DataVolume) {
 		dv.Spec.Source = &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: ptr("docker://" + ref), CertConfigMap: ptr("roots")}}
 	}})

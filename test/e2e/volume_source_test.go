@@ -95,47 +95,50 @@ func (b *bed) secret(user, password string) {
 	}))
 }
 
+// places are where images are imported from, with the credentials and certificates each takes.
+var places = map[string]func(*bed) cdiv1.DataVolumeSource{
+	"https": func(b *bed) cdiv1.DataVolumeSource {
+		url, _ := b.secure(login("ada", "secret", b.web))
+		b.secret("ada", "secret")
+		return cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: url + "/disk.img", SecretRef: "login", CertConfigMap: "roots"}}
+	},
+	"gzip": func(b *bed) cdiv1.DataVolumeSource {
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		_, err := z.Write(image(24))
+		b.must(err)
+		b.must(z.Close())
+		b.web.put("/disk.img.gz", packed.Bytes())
+		return cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.web.url + "/disk.img.gz"}}
+	},
+	"qcow2": func(b *bed) cdiv1.DataVolumeSource {
+		b.web.put("/disk.qcow2", qcow2(b, image(24)))
+		return cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.web.url + "/disk.qcow2"}}
+	},
+	"registry": func(b *bed) cdiv1.DataVolumeSource {
+		url, client := b.secure(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+		ref := strings.TrimPrefix(url, "https://") + "/disks/test:1"
+		push(b, ref, client)
+		return cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: ptr("docker://" + ref), CertConfigMap: ptr("roots")}}
+	},
+	"s3": func(b *bed) cdiv1.DataVolumeSource {
+		backend := s3mem.New()
+		b.must(backend.CreateBucket("images"))
+		data := image(24)
+		_, err := backend.PutObject("images", "disk.img", nil, bytes.NewReader(data), int64(len(data)), nil)
+		b.must(err)
+		b.secret("key", "secret")
+		return cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{
+			URL: b.Serve(gofakes3.New(backend).Server()) + "/images/disk.img", SecretRef: "login",
+		}}
+	},
+	"gcs": (*bed).gcs,
+}
+
 // TestVolumeSources: one import from every kind of place, with the credentials and certificates it takes.
 func TestVolumeSources(t *testing.T) {
 	t.Parallel()
-	for name, source := range map[string]func(*bed) cdiv1.DataVolumeSource{
-		"https": func(b *bed) cdiv1.DataVolumeSource {
-			url, _ := b.secure(login("ada", "secret", b.web))
-			b.secret("ada", "secret")
-			return cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: url + "/disk.img", SecretRef: "login", CertConfigMap: "roots"}}
-		},
-		"gzip": func(b *bed) cdiv1.DataVolumeSource {
-			var packed bytes.Buffer
-			z := gzip.NewWriter(&packed)
-			_, err := z.Write(image(24))
-			b.must(err)
-			b.must(z.Close())
-			b.web.put("/disk.img.gz", packed.Bytes())
-			return cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.web.url + "/disk.img.gz"}}
-		},
-		"qcow2": func(b *bed) cdiv1.DataVolumeSource {
-			b.web.put("/disk.qcow2", qcow2(b, image(24)))
-			return cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.web.url + "/disk.qcow2"}}
-		},
-		"registry": func(b *bed) cdiv1.DataVolumeSource {
-			url, client := b.secure(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-			ref := strings.TrimPrefix(url, "https://") + "/disks/test:1"
-			push(b, ref, client)
-			return cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: ptr("docker://" + ref), CertConfigMap: ptr("roots")}}
-		},
-		"s3": func(b *bed) cdiv1.DataVolumeSource {
-			backend := s3mem.New()
-			b.must(backend.CreateBucket("images"))
-			data := image(24)
-			_, err := backend.PutObject("images", "disk.img", nil, bytes.NewReader(data), int64(len(data)), nil)
-			b.must(err)
-			b.secret("key", "secret")
-			return cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{
-				URL: b.Serve(gofakes3.New(backend).Server()) + "/images/disk.img", SecretRef: "login",
-			}}
-		},
-		"gcs": (*bed).gcs,
-	} {
+	for name, source := range places {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, framework.Restricted)
