@@ -130,6 +130,32 @@ func step(w *filltest.World, r reconcile.Reconciler) {
 	w.Must(err)
 }
 
+// TestReplacedByItsOwner: a claim that is replaced by what its owner wrote at first, which drops our record, is not imported into
+// again: its volume knows that it was filled.
+func TestReplacedByItsOwner(t *testing.T) {
+	it := importing("https://example.com/x")
+	it.Spec.VolumeName = "pv-disk"
+	scene := filltest.Scene{
+		Objects: []client.Object{filltest.Class(filltest.AtOnce), it, &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "pv-disk"},
+			Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: filltest.Team, Name: "disk", UID: it.UID}},
+		}},
+		Reports: []task.Report{filltest.Done()},
+	}
+	w := filltest.Harm(t, scene, name, build, outcome)
+	now := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
+	if !annotated.Complete(now) || w.Tries != 1 {
+		t.Fatalf("after %d tries: %v", w.Tries, now.Annotations)
+	}
+	now.Annotations, now.ManagedFields = it.Annotations, nil
+	w.Must(w.API.Update(t.Context(), now))
+	w.Run("disk", build(w))
+	now = filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
+	if w.Tries != 1 || fmt.Sprint(w.Left()["pods"]) != "[]" || !annotated.Complete(now) {
+		t.Errorf("after %d tries there are pods %v and annotations %v", w.Tries, w.Left()["pods"], now.Annotations)
+	}
+}
+
 // TestFilledBySomebodyElse: whatever a claim's annotations ask for, one that somebody else filled is left as it is.
 func TestFilledBySomebodyElse(t *testing.T) {
 	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){

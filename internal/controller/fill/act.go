@@ -53,6 +53,9 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 			m[annRunMessage] = s.lastError()
 		})
 	case volume.RecordData:
+		if err := e.noteFilled(ctx, s); err != nil {
+			return err
+		}
 		return e.mark(ctx, s, s.done)
 	case volume.RecordFatal:
 		return e.mark(ctx, s, func(m marks) {

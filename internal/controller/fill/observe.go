@@ -35,6 +35,7 @@ type Seen struct {
 	now      time.Time
 	origin   origin
 	reserved *corev1.PersistentVolume // the claim's volume, if it was there before the claim; nil: it was not, or there is none yet
+	filled   bool                     // the volume of a claim that somebody made says that it was filled, for this claim
 }
 
 // Observe reads everything a decision about an order depends on. An error means that the cluster could not be read; what

@@ -41,6 +41,7 @@ func (e *Engine) observeReserved(ctx context.Context, s *Seen) error {
 		if err == nil && pv != nil && !madeFor(pv, c) {
 			s.reserved = pv
 		}
+		s.filled = s.order.itself(c) && pv != nil && pv.Annotations[cluster.AnnFilledFor] == string(c.UID)
 		return err
 	}
 	volumes, err := e.reservedFor(ctx, c.Namespace, c.Name)
@@ -121,7 +122,7 @@ func (s *Seen) volumeNamed() bool {
 
 // found: the claim's contents are to be kept as they are.
 func (s *Seen) found() bool {
-	if s.order.keeps(s.claim) {
+	if s.order.keeps(s.claim) || s.filled && s.worker == nil {
 		return true
 	}
 	_, check := s.order.Annotations[annCheckStatic]
@@ -141,6 +142,19 @@ func (s *Seen) unwritable() string {
 			"to have it written over, create the DataVolume with this volume in volumeName", s.reserved.Name, annCheckStatic)
 	}
 	return ""
+}
+
+// noteFilled records on the volume of a claim that somebody made that it was filled. What stands on the claim is theirs: whoever
+// replaces it by what they wrote at first drops our record, and asks for the import again.
+func (e *Engine) noteFilled(ctx context.Context, s *Seen) error {
+	if !s.order.itself(s.claim) || s.claim.Spec.VolumeName == "" {
+		return nil
+	}
+	pv, err := cluster.Get[corev1.PersistentVolume](ctx, e.reader, "", s.claim.Spec.VolumeName)
+	if err != nil || pv == nil || pv.Annotations[cluster.AnnFilledFor] == string(s.claim.UID) {
+		return err
+	}
+	return e.cluster.Mark(ctx, pv, cluster.Marks{Annotations: map[string]string{cluster.AnnFilledFor: string(s.claim.UID)}})
 }
 
 // noteKept writes on a DataVolume that its claim was filled before, as its clients expect.
