@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -208,6 +209,42 @@ func TestImportSources(t *testing.T) {
 			t.Errorf("the archive's file holds %q", got)
 		}
 	})
+}
+
+// TestVolumeStatic: a volume that was reserved for the claim before the DataVolume was made may hold what somebody restored. It is
+// kept and taken for complete where the DataVolume says so, and written over by nobody where it does not.
+func TestVolumeStatic(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	reserve := func(name string) string {
+		pv := &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: b.Namespace + "-" + name},
+			Spec: corev1.PersistentVolumeSpec{
+				StorageClassName: b.Namespace, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")},
+				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+				PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/" + b.Namespace}},
+				ClaimRef:                      &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: b.Namespace, Name: name},
+			},
+		}
+		b.create(pv)
+		t.Cleanup(func() { _ = b.kube.Delete(context.Background(), pv) })
+		return pv.Name
+	}
+	kept := reserve("kept")
+	b.volume(volume{name: "kept", class: b.Namespace, size: "64Mi", annotations: map[string]string{storagePrefix + "checkStaticVolume": ""}})
+	b.untilPhase("kept", cdiv1.Succeeded)
+	c := b.claim("kept")
+	if got := c.Annotations[storagePrefix+"persistentVolumeList"]; c.Spec.VolumeName != kept || got != `["`+kept+`"]` {
+		t.Errorf("the claim has volume %s and lists %s, want %s", c.Spec.VolumeName, got, kept)
+	}
+	reserve("unsaid")
+	b.volume(volume{name: "unsaid", class: b.Namespace, size: "64Mi"})
+	b.WaitEvent("unsaid", patience, func(reason, _ string) bool { return reason == "ErrContentsUnknown" })
+	b.idle()
+	if b.web.requests() != 0 {
+		t.Error("a reserved volume was imported into")
+	}
 }
 
 // TestVolumeOfAnotherPopulator: a volume that names a source of another populator waits for it and says so.
