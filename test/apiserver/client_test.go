@@ -24,14 +24,14 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// volumes is DataVolumes of a namespace as clients generated from the API module ask for them: client-go's REST client with the
+// dataVolumes is DataVolumes of a namespace as clients generated from the API module ask for them: client-go's REST client with the
 // module's types. kubevirt's controllers and virtctl are such clients.
-type volumes struct {
+type dataVolumes struct {
 	t *testing.T
 	c rest.Interface
 }
 
-func newVolumes(t *testing.T) volumes {
+func newVolumes(t *testing.T) dataVolumes {
 	t.Helper()
 	config := rest.CopyConfig(baseCfg)
 	config.GroupVersion, config.APIPath = &cdiv1.SchemeGroupVersion, "/apis"
@@ -40,15 +40,15 @@ func newVolumes(t *testing.T) volumes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return volumes{t, c}
+	return dataVolumes{t, c}
 }
 
-func (v volumes) request(r *rest.Request) *rest.Request {
+func (v dataVolumes) request(r *rest.Request) *rest.Request {
 	return r.Namespace(team).Resource("datavolumes")
 }
 
 // made is a volume of this name, gone at the end of the test.
-func (v volumes) made(name string, change func(*cdiv1.DataVolume)) *cdiv1.DataVolume {
+func (v dataVolumes) made(name string, change func(*cdiv1.DataVolume)) *cdiv1.DataVolume {
 	v.t.Helper()
 	u := object(dv(fromHTTP + "," + storage))
 	u.SetName(name)
@@ -61,7 +61,7 @@ func (v volumes) made(name string, change func(*cdiv1.DataVolume)) *cdiv1.DataVo
 	return v.must(v.put(out, ""))
 }
 
-func (v volumes) must(out *cdiv1.DataVolume, err error) *cdiv1.DataVolume {
+func (v dataVolumes) must(out *cdiv1.DataVolume, err error) *cdiv1.DataVolume {
 	v.t.Helper()
 	if err != nil {
 		v.t.Fatal(err)
@@ -69,14 +69,14 @@ func (v volumes) must(out *cdiv1.DataVolume, err error) *cdiv1.DataVolume {
 	return out
 }
 
-func (v volumes) get(name string) *cdiv1.DataVolume {
+func (v dataVolumes) get(name string) *cdiv1.DataVolume {
 	v.t.Helper()
 	out := &cdiv1.DataVolume{}
 	return v.must(out, v.request(v.c.Get()).Name(name).Do(v.t.Context()).Into(out))
 }
 
 // put is Update, or UpdateStatus with the subresource.
-func (v volumes) put(dv *cdiv1.DataVolume, subresource string) (*cdiv1.DataVolume, error) {
+func (v dataVolumes) put(dv *cdiv1.DataVolume, subresource string) (*cdiv1.DataVolume, error) {
 	out := &cdiv1.DataVolume{}
 	r := v.request(v.c.Put()).Name(dv.Name)
 	if subresource != "" {
@@ -85,7 +85,7 @@ func (v volumes) put(dv *cdiv1.DataVolume, subresource string) (*cdiv1.DataVolum
 	return out, r.Body(dv).Do(v.t.Context()).Into(out)
 }
 
-func (v volumes) patch(name string, kind types.PatchType, body string, subresources ...string) (*cdiv1.DataVolume, error) {
+func (v dataVolumes) patch(name string, kind types.PatchType, body string, subresources ...string) (*cdiv1.DataVolume, error) {
 	out := &cdiv1.DataVolume{}
 	r := v.request(v.c.Patch(kind)).Name(name).SubResource(subresources...)
 	if kind == types.ApplyPatchType {
@@ -177,7 +177,7 @@ func TestClientVersions(t *testing.T) {
 	}
 }
 
-func (v volumes) list(o metav1.ListOptions, into *cdiv1.DataVolumeList) error {
+func (v dataVolumes) list(o metav1.ListOptions, into *cdiv1.DataVolumeList) error {
 	return v.request(v.c.Get()).VersionedParams(&o, metav1.ParameterCodec).Do(v.t.Context()).Into(into)
 }
 
