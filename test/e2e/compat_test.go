@@ -211,9 +211,9 @@ func TestImportSources(t *testing.T) {
 	})
 }
 
-// TestVolumeStatic: a volume that was reserved for the claim before the DataVolume was made may hold what somebody restored. It is
+// TestVolumeReserved: a volume that was reserved for the claim before the DataVolume was made may hold what somebody restored. It is
 // kept and taken for complete where the DataVolume says so, and written over by nobody where it does not.
-func TestVolumeStatic(t *testing.T) {
+func TestVolumeReserved(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	reserve := func(name string) string {
