@@ -45,7 +45,7 @@ func Complete(c *corev1.PersistentVolumeClaim) (proof Proof, lacks string) {
 		return Unproven, "its volume is lost"
 	case c.Status.Phase != corev1.ClaimBound:
 		return Unproven, "it is not bound yet"
-	case PopulatedByUs(c) && c.Annotations[AnnPopulatedFor] == "":
+	case PopulatedByUs(c) && c.Annotations[AnnPopulatedFor] == "" && !recorded: // other populators of our kinds write only the latter
 		return Unproven, fmt.Sprintf("nothing records that it was filled from %s; if its data is there, set the annotation %s: %s on it",
 			who, AnnPopulatedFor, c.Name)
 	case PopulatedByUs(c) && owner(c) == "":
