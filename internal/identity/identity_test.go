@@ -66,3 +66,14 @@ func TestSameDisk(t *testing.T) {
 		t.Error("an address that is none was accepted")
 	}
 }
+
+func TestRemote(t *testing.T) {
+	for _, d := range []Disk{ISCSI("iqn.2017-01.io.kubevirt:sn.42", 2), RBD("", "", "i"), NBD("h", 0, "e"), Gluster("v", "f"), web(t, "http://h/x")} {
+		if !Remote(d.String()) {
+			t.Errorf("%s is not at a server", d)
+		}
+	}
+	if d := volume("1", corev1.PersistentVolumeSource{}); Remote(d.String()) {
+		t.Errorf("%s is at a server", d)
+	}
+}

@@ -48,6 +48,10 @@ func holderLabel(pod types.UID) string { return "holder.berth.dev/" + string(pod
 func mode(v kubevirt.Volume, drive kubevirt.Disk) accessv1.Mode {
 	_, readOnly := render.ClaimOf(v)
 	switch {
+	case v.Copy != nil || v.Reads(): // what it writes goes to its own copy, or it writes nothing
+		return accessv1.ReadShared
+	case v.AccessMode != "":
+		return accessv1.Mode(v.AccessMode)
 	case readOnly || drive.ReadsOnly():
 		return accessv1.ReadShared
 	case drive.Shareable != nil && *drive.Shareable:
@@ -116,9 +120,17 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 	return nil
 }
 
+// place is what the disk is in, for a person.
+func (d *disk) place() string {
+	if d.claim == nil {
+		return d.id.String()
+	}
+	return "PersistentVolumeClaim " + d.claim.Name
+}
+
 // takenBy says who has a disk. What is in another namespace is not this one's to know.
 func (r *Reconciler) takenBy(ctx context.Context, s *run, d *disk, h accessv1.Holder) (string, error) {
-	whose := fmt.Sprintf("disk %s (PersistentVolumeClaim %s) is wanted %s", d.name, d.claim.Name, d.mode)
+	whose := fmt.Sprintf("disk %s (%s) is wanted %s", d.name, d.place(), d.mode)
 	if h.Namespace != s.instance.Namespace {
 		return fmt.Sprintf("%s, and a machine of another namespace has it %s", whose, h.Mode), nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/state"
@@ -46,5 +47,33 @@ func TestWaitingGuest(t *testing.T) {
 	if row.Reason != state.GuestPaused || row.Ready || row.Status != kubevirt.StatusPaused || row.Instance != kubevirt.PhaseRunning ||
 		!strings.Contains(row.Message, s.returns.Waits) {
 		t.Errorf("it waits: %+v", row)
+	}
+}
+
+// TestNetworkDiskAccess: each network disk has the identity of what it is, and the mode its volume says.
+func TestNetworkDiskAccess(t *testing.T) {
+	iscsi := kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{Portal: "iqn.2017-01.io.kubevirt:sn.42", LUN: 2, Host: kubevirt.NetworkHost{Name: "a"}}}
+	other := *iscsi.DeepCopy()
+	other.ISCSI.Host.Name = "another name of it"
+	one, err := networkIdentity(kubevirt.Volume{VolumeSource: iscsi})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if two, err := networkIdentity(kubevirt.Volume{VolumeSource: other}); err != nil || one != two {
+		t.Errorf("%s and %s are one LUN (%v)", one, two, err)
+	}
+	for want, v := range map[accessv1.Mode]kubevirt.Volume{
+		accessv1.WriteExclusive: {VolumeSource: iscsi},
+		accessv1.WriteShared:    {VolumeSource: iscsi, AccessMode: kubevirt.WriteShared},
+		accessv1.ReadShared:     {VolumeSource: iscsi, Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite}},
+	} {
+		if got := mode(v, kubevirt.Disk{}); got != want {
+			t.Errorf("%+v is wanted %s", v, got)
+		}
+	}
+	for _, v := range []kubevirt.Volume{{VolumeSource: iscsi, AccessMode: kubevirt.ReadShared}, {VolumeSource: kubevirt.VolumeSource{HTTP: &kubevirt.HTTPSource{}}}} {
+		if got := mode(v, kubevirt.Disk{}); got != accessv1.ReadShared {
+			t.Errorf("%+v is wanted %s", v, got)
+		}
 	}
 }

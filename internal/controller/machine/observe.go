@@ -69,6 +69,13 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 		if d := r.options.hostDisk(v); d != nil {
 			s.disks = append(s.disks, *d)
 		}
+		if v.Networked() && startedWith(s.launcher, v.Name) {
+			d, err := r.networkDisk(ctx, s, v)
+			if err != nil {
+				return nil, err
+			}
+			s.disks = append(s.disks, d)
+		}
 		name, _ := render.ClaimOf(v)
 		if name == "" || !coldVolume(s.launcher, v) {
 			continue

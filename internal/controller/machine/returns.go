@@ -85,6 +85,10 @@ func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 		s.keeps[identity.Volume(pv).Name()] = true
 	}
 	for i := range records.Items {
+		// A disk at a server is the launcher's until it ends: it cannot be given back meanwhile.
+		if identity.Remote(records.Items[i].Spec.Disk) {
+			s.keeps[records.Items[i].Name] = true
+		}
 		if name := records.Items[i].Name; !s.keeps[name] {
 			s.surplus = append(s.surplus, name)
 		}

@@ -1,0 +1,51 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/identity"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// networkDisk is a volume at a server. Nothing has to be made or filled for it; all it may have to wait for is another
+// machine that has the disk.
+func (r *Reconciler) networkDisk(ctx context.Context, s *run, v kubevirt.Volume) (disk, error) {
+	d := disk{name: v.Name, is: machine.Ready, mode: mode(v, s.drive(v.Name))}
+	var err error
+	if d.id, err = networkIdentity(v); err != nil {
+		d.is, d.why = machine.Failed, err.Error()
+		return d, nil
+	}
+	return d, r.observeAccess(ctx, s, &d, s.disks)
+}
+
+// startedWith: the launcher has the volume from the start. What is added to an instance that runs comes with its next run.
+func startedWith(launcher *corev1.Pod, volume string) bool {
+	var m launch.Machine
+	if launcher == nil || json.Unmarshal([]byte(launcher.Annotations[render.AnnMachine]), &m) != nil {
+		return true
+	}
+	return slices.ContainsFunc(m.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == volume })
+}
+
+// networkIdentity is which disk is meant.
+func networkIdentity(v kubevirt.Volume) (identity.Disk, error) {
+	switch s := v.VolumeSource; {
+	case s.ISCSI != nil:
+		return identity.ISCSI(s.ISCSI.Portal, int(s.ISCSI.LUN)), nil
+	case s.RBD != nil:
+		return identity.RBD(s.RBD.Pool, s.RBD.Namespace, s.RBD.Image), nil
+	case s.NBD != nil:
+		return identity.NBD(s.NBD.Host.Name, s.NBD.Host.PortOr(0), s.NBD.Export), nil
+	case s.Gluster != nil:
+		return identity.Gluster(s.Gluster.Volume, s.Gluster.Path), nil
+	}
+	return identity.HTTP(v.HTTP.URL)
+}
