@@ -92,3 +92,30 @@ func TestADecoyDoesNotHideTheServer(t *testing.T) {
 		})
 	}
 }
+
+// TestAVolumeThatSlippedAway: its owner took the finalizer off, and what it left beside its source goes all the same; what is
+// another's of the same name stays.
+func TestAVolumeThatSlippedAway(t *testing.T) {
+	server := func(uid string) *corev1.Pod {
+		labels := render.Labels(render.RoleServe)
+		labels[render.LabelVolumeUID] = uid
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: uid + "-source-pod", UID: types.UID("pod-" + uid), Labels: labels,
+			Annotations: map[string]string{fill.AnnServes: filltest.Team + "/" + volumeName}}}
+	}
+	keys := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "gone-source-tls"}}
+	misnamed := server("gone")
+	misnamed.Name = "anything"
+	claim := filltest.Bound(filltest.Team, volumeName)
+	claim.UID = "claim-uid"
+	w := filltest.New(t, filltest.Scene{Objects: []client.Object{server("gone"), keys, misnamed, claim, server("claim-uid")}})
+	_, err := build(w).Reconcile(context.Background(), request)
+	w.Must(err)
+	for name, left := range map[string]bool{"gone-source-pod": false, "anything": true, "claim-uid-source-pod": true} {
+		if p := filltest.Get[corev1.Pod](w, "golden", name); (p != nil) != left {
+			t.Errorf("pod %s is there: %v", name, p != nil)
+		}
+	}
+	if s := filltest.Get[corev1.Secret](w, "golden", keys.Name); s != nil {
+		t.Error("its keys are still there")
+	}
+}

@@ -30,7 +30,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	v := &cdiv1.DataVolume{}
 	if err := r.reader.Get(ctx, req.NamespacedName, v); apierrors.IsNotFound(err) {
 		r.cluster.Forget(req.NamespacedName)
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, r.engine.Sweep(ctx, req.NamespacedName)
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read DataVolume %s: %w", req, err)
 	}

@@ -52,7 +52,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if target == nil {
 		r.cluster.ForgetClaim(req.NamespacedName)
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, r.engine.Sweep(ctx, req.NamespacedName)
 	}
 	if !ours(target) {
 		return ctrl.Result{}, nil
