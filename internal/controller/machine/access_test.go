@@ -180,6 +180,22 @@ func (w *world) records() map[string][]accessv1.Holder {
 	return out
 }
 
+// TestOneNetworkDisk: a LUN by two names of its server is one disk, and the records stay as long as the machine runs.
+func TestOneNetworkDisk(t *testing.T) {
+	w := sharers(t, func(name string, i *kubevirt.VirtualMachineInstance) {
+		i.Spec.Volumes = []kubevirt.Volume{{Name: "lun", VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{
+			Host: kubevirt.NetworkHost{Name: "server-" + name}, Portal: "iqn.2026-01.example:disk", LUN: 1}}}}
+		i.Spec.Domain.Devices.Disks = nil
+	})
+	w.both([]string{"a", "b"}, false)
+	if got := w.going(); len(got) != 1 {
+		t.Errorf("%v run", got)
+	}
+	if got := w.records()["iscsi:iqn.2026-01.example:disk/1"]; len(got) != 1 {
+		t.Errorf("records: %v", w.records())
+	}
+}
+
 // TestAnotherNamespace: who has a disk in another namespace is not told.
 func TestAnotherNamespace(t *testing.T) {
 	w := sharers(t, nil)

@@ -66,33 +66,8 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 		return nil, err
 	}
 	for _, v := range i.Spec.Volumes {
-		if d := r.options.hostDisk(v); d != nil {
-			s.disks = append(s.disks, *d)
-		}
-		if v.Networked() && startedWith(s.launcher, v.Name) {
-			d, err := r.networkDisk(ctx, s, v)
-			if err != nil {
-				return nil, err
-			}
-			s.disks = append(s.disks, d)
-		}
-		name, _ := render.ClaimOf(v)
-		if name == "" || !coldVolume(s.launcher, v) {
-			continue
-		}
-		d, err := r.disk(ctx, s, v, name)
-		if err != nil {
+		if err := r.observeVolume(ctx, s, v); err != nil {
 			return nil, err
-		}
-		if err := r.observeAccess(ctx, s, &d, s.disks); err != nil {
-			return nil, err
-		}
-		s.disks = append(s.disks, d)
-		if d.block() {
-			s.pods.Block = append(s.pods.Block, v.Name)
-		}
-		if _, readOnly := render.ClaimOf(v); d.empty > 0 && !readOnly {
-			s.pods.MakeEmpty(v.Name, d.empty)
 		}
 	}
 	for _, look := range []func(context.Context, *run) error{r.observeNode, r.observeLost} {
@@ -102,6 +77,42 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 	}
 	r.observeWaits(ctx, s)
 	return s, r.observeHot(ctx, s)
+}
+
+// observeVolume adds the disk of a volume that the machine is started with, and what its pod has to know of it. A volume that
+// is made for the pod alone is nobody else's concern.
+func (r *Reconciler) observeVolume(ctx context.Context, s *run, v kubevirt.Volume) error {
+	if d := r.options.hostDisk(v); d != nil {
+		s.disks = append(s.disks, *d)
+		return nil
+	}
+	if v.Networked() && startedWith(s.launcher, v.Name) {
+		d, err := r.networkDisk(ctx, s, v)
+		if err != nil {
+			return err
+		}
+		s.disks = append(s.disks, d)
+		return nil
+	}
+	name, readOnly := render.ClaimOf(v)
+	if name == "" || !coldVolume(s.launcher, v) {
+		return nil
+	}
+	d, err := r.disk(ctx, s, v, name)
+	if err != nil {
+		return err
+	}
+	if err := r.observeAccess(ctx, s, &d, s.disks); err != nil {
+		return err
+	}
+	s.disks = append(s.disks, d)
+	if d.block() {
+		s.pods.Block = append(s.pods.Block, v.Name)
+	}
+	if d.empty > 0 && !readOnly {
+		s.pods.MakeEmpty(v.Name, d.empty)
+	}
+	return nil
 }
 
 // observeNode looks whether a launcher that is not ready is on a node that answers: its pod looks as it did last.

@@ -70,6 +70,11 @@ func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 		}
 		s.keeps[h.id.Name()] = true
 	}
+	for _, d := range s.disks {
+		if d.is == machine.Ready {
+			s.keeps[d.id.Name()] = true
+		}
+	}
 	for _, v := range s.launcher.Spec.Volumes {
 		if v.PersistentVolumeClaim == nil {
 			continue
