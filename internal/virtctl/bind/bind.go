@@ -110,7 +110,7 @@ func remove(ctx context.Context, c *kube.Client, pod *corev1.Pod) error {
 	defer cancel()
 	pods := c.Core.CoreV1().Pods(c.Namespace)
 	err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
+		GracePeriodSeconds: ptr.To[int64](1), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 	})
 	if err == nil {
 		err = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {

@@ -69,7 +69,7 @@ func Pod(claim *corev1.PersistentVolumeClaim, at Place) (*corev1.Pod, error) {
 	spec.Containers = []corev1.Container{container}
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	spec.AutomountServiceAccountToken, spec.EnableServiceLinks = ptr.To(false), ptr.To(false)
-	spec.TerminationGracePeriodSeconds, spec.ActiveDeadlineSeconds = ptr.To[int64](0), ptr.To[int64](lifetime)
+	spec.TerminationGracePeriodSeconds, spec.ActiveDeadlineSeconds = ptr.To[int64](1), ptr.To[int64](lifetime)
 	spec.SecurityContext = &corev1.PodSecurityContext{
 		RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](user), RunAsGroup: ptr.To[int64](user),
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
