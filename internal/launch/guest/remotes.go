@@ -65,7 +65,7 @@ func (r *remotes) backing(ctx context.Context, m launch.Machine, v kubevirt.Volu
 	r.opened[v.Name] = at
 	format := string(formatOf(v))
 	if format == string(kubevirt.FormatQCOW2) {
-		if err := r.harmless(ctx, v.Name, at, l); err != nil {
+		if err := r.harmless(ctx, m, v.Name, at, l); err != nil {
 			return Backing{}, err
 		}
 	}
@@ -135,14 +135,14 @@ func tlsObject(r *Remote) string {
 }
 
 // harmless looks at the header of a qcow2 disk before QEMU does: QEMU would open whatever file it names.
-func (r *remotes) harmless(ctx context.Context, volume string, at *Remote, l *login) error {
+func (r *remotes) harmless(ctx context.Context, m launch.Machine, volume string, at *Remote, l *login) error {
 	node, err := json.Marshal(map[string]any{"driver": "raw", "file": at.node(secretObject, tlsObject(at))})
 	if err != nil {
 		return fmt.Errorf("describe the disk: %w", err)
 	}
 	head := filepath.Join(launch.StateDir, volume+".head")
 	defer func() { _ = os.Remove(head) }()
-	err = r.program(ctx, launch.Machine{}, at, l, "qemu-img", "dd", "-f", "raw", "-O", "raw", "bs=65536", "count=1",
+	err = r.program(ctx, m, at, l, "qemu-img", "dd", "-f", "raw", "-O", "raw", "bs=65536", "count=1",
 		"if=json:"+string(node), "of="+head)
 	if err != nil {
 		return err
