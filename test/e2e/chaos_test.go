@@ -439,9 +439,11 @@ func (c *chaos) handles() []string {
 	var names []string
 	for _, v := range volumes.Items {
 		if v.Spec.ClaimRef != nil && v.Spec.ClaimRef.Namespace == c.Namespace && v.Spec.CSI != nil {
-			_, key, _ := strings.Cut(v.Spec.CSI.VolumeHandle, "-") // the handle is KIND-KEY.NODE
-			key, _, _ = strings.Cut(key, ".")
-			names = append(names, key)
+			parts := strings.FieldsFunc(v.Spec.CSI.VolumeHandle, func(r rune) bool { return r == '-' || r == '.' }) // KIND-KEY-POOL.NODE
+			if len(parts) < 2 {
+				c.T.Fatalf("volume %s has the handle %q", v.Name, v.Spec.CSI.VolumeHandle)
+			}
+			names = append(names, parts[1])
 		}
 	}
 	return names
