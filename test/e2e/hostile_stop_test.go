@@ -165,7 +165,7 @@ spec:
 ---
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
-metadata: {name: senseless}
+metadata: {name: senseless-alone}
 spec: {domain: {devices: {}}}
 ---
 apiVersion: kubevirt.io/v1
