@@ -26,7 +26,7 @@ func TestMachineIsClosed(t *testing.T) {
 	bootKernel(vm, "disks")
 	y.create(vm)
 	y.status(vm, kubevirt.StatusRunning, boot)
-	y.guestSays(vm, "berth-guest: ready")
+	y.guestSays(vm, "network eth0 ") // it has an address, after it is ready
 	_, launchers := y.pods(t.Context(), vm)
 	for _, host := range []string{"10.0.2.2", launchers[0].Status.PodIP} {
 		for _, page := range []string{launch.ReturnsPath, "/probe/liveness", "/ready"} {
