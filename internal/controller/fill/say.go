@@ -56,6 +56,8 @@ func (s *Seen) detail(f volume.Facts) string {
 		return s.claim.Annotations[annRunMessage]
 	case f.Claim == volume.Leaving:
 		return "something still uses it"
+	case f.Claim == volume.Unbound && f.Origin == volume.Busy:
+		return s.claim.Annotations[annCloneWhy] // the pod that uses the source is not why there is no volume yet
 	case f.Data == volume.Unknown && f.Worker == volume.NoWorker && s.claim != nil:
 		return s.unwritable()
 	}
