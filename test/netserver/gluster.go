@@ -15,6 +15,7 @@ type Gluster struct {
 	Volume  string
 
 	dir   string
+	user  int
 	p     *process
 	count atomic.Int32
 }
@@ -33,7 +34,7 @@ end-volume
 
 // StartGluster starts glusterd and a volume whose files belong to the user that machines run as.
 func StartGluster(address, dir string, user int) (*Gluster, error) {
-	g := &Gluster{Address: address, Port: 24007, Volume: "vol", dir: dir}
+	g := &Gluster{Address: address, Port: 24007, Volume: "vol", dir: dir, user: user}
 	for _, d := range []string{"state", "run", "brick"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			return nil, fmt.Errorf("make a directory for Gluster: %w", err)
@@ -78,6 +79,13 @@ func (g *Gluster) Close() { g.p.stop() }
 // Add makes a file that is a copy of a disk, through the volume as its clients do: its path, and where its bytes are.
 func (g *Gluster) Add(disk string) (name, file string, err error) {
 	name = fmt.Sprintf("disk-%d.img", g.count.Add(1))
+	file = filepath.Join(g.dir, "brick", name)
 	_, err = run(nil, "qemu-img", "convert", "-f", "raw", "-O", "raw", disk, fmt.Sprintf("gluster://%s:%d/%s/%s", g.Address, g.Port, g.Volume, name))
-	return name, filepath.Join(g.dir, "brick", name), err
+	if err != nil {
+		return name, file, err
+	}
+	if err := os.Chown(file, g.user, g.user); err != nil { // it was made by root, and machines are not
+		return name, file, fmt.Errorf("give the disk to the machines' user: %w", err)
+	}
+	return name, file, nil
 }
