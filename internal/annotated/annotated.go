@@ -26,6 +26,8 @@ const (
 )
 
 // The annotations that say more about an order.
+//
+//nolint:gosec // names of annotations, not credentials
 const (
 	Content        = "cdi.kubevirt.io/storage.contentType"
 	secret         = "cdi.kubevirt.io/storage.import.secretName"
@@ -87,14 +89,14 @@ func Of(c *corev1.PersistentVolumeClaim) (*cdiv1.DataVolumeSpec, error) {
 	return spec, err
 }
 
-// Free: nobody else fills the claim, or has: no DataVolume or other controller, no populator, no driver, no restore.
+// Free says that nobody else fills the claim, or has: no DataVolume or other controller, no populator, no driver, no restore.
 func Free(c *corev1.PersistentVolumeClaim) bool {
 	_, restored := c.Annotations[populatedFor]
 	done := c.Annotations[Clone] != "" && (c.Annotations[cloned] != "" || Complete(c))
 	return metav1.GetControllerOf(c) == nil && c.Spec.DataSource == nil && c.Spec.DataSourceRef == nil && !restored && !done
 }
 
-// Complete: it is recorded on the claim that its data is there.
+// Complete says that it is recorded on the claim that its data is there.
 func Complete(c *corev1.PersistentVolumeClaim) bool {
 	return c.Annotations[phase] == string(corev1.PodSucceeded)
 }

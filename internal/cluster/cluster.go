@@ -40,7 +40,7 @@ func New(c client.Client, recorder events.EventRecorder, clock clock.PassiveCloc
 	return &Writer{client: c, events: recorder, clock: clock}
 }
 
-// ErrTaken: a pod of the name that ours was to have is there, and is not ours.
+// ErrTaken says that a pod of the name that ours was to have is there, and is not ours.
 var ErrTaken = errors.New("a pod of that name exists and is not ours")
 
 // Create makes obj. An object of that name that exists already is left as it is: the next look at the cluster says

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// ErrNamespaceLeaving: nothing is made in a namespace that is being deleted.
+// ErrNamespaceLeaving says that nothing is made in a namespace that is being deleted.
 var ErrNamespaceLeaving = errors.New("its namespace is being deleted")
 
 // leaving is err, or ErrNamespaceLeaving if that is all it says. The API server's own error is an ordinary refusal to whoever looks at

@@ -107,7 +107,7 @@ func (w *Writer) conditions(old []cdiv1.DataVolumeCondition, s Status) []cdiv1.D
 func bound(s Status) cdiv1.DataVolumeCondition {
 	c := cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: corev1.ConditionFalse}
 	switch {
-	case s.State.Bound != state.AsClaim && !(s.Bound && s.State.Bound == state.NoSource): // a claim that is bound stays so without its source
+	case s.State.Bound != state.AsClaim && (!s.Bound || s.State.Bound != state.NoSource): // a claim that is bound stays so without its source
 		c.Reason, c.Message = string(s.State.Bound), s.State.Text()
 	case s.Bound:
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "Bound", fmt.Sprintf("PVC %s Bound", s.State.Claim)

@@ -83,10 +83,10 @@ var proofs = attempts{
 		}
 	},
 	"use it again": func(h *hostile) {
-		dv := byDataSource(h.clone("again"), "agains")
+		dv := byDataSource(h.clone("again"), "once-more")
 		dv.Annotations = map[string]string{proofOfVolume: h.stolen("again", "")}
 		if h.tries(dv) {
-			h.make(dataSource("agains", h.source().PVC))
+			h.make(dataSource("once-more", h.source().PVC))
 			h.neverFilled("again")
 		}
 	},

@@ -129,7 +129,7 @@ type Disk struct {
 	Copy       *DiskCopy  `json:"copy,omitempty"`
 }
 
-// ReadsOnly: the guest may not write to the drive. A CD drive is read unless it says otherwise.
+// ReadsOnly says that the guest may not write to the drive. A CD drive is read unless it says otherwise.
 func (d Disk) ReadsOnly() bool {
 	switch {
 	case d.CDRom != nil:

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ErrNoAnswerYet: the question was put, and the answer is not there yet. It is no failure: look again later.
+// ErrNoAnswerYet says that the question was put, and the answer is not there yet. It is no failure: look again later.
 var ErrNoAnswerYet = errors.New("no answer yet")
 
 // Aside puts questions that may take long without having anybody wait for the answer: a reconciler that waited for a pod

@@ -39,7 +39,7 @@ func settled[T any](t *testing.T, ask func(*corev1.Pod) (T, error), pod *corev1.
 		if !errors.Is(err, ErrNoAnswerYet) {
 			return got, err
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestAside(t *testing.T) {
 		a := &Aside[string, int]{Patience: time.Second}
 		put, told := 0, 0
 		question := func(context.Context) (int, error) { put++; return put, nil }
-		never := func(ctx context.Context) (int, error) { put++; time.Sleep(time.Hour); return 0, ctx.Err() }
+		never := func(ctx context.Context) (int, error) { put++; <-time.After(time.Hour); return 0, ctx.Err() }
 		expect := func(what string, got int, err error, want int, failure string) {
 			t.Helper()
 			if got != want || (err == nil) != (failure == "") || err != nil && !strings.Contains(err.Error(), failure) {
@@ -141,7 +141,7 @@ func TestAside(t *testing.T) {
 		}
 		got, err = once(never)
 		expect("asked again", got, err, 0, ErrNoAnswerYet.Error())
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		synctest.Wait()
 		got, err = once(never)
 		expect("given up", got, err, 0, "no answer within 1s")

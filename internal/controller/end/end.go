@@ -81,7 +81,7 @@ func Certain(ctx context.Context, reader, live client.Reader, p *corev1.Pod) (bo
 	return lost != "", err
 }
 
-// Over: the kubelet, or whoever speaks for a node that is gone, has said that every container of the pod has ended.
+// Over says that the kubelet, or whoever speaks for a node that is gone, has said that every container of the pod has ended.
 func Over(p *corev1.Pod) bool {
 	if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 		return false
@@ -107,7 +107,7 @@ func Lost(ctx context.Context, reader, live client.Reader, name string) (string,
 	return "was deleted", nil
 }
 
-// OutOfService: an administrator has said that the node is switched off.
+// OutOfService says whether an administrator has declared the node switched off.
 func OutOfService(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }

@@ -58,10 +58,10 @@ func Complete(c *corev1.PersistentVolumeClaim) (proof Proof, lacks string) {
 	return Unproven, "it is still being filled by " + who
 }
 
-// FilledInPlace: we write to the claim itself, after it is bound. That it is bound says nothing of its data then.
+// FilledInPlace says that we write to the claim itself, after it is bound. That it is bound says nothing of its data then.
 func FilledInPlace(c *corev1.PersistentVolumeClaim) bool { return filler(c) != "" && !PopulatedByUs(c) }
 
-// Refilled: the claim was made to be filled, and is not. Whoever it is filled for may still say that it was: of an earlier claim.
+// Refilled says that the claim was made to be filled, and is not. Whoever it is filled for may still say that it was: of an earlier claim.
 func Refilled(c *corev1.PersistentVolumeClaim) bool {
 	may := c.Annotations[AnnMayFill]
 	return may != "" && may != Filled && c.Annotations[AnnPodPhase] != string(corev1.PodSucceeded)

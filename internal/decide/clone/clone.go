@@ -123,7 +123,7 @@ func (s Strategy) Known() Strategy {
 	return s
 }
 
-// FellBack: a dearer strategy was chosen than the one that was wanted, or than the storage offers.
+// FellBack says that a dearer strategy was chosen than the one that was wanted, or than the storage offers.
 func FellBack(got Strategy, s Source, c Classes) bool {
 	switch got {
 	case Copy, Stream:

@@ -79,7 +79,7 @@ func TestInvariants(t *testing.T) {
 		if does(DropPrime) && f.Prime == Given && f.Target != Bound {
 			fail("the prime is dropped before the target has its volume")
 		}
-		if does(DropPrime) && (f.Prime == Full || f.Prime == Taken) && !(f.Target == Bound && f.Marked) {
+		if does(DropPrime) && (f.Prime == Full || f.Prime == Taken) && (f.Target != Bound || !f.Marked) {
 			fail("data that somebody was told is safe is dropped")
 		}
 		if does(Record) && (f.Target != Bound || !f.Marked) {

@@ -25,6 +25,8 @@ type login struct {
 }
 
 // The keys of the Secrets, as Kubernetes and ceph-csi name them.
+//
+//nolint:gosec // names of keys, not credentials
 const (
 	chapUser     = "node.session.auth.username"
 	chapPassword = "node.session.auth.password"
@@ -72,7 +74,7 @@ func readLogin(v kubevirt.Volume, mounted string) (*login, error) {
 
 func missingKey(secret string, err error, keys ...string) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("Secret %s has no %s and %s, which the disk's server wants: %w", secret, keys[0], keys[1], fs.ErrNotExist) //nolint:revive,staticcheck // a kind's name is written with a capital
+		return fmt.Errorf("Secret %s has no %s and %s, which the disk's server wants: %w", secret, keys[0], keys[1], fs.ErrNotExist) //nolint:staticcheck // a kind's name is written with a capital
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func (r *remotes) web(ctx context.Context, v kubevirt.Volume) (*Remote, error) {
 		return nil, webFault(err)
 	}
 	// Reads go on while the guest shuts down, after ctx has ended.
-	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+	reading, stop := context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // stop is called with the other ends
 	r.ends = append(r.ends, stop, func() { _ = blob.Close() })
 	disk, err := blobs.NewReaderAt(reading, blob)
 	if err != nil {
