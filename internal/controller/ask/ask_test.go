@@ -152,13 +152,13 @@ func TestAside(t *testing.T) {
 		if told != 2 || put != 5 {
 			t.Errorf("told %d times, asked %d times: a question that hangs is not put again", told, put)
 		}
-		time.Sleep(2 * time.Hour)
+		<-time.After(2 * time.Hour)
 		synctest.Wait()
 		got, err = once(question)
 		expect("after that", got, err, 0, ErrNoAnswerYet.Error())
 		if len(a.calls) != 1 {
 			t.Errorf("%d are remembered", len(a.calls))
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 	})
 }

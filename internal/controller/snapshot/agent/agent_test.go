@@ -53,7 +53,7 @@ func TestAnswers(t *testing.T) {
 				if _, err := freeze(); !errors.Is(err, ask.ErrNoAnswerYet) {
 					t.Fatalf("asked: %v", err)
 				}
-				time.Sleep(launch.MostQuiet + time.Second)
+				<-time.After(launch.MostQuiet + time.Second)
 				synctest.Wait()
 				froze, err := freeze()
 				if froze != row.froze || (err == nil) != (row.wrong == "") || err != nil && !strings.Contains(err.Error(), row.wrong) {
@@ -62,7 +62,7 @@ func TestAnswers(t *testing.T) {
 				if told != 1 {
 					t.Errorf("told %d times that there is an answer", told)
 				}
-				time.Sleep(24 * time.Hour)
+				<-time.After(24 * time.Hour)
 			})
 		})
 	}
@@ -91,7 +91,7 @@ func hangs(ctx context.Context, _ *corev1.Pod, _ string, _ remotecommand.StreamO
 
 // ignores is a connection that does not even end with its context.
 func ignores(context.Context, *corev1.Pod, string, remotecommand.StreamOptions) error {
-	time.Sleep(12 * time.Hour)
+	<-time.After(12 * time.Hour)
 	return nil
 }
 
@@ -129,7 +129,7 @@ func TestAHungLauncherIsAloneWithIt(t *testing.T) {
 		if grew := int64(after.HeapAlloc) - int64(before.HeapAlloc); grew > 64<<20 {
 			t.Errorf("500 pods that flood us cost %d MiB", grew>>20)
 		}
-		time.Sleep(24 * time.Hour)
+		<-time.After(24 * time.Hour)
 	})
 }
 
