@@ -293,7 +293,7 @@ func (h *house) begin(claim string) (finish func() int) {
 		h.t.Fatal(err)
 	}
 	for len(h.proxy.places.free) == 0 {
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 	return func() int {
 		_ = feed.Close()
@@ -359,7 +359,7 @@ func TestAPlaceIsWaitedFor(t *testing.T) {
 	h.worker("b", "b", "the-proxy")
 	finish := h.begin("a")
 	go func() {
-		time.Sleep(50 * time.Millisecond) // b is there by then, or comes later and need not wait
+		<-time.After(50 * time.Millisecond) // b is there by then, or comes later and need not wait
 		finish()
 	}()
 	h.answers(200, "", "POST", "/v1beta1/upload", h.token("b", time.Minute), strings.NewReader("disk"))
