@@ -34,12 +34,13 @@ func (b *Box) await(ctx context.Context, what string, names []string, done func(
 	defer cancel()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
+	before := b.deaths(names)
 	for {
 		err := done(ctx)
 		if err == nil {
 			return nil
 		}
-		if died := b.died(names, hopeless); died != nil {
+		if died := b.died(names, before, hopeless); died != nil {
 			return died
 		}
 		select {
@@ -50,15 +51,31 @@ func (b *Box) await(ctx context.Context, what string, names []string, done func(
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return fmt.Errorf("waiting for %s was interrupted", what)
 		}
-		if died := b.died(names, 1); died != nil {
+		if died := b.died(names, before, 1); died != nil {
 			return died
 		}
 		return fmt.Errorf("%s: not after %s: %w", what, startPatience, err)
 	}
 }
 
-// died is an error if a machine is gone or one of its components has died that often.
-func (b *Box) died(names []string, often int) error {
+// deaths is how often each component of the machines has died so far, by machine and component. A component that somebody
+// killed, which tests do, says nothing about a later start.
+func (b *Box) deaths(names []string) map[[2]string]int {
+	out := map[[2]string]int{}
+	for _, name := range names {
+		status, err := machine.ReadStatus(b.Layout, name)
+		if err != nil {
+			continue // it has none yet
+		}
+		for _, s := range status {
+			out[[2]string{name, s.Component}] = s.Deaths
+		}
+	}
+	return out
+}
+
+// died is an error if a machine is gone or one of its components has died that often since before.
+func (b *Box) died(names []string, before map[[2]string]int, often int) error {
 	ms, _, err := b.machines()
 	if err != nil {
 		return err
@@ -72,7 +89,7 @@ func (b *Box) died(names []string, often int) error {
 			continue // half written
 		}
 		for _, s := range status {
-			if s.Deaths >= often {
+			if s.Deaths-before[[2]string{name, s.Component}] >= often {
 				return fmt.Errorf("%s on %s %s (%d times); its last words:\n%s", s.Component, name, s.LastDeath, s.Deaths, b.tail(name, s.Component))
 			}
 		}
