@@ -45,8 +45,12 @@ func TestVolumeTells(t *testing.T) {
 	d.consume("golden", "")
 	d.WaitRunning("consumer-golden")
 	d.volume(cloned("snapped", classDiskImmediate, "64Mi", false, d.fromClaim()))
-	d.tells("snapped", "SnapshotForSmartCloneInProgress", "CloneFromSnapshotSourceInProgress", "CloneSucceeded")
+	d.tells("snapped", "SnapshotForSmartCloneInProgress", "CloneSucceeded")
 	d.Delete("consumer-golden")
+	snapshot(d.Env, "kept", "golden") // into a device it is restored by way of another claim, which takes a moment
+	kept := cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: d.Namespace, Name: "kept"}}
+	d.volume(cloned("turned", classDiskImmediate, "64Mi", true, kept))
+	d.tells("turned", "CloneFromSnapshotSourceInProgress", "CloneSucceeded")
 	d.volume(volume{name: "plain", class: classImmediate, storage: "40Mi"})
 	d.untilPhase("plain", cdiv1.Succeeded)
 	fromPlain := cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: d.Namespace, Name: "plain"}}
@@ -359,8 +363,9 @@ func TestConfigReachesWorkers(t *testing.T) {
 		c.Spec.Config.PodResourceRequirements = &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64M")}}
 	})
 	release := b.web.hold()
-	b.volume(volume{class: classImmediate, storage: "40Mi"})
-	b.volume(volume{name: "image", class: classImmediate, storage: "40Mi", change: func(dv *cdiv1.DataVolume) {
+	atOnce := map[string]string{immediately: ""} // the claim goes where its worker may run
+	b.volume(volume{class: classWaits, storage: "40Mi", annotations: atOnce})
+	b.volume(volume{name: "image", class: classWaits, storage: "40Mi", annotations: atOnce, change: func(dv *cdiv1.DataVolume) {
 		dv.Spec.Source = &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: ptr("docker://registry.example:5000/disks/test:1")}}
 	}})
 	pod := b.WaitRunning("importer-disk")
