@@ -8,7 +8,8 @@ import (
 	"github.com/berth-vm/berth/internal/launch"
 )
 
-// TestServerFault: what QEMU 7.2 said of tgt, nbdkit and Ceph, word for word.
+// TestServerFault: what QEMU 7.2 says of tgt, nbdkit and Ceph. The rows of a wrong Ceph key and of a refused connection are
+// from its source; the others were seen.
 func TestServerFault(t *testing.T) {
 	m := launch.Machine{}
 	m.Spec.Volumes = []kubevirt.Volume{{VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{}}}}
