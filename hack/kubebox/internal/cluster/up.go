@@ -162,6 +162,11 @@ func (b *Box) start(ctx context.Context, c state.Cluster, ms []machine.Running, 
 
 func (b *Box) launchNode(control int, n plan.Node) error {
 	m := plan.NodeMachine(n)
+	// A node that was stopped leaves the cgroups of its pods. A kubelet looks for each of their containers, three seconds each,
+	// before it says that its node is Ready.
+	if err := host.RemoveCgroup(m.Cgroup); err != nil {
+		return err
+	}
 	if err := host.MakeCgroup(m.Cgroup); err != nil {
 		return err
 	}
