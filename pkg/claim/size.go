@@ -86,6 +86,15 @@ func Usable(claim int64, overhead cdiv1.Percent) (int64, error) {
 	return size.Int64() * alignment, nil
 }
 
+// Disk is the disk that a claim is for whose size Inflate made, rounded down to a MiB.
+func (f Filesystem) Disk(claim int64, overhead cdiv1.Percent) (int64, error) {
+	disk, err := Usable(claim, overhead)
+	if err != nil || overhead == noOverhead {
+		return disk, err
+	}
+	return min(disk, f.Holds(claim)/alignment*alignment), nil
+}
+
 func parsePercent(p cdiv1.Percent) (thousandths int64, err error) {
 	if !percentPattern.MatchString(string(p)) {
 		return 0, fmt.Errorf("filesystem overhead %q is not a number from 0 to 1 with at most three decimals", string(p))

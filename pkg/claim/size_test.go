@@ -98,3 +98,22 @@ func TestEverySize(t *testing.T) {
 		t.Errorf("storage without a filesystem of its own gets %d, %v", size, err)
 	}
 }
+
+// TestDiskOfAClaim: a claim that was made for a disk is for that disk, or for the largest one of which the claim has the same size.
+func TestDiskOfAClaim(t *testing.T) {
+	const mib = 1 << 20
+	for _, f := range []claim.Filesystem{claim.Ext4, claim.XFS} {
+		for _, overhead := range []cdiv1.Percent{"0", "0.06", "0.1"} {
+			for disk := int64(mib); disk < 4<<30; disk += 7 * mib {
+				size, err := f.Inflate(disk, overhead)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := f.Disk(size, overhead)
+				if again, _ := f.Inflate(got, overhead); err != nil || got < disk || again != size {
+					t.Fatalf("%s, overhead %s: a claim of %d for a disk of %d is for %d, %v", f, overhead, size, disk, got, err)
+				}
+			}
+		}
+	}
+}

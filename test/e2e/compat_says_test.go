@@ -106,8 +106,9 @@ func TestVolumeTells(t *testing.T) {
 func TestCloneTells(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.filled(true)
-	b.volume(cloned("tight", classImmediate, "64Mi", false, b.fromClaim())) // a filesystem of that size has no room for the device
+	b.Create(framework.Claim{Name: "golden", Class: classImmediate, Size: "64Mi"})
+	b.Run(framework.Pod{Name: "make", User: guest, Claims: []string{"golden"}, Script: "truncate -s 100M /golden/disk.img"})
+	b.volume(cloned("tight", classImmediate, "64Mi", false, b.fromClaim())) // nobody measured that disk, so only the copy shows that it does not fit
 	b.tells("tight", "CloneFailed", "Error")
 	b.untilPhase("tight", cdiv1.Failed)
 

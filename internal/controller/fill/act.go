@@ -217,11 +217,20 @@ func (s *Seen) diskSize() int64 {
 		return asked.Value()
 	}
 	size := s.claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	usable, err := claim.Usable(size.Value(), claim.OverheadOf(&s.settings.Overhead, deref(s.claim.Spec.StorageClassName)))
+	overhead := claim.OverheadOf(&s.settings.Overhead, deref(s.claim.Spec.StorageClassName))
+	usable, err := claim.Usable(size.Value(), overhead)
+	if s.sizeIsOurs() {
+		usable, err = claim.FilesystemOf(s.class).Disk(size.Value(), overhead)
+	}
 	if err != nil {
 		return 0 // a configuration that makes no sense is no reason to refuse the image: it keeps its own size
 	}
 	return usable
+}
+
+// sizeIsOurs says that the claim's size was made from a disk's size, with what its filesystem needs added.
+func (s *Seen) sizeIsOurs() bool {
+	return s.order.Spec.Storage != nil || s.order.For.GetLabels()[labelApplyProfile] == "true"
 }
 
 // outgrown: the driver fills the claim with a disk that is smaller than the claim is for, or that nobody knows the size of.

@@ -62,3 +62,6 @@ func Served(_ context.Context, obj client.Object) []reconcile.Request {
 var PassedOn = []string{
 	"k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network", "sidecar.istio.io/inject", "linkerd.io/inject",
 }
+
+// labelApplyProfile on a claim asks admission to complete it by its class's profile, its size too.
+const labelApplyProfile = "cdi.kubevirt.io/applyStorageProfile"
