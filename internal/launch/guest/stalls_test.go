@@ -70,7 +70,7 @@ func TestPausedGuestGoesOn(t *testing.T) {
 // TestSilentServer: a server that is silent for long is named, one that restarts is not.
 func TestSilentServer(t *testing.T) {
 	s := newStalled()
-	s.busy = true // the test answers itself
+	s.busy, s.asked = true, s.now.Add(time.Second) // as if it had just been asked: the test answers itself
 	s.away <- map[string]string{"root": "connect to iscsi server a:1: refused"}
 	s.pass(1)
 	s.busy, s.asked = true, s.now.Add(4*time.Second)
