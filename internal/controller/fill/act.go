@@ -219,13 +219,17 @@ func (s *Seen) diskSize() int64 {
 	size := s.claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	overhead := claim.OverheadOf(&s.settings.Overhead, deref(s.claim.Spec.StorageClassName))
 	usable, err := claim.Usable(size.Value(), overhead)
-	if s.sizeIsOurs() {
-		usable, err = claim.FilesystemOf(s.class).Disk(size.Value(), overhead)
-	}
 	if err != nil {
 		return 0 // a configuration that makes no sense is no reason to refuse the image: it keeps its own size
 	}
-	return usable
+	if !s.sizeIsOurs() {
+		return usable
+	}
+	sure, err := claim.FilesystemOf(s.class).Disk(size.Value(), overhead)
+	if err != nil {
+		return 0
+	}
+	return min(usable, max(sure, s.origin.disk())) // the size may be that of the source, whose disk is all that could fit
 }
 
 // sizeIsOurs says that the claim's size was made from a disk's size, with what its filesystem needs added.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +78,20 @@ func (o *origin) request(name string) *claim.Source {
 		src.Disk = disk
 	}
 	return src
+}
+
+// disk is how large the disk in the origin may be: as it was measured, or anything if it was not. It is 0 if nothing is cloned.
+func (o *origin) disk() int64 {
+	src := o.request("")
+	switch {
+	case src == nil:
+		return 0
+	case !src.Disk.IsZero():
+		return src.Disk.Value()
+	case src.VolumeMode == corev1.PersistentVolumeBlock:
+		return src.Capacity.Value()
+	}
+	return math.MaxInt64
 }
 
 // resolve follows a sourceRef to the claim or snapshot it stands for.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -25,6 +26,39 @@ func TestWorkerTask(t *testing.T) {
 		}
 		if got, ok := w.Task.(task.Task); !ok || got.Claim != "claim" || got.Raw != raw || got.Target.Content != task.Disk {
 			t.Errorf("contents %q: the task is %+v", value, w.Task)
+		}
+	}
+}
+
+// TestDiskOfAClone: whose size was taken from its source has the source's disk, however the source came to its size.
+func TestDiskOfAClone(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		name     string
+		measured string // the source's disk in bytes; "" is not measured
+		block    bool   // the source is a device of 40 MiB
+		clone    bool
+		want     int64
+	}{
+		{name: "an image is not larger than what is sure to fit", want: 52 * mib},
+		{name: "the source's claim was made for its disk", clone: true, measured: "41943040", want: 52 * mib},
+		{name: "the source's disk fills its claim", clone: true, measured: "62914560", want: 60 * mib},
+		{name: "the source's disk is larger than could fit", clone: true, measured: "104857600", want: 60 * mib},
+		{name: "nobody measured the source", clone: true, want: 60 * mib},
+		{name: "a device", clone: true, block: true, want: 52 * mib},
+	} {
+		spec := cdiv1.DataVolumeSpec{Storage: &cdiv1.StorageSpec{}}
+		s := &Seen{order: OfVolume(&cdiv1.DataVolume{Spec: spec}), claim: &corev1.PersistentVolumeClaim{}}
+		s.claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}
+		if c.clone {
+			s.origin.claim, s.origin.size = &corev1.PersistentVolumeClaim{}, resource.MustParse("40Mi")
+			s.origin.claim.Annotations = map[string]string{annDiskSize: c.measured}
+		}
+		if c.block {
+			s.origin.claim.Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
+		}
+		if got := s.diskSize(); got != c.want {
+			t.Errorf("%s: the disk has %d MiB instead of %d", c.name, got/mib, c.want/mib)
 		}
 	}
 }
