@@ -20,3 +20,18 @@ func checkNetworkDisks(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
 		first = name
 	}
 }
+
+// checkCopies judges the sizes of copies.
+func checkCopies(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
+	for _, v := range spec.AllVolumes() {
+		if v.Copy == nil {
+			continue
+		}
+		at := templatePath.Child("volumes").Key(v.Name).Child("copy")
+		for name, q := range map[string]*kubevirt.Quantity{"capacity": v.Copy.Capacity, "size": v.Copy.Size} {
+			if q != nil && q.Sign() <= 0 {
+				c.invalid(at.Child(name), "volume %s: copy.%s must be more than 0; it is %s", v.Name, name, q)
+			}
+		}
+	}
+}

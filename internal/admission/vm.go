@@ -87,6 +87,7 @@ func checkVolumes(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
 		}
 	}
 	checkNetworkDisks(spec, c)
+	checkCopies(spec, c)
 }
 
 // sources counts the fields that are set, all of which are pointers.

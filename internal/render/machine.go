@@ -53,6 +53,7 @@ type Machine struct {
 	Instance *kubevirt.VirtualMachineInstance
 	Block    []string         // names of the volumes whose claims are devices
 	Empty    map[string]int64 // sizes of the disks to make where there is none, by volume
+	Copies   []Copy           // where the copies of its volumes are
 	Image    string
 	Emulate  bool
 	Reach    reach.Rules         // for the servers of network disks
@@ -101,7 +102,7 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 			Hostname:                      spec.Hostname,
 			Subdomain:                     spec.Subdomain,
 			SecurityContext:               m.security(),
-			Volumes:                       m.claimVolumes(),
+			Volumes:                       append(m.claimVolumes(), m.copyVolumes()...),
 			Containers:                    []corev1.Container{m.container()},
 		},
 	}
@@ -173,6 +174,7 @@ func (m Machine) container() corev1.Container {
 			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: path.Join(launch.FilesDir, v.Name)})
 		}
 	}
+	c.VolumeMounts = append(c.VolumeMounts, m.copyMounts()...)
 	return c
 }
 
@@ -203,6 +205,11 @@ func (m Machine) resources() corev1.ResourceRequirements {
 		cpu.Mul(int64(launch.CPUs(d.CPU)))
 		r.Requests[corev1.ResourceCPU] = cpu
 	}
+	if n := m.copyRequest(); n > 0 {
+		room := r.Requests.StorageEphemeral().DeepCopy()
+		room.Add(*resource.NewQuantity(n, resource.BinarySI))
+		r.Requests[corev1.ResourceEphemeralStorage] = room
+	}
 	if m.KVM != "" {
 		one := resource.MustParse("1")
 		r.Requests[m.KVM] = one
@@ -214,13 +221,14 @@ func (m Machine) resources() corev1.ResourceRequirements {
 	return r
 }
 
-// ClaimOf is the claim a volume is in, and whether it may only be read. It is empty for volumes that need none.
+// ClaimOf is the claim a volume is in, and whether it may only be read: a master is. It is empty for volumes that need none.
 func ClaimOf(v kubevirt.Volume) (name string, readOnly bool) {
+	copied := v.Copied() != nil
 	switch {
 	case v.DataVolume != nil:
-		return v.DataVolume.Name, false
+		return v.DataVolume.Name, copied
 	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.Claim(), v.PersistentVolumeClaim.ReadOnly
+		return v.PersistentVolumeClaim.Claim(), copied || v.PersistentVolumeClaim.ReadOnly
 	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
 		return v.Ephemeral.PersistentVolumeClaim.ClaimName, true
 	}

@@ -33,7 +33,8 @@ func machine() Machine {
 			UserDataSecretRef: &corev1.LocalObjectReference{Name: "seed"}}}},
 		{Name: "tools", VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: "tools"}}},
 	}
-	return Machine{Instance: i, Block: []string{"data"}, Image: "launcher", KVM: "devices.kubevirt.io/kvm"}
+	return Machine{Instance: i, Block: []string{"data"}, Image: "launcher", KVM: "devices.kubevirt.io/kvm",
+		Copies: []Copy{{Volume: "tools", Room: 1 << 30}}}
 }
 
 func TestMachinePods(t *testing.T) {
@@ -68,6 +69,36 @@ func claimsOf(s corev1.PodSpec) any {
 		}
 	}
 	return names
+}
+
+// TestMasterIsRead: the claim of a master is mounted so that nothing in the pod can write to it, and what a copy may become is
+// what the node must have if the machine said how much.
+func TestMasterIsRead(t *testing.T) {
+	m := machine()
+	for i := range m.Instance.Spec.Volumes[:2] {
+		m.Instance.Spec.Volumes[i].Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite}
+	}
+	m.Copies = []Copy{{Volume: "root", Room: 1 << 30, Claimed: true}, {Volume: "data", Room: 10 << 30}, {Volume: "tools"}}
+	pod, err := m.Pod(Launcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := map[string]int64{}
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil && !v.PersistentVolumeClaim.ReadOnly {
+			t.Errorf("claim %s can be written to", v.PersistentVolumeClaim.ClaimName)
+		}
+		if v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil {
+			limits[v.Name] = v.EmptyDir.SizeLimit.Value()
+		}
+	}
+	want := map[string]int64{"berth-copy-root": 1<<30 + 1<<20 + 20<<20, "berth-copy-data": 10<<30 + 10<<20 + 20<<20}
+	if diff := cmp.Diff(want, limits); diff != "" {
+		t.Errorf("size limits:\n%s", diff)
+	}
+	if got, want := pod.Spec.Containers[0].Resources.Requests.StorageEphemeral().Value(), int64(1<<30+1<<20+4<<20+1<<30); got != want {
+		t.Errorf("the node must have %d bytes, not %d", got, want)
+	}
 }
 
 func TestHotplugPods(t *testing.T) {

@@ -136,21 +136,6 @@ const (
 	ReadOnly       AccessMode = "read-only"
 )
 
-// CopyMode is whether the guest's writes go to the disk itself.
-type CopyMode string
-
-// The modes. Unset is CopyNone.
-const (
-	CopyNone    CopyMode = "none"
-	CopyOnWrite CopyMode = "copy-on-write"
-)
-
-// DiskCopy keeps what the guest writes away from the disk; it is lost when the guest stops.
-type DiskCopy struct {
-	// +kubebuilder:validation:Enum=none;copy-on-write
-	Mode CopyMode `json:"mode"`
-}
-
 // DiskSource is what is in a drive, said where the drive is. A VirtualMachine may say it there instead of in a volume; its
 // instance always has the volume.
 //

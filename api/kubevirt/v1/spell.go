@@ -80,7 +80,7 @@ func (h NetworkHost) PortOr(protocol int) int {
 
 // Reads says that the guest may only read the disk: that is what it asked for, or all that the source can give.
 func (v *Volume) Reads() bool {
-	if v.Copy != nil && v.Copy.Mode == CopyOnWrite {
+	if v.Copied() != nil {
 		return false // it writes to its own copy
 	}
 	return v.AccessMode == ReadShared || v.HTTP != nil || v.RBD != nil && v.RBD.Snapshot != ""

@@ -5,7 +5,9 @@ import corev1 "k8s.io/api/core/v1"
 // Volume is what is in a drive.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.http) || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a disk at a URL can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
-// +kubebuilder:validation:XValidation:rule="!has(self.copy) || has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http)",message="copy is for network disks; a claim is copied on write as an ephemeral volume"
+// +kubebuilder:validation:XValidation:rule="!has(self.copy) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.containerDisk) || has(self.ephemeral) || has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http)",message="copy is for volumes that have a master: claims, DataVolumes, container disks and network disks"
+// +kubebuilder:validation:XValidation:rule="!has(self.copy) || self.copy.mode != 'none' || !(has(self.containerDisk) || has(self.ephemeral))",message="a container disk and an ephemeral volume cannot be written to: copy.mode cannot be none"
+// +kubebuilder:validation:XValidation:rule="!has(self.copy) || self.copy.mode == 'none' || !(has(self.persistentVolumeClaim) && has(self.persistentVolumeClaim.hotpluggable) && self.persistentVolumeClaim.hotpluggable || has(self.dataVolume) && has(self.dataVolume.hotpluggable) && self.dataVolume.hotpluggable)",message="a copy is made when the machine starts: a volume with a copy cannot be hotpluggable"
 // +kubebuilder:validation:XValidation:rule="!has(self.rbd) || !has(self.rbd.snapshot) || size(self.rbd.snapshot) == 0 || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a snapshot can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
 type Volume struct {
 	Name         string `json:"name"`
@@ -13,7 +15,7 @@ type Volume struct {
 	// AccessMode is who else may have the disk meanwhile; write-exclusive if unset, read-shared where the source can only be read.
 	// +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared
 	AccessMode AccessMode `json:"accessMode,omitempty"`
-	// Copy keeps what the guest writes away from a network disk.
+	// Copy gives the guest a disk of its own that begins as the volume and is gone with the instance.
 	Copy *DiskCopy `json:"copy,omitempty"`
 }
 

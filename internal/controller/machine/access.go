@@ -47,9 +47,8 @@ func holderLabel(pod types.UID) string { return "holder.berth.dev/" + string(pod
 // mode is how a machine wants the disk of a volume.
 func mode(v kubevirt.Volume, drive kubevirt.Disk) accessv1.Mode {
 	_, readOnly := render.ClaimOf(v)
-	copied := v.Networked() && v.Copy != nil && v.Copy.Mode == kubevirt.CopyOnWrite // the guest writes elsewhere
 	switch {
-	case copied || v.Reads(): // what it writes goes to its own copy, or it writes nothing
+	case v.Copied() != nil || v.Reads(): // what it writes goes to its own copy, or it writes nothing
 		return accessv1.ReadShared
 	case v.AccessMode != "":
 		return accessv1.Mode(v.AccessMode)

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -140,11 +141,17 @@ func TestModesOfAClaim(t *testing.T) {
 			i.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 			i.Spec.Domain.Devices.Disks[1].CDRom = &kubevirt.CDRomTarget{}
 		},
+		"copied": func(i *kubevirt.VirtualMachineInstance) {
+			for n := range i.Spec.Volumes {
+				i.Spec.Volumes[n].Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite}
+			}
+		},
 	}
+	modes := map[string]string{"copied": "read-shared"} // of the master
 	for one, asOne := range kinds {
 		for two, asTwo := range kinds {
 			t.Run(one+" and "+two, func(t *testing.T) {
-				together := one == two && one != "write-exclusive"
+				together := cmp.Or(modes[one], one) == cmp.Or(modes[two], two) && one != "write-exclusive"
 				w := sharers(t, func(name string, i *kubevirt.VirtualMachineInstance) {
 					if name == "a" {
 						asOne(i)

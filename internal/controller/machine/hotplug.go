@@ -44,7 +44,7 @@ func (r *Reconciler) observeHot(ctx context.Context, s *run) error {
 		return nil
 	}
 	for _, v := range s.instance.Spec.Volumes {
-		if coldVolume(s.launcher, v) {
+		if coldVolume(s.launcher, v) || v.Copied() != nil { // a copy is made when a machine starts
 			continue
 		}
 		name, _ := render.ClaimOf(v)

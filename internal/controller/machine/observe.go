@@ -70,6 +70,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 			return nil, err
 		}
 	}
+	s.observeCopies()
 	for _, look := range []func(context.Context, *run) error{r.observeNode, r.observeLost} {
 		if err := look(ctx, s); err != nil {
 			return nil, err

@@ -267,6 +267,24 @@ func TestElsewhereRefuses(t *testing.T) {
 	}
 }
 
+// TestCopiedIsNotKept: a disk that is a copy goes with the instance, and its master is not the machine's.
+func TestCopiedIsNotKept(t *testing.T) {
+	w := newWorld(t, false, false)
+	w.disks(cdiv1.Succeeded)
+	vm := read[kubevirt.VirtualMachine](w, "vm")
+	for i := range vm.Spec.Template.Spec.Volumes {
+		if v := &vm.Spec.Template.Spec.Volumes[i]; v.Name == "free" {
+			v.Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite}
+		}
+	}
+	w.must(w.api.Update(context.Background(), vm))
+	w.snapshot()
+	s := read[snapshotv1.VirtualMachineSnapshot](w, "snap")
+	if l := s.Status.SnapshotVolumes; slices.Contains(l.IncludedVolumes, "free") || !slices.Contains(l.ExcludedVolumes, "free") || len(l.IncludedVolumes) == 0 {
+		t.Errorf("volumes are %+v", l)
+	}
+}
+
 // TestNotYetFilled: a disk whose DataVolume is still importing is not in the snapshot, which says so.
 func TestNotYetFilled(t *testing.T) {
 	w := newWorld(t, false, false)

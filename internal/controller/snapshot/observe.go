@@ -120,7 +120,7 @@ func (r *Reconciler) choose(ctx context.Context, s *shot) error {
 	}
 	for _, v := range s.vm.Spec.Template.Spec.AllVolumes() {
 		home := homeOf(s.vm.Name, &s.vm.Spec, v)
-		if home.claim == "" {
+		if home.claim == "" || v.Copied() != nil { // a master is not the machine's, and its copy is not to be kept
 			continue
 		}
 		class, why, err := r.cuttable(ctx, s.vm.Namespace, home)

@@ -14,16 +14,29 @@ import (
 
 // Backing is what a volume is made of inside the pod.
 type Backing struct {
-	Path   string
-	Device bool   // a block device, not a file
-	Format string // raw or qcow2
-	// Base is what a qcow2 overlay lies over, and BaseFormat its format; empty without an overlay.
-	Base       string
-	BaseFormat string
-	ReadOnly   bool
-	Shared     bool // other machines write to it meanwhile
-	// Remote is the disk at its server if there is no Path, or what the overlay at Path lies over.
+	Path     string
+	Device   bool   // a block device, not a file
+	Format   string // raw or qcow2
+	ReadOnly bool
+	Shared   bool // other machines write to it meanwhile
+	// Remote is the disk at its server; there is no Path then.
 	Remote *Remote
+	// Master is what a copy lies over, nil without one. It is only read.
+	Master *Backing
+	// Limit is how long the file may become; 0: its medium says when it is full.
+	Limit int64
+}
+
+// node is the disk as QEMU's own programs have it.
+func (b Backing) node() map[string]any {
+	file := map[string]any{"driver": "file", "filename": b.Path}
+	switch {
+	case b.Remote != nil:
+		file = b.Remote.node(secretObject, tlsObject(b.Remote))
+	case b.Device:
+		file["driver"] = "host_device"
+	}
+	return map[string]any{"driver": b.Format, "file": file}
 }
 
 // diskFile is where the disk of a Filesystem claim is.

@@ -65,12 +65,9 @@ func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, e
 		x.Device = "cdrom"
 	}
 	switch {
-	case b.Base != "":
-		x.BackingStore = &libvirtxml.DomainDiskBackingStore{
-			Format: &libvirtxml.DomainDiskFormat{Type: b.BaseFormat}, Source: source(disk.Name, Backing{Path: b.Base})}
-	case b.Remote != nil && b.Path != "":
-		x.BackingStore = &libvirtxml.DomainDiskBackingStore{Format: &libvirtxml.DomainDiskFormat{Type: b.BaseFormat},
-			Source: b.Remote.source(disk.Name), BackingStore: noBacking()}
+	case b.Master != nil:
+		x.BackingStore = &libvirtxml.DomainDiskBackingStore{Format: &libvirtxml.DomainDiskFormat{Type: b.Master.Format},
+			Source: source(disk.Name, *b.Master), BackingStore: noBacking()}
 	case b.Remote != nil:
 		x.BackingStore = noBacking()
 	}
@@ -112,12 +109,16 @@ func driver(disk kubevirt.Disk, b Backing) *libvirtxml.DomainDiskDriver {
 
 func source(volume string, b Backing) *libvirtxml.DomainDiskSource {
 	switch {
-	case b.Remote != nil && b.Path == "":
+	case b.Remote != nil:
 		return b.Remote.source(volume)
 	case b.Device:
 		return &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: b.Path}}
 	}
-	return &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: b.Path}}
+	x := &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: b.Path}}
+	if b.Limit > 0 {
+		x.Slices = &libvirtxml.DomainDiskSlices{Slices: []libvirtxml.DomainDiskSlice{{Type: "storage", Size: uint(b.Limit)}}}
+	}
+	return x
 }
 
 func bus(d kubevirt.Disk) kubevirt.DiskBus {

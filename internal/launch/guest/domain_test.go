@@ -58,14 +58,17 @@ func planned(m launch.Machine) map[string]Backing {
 		case contains(m.Block, v.Name):
 			out[v.Name] = Backing{Path: diskDevice(v.Name), Device: true, Format: "raw"}
 		case v.ContainerDisk != nil:
-			out[v.Name] = Backing{Path: launch.StateDir + "/" + v.Name + ".img", Format: "qcow2",
-				Base: launch.MountDir + "/" + v.Name + "/disk.qcow2", BaseFormat: "qcow2"}
+			out[v.Name] = Backing{Path: launch.MountDir + "/" + v.Name + "/disk.qcow2", Format: "qcow2"}
 		case v.CloudInitNoCloud != nil:
 			out[v.Name] = Backing{Path: launch.StateDir + "/" + v.Name + ".img", Format: "raw", ReadOnly: true}
 		case v.Networked():
 			out[v.Name] = plannedRemote(m, v)
 		default:
 			out[v.Name] = Backing{Path: diskFile(v.Name), Format: "raw"}
+		}
+		if v.Copied() != nil {
+			master := out[v.Name]
+			out[v.Name] = Backing{Path: copyPath(v.Name), Format: "qcow2", Master: &master, Limit: launch.CopyFile(1 << 30)}
 		}
 	}
 	return out
@@ -83,9 +86,6 @@ func plannedRemote(m launch.Machine, v kubevirt.Volume) Backing {
 	}
 	if err != nil {
 		panic(err)
-	}
-	if v.Copy != nil {
-		return Backing{Path: launch.StateDir + "/" + v.Name + ".img", Format: "qcow2", Remote: at, BaseFormat: string(formatOf(v))}
 	}
 	return Backing{Remote: at, Format: string(formatOf(v)), ReadOnly: v.Reads()}
 }

@@ -219,6 +219,10 @@ func ownDisk(m launch.Machine, volume string) (kubevirt.Disk, offer, error) {
 		return kubevirt.Disk{}, offer{}, fmt.Errorf("the machine was not started with disk %q", volume)
 	}
 	disk := allDisks(m.Spec)[at]
+	copied := func(v kubevirt.Volume) bool { return v.Name == volume && v.Copied() != nil }
+	if slices.ContainsFunc(m.Spec.Volumes, copied) {
+		return disk, offer{}, errors.New("a copy is made when the machine starts; it is there again after a restart")
+	}
 	b, err := claim(m, volume)
 	if err != nil {
 		return disk, offer{}, err

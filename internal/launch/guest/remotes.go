@@ -69,17 +69,7 @@ func (r *remotes) backing(ctx context.Context, m launch.Machine, v kubevirt.Volu
 			return Backing{}, err
 		}
 	}
-	if v.Copy == nil {
-		return Backing{Remote: at, Format: format, ReadOnly: v.Reads()}, nil
-	}
-	made := filepath.Join(launch.StateDir, v.Name+".img")
-	node, err := json.Marshal(map[string]any{"driver": format, "file": at.node(secretObject, tlsObject(at))})
-	if err != nil {
-		return Backing{}, fmt.Errorf("describe the disk: %w", err)
-	}
-	// The header of the overlay names no other file: libvirt is told what it lies over.
-	err = r.program(ctx, m, at, l, "qemu-img", "create", "-q", "-f", "qcow2", "-b", "json:"+string(node), "-F", format, made)
-	return Backing{Path: made, Format: "qcow2", Remote: at, BaseFormat: format}, err
+	return Backing{Remote: at, Format: format, ReadOnly: v.Reads()}, nil
 }
 
 // open is the disk with the addresses of its servers that answer.
@@ -115,9 +105,9 @@ func formatOf(v kubevirt.Volume) kubevirt.DiskFormat {
 }
 
 // keep gives libvirt the logins of the disks.
-func (r *remotes) keep(h *hypervisor, disks map[string]Backing) error {
+func (r *remotes) keep(h *hypervisor) error {
 	for volume, l := range r.logins {
-		if err := h.keep(volume, disks[volume].Remote, l); err != nil {
+		if err := h.keep(volume, r.opened[volume], l); err != nil {
 			return err
 		}
 	}

@@ -97,7 +97,7 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 		return refused(err)
 	}
 	defer h.close()
-	if err := remotes.keep(h, disks); err != nil {
+	if err := remotes.keep(h); err != nil {
 		return refused(err)
 	}
 	return l.guest(ctx, h, m, text)

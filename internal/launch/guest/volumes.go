@@ -20,6 +20,7 @@ import (
 // prepare makes every volume of the machine something QEMU can open.
 func prepare(ctx context.Context, m launch.Machine, remotes *remotes) (map[string]Backing, error) {
 	out := map[string]Backing{}
+	k := &maker{machine: m, remotes: remotes, path: copyPath}
 	for _, v := range m.Spec.Volumes {
 		var b Backing
 		var err error
@@ -27,6 +28,9 @@ func prepare(ctx context.Context, m launch.Machine, remotes *remotes) (map[strin
 			b, err = remotes.backing(ctx, m, v)
 		} else {
 			b, err = backing(ctx, m, v)
+		}
+		if err == nil && v.Copied() != nil {
+			b, err = k.copy(ctx, v, b)
 		}
 		b.Shared = v.AccessMode == kubevirt.WriteShared
 		if err != nil {
@@ -46,13 +50,9 @@ func backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing,
 		b.ReadOnly = s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ReadOnly || v.Reads()
 		return b, err
 	case s.Ephemeral != nil:
-		base, err := claim(m, v.Name)
-		if err != nil {
-			return Backing{}, err
-		}
-		return overlay(ctx, made, base.Path, "raw")
+		return claim(m, v.Name)
 	case s.ContainerDisk != nil:
-		return containerDisk(ctx, made, mounted)
+		return containerDisk(mounted)
 	case s.EmptyDisk != nil:
 		return empty(made, s.EmptyDisk.Capacity.Value())
 	case s.HostDisk != nil:
@@ -83,14 +83,8 @@ func claim(m launch.Machine, volume string) (Backing, error) {
 	return Backing{Path: path, Format: "raw"}, nil
 }
 
-// overlay keeps what the guest writes away from the base.
-func overlay(ctx context.Context, path, base, format string) (Backing, error) {
-	err := run(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", format, path)
-	return Backing{Path: path, Format: "qcow2", Base: base, BaseFormat: format}, err
-}
-
-// containerDisk overlays the one file that was copied out of the image.
-func containerDisk(ctx context.Context, path, dir string) (Backing, error) {
+// containerDisk is the one file that was copied out of the image.
+func containerDisk(dir string) (Backing, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return Backing{}, err
@@ -98,12 +92,9 @@ func containerDisk(ctx context.Context, path, dir string) (Backing, error) {
 	if len(files) != 1 {
 		return Backing{}, fmt.Errorf("the image has %d files under /disk; it must have one", len(files))
 	}
-	base := filepath.Join(dir, files[0].Name())
-	format, err := containerFormat(base)
-	if err != nil {
-		return Backing{}, err
-	}
-	return overlay(ctx, path, base, format)
+	path := filepath.Join(dir, files[0].Name())
+	format, err := containerFormat(path)
+	return Backing{Path: path, Format: format}, err
 }
 
 // containerFormat tells qcow2 from raw as the data plane does, and refuses a qcow2 that names another file. Every other format

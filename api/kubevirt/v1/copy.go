@@ -1,0 +1,34 @@
+package v1
+
+// Copies: a disk of the machine's own that begins as a master, which is only read. It is gone with the instance.
+
+// CopyMode is where a guest's writes go.
+type CopyMode string
+
+// The modes. Unset is CopyNone.
+const (
+	CopyNone    CopyMode = "none"          // to the master itself
+	CopyOnWrite CopyMode = "copy-on-write" // to an overlay that holds only what was written
+)
+
+// DiskCopy keeps what the guest writes away from the volume, which is its master.
+type DiskCopy struct {
+	// +kubebuilder:validation:Enum=none;copy-on-write
+	Mode CopyMode `json:"mode"`
+	// Capacity is how much the guest may write; the size of its disk if unset.
+	Capacity *Quantity `json:"capacity,omitempty"`
+	// Size of the disk, if it is to be larger than its master.
+	Size *Quantity `json:"size,omitempty"`
+}
+
+// Copied is the copy that the guest has instead of the volume itself; nil if it has none. A container disk and an ephemeral
+// volume always have one: a copy on write, unless they say another.
+func (v *Volume) Copied() *DiskCopy {
+	switch {
+	case v.Copy != nil && v.Copy.Mode != CopyNone && v.Copy.Mode != "":
+		return v.Copy
+	case v.ContainerDisk != nil, v.Ephemeral != nil:
+		return &DiskCopy{Mode: CopyOnWrite}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package guest
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// copyFile is the copy of a volume. Every kind of master, and every spelling, has it here.
+func copyPath(volume string) string { return filepath.Join(launch.CopiesDir, volume, "disk.qcow2") }
+
+// maker makes the copies of a machine's volumes.
+type maker struct {
+	machine launch.Machine
+	remotes *remotes
+	path    func(volume string) string
+}
+
+// copy makes the guest's own disk, which begins as the master.
+func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master Backing) (Backing, error) {
+	c := v.Copied()
+	if c.Capacity != nil && c.Capacity.Sign() <= 0 {
+		return Backing{}, fmt.Errorf("copy.capacity is %s; it must be more than 0", c.Capacity)
+	}
+	path := k.path(v.Name)
+	node, err := json.Marshal(master.node())
+	if err != nil {
+		return Backing{}, fmt.Errorf("describe the master: %w", err)
+	}
+	// The launcher may have been started again in its pod; what an earlier guest wrote is gone with it.
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Backing{}, err
+	}
+	// QEMU is told what the copy lies over; it does not read it from the file.
+	if err := k.program(ctx, v.Name, master, "create", "-q", "-f", "qcow2", "-b", "json:"+string(node), "-F", master.Format, path); err != nil {
+		return Backing{}, err
+	}
+	size, err := enlarge(ctx, path, c.Size)
+	if err != nil {
+		return Backing{}, err
+	}
+	b := Backing{Path: path, Format: "qcow2", Master: &master}
+	b.Limit = launch.CopyFile(room(c, size))
+	return b, extend(path, b.Limit)
+}
+
+// room is how much the guest may write.
+func room(c *kubevirt.DiskCopy, size int64) int64 {
+	if c.Capacity != nil {
+		return c.Capacity.Value()
+	}
+	return size
+}
+
+// program runs qemu-img on a master, with its login if it is at a server.
+func (k *maker) program(ctx context.Context, volume string, master Backing, args ...string) error {
+	if master.Remote != nil {
+		return k.remotes.program(ctx, k.machine, master.Remote, k.remotes.logins[volume], "qemu-img", args...)
+	}
+	return run(ctx, "qemu-img", args...)
+}
+
+// enlarge gives a new copy its size, if that is to be another than its master's, and says what it is.
+func enlarge(ctx context.Context, path string, asked *kubevirt.Quantity) (int64, error) {
+	has, err := virtualSize(path)
+	switch {
+	case err != nil || asked == nil || asked.Value() == has:
+		return has, err
+	case asked.Value() < has:
+		return 0, fmt.Errorf("copy.size is %s and the master has %d bytes: a copy cannot be smaller than its master", asked, has)
+	}
+	if err := run(ctx, "qemu-img", "resize", "-q", "-f", "qcow2", path, fmt.Sprint(asked.Value())); err != nil {
+		return 0, err
+	}
+	return virtualSize(path)
+}
+
+// virtualSize is the size of the disk in a qcow2 file that we made.
+func virtualSize(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }()
+	var head [32]byte
+	if _, err := f.ReadAt(head[:], 0); err != nil {
+		return 0, fmt.Errorf("read the header of the copy: %w", err)
+	}
+	return int64(binary.BigEndian.Uint64(head[24:])), nil
+}
+
+// extend makes the file as long as it may become. QEMU is told not to go beyond: then a copy that is full pauses its guest,
+// where a medium that is full would end the pod. It takes no room.
+func extend(path string, limit int64) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Size() > limit {
+		return fmt.Errorf("copy.capacity is too small: an empty copy takes %d bytes", info.Size())
+	}
+	if err := os.Truncate(path, limit); err != nil {
+		return fmt.Errorf("give the copy its room: %w", err)
+	}
+	return nil
+}

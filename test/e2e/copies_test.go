@@ -1,0 +1,175 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/images"
+	testguest "github.com/berth-vm/berth/images/guest"
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// master is a volume that holds the test guest, and what its bytes are now.
+type master struct {
+	volume kubevirt.Volume
+	sum    func() string // nil: nothing can write to it
+}
+
+// golden is a claim with the test guest in it. Its class waits for a consumer: the machine that copies it is the first.
+func (y *yard) golden(name, class string, mode corev1.PersistentVolumeMode) {
+	y.T.Helper()
+	v := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: name}, Spec: cdiv1.DataVolumeSpec{
+		Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: y.url}},
+		Storage: &cdiv1.StorageSpec{StorageClassName: &class, VolumeMode: &mode, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("288Mi")}}},
+	}}
+	if err := y.kube.Create(y.Context(), v); err != nil {
+		y.T.Fatal(err)
+	}
+}
+
+// claimed is a master in a claim.
+func (y *yard) claimed(mode corev1.PersistentVolumeMode) master {
+	y.T.Helper()
+	y.golden("golden", "localdisk", mode)
+	disk := "/golden/disk.img"
+	if mode == corev1.PersistentVolumeBlock {
+		disk = "/dev/golden"
+	}
+	return master{kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "golden"}}}, func() string {
+		out := y.Run(framework.Pod{Name: "sum", Claims: []string{"golden"}, Script: fmt.Sprintf("head -c %d %s | sha256sum", testguest.DiskSize, disk)})
+		return strings.Fields(out)[0]
+	}}
+}
+
+// served is a master in a file of this machine's that a server has.
+func (y *yard) served(v kubevirt.Volume, file string) master {
+	return master{v, func() string { return y.fileSum(file, 0, -1) }}
+}
+
+// fileSum is the sha256 of a part of a file; of all of it if length is negative.
+func (y *yard) fileSum(file string, offset, length int64) string {
+	y.T.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	defer f.Close()
+	if length < 0 {
+		length = 1 << 62
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, io.NewSectionReader(f, offset, length)); err != nil {
+		y.T.Fatal(err)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// masters are a master of every kind.
+var masters = map[string]func(*yard) master{
+	"filesystem": func(y *yard) master { return y.claimed(corev1.PersistentVolumeFilesystem) },
+	"block":      func(y *yard) master { return y.claimed(corev1.PersistentVolumeBlock) },
+	"image": func(*yard) master {
+		return master{volume: kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{
+			Image: images.Guest, ImagePullPolicy: corev1.PullIfNotPresent}}}}
+	},
+	"nbd": func(y *yard) master {
+		s := y.nbd()
+		name, file, err := s.Add(guestDir + "/" + testguest.Raw)
+		if err != nil {
+			y.T.Fatal(err)
+		}
+		y.secret("certificates", map[string]string{"ca.crt": string(s.Certificates.CA),
+			"tls.crt": string(s.Certificates.Client.Certificate), "tls.key": string(s.Certificates.Client.Key)})
+		return y.served(kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{
+			Host: kubevirt.NetworkHost{Name: s.Address, Port: new(intstr.FromInt(s.Port))}, Export: name,
+			TLS: &kubevirt.NBDTLS{SecretRef: corev1.LocalObjectReference{Name: "certificates"}}}}}, file)
+	},
+	"iscsi": func(y *yard) master {
+		l := y.lun("alice", "a password of CHAP's")
+		return y.served(kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{ISCSI: y.iscsiSource(l)}}, l.File)
+	},
+	"http": func(y *yard) master {
+		return y.served(kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{HTTP: &kubevirt.HTTPSource{URL: y.web().URL + "/" + testguest.Raw}}},
+			guestDir+"/"+testguest.Raw)
+	},
+}
+
+// TestCopy: a guest boots from its own copy of every kind of master, in every mode. It reads what the master has, writes and
+// reads that back, and the master is what it was, byte by byte.
+func TestCopy(t *testing.T) {
+	for _, mode := range []kubevirt.CopyMode{kubevirt.CopyOnWrite} {
+		for kind, make := range masters {
+			t.Run(string(mode)+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				y := newYard(t)
+				close(y.gate.open)
+				m := make(y)
+				m.volume.Copy = &kubevirt.DiskCopy{Mode: mode}
+				vm := y.networked("linked", m.volume)
+				y.boots(vm)
+				y.beginsAsMaster(vm)
+				y.guestWrites(vm)
+				if m.sum != nil && m.sum() != y.fileSum(guestDir+"/"+testguest.Raw, 0, testguest.DiskSize) {
+					t.Error("the master was changed")
+				}
+			})
+		}
+	}
+}
+
+// beginsAsMaster has the guest read an area that nobody writes to.
+func (y *yard) beginsAsMaster(vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	const offset, length = 1 << 20, 8 << 20
+	y.typeLine(vm, fmt.Sprintf("sha256 serial=root %d %d", offset, length))
+	y.guestSays(vm, fmt.Sprintf("berth-guest: sha256 serial=root %d %d: %s", offset, length, y.fileSum(guestDir+"/"+testguest.Raw, offset, length)))
+}
+
+// TestCopyOfAMasterInUse: machines that copy a master share it, those of one node at once and without copying it; one that is
+// written is not to be copied, and the machine says who writes it.
+func TestCopyOfAMasterInUse(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	close(y.gate.open)
+	y.golden("golden", "localdisk", corev1.PersistentVolumeFilesystem)
+	source := kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "golden"}}
+	var linked []*kubevirt.VirtualMachine
+	for _, name := range []string{"one", "two", "three"} {
+		vm := y.tiny(name)
+		vm.Spec.Template.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: source, Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite}}}
+		y.create(vm)
+		linked = append(linked, vm)
+	}
+	for _, vm := range linked {
+		y.status(vm, kubevirt.StatusRunning, boot)
+	}
+	writer := y.tiny("writer")
+	writer.Spec.Template.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: source}}
+	y.create(writer)
+	y.reason(writer, "DiskInUse", "has it read-shared")
+	for _, vm := range linked {
+		if err := y.kube.Delete(t.Context(), vm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	y.status(writer, kubevirt.StatusRunning, boot)
+	late := y.tiny("late")
+	late.Spec.Template.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: source, Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite}}}
+	y.create(late)
+	y.reason(late, "DiskInUse", "machine writer has it write-exclusive")
+}
