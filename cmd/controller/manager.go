@@ -21,6 +21,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // leaseFor is how long a leader that vanished is waited for: short, since a replacement does no harm to a transfer.
@@ -28,7 +29,9 @@ const leaseFor = 15 * time.Second
 
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, accessv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, accessv1.AddToScheme, volumesnapshot.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register API types: %w", err)
 		}

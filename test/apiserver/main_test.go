@@ -40,6 +40,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/profile"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // Namespaces and users of every test. Alice may do anything in team and clone out of golden; Bob may do anything in
@@ -115,7 +116,7 @@ func tail(dir string) error {
 
 // install does what kubectl apply -k does, for the parts these tests are about.
 func install(ctx context.Context, cfg *rest.Config) error {
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, volumesnapshot.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}

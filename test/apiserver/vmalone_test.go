@@ -32,6 +32,7 @@ import (
 	"github.com/berth-vm/berth/config/crd"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/machine"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // yard is a cluster with the machine side alone: no kind of the data side exists in it.
@@ -53,7 +54,7 @@ func newYard(t *testing.T) *yard {
 	})
 	must(t, err)
 	types := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, accessv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, accessv1.AddToScheme, volumesnapshot.AddToScheme} {
 		must(t, add(types))
 	}
 	kube, err := client.New(s.config, client.Options{Scheme: types})

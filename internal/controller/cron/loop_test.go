@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,6 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/decide/cron"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -133,8 +133,7 @@ func kept(w *filltest.World) (volumes, snapshots []string) {
 	for _, v := range all.Items {
 		volumes = append(volumes, v.Name)
 	}
-	cut := &unstructured.UnstructuredList{}
-	cut.SetGroupVersionKind(filltest.SnapshotGroup.WithKind("VolumeSnapshotList"))
+	cut := &volumesnapshot.List{}
 	w.Must(w.API.List(context.Background(), cut))
 	for i := range cut.Items {
 		snapshots = append(snapshots, cut.Items[i].GetName())
@@ -253,10 +252,9 @@ func TestSnapshots(t *testing.T) {
 		}
 		w.Clock.SetTime(w.Clock.Now().Add(24 * time.Hour))
 	}
-	cut := &unstructured.Unstructured{}
-	cut.SetGroupVersionKind(filltest.SnapshotGroup.WithKind("VolumeSnapshot"))
+	cut := &volumesnapshot.Snapshot{}
 	w.Must(w.API.Get(context.Background(), client.ObjectKey{Namespace: filltest.Team, Name: "os-333333333333"}, cut))
-	if by, _, _ := unstructured.NestedString(cut.Object, "spec", "volumeSnapshotClassName"); by != "for-images" {
+	if by := ptr.Deref(cut.Spec.VolumeSnapshotClassName, ""); by != "for-images" {
 		t.Errorf("the snapshot was taken with class %s", by)
 	}
 	p = filltest.Get[cdiv1.StorageProfile](w, "", "local")

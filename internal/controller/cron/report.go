@@ -9,11 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/decide/cron"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // noted is what is recorded of polls.
@@ -156,7 +156,7 @@ func (s *seen) obstacle() string {
 	if s.stored.current == nil {
 		return ""
 	}
-	if text, _, _ := unstructured.NestedString(s.stored.current.Object, "status", "error", "message"); text != "" {
+	if text := volumesnapshot.Trouble(s.stored.current); text != "" {
 		return ": " + text
 	}
 	return ""

@@ -2,28 +2,21 @@ package cron
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/cron"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // annClass is on a snapshot: the storage class of the claim it was taken of, which is deleted then.
 const annClass = "cdi.kubevirt.io/storage.import.storageClass"
-
-// annMode is on a snapshot: the volume mode of that claim, in the words of CDI.
-const annMode = "cdi.kubevirt.io/storage.import.sourceVolumeMode"
 
 // annSnapshotClass is on a storage profile: what to take snapshots of golden images with, if not with the profile's own class.
 const annSnapshotClass = "cdi.kubevirt.io/snapshotClassForDataImportCron"
@@ -34,34 +27,27 @@ type stored struct {
 	class     string // to take them with
 	storage   string // the storage class that says so
 	mode      *corev1.PersistentVolumeMode
-	snapshots []unstructured.Unstructured // newest first
-	current   *unstructured.Unstructured  // of the version that the source has; nil: there is none
+	snapshots []volumesnapshot.Snapshot // newest first
+	current   *volumesnapshot.Snapshot  // of the version that the source has; nil: there is none
 }
 
 // observeStored finds the snapshots and whether there should be any: the storage profile of the import's claim says so.
 func (r *Reconciler) observeStored(ctx context.Context, s *seen) error {
-	all := &unstructured.UnstructuredList{}
-	kind := origin.Snapshot
-	kind.Kind += "List"
-	all.SetGroupVersionKind(kind)
-	err := r.live.List(ctx, all, client.InNamespace(s.cron.Namespace), client.MatchingLabels{Label: s.cron.Name})
-	switch {
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		return nil // a cluster without snapshots
-	case err != nil:
-		return fmt.Errorf("list snapshots of %s/%s: %w", s.cron.Namespace, s.cron.Name, err)
+	var err error
+	s.stored.snapshots, err = volumesnapshot.All(ctx, cluster.Reads(r.live), s.cron.Namespace, map[string]string{Label: s.cron.Name})
+	if err != nil {
+		return err
 	}
-	s.stored.snapshots = all.Items
-	slices.SortStableFunc(s.stored.snapshots, func(a, b unstructured.Unstructured) int {
-		return b.GetCreationTimestamp().Compare(a.GetCreationTimestamp().Time)
+	slices.SortStableFunc(s.stored.snapshots, func(a, b volumesnapshot.Snapshot) int {
+		return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
 	})
 	if s.digest == "" {
 		return nil
 	}
 	name := importName(s.cron, s.digest)
 	for i := range s.stored.snapshots {
-		if one := &s.stored.snapshots[i]; one.GetName() == name && one.GetDeletionTimestamp() == nil {
-			s.stored.current, s.stored.storage = one, one.GetAnnotations()[annClass]
+		if one := &s.stored.snapshots[i]; one.Name == name && one.DeletionTimestamp == nil {
+			s.stored.current, s.stored.storage = one, one.Annotations[annClass]
 		}
 	}
 	return r.observeForm(ctx, s, name)
@@ -93,7 +79,7 @@ func (r *Reconciler) observeForm(ctx context.Context, s *seen, name string) erro
 }
 
 func (t stored) fact() cron.Import {
-	if ready, _, _ := unstructured.NestedBool(t.current.Object, "status", "readyToUse"); ready {
+	if volumesnapshot.Ready(t.current) {
 		return cron.Ready
 	}
 	return cron.Storing
@@ -109,21 +95,13 @@ func (t stored) form() *cdiv1.DataImportCronSourceFormat {
 
 // takeSnapshot has the import stored as a snapshot of its name.
 func (r *Reconciler) takeSnapshot(ctx context.Context, s *seen) error {
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"volumeSnapshotClassName": s.stored.class,
-		"source":                  map[string]any{"persistentVolumeClaimName": s.current.Name},
-	}}}
-	u.SetGroupVersionKind(origin.Snapshot)
-	u.SetNamespace(s.cron.Namespace)
-	u.SetName(s.current.Name)
-	u.SetLabels(s.labels())
-	u.SetOwnerReferences(s.owners())
-	notes := map[string]string{annClass: s.stored.storage}
+	taken := volumesnapshot.New(s.cron.Namespace, s.current.Name, s.stored.class, s.current.Name)
+	taken.Labels, taken.OwnerReferences = s.labels(), s.owners()
+	taken.Annotations = map[string]string{annClass: s.stored.storage}
 	if s.stored.mode != nil {
-		notes[annMode] = string(*s.stored.mode)
+		taken.Annotations[volumesnapshot.AnnMode] = string(*s.stored.mode)
 	}
-	u.SetAnnotations(notes)
-	return r.cluster.Create(ctx, u)
+	return r.cluster.Create(ctx, taken)
 }
 
 // named is what the managed names are to stand for.
@@ -131,7 +109,7 @@ func (s *seen) named() (cdiv1.DataSourceSource, corev1.TypedLocalObjectReference
 	name := importName(s.cron, s.digest)
 	if s.stored.wanted {
 		return cdiv1.DataSourceSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: s.cron.Namespace, Name: name}},
-			corev1.TypedLocalObjectReference{APIGroup: ptr.To(origin.Snapshot.Group), Kind: origin.Snapshot.Kind, Name: name}
+			*volumesnapshot.Source(name)
 	}
 	// An apply knows no null, so the group of claims is spelt out.
 	return cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: s.cron.Namespace, Name: name}},

@@ -11,9 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -25,6 +23,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/origin"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // snapshotEvery is how often a snapshot that is not ready is looked at: the snapshot API is an add-on that may not be there to watch.
@@ -162,17 +161,12 @@ func (r *reconciler) claimLacks(ctx context.Context, namespace, name string) (st
 
 // snapshotLacks is why a snapshot cannot be cloned yet; nothing if it can. Its labels come with it.
 func (r *reconciler) snapshotLacks(ctx context.Context, namespace, name string) (string, map[string]string, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(origin.Snapshot)
-	err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, u)
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return absent, nil, nil
+	s, err := volumesnapshot.Read(ctx, cluster.Reads(r.live), namespace, name)
+	if err != nil || s == nil {
+		return absent, nil, err
 	}
-	if err != nil {
-		return "", nil, fmt.Errorf("read snapshot %s/%s: %w", namespace, name, err)
+	if !volumesnapshot.Ready(s) {
+		return "it is not ready to use yet", s.Labels, nil
 	}
-	if ready, _, err := unstructured.NestedBool(u.Object, "status", "readyToUse"); !ready || err != nil {
-		return "it is not ready to use yet", u.GetLabels(), nil
-	}
-	return "", u.GetLabels(), nil
+	return "", s.Labels, nil
 }

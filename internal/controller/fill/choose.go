@@ -12,6 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // chooseClone decides how the origin is cloned and finds out what still has to happen before that can begin.
@@ -69,7 +70,7 @@ func (e *Engine) choose(ctx context.Context, s *Seen, busy bool) error {
 		source.Provisioner = provisioner(o.class)
 		source.Block = isBlock(o.claim.Spec.VolumeMode)
 	} else {
-		source.Provisioner, source.Block = o.taken.driver, o.taken.block(target.Block)
+		source.Provisioner, source.Block = volumesnapshot.Driver(o.taken), o.block(target.Block)
 	}
 	size := s.wanted.Resources.Requests[corev1.ResourceStorage]
 	target.Larger = size.Cmp(o.size) > 0
@@ -130,7 +131,7 @@ func (e *Engine) abilities(ctx context.Context, s *Seen) (clone.Classes, error) 
 		}
 	}
 	if c.Driver {
-		c.SnapshotClass, err = e.snapshotClass(ctx, s.class)
+		c.SnapshotClass, err = volumesnapshot.ClassOf(ctx, e.objects, s.class)
 	}
 	return c, err
 }

@@ -32,6 +32,7 @@ import (
 type Engine struct {
 	reader   client.Reader // cached
 	live     client.Reader // the API server itself, for the few facts that must not be stale
+	objects  cluster.Reading
 	settings config.Reader
 	cluster  *cluster.Writer
 	clock    clock.PassiveClock
@@ -68,7 +69,7 @@ type Parts struct {
 // New puts an engine together.
 func New(p Parts) *Engine {
 	return &Engine{
-		reader: p.Reader, live: p.Live, settings: config.NewReader(p.Reader), cluster: p.Writer, clock: p.Clock,
+		reader: p.Reader, live: p.Live, objects: cluster.Reading{Objects: p.Reader, Live: p.Live}, settings: config.NewReader(p.Reader), cluster: p.Writer, clock: p.Clock,
 		image: p.Image, ask: p.Ask, tokens: p.Tokens, transfers: p.Counting, uploads: &certificates{issuer: p.Uploads},
 	}
 }

@@ -11,13 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	from "github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -34,8 +34,9 @@ type origin struct {
 	class    *storagev1.StorageClass       // of claim
 	via      string                        // the snapshot that is restored to be read from; empty: claim itself is
 	restored *corev1.PersistentVolumeClaim // what via was restored to
-	snapshot *unstructured.Unstructured    // the source itself, or the one taken of claim
-	taken    content                       // of snapshot, if that is the source
+	snapshot *volumesnapshot.Snapshot      // the source itself, or the one taken of claim
+	taken    *volumesnapshot.Content       // of snapshot, if that is the source
+	mode     corev1.PersistentVolumeMode   // of the data of a snapshot that is read; empty: nobody says
 	outdated bool                          // a snapshot may have been taken of claim before another way was chosen
 	size     resource.Quantity
 	server   *corev1.Pod          // the worker that serves claim to another node
@@ -58,6 +59,14 @@ func (o *origin) inherit(labels map[string]string) {
 	o.labels = further
 }
 
+// block: the data of the snapshot that is read is that of a device; otherwise is for data of which nobody says.
+func (o *origin) block(otherwise bool) bool {
+	if o.mode == "" {
+		return otherwise
+	}
+	return o.mode == corev1.PersistentVolumeBlock
+}
+
 // request is the origin as far as the claim's size depends on it.
 func (o *origin) request(name string) *claim.Source {
 	if o.size.IsZero() {
@@ -65,7 +74,7 @@ func (o *origin) request(name string) *claim.Source {
 	}
 	src := &claim.Source{Name: name, Capacity: o.size, VolumeMode: corev1.PersistentVolumeFilesystem}
 	if o.claim == nil {
-		if o.taken.block(false) {
+		if o.block(false) {
 			src.VolumeMode = corev1.PersistentVolumeBlock
 		}
 		return src
@@ -237,7 +246,7 @@ func (e *Engine) observeClaimSource(ctx context.Context, s *Seen, namespace, nam
 
 // observeSnapshotSource reads the snapshot to be restored.
 func (e *Engine) observeSnapshotSource(ctx context.Context, s *Seen, namespace, name string) error {
-	snap, err := e.readSnapshot(ctx, namespace, name)
+	snap, err := volumesnapshot.Read(ctx, e.objects, namespace, name)
 	if err != nil {
 		return err
 	}
@@ -246,13 +255,14 @@ func (e *Engine) observeSnapshotSource(ctx context.Context, s *Seen, namespace, 
 	case snap == nil:
 		o.is(volume.Missing, "cloning starts when it is created")
 		o.again = refusedEvery
-	case !snapshotReady(snap):
+	case !volumesnapshot.Ready(snap):
 		o.is(volume.Unfilled, "it is not ready to use yet")
 		o.again = snapshotEvery
 	default:
-		o.inherit(snap.GetLabels())
-		o.snapshot, o.size = snap, restoreSize(snap)
-		o.taken, err = e.contentOf(ctx, snap)
+		o.inherit(snap.Labels)
+		o.snapshot, o.size = snap, volumesnapshot.Size(snap)
+		o.taken, err = volumesnapshot.ContentOf(ctx, e.objects, snap)
+		o.mode = volumesnapshot.Mode(snap, o.taken)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // home is where a clone's source can be used; nil means everywhere, or that nobody says.
@@ -48,14 +49,14 @@ func (e *Engine) claimHome(ctx context.Context, c *corev1.PersistentVolumeClaim)
 
 func (e *Engine) snapshotHome(ctx context.Context, s *Seen) (*corev1.NodeSelector, error) {
 	if s.origin.snapshot != nil {
-		return s.origin.taken.home(), nil
+		return volumesnapshot.Home(s.origin.taken), nil
 	}
-	snap, err := e.readSnapshot(ctx, s.source.Snapshot.Namespace, s.source.Snapshot.Name)
+	snap, err := volumesnapshot.Read(ctx, e.objects, s.source.Snapshot.Namespace, s.source.Snapshot.Name)
 	if err != nil || snap == nil {
 		return nil, err
 	}
-	taken, err := e.contentOf(ctx, snap)
-	return taken.home(), err
+	taken, err := volumesnapshot.ContentOf(ctx, e.objects, snap)
+	return volumesnapshot.Home(taken), err
 }
 
 // observePlace finds out whether the driver can fill the claim where that is wanted: beside the source, and nowhere else.

@@ -7,14 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	reach "k8s.io/component-helpers/storage/volume"
-	"k8s.io/utils/ptr"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -90,7 +89,7 @@ func (e *Engine) restored(ctx context.Context, s *Seen, class *storagev1.Storage
 		size = s.claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	}
 	mode := corev1.PersistentVolumeFilesystem
-	if s.origin.taken.block(s.block()) {
+	if s.origin.block(s.block()) {
 		mode = corev1.PersistentVolumeBlock
 	}
 	labels := render.Labels(roleRestored)
@@ -101,9 +100,7 @@ func (e *Engine) restored(ctx context.Context, s *Seen, class *storagev1.Storage
 			StorageClassName: &class.Name, VolumeMode: &mode,
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
-			DataSource: &corev1.TypedLocalObjectReference{
-				APIGroup: ptr.To(snapshotGroup.Group), Kind: "VolumeSnapshot", Name: s.origin.via,
-			},
+			DataSource:  volumesnapshot.Source(s.origin.via),
 		},
 	}
 	if !s.acrossSpaces() {
@@ -127,7 +124,7 @@ func (e *Engine) restoreClass(ctx context.Context, s *Seen) (*storagev1.StorageC
 	if s.origin.class != nil {
 		return s.origin.class, nil
 	}
-	driver := s.origin.taken.driver
+	driver := volumesnapshot.Driver(s.origin.taken)
 	if driver == "" {
 		return nil, nil
 	}
@@ -138,8 +135,7 @@ func (e *Engine) restoreClass(ctx context.Context, s *Seen) (*storagev1.StorageC
 	if err := e.reader.List(ctx, &classes); err != nil {
 		return nil, fmt.Errorf("list storage classes: %w", err)
 	}
-	of, _, _ := unstructured.NestedString(s.origin.snapshot.Object, "spec", "source", "persistentVolumeClaimName")
-	taken, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, s.serverSpace(), of)
+	taken, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, s.serverSpace(), volumesnapshot.Claim(s.origin.snapshot))
 	if err != nil {
 		return nil, err
 	}

@@ -1,15 +1,16 @@
 package filltest
 
 import (
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // Done is the report of a worker that is done.
@@ -58,10 +59,8 @@ func Bound(namespace, name string) *corev1.PersistentVolumeClaim {
 
 // Driver makes the class's provisioner a driver that takes snapshots.
 func Driver() []client.Object {
-	u := &unstructured.Unstructured{Object: map[string]any{"driver": "test", "deletionPolicy": "Delete"}}
-	u.SetGroupVersionKind(SnapshotGroup.WithKind("VolumeSnapshotClass"))
-	u.SetName("snap")
-	return []client.Object{&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "test"}}, u}
+	snap := &volumesnapshot.Class{ObjectMeta: metav1.ObjectMeta{Name: "snap"}, Driver: "test", DeletionPolicy: "Delete"}
+	return []client.Object{&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "test"}}, snap}
 }
 
 // On is how a volume says that it is on a node.
@@ -102,18 +101,19 @@ func Nodes(names ...string) []client.Object {
 
 // Snapshot is a snapshot that is ready, of a claim of that volume mode, with its data on a node; an empty node is everywhere.
 func Snapshot(namespace, name, node string, mode corev1.PersistentVolumeMode) []client.Object {
-	content := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"driver": "test", "sourceVolumeMode": string(mode)}}}
-	content.SetGroupVersionKind(SnapshotGroup.WithKind("VolumeSnapshotContent"))
-	content.SetName("content-of-" + name)
-	if node != "" {
-		content.SetLabels(map[string]string{"snapshot.storage.kubernetes.io/managed-by": node})
+	content := &volumesnapshot.Content{
+		ObjectMeta: metav1.ObjectMeta{Name: "content-of-" + name},
+		Spec:       snapshotv1.VolumeSnapshotContentSpec{Driver: "test", SourceVolumeMode: &mode},
 	}
-	snap := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{
-		"readyToUse": true, "restoreSize": "1Gi", "boundVolumeSnapshotContentName": content.GetName(),
-	}}}
-	snap.SetGroupVersionKind(SnapshotGroup.WithKind("VolumeSnapshot"))
-	snap.SetNamespace(namespace)
-	snap.SetName(name)
+	if node != "" {
+		content.Labels = map[string]string{"snapshot.storage.kubernetes.io/managed-by": node}
+	}
+	snap := &volumesnapshot.Snapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Status: &snapshotv1.VolumeSnapshotStatus{
+			ReadyToUse: ptr.To(true), RestoreSize: ptr.To(resource.MustParse("1Gi")), BoundVolumeSnapshotContentName: &content.Name,
+		},
+	}
 	return []client.Object{snap, content}
 }
 

@@ -5,15 +5,17 @@ import (
 	"encoding/json"
 	"slices"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/component-helpers/storage/volume"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // Turn is what scheduler, binder and kubelet do meanwhile; it says whether they did anything.
@@ -208,17 +210,16 @@ func (w *World) mountable(pod *corev1.Pod) bool {
 
 // snap makes snapshots ready.
 func (w *World) snap() bool {
-	all := &unstructured.UnstructuredList{}
-	all.SetGroupVersionKind(SnapshotGroup.WithKind("VolumeSnapshotList"))
+	all := &volumesnapshot.List{}
 	w.Must(w.API.List(context.Background(), all))
 	moved := false
 	for i := range all.Items {
-		u := &all.Items[i]
-		if ready, _, _ := unstructured.NestedBool(u.Object, "status", "readyToUse"); ready {
+		s := &all.Items[i]
+		if volumesnapshot.Ready(s) {
 			continue
 		}
-		w.Must(unstructured.SetNestedField(u.Object, true, "status", "readyToUse"))
-		w.Must(w.API.Update(context.Background(), u))
+		s.Status = &snapshotv1.VolumeSnapshotStatus{ReadyToUse: ptr.To(true)}
+		w.Must(w.API.Update(context.Background(), s))
 		moved = true
 	}
 	return moved

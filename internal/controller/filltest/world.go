@@ -39,10 +39,8 @@ import (
 	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/token"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
-
-// SnapshotGroup is the API that snapshots have where there are any.
-var SnapshotGroup = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
 
 // GrantGroup is the API of ReferenceGrants.
 var GrantGroup = schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1beta1"}
@@ -99,14 +97,11 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, storagev1.SchemeGroupVersion, cdiv1.SchemeGroupVersion} {
 		metav1.AddToGroupVersion(s, gv)
 	}
-	for _, kind := range []schema.GroupVersionKind{
-		SnapshotGroup.WithKind("VolumeSnapshot"), SnapshotGroup.WithKind("VolumeSnapshotClass"),
-		SnapshotGroup.WithKind("VolumeSnapshotContent"), GrantGroup.WithKind("ReferenceGrant"),
-	} {
-		s.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
-		kind.Kind += "List"
-		s.AddKnownTypeWithName(kind, &unstructured.UnstructuredList{})
+	if err := volumesnapshot.AddToScheme(s); err != nil {
+		panic(err)
 	}
+	s.AddKnownTypeWithName(GrantGroup.WithKind("ReferenceGrant"), &unstructured.Unstructured{})
+	s.AddKnownTypeWithName(GrantGroup.WithKind("ReferenceGrantList"), &unstructured.UnstructuredList{})
 	return s
 })
 
@@ -200,10 +195,8 @@ func text(t *testing.T, outcome any) string {
 // Left is which pods, claims and snapshots and how many secrets there are.
 func (w *World) Left() map[string]any {
 	left := map[string]any{"tries": w.Tries}
-	snapshots := &unstructured.UnstructuredList{}
-	snapshots.SetGroupVersionKind(SnapshotGroup.WithKind("VolumeSnapshotList"))
 	for kind, list := range map[string]client.ObjectList{
-		"pods": &corev1.PodList{}, "claims": &corev1.PersistentVolumeClaimList{}, "snapshots": snapshots,
+		"pods": &corev1.PodList{}, "claims": &corev1.PersistentVolumeClaimList{}, "snapshots": &volumesnapshot.List{},
 	} {
 		w.Must(w.API.List(context.Background(), list))
 		names := []string{}

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 const name = "disk"
@@ -158,7 +159,7 @@ func cloning(namespace string) *cdiv1.VolumeCloneSource {
 
 func cloningSnapshot() *cdiv1.VolumeCloneSource {
 	s := cloning(filltest.Team)
-	s.Spec.Source = corev1.TypedLocalObjectReference{APIGroup: &filltest.SnapshotGroup.Group, Kind: "VolumeSnapshot", Name: "kept"}
+	s.Spec.Source = *volumesnapshot.Source("kept")
 	return s
 }
 

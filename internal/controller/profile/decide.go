@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -31,23 +32,14 @@ const (
 	UnrecognizedProvisioner = "UnrecognizedProvisioner"
 )
 
-const (
-	defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
-	maxSets              = 8 // of a profile, says its schema
-)
-
-// snapshotClass is what matters of a VolumeSnapshotClass.
-type snapshotClass struct {
-	name, driver string
-	isDefault    bool
-}
+const maxSets = 8 // of a profile, says its schema
 
 // seen is everything the decision rests on.
 type seen struct {
 	class     *storagev1.StorageClass // nil: there is none of this name (any more)
 	profile   *cdiv1.StorageProfile   // nil: there is none yet
 	volumes   []corev1.PersistentVolume
-	snapshots []snapshotClass
+	snapshots []volumesnapshot.Class
 	now       metav1.Time
 }
 
@@ -175,20 +167,10 @@ func chooseSnapshotClass(spec cdiv1.StorageProfileSpec, s seen) *string {
 	if spec.SnapshotClass != nil {
 		return spec.SnapshotClass
 	}
-	var found *snapshotClass
-	for i := range s.snapshots {
-		c := &s.snapshots[i]
-		if c.driver != s.class.Provisioner {
-			continue
-		}
-		if found == nil || c.isDefault && !found.isDefault || c.isDefault == found.isDefault && c.name < found.name {
-			found = c
-		}
+	if name := volumesnapshot.Choose(s.snapshots, s.class.Provisioner, ""); name != "" {
+		return &name
 	}
-	if found == nil {
-		return nil
-	}
-	return &found.name
+	return nil
 }
 
 func recognized(s seen, known bool, t claim.Traits, spec cdiv1.StorageProfileSpec) cdiv1.StorageProfileCondition {

@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -53,9 +54,15 @@ func TestDecideStatus(t *testing.T) {
 		c.Annotations = map[string]string{CloneStrategyAnnotation: value}
 		return c
 	}
-	snapshotClasses := []snapshotClass{
-		{name: "a-other", driver: "example.com/tape", isDefault: true},
-		{name: "z", driver: "rbd.csi.ceph.com"}, {name: "m", driver: "rbd.csi.ceph.com"},
+	snapshots := func(name, driver string, isDefault bool) volumesnapshot.Class {
+		c := volumesnapshot.Class{ObjectMeta: metav1.ObjectMeta{Name: name}, Driver: driver}
+		if isDefault {
+			c.Annotations = map[string]string{"snapshot.storage.kubernetes.io/is-default-class": "true"}
+		}
+		return c
+	}
+	snapshotClasses := []volumesnapshot.Class{
+		snapshots("a-other", "example.com/tape", true), snapshots("z", "rbd.csi.ceph.com", false), snapshots("m", "rbd.csi.ceph.com", false),
 	}
 	rbd := []cdiv1.ClaimPropertySet{set(rwx, block), set(rwo, block), set(rwo, file)}
 	const unknown = "; write spec.claimPropertySets, or accessModes and volumeMode into every claim of this class"
@@ -105,7 +112,7 @@ func TestDecideStatus(t *testing.T) {
 		},
 		"snapshot classes, one default": {
 			seen: seen{class: class("rbd.csi.ceph.com"),
-				snapshots: append(snapshotClasses, snapshotClass{name: "zz", driver: "rbd.csi.ceph.com", isDefault: true})},
+				snapshots: append(snapshotClasses, snapshots("zz", "rbd.csi.ceph.com", true))},
 			sets: rbd, clone: "csi-clone", format: "snapshot", snapshots: "zz",
 			condition: "True RecognizedProvisioner: Provisioner rbd.csi.ceph.com is known",
 		},

@@ -8,15 +8,14 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-var snapshotClassKind = schema.GroupVersionKind{Group: "snapshot.storage.k8s.io", Version: "v1", Kind: "VolumeSnapshotClass"}
+var snapshotClassKind = volumesnapshot.GroupVersion.WithKind("VolumeSnapshotClass")
 
 // observe reads what concerns the class of this name. Without the snapshot API there are no snapshot classes to read.
 func (r *reconciler) observe(ctx context.Context, name string, snapshots bool) (seen, error) {
@@ -45,20 +44,10 @@ func (r *reconciler) observe(ctx context.Context, name string, snapshots bool) (
 	if !snapshots {
 		return s, nil
 	}
-	classes := &unstructured.UnstructuredList{}
-	classes.SetGroupVersionKind(snapshotClassKind)
-	if err := r.client.List(ctx, classes); err != nil {
+	var classes volumesnapshot.ClassList
+	if err := r.client.List(ctx, &classes); err != nil {
 		return seen{}, fmt.Errorf("list volume snapshot classes: %w", err)
 	}
-	for _, c := range classes.Items {
-		s.snapshots = append(s.snapshots, snapshotClass{
-			name: c.GetName(), driver: driverOf(&c), isDefault: c.GetAnnotations()[defaultSnapshotClass] == "true",
-		})
-	}
+	s.snapshots = classes.Items
 	return s, nil
-}
-
-func driverOf(c *unstructured.Unstructured) string {
-	driver, _, _ := unstructured.NestedString(c.Object, "driver") // the schema makes it a string; "" matches nothing
-	return driver
 }

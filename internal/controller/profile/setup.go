@@ -9,7 +9,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -23,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -92,8 +92,7 @@ func (w *snapshotWatch) start() (bool, error) {
 		}
 		return false, fmt.Errorf("look for the snapshot API: %w", err)
 	}
-	kind := &unstructured.Unstructured{}
-	kind.SetGroupVersionKind(snapshotClassKind)
+	kind := &volumesnapshot.Class{}
 	affected := handler.TypedEnqueueRequestsFromMapFunc(w.classesOfDriver)
 	if err := w.controller.Watch(source.Kind(w.mgr.GetCache(), kind, affected)); err != nil {
 		return false, fmt.Errorf("watch volume snapshot classes: %w", err)
@@ -102,14 +101,14 @@ func (w *snapshotWatch) start() (bool, error) {
 	return true, nil
 }
 
-func (w *snapshotWatch) classesOfDriver(ctx context.Context, c *unstructured.Unstructured) []ctrl.Request {
+func (w *snapshotWatch) classesOfDriver(ctx context.Context, c *volumesnapshot.Class) []ctrl.Request {
 	var classes storagev1.StorageClassList
 	if err := w.mgr.GetClient().List(ctx, &classes); err != nil {
 		return nil // a cached list fails only while the process ends
 	}
 	var out []ctrl.Request
 	for _, class := range classes.Items {
-		if class.Provisioner == driverOf(c) {
+		if class.Provisioner == c.Driver {
 			out = append(out, ctrl.Request{NamespacedName: types.NamespacedName{Name: class.Name}})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/token"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // Annotations by which a claim and its DataVolume say that the data is there, so that nothing is imported again.
@@ -234,9 +235,9 @@ func (b *back) again(c returning) *corev1.PersistentVolumeClaim {
 			out.Labels[key] = value
 		}
 	}
-	group := volumeSnapshots.Group
+	source := volumesnapshot.Source(c.name)
 	out.Spec.DataSource = nil
-	out.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: c.name}
+	out.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name}
 	return out
 }
 

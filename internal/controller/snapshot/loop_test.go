@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	external "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -34,6 +34,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/ask"
 	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // world is a cluster of one machine with one disk, its storage played by a few lines.
@@ -94,15 +95,11 @@ func scheme(t *testing.T) *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaimList{})
 	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{})
-	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{})
+	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{})
 	metav1.AddToGroupVersion(s, cdiv1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, storagev1.SchemeGroupVersion)
-	for _, kind := range []string{"VolumeSnapshot", "VolumeSnapshotClass"} {
-		s.AddKnownTypeWithName(volumeSnapshots.WithKind(kind), &unstructured.Unstructured{})
-		s.AddKnownTypeWithName(volumeSnapshots.WithKind(kind+"List"), &unstructured.UnstructuredList{})
-	}
-	if err := errors.Join(kubevirt.AddToScheme(s), snapshotv1.AddToScheme(s)); err != nil {
+	if err := errors.Join(kubevirt.AddToScheme(s), snapshotv1.AddToScheme(s), volumesnapshot.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -112,9 +109,7 @@ func newWorld(t *testing.T, running, agent bool) *world {
 	t.Helper()
 	w := &world{t: t, agent: agent, clock: clocktest.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
 	vm, claim := machine()
-	class := &unstructured.Unstructured{Object: map[string]any{"driver": "disks", "deletionPolicy": "Delete"}}
-	class.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshotClass"))
-	class.SetName("disks")
+	class := &volumesnapshot.Class{ObjectMeta: metav1.ObjectMeta{Name: "disks"}, Driver: "disks", DeletionPolicy: "Delete"}
 	b := fake.NewClientBuilder().WithScheme(scheme(t)).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&snapshotv1.VirtualMachineSnapshot{}, &snapshotv1.VirtualMachineSnapshotContent{},
 			&snapshotv1.VirtualMachineRestore{}, &corev1.PersistentVolumeClaim{}, &kubevirt.VirtualMachineInstance{}).
@@ -203,23 +198,21 @@ func TestALauncherThatIsNone(t *testing.T) {
 // storage is what everybody else does: VolumeSnapshots are cut, then stored; claims with a source are bound.
 func (w *world) storage() {
 	ctx := context.Background()
-	all := &unstructured.UnstructuredList{}
-	all.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshotList"))
+	all := &volumesnapshot.List{}
 	w.must(w.api.List(ctx, all))
 	for i := range all.Items {
 		s := &all.Items[i]
-		status, _, _ := unstructured.NestedMap(s.Object, "status")
 		switch {
-		case status == nil:
+		case s.Status == nil:
 			state := "running"
 			if w.frozen {
 				state = "still"
 			}
 			w.story = append(w.story, "cut while "+state)
-			s.Object["status"] = map[string]any{"creationTime": "2026-01-01T00:00:01Z", "restoreSize": "1Gi"}
-		case status["readyToUse"] == nil:
-			status["readyToUse"] = true
-			s.Object["status"] = status
+			cut := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC))
+			s.Status = &external.VolumeSnapshotStatus{CreationTime: &cut, RestoreSize: ptr.To(resource.MustParse("1Gi"))}
+		case s.Status.ReadyToUse == nil:
+			s.Status.ReadyToUse = ptr.To(true)
 		default:
 			continue
 		}
@@ -372,11 +365,8 @@ func TestRestoreRefuses(t *testing.T) {
 			w.must(w.api.Update(context.Background(), claim))
 		}},
 		{"a snapshot without its volume", false, func(w *world) {
-			u := &unstructured.Unstructured{}
-			u.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshot"))
-			u.SetNamespace("team")
-			u.SetName("vmsnapshot-snap-uid-volume-root")
-			w.must(w.api.Delete(context.Background(), u))
+			w.must(w.api.Delete(context.Background(), &volumesnapshot.Snapshot{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "vmsnapshot-snap-uid-volume-root"}}))
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

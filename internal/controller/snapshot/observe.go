@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // shot is one snapshot and everything its next step depends on, read once.
@@ -38,7 +38,7 @@ type part struct {
 	name   string // of the VolumeSnapshot
 	class  string // to take it with; known only before it is taken
 	claim  snapshotv1.PersistentVolumeClaim
-	taken  *unstructured.Unstructured // nil: there is none
+	taken  *volumesnapshot.Snapshot // nil: there is none
 }
 
 func contentName(s *snapshotv1.VirtualMachineSnapshot) string {
@@ -79,7 +79,7 @@ func (r *Reconciler) observe(ctx context.Context, of *snapshotv1.VirtualMachineS
 		return nil, err
 	}
 	for i := range s.parts {
-		if s.parts[i].taken, err = r.volumeSnapshot(ctx, of.Namespace, s.parts[i].name); err != nil {
+		if s.parts[i].taken, err = volumesnapshot.Read(ctx, cluster.Reads(r.live), of.Namespace, s.parts[i].name); err != nil {
 			return nil, err
 		}
 	}
@@ -168,7 +168,7 @@ func (r *Reconciler) cuttable(ctx context.Context, namespace string, at home) (c
 	if class == nil {
 		return cut{}, "there is no StorageClass " + *c.Spec.StorageClassName, nil
 	}
-	snapshots, err := r.snapshotClass(ctx, class.Provisioner)
+	snapshots, err := volumesnapshot.ClassOf(ctx, cluster.Reads(r.live), class)
 	if err == nil && snapshots == "" {
 		return cut{}, "there is no VolumeSnapshotClass for driver " + class.Provisioner, nil
 	}
@@ -248,12 +248,10 @@ func (p part) situation() snapshot.Cuts {
 	if p.taken == nil {
 		return snapshot.Missing
 	}
-	ready, _, _ := unstructured.NestedBool(p.taken.Object, "status", "readyToUse")
-	created, _, _ := unstructured.NestedString(p.taken.Object, "status", "creationTime")
 	switch {
-	case ready:
+	case volumesnapshot.Ready(p.taken):
 		return snapshot.Usable
-	case created != "":
+	case volumesnapshot.Cut(p.taken) != nil:
 		return snapshot.Cut
 	}
 	return snapshot.Cutting
@@ -264,8 +262,7 @@ func (p part) trouble() string {
 	if p.taken == nil {
 		return ""
 	}
-	text, _, _ := unstructured.NestedString(p.taken.Object, "status", "error", "message")
-	return text
+	return volumesnapshot.Trouble(p.taken)
 }
 
 // defaultDeadline is how long taking a snapshot may last if nobody says otherwise.

@@ -11,11 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -97,46 +93,6 @@ func (r *Reconciler) restores(ctx context.Context, obj client.Object) []reconcil
 		}
 	}
 	return due
-}
-
-var volumeSnapshots = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
-
-// volumeSnapshot reads a VolumeSnapshot; nil means that there is none, or that the cluster has no such kind.
-func (r *Reconciler) volumeSnapshot(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshot"))
-	err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, u)
-	switch {
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read VolumeSnapshot %s/%s: %w", namespace, name, err)
-	}
-	return u, nil
-}
-
-// snapshotClass is the class to take snapshots of a driver's volumes with: its default one, else any; "" if it has none.
-func (r *Reconciler) snapshotClass(ctx context.Context, driver string) (string, error) {
-	all := &unstructured.UnstructuredList{}
-	all.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshotClassList"))
-	err := r.live.List(ctx, all)
-	switch {
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("list snapshot classes: %w", err)
-	}
-	found := ""
-	for i := range all.Items {
-		c := &all.Items[i]
-		if of, _, _ := unstructured.NestedString(c.Object, "driver"); of != driver {
-			continue
-		}
-		if found == "" || c.GetAnnotations()["snapshot.storage.kubernetes.io/is-default-class"] == "true" {
-			found = c.GetName()
-		}
-	}
-	return found, nil
 }
 
 func owner(obj client.Object, kind string) metav1.OwnerReference {

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -20,6 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/ask"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // What is recorded on a content besides what its spec says.
@@ -153,15 +153,9 @@ func (r *Reconciler) shoot(ctx context.Context, s *shot) error {
 		if p.taken != nil {
 			continue
 		}
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-			"volumeSnapshotClassName": p.class,
-			"source":                  map[string]any{"persistentVolumeClaimName": p.claim.ObjectMeta.Name},
-		}}}
-		u.SetGroupVersionKind(volumeSnapshots.WithKind("VolumeSnapshot"))
-		u.SetNamespace(s.of.Namespace)
-		u.SetName(p.name)
-		u.SetOwnerReferences([]metav1.OwnerReference{owner(s.content, "VirtualMachineSnapshotContent")})
-		if err := r.cluster.Create(ctx, u); err != nil {
+		taken := volumesnapshot.New(s.of.Namespace, p.name, p.class, p.claim.ObjectMeta.Name)
+		taken.OwnerReferences = []metav1.OwnerReference{owner(s.content, "VirtualMachineSnapshotContent")}
+		if err := r.cluster.Create(ctx, taken); err != nil {
 			return err
 		}
 	}
@@ -205,12 +199,7 @@ func (p part) moment() *metav1.Time {
 	if p.taken == nil {
 		return nil
 	}
-	text, _, _ := unstructured.NestedString(p.taken.Object, "status", "creationTime")
-	t := &metav1.Time{}
-	if text == "" || t.UnmarshalQueryParameter(text) != nil {
-		return nil
-	}
-	return t
+	return volumesnapshot.Cut(p.taken)
 }
 
 // without are the machine's volumes that are in no part.
