@@ -69,6 +69,8 @@ type Machine struct {
 	Block []string `json:"block,omitempty"`
 	// Empty are the sizes of the disks to make in volumes that have none, by volume.
 	Empty map[string]int64 `json:"empty,omitempty"`
+	// Media are the classes of the claims that copies are in, by volume; the others are in directories of the node.
+	Media map[string]string `json:"media,omitempty"`
 	// Reach are the administrator's rules for the servers of network disks.
 	Reach reach.Rules `json:"reach,omitempty"`
 }

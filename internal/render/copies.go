@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-vm/berth/internal/launch"
 )
@@ -16,6 +17,9 @@ type Copy struct {
 	Room int64
 	// Claimed: the machine said how much. A copy whose room follows from its size is mostly empty.
 	Claimed bool
+	// Class is where the copy has a claim of its own, of Size bytes; empty: it is in a directory of the node.
+	Class string
+	Size  int64
 }
 
 // volumeName is that of the pod's volume for the copy.
@@ -24,8 +28,16 @@ func (c Copy) volumeName() string { return fit("berth-copy-" + c.Volume) }
 // slack is what a directory may hold besides the file of a copy before the kubelet ends the pod. The guest is paused before.
 const slack = 16 << 20
 
-// source is the medium: a directory of the node.
+// source is the medium: a claim that Kubernetes makes and deletes with the pod, or a directory of the node.
 func (c Copy) source() corev1.VolumeSource {
+	if c.Class != "" {
+		return corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
+			ObjectMeta: metav1.ObjectMeta{Labels: Labels("")},
+			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &c.Class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceStorage: *resource.NewQuantity(c.Size, resource.BinarySI)}}},
+		}}}
+	}
 	dir := &corev1.EmptyDirVolumeSource{}
 	if c.Room > 0 {
 		dir.SizeLimit = resource.NewQuantity(launch.CopyFile(c.Room)+slack, resource.BinarySI)
@@ -33,8 +45,11 @@ func (c Copy) source() corev1.VolumeSource {
 	return corev1.VolumeSource{EmptyDir: dir}
 }
 
-// request is what the node must have: all of it if that was asked for, else a tenth.
+// request is what the node must have: all of it if that was asked for, else a tenth; nothing for a claim, which has its own room.
 func (c Copy) request() int64 {
+	if c.Class != "" {
+		return 0
+	}
 	if c.Claimed {
 		return launch.CopyFile(c.Room)
 	}
@@ -65,4 +80,15 @@ func (m Machine) copyRequest() int64 {
 		sum += c.request()
 	}
 	return sum
+}
+
+// media are the classes of the copies that have claims, by volume.
+func (m Machine) media() map[string]string {
+	out := map[string]string{}
+	for _, c := range m.Copies {
+		if c.Class != "" {
+			out[c.Volume] = c.Class
+		}
+	}
+	return out
 }

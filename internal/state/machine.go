@@ -16,6 +16,7 @@ const (
 	DiskMissing         MachineReason = "DiskMissing"
 	DiskFailed          MachineReason = "DataVolumeError"
 	DiskForbidden       MachineReason = "HostDiskForbidden"
+	UsageTypeMissing    MachineReason = "UsageTypeMissing"
 	DisksFilling        MachineReason = "NotAllDVsReady"
 	DiskInUse           MachineReason = "DiskInUse"
 	ConsumerPlacing     MachineReason = "WaitingForVolumeBinding"
@@ -68,6 +69,7 @@ var machineTable = []MachineRow{
 		Message: "{detail}; create it, or take the volume out of the machine"},
 	{Reason: DiskFailed, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
 	{Reason: DiskForbidden, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
+	{Reason: UsageTypeMissing, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
 	{Reason: DisksFilling, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Message: "waiting for its disks: {detail}"},
 	{Reason: DiskInUse, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Warn: true,
 		Message: "it starts when it can have its disks: {detail}"},

@@ -3,15 +3,19 @@
 package e2e
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -20,6 +24,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/images"
 	testguest "github.com/berth-vm/berth/images/guest"
+	"github.com/berth-vm/berth/pkg/claim"
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
@@ -172,4 +177,140 @@ func TestCopyOfAMasterInUse(t *testing.T) {
 	late.Spec.Template.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: source, Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite}}}
 	y.create(late)
 	y.reason(late, "DiskInUse", "machine writer has it write-exclusive")
+}
+
+// offer makes a class that offers a usage type of the test's own on one node, and says its name.
+func (y *yard) offer(usage, node string) string {
+	y.T.Helper()
+	name := y.Namespace + "-" + usage
+	c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{claim.UsageTypePrefix + name: "true"}},
+		Provisioner: "localdisk.berth.dev", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer), AllowVolumeExpansion: new(true),
+		AllowedTopologies: []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
+			{Key: "localdisk.berth.dev/node", Values: []string{node}}}}}}
+	if err := y.kube.Create(y.Context(), c); err != nil {
+		y.T.Fatal(err)
+	}
+	y.T.Cleanup(func() { _ = y.kube.Delete(context.Background(), c) })
+	return name
+}
+
+// copied is a machine without an operating system that has a copy of an image.
+func (y *yard) copied(name string, c kubevirt.DiskCopy) *kubevirt.VirtualMachine {
+	vm := y.tiny(name)
+	vm.Spec.Template.Spec.Volumes = []kubevirt.Volume{{Name: "root", Copy: &c, VolumeSource: kubevirt.VolumeSource{
+		ContainerDisk: &kubevirt.ContainerDiskSource{Image: images.Guest, ImagePullPolicy: corev1.PullIfNotPresent}}}}
+	return vm
+}
+
+// TestUsageTypes: machines run where the medium is that their copies name; one that no node has leaves its machine unplaced,
+// one that nobody offers is said, with those that there are; and nothing is left of a machine that is gone.
+func TestUsageTypes(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	nodes := y.ReadyNodes()
+	fast, slow, nowhere := y.offer("fast", nodes[0]), y.offer("slow", nodes[1]), y.offer("none", "no-such-node")
+	room := new(resource.MustParse("64Mi"))
+	place := map[string]string{fast: nodes[0], slow: nodes[1]}
+	running := map[string]*kubevirt.VirtualMachine{}
+	for usage := range place {
+		vm := y.copied(strings.TrimPrefix(usage, y.Namespace+"-"), kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, UsageType: usage, Capacity: room})
+		y.create(vm)
+		running[usage] = vm
+	}
+	unplaced := y.copied("unplaced", kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, UsageType: nowhere, Capacity: room})
+	unknown := y.copied("unknown", kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, UsageType: "unheard-of", Capacity: room})
+	y.create(unplaced)
+	y.create(unknown)
+	for usage, vm := range running {
+		y.status(vm, kubevirt.StatusRunning, boot)
+		if _, launchers := y.pods(t.Context(), vm); launchers[0].Spec.NodeName != place[usage] {
+			t.Errorf("machine %s runs on node %s, not %s", vm.Name, launchers[0].Spec.NodeName, place[usage])
+		}
+	}
+	y.reason(unplaced, "LauncherUnschedulable", "node(s)")
+	y.reason(unknown, "UsageTypeMissing", fast)
+	y.reason(unknown, "UsageTypeMissing", "usage type unheard-of, which no StorageClass offers")
+
+	var volumes []string
+	for _, c := range y.copyClaims() {
+		volumes = append(volumes, c.Spec.VolumeName)
+	}
+	if len(volumes) < 2 {
+		t.Errorf("the copies are in %v", volumes)
+	}
+	for _, vm := range []*kubevirt.VirtualMachine{running[fast], running[slow], unplaced, unknown} {
+		if err := y.kube.Delete(t.Context(), vm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	y.copiesGone(volumes)
+}
+
+// copyClaims are the claims of copies.
+func (y *yard) copyClaims() []corev1.PersistentVolumeClaim {
+	y.T.Helper()
+	list, err := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace).List(y.Context(), metav1.ListOptions{})
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(c corev1.PersistentVolumeClaim) bool { return !strings.Contains(c.Name, "-berth-copy-") })
+}
+
+// copiesGone waits until the claims of copies and their volumes are gone.
+func (y *yard) copiesGone(volumes []string) {
+	y.T.Helper()
+	y.Wait("nothing to be left of the copies", patience, func(ctx context.Context) (bool, string) {
+		if c := y.copyClaims(); len(c) > 0 {
+			return false, "claim " + c[0].Name
+		}
+		for _, name := range volumes {
+			if _, err := y.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); name != "" && !apierrors.IsNotFound(err) {
+				return false, "volume " + name
+			}
+		}
+		return true, ""
+	})
+}
+
+// TestCopySpelledAtTheDisk applies the proposal's own YAML, the usage type replaced: the machine stays as it was written, its
+// instance has the volume, and the copy is on the medium.
+func TestCopySpelledAtTheDisk(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.volume("some-pvc-name", "localdisk")
+	usage := y.offer("fast", y.ReadyNodes()[1])
+	y.apply(fmt.Sprintf(`
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: seed}
+spec:
+  runStrategy: Always
+  template:
+    spec:
+      terminationGracePeriodSeconds: 1
+      domain:
+        memory: {guest: 32Mi}
+        devices:
+          disks:
+            - source:
+                pvc:
+                  claimname: some-pvc-name
+              access-mode: read-only
+              copy:
+                mode: copy-on-write
+                usage-type: %s
+`, usage))
+	vm := &kubevirt.VirtualMachine{}
+	vm.Namespace, vm.Name = y.Namespace, "seed"
+	y.status(vm, kubevirt.StatusRunning, boot)
+	i := y.instance(t.Context(), vm)
+	if len(i.Spec.Volumes) != 1 || i.Spec.Volumes[0].Copy == nil || i.Spec.Volumes[0].Copy.UsageType != usage || i.Spec.Volumes[0].AccessMode != kubevirt.ReadShared {
+		t.Errorf("the instance has %+v", i.Spec.Volumes)
+	}
+	if c := y.copyClaims(); len(c) != 1 || c[0].Spec.StorageClassName == nil || *c[0].Spec.StorageClassName != usage {
+		t.Errorf("the copy is in %+v", c)
+	}
+	if i.Status.NodeName != y.ReadyNodes()[1] {
+		t.Errorf("it runs on node %s", i.Status.NodeName)
+	}
 }

@@ -15,10 +15,34 @@ const (
 type DiskCopy struct {
 	// +kubebuilder:validation:Enum=none;copy-on-write
 	Mode CopyMode `json:"mode"`
+	// UsageType is the medium that the copy is kept on, one that a StorageClass offers. Unset is the default class for copies, or
+	// else a directory of the node.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	UsageType string `json:"usageType,omitempty"`
 	// Capacity is how much the guest may write; the size of its disk if unset.
 	Capacity *Quantity `json:"capacity,omitempty"`
 	// Size of the disk, if it is to be larger than its master.
 	Size *Quantity `json:"size,omitempty"`
+}
+
+// DriveCopy is a DiskCopy where a VirtualMachine says it at the disk.
+type DriveCopy struct {
+	// +kubebuilder:validation:Enum=none;copy-on-write
+	Mode CopyMode `json:"mode"`
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	UsageType string    `json:"usage-type,omitempty"`
+	Capacity  *Quantity `json:"capacity,omitempty"`
+	Size      *Quantity `json:"size,omitempty"`
+}
+
+// volume is the same copy at a volume.
+func (c *DriveCopy) volume() *DiskCopy {
+	if c == nil {
+		return nil
+	}
+	return &DiskCopy{Mode: c.Mode, UsageType: c.UsageType, Capacity: c.Capacity, Size: c.Size}
 }
 
 // Copied is the copy that the guest has instead of the volume itself; nil if it has none. A container disk and an ephemeral

@@ -15,7 +15,7 @@ func (s *VirtualMachineInstanceSpec) Canonical() {
 	for i := range s.Domain.Devices.Disks {
 		d := &s.Domain.Devices.Disks[i]
 		if d.Source != nil && !named[d.Name] {
-			s.Volumes = append(s.Volumes, Volume{Name: d.Name, VolumeSource: d.Source.volume(), AccessMode: d.AccessMode, Copy: d.Copy})
+			s.Volumes = append(s.Volumes, Volume{Name: d.Name, VolumeSource: d.Source.volume(), AccessMode: d.AccessMode, Copy: d.Copy.volume()})
 		}
 		d.Source, d.AccessMode, d.Copy = nil, "", nil
 	}

@@ -19,6 +19,7 @@ domain:
       serial: C
       source: {pvc: {claimname: some-pvc-name}}
       access-mode: read-only
+      copy: {mode: copy-on-write, usage-type: fast, capacity: 1Gi, size: 2Gi}
     - name: web
       source: {http: {url: "http://a/b"}}
       copy: {mode: copy-on-write}
@@ -44,6 +45,7 @@ volumes:
   iscsi: {host: {name: iscsi-demo-target, port: 3260}, portal: "iqn.2017-01.io.kubevirt:sn.42", lun: 2}
 - name: claim
   accessMode: read-shared
+  copy: {mode: copy-on-write, usageType: fast, capacity: 1Gi, size: 2Gi}
   persistentVolumeClaim: {claimName: some-pvc-name}
 - name: web
   copy: {mode: copy-on-write}

@@ -113,18 +113,5 @@ func (r *Reconciler) nodeForgot(ctx context.Context, h accessv1.Holder) (bool, e
 
 // waiters brings back the instances that wait for a disk when a record changes.
 func (r *Reconciler) waiters() handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-		var list kubevirt.VirtualMachineInstanceList
-		if err := r.reader.List(ctx, &list); err != nil {
-			log.FromContext(ctx).Error(err, "list the instances that wait for a disk")
-			return nil
-		}
-		var due []reconcile.Request
-		for i := range list.Items {
-			if o := &list.Items[i]; o.Status.Reason == string(state.DiskInUse) {
-				due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-			}
-		}
-		return due
-	})
+	return r.instancesThat(func(i *kubevirt.VirtualMachineInstance) bool { return i.Status.Reason == string(state.DiskInUse) })
 }

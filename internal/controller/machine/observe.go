@@ -47,6 +47,7 @@ type disk struct {
 	is        machine.Disks
 	why       string // for a person
 	forbidden bool   // the administrator does not allow it
+	unoffered bool   // it is a copy, and nobody has the medium that it is to be kept on
 	pv        *corev1.PersistentVolume
 	id        identity.Disk // of a disk that is Ready
 	mode      accessv1.Mode
@@ -70,8 +71,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 			return nil, err
 		}
 	}
-	s.observeCopies()
-	for _, look := range []func(context.Context, *run) error{r.observeNode, r.observeLost} {
+	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost} {
 		if err := look(ctx, s); err != nil {
 			return nil, err
 		}

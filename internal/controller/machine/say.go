@@ -20,6 +20,7 @@ var details = map[state.MachineReason]func(*run) string{
 	state.DiskMissing:         (*run).disksText,
 	state.DiskFailed:          (*run).disksText,
 	state.DiskForbidden:       (*run).disksText,
+	state.UsageTypeMissing:    (*run).disksText,
 	state.DisksFilling:        (*run).disksText,
 	state.DiskInUse:           (*run).disksText,
 	state.ConsumerPlacing:     (*run).disksText,
@@ -70,6 +71,8 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		r = state.GuestUnready
 	case r == state.DiskFailed && slices.ContainsFunc(s.disks, func(d disk) bool { return d.forbidden }):
 		r = state.DiskForbidden
+	case r == state.DiskMissing && slices.ContainsFunc(s.disks, func(d disk) bool { return d.unoffered }):
+		r = state.UsageTypeMissing
 	case r == state.LauncherUnplaceable && s.lost != "":
 		r = state.NodeLost
 	}

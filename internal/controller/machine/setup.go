@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -52,6 +53,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(instanceOfHotPod)). // they belong to the launcher
 		Watches(&corev1.PersistentVolumeClaim{}, r.users()).
 		Watches(&accessv1.DiskAccess{}, r.waiters()).
+		Watches(&storagev1.StorageClass{}, r.awaiting()).
 		WithOptions(options)
 	machines := ctrl.NewControllerManagedBy(mgr).Named("machine").
 		For(&kubevirt.VirtualMachine{}).

@@ -47,8 +47,29 @@ func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master Backing) (Ba
 		return Backing{}, err
 	}
 	b := Backing{Path: path, Format: "qcow2", Master: &master}
-	b.Limit = launch.CopyFile(room(c, size))
+	b.Limit, err = k.limit(v.Name, launch.CopyFile(room(c, size)))
+	if err != nil || b.Limit == 0 {
+		return b, err
+	}
 	return b, extend(path, b.Limit)
+}
+
+// limit is how long the file may become that needs this many bytes; 0 where a claim of its own has just the room: there the
+// medium is full when it is full, and a claim can grow.
+func (k *maker) limit(volume string, needs int64) (int64, error) {
+	if k.machine.Media[volume] == "" {
+		return needs, nil
+	}
+	f, err := os.Open(k.path(volume))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }()
+	// A claim has at least what was asked for, and its filesystem takes some of it. It is larger if its class gives larger ones.
+	if own, _, err := launch.Own(f, needs+needs/2+128<<20); err != nil || own {
+		return 0, err
+	}
+	return needs, nil
 }
 
 // room is how much the guest may write.

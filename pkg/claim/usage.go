@@ -1,0 +1,52 @@
+package claim
+
+import (
+	"slices"
+	"strings"
+
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// UsageTypePrefix and the name of a usage type, such as "fast", are an annotation of the classes that offer it: where the
+// copies of machines' disks are kept. Its value says nothing, unless it is "false".
+const UsageTypePrefix = "kubevirt.io/storage.usage-type."
+
+// DefaultCopyClassAnnotation makes a class the one for copies that name no usage type. The value must be "true".
+const DefaultCopyClassAnnotation = "storageclass.berth.dev/is-default-copy-class"
+
+// DefaultCopyClass is the class for copies that name no usage type, nil if no class is marked so.
+func DefaultCopyClass(classes []storagev1.StorageClass) *storagev1.StorageClass {
+	return newest(classes, DefaultCopyClassAnnotation)
+}
+
+// ForUsage is the class that offers a usage type, nil if none does. Of several the newest wins, as among default classes.
+func ForUsage(classes []storagev1.StorageClass, usage string) *storagev1.StorageClass {
+	var found *storagev1.StorageClass
+	for i := range classes {
+		class := &classes[i]
+		if slices.Contains(usages(class), usage) && (found == nil || before(class, found)) {
+			found = class
+		}
+	}
+	return found
+}
+
+// UsageTypes are all that classes offer, by name.
+func UsageTypes(classes []storagev1.StorageClass) []string {
+	var out []string
+	for i := range classes {
+		out = append(out, usages(&classes[i])...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func usages(class *storagev1.StorageClass) []string {
+	var out []string
+	for key, value := range class.Annotations {
+		if name, ok := strings.CutPrefix(key, UsageTypePrefix); ok && name != "" && value != "false" {
+			out = append(out, name)
+		}
+	}
+	return out
+}
