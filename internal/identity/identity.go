@@ -58,12 +58,29 @@ func Volume(pv *corev1.PersistentVolume) Disk {
 // csi is a driver's volume. Its handle is unique for the driver, so that two volumes that were made by hand for one
 // handle are one disk.
 func csi(s *corev1.CSIPersistentVolumeSource) Disk {
-	a := s.VolumeAttributes
-	if strings.HasSuffix(s.Driver, "rbd.csi.ceph.com") && a["pool"] != "" && a["imageName"] != "" {
-		return RBD(a["pool"], a["radosNamespace"], a["imageName"])
+	if pool, namespace, image := CephImage(s); CephCSI(s) && pool != "" && image != "" {
+		return RBD(pool, namespace, image)
 	}
 	return disk("csi", s.Driver, s.VolumeHandle)
 }
+
+// CephCSI: the volume is ceph-csi's, an image of RBD. Rook has its own namespace before the driver's name.
+func CephCSI(s *corev1.CSIPersistentVolumeSource) bool {
+	return strings.HasSuffix(s.Driver, "rbd.csi.ceph.com")
+}
+
+// CephImage is the image of a volume of ceph-csi. The image of a volume that was made by hand is its handle.
+func CephImage(s *corev1.CSIPersistentVolumeSource) (pool, namespace, image string) {
+	a := s.VolumeAttributes
+	image = a["imageName"]
+	if a["staticVolume"] == "true" {
+		image = s.VolumeHandle
+	}
+	return a["pool"], a["radosNamespace"], image
+}
+
+// DefaultPool is the pool that clients of RBD take if none is named.
+const DefaultPool = "rbd"
 
 // ISCSI is a LUN of a target. Target names are unique in the world, so the portal does not count; they know no upper case.
 func ISCSI(target string, lun int) Disk {
@@ -75,7 +92,7 @@ func ISCSI(target string, lun int) Disk {
 // the caller says so.
 func RBD(pool, namespace, image string) Disk {
 	if pool == "" {
-		pool = "rbd"
+		pool = DefaultPool
 	}
 	return disk("rbd", pool, namespace, image)
 }

@@ -42,6 +42,25 @@ const (
 	CAMount          = "ca"
 )
 
+// The keys of Secrets with logins, as Kubernetes and ceph-csi name them.
+//
+//nolint:gosec // names of keys, not credentials
+const (
+	CHAPUser         = "node.session.auth.username"
+	CHAPPassword     = "node.session.auth.password"
+	CHAPUserBack     = "node.session.auth.username_in" // what the target proves itself with: mutual CHAP
+	CHAPPasswordBack = "node.session.auth.password_in"
+	CephKey          = "key"
+	CephUserKey      = "userKey"
+	CephUser         = "userID"
+)
+
+// ISCSIKeys and CephKeys are the keys that matter to a disk of each protocol.
+var (
+	ISCSIKeys = []string{CHAPUser, CHAPPassword, CHAPUserBack, CHAPPasswordBack}
+	CephKeys  = []string{CephKey, CephUserKey, CephUser}
+)
+
 // ReadOnly and ReadWrite are how a holder opens its disk.
 const (
 	ReadOnly  = "read-only"
@@ -73,6 +92,37 @@ type Machine struct {
 	Media map[string]string `json:"media,omitempty"`
 	// Reach are the administrator's rules for the servers of network disks.
 	Reach reach.Rules `json:"reach,omitempty"`
+	// Direct are the network disks behind claims that are not mounted, by volume.
+	Direct map[string]Direct `json:"direct,omitempty"`
+}
+
+// Direct is the network disk behind a claim, as the claim's PersistentVolume describes it: what QEMU opens instead of a
+// mount. Its administrator has allowed it, so their rules for the servers that users name do not apply.
+type Direct struct {
+	kubevirt.VolumeSource
+	// Portals are more addresses of the same iSCSI target.
+	Portals []kubevirt.NetworkHost `json:"portals,omitempty"`
+	// ReadOnly: the PersistentVolume says so.
+	ReadOnly bool `json:"readOnly,omitempty"`
+}
+
+// Volume is a volume of the machine as the launcher opens it: one that is not mounted is a network disk.
+func (d Direct) Volume(v kubevirt.Volume) kubevirt.Volume {
+	claim := v.PersistentVolumeClaim
+	v.VolumeSource = d.VolumeSource
+	if d.ReadOnly || claim != nil && claim.ReadOnly {
+		v.AccessMode = kubevirt.ReadShared
+	}
+	return v
+}
+
+// Resolve makes network disks of the volumes that are not mounted.
+func (m *Machine) Resolve() {
+	for i, v := range m.Spec.Volumes {
+		if d, ok := m.Direct[v.Name]; ok {
+			m.Spec.Volumes[i] = d.Volume(v)
+		}
+	}
 }
 
 // Disks is how a running machine's disks should differ from the ones it was started with.

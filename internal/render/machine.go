@@ -56,8 +56,9 @@ type Machine struct {
 	Copies   []Copy           // where the copies of its volumes are
 	Image    string
 	Emulate  bool
-	Reach    reach.Rules         // for the servers of network disks
-	KVM      corev1.ResourceName // what a node offers if its KVM works; empty where emulation will do
+	Reach    reach.Rules              // for the servers of network disks
+	Direct   map[string]launch.Direct // network disks behind claims that are not mounted, by volume
+	KVM      corev1.ResourceName      // what a node offers if its KVM works; empty where emulation will do
 }
 
 // PodName is the name of an instance's pod: from its UID, so that a restarted machine never meets its predecessor's.
@@ -74,7 +75,7 @@ func (m Machine) PodName(p Payload) string {
 func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launch.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
-		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach, Media: m.media(),
+		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach, Media: m.media(), Direct: m.Direct,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the machine %s: %w", m.Instance.Name, err)
@@ -166,8 +167,9 @@ func (m Machine) container() corev1.Container {
 		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 	}
 	for _, v := range m.Instance.Spec.Volumes {
+		_, direct := m.Direct[v.Name]
 		switch name, _ := ClaimOf(v); {
-		case name == "":
+		case name == "", direct: // the pod names the claim, which keeps it, and mounts nothing
 		case slices.Contains(m.Block, v.Name):
 			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: v.Name, DevicePath: path.Join(launch.BlockDir, v.Name)})
 		default:

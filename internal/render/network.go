@@ -45,3 +45,17 @@ func networkMounts(v kubevirt.Volume) []mount {
 	}
 	return out
 }
+
+// Open makes the volume one whose claim is not mounted.
+func (m *Machine) Open(volume string, d launch.Direct) {
+	if m.Direct == nil {
+		m.Direct = map[string]launch.Direct{}
+	}
+	m.Direct[volume] = d
+}
+
+// LoginName is the name of the Secret that a disk's login is copied to for one run of a machine.
+func LoginName(i *kubevirt.VirtualMachineInstance, volume string) string {
+	uid := string(i.UID)
+	return fit("disk-login-" + i.Name + "-" + volume + "-" + uid[:min(8, len(uid))])
+}

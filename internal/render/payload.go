@@ -61,6 +61,9 @@ func orders() corev1.VolumeSource {
 
 func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, string, corev1.VolumeSource, bool)) {
 	dir := path.Join(launch.MountDir, v.Name)
+	if d, ok := m.Direct[v.Name]; ok {
+		v = d.Volume(v)
+	}
 	switch {
 	case v.ContainerDisk != nil:
 		d := v.ContainerDisk

@@ -17,6 +17,8 @@ const (
 	DiskFailed          MachineReason = "DataVolumeError"
 	DiskForbidden       MachineReason = "HostDiskForbidden"
 	UsageTypeMissing    MachineReason = "UsageTypeMissing"
+	DirectForbidden     MachineReason = "DirectForbidden"
+	DirectImpossible    MachineReason = "DirectImpossible"
 	DisksFilling        MachineReason = "NotAllDVsReady"
 	DiskInUse           MachineReason = "DiskInUse"
 	ConsumerPlacing     MachineReason = "WaitingForVolumeBinding"
@@ -70,6 +72,10 @@ var machineTable = []MachineRow{
 	{Reason: DiskFailed, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
 	{Reason: DiskForbidden, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
 	{Reason: UsageTypeMissing, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
+	{Reason: DirectForbidden, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true,
+		Message: "a volume says direct: true and its administrator has not allowed that; leave direct out to have it mounted: {detail}"},
+	{Reason: DirectImpossible, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true,
+		Message: "a volume says direct: true and QEMU cannot open what is behind its claim; leave direct out to have it mounted: {detail}"},
 	{Reason: DisksFilling, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Message: "waiting for its disks: {detail}"},
 	{Reason: DiskInUse, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Warn: true,
 		Message: "it starts when it can have its disks: {detail}"},

@@ -90,3 +90,14 @@ func (v *Volume) Reads() bool {
 func (v *Volume) Networked() bool {
 	return v.ISCSI != nil || v.RBD != nil || v.NBD != nil || v.Gluster != nil || v.HTTP != nil
 }
+
+// AsksDirect is what the volume says of opening the network disk behind its claim without a mount; nil: nothing.
+func (v *Volume) AsksDirect() *bool {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.Direct
+	case v.DataVolume != nil:
+		return v.DataVolume.Direct
+	}
+	return nil
+}

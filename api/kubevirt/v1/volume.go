@@ -50,12 +50,17 @@ type ClaimSource struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// Hotpluggable volumes may be removed while the guest runs.
 	Hotpluggable bool `json:"hotpluggable,omitempty"`
+	// Direct says whether QEMU opens the network disk behind the claim itself, without a mount. Unset is yes where the claim's
+	// volume is a network block device and its administrator allows it.
+	Direct *bool `json:"direct,omitempty"`
 }
 
 // DataVolumeSource is a DataVolume in the machine's namespace.
 type DataVolumeSource struct {
 	Name         string `json:"name"`
 	Hotpluggable bool   `json:"hotpluggable,omitempty"`
+	// Direct is as in ClaimSource.
+	Direct *bool `json:"direct,omitempty"`
 }
 
 // ContainerDiskSource is a disk in a container image; what the guest writes is lost when it stops.

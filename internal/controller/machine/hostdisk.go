@@ -8,6 +8,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/state"
 )
 
 // HostDirectories reads the administrator's list of directories that hostDisk may use.
@@ -41,5 +42,5 @@ func (o Options) hostDisk(v kubevirt.Volume) *disk {
 	} else {
 		why += "the file must lie in one of the directories that the administrator allows: " + strings.Join(o.HostDirectories, ", ")
 	}
-	return &disk{name: v.Name, is: machine.Failed, forbidden: true, why: why}
+	return &disk{name: v.Name, is: machine.Failed, reason: state.DiskForbidden, why: why}
 }

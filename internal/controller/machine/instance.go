@@ -60,7 +60,7 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 	if err := r.reportInstance(ctx, s, plan.State); err != nil {
 		return ctrl.Result{}, err
 	}
-	if plan.State == state.DiskInUse {
+	if plan.State == state.DiskInUse || s.unallowed() {
 		return ctrl.Result{RequeueAfter: accessAgain}, nil
 	}
 	return ctrl.Result{RequeueAfter: s.lookAgain()}, nil
@@ -112,6 +112,11 @@ func (r *Reconciler) start(ctx context.Context, s *run, p render.Payload) error 
 	pod, err := s.pods.Pod(p)
 	if err != nil {
 		return err
+	}
+	if p == render.Launcher {
+		if err := r.lend(ctx, s.disks); err != nil {
+			return err
+		}
 	}
 	err = r.cluster.Create(ctx, pod)
 	if errors.Is(err, cluster.ErrTaken) {

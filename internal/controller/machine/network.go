@@ -28,11 +28,16 @@ func (r *Reconciler) networkDisk(ctx context.Context, s *run, v kubevirt.Volume)
 
 // startedWith: the launcher has the volume from the start. What is added to an instance that runs comes with its next run.
 func startedWith(launcher *corev1.Pod, volume string) bool {
-	var m launch.Machine
-	if launcher == nil || json.Unmarshal([]byte(launcher.Annotations[render.AnnMachine]), &m) != nil {
+	m, ok := readMachine(launcher)
+	if !ok {
 		return true
 	}
 	return slices.ContainsFunc(m.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == volume })
+}
+
+// readMachine is what a launcher was made with, if it can be told.
+func readMachine(launcher *corev1.Pod) (m launch.Machine, ok bool) {
+	return m, launcher != nil && json.Unmarshal([]byte(launcher.Annotations[render.AnnMachine]), &m) == nil
 }
 
 // networkIdentity is which disk is meant.

@@ -12,6 +12,7 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/behind"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/origin"
@@ -19,6 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
 )
 
 // run is one instance and everything its next step depends on, read once.
@@ -45,9 +47,12 @@ type disk struct {
 	claim     *corev1.PersistentVolumeClaim // nil: there is none
 	volume    *cdiv1.DataVolume             // nil: the claim is not filled by a DataVolume
 	is        machine.Disks
-	why       string // for a person
-	forbidden bool   // the administrator does not allow it
-	unoffered bool   // it is a copy, and nobody has the medium that it is to be kept on
+	unoffered bool                // it is a copy, and nobody has the medium that it is to be kept on
+	why       string              // for a person
+	reason    state.MachineReason // of a disk that Failed and has one of its own
+	undecided bool                // whether it is mounted is known when its claim is bound
+	direct    *behind.Disk        // opened without a mount; nil: it is mounted
+	login     *corev1.Secret      // what the disk is opened with, to be made before the launcher; nil: nothing
 	pv        *corev1.PersistentVolume
 	id        identity.Disk // of a disk that is Ready
 	mode      accessv1.Mode
@@ -106,8 +111,16 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *run, v kubevirt.Volum
 	if err := r.observeAccess(ctx, s, &d, s.disks); err != nil {
 		return err
 	}
+	if err := r.observeMounts(ctx, s, &d); err != nil {
+		return err
+	}
 	s.disks = append(s.disks, d)
-	if d.block() {
+	switch {
+	case d.direct != nil:
+		s.pods.Open(v.Name, d.direct.Direct)
+	case d.undecided:
+		s.pods.Open(v.Name, launch.Direct{}) // a consumer need not mount it
+	case d.block():
 		s.pods.Block = append(s.pods.Block, v.Name)
 	}
 	if d.empty > 0 && !readOnly {
@@ -198,7 +211,10 @@ func (r *Reconciler) disk(ctx context.Context, s *run, v kubevirt.Volume, name s
 			d.is, d.why = machine.Filling, fmt.Sprintf("PersistentVolumeClaim %s is not filled: %s", name, lacks)
 		}
 	}
-	return d, r.identify(ctx, &d)
+	if err := r.identify(ctx, &d); err != nil {
+		return d, err
+	}
+	return d, r.observeDirect(ctx, s, v, &d)
 }
 
 func (d disk) block() bool {

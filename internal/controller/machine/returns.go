@@ -131,7 +131,8 @@ func (r *Reconciler) observeWaits(ctx context.Context, s *run) {
 
 // networked: some of its disks are at servers.
 func (s *run) networked() bool {
-	return slices.ContainsFunc(s.instance.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Networked() })
+	return slices.ContainsFunc(s.instance.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Networked() }) ||
+		slices.ContainsFunc(s.disks, func(d disk) bool { return d.direct != nil })
 }
 
 // lookAgain is when to ask the launcher next; 0 if there is nothing to ask.

@@ -21,6 +21,8 @@ var details = map[state.MachineReason]func(*run) string{
 	state.DiskFailed:          (*run).disksText,
 	state.DiskForbidden:       (*run).disksText,
 	state.UsageTypeMissing:    (*run).disksText,
+	state.DirectForbidden:     (*run).disksText,
+	state.DirectImpossible:    (*run).disksText,
 	state.DisksFilling:        (*run).disksText,
 	state.DiskInUse:           (*run).disksText,
 	state.ConsumerPlacing:     (*run).disksText,
@@ -69,10 +71,10 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		r = state.NodeAway
 	case r == state.GuestRunning && !podReady(s.launcher):
 		r = state.GuestUnready
-	case r == state.DiskFailed && slices.ContainsFunc(s.disks, func(d disk) bool { return d.forbidden }):
-		r = state.DiskForbidden
 	case r == state.DiskMissing && slices.ContainsFunc(s.disks, func(d disk) bool { return d.unoffered }):
 		r = state.UsageTypeMissing
+	case r == state.DiskFailed && s.failure() != "":
+		r = s.failure()
 	case r == state.LauncherUnplaceable && s.lost != "":
 		r = state.NodeLost
 	}
@@ -94,6 +96,16 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 	}
 	row.Message = row.Text(s.instance.Name, s.detail(r))
 	return row
+}
+
+// failure is the reason of the first disk that has one of its own; empty: none has.
+func (s *run) failure() state.MachineReason {
+	for _, d := range s.disks {
+		if d.is == machine.Failed && d.reason != "" {
+			return d.reason
+		}
+	}
+	return ""
 }
 
 // reportInstance writes what is said about an instance.

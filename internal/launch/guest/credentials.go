@@ -24,39 +24,29 @@ type login struct {
 	value []byte
 }
 
-// The keys of the Secrets, as Kubernetes and ceph-csi name them.
-//
-//nolint:gosec // names of keys, not credentials
-const (
-	chapUser     = "node.session.auth.username"
-	chapPassword = "node.session.auth.password"
-	cephKey      = "key"
-	cephUserKey  = "userKey"
-)
-
 // readLogin reads the login of a volume under the directory of its mounts. Nil: it needs none.
 func readLogin(v kubevirt.Volume, mounted string) (*login, error) {
 	dir := filepath.Join(mounted, launch.CredentialsMount)
 	switch {
 	case v.ISCSI != nil && v.ISCSI.SecretRef != nil:
-		user, err := access.ReadFile(dir, chapUser)
+		user, err := access.ReadFile(dir, launch.CHAPUser)
 		if err != nil {
-			return nil, missingKey(v.ISCSI.SecretRef.Name, err, chapUser, chapPassword)
+			return nil, missingKey(v.ISCSI.SecretRef.Name, err, launch.CHAPUser, launch.CHAPPassword)
 		}
-		password, err := access.ReadFile(dir, chapPassword)
+		password, err := access.ReadFile(dir, launch.CHAPPassword)
 		if err != nil {
-			return nil, missingKey(v.ISCSI.SecretRef.Name, err, chapUser, chapPassword)
+			return nil, missingKey(v.ISCSI.SecretRef.Name, err, launch.CHAPUser, launch.CHAPPassword)
 		}
 		return &login{user, []byte(password)}, nil
 	case v.RBD != nil && v.RBD.SecretRef != nil:
-		name := cephKey
+		name := launch.CephKey
 		text, err := access.ReadFile(dir, name)
 		if errors.Is(err, fs.ErrNotExist) {
-			name = cephUserKey
+			name = launch.CephUserKey
 			text, err = access.ReadFile(dir, name)
 		}
 		if err != nil {
-			return nil, missingKey(v.RBD.SecretRef.Name, err, cephKey, cephUserKey)
+			return nil, missingKey(v.RBD.SecretRef.Name, err, launch.CephKey, launch.CephUserKey)
 		}
 		key, err := base64.StdEncoding.DecodeString(text)
 		if err != nil { // not its words: they may quote the key
@@ -65,7 +55,9 @@ func readLogin(v kubevirt.Volume, mounted string) (*login, error) {
 		}
 		user := v.RBD.User
 		if user == "" {
-			user = "admin"
+			if user, err = access.ReadFile(dir, launch.CephUser); err != nil { // Secrets of ceph-csi name the user too
+				user = "admin"
+			}
 		}
 		return &login{user, key}, nil
 	}

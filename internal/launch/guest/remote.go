@@ -25,6 +25,7 @@ type Remote struct {
 	Snapshot  string
 	TLS       bool
 	TLSName   string // the name in the server's certificate
+	Granted   bool   // an administrator gave it to the machine: their rules for servers that users name do not apply
 }
 
 // Server is where a disk is.
@@ -54,6 +55,9 @@ func remote(m launch.Machine, v kubevirt.Volume, user string) (*Remote, error) {
 			Servers: []Server{{s.ISCSI.Host.Name, s.ISCSI.Host.PortOr(portISCSI)}}, Initiator: s.ISCSI.Initiator}
 		if r.Initiator == "" {
 			r.Initiator = "iqn.2026-01.dev.berth:" + m.Namespace + "." + m.Name
+		}
+		for _, p := range m.Direct[v.Name].Portals {
+			r.Servers = append(r.Servers, Server{p.Name, p.PortOr(portISCSI)})
 		}
 		return r, nil
 	case s.RBD != nil:

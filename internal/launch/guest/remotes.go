@@ -81,6 +81,7 @@ func (r *remotes) open(ctx context.Context, m launch.Machine, v kubevirt.Volume,
 	if err != nil {
 		return nil, err
 	}
+	_, at.Granted = m.Direct[v.Name]
 	return at, r.door.enter(ctx, at)
 }
 

@@ -138,6 +138,7 @@ func readMachine(path string) (launch.Machine, error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return m, fmt.Errorf("read the machine: %w", err)
 	}
+	m.Resolve()
 	return m, nil
 }
 
