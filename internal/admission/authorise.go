@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/berth-vm/berth/internal/controller/rights"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/token"
 )
 
@@ -90,42 +91,18 @@ func populated(v *cdiv1.DataVolume) bool {
 // origin is what the volume is cloned from, references followed. A reference to something that does not exist yet
 // needs the right to its whole namespace. False means that the volume is no clone.
 func (l *lookup) origin(ctx context.Context, v *cdiv1.DataVolume) (token.Object, bool, error) {
-	s := v.Spec.Source
-	switch {
-	case s != nil && s.PVC != nil:
-		return ofClaim(s.PVC), true, nil
-	case s != nil && s.Snapshot != nil:
-		return ofSnapshot(s.Snapshot), true, nil
-	case v.Spec.SourceRef == nil || v.Spec.SourceRef.Kind != cdiv1.DataVolumeDataSource:
+	if ref := v.Spec.SourceRef; ref != nil && ref.Kind != cdiv1.DataVolumeDataSource {
 		return token.Object{}, false, nil
 	}
-	namespace, name := refersIn(v), v.Spec.SourceRef.Name
-	// A DataSource may name another one, and that one no further.
-	for range 2 {
-		ds, err := l.dataSource(ctx, namespace, name)
-		if err != nil {
-			return token.Object{}, false, err
-		}
-		switch {
-		case ds == nil:
-			return token.Object{Namespace: namespace}, true, nil
-		case ds.Spec.Source.PVC != nil:
-			return ofClaim(ds.Spec.Source.PVC), true, nil
-		case ds.Spec.Source.Snapshot != nil:
-			return ofSnapshot(ds.Spec.Source.Snapshot), true, nil
-		case ds.Spec.Source.DataSource != nil:
-			namespace, name = ds.Spec.Source.DataSource.Namespace, ds.Spec.Source.DataSource.Name
-		}
+	resolved, err := origin.Resolve(ctx, l.objects, v.Namespace, &v.Spec)
+	if err != nil {
+		return token.Object{}, false, err
 	}
-	return token.Object{Namespace: namespace}, true, nil
-}
-
-func ofClaim(p *cdiv1.DataVolumeSourcePVC) token.Object {
-	return token.Object{Kind: "PersistentVolumeClaim", Namespace: p.Namespace, Name: p.Name}
-}
-
-func ofSnapshot(s *cdiv1.DataVolumeSourceSnapshot) token.Object {
-	return token.Object{Kind: "VolumeSnapshot", Namespace: s.Namespace, Name: s.Name}
+	at, ok := origin.OfSource(v.Namespace, resolved.Source)
+	if resolved.Lacks != "" {
+		return token.Object{Namespace: at.Namespace}, true, nil
+	}
+	return at.Object(), ok, nil
 }
 
 // grant is what the user may do, nil if nothing. It is for the source alone; but a DataSource that lies beside its source will

@@ -12,7 +12,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"github.com/berth-vm/berth/internal/controller/origin"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -36,18 +37,18 @@ func (l *lookup) complete(ctx context.Context, req admission.Request) admission.
 	if !settings.CompleteClaims {
 		return admission.Allowed("")
 	}
-	cluster, err := l.storage(ctx)
+	storage, err := l.storage(ctx)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	cluster.Overhead = &settings.Overhead
+	storage.Overhead = &settings.Overhead
 	pvc.Namespace = req.Namespace
 	request := claim.FromPVC(&pvc.Spec)
 	request.Archive = pvc.Annotations[annContentType] == string(cdiv1.DataVolumeArchive)
-	if request.Source, err = origin.Measure(ctx, l.live, req.Namespace, &pvc.Spec); err != nil {
+	if request.Source, err = origin.Measure(ctx, cluster.Reads(l.objects.Live), req.Namespace, &pvc.Spec); err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	result, err := claim.Complete(request, cluster)
+	result, err := claim.Complete(request, storage)
 	var lack *claim.Error
 	if errors.As(err, &lack) {
 		var c causes

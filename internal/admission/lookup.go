@@ -11,7 +11,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
-	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/controller/rights"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -25,7 +24,7 @@ type Signer interface {
 // lookup is what the checks know of the cluster. A nil object means that there is none.
 type lookup struct {
 	cache    cache.Cache
-	live     origin.Reader // for kinds that not every cluster has and a cache could not start without
+	objects  cluster.Reading
 	reviews  rights.Reviews
 	settings config.Reader
 	signer   Signer
@@ -34,10 +33,6 @@ type lookup struct {
 
 func (l *lookup) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	return cluster.Get[corev1.PersistentVolumeClaim](ctx, l.cache, namespace, name)
-}
-
-func (l *lookup) dataSource(ctx context.Context, namespace, name string) (*cdiv1.DataSource, error) {
-	return cluster.Get[cdiv1.DataSource](ctx, l.cache, namespace, name)
 }
 
 // anyVolume is the name of some DataVolume, empty if there is none.

@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 )
 
@@ -55,7 +56,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, signer Signer) error {
 		return fmt.Errorf("set up admission: %w", err)
 	}
 	l := &lookup{
-		cache: mgr.GetCache(), live: mgr.GetAPIReader(), reviews: clients.AuthorizationV1().SubjectAccessReviews(),
+		cache: mgr.GetCache(), objects: cluster.Reading{Objects: mgr.GetCache(), Live: mgr.GetAPIReader()},
+		reviews:  clients.AuthorizationV1().SubjectAccessReviews(),
 		settings: config.NewReader(mgr.GetCache()), signer: signer,
 	}
 	self, err := clients.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})

@@ -28,7 +28,7 @@ func Reads(live client.Reader) Reading { return Reading{Objects: live, Live: liv
 func (r Reading) Read(ctx context.Context, namespace, name string, into runtime.Object) (bool, error) {
 	from := r.Live
 	switch into.(type) {
-	case *corev1.PersistentVolumeClaim, *cdiv1.DataSource, *cdiv1.VolumeCloneSource, *cdiv1.StorageProfile:
+	case *corev1.PersistentVolumeClaim, *corev1.PersistentVolume, *cdiv1.DataSource, *cdiv1.VolumeCloneSource, *cdiv1.StorageProfile:
 		from = r.Objects
 	}
 	err := from.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, into.(client.Object))

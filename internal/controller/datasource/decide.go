@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/controller/origin"
+	"github.com/berth-vm/berth/internal/origin"
 )
 
 // facts is what a DataSource's status depends on.
@@ -22,9 +22,6 @@ type facts struct {
 	lacks  string
 	labels map[string]string // of that claim or snapshot
 }
-
-// absent is what a source lacks that is not there at all.
-const absent = "it does not exist"
 
 // verdict is what to say.
 type verdict struct {
@@ -54,40 +51,30 @@ func inherited(f facts) map[string]string {
 	return labels
 }
 
-// end is the claim or snapshot that a DataSource stands for in the end, whether it exists or not.
-func end(f facts) cdiv1.DataSourceSource {
-	if f.self.Spec.Source.DataSource != nil && f.next != nil {
-		return f.next.Spec.Source
-	}
-	return f.self.Spec.Source
-}
-
 func decide(f facts) verdict {
 	no := func(reason, format string, args ...any) verdict {
 		return verdict{status: corev1.ConditionFalse, reason: reason, message: fmt.Sprintf(format, args...)}
 	}
-	if ref := f.self.Spec.Source.DataSource; ref != nil {
-		switch {
-		case ref.Namespace != f.self.Namespace:
-			return no("CrossNamespaceReference", "DataSource %s/%s is in another namespace; only its own can be named",
-				ref.Namespace, ref.Name)
-		case ref.Name == f.self.Name:
-			return no("SelfReference", "the DataSource names itself")
-		case f.next == nil:
-			return no("NotFound", "DataSource %s does not exist", ref.Name)
-		case f.next.Spec.Source.DataSource != nil:
-			return no("MaxReferenceDepthReached", "DataSource %s names another DataSource; name that one", ref.Name)
-		}
-	}
-	last := end(f)
-	what := ""
-	switch {
-	case last.PVC != nil:
-		what = fmt.Sprintf("PVC %s/%s", last.PVC.Namespace, last.PVC.Name)
-	case last.Snapshot != nil:
-		what = fmt.Sprintf("snapshot %s/%s", last.Snapshot.Namespace, last.Snapshot.Name)
-	default:
+	last, broken := origin.End(&f.self, f.next)
+	ref := f.self.Spec.Source.DataSource
+	switch broken {
+	case origin.Elsewhere:
+		return no("CrossNamespaceReference", "DataSource %s/%s is in another namespace; only its own can be named", ref.Namespace, ref.Name)
+	case origin.Itself:
+		return no("SelfReference", "the DataSource names itself")
+	case origin.Absent:
+		return no("NotFound", "DataSource %s does not exist", ref.Name)
+	case origin.TooFar:
+		return no("MaxReferenceDepthReached", "DataSource %s names another DataSource; name that one", ref.Name)
+	case origin.Empty:
 		return no("NoSource", "no source is set")
+	case origin.Whole:
+	}
+	what := ""
+	if last.PVC != nil {
+		what = fmt.Sprintf("PVC %s/%s", last.PVC.Namespace, last.PVC.Name)
+	} else {
+		what = fmt.Sprintf("snapshot %s/%s", last.Snapshot.Namespace, last.Snapshot.Name)
 	}
 	if f.lacks != "" {
 		v := no("NotFound", "%s cannot be cloned yet: %s", what, f.lacks)

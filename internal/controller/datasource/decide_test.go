@@ -29,7 +29,7 @@ func TestDecide(t *testing.T) {
 		"a claim":               {facts{self: named("a", pvc)}, "Ready"},
 		"a snapshot":            {facts{self: named("a", snapshot)}, "Ready"},
 		"through another":       {facts{self: named("a", to("ns", "b")), next: &other}, "Ready"},
-		"a missing claim":       {facts{self: named("a", pvc), lacks: absent}, "NotFound"},
+		"a missing claim":       {facts{self: named("a", pvc), lacks: "it does not exist"}, "NotFound"},
 		"a missing other":       {facts{self: named("a", to("ns", "b"))}, "NotFound"},
 		"nothing":               {facts{self: named("a", cdiv1.DataSourceSource{})}, "NoSource"},
 		"itself":                {facts{self: named("a", to("ns", "a"))}, "SelfReference"},

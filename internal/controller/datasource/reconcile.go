@@ -10,9 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,8 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/origin"
-	"github.com/berth-vm/berth/internal/volumesnapshot"
+	"github.com/berth-vm/berth/internal/origin"
 )
 
 // snapshotEvery is how often a snapshot that is not ready is looked at: the snapshot API is an add-on that may not be there to watch.
@@ -129,44 +126,17 @@ func (r *reconciler) condition(old cdiv1.DataSourceStatus, v verdict) cdiv1.Data
 }
 
 func (r *reconciler) observe(ctx context.Context, f *facts) error {
-	if ref := f.self.Spec.Source.DataSource; ref != nil && ref.Namespace == f.self.Namespace {
-		var next cdiv1.DataSource
-		err := r.reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, &next)
-		switch {
-		case err == nil:
-			f.next = &next
-		case !apierrors.IsNotFound(err):
-			return fmt.Errorf("read DataSource %s/%s: %w", ref.Namespace, ref.Name, err)
-		}
-	}
+	objects := cluster.Reading{Objects: r.reader, Live: r.live}
 	var err error
-	switch last := end(*f); {
-	case last.PVC != nil:
-		f.lacks, f.labels, err = r.claimLacks(ctx, last.PVC.Namespace, last.PVC.Name)
-	case last.Snapshot != nil:
-		f.lacks, f.labels, err = r.snapshotLacks(ctx, last.Snapshot.Namespace, last.Snapshot.Name)
+	if f.next, err = origin.Next(ctx, objects, &f.self); err != nil {
+		return err
 	}
+	end, _ := origin.End(&f.self, f.next)
+	at, ok := origin.OfSource(f.self.Namespace, &cdiv1.DataVolumeSource{PVC: end.PVC, Snapshot: end.Snapshot})
+	if !ok {
+		return nil
+	}
+	found, err := origin.Find(ctx, objects, at)
+	f.lacks, f.labels = found.Lacks(), found.Labels()
 	return err
-}
-
-// claimLacks is why a claim cannot be cloned yet; nothing if it can. Its labels come with it.
-func (r *reconciler) claimLacks(ctx context.Context, namespace, name string) (string, map[string]string, error) {
-	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name)
-	if err != nil || c == nil {
-		return absent, nil, err
-	}
-	_, lacks := origin.Complete(c)
-	return lacks, c.Labels, nil
-}
-
-// snapshotLacks is why a snapshot cannot be cloned yet; nothing if it can. Its labels come with it.
-func (r *reconciler) snapshotLacks(ctx context.Context, namespace, name string) (string, map[string]string, error) {
-	s, err := volumesnapshot.Read(ctx, cluster.Reads(r.live), namespace, name)
-	if err != nil || s == nil {
-		return absent, nil, err
-	}
-	if !volumesnapshot.Ready(s) {
-		return "it is not ready to use yet", s.Labels, nil
-	}
-	return "", s.Labels, nil
 }

@@ -16,9 +16,9 @@ import (
 	reach "k8s.io/component-helpers/storage/volume"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	from "github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	from "github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -151,7 +151,7 @@ func (e *Engine) startWorker(ctx context.Context, s *Seen) error {
 	if err != nil {
 		return err
 	}
-	home, err := e.claimHome(ctx, s.claim)
+	home, err := from.Home(ctx, e.objects, s.claim)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (s *Seen) diskSize() int64 {
 	if err != nil {
 		return 0
 	}
-	return min(usable, max(sure, s.origin.disk())) // the size may be that of the source, whose disk is all that could fit
+	return min(usable, max(sure, s.origin.found.Disk())) // the size may be that of the source, whose disk is all that could fit
 }
 
 // sizeIsOurs says that the claim's size was made from a disk's size, with what its filesystem needs added.

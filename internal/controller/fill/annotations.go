@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	from "github.com/berth-vm/berth/internal/controller/origin"
+	from "github.com/berth-vm/berth/internal/origin"
 )
 
 // Annotations of volumes and claims that clients of cdi.kubevirt.io write or read. What is recorded on a claim is a
@@ -36,7 +36,7 @@ const (
 	annCloneBack   = "cdi.kubevirt.io/cloneFallbackReason" // only where it is one
 	annCloneWay    = "berth.dev/clone"                     // as AnnCloneType, and "stream" where it is one
 	annCloneWhy    = "berth.dev/clone-reason"              // why in this way
-	annDiskSize    = "berth.dev/disk-size"                 // how large the disk on the claim is, in bytes
+	annDiskSize    = from.AnnDiskSize
 )
 
 // AnnContents on a volume (or on a claim that names a source) says what the source's bytes are. The value raw: the disk itself,

@@ -22,8 +22,8 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/metrics"
-	from "github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -89,7 +89,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, keys Keys) (*
 	if err := ctrlmetrics.Registry.Register(metrics.Now{Reader: mgr.GetClient()}); err != nil {
 		return nil, fmt.Errorf("register metrics of volumes: %w", err)
 	}
-	err = mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.PersistentVolume{}, from.VolumeIndex, from.VolumeKeys)
+	err = mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.PersistentVolume{}, index.VolumeIndex, index.VolumeKeys)
 	if err != nil {
 		return nil, fmt.Errorf("index volumes by their claims: %w", err)
 	}

@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	from "github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	from "github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -38,6 +35,7 @@ type origin struct {
 	taken    *volumesnapshot.Content       // of snapshot, if that is the source
 	mode     corev1.PersistentVolumeMode   // of the data of a snapshot that is read; empty: nobody says
 	outdated bool                          // a snapshot may have been taken of claim before another way was chosen
+	found    from.Found                    // as it is measured
 	size     resource.Quantity
 	server   *corev1.Pod          // the worker that serves claim to another node
 	home     *corev1.NodeSelector // where the source can be used; nil: everywhere
@@ -54,9 +52,9 @@ func (o *origin) is(fact volume.Origin, format string, args ...any) {
 
 // inherit takes over what the labels of a source say to its copies, where nothing nearer has said it.
 func (o *origin) inherit(labels map[string]string) {
-	further := from.Inherited(labels)
-	maps.Copy(further, o.labels)
-	o.labels = further
+	r := from.Resolved{Labels: o.labels}
+	r.Inherit(labels)
+	o.labels = r.Labels
 }
 
 // block: the data of the snapshot that is read is that of a device; otherwise is for data of which nobody says.
@@ -69,78 +67,21 @@ func (o *origin) block(otherwise bool) bool {
 
 // request is the origin as far as the claim's size depends on it.
 func (o *origin) request(name string) *claim.Source {
-	if o.size.IsZero() {
-		return nil
-	}
-	src := &claim.Source{Name: name, Capacity: o.size, VolumeMode: corev1.PersistentVolumeFilesystem}
-	if o.claim == nil {
-		if o.block(false) {
-			src.VolumeMode = corev1.PersistentVolumeBlock
-		}
-		return src
-	}
-	src.Class = deref(o.claim.Spec.StorageClassName)
-	if mode := o.claim.Spec.VolumeMode; mode != nil {
-		src.VolumeMode = *mode
-	}
-	if disk, err := resource.ParseQuantity(o.claim.Annotations[annDiskSize]); err == nil {
-		src.Disk = disk
+	src := o.found.Measure()
+	if src != nil {
+		src.Name = name
 	}
 	return src
 }
 
-// disk is how large the disk in the origin may be: as it was measured, or anything if it was not. It is 0 if nothing is cloned.
-func (o *origin) disk() int64 {
-	src := o.request("")
-	switch {
-	case src == nil:
-		return 0
-	case !src.Disk.IsZero():
-		return src.Disk.Value()
-	case src.VolumeMode == corev1.PersistentVolumeBlock:
-		return src.Capacity.Value()
-	}
-	return math.MaxInt64
-}
-
 // resolve follows a sourceRef to the claim or snapshot it stands for.
 func (e *Engine) resolve(ctx context.Context, s *Seen) error {
-	ref := s.order.Spec.SourceRef
-	if ref == nil {
-		return nil
+	r, err := from.Resolve(ctx, e.objects, s.order.Namespace, &s.order.Spec)
+	s.source, s.origin.labels = r.Source, r.Labels
+	if r.Lacks != "" && err == nil {
+		s.origin.is(volume.Missing, "%s", r.Lacks)
 	}
-	namespace := s.order.Namespace
-	if ref.Namespace != nil && *ref.Namespace != "" {
-		namespace = *ref.Namespace
-	}
-	name := ref.Name
-	for range 2 { // a DataSource may stand for another one, but not further
-		s.source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: name}}
-		ds, err := cluster.Get[cdiv1.DataSource](ctx, e.reader, namespace, name)
-		if err != nil {
-			return err
-		}
-		if ds == nil {
-			s.origin.is(volume.Missing, "there is no DataSource %s/%s", namespace, name)
-			return nil
-		}
-		s.origin.inherit(ds.Labels)
-		switch src := ds.Spec.Source; {
-		case src.PVC != nil:
-			s.source = &cdiv1.DataVolumeSource{PVC: src.PVC}
-			return nil
-		case src.Snapshot != nil:
-			s.source = &cdiv1.DataVolumeSource{Snapshot: src.Snapshot}
-			return nil
-		case src.DataSource != nil && src.DataSource.Namespace == namespace:
-			name = src.DataSource.Name
-		default:
-			s.origin.is(volume.Missing, "DataSource %s/%s names no source in its own namespace", namespace, name)
-			return nil
-		}
-	}
-	s.origin.is(volume.Missing, "DataSource %s/%s stands for one that stands for another", namespace, ref.Name)
-	return nil
+	return err
 }
 
 // observeOrigin reads what a clone is made of.
@@ -171,9 +112,9 @@ func (e *Engine) observeOrigin(ctx context.Context, s *Seen) error {
 	if s.dataFact() != volume.None {
 		return e.observeAids(ctx, s)
 	}
-	namespace, name := s.originName()
-	if namespace != s.order.Namespace && !s.order.Allowed {
-		if err := e.authorize(ctx, s); errors.Is(err, errForbidden) {
+	at, _ := from.OfSource(s.order.Namespace, s.source)
+	if at.Namespace != s.order.Namespace && !s.order.Allowed {
+		if err := e.authorize(ctx, s, at); errors.Is(err, from.ErrForbidden) {
 			s.origin.is(volume.Forbidden, "%v", err)
 			s.origin.again = refusedEvery // nobody tells us of a right that somebody gets
 			return nil
@@ -181,13 +122,7 @@ func (e *Engine) observeOrigin(ctx context.Context, s *Seen) error {
 			return err
 		}
 	}
-	var err error
-	if s.source.Snapshot != nil {
-		err = e.observeSnapshotSource(ctx, s, namespace, name)
-	} else {
-		err = e.observeClaimSource(ctx, s, namespace, name)
-	}
-	return err
+	return e.find(ctx, s, at)
 }
 
 // lostSource: the claim that a driver is to clone is another by now, and not filled, or is gone. Whoever consumes the clone would
@@ -218,51 +153,39 @@ func (s *Seen) originName() (namespace, name string) {
 	return s.source.PVC.Namespace, s.source.PVC.Name
 }
 
-// observeClaimSource reads the claim to be cloned. Whether it is in use comes later, once it is known how it is cloned.
-func (e *Engine) observeClaimSource(ctx context.Context, s *Seen, namespace, name string) error {
-	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, namespace, name)
+// find reads what is cloned. Whether it is in use comes later, once it is known how it is cloned.
+func (e *Engine) find(ctx context.Context, s *Seen, at from.Ref) error {
+	found, err := from.Find(ctx, e.objects, at)
 	if err != nil {
 		return err
 	}
 	o := &s.origin
-	if c == nil {
+	switch lacks := found.Lacks(); {
+	case !found.There():
 		o.is(volume.Missing, "cloning starts when it is created")
+		o.again = untold(at, refusedEvery)
 		return nil
-	}
-	if proof, lacks := from.Complete(c); proof == from.Unproven {
+	case lacks != "":
 		o.is(volume.Unfilled, "%s", lacks)
+		o.again = untold(at, snapshotEvery)
 		return nil
 	}
-	o.inherit(c.Labels)
-	o.claim, o.size = c, c.Status.Capacity[corev1.ResourceStorage]
-	if o.size.IsZero() {
-		o.size = c.Spec.Resources.Requests[corev1.ResourceStorage]
+	o.found, o.size, o.mode = found, found.Size(), found.Mode()
+	o.claim, o.snapshot, o.taken = found.Claim, found.Snapshot, found.Content
+	o.inherit(found.Labels())
+	if found.Claim == nil {
+		return nil
 	}
-	if class := deref(c.Spec.StorageClassName); class != "" {
+	if class := deref(found.Claim.Spec.StorageClassName); class != "" {
 		o.class, err = cluster.Get[storagev1.StorageClass](ctx, e.reader, "", class)
 	}
 	return err
 }
 
-// observeSnapshotSource reads the snapshot to be restored.
-func (e *Engine) observeSnapshotSource(ctx context.Context, s *Seen, namespace, name string) error {
-	snap, err := volumesnapshot.Read(ctx, e.objects, namespace, name)
-	if err != nil {
-		return err
+// untold is when to look again at what nobody tells us of: snapshots.
+func untold(at from.Ref, every time.Duration) time.Duration {
+	if at.GroupKind() == from.Snapshot.GroupKind() {
+		return every
 	}
-	o := &s.origin
-	switch {
-	case snap == nil:
-		o.is(volume.Missing, "cloning starts when it is created")
-		o.again = refusedEvery
-	case !volumesnapshot.Ready(snap):
-		o.is(volume.Unfilled, "it is not ready to use yet")
-		o.again = snapshotEvery
-	default:
-		o.inherit(snap.Labels)
-		o.snapshot, o.size = snap, volumesnapshot.Size(snap)
-		o.taken, err = volumesnapshot.ContentOf(ctx, e.objects, snap)
-		o.mode = volumesnapshot.Mode(snap, o.taken)
-	}
-	return err
+	return 0
 }

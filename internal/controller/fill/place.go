@@ -17,46 +17,24 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	from "github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
-	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // home is where a clone's source can be used; nil means everywhere, or that nobody says.
 func (e *Engine) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error) {
 	if c := s.origin.restored; c != nil && c.Spec.VolumeName != "" {
-		return e.claimHome(ctx, c)
+		return from.Home(ctx, e.objects, c)
 	}
-	if s.source.Snapshot != nil {
-		return e.snapshotHome(ctx, s)
-	}
-	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, s.source.PVC.Namespace, s.source.PVC.Name)
-	if err != nil || c == nil {
-		return nil, err
-	}
-	return e.claimHome(ctx, c)
-}
-
-func (e *Engine) claimHome(ctx context.Context, c *corev1.PersistentVolumeClaim) (*corev1.NodeSelector, error) {
-	if c.Spec.VolumeName == "" {
+	at, ok := from.OfSource(s.order.Namespace, s.source)
+	if !ok {
 		return nil, nil
 	}
-	pv, err := cluster.Get[corev1.PersistentVolume](ctx, e.reader, "", c.Spec.VolumeName)
-	if err != nil || pv == nil || pv.Spec.NodeAffinity == nil {
+	found, err := from.Find(ctx, e.objects, at)
+	if err != nil || !found.There() {
 		return nil, err
 	}
-	return pv.Spec.NodeAffinity.Required, nil
-}
-
-func (e *Engine) snapshotHome(ctx context.Context, s *Seen) (*corev1.NodeSelector, error) {
-	if s.origin.snapshot != nil {
-		return volumesnapshot.Home(s.origin.taken), nil
-	}
-	snap, err := volumesnapshot.Read(ctx, e.objects, s.source.Snapshot.Namespace, s.source.Snapshot.Name)
-	if err != nil || snap == nil {
-		return nil, err
-	}
-	taken, err := volumesnapshot.ContentOf(ctx, e.objects, snap)
-	return volumesnapshot.Home(taken), err
+	return found.Home(ctx, e.objects)
 }
 
 // observePlace finds out whether the driver can fill the claim where that is wanted: beside the source, and nowhere else.

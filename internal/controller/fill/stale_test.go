@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/controller/filltest"
-	from "github.com/berth-vm/berth/internal/controller/origin"
+	from "github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/task"
 )
 

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	from "github.com/berth-vm/berth/internal/controller/origin"
+	"github.com/berth-vm/berth/internal/controller/index"
+	from "github.com/berth-vm/berth/internal/origin"
 )
 
 // A worker writes only to a claim of which something says that it may: the claim was made empty for its order, and its volume was
@@ -59,7 +60,7 @@ func (e *Engine) observeReserved(ctx context.Context, s *Seen) error {
 // reservedFor are the volumes that name a claim.
 func (e *Engine) reservedFor(ctx context.Context, namespace, name string) ([]corev1.PersistentVolume, error) {
 	var volumes corev1.PersistentVolumeList
-	err := e.reader.List(ctx, &volumes, client.MatchingFields{from.VolumeIndex: from.VolumeKey(namespace, name)})
+	err := e.reader.List(ctx, &volumes, client.MatchingFields{index.VolumeIndex: index.VolumeKey(namespace, name)})
 	if err != nil {
 		return nil, fmt.Errorf("list the volumes reserved for claim %s/%s: %w", namespace, name, err)
 	}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	from "github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -51,11 +52,13 @@ func TestDiskOfAClone(t *testing.T) {
 		s := &Seen{order: OfVolume(&cdiv1.DataVolume{Spec: spec}), claim: &corev1.PersistentVolumeClaim{}}
 		s.claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}
 		if c.clone {
-			s.origin.claim, s.origin.size = &corev1.PersistentVolumeClaim{}, resource.MustParse("40Mi")
-			s.origin.claim.Annotations = map[string]string{annDiskSize: c.measured}
+			source := &corev1.PersistentVolumeClaim{}
+			source.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("40Mi")}
+			source.Annotations = map[string]string{annDiskSize: c.measured}
+			s.origin.found = from.Found{Claim: source}
 		}
 		if c.block {
-			s.origin.claim.Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
+			s.origin.found.Claim.Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
 		}
 		if got := s.diskSize(); got != c.want {
 			t.Errorf("%s: the disk has %d MiB instead of %d", c.name, got/mib, c.want/mib)

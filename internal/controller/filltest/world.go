@@ -36,7 +36,6 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/controller/index"
-	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
@@ -114,7 +113,7 @@ func New(t *testing.T, scene Scene) *World {
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&cdiv1.DataVolume{}, &corev1.Pod{}, &corev1.PersistentVolumeClaim{})
-	b = b.WithIndex(&corev1.PersistentVolume{}, origin.VolumeIndex, origin.VolumeKeys)
+	b = b.WithIndex(&corev1.PersistentVolume{}, index.VolumeIndex, index.VolumeKeys)
 	for _, i := range index.All() {
 		b = b.WithIndex(i.Object, i.Field, i.Of)
 	}

@@ -13,8 +13,8 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -83,7 +83,7 @@ func (r *Reconciler) complete(ctx context.Context, w *whole, t *templated) error
 	}
 	request := claim.Request{Spec: *t.template.Spec.DeepCopy(), PreferredClass: w.kind.class()}
 	var err error
-	if request.Source, err = origin.Measure(ctx, r.live, w.vm.Namespace, &request.Spec); err != nil {
+	if request.Source, err = origin.Measure(ctx, cluster.Reads(r.live), w.vm.Namespace, &request.Spec); err != nil {
 		return err
 	}
 	storage, err := r.storage(ctx)

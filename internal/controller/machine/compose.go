@@ -12,9 +12,9 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/instancetype"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -160,7 +160,7 @@ func (r *Reconciler) volumeLabels(ctx context.Context, vm *kubevirt.VirtualMachi
 	if t >= 0 {
 		template := &vm.Spec.VolumeClaimTemplates[t]
 		add(template.ObjectMeta.Labels)
-		source, err := origin.Labels(ctx, r.live, vm.Namespace, &template.Spec)
+		source, err := origin.Labels(ctx, cluster.Reads(r.live), vm.Namespace, &template.Spec)
 		add(source)
 		return out, err
 	}
@@ -194,7 +194,7 @@ func (r *Reconciler) dataVolumeLabels(ctx context.Context, vm *kubevirt.VirtualM
 		add(volume.Labels)
 		spec = volume.Spec
 	}
-	labels, err := origin.VolumeLabels(ctx, r.live, vm.Namespace, &spec)
+	labels, err := origin.VolumeLabels(ctx, cluster.Reads(r.live), vm.Namespace, &spec)
 	add(labels)
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/annotated"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/origin"
+	"github.com/berth-vm/berth/internal/origin"
 )
 
 // TestUploadIsAwaited: a machine does not boot from a claim before the image that is uploaded into it is complete, whether the

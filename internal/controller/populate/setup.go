@@ -20,7 +20,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/origin"
+	"github.com/berth-vm/berth/internal/origin"
 )
 
 // parallel is how many claims are looked at at once. Most of a reconcile is waiting for the API server.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/berth-vm/berth/internal/annotated"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/origin"
 	"github.com/berth-vm/berth/internal/decide/populate"
+	"github.com/berth-vm/berth/internal/origin"
 )
 
 // source is what a target names as its data source.
@@ -57,7 +57,7 @@ func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error)
 	}
 	if s.namespace != target.Namespace {
 		at, _ := origin.Of(target.Namespace, &target.Spec)
-		granted, err := origin.Granted(ctx, r.live, target.Namespace, at)
+		granted, err := origin.Granted(ctx, cluster.Reads(r.live), target.Namespace, at)
 		switch {
 		case err != nil:
 			return s, err
@@ -105,8 +105,9 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 		if v.Spec.PriorityClassName != nil {
 			s.spec.PriorityClassName = *v.Spec.PriorityClassName
 		}
-		s.now = v.Spec.Source.Kind + "/" + s.namespace + "/" + v.Spec.Source.Name
-		s.spec.Source = cloneSource(s.now)
+		at := origin.OfCloneSource(v)
+		s.now = at.Kind + "/" + at.NamespacedName.String()
+		s.spec.Source = at.Source()
 	}
 	return true, nil
 }
@@ -150,8 +151,9 @@ func cloneSource(name string) *cdiv1.DataVolumeSource {
 	if len(parts) != 3 {
 		return &cdiv1.DataVolumeSource{}
 	}
-	if parts[0] == "VolumeSnapshot" {
-		return &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: parts[1], Name: parts[2]}}
+	kind := origin.Claim
+	if parts[0] == origin.Snapshot.Kind {
+		kind = origin.Snapshot
 	}
-	return &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: parts[1], Name: parts[2]}}
+	return origin.At(kind, parts[1], parts[2]).Source()
 }

@@ -4,20 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -33,7 +34,7 @@ func Complete(ctx context.Context, c *kube.Client, o Options) (*corev1.Persisten
 		return nil, nil, err
 	}
 	request := claim.Request{Spec: pvc.Spec, SizeIsDisk: o.SizeIsDisk}
-	if request.Source, err = sourceOf(ctx, c, o.Source); err != nil {
+	if request.Source, err = sourceOf(ctx, c, &pvc.Spec); err != nil {
 		return nil, nil, err
 	}
 	result, err := claim.Complete(request, storage)
@@ -137,61 +138,49 @@ func advise(err error, o Options) error {
 	return &lack{error: e, advice: e.Advice}
 }
 
+// reading is the cluster as whoever runs the command may read it: what is not theirs to read is not there.
+type reading struct{ *kube.Client }
+
+// Read reads one of the kinds that a claim is cloned from.
+func (r reading) Read(ctx context.Context, namespace, name string, into runtime.Object) (bool, error) {
+	at, known := cloned[reflect.TypeOf(into)]
+	if !known {
+		return false, fmt.Errorf("nothing is cloned from a %T", into)
+	}
+	u, err := r.Dynamic.Resource(at).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %s %s: %w", at.Resource, name, err)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into); err != nil {
+		return false, fmt.Errorf("read %s %s: %w", at.Resource, name, err)
+	}
+	return true, nil
+}
+
+// ReadAll is for permissions of namespaces, which the user's own stand in for.
+func (reading) ReadAll(context.Context, string, map[string]string, runtime.Object) error { return nil }
+
+// cloned are the kinds that a claim is cloned from, and what they know of its data.
+var cloned = map[reflect.Type]schema.GroupVersionResource{
+	reflect.TypeFor[*corev1.PersistentVolumeClaim](): corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
+	reflect.TypeFor[*cdiv1.VolumeCloneSource]():      cdiv1.SchemeGroupVersion.WithResource("volumeclonesources"),
+	reflect.TypeFor[*volumesnapshot.Snapshot]():      snapshots,
+	reflect.TypeFor[*volumesnapshot.Content]():       volumesnapshot.GroupVersion.WithResource("volumesnapshotcontents"),
+}
+
+var snapshots = volumesnapshot.GroupVersion.WithResource("volumesnapshots")
+
 // sourceOf is what a clone's size can be taken from; nil if the claim is no clone, or what it is cloned from is not
 // there yet or not the user's to read.
-func sourceOf(ctx context.Context, c *kube.Client, s Source) (*claim.Source, error) {
-	if s.Namespace != "" {
-		c = c.In(s.Namespace)
-	}
-	kind, name := s.Kind, s.Name
-	if s.ours() && kind == cdiv1.VolumeCloneSourceRef {
-		source, err := kube.CloneSources.Get(ctx, c, name)
-		if err != nil || source == nil {
-			return nil, unlessForbidden(err)
-		}
-		kind, name = source.Spec.Source.Kind, source.Spec.Source.Name
-	}
-	switch kind {
-	case "PersistentVolumeClaim":
-		return claimSource(ctx, c, name)
-	case "VolumeSnapshot":
-		return snapshotSource(ctx, c, name)
-	}
-	return nil, nil
-}
-
-func claimSource(ctx context.Context, c *kube.Client, name string) (*claim.Source, error) {
-	pvc, err := c.Core.CoreV1().PersistentVolumeClaims(c.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, unlessForbidden(err)
-	}
-	capacity, ok := pvc.Status.Capacity[corev1.ResourceStorage]
+func sourceOf(ctx context.Context, c *kube.Client, spec *corev1.PersistentVolumeClaimSpec) (*claim.Source, error) {
+	at, ok := origin.Of(c.Namespace, spec)
 	if !ok {
-		return nil, nil // not bound yet
+		return nil, nil
 	}
-	return &claim.Source{
-		Name: "PersistentVolumeClaim " + pvc.Namespace + "/" + pvc.Name, Class: ptr.Deref(pvc.Spec.StorageClassName, ""),
-		VolumeMode: ptr.Deref(pvc.Spec.VolumeMode, corev1.PersistentVolumeFilesystem), Capacity: capacity,
-	}, nil
-}
-
-var snapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
-
-func snapshotSource(ctx context.Context, c *kube.Client, name string) (*claim.Source, error) {
-	s, err := c.Dynamic.Resource(snapshots).Namespace(c.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, unlessForbidden(err)
-	}
-	text, _, _ := unstructured.NestedString(s.Object, "status", "restoreSize")
-	capacity, err := resource.ParseQuantity(text)
-	if err != nil {
-		return nil, nil // not taken yet
-	}
-	mode := corev1.PersistentVolumeFilesystem
-	if s.GetAnnotations()["cdi.kubevirt.io/storage.import.sourceVolumeMode"] == string(corev1.PersistentVolumeBlock) {
-		mode = corev1.PersistentVolumeBlock
-	}
-	return &claim.Source{Name: "VolumeSnapshot " + c.Namespace + "/" + name, VolumeMode: mode, Capacity: capacity}, nil
+	return origin.MeasureGranted(ctx, reading{c}, at)
 }
 
 // Missing says of a claim that was made that what is to fill it is not there, if that is so: it may come later, or be a
@@ -218,12 +207,4 @@ var resources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Group: cdiv1.SchemeGroupVersion.Group, Kind: cdiv1.VolumeCloneSourceRef}:  cdiv1.SchemeGroupVersion.WithResource("volumeclonesources"),
 	{Group: snapshots.Group, Kind: "VolumeSnapshot"}:                           snapshots,
 	{Kind: "PersistentVolumeClaim"}:                                            corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
-}
-
-// unlessForbidden: that something is not there, or not the user's to read, is no error but no help either.
-func unlessForbidden(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil
-	}
-	return err
 }

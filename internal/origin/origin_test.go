@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 const like = "instancetype.kubevirt.io/default-preference"
@@ -23,7 +27,9 @@ func shelf(t *testing.T) client.Client {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.PersistentVolumeClaim{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.VolumeCloneSource{}, &cdiv1.DataSource{})
-	s.AddKnownTypeWithName(Snapshot, &unstructured.Unstructured{})
+	if err := volumesnapshot.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
 	s.AddKnownTypeWithName(Grant, &unstructured.Unstructured{})
 	s.AddKnownTypeWithName(Grant.GroupVersion().WithKind("ReferenceGrantList"), &unstructured.UnstructuredList{})
 	golden := &corev1.PersistentVolumeClaim{
@@ -32,10 +38,8 @@ func shelf(t *testing.T) client.Client {
 		Status:     corev1.PersistentVolumeClaimStatus{Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("5Gi")}},
 	}
 	unbound := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "unbound"}}
-	taken := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"restoreSize": "6Gi"}}}
-	taken.SetGroupVersionKind(Snapshot)
-	taken.SetNamespace("golden")
-	taken.SetName("monday")
+	taken := &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "monday"},
+		Status: &snapshotv1.VolumeSnapshotStatus{RestoreSize: ptr.To(resource.MustParse("6Gi"))}}
 	source := func(name, kind, group, of string) *cdiv1.VolumeCloneSource {
 		return &cdiv1.VolumeCloneSource{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: name},
@@ -43,7 +47,7 @@ func shelf(t *testing.T) client.Client {
 		}
 	}
 	return fake.NewClientBuilder().WithScheme(s).WithObjects(golden, unbound, taken, source("of-claim", "PersistentVolumeClaim", "", "fedora"),
-		source("of-snapshot", "VolumeSnapshot", snapshotGroup, "monday"), source("of-nothing", "PersistentVolumeClaim", "", "none"),
+		source("of-snapshot", "VolumeSnapshot", volumesnapshot.Group, "monday"), source("of-nothing", "PersistentVolumeClaim", "", "none"),
 		&cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "os", Labels: map[string]string{like: "linux"}}}).Build()
 }
 
@@ -62,7 +66,7 @@ func TestMeasure(t *testing.T) {
 		{"a claim", from("", "PersistentVolumeClaim", "fedora"), "5Gi Block"},
 		{"a claim in the same namespace", &corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "fedora"}}, "5Gi Block"},
 		{"through a source", from(cdi, "VolumeCloneSource", "of-claim"), "5Gi Block"},
-		{"a snapshot", from(snapshotGroup, "VolumeSnapshot", "monday"), "6Gi Filesystem"},
+		{"a snapshot", from(volumesnapshot.Group, "VolumeSnapshot", "monday"), "6Gi Filesystem"},
 		{"a snapshot through a source", from(cdi, "VolumeCloneSource", "of-snapshot"), "6Gi Filesystem"},
 		{"a claim that is not bound", from("", "PersistentVolumeClaim", "unbound"), ""},
 		{"a claim that is not there", from("", "PersistentVolumeClaim", "none"), ""},
@@ -73,7 +77,7 @@ func TestMeasure(t *testing.T) {
 		{"none", &corev1.PersistentVolumeClaimSpec{}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := Measure(context.Background(), shelf(t), "golden", c.spec)
+			s, err := Measure(context.Background(), cluster.Reads(shelf(t)), "golden", c.spec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,11 +98,11 @@ func TestGranted(t *testing.T) {
 	spec := from(cdiv1.SchemeGroupVersion.Group, "VolumeCloneSource", "of-claim")
 	seen := func(namespace string) bool {
 		t.Helper()
-		s, err := Measure(ctx, c, namespace, spec)
+		s, err := Measure(ctx, cluster.Reads(c), namespace, spec)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := Labels(ctx, c, namespace, spec)
+		l, err := Labels(ctx, cluster.Reads(c), namespace, spec)
 		if err != nil || (s != nil) != (l != nil) {
 			t.Fatalf("size %v, labels %v, %v", s, l, err)
 		}
@@ -124,10 +128,10 @@ func TestGranted(t *testing.T) {
 
 func TestLabels(t *testing.T) {
 	ctx, c := context.Background(), shelf(t)
-	if got, err := Labels(ctx, c, "golden", from(cdiv1.SchemeGroupVersion.Group, "VolumeCloneSource", "of-claim")); err != nil || got[like] != "fedora" {
+	if got, err := Labels(ctx, cluster.Reads(c), "golden", from(cdiv1.SchemeGroupVersion.Group, "VolumeCloneSource", "of-claim")); err != nil || got[like] != "fedora" {
 		t.Errorf("through a source: %v, %v", got, err)
 	}
-	if got, err := Labels(ctx, c, "golden", from("example.com", "Image", "a")); err != nil || len(got) != 0 {
+	if got, err := Labels(ctx, cluster.Reads(c), "golden", from("example.com", "Image", "a")); err != nil || len(got) != 0 {
 		t.Errorf("of somebody else's: %v, %v", got, err)
 	}
 	for name, spec := range map[string]*cdiv1.DataVolumeSpec{
@@ -135,7 +139,7 @@ func TestLabels(t *testing.T) {
 		"fedora": {Source: &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "golden", Name: "fedora"}}},
 		"":       {Source: &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}},
 	} {
-		if got, err := VolumeLabels(ctx, c, "golden", spec); err != nil || got[like] != name {
+		if got, err := VolumeLabels(ctx, cluster.Reads(c), "golden", spec); err != nil || got[like] != name {
 			t.Errorf("of a volume: %v, %v, want %q", got, err, name)
 		}
 	}

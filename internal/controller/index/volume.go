@@ -1,4 +1,4 @@
-package origin
+package index
 
 import (
 	corev1 "k8s.io/api/core/v1"

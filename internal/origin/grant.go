@@ -2,15 +2,11 @@ package origin
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Grant is how a namespace lets others refer to its objects. It is an add-on of the Gateway project, which Kubernetes
@@ -41,12 +37,8 @@ func Granted(ctx context.Context, live Reader, namespace string, source Ref) (bo
 	list := Grant
 	list.Kind += "List"
 	all.SetGroupVersionKind(list)
-	err := live.List(ctx, all, client.InNamespace(source.Namespace))
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("list ReferenceGrants of %s: %w", source.Namespace, err)
+	if err := live.ReadAll(ctx, source.Namespace, nil, all); err != nil {
+		return false, err
 	}
 	for _, one := range all.Items {
 		var grant struct {

@@ -1,0 +1,80 @@
+package origin
+
+import (
+	"context"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// Labels are those of the claim's source and, below it, of what that leads to; the nearer wins. Sources of kinds this
+// package does not know have none.
+func Labels(ctx context.Context, from Reader, namespace string, spec *corev1.PersistentVolumeClaimSpec) (map[string]string, error) {
+	r, ok := Of(namespace, spec)
+	if !ok || r.Version == "" {
+		return nil, nil
+	}
+	if ok, err := Granted(ctx, from, namespace, r); !ok || err != nil {
+		return nil, err
+	}
+	out, err := labels(ctx, from, r)
+	if err != nil {
+		return nil, err
+	}
+	to, err := Follow(ctx, from, r)
+	if err != nil || to == r || to.Version == "" {
+		return out, err
+	}
+	below, err := labels(ctx, from, to)
+	return over(out, below), err
+}
+
+// over are the labels of both; what the first says counts.
+func over(near, far map[string]string) map[string]string {
+	for k, v := range far {
+		if _, ok := near[k]; !ok {
+			if near == nil {
+				near = map[string]string{}
+			}
+			near[k] = v
+		}
+	}
+	return near
+}
+
+// VolumeLabels is Labels for a DataVolume: of the DataSource it names, and of the claim or snapshot it is a copy of.
+func VolumeLabels(ctx context.Context, from Reader, namespace string, spec *cdiv1.DataVolumeSpec) (map[string]string, error) {
+	if ref := spec.SourceRef; ref != nil {
+		group := cdiv1.SchemeGroupVersion.Group
+		return labels(ctx, from, refOf(group, ref.Kind, orIn(ref.Namespace, namespace), ref.Name))
+	}
+	if at, ok := OfSource(namespace, spec.Source); ok {
+		return labels(ctx, from, at)
+	}
+	return nil, nil
+}
+
+func refOf(group, kind, namespace, name string) Ref { return ref(&group, kind, namespace, name) }
+
+func labels(ctx context.Context, from Reader, r Ref) (map[string]string, error) {
+	o := &metav1.PartialObjectMetadata{} // read from the server itself: it is asked once, when a machine starts
+	o.SetGroupVersionKind(r.GroupVersionKind)
+	if ok, err := from.Read(ctx, r.Namespace, r.Name, o); !ok || err != nil {
+		return nil, err
+	}
+	return o.Labels, nil
+}
+
+// Inherited are those of a source's labels that a copy of it gets too: which instance type and preference suit what is on it. More
+// would make the copy look like something that it is not.
+func Inherited(labels map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range labels {
+		if strings.HasPrefix(key, "instancetype.kubevirt.io/default-") {
+			out[key] = value
+		}
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package origin
+
+import (
+	"context"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-vm/berth/internal/volumesnapshot"
+	"github.com/berth-vm/berth/pkg/claim"
+)
+
+// AnnDiskSize on a claim is how large the disk on it is, in bytes, as whoever filled it measured.
+const AnnDiskSize = "berth.dev/disk-size"
+
+// Found is a claim or snapshot that a claim is cloned from.
+type Found struct {
+	Ref
+	Claim    *corev1.PersistentVolumeClaim // nil: there is none, or it is a snapshot
+	Snapshot *volumesnapshot.Snapshot      // nil: there is none, or it is a claim
+	Content  *volumesnapshot.Content       // of Snapshot; nil: nothing is known of it
+}
+
+// Find reads a claim or snapshot. Of other kinds nothing is found.
+func Find(ctx context.Context, from Reader, at Ref) (Found, error) {
+	f := Found{Ref: at}
+	switch at.GroupKind() {
+	case Claim.GroupKind():
+		c := &corev1.PersistentVolumeClaim{}
+		if ok, err := from.Read(ctx, at.Namespace, at.Name, c); !ok || err != nil {
+			return f, err
+		}
+		f.Claim = c
+	case Snapshot.GroupKind():
+		var err error
+		if f.Snapshot, err = volumesnapshot.Read(ctx, from, at.Namespace, at.Name); err != nil || f.Snapshot == nil {
+			return f, err
+		}
+		if f.Content, err = volumesnapshot.ContentOf(ctx, from, f.Snapshot); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// There says whether something was found.
+func (f Found) There() bool { return f.Claim != nil || f.Snapshot != nil }
+
+// Lacks is why it cannot be cloned yet; empty: it can.
+func (f Found) Lacks() string {
+	switch {
+	case f.Claim != nil:
+		_, lacks := Complete(f.Claim)
+		return lacks
+	case f.Snapshot == nil:
+		return "it does not exist"
+	case !volumesnapshot.Ready(f.Snapshot):
+		return "it is not ready to use yet"
+	}
+	return ""
+}
+
+// Labels are its own.
+func (f Found) Labels() map[string]string {
+	switch {
+	case f.Claim != nil:
+		return f.Claim.Labels
+	case f.Snapshot != nil:
+		return f.Snapshot.Labels
+	}
+	return nil
+}
+
+// Size is how large a copy has to be; zero: nobody knows yet. A claim that is bound is as large as its volume.
+func (f Found) Size() resource.Quantity {
+	switch {
+	case f.Snapshot != nil:
+		return volumesnapshot.Size(f.Snapshot)
+	case f.Claim == nil:
+		return resource.Quantity{}
+	}
+	if size, ok := f.Claim.Status.Capacity[corev1.ResourceStorage]; ok || f.Claim.Status.Phase != corev1.ClaimBound {
+		return size
+	}
+	return f.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
+}
+
+// Mode is the volume mode of the data; empty: nobody says, as of a snapshot that somebody brought.
+func (f Found) Mode() corev1.PersistentVolumeMode {
+	if f.Claim != nil {
+		return ptr.Deref(f.Claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	}
+	return volumesnapshot.Mode(f.Snapshot, f.Content)
+}
+
+// Measure is what the size of a copy depends on; nil if that is not known yet. Data of which nobody says the mode is taken for files.
+func (f Found) Measure() *claim.Source {
+	size := f.Size()
+	if size.IsZero() {
+		return nil
+	}
+	s := &claim.Source{Name: f.Kind + " " + f.NamespacedName.String(), VolumeMode: f.Mode(), Capacity: size}
+	if s.VolumeMode == "" {
+		s.VolumeMode = corev1.PersistentVolumeFilesystem
+	}
+	if f.Claim == nil {
+		return s
+	}
+	s.Class = ptr.Deref(f.Claim.Spec.StorageClassName, "")
+	if disk, err := resource.ParseQuantity(f.Claim.Annotations[AnnDiskSize]); err == nil {
+		s.Disk = disk
+	}
+	return s
+}
+
+// Disk is how large the disk in it may be: as it was measured, or anything if it was not. It is 0 if nothing was found.
+func (f Found) Disk() int64 {
+	s := f.Measure()
+	switch {
+	case s == nil:
+		return 0
+	case !s.Disk.IsZero():
+		return s.Disk.Value()
+	case s.VolumeMode == corev1.PersistentVolumeBlock:
+		return s.Capacity.Value()
+	}
+	return math.MaxInt64
+}
+
+// Home is where the data can be used; nil: everywhere, or nobody says.
+func (f Found) Home(ctx context.Context, from Reader) (*corev1.NodeSelector, error) {
+	if f.Claim != nil {
+		return Home(ctx, from, f.Claim)
+	}
+	return volumesnapshot.Home(f.Content), nil
+}
+
+// Home is where the volume of a claim can be used; nil: everywhere, or it has none yet.
+func Home(ctx context.Context, from Reader, c *corev1.PersistentVolumeClaim) (*corev1.NodeSelector, error) {
+	if c.Spec.VolumeName == "" {
+		return nil, nil
+	}
+	var pv corev1.PersistentVolume
+	if ok, err := from.Read(ctx, "", c.Spec.VolumeName, &pv); !ok || err != nil || pv.Spec.NodeAffinity == nil {
+		return nil, err
+	}
+	return pv.Spec.NodeAffinity.Required, nil
+}
+
+// Measure is the claim or snapshot that a claim is to be a copy of; nil if it is to be none, if its source is not there to be
+// measured, or if its namespace has not granted it.
+func Measure(ctx context.Context, from Reader, namespace string, spec *corev1.PersistentVolumeClaimSpec) (*claim.Source, error) {
+	r, ok := Of(namespace, spec)
+	if !ok {
+		return nil, nil
+	}
+	if ok, err := Granted(ctx, from, namespace, r); !ok || err != nil {
+		return nil, err
+	}
+	return MeasureGranted(ctx, from, r)
+}
+
+// MeasureGranted is Measure for those who read with the rights of whoever asks.
+func MeasureGranted(ctx context.Context, from Reader, r Ref) (*claim.Source, error) {
+	r, err := Follow(ctx, from, r)
+	if err != nil {
+		return nil, err
+	}
+	found, err := Find(ctx, from, r)
+	if err != nil {
+		return nil, err
+	}
+	return found.Measure(), nil
+}
