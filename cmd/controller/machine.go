@@ -4,12 +4,14 @@ import (
 	"context"
 	"os"
 
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/machine"
+	"github.com/berth-vm/berth/internal/controller/maker"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/controller/snapshot/agent"
 	"github.com/berth-vm/berth/internal/reach"
@@ -29,6 +31,10 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	if err := machine.Setup(mgr, writer, options); err != nil {
 		return err
 	}
+	volumes := keys.NewMaker(mgr.GetAPIReader(), writer, o.namespace, clock.RealClock{})
+	if err := maker.Setup(mgr, writer, volumes, rules); err != nil {
+		return err
+	}
 	guests, err := agent.New(mgr.GetConfig())
 	if err != nil {
 		return err
@@ -36,7 +42,7 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	if err := snapshot.Setup(mgr, writer, guests); err != nil {
 		return err
 	}
-	if err := admission.SetupMachine(mgr); err != nil {
+	if err := admission.SetupMachine(ctx, mgr); err != nil {
 		return err
 	}
 	if o.controllers != "machine" {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,11 +59,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, signer Signer) error {
 		reviews:  clients.AuthorizationV1().SubjectAccessReviews(),
 		settings: config.NewReader(mgr.GetCache()), signer: signer,
 	}
-	self, err := clients.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("set up admission: ask who we are: %w", err)
+	if l.self, err = ourselves(ctx, clients); err != nil {
+		return err
 	}
-	l.self = self.Status.UserInfo.Username
 	if err := l.warm(ctx); err != nil {
 		return err
 	}

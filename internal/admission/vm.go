@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -23,9 +24,18 @@ const (
 	PathCheckMachine  = "/validate/virtualmachines"
 )
 
-// SetupMachine registers the check of machines with the manager's webhook server.
-func SetupMachine(mgr ctrl.Manager) error {
+// SetupMachine registers the checks of machines with the manager's webhook server.
+func SetupMachine(ctx context.Context, mgr ctrl.Manager) error {
+	clients, err := kubernetes.NewForConfig(mgr.GetConfig())
+	if err != nil {
+		return fmt.Errorf("set up admission of machines: %w", err)
+	}
+	r := &runners{reviews: clients.AuthorizationV1().SubjectAccessReviews()}
+	if r.self, err = ourselves(ctx, clients); err != nil {
+		return err
+	}
 	server := mgr.GetWebhookServer()
+	server.Register(PathContainers, &admission.Webhook{Handler: admission.HandlerFunc(r.authorise)})
 	server.Register(PathCheckMachine, &admission.Webhook{Handler: check[kubevirt.VirtualMachine](checkMachine)})
 	if err := mgr.AddReadyzCheck("machine-webhook", func(r *http.Request) error { return server.StartedChecker()(r) }); err != nil {
 		return fmt.Errorf("set up admission of machines: %w", err)
@@ -63,7 +73,8 @@ func checkMachine(_ context.Context, before, after *kubevirt.VirtualMachine) (ca
 		}
 	}
 	checkMatchers(after, &c)
-	return c, nil
+	err := checkContainers(&after.Spec.Template.Spec, &c)
+	return c, err
 }
 
 // checkVolumes: each volume comes from one place, and each drive has something in it.

@@ -41,6 +41,14 @@ func (w *Writer) Update(ctx context.Context, obj client.Object) error {
 	return nil
 }
 
+// Try is Update that changes nothing: it says whether the server would accept the object, schema, rules and webhooks alike.
+func (w *Writer) Try(ctx context.Context, obj client.Object) error {
+	if err := w.client.Update(ctx, obj, Owner, client.DryRunAll, client.FieldValidation("Strict")); err != nil {
+		return fmt.Errorf("try %s: %w", w.name(obj), err)
+	}
+	return nil
+}
+
 // CreateNew is Create that is refused if there is an object of the name.
 func (w *Writer) CreateNew(ctx context.Context, obj client.Object) error {
 	if err := w.client.Create(ctx, obj, Owner); err != nil {

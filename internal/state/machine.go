@@ -49,6 +49,15 @@ const (
 	DiskDenied      MachineReason = "DiskDenied"
 	DiskAbsent      MachineReason = "DiskAbsent"
 	DiskRefused     MachineReason = "DiskRefused"
+	// A volume that a container makes. They are the reasons of its record too.
+	VolumeStarting   MachineReason = "VolumeContainerStarting"
+	VolumeMaking     MachineReason = "VolumeBeingMade"
+	VolumeMade       MachineReason = "VolumeMade"
+	VolumeRefused    MachineReason = "VolumeRefused"
+	VolumeForbidden  MachineReason = "VolumeContainerForbidden"
+	VolumeInUse      MachineReason = "VolumeInUse"
+	VolumeDeleting   MachineReason = "VolumeBeingDeleted"
+	VolumeNotDeleted MachineReason = "VolumeNotDeleted"
 	// AsInstance stands for whatever the instance says: a machine with an instance says the same.
 	AsInstance MachineReason = "AsInstance"
 )
@@ -123,6 +132,19 @@ var machineTable = []MachineRow{
 		Message: "the server has no such disk; make it there, or correct the volume: {detail}"},
 	{Reason: DiskRefused, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
 		Message: "machines may not have disks at that server; only the administrator can allow it, and never the pod's own addresses: {detail}"},
+	{Reason: VolumeStarting, Status: kubevirt.StatusProvisioning, Message: "the container that makes one of its volumes is being started: {detail}"},
+	{Reason: VolumeMaking, Status: kubevirt.StatusProvisioning, Message: "a container makes one of its volumes: {detail}"},
+	{Reason: VolumeMade, Status: kubevirt.StatusProvisioning, Message: "a container has made one of its volumes: {detail}"},
+	{Reason: VolumeRefused, Status: kubevirt.StatusDataVolumeError, Warn: true,
+		Message: "what a container says about one of its volumes cannot be used; mend the container, it is asked again: {detail}"},
+	{Reason: VolumeForbidden, Status: kubevirt.StatusDataVolumeError, Warn: true,
+		Message: "the container of one of its volumes is not run; change it in the machine: {detail}"},
+	{Reason: VolumeInUse, Status: kubevirt.StatusRunning,
+		Message: "a volume that the machine does not list any more is deleted when the instance that has it has stopped: {detail}"},
+	{Reason: VolumeDeleting, Status: kubevirt.StatusTerminating, Message: "what a container made is being deleted: {detail}"},
+	{Reason: VolumeNotDeleted, Status: kubevirt.StatusTerminating, Warn: true,
+		Message: "what a container made is not deleted yet, and this waits for it; mend the container, or, if what it made may stay, set the " +
+			"annotation berth.dev/abandon-volumes of the machine to the volume's name: {detail}"},
 	{Reason: AsInstance},
 }
 

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ import (
 )
 
 // Namespaces and users of every test. Alice may do anything in team and clone out of golden; Bob may do anything in
-// team; Carol as well, and clone one claim out of golden.
+// team; Carol as well, and clone one claim out of golden; Gina may also run pods in team.
 const (
 	home   = "berth"
 	golden = "golden"
@@ -211,6 +212,7 @@ func createUsers(ctx context.Context, cfg *rest.Config) error {
 		{team, "alice", everything}, {team, "bob", everything}, {team, "carol", everything}, {team, "dave", everything},
 		{golden, "alice", []rbacv1.PolicyRule{source}}, {golden, "carol", []rbacv1.PolicyRule{one}},
 		{golden, "dave", []rbacv1.PolicyRule{pods}}, {team, "erin", everything}, {team, "frank", everything},
+		{team, "gina", append(slices.Clone(everything), pods)},
 		{golden, "erin", []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}},
 	} {
 		meta := metav1.ObjectMeta{Namespace: r.namespace, Name: r.user}
@@ -263,7 +265,7 @@ func newManager(ctx context.Context, cfg *rest.Config, dir string) (ctrl.Manager
 	if err := admission.Setup(ctx, mgr, clones); err != nil {
 		return nil, err
 	}
-	if err := admission.SetupMachine(mgr); err != nil {
+	if err := admission.SetupMachine(ctx, mgr); err != nil {
 		return nil, err
 	}
 	if err := profile.Setup(mgr, writer); err != nil {

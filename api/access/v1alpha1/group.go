@@ -1,5 +1,5 @@
-// Package v1alpha1 has the kind of berth.dev/v1alpha1 that says who has a disk open: one object for each disk that is in
-// use. It is written by the machine controller alone, and read by administrators.
+// Package v1alpha1 has the kinds of berth.dev/v1alpha1. DiskAccess says who has a disk open: one object for each disk that is in
+// use. ContainerVolume records what a container makes for a machine. Both are written by the machine side alone.
 //
 // It is data only; who may have a disk together with whom is in internal/decide/access, and which disk two names stand
 // for is in internal/identity.
@@ -22,7 +22,7 @@ var GroupVersion = schema.GroupVersion{Group: "berth.dev", Version: "v1alpha1"}
 
 // AddToScheme makes the kinds known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &DiskAccess{}, &DiskAccessList{})
+	s.AddKnownTypes(GroupVersion, &DiskAccess{}, &DiskAccessList{}, &ContainerVolume{}, &ContainerVolumeList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -139,18 +139,16 @@ const (
 // DiskSource is what is in a drive, said where the drive is. A VirtualMachine may say it there instead of in a volume; its
 // instance always has the volume.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.iscsi), has(self.rbd), has(self.nbd), has(self.gluster), has(self.http), has(self.pvc)].exists_one(x, x)",message="a disk has one source: set one of iscsi, rbd, nbd, gluster, http and pvc"
+// +kubebuilder:validation:XValidation:rule="[has(self.iscsi), has(self.rbd), has(self.nbd), has(self.gluster), has(self.http), has(self.pvc), has(self.container)].exists_one(x, x)",message="a disk has one source: set one of iscsi, rbd, nbd, gluster, http, pvc and container"
 type DiskSource struct {
-	ISCSI   *ISCSISource   `json:"iscsi,omitempty"`
-	RBD     *RBDSource     `json:"rbd,omitempty"`
-	NBD     *NBDSource     `json:"nbd,omitempty"`
-	Gluster *GlusterSource `json:"gluster,omitempty"`
-	HTTP    *HTTPSource    `json:"http,omitempty"`
-	PVC     *DiskClaim     `json:"pvc,omitempty"`
+	MadeSource `json:",inline"`
+	Container  *ContainerSource `json:"container,omitempty"`
 }
 
 // DiskClaim is a PersistentVolumeClaim in the machine's namespace.
 type DiskClaim struct {
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
 	ClaimName string `json:"claimname"`
 }

@@ -33,11 +33,19 @@ func (s *VirtualMachineInstanceSpec) AllVolumes() []Volume {
 
 // volume is the same source in a volume.
 func (s *DiskSource) volume() VolumeSource {
-	v := VolumeSource{ISCSI: s.ISCSI, RBD: s.RBD, NBD: s.NBD, Gluster: s.Gluster, HTTP: s.HTTP}
-	if s.PVC != nil {
-		v.PersistentVolumeClaim = &ClaimSource{ClaimName: s.PVC.ClaimName}
-	}
+	v := s.Volume()
+	v.Container = s.Container
 	return v
+}
+
+// Made says in the volume of that name what its container made. A volume that is not there, or has another source, stays.
+func (s *VirtualMachineInstanceSpec) Made(name string, source *MadeSource) {
+	for i := range s.Volumes {
+		if v := &s.Volumes[i]; v.Name == name && v.Container != nil {
+			v.VolumeSource = source.Volume()
+			v.canonical()
+		}
+	}
 }
 
 func (v *Volume) canonical() {

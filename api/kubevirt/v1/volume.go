@@ -5,7 +5,7 @@ import corev1 "k8s.io/api/core/v1"
 // Volume is what is in a drive.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.http) || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a disk at a URL can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
-// +kubebuilder:validation:XValidation:rule="!has(self.copy) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.containerDisk) || has(self.ephemeral) || has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http)",message="copy is for volumes that have a master: claims, DataVolumes, container disks and network disks"
+// +kubebuilder:validation:XValidation:rule="!has(self.copy) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.containerDisk) || has(self.ephemeral) || has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http) || has(self.container)",message="copy is for volumes that have a master: claims, DataVolumes, container disks and network disks"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || self.copy.mode != 'none' || !(has(self.containerDisk) || has(self.ephemeral))",message="a container disk and an ephemeral volume cannot be written to: copy.mode cannot be none"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || self.copy.mode == 'none' || !(has(self.persistentVolumeClaim) && has(self.persistentVolumeClaim.hotpluggable) && self.persistentVolumeClaim.hotpluggable || has(self.dataVolume) && has(self.dataVolume.hotpluggable) && self.dataVolume.hotpluggable)",message="a copy is made when the machine starts: a volume with a copy cannot be hotpluggable"
 // +kubebuilder:validation:XValidation:rule="!has(self.rbd) || !has(self.rbd.snapshot) || size(self.rbd.snapshot) == 0 || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a snapshot can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
@@ -37,6 +37,7 @@ type VolumeSource struct {
 	NBD                   *NBDSource             `json:"nbd,omitempty"`
 	Gluster               *GlusterSource         `json:"gluster,omitempty"`
 	HTTP                  *HTTPSource            `json:"http,omitempty"`
+	Container             *ContainerSource       `json:"container,omitempty"`
 }
 
 // ClaimSource is a PersistentVolumeClaim in the machine's namespace. In a VirtualMachine it may also be the name of one

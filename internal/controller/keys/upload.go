@@ -125,7 +125,12 @@ func issue(authority map[string][]byte, leaf pki.Leaf, now time.Time) (map[strin
 func (u *Upload) authority(ctx context.Context) (map[string][]byte, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	have, err := u.read(ctx, UploadAuthority)
+	return u.kept(ctx, UploadAuthority)
+}
+
+// kept is the authority of that name, made or replaced if it is time.
+func (u *Upload) kept(ctx context.Context, name string) (map[string][]byte, error) {
+	have, err := u.read(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +138,7 @@ func (u *Upload) authority(ctx context.Context) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return want, u.write(ctx, UploadAuthority, have, want)
+	return want, u.write(ctx, name, have, want)
 }
 
 func (u *Upload) tokens(ctx context.Context) error {

@@ -31,7 +31,7 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 		return err
 	}
 	if w.vm.DeletionTimestamp != nil {
-		return nil
+		return r.observeLeft(ctx, w)
 	}
 	if err := r.observeBusy(ctx, w); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 		return err
 	}
 	withMemory(&w.next.Spec.Domain)
-	return nil
+	return r.observeMade(ctx, w)
 }
 
 // recordedKind is what the machine's status says of its instance type and preference. A record that does not fit the

@@ -33,6 +33,7 @@ type whole struct {
 	means  machine.Means
 	why    string // it cannot be started
 	busy   busy
+	made   made // what is said about volumes that containers make
 }
 
 // reconcileMachine brings one machine a step further.

@@ -172,6 +172,8 @@ func (d disk) status() kubevirt.VolumeStatus {
 func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan) error {
 	row := state.OfMachine(p.State)
 	switch {
+	case w.made.reason != "" && (p.State == state.VolumeMaking || p.State == state.Terminating):
+		row = w.made.row()
 	case p.State == state.AsInstance:
 		row = w.run.row(machine.Instance(w.run.facts()).State)
 	case w.run != nil:

@@ -59,6 +59,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 		For(&kubevirt.VirtualMachine{}).
 		Owns(&kubevirt.VirtualMachineInstance{}).
 		Owns(&corev1.PersistentVolumeClaim{}).
+		Owns(&accessv1.ContainerVolume{}).
 		Watches(&snapshotv1.VirtualMachineSnapshot{}, handler.EnqueueRequestsFromMapFunc(machineOfSnapshot)).
 		Watches(&snapshotv1.VirtualMachineRestore{}, handler.EnqueueRequestsFromMapFunc(machineOfRestore)).
 		// A pod or a volume speaks to its instance; the machine says what its instance says.

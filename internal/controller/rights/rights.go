@@ -57,6 +57,11 @@ func MayClone(ctx context.Context, reviews Reviews, user token.User, source toke
 	return true, nil
 }
 
+// MayRun asks whether the user may create pods in the namespace.
+func MayRun(ctx context.Context, reviews Reviews, user token.User, namespace string) (bool, error) {
+	return allowed(ctx, reviews, user, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "pods"})
+}
+
 func allowed(ctx context.Context, reviews Reviews, user token.User, what authorizationv1.ResourceAttributes) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		ResourceAttributes: &what, User: user.Name, Groups: user.Groups, UID: user.UID, Extra: map[string]authorizationv1.ExtraValue{},
@@ -66,7 +71,7 @@ func allowed(ctx context.Context, reviews Reviews, user token.User, what authori
 	}
 	answer, err := reviews.Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("ask whether %s may clone from %s: %w", user.Name, what.Namespace, err)
+		return false, fmt.Errorf("ask whether %s may %s %s in %s: %w", user.Name, what.Verb, what.Resource, what.Namespace, err)
 	}
 	return answer.Status.Allowed, nil
 }

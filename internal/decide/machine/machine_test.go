@@ -37,7 +37,7 @@ var machineAxes = []enumerate.Axis[RunFacts]{
 	{Count: len(strategies), Set: func(f *RunFacts, i int) string { f.Strategy = strategies[i]; return string(f.Strategy) }},
 	{Count: 2, Set: func(f *RunFacts, i int) string { f.RetryDue = i == 1; return either(i, "pausing", "due") }},
 	{Count: 2, Set: func(f *RunFacts, i int) string { f.Served = i == 1; return either(i, "new", "served") }},
-	{Count: int(KindUnknown) + 1, Set: func(f *RunFacts, i int) string { f.Means = Means(i); return f.Means.String() }},
+	{Count: int(VolumeAwaited) + 1, Set: func(f *RunFacts, i int) string { f.Means = Means(i); return f.Means.String() }},
 }
 
 var hotAxes = []enumerate.Axis[HotFacts]{

@@ -11,8 +11,9 @@ const (
 	ClaimTaken               // a claim of the name is not this machine's
 	ClaimVague               // a claim cannot be made: something is missing and nothing at hand provides it
 	KindUnknown              // its instance type or preference is not there, or does not go with it
+	VolumeAwaited            // a container has not made a volume yet, or not said what it is
 )
 
 func (m Means) String() string {
-	return name(m, "provided", "restoring", "claim-taken", "claim-vague", "kind-unknown")
+	return name(m, "provided", "restoring", "claim-taken", "claim-vague", "kind-unknown", "volume-awaited")
 }

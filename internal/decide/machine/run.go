@@ -143,6 +143,8 @@ var machineRules = []machineRule{
 	{"a claim is not made by guessing", func(f RunFacts) bool { return f.Means == ClaimVague }, nil, state.ClaimVague},
 	{"a machine whose kind is unknown is not started",
 		func(f RunFacts) bool { return f.Means == KindUnknown }, nil, state.KindMissing},
+	{"a machine is not started before its containers have made its volumes",
+		func(f RunFacts) bool { return f.Means == VolumeAwaited }, nil, state.VolumeMaking},
 
 	{"a start that was asked for makes an instance",
 		func(f RunFacts) bool { return f.Request == StartAsked },

@@ -1,0 +1,89 @@
+package v1
+
+import corev1 "k8s.io/api/core/v1"
+
+// ContainerSource is a container that makes the volume: it is run in a pod of its own, in the machine's namespace, and asked
+// over HTTPS at /volume. PUT makes the volume and is answered with what it is; DELETE deletes it. Every field but size,
+// serviceAccountName, imagePullSecrets and volumes is the field of a container of Kubernetes, and what the pod security standard
+// "restricted" does not allow is refused.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.volumes) || self.volumes.all(v, [has(v.persistentVolumeClaim), has(v.emptyDir), has(v.secret), has(v.configMap)].exists_one(x, x))",message="a volume of the container has one source: set one of persistentVolumeClaim, emptyDir, secret and configMap"
+type ContainerSource struct {
+	// +kubebuilder:validation:MinLength=1
+	Image string `json:"image"`
+	// +listType=atomic
+	Command []string `json:"command,omitempty"`
+	// +listType=atomic
+	Args       []string `json:"args,omitempty"`
+	WorkingDir string   `json:"workingDir,omitempty"`
+	// Ports of the container. The one called volume is where it is asked; 443 if there is none.
+	// +listType=atomic
+	Ports []corev1.ContainerPort `json:"ports,omitempty"`
+	// +listType=atomic
+	EnvFrom []corev1.EnvFromSource `json:"envFrom,omitempty"`
+	// +listType=atomic
+	Env       []corev1.EnvVar             `json:"env,omitempty"`
+	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+	// +listType=atomic
+	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
+	// +listType=atomic
+	VolumeDevices            []corev1.VolumeDevice           `json:"volumeDevices,omitempty"`
+	LivenessProbe            *corev1.Probe                   `json:"livenessProbe,omitempty"`
+	ReadinessProbe           *corev1.Probe                   `json:"readinessProbe,omitempty"`
+	StartupProbe             *corev1.Probe                   `json:"startupProbe,omitempty"`
+	TerminationMessagePath   string                          `json:"terminationMessagePath,omitempty"`
+	TerminationMessagePolicy corev1.TerminationMessagePolicy `json:"terminationMessagePolicy,omitempty"`
+	ImagePullPolicy          corev1.PullPolicy               `json:"imagePullPolicy,omitempty"`
+	SecurityContext          *corev1.SecurityContext         `json:"securityContext,omitempty"`
+
+	// Size is what the container is asked to make; without one it decides itself.
+	Size *Quantity `json:"size,omitempty"`
+	// ServiceAccountName is whom the container is to the API server. Without one it has no token.
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+	// +listType=atomic
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+	// Volumes that volumeMounts and volumeDevices name.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Volumes []ContainerPodVolume `json:"volumes,omitempty"`
+}
+
+// ContainerPodVolume is a volume of the pod that the container runs in.
+type ContainerPodVolume struct {
+	Name                  string                                    `json:"name"`
+	PersistentVolumeClaim *corev1.PersistentVolumeClaimVolumeSource `json:"persistentVolumeClaim,omitempty"`
+	EmptyDir              *corev1.EmptyDirVolumeSource              `json:"emptyDir,omitempty"`
+	Secret                *corev1.SecretVolumeSource                `json:"secret,omitempty"`
+	ConfigMap             *corev1.ConfigMapVolumeSource             `json:"configMap,omitempty"`
+}
+
+// Container is the container itself, under the name it has in its pod.
+func (s *ContainerSource) Container(name string) corev1.Container {
+	s = s.DeepCopy()
+	return corev1.Container{
+		Name: name, Image: s.Image, Command: s.Command, Args: s.Args, WorkingDir: s.WorkingDir, Ports: s.Ports, EnvFrom: s.EnvFrom, Env: s.Env,
+		Resources: s.Resources, VolumeMounts: s.VolumeMounts, VolumeDevices: s.VolumeDevices, LivenessProbe: s.LivenessProbe,
+		ReadinessProbe: s.ReadinessProbe, StartupProbe: s.StartupProbe, TerminationMessagePath: s.TerminationMessagePath,
+		TerminationMessagePolicy: s.TerminationMessagePolicy, ImagePullPolicy: s.ImagePullPolicy, SecurityContext: s.SecurityContext,
+	}
+}
+
+// MadeSource is what a container can answer: a disk that is somewhere.
+type MadeSource struct {
+	ISCSI   *ISCSISource   `json:"iscsi,omitempty"`
+	RBD     *RBDSource     `json:"rbd,omitempty"`
+	NBD     *NBDSource     `json:"nbd,omitempty"`
+	Gluster *GlusterSource `json:"gluster,omitempty"`
+	HTTP    *HTTPSource    `json:"http,omitempty"`
+	PVC     *DiskClaim     `json:"pvc,omitempty"`
+}
+
+// Volume is the same source in a volume, as instances spell it.
+func (s *MadeSource) Volume() VolumeSource {
+	s = s.DeepCopy()
+	v := VolumeSource{ISCSI: s.ISCSI, RBD: s.RBD, NBD: s.NBD, Gluster: s.Gluster, HTTP: s.HTTP}
+	if s.PVC != nil {
+		v.PersistentVolumeClaim = &ClaimSource{ClaimName: s.PVC.ClaimName}
+	}
+	return v
+}
