@@ -11,6 +11,8 @@ const (
 	CSI = "berth.dev/csi:dev"
 	// Guest is the test guest as a container disk: /disk/disk.qcow2, and /boot/vmlinuz and /boot/initrd for booting a kernel directly.
 	Guest = "berth.dev/berth-guest:dev"
+	// Makers holds the examples of containers that make volumes, with tgt.
+	Makers = "berth.dev/volume-makers:dev"
 	// GuestGeneric is the same with a kernel that also knows SATA and USB disks and takes twice as long to start.
 	GuestGeneric = "berth.dev/berth-guest-generic:dev"
 )
@@ -21,6 +23,7 @@ const (
 	LauncherArchive     = "berth-launcher.tar"
 	CSIArchive          = "csi.tar"
 	GuestArchive        = "berth-guest.tar"
+	MakersArchive       = "volume-makers.tar"
 	GuestGenericArchive = "berth-guest-generic.tar"
 )
 

@@ -1,6 +1,6 @@
 // Command images makes the product's container images and the test guest, without a Docker daemon and without root:
 //
-//	images [-o DIR] berth|launcher|csi|guest|guest-generic|all
+//	images [-o DIR] berth|launcher|csi|makers|guest|guest-generic|all
 //
 // "all" leaves guest-generic out: it is for the few tests of SATA and USB disks.
 //
@@ -61,6 +61,7 @@ var targets = []struct {
 	{"berth", true, (*build).berth},
 	{"launcher", true, (*build).launcher},
 	{"csi", true, (*build).csi},
+	{"makers", true, (*build).makers},
 	{"guest-generic", false, (*build).genericGuest},
 }
 
