@@ -9,7 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func contained(fields string) string { return volumes("{name: a, container: {image: maker" + fields + "}}") }
+func contained(fields string) string {
+	return volumes("{name: a, container: {image: maker" + fields + "}}")
+}
 
 // containerRefusals are the sentences a machine can be refused with because of a container.
 var containerRefusals = []struct{ name, object, want string }{

@@ -6,12 +6,12 @@ type Means int
 // The situations of a machine's means. Everything but Provided keeps a machine that does not run from starting, and from
 // getting disks it might have to give back.
 const (
-	Provided    Means = iota // its claims are its own or can be made, and what it names is known
-	Restoring                // its claims are being put back from a snapshot
-	ClaimTaken               // a claim of the name is not this machine's
-	ClaimVague               // a claim cannot be made: something is missing and nothing at hand provides it
-	KindUnknown              // its instance type or preference is not there, or does not go with it
-	VolumeAwaited            // a container has not made a volume yet, or not said what it is
+	Provided      Means = iota // its claims are its own or can be made, and what it names is known
+	Restoring                  // its claims are being put back from a snapshot
+	ClaimTaken                 // a claim of the name is not this machine's
+	ClaimVague                 // a claim cannot be made: something is missing and nothing at hand provides it
+	KindUnknown                // its instance type or preference is not there, or does not go with it
+	VolumeAwaited              // a container has not made a volume yet, or not said what it is
 )
 
 func (m Means) String() string {
