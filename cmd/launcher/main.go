@@ -66,7 +66,7 @@ func command(args []string) error {
 	case len(args) >= 3 && args[0] == "copy":
 		return guest.Copy(args[1:len(args)-1], args[len(args)-1])
 	}
-	return errors.New("usage: launcher run | console | freeze | thaw | consume | probe readiness|liveness | hold VOLUME read-only|read-write SIZE | copy FILE... DIRECTORY")
+	return errors.New("usage: launcher run | console | freeze | thaw | consume | probe readiness|liveness | hold VOLUME read-only|read-write SIZE|login | copy FILE... DIRECTORY")
 }
 
 func untilTold() (context.Context, context.CancelFunc) {
@@ -96,17 +96,19 @@ func run() error {
 }
 
 // hold keeps a claim in use and hands its disk to the launcher of another pod. A claim without one gets an empty disk of
-// that size, unless it is 0.
+// that size, unless it is 0. Of a disk at a server it hands over the login.
 func hold(volume string, readOnly bool, size string) error {
 	ctx, stop := untilTold()
 	defer stop()
-	empty, err := strconv.ParseInt(size, 10, 64)
-	if err != nil {
-		return fmt.Errorf("size of the disk: %w", err)
+	h := &meet.Holder{Volume: volume, ReadOnly: readOnly, Login: size == launch.HoldLogin}
+	if !h.Login {
+		var err error
+		if h.Empty, err = strconv.ParseInt(size, 10, 64); err != nil {
+			return fmt.Errorf("size of the disk: %w", err)
+		}
 	}
-	h := &meet.Holder{Volume: volume, ReadOnly: readOnly, Empty: empty}
 	serve(answers(h.Ready))
-	err = h.Hold(ctx)
+	err := h.Hold(ctx)
 	if err != nil { // the controller shows it on the machine
 		err = errors.Join(err, os.WriteFile(reportPath, []byte(err.Error()), 0o644))
 	}

@@ -185,6 +185,12 @@ func TestVerbs(t *testing.T) {
 		"add for this run": {nil, running, "virtualmachineinstances/vm/addvolume", add, 202,
 			`/spec/volumes=[{"name":"root"},{"name":"extra","dataVolume":{"name":"dv","hotpluggable":true}},{"name":"new","dataVolume":{"name":"dv2","hotpluggable":true}}]` +
 				` /spec/domain/devices/disks=[{"name":"root"},{"name":"extra"},{"name":"new"}]`},
+		"add a network disk": {nil, running, "virtualmachineinstances/vm/addvolume",
+			`{"name":"new","disk":{},"accessMode":"read-shared","volumeSource":{"nbd":{"host":{"name":"h","port":"10809"}}}}`, 202,
+			`/spec/volumes=[{"name":"root"},{"name":"extra","dataVolume":{"name":"dv","hotpluggable":true}},{"name":"new","nbd":{"host":{"name":"h","port":10809}},"accessMode":"read-shared","hotpluggable":true}]` +
+				` /spec/domain/devices/disks=[{"name":"root"},{"name":"extra"},{"name":"new"}]`},
+		"add two at once": {nil, running, "virtualmachineinstances/vm/addvolume",
+			`{"name":"new","disk":{},"volumeSource":{"nbd":{"host":{"name":"h"}},"dataVolume":{"name":"dv2"}}}`, 400, "takes one volumeSource"},
 		"remove from this run": {nil, running, "virtualmachineinstances/vm/removevolume", `{"name":"extra"}`, 202,
 			`/spec/volumes=[{"name":"root"}] /spec/domain/devices/disks=[{"name":"root"}]`},
 		"remove the root":         {nil, running, "virtualmachineinstances/vm/removevolume", `{"name":"root"}`, 409, "not hotpluggable"},

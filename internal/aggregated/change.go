@@ -115,9 +115,9 @@ func volumeRequest(r kubevirt.VolumeRequest) error {
 		wrong = "requires name to be set"
 	case add != nil && add.Disk == nil:
 		wrong = "requires disk to not be nil"
-	case add != nil && (add.VolumeSource == nil || add.VolumeSource.DataVolume == nil && add.VolumeSource.PersistentVolumeClaim == nil):
-		wrong = "requires volumeSource to be a dataVolume or a persistentVolumeClaim"
-	case add != nil && add.VolumeSource.DataVolume != nil && add.VolumeSource.PersistentVolumeClaim != nil:
+	case add != nil && add.VolumeSource.Count() == 0:
+		wrong = "requires volumeSource to be a dataVolume, a persistentVolumeClaim or a network disk"
+	case add != nil && add.VolumeSource.Count() > 1:
 		wrong = "takes one volumeSource, not two"
 	}
 	switch {
@@ -173,7 +173,7 @@ func changeInstance(i *kubevirt.VirtualMachineInstance, r kubevirt.VolumeRequest
 		return refused("Unable to add volume [%s] because it already exists", name)
 	case r.RemoveVolumeOptions != nil && at < 0:
 		return refused("Unable to remove volume [%s] because it does not exist", name)
-	case r.RemoveVolumeOptions != nil && !hotpluggable(i.Spec.Volumes[at]):
+	case r.RemoveVolumeOptions != nil && !i.Spec.Volumes[at].CanBeRemoved():
 		return refused("Unable to remove volume [%s] because it is not hotpluggable", name)
 	}
 	c := Change{Instance: i, Volumes: slices.Clone(i.Spec.Volumes), Disks: slices.Clone(i.Spec.Domain.Devices.Disks)}
@@ -182,21 +182,8 @@ func changeInstance(i *kubevirt.VirtualMachineInstance, r kubevirt.VolumeRequest
 		c.Disks = slices.DeleteFunc(c.Disks, func(d kubevirt.Disk) bool { return d.Name == name })
 		return c, nil
 	}
-	disk, v := *r.AddVolumeOptions.Disk, kubevirt.Volume{Name: name}
+	disk, v := *r.AddVolumeOptions.Disk, r.AddVolumeOptions.Volume()
 	disk.Name = name
-	if from := r.AddVolumeOptions.VolumeSource; from.DataVolume != nil {
-		source := *from.DataVolume
-		source.Hotpluggable = true
-		v.DataVolume = &source
-	} else {
-		source := *from.PersistentVolumeClaim
-		source.Hotpluggable = true
-		v.PersistentVolumeClaim = &source
-	}
 	c.Volumes, c.Disks = append(c.Volumes, v), append(c.Disks, disk)
 	return c, nil
-}
-
-func hotpluggable(v kubevirt.Volume) bool {
-	return v.DataVolume != nil && v.DataVolume.Hotpluggable || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable
 }

@@ -129,16 +129,6 @@ func HTTP(address string) (Disk, error) {
 	return disk("http", hostPort(u.Hostname(), port), path.Clean("/"+u.Path)), nil
 }
 
-// Remote says that an identity in words is that of a disk at a server.
-func Remote(text string) bool {
-	kind, _, _ := strings.Cut(text, ":")
-	switch kind {
-	case "iscsi", "rbd", "nbd", "gluster", "http":
-		return true
-	}
-	return false
-}
-
 func hostPort(host string, port int) string {
 	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(host), "."), strconv.Itoa(port))
 }

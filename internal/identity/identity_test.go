@@ -42,6 +42,9 @@ func TestSameDisk(t *testing.T) {
 		{"an image through its CSI driver", RBD("pool", "team", "csi-vol-1"), volume("", corev1.PersistentVolumeSource{
 			CSI: &corev1.CSIPersistentVolumeSource{Driver: "rook-ceph.rbd.csi.ceph.com", VolumeHandle: "0001-x",
 				VolumeAttributes: map[string]string{"pool": "pool", "radosNamespace": "team", "imageName": "csi-vol-1"}}}), true},
+		{"an image made by hand, through its CSI driver", RBD("pool", "", "disk"), volume("", corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: "rbd.csi.ceph.com", VolumeHandle: "disk",
+				VolumeAttributes: map[string]string{"pool": "pool", "staticVolume": "true", "imageName": "something else"}}}), true},
 		{"names that run into each other", RBD("a", "b/c", "d"), RBD("a/b", "c", "d"), false},
 		{"two volumes of one handle", volume("", csi("h")), volume("other", csi("h")), true},
 		{"two handles", volume("", csi("h")), volume("", csi("i")), false},
@@ -64,16 +67,5 @@ func TestSameDisk(t *testing.T) {
 	}
 	if _, err := HTTP("http://a:b:c/"); err == nil {
 		t.Error("an address that is none was accepted")
-	}
-}
-
-func TestRemote(t *testing.T) {
-	for _, d := range []Disk{ISCSI("iqn.2017-01.io.kubevirt:sn.42", 2), RBD("", "", "i"), NBD("h", 0, "e"), Gluster("v", "f"), web(t, "http://h/x")} {
-		if !Remote(d.String()) {
-			t.Errorf("%s is not at a server", d)
-		}
-	}
-	if d := volume("1", corev1.PersistentVolumeSource{}); Remote(d.String()) {
-		t.Errorf("%s is at a server", d)
 	}
 }

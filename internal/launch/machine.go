@@ -6,6 +6,9 @@
 package launch
 
 import (
+	"maps"
+	"slices"
+
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/reach"
 )
@@ -129,11 +132,36 @@ func (m *Machine) Resolve() {
 type Disks struct {
 	// Added are in volumes of pods beside the launcher's, which hand them over.
 	Added []kubevirt.Disk `json:"added,omitempty"`
+	// Network are those of them that are at servers, by volume. Their pods hand over what is needed to log in.
+	Network map[string]Added `json:"network,omitempty"`
 	// Removed are names of disks the machine was started with and is to give up.
 	Removed []string `json:"removed,omitempty"`
 	// Serial is one more with every change.
 	Serial int `json:"serial,omitempty"`
 }
+
+// Added is a network disk that a running machine gets.
+type Added struct {
+	Volume kubevirt.Volume `json:"volume"`
+	// Direct is set if it is behind a claim.
+	Direct *Direct `json:"direct,omitempty"`
+}
+
+// Machine is the machine with the disk among its volumes.
+func (a Added) Machine(m Machine) Machine {
+	m.Spec.Volumes = append(slices.Clone(m.Spec.Volumes), a.Volume)
+	if a.Direct != nil {
+		m.Direct = maps.Clone(m.Direct)
+		if m.Direct == nil {
+			m.Direct = map[string]Direct{}
+		}
+		m.Direct[a.Volume.Name] = *a.Direct
+	}
+	return m
+}
+
+// HoldLogin instead of a size has a holder hand over what a network disk's login needs, and no disk.
+const HoldLogin = "login"
 
 // ReturnsPath is where a launcher answers with Returns, on ReadyPort.
 const ReturnsPath = "/returns"

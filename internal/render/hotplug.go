@@ -27,9 +27,10 @@ type Hot struct {
 	Machine  Machine
 	Launcher *corev1.Pod // where the guest runs
 	Volume   kubevirt.Volume
-	Block    bool  // its claim is a device
-	ReadOnly bool  // the guest may only read it
-	Empty    int64 // the size of the disk to make in the claim if it has none; 0: none is made
+	Block    bool          // its claim is a device
+	ReadOnly bool          // the guest may only read it
+	Empty    int64         // the size of the disk to make in the claim if it has none; 0: none is made
+	Network  *launch.Added // the disk is at a server, whether it is a claim's or not; nil: it is mounted
 }
 
 // PodName is the name of the volume's pod; it says which launcher it is for, so that the next one never meets it.
@@ -73,16 +74,26 @@ func (h Hot) Pod(p Payload) *corev1.Pod {
 			Tolerations:                   h.Machine.Instance.Spec.Tolerations,
 			PriorityClassName:             h.Machine.Instance.Spec.PriorityClassName,
 			Affinity:                      onNode(h.Launcher.Spec.NodeName),
-			Volumes: []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: readOnly}}}},
 		},
+	}
+	if claim != "" {
+		pod.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: readOnly}}}}
 	}
 	m := h.Machine
 	m.Block = nil
-	if h.Block {
+	switch {
+	case h.Network != nil:
+		c.Command[len(c.Command)-1] = launch.HoldLogin
+		for _, s := range networkMounts(h.Network.Volume) {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: s.name, VolumeSource: s.source})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: s.name, ReadOnly: true,
+				MountPath: path.Join(launch.MountDir, h.Volume.Name, s.dir)})
+		}
+	case h.Block:
 		m.Block = []string{h.Volume.Name}
 		c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: path.Join(launch.BlockDir, h.Volume.Name)}}
-	} else {
+	default:
 		c.VolumeMounts = []corev1.VolumeMount{{Name: "disk", MountPath: path.Join(launch.FilesDir, h.Volume.Name)}}
 	}
 	pod.Spec.SecurityContext = m.security()

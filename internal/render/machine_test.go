@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 func machine() Machine {
@@ -59,6 +60,19 @@ func TestMachinePods(t *testing.T) {
 			t.Errorf("consumer and launcher would be placed differently, by their %s:\n%s", name, diff)
 		}
 	}
+}
+
+// TestDirectPod: a claim that is opened directly is named by the pod and mounted by no container; its login is.
+func TestDirectPod(t *testing.T) {
+	m := machine()
+	m.Block = nil
+	m.Open("data", launch.Direct{VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{Host: kubevirt.NetworkHost{Name: "san"},
+		Portal: "iqn.2017-01.io.kubevirt:sn.42", LUN: 2, SecretRef: &corev1.LocalObjectReference{Name: LoginName(m.Instance, "data")}}}})
+	pod, err := m.Pod(Launcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameYAML(t, "launcher-direct", pod)
 }
 
 func claimsOf(s corev1.PodSpec) any {
@@ -113,4 +127,11 @@ func TestHotplugPods(t *testing.T) {
 	sameYAML(t, "hotplug-holder", hot.Pod(Launcher))
 	hot.Block = false
 	sameYAML(t, "hotplug-consumer", hot.Pod(Consumer))
+	lun := launch.Direct{VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{Host: kubevirt.NetworkHost{Name: "san"},
+		Portal: "iqn.2017-01.io.kubevirt:sn.42", LUN: 2, SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}}
+	hot.Network = &launch.Added{Volume: lun.Volume(hot.Volume), Direct: &lun}
+	sameYAML(t, "hotplug-direct", hot.Pod(Launcher))
+	hot.Volume = hot.Network.Volume
+	hot.Network.Direct = nil
+	sameYAML(t, "hotplug-network", hot.Pod(Launcher))
 }

@@ -25,6 +25,15 @@ var additions = []string{
 	"vm.spec.template.spec.domain.devices.disks.source",
 	"vm.spec.template.spec.domain.devices.disks.access-mode",
 	"vm.spec.template.spec.domain.devices.disks.copy",
+	"vm.spec.template.spec.volumes.persistentVolumeClaim.direct",
+	"vm.spec.template.spec.volumes.dataVolume.direct",
+	"vm.spec.template.spec.volumes.hotpluggable",
+	"vm.status.volumeRequests.addVolumeOptions.accessMode",
+	"vm.status.volumeRequests.addVolumeOptions.volumeSource.iscsi",
+	"vm.status.volumeRequests.addVolumeOptions.volumeSource.rbd",
+	"vm.status.volumeRequests.addVolumeOptions.volumeSource.nbd",
+	"vm.status.volumeRequests.addVolumeOptions.volumeSource.gluster",
+	"vm.status.volumeRequests.addVolumeOptions.volumeSource.http",
 }
 
 // TestFieldsAreSpelledAsUpstreamSpellsThem walks our types beside kubevirt.io's: every JSON field of ours must be one of

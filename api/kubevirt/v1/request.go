@@ -35,6 +35,9 @@ type AddVolumeOptions struct {
 	Name         string               `json:"name"`
 	Disk         *Disk                `json:"disk"`
 	VolumeSource *HotplugVolumeSource `json:"volumeSource"`
+	// AccessMode is as in Volume.
+	// +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared
+	AccessMode AccessMode `json:"accessMode,omitempty"`
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
 }
@@ -46,10 +49,51 @@ type RemoveVolumeOptions struct {
 	DryRun []string `json:"dryRun,omitempty"`
 }
 
-// HotplugVolumeSource is what can be added to a running machine. One of the two is set.
+// HotplugVolumeSource is what can be added to a running machine. One field is set.
 type HotplugVolumeSource struct {
 	PersistentVolumeClaim *ClaimSource      `json:"persistentVolumeClaim,omitempty"`
 	DataVolume            *DataVolumeSource `json:"dataVolume,omitempty"`
+	ISCSI                 *ISCSISource      `json:"iscsi,omitempty"`
+	RBD                   *RBDSource        `json:"rbd,omitempty"`
+	NBD                   *NBDSource        `json:"nbd,omitempty"`
+	Gluster               *GlusterSource    `json:"gluster,omitempty"`
+	HTTP                  *HTTPSource       `json:"http,omitempty"`
+}
+
+// Count is how many sources are set.
+func (s *HotplugVolumeSource) Count() int {
+	if s == nil {
+		return 0
+	}
+	n := 0
+	for _, set := range []bool{s.PersistentVolumeClaim != nil, s.DataVolume != nil, s.ISCSI != nil, s.RBD != nil, s.NBD != nil, s.Gluster != nil, s.HTTP != nil} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
+// Volume is the volume as the machine gets it.
+func (o *AddVolumeOptions) Volume() Volume {
+	s := o.VolumeSource.DeepCopy()
+	v := Volume{Name: o.Name, AccessMode: o.AccessMode, VolumeSource: VolumeSource{PersistentVolumeClaim: s.PersistentVolumeClaim, DataVolume: s.DataVolume,
+		ISCSI: s.ISCSI, RBD: s.RBD, NBD: s.NBD, Gluster: s.Gluster, HTTP: s.HTTP}}
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		v.PersistentVolumeClaim.Hotpluggable = true
+	case v.DataVolume != nil:
+		v.DataVolume.Hotpluggable = true
+	default:
+		v.Hotpluggable = true
+	}
+	v.canonical()
+	return v
+}
+
+// CanBeRemoved says that a volume may be removed from a machine that runs.
+func (v *Volume) CanBeRemoved() bool {
+	return v.Hotpluggable || v.DataVolume != nil && v.DataVolume.Hotpluggable || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable
 }
 
 // The phases of a volume that is added to a running machine or removed from it.

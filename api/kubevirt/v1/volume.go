@@ -8,6 +8,7 @@ import corev1 "k8s.io/api/core/v1"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.containerDisk) || has(self.ephemeral) || has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http) || has(self.container)",message="copy is for volumes that have a master: claims, DataVolumes, container disks and network disks"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || self.copy.mode != 'none' || !(has(self.containerDisk) || has(self.ephemeral))",message="a container disk and an ephemeral volume cannot be written to: copy.mode cannot be none"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || self.copy.mode == 'none' || !(has(self.persistentVolumeClaim) && has(self.persistentVolumeClaim.hotpluggable) && self.persistentVolumeClaim.hotpluggable || has(self.dataVolume) && has(self.dataVolume.hotpluggable) && self.dataVolume.hotpluggable)",message="a copy is made when the machine starts: a volume with a copy cannot be hotpluggable"
+// +kubebuilder:validation:XValidation:rule="!has(self.hotpluggable) || !self.hotpluggable || ((has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http)) && (!has(self.copy) || self.copy.mode == 'none'))",message="hotpluggable is for network disks without a copy; claims and DataVolumes have a field of their own for it"
 // +kubebuilder:validation:XValidation:rule="!has(self.rbd) || !has(self.rbd.snapshot) || size(self.rbd.snapshot) == 0 || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a snapshot can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || !has(self.copy.usageType) || size(self.copy.usageType) == 0 || has(self.copy.capacity) || has(self.copy.size) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.ephemeral)",message="the size of a network disk or of a container disk is known when its machine starts: copy.usageType needs copy.capacity or copy.size"
 type Volume struct {
@@ -16,6 +17,8 @@ type Volume struct {
 	// AccessMode is who else may have the disk meanwhile; write-exclusive if unset, read-shared where the source can only be read.
 	// +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared
 	AccessMode AccessMode `json:"accessMode,omitempty"`
+	// Hotpluggable network disks may be removed while the guest runs; claims and DataVolumes say it themselves.
+	Hotpluggable bool `json:"hotpluggable,omitempty"`
 	// Copy gives the guest a disk of its own that begins as the volume and is gone with the instance.
 	Copy *DiskCopy `json:"copy,omitempty"`
 }

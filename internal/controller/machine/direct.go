@@ -55,6 +55,12 @@ func (r *Reconciler) observeDirect(ctx context.Context, s *run, v kubevirt.Volum
 	if d.claim == nil || v.Ephemeral != nil {
 		return nil
 	}
+	if s.launcher != nil && s.told(v.Name) {
+		if added := s.lastOrders().Network[v.Name]; added.Direct != nil {
+			d.direct = &behind.Disk{Direct: *added.Direct}
+		}
+		return nil
+	}
 	pv, err := r.volumeOf(ctx, d.claim)
 	if err != nil {
 		return err

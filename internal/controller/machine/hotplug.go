@@ -44,20 +44,13 @@ func (r *Reconciler) observeHot(ctx context.Context, s *run) error {
 		return nil
 	}
 	for _, v := range s.instance.Spec.Volumes {
-		if coldVolume(s.launcher, v) || v.Copied() != nil { // a copy is made when a machine starts
-			continue
-		}
-		name, _ := render.ClaimOf(v)
-		d, err := r.disk(ctx, s, v, name)
+		h, err := r.addedVolume(ctx, s, v)
 		if err != nil {
 			return err
 		}
-		if err := r.observeAccess(ctx, s, &d, s.allDisks()); err != nil {
-			return err
+		if h != nil {
+			s.hot = append(s.hot, h)
 		}
-		readOnly := s.drive(v.Name).ReadsOnly()
-		s.hot = append(s.hot, &hot{disk: d, wanted: true,
-			pods: render.Hot{Machine: s.pods, Launcher: s.launcher, Volume: v, Block: d.block(), ReadOnly: readOnly, Empty: d.empty}})
 	}
 	var list corev1.PodList
 	err := r.reader.List(ctx, &list, client.InNamespace(s.instance.Namespace), client.MatchingLabels{
@@ -71,6 +64,42 @@ func (r *Reconciler) observeHot(ctx context.Context, s *run) error {
 		}
 	}
 	return nil
+}
+
+// addedVolume is a volume that the launcher was not started with; nil if it was, or if it comes at the next start.
+func (r *Reconciler) addedVolume(ctx context.Context, s *run, v kubevirt.Volume) (*hot, error) {
+	var d disk
+	var err error
+	network := v.Networked() && !startedWith(s.launcher, v.Name)
+	switch name, _ := render.ClaimOf(v); {
+	case v.Copied() != nil: // a copy is made when a machine starts
+		return nil, nil
+	case network:
+		d, err = r.networkDisk(ctx, s, v)
+	case coldVolume(s.launcher, v):
+		return nil, nil
+	default:
+		if d, err = r.disk(ctx, s, v, name); err == nil {
+			err = r.observeAccess(ctx, s, &d, s.allDisks())
+		}
+		if err == nil {
+			err = r.observeMounts(ctx, s, &d)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := &hot{disk: d, wanted: true, pods: render.Hot{Machine: s.pods, Launcher: s.launcher, Volume: v, Block: d.block(),
+		ReadOnly: s.drive(v.Name).ReadsOnly(), Empty: d.empty}}
+	switch told, ok := s.lastOrders().Network[v.Name]; {
+	case ok:
+		h.pods.Network = &told
+	case network:
+		h.pods.Network = &launch.Added{Volume: v}
+	case d.direct != nil:
+		h.pods.Network = &launch.Added{Volume: d.direct.Volume(v), Direct: &d.direct.Direct}
+	}
+	return h, nil
 }
 
 // hotPodName is the name that a pod of an added volume has if it is what its labels say. Anybody can write labels.
@@ -155,6 +184,9 @@ func (r *Reconciler) actHot(ctx context.Context, a machine.Action, h *hot) error
 		if err := r.budget(ctx, h); err != nil {
 			return err
 		}
+		if err := r.lend(ctx, []disk{h.disk}); err != nil {
+			return err
+		}
 		return r.cluster.Create(ctx, h.pods.Pod(render.Launcher))
 	case machine.StopHolder:
 		return r.cluster.Delete(ctx, h.holder)
@@ -208,6 +240,12 @@ func (s *run) diskOrders() launch.Disks {
 	for _, h := range s.hot {
 		if h.wanted && (h.grantable() || s.told(h.name)) {
 			d.Added = append(d.Added, s.drive(h.name))
+			if n := h.pods.Network; n != nil {
+				if d.Network == nil {
+					d.Network = map[string]launch.Added{}
+				}
+				d.Network[h.name] = *n
+			}
 		}
 	}
 	return d
@@ -226,6 +264,8 @@ func (s *run) hotStatus(h *hot) kubevirt.VolumeStatus {
 		v.HotplugVolume.AttachPodName, v.HotplugVolume.AttachPodUID = pod.Name, pod.UID
 	}
 	switch {
+	case h.reason != "" && h.holder == nil:
+		v.Reason, v.Message = string(h.reason), h.why
 	case h.plan.Reason == machine.DiskInUse:
 		v.Message = h.why
 	case h.plan.Reason == machine.GuestKeepsIt:

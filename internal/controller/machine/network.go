@@ -23,7 +23,7 @@ func (r *Reconciler) networkDisk(ctx context.Context, s *run, v kubevirt.Volume)
 		d.is, d.why = machine.Failed, err.Error()
 		return d, nil
 	}
-	return d, r.observeAccess(ctx, s, &d, s.disks)
+	return d, r.observeAccess(ctx, s, &d, s.allDisks())
 }
 
 // startedWith: the launcher has the volume from the start. What is added to an instance that runs comes with its next run.

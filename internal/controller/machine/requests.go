@@ -110,17 +110,10 @@ func (r *Reconciler) apply(vm *kubevirt.VirtualMachine, spec *kubevirt.VirtualMa
 }
 
 func addVolume(spec *kubevirt.VirtualMachineInstanceSpec, o kubevirt.AddVolumeOptions) error {
-	v := kubevirt.Volume{Name: o.Name}
-	switch s := o.VolumeSource; {
-	case s == nil || s.DataVolume == nil && s.PersistentVolumeClaim == nil:
-		return fmt.Errorf("volume %s: it has neither a dataVolume nor a persistentVolumeClaim", o.Name)
-	case s.DataVolume != nil:
-		v.DataVolume = &kubevirt.DataVolumeSource{Name: s.DataVolume.Name, Hotpluggable: true}
-	default:
-		claim := *s.PersistentVolumeClaim
-		claim.Hotpluggable = true
-		v.PersistentVolumeClaim = &claim
+	if o.VolumeSource.Count() != 1 {
+		return fmt.Errorf("volume %s: it has no source, or more than one", o.Name)
 	}
+	v := o.Volume()
 	if at := slices.IndexFunc(spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == o.Name }); at >= 0 {
 		if same(spec.Volumes[at], v) {
 			return nil // it was added already
@@ -147,14 +140,10 @@ func removeVolume(spec *kubevirt.VirtualMachineInstanceSpec, name string) error 
 	if at < 0 {
 		return nil // it was removed already
 	}
-	if !hotpluggable(spec.Volumes[at]) {
+	if !spec.Volumes[at].CanBeRemoved() {
 		return fmt.Errorf("volume %s: %w", name, errNotHotpluggable)
 	}
 	spec.Volumes = slices.Delete(spec.Volumes, at, at+1)
 	spec.Domain.Devices.Disks = slices.DeleteFunc(spec.Domain.Devices.Disks, func(d kubevirt.Disk) bool { return d.Name == name })
 	return nil
-}
-
-func hotpluggable(v kubevirt.Volume) bool {
-	return v.DataVolume != nil && v.DataVolume.Hotpluggable || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable
 }

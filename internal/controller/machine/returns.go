@@ -39,6 +39,12 @@ func (r *Reconciler) observeReturns(ctx context.Context, s *run) error {
 			s.removed = append(s.removed, v.Name)
 		}
 	}
+	for _, v := range machineOf(s.launcher).Spec.Volumes {
+		listed := slices.ContainsFunc(s.instance.Spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == v.Name })
+		if v.Networked() && !listed {
+			s.removed = append(s.removed, v.Name)
+		}
+	}
 	if err := r.observeSurplus(ctx, s); err != nil {
 		return err
 	}
@@ -89,11 +95,19 @@ func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 		}
 		s.keeps[identity.Volume(pv).Name()] = true
 	}
-	for i := range records.Items {
-		// A disk at a server is the launcher's until it ends: it cannot be given back meanwhile.
-		if identity.Remote(records.Items[i].Spec.Disk) {
-			s.keeps[records.Items[i].Name] = true
+	m, ok := readMachine(s.launcher)
+	if !ok {
+		return nil
+	}
+	for _, v := range m.Spec.Volumes { // as with claims: what it was started with is the launcher's until it ends
+		if !v.Networked() {
+			continue
 		}
+		if id, err := networkIdentity(v); err == nil {
+			s.keeps[id.Name()] = true
+		}
+	}
+	for i := range records.Items {
 		if name := records.Items[i].Name; !s.keeps[name] {
 			s.surplus = append(s.surplus, name)
 		}
@@ -132,7 +146,8 @@ func (r *Reconciler) observeWaits(ctx context.Context, s *run) {
 // networked: some of its disks are at servers.
 func (s *run) networked() bool {
 	return slices.ContainsFunc(s.instance.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Networked() }) ||
-		slices.ContainsFunc(s.disks, func(d disk) bool { return d.direct != nil })
+		slices.ContainsFunc(s.disks, func(d disk) bool { return d.direct != nil }) ||
+		s.launcher != nil && len(s.lastOrders().Network) > 0
 }
 
 // lookAgain is when to ask the launcher next; 0 if there is nothing to ask.

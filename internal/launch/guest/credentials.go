@@ -123,24 +123,31 @@ func certificates(m launch.Machine, dir string) (found bool, err error) {
 			continue
 		}
 		first = name
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return false, fmt.Errorf("make a directory for certificates: %w", err)
-		}
-		from := filepath.Join(launch.MountDir, v.Name, launch.CredentialsMount)
-		for key, file := range map[string]string{"ca.crt": "ca-cert.pem", "tls.crt": "client-cert.pem", "tls.key": "client-key.pem"} {
-			_, err := os.Stat(filepath.Join(from, key))
-			switch {
-			case errors.Is(err, fs.ErrNotExist) && key != "ca.crt":
-				continue
-			case err != nil:
-				return false, fmt.Errorf("the certificates of volume %s need %s in Secret %s: %w", v.Name, key, name, err)
-			}
-			if err := os.Symlink(filepath.Join(from, key), filepath.Join(dir, file)); err != nil && !errors.Is(err, fs.ErrExist) {
-				return false, fmt.Errorf("name the certificates of volume %s: %w", v.Name, err)
-			}
+		if err := nameCertificates(v, filepath.Join(launch.MountDir, v.Name, launch.CredentialsMount), dir); err != nil {
+			return false, err
 		}
 	}
 	return first != "", nil
+}
+
+// nameCertificates gives the files of a Secret the names that QEMU looks for.
+func nameCertificates(v kubevirt.Volume, from, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make a directory for certificates: %w", err)
+	}
+	for key, file := range map[string]string{"ca.crt": "ca-cert.pem", "tls.crt": "client-cert.pem", "tls.key": "client-key.pem"} {
+		_, err := os.Stat(filepath.Join(from, key))
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && key != "ca.crt":
+			continue
+		case err != nil:
+			return fmt.Errorf("the certificates of volume %s need %s in Secret %s: %w", v.Name, key, v.NBD.TLS.SecretRef.Name, err)
+		}
+		if err := os.Symlink(filepath.Join(from, key), filepath.Join(dir, file)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("name the certificates of volume %s: %w", v.Name, err)
+		}
+	}
+	return nil
 }
 
 // noBacking tells libvirt, and it QEMU, that a disk lies over nothing, whatever its header says.

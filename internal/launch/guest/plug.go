@@ -30,6 +30,7 @@ type plugs struct {
 	count  int
 	// returns is what to say of what was asked; others read it.
 	returns *atomic.Pointer[launch.Returns]
+	network *network
 	// own opens a disk that the guest was started with.
 	own func(volume string) (kubevirt.Disk, offer, error)
 }
@@ -47,6 +48,8 @@ type plug struct {
 	set    int
 	holder *net.UnixConn // nil: it is in this pod
 	file   fileID        // what QEMU has open
+	// source is what a network disk is, and certificates the name of its object; empty with others.
+	source, certificates string
 }
 
 // fileID tells two files or devices apart.
@@ -84,7 +87,8 @@ func (l *Launcher) startPlugs(qemu *monitor, m launch.Machine, done <-chan struc
 	p := &plugs{
 		own:  func(volume string) (kubevirt.Disk, offer, error) { return ownDisk(m, volume) },
 		qemu: qemu, dir: launch.TaskDir, log: l.Log, offers: make(chan offer),
-		offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
+		network: newNetwork(l.remotes, m),
+		offer:   map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
 	}
 	door, err := meet.Serve(launch.MeetDir, func(c *net.UnixConn) bool {
 		go p.listen(c, done)
@@ -154,7 +158,11 @@ func (p *plugs) follow(want launch.Disks, now time.Time) {
 			continue
 		}
 		delete(p.offer, disk.Name)
-		p.attach(disk, o)
+		if added, ok := want.Network[disk.Name]; ok {
+			p.attachNetwork(disk, added, o)
+		} else {
+			p.attach(disk, o)
+		}
 	}
 	back := map[string]string{} // devices by volume
 	for volume, plug := range p.has {
@@ -197,11 +205,8 @@ func (p *plugs) regret(removed []string, now time.Time) {
 			continue
 		}
 		q.last = now
-		disk, o, err := p.own(q.volume)
-		if err == nil {
-			p.has[q.volume], err = p.plug(disk, o)
-			_ = o.file.Close()
-		}
+		made, err := p.plugOwn(q.volume)
+		p.has[q.volume] = made
 		if err != nil {
 			delete(p.has, q.volume)
 			p.log.Error("the guest cannot have a disk again", "volume", q.volume, "error", err.Error())
@@ -210,6 +215,23 @@ func (p *plugs) regret(removed []string, now time.Time) {
 		p.log.Info("the guest was given a disk again", "volume", q.volume)
 		delete(p.asked, id)
 	}
+}
+
+// plugOwn gives the guest a disk again that it was started with.
+func (p *plugs) plugOwn(volume string) (*plug, error) {
+	disk, b, l, ok, err := p.network.own(volume)
+	switch {
+	case err != nil:
+		return nil, err
+	case ok:
+		return p.plugNetwork(disk, b, l)
+	}
+	disk, o, err := p.own(volume)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = o.file.Close() }()
+	return p.plug(disk, o)
 }
 
 // ownDisk is a disk the machine was started with, opened once more.
@@ -264,19 +286,35 @@ func (p *plugs) attach(disk kubevirt.Disk, o offer) {
 	case err != nil:
 	case again:
 		err = errAnotherFile
+	case o.Login:
+		err = errNoLogin
 	default:
 		made, err = p.plug(disk, o)
 	}
 	if err != nil {
-		p.log.Error("the guest cannot have a disk", "volume", disk.Name, "error", err.Error())
-		_ = meet.SendAnswer(o.holder, meet.Answer{Refused: err.Error()})
-		_ = o.holder.Close()
+		p.refuse(disk.Name, o, err)
 		return
 	}
 	made.file = id
 	p.has[disk.Name] = made
 	p.log.Info("the guest was given a disk", "volume", disk.Name)
 	_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})
+}
+
+// refuse tells a holder why the guest cannot have its disk.
+func (p *plugs) refuse(volume string, o offer, err error) {
+	p.log.Error("the guest cannot have a disk", "volume", volume, "error", err.Error())
+	_ = meet.SendAnswer(o.holder, meet.Answer{Refused: cut(err.Error())})
+	_ = o.holder.Close()
+}
+
+// cut is as much of a sentence as a message can have.
+func cut(text string) string {
+	const most = 2 << 10
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
 }
 
 // plug is the way of a disk into the machine: the file, the block node on it, the device on that. What was done is undone
@@ -384,8 +422,14 @@ func (p *plugs) gone(id string) {
 			continue
 		}
 		_, err := p.qemu.run("blockdev-del", map[string]string{"node-name": id}, nil)
-		if err == nil {
+		if err == nil && plug.set > 0 {
 			_, err = p.qemu.run("remove-fd", map[string]int{"fdset-id": plug.set}, nil)
+		}
+		if err == nil && plug.certificates != "" {
+			_, err = p.qemu.run("object-del", map[string]string{"id": plug.certificates}, nil)
+		}
+		if plug.source != "" {
+			p.network.drop(volume)
 		}
 		if err != nil {
 			p.log.Warn("a disk is not quite gone", "volume", volume, "error", err.Error())

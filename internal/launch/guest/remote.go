@@ -25,6 +25,7 @@ type Remote struct {
 	Snapshot  string
 	TLS       bool
 	TLSName   string // the name in the server's certificate
+	TLSDir    string // where the certificates are
 	Granted   bool   // an administrator gave it to the machine: their rules for servers that users name do not apply
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
@@ -20,7 +21,10 @@ type remotes struct {
 	logins map[string]*login // by volume
 	tls    bool              // there are certificates for NBD in tlsDir
 	ends   []func()
-	opened map[string]*Remote // by volume
+	mu     sync.Mutex
+	opened map[string]*Remote  // by volume; others read it
+	dirs   map[string]string   // by volume: where the Secrets of one that was added are
+	added  map[string][]func() // by volume: what ends when one that was added goes
 }
 
 func newRemotes(m launch.Machine) (*remotes, error) {
@@ -28,9 +32,26 @@ func newRemotes(m launch.Machine) (*remotes, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &remotes{door: d, logins: map[string]*login{}, opened: map[string]*Remote{}}
+	r := &remotes{door: d, logins: map[string]*login{}, opened: map[string]*Remote{}, dirs: map[string]string{}, added: map[string][]func(){}}
 	r.tls, err = certificates(m, tlsDir)
 	return r, err
+}
+
+// mounted is where the Secrets of a volume are.
+func (r *remotes) mounted(volume string) string {
+	if dir, ok := r.dirs[volume]; ok {
+		return dir
+	}
+	return filepath.Join(launch.MountDir, volume)
+}
+
+// until has something end with the volume, or with the machine if it was started with the volume.
+func (r *remotes) until(volume string, ends ...func()) {
+	if _, ok := r.dirs[volume]; ok {
+		r.added[volume] = append(r.added[volume], ends...)
+	} else {
+		r.ends = append(r.ends, ends...)
+	}
 }
 
 func (r *remotes) close() {
@@ -49,8 +70,7 @@ func (r *remotes) conf() string {
 
 // backing opens the way to a network disk: its server answers, machines may talk to it, and its login is at hand.
 func (r *remotes) backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing, error) {
-	mounted := filepath.Join(launch.MountDir, v.Name)
-	l, err := readLogin(v, mounted)
+	l, err := readLogin(v, r.mounted(v.Name))
 	if err != nil {
 		return Backing{}, &faulty{launch.DiskDenied, err}
 	}
@@ -62,7 +82,9 @@ func (r *remotes) backing(ctx context.Context, m launch.Machine, v kubevirt.Volu
 	if err != nil {
 		return Backing{}, err
 	}
+	r.mu.Lock()
 	r.opened[v.Name] = at
+	r.mu.Unlock()
 	format := string(formatOf(v))
 	if format == string(kubevirt.FormatQCOW2) {
 		if err := r.harmless(ctx, m, v.Name, at, l); err != nil {
@@ -82,6 +104,12 @@ func (r *remotes) open(ctx context.Context, m launch.Machine, v kubevirt.Volume,
 		return nil, err
 	}
 	_, at.Granted = m.Direct[v.Name]
+	if at.TLS {
+		at.TLSDir = tlsDir
+		if dir, ok := r.dirs[v.Name]; ok {
+			at.TLSDir = filepath.Join(dir, "tls")
+		}
+	}
 	return at, r.door.enter(ctx, at)
 }
 
@@ -150,7 +178,7 @@ func (r *remotes) program(ctx context.Context, m launch.Machine, at *Remote, l *
 	verb, rest := args[0], args[1:]
 	objects := []string{verb}
 	if at.TLS {
-		objects = append(objects, "--object", "tls-creds-x509,id=certificates,endpoint=client,verify-peer=on,dir="+tlsDir)
+		objects = append(objects, "--object", "tls-creds-x509,id=certificates,endpoint=client,verify-peer=on,dir="+at.TLSDir)
 	}
 	cmd := exec.CommandContext(ctx, name)
 	if l != nil {

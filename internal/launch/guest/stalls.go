@@ -129,7 +129,10 @@ func (r *remotes) away() map[string]string {
 	ctx, cancel := context.WithTimeout(context.Background(), dialing)
 	defer cancel()
 	out := map[string]string{}
-	for volume, at := range r.opened {
+	r.mu.Lock()
+	opened := maps.Clone(r.opened)
+	r.mu.Unlock()
+	for volume, at := range opened {
 		var last error
 		for _, s := range at.Servers {
 			if _, last = r.door.dial(ctx, at, s); last == nil {

@@ -21,7 +21,7 @@ import (
 // web opens a disk at a URL with our own reader and serves it to QEMU on a socket of this pod. QEMU's own driver for URLs
 // hangs with two reads in flight against some servers, knows no password and cannot be told whom to talk to.
 func (r *remotes) web(ctx context.Context, v kubevirt.Volume) (*Remote, error) {
-	mounted := filepath.Join(launch.MountDir, v.Name)
+	mounted := r.mounted(v.Name)
 	order := task.HTTP{URL: v.HTTP.URL}
 	if v.HTTP.SecretRef != nil {
 		order.CredentialsDir = filepath.Join(mounted, launch.CredentialsMount)
@@ -38,7 +38,7 @@ func (r *remotes) web(ctx context.Context, v kubevirt.Volume) (*Remote, error) {
 	}
 	// Reads go on while the guest shuts down, after ctx has ended.
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // stop is called with the other ends
-	r.ends = append(r.ends, stop, func() { _ = blob.Close() })
+	r.until(v.Name, stop, func() { _ = blob.Close() })
 	disk, err := blobs.NewReaderAt(reading, blob)
 	if err != nil {
 		return nil, &faulty{launch.DiskAbsent, fmt.Errorf("%w; a disk at a URL needs a server that serves ranges and says the size", err)}
@@ -51,7 +51,7 @@ func (r *remotes) web(ctx context.Context, v kubevirt.Volume) (*Remote, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve the disk: %w", err)
 	}
-	r.ends = append(r.ends, func() { _ = l.Close() })
+	r.until(v.Name, func() { _ = l.Close() })
 	go func() { _ = nbd.Serve(l, disk) }()
 	return &Remote{Protocol: "nbd", Socket: socket}, nil
 }

@@ -18,6 +18,7 @@ type Holder struct {
 	Volume   string
 	ReadOnly bool
 	Empty    int64 // the size of the disk to make in a directory that has none; 0: none is made
+	Login    bool  // the disk is at a server, and what is handed over is what is needed to log in there
 	ready    atomic.Bool
 }
 
@@ -69,7 +70,7 @@ func (h *Holder) handOver(ctx context.Context, c *net.UnixConn, disk *os.File, d
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 	defer h.ready.Store(false)
-	if err := SendOffer(c, Offer{Volume: h.Volume, Device: device, ReadOnly: h.ReadOnly}, disk); err != nil {
+	if err := SendOffer(c, Offer{Volume: h.Volume, Device: device, ReadOnly: h.ReadOnly, Login: h.Login}, disk); err != nil {
 		return false, nil //nolint:nilerr // gone before it began
 	}
 	for {
@@ -88,6 +89,10 @@ func (h *Holder) handOver(ctx context.Context, c *net.UnixConn, disk *os.File, d
 
 // open opens the disk the way the guest will have it: QEMU takes a file it is handed only as it was opened.
 func (h *Holder) open() (f *os.File, device bool, err error) {
+	if h.Login {
+		f, err = packLogin(filepath.Join(launch.MountDir, h.Volume))
+		return f, false, err
+	}
 	mode := os.O_RDWR
 	if h.ReadOnly {
 		mode = os.O_RDONLY

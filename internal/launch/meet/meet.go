@@ -28,6 +28,7 @@ type Offer struct {
 	Volume   string `json:"volume"`
 	Device   bool   `json:"device"` // a block device, not a file
 	ReadOnly bool   `json:"readOnly,omitempty"`
+	Login    bool   `json:"login,omitempty"` // not the disk, but what is needed to log in at its server
 }
 
 // Answer is what a launcher says of a disk. After Attached, Released follows when the guest has given it up.
