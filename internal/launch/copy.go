@@ -1,8 +1,21 @@
 package launch
 
+import kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+
 // CopiesDir is where the files of copies are, one directory a volume. Each is on a medium of its own.
 const CopiesDir = "/run/berth/copies"
 
 // CopyFile is how large the file of a copy becomes at most that the guest may write room bytes to: the data, and the tables
 // of qcow2, which take less than a thousandth of it.
 func CopyFile(room int64) int64 { return room + room>>10 + 4<<20 }
+
+// Copy is how far the copy of a volume is.
+type Copy struct {
+	Mode   kubevirt.CopyMode `json:"mode"`
+	Stored int64             `json:"stored,omitempty"` // bytes that it takes on its medium
+	// Done of Total parts of the master are in the copy.
+	Done  int64 `json:"done,omitempty"`
+	Total int64 `json:"total,omitempty"`
+	// LetGo: all of the master is in the copy, and QEMU has closed the master.
+	LetGo bool `json:"letGo,omitempty"`
+}

@@ -176,6 +176,8 @@ type Returns struct {
 	Waits string `json:"waits,omitempty"`
 	// Has are the added volumes whose disks it has.
 	Has []string `json:"has,omitempty"`
+	// Copies is how far the copies of its volumes are.
+	Copies map[string]Copy `json:"copies,omitempty"`
 	// Serial is that of the orders it follows.
 	Serial int `json:"serial,omitempty"`
 }

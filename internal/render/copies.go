@@ -22,8 +22,8 @@ type Copy struct {
 	Size  int64
 }
 
-// volumeName is that of the pod's volume for the copy.
-func (c Copy) volumeName() string { return fit("berth-copy-" + c.Volume) }
+// VolumeName is that of the pod's volume for the copy.
+func (c Copy) VolumeName() string { return fit("berth-copy-" + c.Volume) }
 
 // slack is what a directory may hold besides the file of a copy before the kubelet ends the pod. The guest is paused before.
 const slack = 16 << 20
@@ -60,7 +60,7 @@ func (c Copy) request() int64 {
 func (m Machine) copyVolumes() []corev1.Volume {
 	var out []corev1.Volume
 	for _, c := range m.Copies {
-		out = append(out, corev1.Volume{Name: c.volumeName(), VolumeSource: c.source()})
+		out = append(out, corev1.Volume{Name: c.VolumeName(), VolumeSource: c.source()})
 	}
 	return out
 }
@@ -68,7 +68,7 @@ func (m Machine) copyVolumes() []corev1.Volume {
 func (m Machine) copyMounts() []corev1.VolumeMount {
 	var out []corev1.VolumeMount
 	for _, c := range m.Copies {
-		out = append(out, corev1.VolumeMount{Name: c.volumeName(), MountPath: path.Join(launch.CopiesDir, c.Volume)})
+		out = append(out, corev1.VolumeMount{Name: c.VolumeName(), MountPath: path.Join(launch.CopiesDir, c.Volume)})
 	}
 	return out
 }

@@ -25,6 +25,7 @@ const (
 	ConsumerUnplaceable MachineReason = "Unschedulable"
 	HandingOver         MachineReason = "ConsumerBound"
 	LauncherStarting    MachineReason = "GuestNotRunning"
+	Cloning             MachineReason = "Cloning"
 	LauncherUnplaceable MachineReason = "LauncherUnschedulable"
 	LauncherLeaving     MachineReason = "PodTerminating"
 	GuestRunning        MachineReason = "GuestRunning"
@@ -94,6 +95,7 @@ var machineTable = []MachineRow{
 		Message: "no node can run it, and nothing was bound: {detail}"},
 	{Reason: HandingOver, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending,
 		Message: "its claims are bound; the consumer hands its room to the launcher: {detail}"},
+	{Reason: Cloning, Status: kubevirt.StatusStarting, Instance: kubevirt.PhaseScheduled, Message: "its disks are copied before the guest starts: {detail}"},
 	{Reason: LauncherStarting, Status: kubevirt.StatusStarting, Instance: kubevirt.PhaseScheduled, Message: "its guest is being started: {detail}"},
 	{Reason: LauncherUnplaceable, Status: kubevirt.StatusUnschedulable, Instance: kubevirt.PhaseScheduling, Warn: true,
 		Message: "no node can run it: {detail}"},

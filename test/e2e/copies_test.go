@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -20,12 +21,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/images"
 	testguest "github.com/berth-vm/berth/images/guest"
 	"github.com/berth-vm/berth/pkg/claim"
 	"github.com/berth-vm/berth/test/e2e/framework"
+	"github.com/berth-vm/berth/test/netserver"
 )
 
 // master is a volume that holds the test guest, and what its bytes are now.
@@ -117,7 +121,7 @@ var masters = map[string]func(*yard) master{
 // TestCopy: a guest boots from its own copy of every kind of master, in every mode. It reads what the master has, writes and
 // reads that back, and the master is what it was, byte by byte.
 func TestCopy(t *testing.T) {
-	for _, mode := range []kubevirt.CopyMode{kubevirt.CopyOnWrite} {
+	for _, mode := range []kubevirt.CopyMode{kubevirt.CopyOnWrite, kubevirt.CopyOnRead, kubevirt.CopyClone} {
 		for kind, make := range masters {
 			t.Run(string(mode)+"/"+kind, func(t *testing.T) {
 				t.Parallel()
@@ -129,6 +133,10 @@ func TestCopy(t *testing.T) {
 				y.boots(vm)
 				y.beginsAsMaster(vm)
 				y.guestWrites(vm)
+				if mode != kubevirt.CopyOnWrite {
+					y.independent(vm)
+					y.beginsAsMaster(vm)
+				}
 				if m.sum != nil && m.sum() != y.fileSum(guestDir+"/"+testguest.Raw, 0, testguest.DiskSize) {
 					t.Error("the master was changed")
 				}
@@ -143,6 +151,56 @@ func (y *yard) beginsAsMaster(vm *kubevirt.VirtualMachine) {
 	const offset, length = 1 << 20, 8 << 20
 	y.typeLine(vm, fmt.Sprintf("sha256 serial=root %d %d", offset, length))
 	y.guestSays(vm, fmt.Sprintf("berth-guest: sha256 serial=root %d %d: %s", offset, length, y.fileSum(guestDir+"/"+testguest.Raw, offset, length)))
+}
+
+// independent waits until the copies of a machine have all of their masters, and are no holders of them.
+func (y *yard) independent(vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	y.Wait("machine "+vm.Name+" to need no master", patience, func(ctx context.Context) (bool, string) {
+		i := y.instance(ctx, vm)
+		if i == nil {
+			return false, "no instance"
+		}
+		var records accessv1.DiskAccessList
+		if err := y.kube.List(ctx, &records); err != nil {
+			return false, err.Error()
+		}
+		for _, r := range records.Items {
+			if slices.ContainsFunc(r.Spec.Holders, func(h accessv1.Holder) bool { return h.UID == i.UID }) {
+				return false, fmt.Sprintf("it holds %s; %+v", r.Spec.Disk, i.Status.VolumeStatus)
+			}
+		}
+		at := slices.IndexFunc(i.Status.Conditions, func(c kubevirt.Condition) bool { return c.Type == "CopiesIndependent" })
+		return at >= 0 && i.Status.Conditions[at].Status == corev1.ConditionTrue, fmt.Sprintf("%+v", i.Status.Conditions)
+	})
+}
+
+// TestCopyOnReadOutlivesItsServer: a guest whose copy has all of its master does not notice that the server is gone.
+func TestCopyOnReadOutlivesItsServer(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	s, err := netserver.StartNBD(y.HostAddress(), serverDir("nbd-own"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	framework.AtEnd(s.Close)
+	name, _, err := s.Add(guestDir + "/" + testguest.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm := y.networked("own", kubevirt.Volume{Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnRead}, VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{
+		Host: kubevirt.NetworkHost{Name: s.Address, Port: new(intstr.FromInt(s.Port))}, Export: name}}})
+	y.boots(vm)
+	y.independent(vm)
+	s.Stop()
+	const offset, length = 1 << 20, testguest.DiskSize - 1<<20 // most of it was never read by the guest
+	y.typeLine(vm, fmt.Sprintf("sha256 serial=root %d %d", offset, length))
+	y.guestSays(vm, fmt.Sprintf("berth-guest: sha256 serial=root %d %d: %s", offset, length, y.fileSum(guestDir+"/"+testguest.Raw, offset, length)))
+	y.guestWrites(vm)
+	y.Stays("the guest to wait for nothing", 15*time.Second, func(ctx context.Context) (bool, string) {
+		err := y.kube.Get(ctx, client.ObjectKeyFromObject(vm), vm)
+		return err == nil && vm.Status.Ready, why(vm)
+	})
 }
 
 // TestCopyOfAMasterInUse: machines that copy a master share it, those of one node at once and without copying it; one that is

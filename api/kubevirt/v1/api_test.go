@@ -34,6 +34,7 @@ var additions = []string{
 	"vm.status.volumeRequests.addVolumeOptions.volumeSource.nbd",
 	"vm.status.volumeRequests.addVolumeOptions.volumeSource.gluster",
 	"vm.status.volumeRequests.addVolumeOptions.volumeSource.http",
+	"vmi.status.volumeStatus.copy",
 }
 
 // TestFieldsAreSpelledAsUpstreamSpellsThem walks our types beside kubevirt.io's: every JSON field of ours must be one of

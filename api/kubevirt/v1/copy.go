@@ -9,11 +9,13 @@ type CopyMode string
 const (
 	CopyNone    CopyMode = "none"          // to the master itself
 	CopyOnWrite CopyMode = "copy-on-write" // to an overlay that holds only what was written
+	CopyOnRead  CopyMode = "copy-on-read"  // to an overlay that holds what was written and what was read, and in the end everything
+	CopyClone   CopyMode = "clone"         // to a copy of the whole master, made before the guest starts
 )
 
 // DiskCopy keeps what the guest writes away from the volume, which is its master.
 type DiskCopy struct {
-	// +kubebuilder:validation:Enum=none;copy-on-write
+	// +kubebuilder:validation:Enum=none;copy-on-write;copy-on-read;clone
 	Mode CopyMode `json:"mode"`
 	// UsageType is the medium that the copy is kept on, one that a StorageClass offers. Unset is the default class for copies, or
 	// else a directory of the node.
@@ -28,7 +30,7 @@ type DiskCopy struct {
 
 // DriveCopy is a DiskCopy where a VirtualMachine says it at the disk.
 type DriveCopy struct {
-	// +kubebuilder:validation:Enum=none;copy-on-write
+	// +kubebuilder:validation:Enum=none;copy-on-write;copy-on-read;clone
 	Mode CopyMode `json:"mode"`
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`

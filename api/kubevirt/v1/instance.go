@@ -150,6 +150,21 @@ type VolumeStatus struct {
 	PersistentVolumeClaimInfo *ClaimInfo `json:"persistentVolumeClaimInfo,omitempty"`
 	// HotplugVolume is set for a volume that was added while the guest ran.
 	HotplugVolume *HotplugVolumeStatus `json:"hotplugVolume,omitempty"`
+	// Copy is set for a volume that the guest has a copy of.
+	Copy *CopyStatus `json:"copy,omitempty"`
+}
+
+// CopyStatus is the copy of a volume as the guest has it.
+type CopyStatus struct {
+	Mode CopyMode `json:"mode"`
+	// Medium is the StorageClass of its claim, or "node".
+	Medium string `json:"medium"`
+	// Stored is what it takes there.
+	Stored *Quantity `json:"stored,omitempty"`
+	// Progress is how much of its master it has, such as "45%"; only for modes that bring in all of it.
+	Progress string `json:"progress,omitempty"`
+	// Reason is OnMaster, Filling, Cloning or Independent.
+	Reason string `json:"reason,omitempty"`
 }
 
 // ClaimInfo is what is known of a volume's claim.

@@ -104,8 +104,16 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 		}
 	}
 	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.reader, "", d.id.Name())
-	if err != nil || record == nil {
+	if err != nil {
 		return err
+	}
+	d.holds = s.launcher != nil && record != nil && slices.ContainsFunc(record.Spec.Holders, func(h accessv1.Holder) bool { return h.PodUID == s.launcher.UID })
+	if s.gaveBack(d) {
+		d.access = machine.Have // all it needs
+		return nil
+	}
+	if record == nil {
+		return nil
 	}
 	for _, h := range record.Spec.Holders {
 		switch {

@@ -2,6 +2,8 @@ package machine
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +14,10 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -93,5 +98,134 @@ func TestUsageTypes(t *testing.T) {
 	w.both([]string{"a", "b"}, true)
 	if got := w.going(); len(got) != 2 {
 		t.Errorf("%v run", got)
+	}
+}
+
+// copier is a world where machine a copies both masters, which b wants to write, and whose launcher says how far the copies are.
+func copier(t *testing.T, all *bool) *world {
+	t.Helper()
+	w := sharers(t, func(name string, i *kubevirt.VirtualMachineInstance) {
+		if name == "a" {
+			i.Spec.Volumes[0].Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyOnRead}
+			i.Spec.Volumes[1].Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}
+		}
+	})
+	w.r.ask = func(p *corev1.Pod) (launch.Returns, error) {
+		if p.Labels[render.LabelDomain] != "a" {
+			return launch.Returns{}, nil
+		}
+		c := launch.Copy{Mode: kubevirt.CopyOnRead, Stored: 5<<20 - 1, Done: 45, Total: 100}
+		if *all {
+			letGo := launch.Copy{Mode: kubevirt.CopyOnRead, Stored: 11 << 20, Done: 100, Total: 100, LetGo: true}
+			return launch.Returns{Copies: map[string]launch.Copy{"one": letGo, "two": letGo}}, nil
+		}
+		return launch.Returns{Copies: map[string]launch.Copy{"one": c, "two": c}}, nil
+	}
+	return w
+}
+
+// TestMastersLetGo: a master is somebody else's when the copy has all of it, on the launcher's word and not before, whatever
+// write is refused or is the controller's last; the machine that had it goes on.
+func TestMastersLetGo(t *testing.T) {
+	scene := func(t *testing.T, at int, kind harm.Kind) (writes int) {
+		all := false
+		w := copier(t, &all)
+		w.harm.At, w.harm.Kind = at, kind
+		w.both([]string{"a"}, false)
+		w.both([]string{"a", "b"}, false)
+		if got := w.going(); len(got) != 1 || got[0] != "a" {
+			t.Fatalf("while it copies %v run", got)
+		}
+		if i := w.named("b"); i.Status.Reason != string(state.DiskInUse) {
+			t.Errorf("the writer says %s", i.Status.Reason)
+		}
+		all = true
+		w.both([]string{"a", "b"}, true)
+		if got := w.going(); len(got) != 2 {
+			t.Fatalf("with all in the copies %v run", got)
+		}
+		for disk, holders := range w.records() {
+			if len(holders) != 1 || holders[0].Machine != "b" {
+				t.Errorf("%s: holders %v", disk, holders)
+			}
+		}
+		writes = w.harm.Writes
+		// Nobody remembers the launcher's word: a controller that is new does not take the masters again, nor stop anybody.
+		w.r.ask = func(*corev1.Pod) (launch.Returns, error) { return launch.Returns{}, ask.ErrNoAnswerYet }
+		w.both([]string{"a", "b"}, true)
+		if got := w.going(); len(got) != 2 {
+			t.Fatalf("a controller that is new: %v run", got)
+		}
+		for _, name := range []string{"a", "b"} {
+			w.must(w.api.Delete(context.Background(), w.named(name)))
+		}
+		w.both([]string{"a", "b"}, true)
+		if left := w.records(); len(left) > 0 {
+			t.Errorf("records are left: %v", left)
+		}
+		return writes
+	}
+	last := scene(t, -1, harm.Kinds[0])
+	for at := range last {
+		for _, kind := range harm.Kinds {
+			t.Run(fmt.Sprintf("%d %s", at, kind), func(t *testing.T) { scene(t, at, kind) })
+		}
+	}
+}
+
+// TestCopyStatus: an instance says mode, medium, what a copy takes and how far it is, and a guest that waits for a clone says so.
+func TestCopyStatus(t *testing.T) {
+	all := false
+	w := copier(t, &all)
+	w.both([]string{"a"}, false)
+	read := func() (map[string]kubevirt.CopyStatus, kubevirt.Condition) {
+		out := map[string]kubevirt.CopyStatus{}
+		i := w.named("a")
+		for _, v := range i.Status.VolumeStatus {
+			if v.Copy != nil {
+				out[v.Name] = *v.Copy
+			}
+		}
+		at := slices.IndexFunc(i.Status.Conditions, func(c kubevirt.Condition) bool { return c.Type == "CopiesIndependent" })
+		if at < 0 {
+			t.Fatalf("no condition: %+v", i.Status.Conditions)
+		}
+		return out, i.Status.Conditions[at]
+	}
+	got, c := read()
+	if one := got["one"]; one.Mode != kubevirt.CopyOnRead || one.Medium != "node" || one.Stored.String() != "5Mi" || one.Progress != "45%" || one.Reason != "Filling" {
+		t.Errorf("of copy one: %+v", one)
+	}
+	if two := got["two"]; two.Reason != "Cloning" {
+		t.Errorf("of copy two: %+v", two)
+	}
+	if c.Status != corev1.ConditionFalse || c.Reason != "Cloning" || !strings.Contains(c.Message, "volume one: copy-on-read on node, 5Mi stored, 45% of its master") {
+		t.Errorf("condition: %+v", c)
+	}
+	all = true
+	w.both([]string{"a"}, true)
+	got, c = read()
+	if one := got["one"]; one.Progress != "100%" || one.Reason != "Independent" || one.Stored.String() != "11Mi" {
+		t.Errorf("of copy one: %+v", one)
+	}
+	if c.Status != corev1.ConditionTrue || c.Reason != "Independent" {
+		t.Errorf("condition: %+v", c)
+	}
+}
+
+// TestCloningIsSaid: the machine says how far the clone is that its guest waits for.
+func TestCloningIsSaid(t *testing.T) {
+	s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{}}
+	s.instance.Name = "a"
+	s.instance.Spec.Volumes = []kubevirt.Volume{{Name: "root", Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}}}
+	s.launcher.Annotations = map[string]string{render.AnnGo: "yes"}
+	s.launcher.Spec.NodeName = "node1"
+	s.returns.Copies = map[string]launch.Copy{"root": {Mode: kubevirt.CopyClone, Stored: 1 << 20, Done: 1234, Total: 10000}}
+	if row := s.row(state.LauncherStarting); row.Reason != state.Cloning || !strings.Contains(row.Message, "volume root: clone on node, 1Mi stored, 12% of its master") {
+		t.Errorf("it says %s: %s", row.Reason, row.Message)
+	}
+	s.returns.Copies["root"] = launch.Copy{Mode: kubevirt.CopyClone, LetGo: true}
+	if row := s.row(state.LauncherStarting); row.Reason != state.LauncherStarting {
+		t.Errorf("when it is done it says %s: %s", row.Reason, row.Message)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // networkDisk is a volume at a server. Nothing has to be made or filled for it; all it may have to wait for is another
 // machine that has the disk.
 func (r *Reconciler) networkDisk(ctx context.Context, s *run, v kubevirt.Volume) (disk, error) {
-	d := disk{name: v.Name, is: machine.Ready, mode: mode(v, s.drive(v.Name))}
+	d := disk{name: v.Name, is: machine.Ready, mode: mode(v, s.drive(v.Name)), copied: v.Copied()}
 	var err error
 	if d.id, err = networkIdentity(v); err != nil {
 		d.is, d.why = machine.Failed, err.Error()

@@ -57,7 +57,9 @@ type disk struct {
 	id        identity.Disk // of a disk that is Ready
 	mode      accessv1.Mode
 	access    machine.Access
-	empty     int64 // the size of the disk to make in the claim if there is none yet; 0: none is to be made
+	copied    *kubevirt.DiskCopy // the guest has a copy of it; nil: it has the disk itself
+	holds     bool               // the launcher is among its holders
+	empty     int64              // the size of the disk to make in the claim if there is none yet; 0: none is to be made
 }
 
 // observe reads what one instance depends on.
@@ -189,7 +191,7 @@ func (r *Reconciler) pod(ctx context.Context, s *run, p render.Payload) (*corev1
 
 func (r *Reconciler) disk(ctx context.Context, s *run, v kubevirt.Volume, name string) (disk, error) {
 	namespace := s.instance.Namespace
-	d := disk{name: v.Name, mode: mode(v, s.drive(v.Name))}
+	d := disk{name: v.Name, mode: mode(v, s.drive(v.Name)), copied: v.Copied()}
 	var err error
 	if d.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, name); err != nil {
 		return d, err
@@ -281,7 +283,7 @@ func (s *run) facts() machine.Facts {
 		Launcher: situation(s.launcher),
 	}
 	if s.launcher != nil {
-		f.Released = s.launcher.Annotations[render.AnnGo] == "yes"
+		f.Released = s.released()
 		f.Nominated = s.consumer != nil && s.consumer.Spec.NodeName != "" &&
 			s.launcher.Status.NominatedNodeName == s.consumer.Spec.NodeName
 	}

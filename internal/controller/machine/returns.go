@@ -130,9 +130,10 @@ func (r *Reconciler) dropSurplus(ctx context.Context, s *run) error {
 // awaited: the guest is to give the disk back and has it.
 func (h *hot) awaited() bool { return !h.wanted && situation(h.holder) == machine.Up }
 
-// observeWaits asks a launcher with network disks whether its guest waits for one.
+// observeWaits asks a launcher with network disks or copies whether its guest waits for one, and how far they are.
 func (r *Reconciler) observeWaits(ctx context.Context, s *run) {
-	if !s.networked() || situation(s.launcher) != machine.Up || !cluster.OwnedBy(s.launcher, s.instance.UID) {
+	up := situation(s.launcher) == machine.Up && s.networked()
+	if !up && !s.makesCopies() || !cluster.OwnedBy(s.launcher, s.instance.UID) {
 		return
 	}
 	var err error
@@ -157,6 +158,9 @@ func (s *run) lookAgain() time.Duration {
 	}
 	if s.networked() && situation(s.launcher) == machine.Up {
 		return returnsAgain
+	}
+	if again := s.copiesAgain(); again > 0 {
+		return again
 	}
 	if len(s.awaited()) > 0 || len(s.surplus) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited) {
 		return returnsAgain

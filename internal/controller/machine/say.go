@@ -78,6 +78,11 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 	case r == state.LauncherUnplaceable && s.lost != "":
 		r = state.NodeLost
 	}
+	if text := s.cloning(); r == state.LauncherStarting && text != "" {
+		row := state.OfMachine(state.Cloning)
+		row.Message = row.Text(s.instance.Name, text)
+		return row
+	}
 	row := state.OfMachine(r)
 	switch {
 	case (r == state.GuestRunning || r == state.GuestUnready) && s.returns.Waits != "":
@@ -114,9 +119,9 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	old := s.instance.Status
 	next := kubevirt.VirtualMachineInstanceStatus{
 		Phase: row.Instance, Reason: string(row.Reason), PhaseTransitionTimestamps: old.PhaseTransitionTimestamps,
-		Conditions: r.conditions(old.Conditions,
-			kubevirt.Condition{Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message},
-			s.volumesReady()),
+		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{
+			{Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message},
+			s.volumesReady()}, s.independent()...)...),
 	}
 	if next.Phase == "" { // a leaving instance keeps the phase it had
 		next.Phase = old.Phase
@@ -136,6 +141,7 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	for _, d := range s.disks {
 		next.VolumeStatus = append(next.VolumeStatus, d.status())
 	}
+	next.VolumeStatus = s.withCopies(next.VolumeStatus)
 	for _, h := range s.hot {
 		if h.plan.Phase != "" {
 			next.VolumeStatus = append(next.VolumeStatus, s.hotStatus(h))

@@ -23,6 +23,10 @@ type Backing struct {
 	Remote *Remote
 	// Master is what a copy lies over, nil without one. It is only read.
 	Master *Backing
+	// Keeps: what the guest reads of the master stays in the copy.
+	Keeps bool
+	// Copied: it is a copy, with its master or without it.
+	Copied bool
 	// Limit is how long the file may become; 0: its medium says when it is full.
 	Limit int64
 }

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -21,6 +23,7 @@ type maker struct {
 	machine launch.Machine
 	remotes *remotes
 	path    func(volume string) string
+	note    func(volume string, change func(*launch.Copy))
 }
 
 // copy makes the guest's own disk, which begins as the master.
@@ -29,6 +32,7 @@ func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master Backing) (Ba
 	if c.Capacity != nil && c.Capacity.Sign() <= 0 {
 		return Backing{}, fmt.Errorf("copy.capacity is %s; it must be more than 0", c.Capacity)
 	}
+	k.note(v.Name, func(n *launch.Copy) { n.Mode = c.Mode })
 	path := k.path(v.Name)
 	node, err := json.Marshal(master.node())
 	if err != nil {
@@ -38,20 +42,59 @@ func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master Backing) (Ba
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Backing{}, err
 	}
-	// QEMU is told what the copy lies over; it does not read it from the file.
-	if err := k.program(ctx, v.Name, master, "create", "-q", "-f", "qcow2", "-b", "json:"+string(node), "-F", master.Format, path); err != nil {
+	if err := k.overlay(ctx, v.Name, master, "json:"+string(node), path); err != nil {
 		return Backing{}, err
 	}
 	size, err := enlarge(ctx, path, c.Size)
 	if err != nil {
 		return Backing{}, err
 	}
-	b := Backing{Path: path, Format: "qcow2", Master: &master}
+	if r := room(c, size); wholly(c.Mode) && r < size {
+		return Backing{}, fmt.Errorf("copy.capacity is %d bytes: a copy of mode %s needs as much room as its disk has, which is %d bytes", r, c.Mode, size)
+	}
+	if c.Mode == kubevirt.CopyClone {
+		if err := k.clone(ctx, v.Name, master, "json:"+string(node), path); err != nil {
+			return Backing{}, err
+		}
+		if _, err := enlarge(ctx, path, c.Size); err != nil {
+			return Backing{}, err
+		}
+	}
+	b := Backing{Path: path, Format: "qcow2", Copied: true, Keeps: c.Mode == kubevirt.CopyOnRead}
+	if c.Mode != kubevirt.CopyClone {
+		b.Master = &master
+	}
 	b.Limit, err = k.limit(v.Name, launch.CopyFile(room(c, size)))
 	if err != nil || b.Limit == 0 {
 		return b, err
 	}
 	return b, extend(path, b.Limit)
+}
+
+// overlay holds what differs from the master. QEMU is told what it lies over; it does not read it from the file.
+func (k *maker) overlay(ctx context.Context, volume string, master Backing, node, path string) error {
+	if err := k.program(ctx, volume, master, nil, "create", "-q", "-f", "qcow2", "-b", node, "-F", master.Format, path); err != nil {
+		return err
+	}
+	size, err := virtualSize(path)
+	k.note(volume, func(c *launch.Copy) { c.Total = size })
+	return err
+}
+
+// clone copies the whole master, many parts at once, and leaves out what is zero. Then the master is let go.
+func (k *maker) clone(ctx context.Context, volume string, master Backing, node, path string) error {
+	const whole = 100_00 // in hundredths of a percent
+	say := func(n int64) { k.note(volume, func(c *launch.Copy) { c.Done, c.Total = n, whole }) }
+	say(0)
+	err := k.program(ctx, volume, master, &meter{say: say}, "convert", "-p", "-W", "-m", "16", "-O", "qcow2", node, path)
+	if err != nil {
+		return err
+	}
+	if master.Remote != nil {
+		k.remotes.letGo(volume)
+	}
+	k.note(volume, letGo)
+	return nil
 }
 
 // limit is how long the file may become that needs this many bytes; 0 where a claim of its own has just the room: there the
@@ -81,11 +124,14 @@ func room(c *kubevirt.DiskCopy, size int64) int64 {
 }
 
 // program runs qemu-img on a master, with its login if it is at a server.
-func (k *maker) program(ctx context.Context, volume string, master Backing, args ...string) error {
+func (k *maker) program(ctx context.Context, volume string, master Backing, said io.Writer, args ...string) error {
 	if master.Remote != nil {
-		return k.remotes.program(ctx, k.machine, master.Remote, k.remotes.logins[volume], "qemu-img", args...)
+		return k.remotes.program(ctx, k.machine, master.Remote, k.remotes.logins[volume], said, "qemu-img", args...)
 	}
-	return run(ctx, "qemu-img", args...)
+	if err := runTo(exec.CommandContext(ctx, "qemu-img", args...), said); err != nil {
+		return fmt.Errorf("qemu-img %s: %w", args[0], err)
+	}
+	return nil
 }
 
 // enlarge gives a new copy its size, if that is to be another than its master's, and says what it is.

@@ -34,7 +34,7 @@ func copyOf(t *testing.T, c kubevirt.DiskCopy) (Backing, string, error) {
 	if err := os.WriteFile(master, bytes.Repeat([]byte{7}, 8<<20), 0o400); err != nil {
 		t.Fatal(err)
 	}
-	k := &maker{path: func(volume string) string { return filepath.Join(dir, volume) }}
+	k := &maker{path: func(volume string) string { return filepath.Join(dir, volume) }, note: newProgress().change}
 	b, err := k.copy(t.Context(), kubevirt.Volume{Name: "copy", Copy: &c}, Backing{Path: master, Format: "raw"})
 	return b, master, err
 }
@@ -86,9 +86,33 @@ func TestCopyRefused(t *testing.T) {
 	for want, c := range map[string]kubevirt.DiskCopy{
 		"a copy cannot be smaller than its master": {Mode: kubevirt.CopyOnWrite, Size: q("4Mi")},
 		"it must be more than 0":                   {Mode: kubevirt.CopyOnWrite, Capacity: q("0")},
+		"a copy of mode clone needs as much room":  {Mode: kubevirt.CopyClone, Capacity: q("4Mi")},
+		"a copy of mode copy-on-read needs":        {Mode: kubevirt.CopyOnRead, Capacity: q("15Mi"), Size: q("16Mi")},
 	} {
 		if _, _, err := copyOf(t, c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v instead of %q", err, want)
 		}
+	}
+}
+
+// TestClone: the whole master is in the copy before anybody uses it, what is zero takes no room, and nothing is left of the way
+// to the master.
+func TestClone(t *testing.T) {
+	b, master, err := copyOf(t, kubevirt.DiskCopy{Mode: kubevirt.CopyClone, Size: new(resource.MustParse("64Mi"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Master != nil {
+		t.Error("it lies over its master")
+	}
+	if err := os.Remove(master); err != nil {
+		t.Fatal(err)
+	}
+	out := tool(t, "qemu-io", "--image-opts", opened(b), "-c", "read -P 7 0 8M", "-c", "read -P 0 8M 56M")
+	if strings.Contains(out, "rror") || strings.Contains(out, "failed") {
+		t.Error(out)
+	}
+	if n := stored(b.Path); n < 8<<20 || n > 10<<20 {
+		t.Errorf("it takes %d bytes", n)
 	}
 }

@@ -68,7 +68,7 @@ func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, e
 	case b.Master != nil:
 		x.BackingStore = &libvirtxml.DomainDiskBackingStore{Format: &libvirtxml.DomainDiskFormat{Type: b.Master.Format},
 			Source: source(disk.Name, *b.Master), BackingStore: noBacking()}
-	case b.Remote != nil:
+	case b.Remote != nil || b.Copied:
 		x.BackingStore = noBacking()
 	}
 	if disk.ReadsOnly() || b.ReadOnly {
@@ -98,6 +98,9 @@ func driver(disk kubevirt.Disk, b Backing) *libvirtxml.DomainDiskDriver {
 		d.IO = string(disk.IO)
 	} else if d.Cache == string(kubevirt.CacheNone) {
 		d.IO = "native" // asynchronous I/O needs O_DIRECT, which is what cache none means
+	}
+	if b.Keeps {
+		d.CopyOnRead = "on"
 	}
 	if disk.ErrorPolicy != nil {
 		d.ErrorPolicy = string(*disk.ErrorPolicy)

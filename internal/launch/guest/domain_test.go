@@ -66,9 +66,16 @@ func planned(m launch.Machine) map[string]Backing {
 		default:
 			out[v.Name] = Backing{Path: diskFile(v.Name), Format: "raw"}
 		}
-		if v.Copied() != nil {
+		if c := v.Copied(); c != nil {
 			master := out[v.Name]
-			out[v.Name] = Backing{Path: copyPath(v.Name), Format: "qcow2", Master: &master, Limit: launch.CopyFile(1 << 30)}
+			b := Backing{Path: copyPath(v.Name), Format: "qcow2", Copied: true, Keeps: c.Mode == kubevirt.CopyOnRead}
+			if c.Mode != kubevirt.CopyClone {
+				b.Master = &master
+			}
+			if c.UsageType == "" {
+				b.Limit = launch.CopyFile(1 << 30)
+			}
+			out[v.Name] = b
 		}
 	}
 	return out

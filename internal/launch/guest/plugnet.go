@@ -42,7 +42,7 @@ func (r *remotes) probe(ctx context.Context, m launch.Machine, b Backing, l *log
 	if err != nil {
 		return fmt.Errorf("describe the disk: %w", err)
 	}
-	return r.program(ctx, m, b.Remote, l, "qemu-img", "info", "-U", "json:"+string(node))
+	return r.program(ctx, m, b.Remote, l, nil, "qemu-img", "info", "-U", "json:"+string(node))
 }
 
 // open makes an added disk something that QEMU can open. The file is what its holder handed over.

@@ -5,10 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -25,6 +25,7 @@ type remotes struct {
 	opened map[string]*Remote  // by volume; others read it
 	dirs   map[string]string   // by volume: where the Secrets of one that was added are
 	added  map[string][]func() // by volume: what ends when one that was added goes
+	closes map[string]func()   // by volume: what our own reader of it needs no longer
 }
 
 func newRemotes(m launch.Machine) (*remotes, error) {
@@ -32,7 +33,8 @@ func newRemotes(m launch.Machine) (*remotes, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &remotes{door: d, logins: map[string]*login{}, opened: map[string]*Remote{}, dirs: map[string]string{}, added: map[string][]func(){}}
+	r := &remotes{door: d, logins: map[string]*login{}, opened: map[string]*Remote{}, dirs: map[string]string{}, added: map[string][]func(){},
+		closes: map[string]func(){}}
 	r.tls, err = certificates(m, tlsDir)
 	return r, err
 }
@@ -51,6 +53,16 @@ func (r *remotes) until(volume string, ends ...func()) {
 		r.added[volume] = append(r.added[volume], ends...)
 	} else {
 		r.ends = append(r.ends, ends...)
+	}
+}
+
+// letGo forgets a disk that QEMU has closed: nobody asks its server any more.
+func (r *remotes) letGo(volume string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.opened, volume)
+	if end := r.closes[volume]; end != nil {
+		end()
 	}
 }
 
@@ -133,10 +145,14 @@ func formatOf(v kubevirt.Volume) kubevirt.DiskFormat {
 	return f
 }
 
-// keep gives libvirt the logins of the disks.
+// keep gives libvirt the logins of the disks that QEMU is to open.
 func (r *remotes) keep(h *hypervisor) error {
 	for volume, l := range r.logins {
-		if err := h.keep(volume, r.opened[volume], l); err != nil {
+		at := r.opened[volume]
+		if at == nil {
+			continue
+		}
+		if err := h.keep(volume, at, l); err != nil {
 			return err
 		}
 	}
@@ -161,7 +177,7 @@ func (r *remotes) harmless(ctx context.Context, m launch.Machine, volume string,
 	}
 	head := filepath.Join(launch.StateDir, volume+".head")
 	defer func() { _ = os.Remove(head) }()
-	err = r.program(ctx, m, at, l, "qemu-img", "dd", "-f", "raw", "-O", "raw", "bs=65536", "count=1",
+	err = r.program(ctx, m, at, l, nil, "qemu-img", "dd", "-f", "raw", "-O", "raw", "bs=65536", "count=1",
 		"if=json:"+string(node), "of="+head)
 	if err != nil {
 		return err
@@ -173,8 +189,8 @@ func (r *remotes) harmless(ctx context.Context, m launch.Machine, volume string,
 	return err
 }
 
-// program runs one of QEMU's programs on a disk. The login goes through a pipe.
-func (r *remotes) program(ctx context.Context, m launch.Machine, at *Remote, l *login, name string, args ...string) error {
+// program runs one of QEMU's programs on a disk. The login goes through a pipe; what it says goes to said if that is not nil.
+func (r *remotes) program(ctx context.Context, m launch.Machine, at *Remote, l *login, said io.Writer, name string, args ...string) error {
 	verb, rest := args[0], args[1:]
 	objects := []string{verb}
 	if at.TLS {
@@ -196,9 +212,8 @@ func (r *remotes) program(ctx context.Context, m launch.Machine, at *Remote, l *
 		objects = append(objects, "--object", "secret,id="+secretObject+",format=base64,file=/dev/fd/3")
 	}
 	cmd.Args = append(append([]string{name}, objects...), rest...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return serverFault(m, fmt.Errorf("%s %s: %w: %s", name, verb, err, strings.TrimSpace(string(out))))
+	if err := runTo(cmd, said); err != nil {
+		return serverFault(m, fmt.Errorf("%s %s: %w", name, verb, err))
 	}
 	return nil
 }

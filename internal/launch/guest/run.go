@@ -31,6 +31,8 @@ type Launcher struct {
 	// waits is what the guest waits for; nil or empty while its disks answer.
 	waits   atomic.Pointer[string]
 	remotes *remotes // its network disks
+	// copies is how far its copies are; nil before there are any.
+	copies atomic.Pointer[progress]
 }
 
 // running is a guest that runs.
@@ -57,6 +59,9 @@ func (l *Launcher) Returns() launch.Returns {
 		said = *r
 	}
 	said.Waits = l.waiting()
+	if p := l.copies.Load(); p != nil {
+		said.Copies = p.now()
+	}
 	return said
 }
 
@@ -80,7 +85,11 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	}
 	defer remotes.close()
 	l.remotes = remotes
-	disks, err := prepare(ctx, m, remotes)
+	l.copies.Store(newProgress())
+	disks, err := prepare(ctx, m, remotes, l.copies.Load())
+	if ctx.Err() != nil {
+		return launch.Report{End: launch.Stopped, Detail: "stopped while its disks were made"}
+	}
 	if err != nil {
 		return refused(err)
 	}
@@ -177,6 +186,7 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	if err := l.startPlugs(qemu, m, ended); err != nil {
 		return refused(err)
 	}
+	l.startFills(h, dom, qemu, m, ended)
 	now := &running{h, dom, m.Spec}
 	if err := serveQuiet(func(command string) error { return now.agent(command, nil, nil) }, ended); err != nil {
 		return refused(err)

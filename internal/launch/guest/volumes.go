@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -18,9 +19,9 @@ import (
 )
 
 // prepare makes every volume of the machine something QEMU can open.
-func prepare(ctx context.Context, m launch.Machine, remotes *remotes) (map[string]Backing, error) {
+func prepare(ctx context.Context, m launch.Machine, remotes *remotes, p *progress) (map[string]Backing, error) {
 	out := map[string]Backing{}
-	k := &maker{machine: m, remotes: remotes, path: copyPath}
+	k := &maker{machine: m, remotes: remotes, path: copyPath, note: p.change}
 	for _, v := range m.Spec.Volumes {
 		var b Backing
 		var err error
@@ -196,9 +197,21 @@ func firstFile(dir string, names []string) (string, error) {
 }
 
 func run(ctx context.Context, name string, args ...string) error {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(string(out)))
+	if err := runTo(exec.CommandContext(ctx, name, args...), nil); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// runTo runs a program. What it says goes to said, if that is not nil, and is in the error otherwise.
+func runTo(cmd *exec.Cmd, said io.Writer) error {
+	var complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &complaint, &complaint
+	if said != nil {
+		cmd.Stdout = said
+	}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(complaint.String()))
 	}
 	return nil
 }

@@ -38,6 +38,9 @@ func (r *remotes) web(ctx context.Context, v kubevirt.Volume) (*Remote, error) {
 	}
 	// Reads go on while the guest shuts down, after ctx has ended.
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // stop is called with the other ends
+	r.mu.Lock()
+	r.closes[v.Name] = stop
+	r.mu.Unlock()
 	r.until(v.Name, stop, func() { _ = blob.Close() })
 	disk, err := blobs.NewReaderAt(reading, blob)
 	if err != nil {

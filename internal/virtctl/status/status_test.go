@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -78,7 +79,17 @@ func TestTree(t *testing.T) {
 	populated.Annotations = map[string]string{annProgress: "12.00%", annState: "ImportInProgress", annMessage: "try 2 failed: 404; next try at 12:01"}
 	running := &kubevirt.VirtualMachineInstance{}
 	running.Status.NodeName = "node2"
+	copied := running.DeepCopy()
+	copied.Status.VolumeStatus = []kubevirt.VolumeStatus{
+		{Name: "root", Copy: &kubevirt.CopyStatus{Mode: kubevirt.CopyOnRead, Medium: "ssd", Stored: new(resource.MustParse("110Mi")), Progress: "45%", Reason: "Filling"}},
+		{Name: "tools", Copy: &kubevirt.CopyStatus{Mode: kubevirt.CopyOnWrite, Medium: "node", Reason: "OnMaster"}},
+	}
 	for name, s := range map[string]*Seen{
+		"copied": {
+			Machine: machine(kubevirt.StatusRunning, "its guest runs: pod virt-launcher-web on node node2", time.Minute), Instance: copied,
+			Disks: []Disk{{Disk: kube.Disk{Name: "root", Claim: "golden"}, PVC: claim("golden", corev1.ClaimBound), PV: on("node2")}},
+			Pods:  []corev1.Pod{pod("virt-launcher-web", "golden", "node2", launcher)},
+		},
 		"stopped": {Machine: machine(kubevirt.StatusStopped, "stopped; start it with: virtctl start web", 49*time.Hour)},
 		"filling": {
 			Machine: machine(kubevirt.StatusProvisioning, "waiting for its disks: DataVolume web-root is ImportInProgress", 12*time.Second),

@@ -37,12 +37,35 @@ func (s *Seen) Tree() Node {
 	for _, d := range s.Disks {
 		top.Parts = append(top.Parts, s.disk(d))
 	}
+	s.addCopies(&top)
 	for i := range s.Pods {
 		if p := &s.Pods[i]; p.Labels[render.LabelDomain] == vm.Name && kindOf(p) != "worker" {
 			top.Parts = append(top.Parts, podNode(p))
 		}
 	}
 	return top
+}
+
+// addCopies adds the guest's copies of volumes to their disks. A disk that is in no claim is there only if it has one.
+func (s *Seen) addCopies(top *Node) {
+	if s.Instance == nil {
+		return
+	}
+	for _, v := range s.Instance.Status.VolumeStatus {
+		if v.Copy == nil {
+			continue
+		}
+		n := Node{Kind: "copy", Name: string(v.Copy.Mode), Phase: v.Copy.Reason, Where: v.Copy.Medium, Progress: v.Copy.Progress}
+		if v.Copy.Stored != nil {
+			n.Why = v.Copy.Stored.String() + " stored"
+		}
+		at := slices.IndexFunc(top.Parts, func(p Node) bool { return p.Kind == "disk" && p.Name == v.Name })
+		if at < 0 {
+			at = len(top.Parts)
+			top.Parts = append(top.Parts, Node{Kind: "disk", Name: v.Name})
+		}
+		top.Parts[at].Parts = append(top.Parts[at].Parts, n)
+	}
 }
 
 func ready(conditions []kubevirt.Condition) *kubevirt.Condition {
