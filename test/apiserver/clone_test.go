@@ -43,8 +43,10 @@ func viaGrant(ds, name, target string) token.Grant {
 func TestCloneAuthorisation(t *testing.T) {
 	source := object(`{kind: DataSource, metadata: {name: os, namespace: golden}, spec: {source: {pvc: {namespace: golden, name: fedora}}}}`)
 	create(t, admin, source)
-	chained := object(`{kind: DataSource, metadata: {name: os, namespace: team}, spec: {source: {dataSource: {namespace: golden, name: os}}}}`)
-	create(t, admin, chained)
+	create(t, admin, object(`{kind: DataSource, metadata: {name: next, namespace: golden}, spec: {source: {dataSource: {namespace: golden, name: os}}}}`))
+	create(t, admin, object(`{kind: DataSource, metadata: {name: os, namespace: team}, spec: {source: {dataSource: {namespace: golden, name: os}}}}`))
+	chained := dv("sourceRef: {kind: DataSource, namespace: golden, name: next}, storage: {}")
+	abroad := dv("sourceRef: {kind: DataSource, name: os}, storage: {}") // which nobody follows: a DataSource stands for one beside it
 	create(t, admin, object(`{kind: DataSource, metadata: {name: ours, namespace: team}, spec: {source: {pvc: {namespace: golden, name: fedora}}}}`))
 	teamGrant := func(name, target string) token.Grant {
 		g := pvcGrant(name, target)
@@ -68,8 +70,10 @@ func TestCloneAuthorisation(t *testing.T) {
 			[]token.Grant{pvcGrant("fedora", "v")}},
 		"alice, a DataSource that will move on": {"alice", byRef, "", []token.Grant{viaGrant("os", "fedora", "v"), viaGrant("os", "newer", "v")},
 			[]token.Grant{pvcGrant("newer", "v"), viaGrant("other", "newer", "v"), viaGrant("os", "fedora", "w")}},
-		"alice, a chain of DataSources": {"alice", dv("sourceRef: {kind: DataSource, name: os}, storage: {}"), "",
-			[]token.Grant{pvcGrant("fedora", "v")}, []token.Grant{pvcGrant("newer", "v"), viaGrant("os", "newer", "v")}},
+		"alice, a chain of DataSources": {"alice", chained, "", []token.Grant{viaGrant("next", "fedora", "v"), viaGrant("next", "newer", "v")},
+			[]token.Grant{pvcGrant("newer", "v"), viaGrant("os", "newer", "v")}},
+		"alice, a chain across namespaces": {"alice", abroad, "", nil,
+			[]token.Grant{pvcGrant("fedora", "v"), pvcGrant("newer", "v"), viaGrant("os", "fedora", "v")}},
 		"alice, a DataSource of the team": {"alice", dv("sourceRef: {kind: DataSource, name: ours}, storage: {}"), "",
 			[]token.Grant{pvcGrant("fedora", "v"), teamGrant("fedora", "v")}, []token.Grant{teamGrant("newer", "v"), pvcGrant("newer", "v")}},
 		"alice, a DataSource to come": {"alice", dv("sourceRef: {kind: DataSource, namespace: golden, name: later}, storage: {}"), "",
@@ -77,7 +81,8 @@ func TestCloneAuthorisation(t *testing.T) {
 		"bob":                          {"bob", cloneOf(golden, "fedora"), denied("bob"), nil, nil},
 		"bob, a snapshot":              {"bob", snapshot, denied("bob"), nil, nil},
 		"bob, a DataSource":            {"bob", byRef, denied("bob"), nil, nil},
-		"bob, a chain":                 {"bob", dv("sourceRef: {kind: DataSource, name: os}, storage: {}"), denied("bob"), nil, nil},
+		"bob, a chain":                 {"bob", chained, denied("bob"), nil, nil},
+		"bob, across namespaces":       {"bob", abroad, "", nil, []token.Grant{pvcGrant("fedora", "v"), viaGrant("os", "fedora", "v")}},
 		"bob, at home":                 {"bob", cloneOf(team, "fedora"), "", nil, []token.Grant{pvcGrant("fedora", "v")}},
 		"bob, after a restore":         {"bob", annotate(cloneOf(golden, "fedora"), "storage.prePopulated: v"), "", nil, []token.Grant{pvcGrant("fedora", "v")}},
 		"carol, the claim she may":     {"carol", cloneOf(golden, "fedora"), "", []token.Grant{pvcGrant("fedora", "v")}, nil},
