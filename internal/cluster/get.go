@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -9,6 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// ErrStale: the cache was behind the API server. The change it had missed brings its object back by itself.
+var ErrStale = errors.New("the cache is behind the API server")
 
 // Get reads one object; nil means that there is none.
 func Get[T any, P interface {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
@@ -142,8 +143,8 @@ func TestHowLarge(t *testing.T) {
 	}
 	m := museum{
 		"claim golden/plain":      claim(corev1.ClaimBound, size("5Gi"), nil),
-		"claim golden/measured":   claim(corev1.ClaimBound, size("5Gi"), map[string]string{AnnDiskSize: "1048576"}),
-		"claim golden/mismarked":  claim(corev1.ClaimBound, size("5Gi"), map[string]string{AnnDiskSize: "large"}),
+		"claim golden/measured":   claim(corev1.ClaimBound, size("5Gi"), map[string]string{names.DiskSize: "1048576"}),
+		"claim golden/mismarked":  claim(corev1.ClaimBound, size("5Gi"), map[string]string{names.DiskSize: "large"}),
 		"claim golden/block":      onBlock,
 		"claim golden/unbound":    claim(corev1.ClaimPending, nil, nil),
 		"claim golden/unsaid":     claim(corev1.ClaimBound, nil, nil),

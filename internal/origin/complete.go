@@ -9,19 +9,15 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/annotated"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // What is recorded on a claim about its contents.
 const (
-	// AnnPodPhase is how far the worker is that fills the claim; Succeeded is the record that the data is complete.
-	AnnPodPhase = "cdi.kubevirt.io/storage.pod.phase"
-	// AnnPopulatedFor is the record of whoever put the data there without a worker of the claim's own.
-	AnnPopulatedFor = "cdi.kubevirt.io/storage.populatedFor"
-	// AnnMayFill is the UID of the order that the claim was made empty for. As long as it is there, a worker of that order may
-	// write to the claim; Filled takes its place in the same write that records that the data is complete.
-	AnnMayFill = "berth.dev/may-fill"
-	// Filled as AnnMayFill: nobody may write to the claim any more but those who use it.
-	Filled = "filled"
+	AnnPodPhase     = names.PodPhase
+	AnnPopulatedFor = names.PopulatedFor
+	AnnMayFill      = names.MayFill
+	Filled          = names.Filled
 )
 
 // Proof is the fact that proves that the data of a claim is complete.

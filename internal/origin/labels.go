@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
@@ -77,4 +78,18 @@ func Inherited(labels map[string]string) map[string]string {
 		}
 	}
 	return out
+}
+
+// ImageLabels are those of labels that an image may bring along. What an image says is not trusted further than that it must be a
+// label, and one of kubevirt.io: it cannot make the claim look like something else.
+func ImageLabels(all map[string]string) map[string]string {
+	labels := map[string]string{}
+	for key, value := range all {
+		domain, _, found := strings.Cut(key, "/")
+		known := found && (domain == "kubevirt.io" || strings.HasSuffix(domain, ".kubevirt.io"))
+		if known && domain != "cdi.kubevirt.io" && len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
+			labels[key] = value
+		}
+	}
+	return labels
 }

@@ -8,12 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
-
-// AnnDiskSize on a claim is how large the disk on it is, in bytes, as whoever filled it measured.
-const AnnDiskSize = "berth.dev/disk-size"
 
 // Found is a claim or snapshot that a claim is cloned from.
 type Found struct {
@@ -109,7 +107,7 @@ func (f Found) Measure() *claim.Source {
 		return s
 	}
 	s.Class = ptr.Deref(f.Claim.Spec.StorageClassName, "")
-	if disk, err := resource.ParseQuantity(f.Claim.Annotations[AnnDiskSize]); err == nil {
+	if disk, err := resource.ParseQuantity(f.Claim.Annotations[names.DiskSize]); err == nil {
 		s.Disk = disk
 	}
 	return s

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -160,7 +161,7 @@ func TestReplacedByItsOwner(t *testing.T) {
 func TestFilledBySomebodyElse(t *testing.T) {
 	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
 		"restored": func(c *corev1.PersistentVolumeClaim) { c.Annotations["cdi.kubevirt.io/storage.populatedFor"] = "disk" },
-		"complete": func(c *corev1.PersistentVolumeClaim) { c.Annotations[fill.AnnPodPhase] = string(corev1.PodSucceeded) },
+		"complete": func(c *corev1.PersistentVolumeClaim) { c.Annotations[names.PodPhase] = string(corev1.PodSucceeded) },
 		"of a machine": func(c *corev1.PersistentVolumeClaim) {
 			c.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachine", Name: "vm", Controller: ptr.To(true)}}
 		},
@@ -221,7 +222,7 @@ func TestDue(t *testing.T) {
 	}
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{
 		in(filltest.Team, "waits", map[string]string{annotated.Upload: ""}), in("other", "waits", map[string]string{annotated.Upload: ""}),
-		in(filltest.Team, "full", map[string]string{annotated.Upload: "", fill.AnnPodPhase: string(corev1.PodSucceeded)}),
+		in(filltest.Team, "full", map[string]string{annotated.Upload: "", names.PodPhase: string(corev1.PodSucceeded)}),
 		in(filltest.Team, "bare", nil),
 	}})
 	r := build(w).(*Reconciler)

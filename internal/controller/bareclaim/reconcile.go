@@ -24,6 +24,7 @@ import (
 	"github.com/berth-vm/berth/internal/annotated"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/controller/wake"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -50,7 +51,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Owns(&corev1.Pod{}).
 		Watches(&cdiv1.CDI{}, r.waiting()).
 		Watches(&storagev1.StorageClass{}, r.waiting()).
-		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(fill.Roomier())).
+		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(wake.Roomier())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(cluster.Settle(r))
 }

@@ -12,7 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/token"
@@ -36,13 +36,13 @@ func (r *Reconciler) startPoll(ctx context.Context, s *seen) error {
 	if err != nil {
 		return err
 	}
-	from, err := render.FromSource(s.cron.Spec.Template.Spec.Source, fill.Network(settings))
+	from, err := render.FromSource(s.cron.Spec.Template.Spec.Source, settings.Network())
 	if err != nil {
 		return err
 	}
 	w := render.Worker{
 		Name: pollName(s.cron), Namespace: s.cron.Namespace, Role: rolePoll, Owner: owner(s.cron), VolumeUID: s.cron.UID,
-		Command: "poll", Secrets: from.Secrets, Settings: fill.PodSettings(r.image, settings),
+		Command: "poll", Secrets: from.Secrets, Settings: settings.Pod(r.image),
 		Task: task.Task{Version: task.Version, Volume: s.cron.Namespace + "/" + s.cron.Name, Source: from.Source},
 	}
 	if s.cron.Spec.ServiceAccountName != nil {
@@ -82,7 +82,7 @@ func (s *seen) newImport() *cdiv1.DataVolume {
 	maps.Copy(v.Annotations, t.Annotations)
 	delete(v.Annotations, token.Annotation) // a proof in a template is somebody else's
 	v.Annotations[annDigest] = s.digest
-	v.Annotations[fill.AnnImmediate] = "" // nobody will consume it before it is cloned
+	v.Annotations[names.Immediate] = "" // nobody will consume it before it is cloned
 	if reg := v.Spec.Source.Registry; reg != nil && reg.URL != nil {
 		pinned := pin(*reg.URL, s.digest)
 		reg.URL = &pinned

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/controller/worker"
 	"github.com/berth-vm/berth/internal/decide/cron"
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -64,7 +64,7 @@ func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*see
 	if s.poll, err = cluster.Owned[corev1.Pod](ctx, r.reader, c.UID, c.Namespace, pollName(c)); err != nil {
 		return nil, err
 	}
-	s.report = fill.ReportOf(s.poll)
+	s.report = worker.Report(s.poll)
 	if src := c.Spec.Template.Spec.Source; src != nil && src.PVC != nil && src.PVC.Namespace == c.Namespace {
 		if err := r.observeClaim(ctx, s, src.PVC); err != nil {
 			return nil, err

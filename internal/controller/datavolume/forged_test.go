@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -100,7 +101,7 @@ func TestAVolumeThatSlippedAway(t *testing.T) {
 		labels := render.Labels(render.RoleServe)
 		labels[render.LabelVolumeUID] = uid
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: uid + "-source-pod", UID: types.UID("pod-" + uid), Labels: labels,
-			Annotations: map[string]string{fill.AnnServes: filltest.Team + "/" + volumeName}}}
+			Annotations: map[string]string{names.Serves: filltest.Team + "/" + volumeName}}}
 	}
 	keys := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "gone-source-tls"}}
 	misnamed := server("gone")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -132,7 +133,7 @@ func TestLoop(t *testing.T) {
 // retained is a volume whose worker is to be kept for its log.
 func retained(source *cdiv1.DataVolumeSource) *cdiv1.DataVolume {
 	v := newVolume(source)
-	v.Annotations = map[string]string{fill.AnnRetain: "true"}
+	v.Annotations = map[string]string{names.Retain: "true"}
 	return v
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/controller/wake"
 )
 
 // parallel is how many volumes are looked at at once. Most of a reconcile is waiting for the API server.
@@ -34,14 +35,14 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Owns(&corev1.Pod{}).
 		// A claim that is not ours (yet) may stand in the way of the volume of its name.
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(sameName)).
-		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(fill.Roomier())).
+		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(wake.Roomier())).
 		Watches(&storagev1.StorageClass{}, r.waiting()).
 		Watches(&cdiv1.StorageProfile{}, r.waiting()).
 		Watches(&cdiv1.CDI{}, r.waiting()).
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
-		Watches(&corev1.Pod{}, fill.Freed(r.cloning), builder.WithPredicates(fill.Ended())).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(fill.Served)).
+		Watches(&corev1.Pod{}, wake.Freed(r.cloning), builder.WithPredicates(wake.Ended())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(wake.Served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(cluster.Settle(r))
 }

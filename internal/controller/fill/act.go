@@ -7,18 +7,17 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
-	reach "k8s.io/component-helpers/storage/volume"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/decide/clone"
+	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/controller/uploadkeys"
 	"github.com/berth-vm/berth/internal/decide/volume"
-	from "github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -34,7 +33,7 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 		return e.createClaim(ctx, s)
 	case volume.AdoptClaim, volume.RecordKept:
 		return e.mark(ctx, s, func(m marks) {
-			m[AnnPodPhase], m[AnnPopulatedFor], m[from.AnnMayFill] = string(corev1.PodSucceeded), s.order.For.GetName(), from.Filled
+			m[names.PodPhase], m[names.PopulatedFor], m[names.MayFill] = string(corev1.PodSucceeded), s.order.For.GetName(), names.Filled
 		})
 	case volume.NoteKept:
 		return e.noteKept(ctx, s)
@@ -46,11 +45,11 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 		if s.role() != render.RoleUpload {
 			return nil
 		}
-		return e.revoke(ctx, s, s.worker.Name)
+		return e.uploads.Revoke(ctx, s.uploading(s.worker.Name))
 	case volume.RecordRestart:
 		return e.mark(ctx, s, func(m marks) {
-			m[annRestarts] = strconv.Itoa(int(s.attempt()) + 1)
-			m[annRunMessage] = s.lastError()
+			m[names.Restarts] = strconv.Itoa(int(s.attempt()) + 1)
+			m[names.RunMessage] = s.lastError()
 		})
 	case volume.RecordData:
 		if err := e.noteFilled(ctx, s); err != nil {
@@ -59,74 +58,51 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 		return e.mark(ctx, s, s.done)
 	case volume.RecordFatal:
 		return e.mark(ctx, s, func(m marks) {
-			m[annFatal] = "true"
-			delete(m, AnnPodReady)
-			m[AnnPodPhase] = string(corev1.PodFailed)
-			m[annRunMessage], m[annRunReason] = s.lastError(), string(s.runReason())
+			m[names.Fatal] = "true"
+			delete(m, names.PodReady)
+			m[names.PodPhase] = string(corev1.PodFailed)
+			m[names.RunMessage], m[names.RunReason] = s.lastError(), string(s.runReason())
 		})
 	case volume.RemoveClaim:
-		if err := e.dropSnapshot(ctx, s); err != nil { // first: without the claim nobody would remember it
+		if err := e.clones.DropSnapshot(ctx, &s.clone); err != nil { // first: without the claim nobody would remember it
 			return err
 		}
 		return e.cluster.Delete(ctx, s.claim)
-	case volume.PlaceClaim:
-		return e.placeClaim(ctx, s)
-	case volume.TakeSnapshot:
-		return e.takeSnapshot(ctx, s)
-	case volume.RestoreOrigin:
-		return e.restoreOrigin(ctx, s)
-	case volume.StartServer:
-		return e.startServer(ctx, s)
-	case volume.CleanUp:
-		return e.cleanUp(ctx, s)
+	case volume.PlaceClaim, volume.TakeSnapshot, volume.RestoreOrigin, volume.StartServer, volume.CleanUp:
+		return e.clones.Act(ctx, a, &s.clone)
 	}
 	return fmt.Errorf("nobody knows how to %s", a)
 }
 
 // done records on the claim that its data is complete, and that no worker may write to it any more.
 func (s *Seen) done(m marks) {
-	m[AnnPodPhase], m[from.AnnMayFill] = string(corev1.PodSucceeded), from.Filled
-	delete(m, annRunMessage)
-	delete(m, annRunReason)
-	delete(m, AnnPodReady)
+	m[names.PodPhase], m[names.MayFill] = string(corev1.PodSucceeded), names.Filled
+	delete(m, names.RunMessage)
+	delete(m, names.RunReason)
+	delete(m, names.PodReady)
 	if s.report != nil && s.report.Virtual > 0 {
-		m[annDiskSize] = strconv.FormatInt(s.report.Virtual, 10)
+		m[names.DiskSize] = strconv.FormatInt(s.report.Virtual, 10)
 	}
 	if s.preallocate() && s.report != nil {
-		m[annPreallocate] = "true"
+		m[names.Preallocate] = "true"
 	}
 }
 
 func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
-	if s.origin.outdated {
-		if err := e.deleteSnapshot(ctx, s); err != nil {
-			return err
-		}
+	if err := e.clones.DropOutdated(ctx, &s.clone); err != nil {
+		return err
 	}
-	c := s.order.claim(s.wanted)
-	for key, value := range s.origin.labels {
-		if _, own := c.Labels[key]; !own {
-			c.Labels[key] = value
-		}
+	wanted := s.wanted.DeepCopy()
+	if from := s.clone.DataSource(); from != nil {
+		wanted.DataSource = from
 	}
-	c.Annotations[annContentType] = string(orKubeVirt(s.order.Spec.ContentType))
-	c.Annotations[from.AnnMayFill] = string(s.order.UID)
+	c := s.order.claim(*wanted)
+	c.Annotations[names.ContentType] = string(orKubeVirt(s.order.Spec.ContentType))
+	c.Annotations[names.MayFill] = string(s.order.UID)
 	if s.flow() == volume.External {
-		c.Annotations[annExternal] = "true"
+		c.Annotations[names.External] = "true"
 	}
-	if s.origin.strategy != clone.Impossible {
-		c.Annotations[AnnCloneType], c.Annotations[annCloneWay] = string(s.origin.strategy.Known()), string(s.origin.strategy)
-		c.Annotations[annCloneWhy] = s.origin.why
-		if s.origin.fellBack {
-			c.Annotations[annCloneBack] = s.origin.why
-		}
-	}
-	if source := s.origin.claim; source != nil && c.Spec.DataSource != nil && source.Annotations[annDiskSize] != "" {
-		c.Annotations[annDiskSize] = source.Annotations[annDiskSize] // what its driver will copy
-	}
-	if c.Spec.DataSource != nil && s.origin.beside != "" && !s.waits() {
-		c.Annotations[reach.AnnSelectedNode] = s.origin.beside
-	}
+	s.clone.Mark(c)
 	if err := e.listReserved(ctx, c); err != nil {
 		return err
 	}
@@ -141,7 +117,7 @@ func (e *Engine) startWorker(ctx context.Context, s *Seen) error {
 		return err
 	}
 	if now == nil || now.ResourceVersion != s.claim.ResourceVersion {
-		return errStale
+		return cluster.ErrStale
 	}
 	w, err := e.transfer(s)
 	if err != nil {
@@ -151,15 +127,15 @@ func (e *Engine) startWorker(ctx context.Context, s *Seen) error {
 	if err != nil {
 		return err
 	}
-	home, err := from.Home(ctx, e.objects, s.claim)
+	home, err := origin.Home(ctx, e.objects, s.claim)
 	if err != nil {
 		return err
 	}
-	if err := e.follow(ctx, pod, home); err != nil {
+	if err := nodes.Follow(ctx, e.reader, pod, home); err != nil {
 		return err
 	}
 	if s.role() == render.RoleUpload {
-		if err := e.issue(ctx, s, w.Name); err != nil {
+		if err := e.uploads.Issue(ctx, s.uploading(w.Name)); err != nil {
 			return err
 		}
 	}
@@ -171,17 +147,22 @@ func (e *Engine) stopWorker(ctx context.Context, s *Seen) error {
 		return nil
 	}
 	if s.role() == render.RoleUpload {
-		if err := e.revoke(ctx, s, s.worker.Name); err != nil {
+		if err := e.uploads.Revoke(ctx, s.uploading(s.worker.Name)); err != nil {
 			return err
 		}
 	}
 	return e.cluster.Delete(ctx, s.worker)
 }
 
+// uploading is the worker that takes an upload into the claim.
+func (s *Seen) uploading(name string) uploadkeys.Worker {
+	return uploadkeys.Worker{Namespace: s.order.Namespace, Name: name, Claim: s.claim.UID, Owner: s.order.Owner, Now: s.now}
+}
+
 func (s *Seen) passedOn() map[string]string {
 	kept := map[string]string{}
 	for key, value := range s.order.Annotations {
-		if slices.Contains(PassedOn, key) {
+		if slices.Contains(names.PassedOn, key) {
 			kept[key] = value
 		}
 	}
@@ -229,12 +210,12 @@ func (s *Seen) diskSize() int64 {
 	if err != nil {
 		return 0
 	}
-	return min(usable, max(sure, s.origin.found.Disk())) // the size may be that of the source, whose disk is all that could fit
+	return min(usable, max(sure, s.clone.Disk())) // the size may be that of the source, whose disk is all that could fit
 }
 
 // sizeIsOurs says that the claim's size was made from a disk's size, with what its filesystem needs added.
 func (s *Seen) sizeIsOurs() bool {
-	return s.order.Spec.Storage != nil || s.order.For.GetLabels()[labelApplyProfile] == "true"
+	return s.order.Spec.Storage != nil || s.order.For.GetLabels()[names.ApplyProfile] == "true"
 }
 
 // outgrown: the driver fills the claim with a disk that is smaller than the claim is for, or that nobody knows the size of.
@@ -242,7 +223,7 @@ func (s *Seen) outgrown() bool {
 	if s.block() || s.content() == task.Archive {
 		return false
 	}
-	has, err := strconv.ParseInt(s.claim.Annotations[annDiskSize], 10, 64)
+	has, err := strconv.ParseInt(s.claim.Annotations[names.DiskSize], 10, 64)
 	return err != nil || has < s.diskSize()
 }
 
@@ -250,14 +231,14 @@ func (s *Seen) outgrown() bool {
 type marks map[string]string
 
 // podNameMark is where clients look for a worker's name.
-var podNameMark = map[string]string{render.RoleImport: annImportPod, render.RoleUpload: annUploadPod}
+var podNameMark = map[string]string{render.RoleImport: names.ImportPod, render.RoleUpload: names.UploadPod}
 
 // marksOn are the marks a claim bears.
 func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	m := marks{}
 	for _, key := range []string{
-		AnnPodPhase, AnnPodReady, annRestarts, annFatal, annRunMessage, annRunReason, annImportPod, annUploadPod,
-		annPreallocate, annDiskSize, from.AnnMayFill, AnnPopulatedFor,
+		names.PodPhase, names.PodReady, names.Restarts, names.Fatal, names.RunMessage, names.RunReason, names.ImportPod, names.UploadPod,
+		names.Preallocate, names.DiskSize, names.MayFill, names.PopulatedFor,
 	} {
 		if value, ok := c.Annotations[key]; ok {
 			m[key] = value
@@ -266,32 +247,13 @@ func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	return m
 }
 
-// shownKeys are the annotations of a claim that clients read: how far its filling is, and what its contents are.
-var shownKeys = []string{
-	AnnPodPhase, AnnPodReady, annRestarts, annFatal, annRunMessage, annRunReason, annImportPod, annUploadPod, annPreallocate, annDiskSize,
-	annContentType, AnnCloneType, annCloneBack, annCloneWay,
-}
-
-// Shown are those annotations as a claim bears them, and the ones it does not bear.
-func Shown(c *corev1.PersistentVolumeClaim) (has map[string]string, lacks []string) {
-	has = map[string]string{}
-	for _, key := range shownKeys {
-		if value, ok := c.Annotations[key]; ok {
-			has[key] = value
-		} else {
-			lacks = append(lacks, key)
-		}
-	}
-	return has, lacks
-}
-
 // mark changes the claim's marks, and what was seen of it along with them.
 func (e *Engine) mark(ctx context.Context, s *Seen, change func(marks)) error {
 	next := marksOn(s.claim)
 	if s.worker != nil {
 		next[podNameMark[s.role()]] = s.worker.Name
-		if next[annRestarts] == "" {
-			next[annRestarts] = "0" // clients read a number, from the first try on
+		if next[names.Restarts] == "" {
+			next[names.Restarts] = "0" // clients read a number, from the first try on
 		}
 	}
 	change(next)
@@ -336,20 +298,7 @@ func (s *Seen) imageLabels() map[string]string {
 	if s.report != nil {
 		maps.Copy(all, s.report.Labels)
 	}
-	return ImageLabels(all)
-}
-
-// ImageLabels are those of labels that an image may bring along.
-func ImageLabels(all map[string]string) map[string]string {
-	labels := map[string]string{}
-	for key, value := range all {
-		domain, _, found := strings.Cut(key, "/")
-		known := found && (domain == "kubevirt.io" || strings.HasSuffix(domain, ".kubevirt.io"))
-		if known && domain != "cdi.kubevirt.io" && len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
-			labels[key] = value
-		}
-	}
-	return labels
+	return origin.ImageLabels(all)
 }
 
 // show keeps what clients read from the claim's annotations true while a worker is at work. The end of it is not shown
@@ -363,8 +312,10 @@ func (e *Engine) show(ctx context.Context, s *Seen) error {
 	case volume.NoWorker, volume.Going, volume.CutOff, volume.Done, volume.Retained, volume.Fatal:
 		return nil
 	case volume.Running:
-		if err := e.renew(ctx, s); err != nil {
-			return err
+		if s.role() == render.RoleUpload {
+			if err := e.uploads.Renew(ctx, s.uploading(s.worker.Name), s.worker.CreationTimestamp); err != nil {
+				return err
+			}
 		}
 		phase = corev1.PodRunning
 	case volume.Failed:
@@ -372,9 +323,9 @@ func (e *Engine) show(ctx context.Context, s *Seen) error {
 	case volume.Pending, volume.Unplaceable, volume.Unfetchable:
 	}
 	return e.mark(ctx, s, func(m marks) {
-		m[AnnPodPhase] = string(phase)
+		m[names.PodPhase] = string(phase)
 		if s.role() == render.RoleUpload {
-			m[AnnPodReady] = strconv.FormatBool(phase == corev1.PodRunning)
+			m[names.PodReady] = strconv.FormatBool(phase == corev1.PodRunning)
 		}
 	})
 }

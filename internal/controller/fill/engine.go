@@ -7,10 +7,18 @@
 package fill
 
 import (
+	"github.com/berth-vm/berth/internal/controller/uploadkeys"
+	"github.com/berth-vm/berth/internal/controller/worker"
+
+	"github.com/berth-vm/berth/internal/origin"
+
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	cloning "github.com/berth-vm/berth/internal/controller/clone"
+	"github.com/berth-vm/berth/internal/pods"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,13 +41,13 @@ type Engine struct {
 	reader   client.Reader // cached
 	live     client.Reader // the API server itself, for the few facts that must not be stale
 	objects  cluster.Reading
+	clones   *cloning.Cloner
 	settings config.Reader
 	cluster  *cluster.Writer
 	clock    clock.PassiveClock
 	image    string // the image workers run
-	ask      Asker
-	tokens   Verifier
-	uploads  *certificates
+	ask      worker.Asker
+	uploads  *uploadkeys.Keys
 	// transfers counts what workers came to; nil counts nothing.
 	transfers *metrics.Transfers
 }
@@ -50,34 +58,32 @@ const (
 	refusedEvery  = 30 * time.Second // something out of our sight refused an object
 )
 
-// errStale: the cache was behind. The change it had missed brings the volume back by itself.
-var errStale = errors.New("the cache is behind the API server")
-
 // Parts are what an engine is made of.
 type Parts struct {
 	Reader   client.Reader // cached
 	Live     client.Reader // the API server itself
 	Writer   *cluster.Writer
 	Clock    clock.PassiveClock
-	Image    string   // that workers run
-	Tokens   Verifier // of proofs that clones across namespaces were allowed
-	Uploads  Issuer   // of certificates of upload workers
-	Ask      Asker
+	Image    string            // that workers run
+	Tokens   origin.Verifier   // of proofs that clones across namespaces were allowed
+	Uploads  uploadkeys.Issuer // of certificates of upload workers
+	Ask      worker.Asker
 	Counting *metrics.Transfers // nil counts nothing
 }
 
 // New puts an engine together.
 func New(p Parts) *Engine {
 	return &Engine{
-		reader: p.Reader, live: p.Live, objects: cluster.Reading{Objects: p.Reader, Live: p.Live}, settings: config.NewReader(p.Reader), cluster: p.Writer, clock: p.Clock,
-		image: p.Image, ask: p.Ask, tokens: p.Tokens, transfers: p.Counting, uploads: &certificates{issuer: p.Uploads},
+		reader: p.Reader, live: p.Live, objects: cluster.Reading{Objects: p.Reader, Live: p.Live},
+		clones: cloning.New(cloning.Parts{Reader: p.Reader, Live: p.Live, Writer: p.Writer, Clock: p.Clock, Image: p.Image, Tokens: p.Tokens}), settings: config.NewReader(p.Reader), cluster: p.Writer, clock: p.Clock,
+		image: p.Image, ask: p.Ask, transfers: p.Counting, uploads: uploadkeys.New(p.Uploads, p.Writer),
 	}
 }
 
 // Keys are the installation's own.
 type Keys struct {
-	Clones  Verifier
-	Uploads Issuer
+	Clones  origin.Verifier
+	Uploads uploadkeys.Issuer
 }
 
 // Setup is the engine of mgr's cluster.
@@ -95,7 +101,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, keys Keys) (*
 	}
 	return New(Parts{
 		Reader: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Clock: clock.RealClock{}, Image: image,
-		Tokens: keys.Clones, Uploads: keys.Uploads, Ask: AskOverHTTP(), Counting: transfers,
+		Tokens: keys.Clones, Uploads: keys.Uploads, Ask: worker.AskOverHTTP(), Counting: transfers,
 	}), nil
 }
 
@@ -118,7 +124,7 @@ func (e *Engine) Act(ctx context.Context, s *Seen) (Outcome, error) {
 	again := s.again(plan, facts)
 	for _, action := range plan.Do {
 		err := e.act(ctx, action, s)
-		if errors.Is(err, errStale) {
+		if errors.Is(err, cluster.ErrStale) {
 			return Outcome{Again: progressEvery, Stale: true}, nil
 		}
 		if refused, ok := s.refusal(action, err); ok {
@@ -144,11 +150,11 @@ func (s *Seen) again(p volume.Plan, f volume.Facts) time.Duration {
 	case state.Of(p.State).Run == state.Moving && f.Worker == volume.Running:
 		return progressEvery
 	case f.Worker == volume.Pending:
-		return startPatience
+		return worker.Patience
 	case f.Worker == volume.Failed && !f.RetryDue:
 		return max(s.nextTry().Sub(s.now), time.Second)
 	}
-	return s.origin.again
+	return s.clone.Again()
 }
 
 // refusal is what to say when the API server will not have an object. It is the user's or the administrator's turn
@@ -182,7 +188,7 @@ func (s *Seen) refusal(a volume.Action, err error) (state.State, bool) {
 
 // count notes how a worker ended, with the action that records it.
 func (e *Engine) count(a volume.Action, s *Seen) {
-	ended := terminated(s.worker)
+	ended := pods.Terminated(s.worker)
 	if ended == nil || a != volume.RecordData && a != volume.RecordRestart && a != volume.RecordFatal {
 		return
 	}

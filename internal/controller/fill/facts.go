@@ -1,7 +1,6 @@
 package fill
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -12,6 +11,8 @@ import (
 
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -19,7 +20,7 @@ import (
 // Facts is what a decision needs to know of what was seen.
 func (s *Seen) Facts() volume.Facts {
 	return volume.Facts{
-		Claim: s.claimFact(), Data: s.dataFact(), Flow: s.flow(), Origin: s.origin.fact, Worker: s.workerFact(),
+		Claim: s.claimFact(), Data: s.dataFact(), Flow: s.flow(), Origin: s.clone.Origin(), Worker: s.workerFact(),
 		RetryDue: !s.now.Before(s.nextTry()),
 	}
 }
@@ -32,7 +33,7 @@ func (s *Seen) flow() volume.Flow {
 	case src.Upload != nil:
 		return volume.Upload
 	case src.PVC != nil, src.Snapshot != nil:
-		return s.origin.flow
+		return s.clone.Flow()
 	case src.Blank != nil && s.block():
 		return volume.Nothing
 	}
@@ -62,7 +63,7 @@ func (s *Seen) claimFact() volume.Claim {
 
 // unboundFact is the one home of WaitForFirstConsumer on the data side.
 func (s *Seen) unboundFact() volume.Claim {
-	_, immediate := s.order.Annotations[AnnImmediate]
+	_, immediate := s.order.Annotations[names.Immediate]
 	switch {
 	case !s.waits(), s.order.Placed:
 		return volume.Unbound
@@ -85,9 +86,9 @@ func (s *Seen) strangerFact() volume.Claim {
 	if metav1.GetControllerOf(s.claim) != nil {
 		return volume.Foreign
 	}
-	said := s.claim.Annotations[AnnPopulatedFor] == s.order.Name || s.prePopulated()
-	asked := s.order.Annotations[annAdopt] == "true" || s.claim.Annotations[annAdopt] == "true"
-	refused := s.order.Annotations[annAdopt] == "false"
+	said := s.claim.Annotations[names.PopulatedFor] == s.order.Name || s.prePopulated()
+	asked := s.order.Annotations[names.Adopt] == "true" || s.claim.Annotations[names.Adopt] == "true"
+	refused := s.order.Annotations[names.Adopt] == "false"
 	switch {
 	case said:
 		return volume.Adoptable
@@ -111,7 +112,7 @@ func (s *Seen) unusable() string {
 }
 
 func (s *Seen) prePopulated() bool {
-	name, said := s.order.Annotations[annPrePopulated]
+	name, said := s.order.Annotations[names.PrePopulated]
 	return said && (name == "" || name == "true" || name == s.order.Name)
 }
 
@@ -122,12 +123,12 @@ func (s *Seen) dataFact() volume.Data {
 			return volume.Kept
 		}
 		return volume.None
-	case s.claim.Annotations[AnnPodPhase] == string(corev1.PodSucceeded):
+	case s.claim.Annotations[names.PodPhase] == string(corev1.PodSucceeded):
 		if s.order.keeps(s.claim) {
 			return volume.Kept
 		}
 		return volume.Present
-	case s.claim.Annotations[annFatal] == "true":
+	case s.claim.Annotations[names.Fatal] == "true":
 		return volume.Condemned
 	case s.found():
 		return volume.Found
@@ -147,7 +148,7 @@ func (s *Seen) workerFact() volume.Worker {
 	}
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded:
-		if s.order.Annotations[AnnRetain] == "true" {
+		if s.order.Annotations[names.Retain] == "true" {
 			return volume.Retained
 		}
 		return volume.Done
@@ -161,7 +162,7 @@ func (s *Seen) workerFact() volume.Worker {
 			return volume.CutOff
 		}
 		// One that was ready is on its way out when it is not any more: a client is not to be told to wait again.
-		if s.source != nil && s.source.Upload != nil && !podReady(pod) && s.claim.Annotations[AnnPodReady] != "true" {
+		if s.source != nil && s.source.Upload != nil && !pods.Ready(pod) && s.claim.Annotations[names.PodReady] != "true" {
 			return volume.Pending
 		}
 		return volume.Running
@@ -171,54 +172,13 @@ func (s *Seen) workerFact() volume.Worker {
 }
 
 func pendingFact(pod *corev1.Pod) volume.Worker {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return volume.Unplaceable
-		}
+	if no, _ := pods.Unplaceable(pod); no {
+		return volume.Unplaceable
 	}
-	switch waitingReason(pod) {
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
+	if no, _ := pods.Unfetchable(pod); no {
 		return volume.Unfetchable
 	}
 	return volume.Pending
-}
-
-func waitingReason(pod *corev1.Pod) string {
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.State.Waiting != nil {
-			return c.State.Waiting.Reason
-		}
-	}
-	return ""
-}
-
-func podReady(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
-// ReportOf is what a worker left behind. Nothing readable is nil: a worker that was evicted or killed says nothing.
-func ReportOf(pod *corev1.Pod) *task.Report {
-	ended := terminated(pod)
-	if ended == nil {
-		return nil
-	}
-	var r task.Report
-	if err := json.Unmarshal([]byte(ended.Message), &r); err != nil || r.Version != task.Version {
-		return nil
-	}
-	return &r
-}
-
-func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
-	if pod == nil || len(pod.Status.ContainerStatuses) == 0 {
-		return nil
-	}
-	return pod.Status.ContainerStatuses[0].State.Terminated
 }
 
 // attempt is how many tries there were before the worker's. It is read from the pod, so that counting a failed try
@@ -230,7 +190,7 @@ func (s *Seen) restarts() int32 {
 	if s.claim == nil {
 		return 0
 	}
-	return number(s.claim.Annotations[annRestarts])
+	return number(s.claim.Annotations[names.Restarts])
 }
 
 func number(text string) int32 {
@@ -263,21 +223,7 @@ func (s *Seen) nextTry() time.Time {
 	if s.worker == nil {
 		return s.now
 	}
-	return ended(s.worker).Add(pause(s.attempt()))
-}
-
-// ended is when a pod ended. One that was evicted or lost has no containers to say so; then its conditions do.
-func ended(pod *corev1.Pod) time.Time {
-	if t := terminated(pod); t != nil && !t.FinishedAt.IsZero() {
-		return t.FinishedAt.Time
-	}
-	last := pod.CreationTimestamp.Time
-	for _, c := range pod.Status.Conditions {
-		if c.LastTransitionTime.After(last) {
-			last = c.LastTransitionTime.Time
-		}
-	}
-	return last
+	return pods.Ended(s.worker).Add(pause(s.attempt()))
 }
 
 func (s *Seen) block() bool {

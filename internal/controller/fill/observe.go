@@ -1,6 +1,10 @@
 package fill
 
 import (
+	cloning "github.com/berth-vm/berth/internal/controller/clone"
+	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/controller/worker"
+
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +37,7 @@ type Seen struct {
 	cutOff   bool   // the worker's node does not answer
 	trouble  string // what the kubelet says keeps the worker from starting
 	now      time.Time
-	origin   origin
+	clone    cloning.Seen             // what the claim is cloned from, if it is; else only what it is filled from
 	reserved *corev1.PersistentVolume // the claim's volume, if it was there before the claim; nil: it was not, or there is none yet
 	filled   bool                     // the volume of a claim that somebody made says that it was filled, for this claim
 }
@@ -41,7 +45,7 @@ type Seen struct {
 // Observe reads everything a decision about an order depends on. An error means that the cluster could not be read; what
 // is wrong with the order itself is a fact.
 func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
-	s := &Seen{order: o, source: o.Spec.Source, now: e.clock.Now()}
+	s := &Seen{order: o, now: e.clock.Now()}
 	var err error
 	if s.settings, err = e.settings.Settings(ctx); err != nil {
 		return nil, err
@@ -52,14 +56,15 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 	if err := e.observeReserved(ctx, s); err != nil {
 		return nil, err
 	}
-	if err := e.observeOrigin(ctx, s); err != nil {
+	if s.clone, err = e.clones.Find(ctx, s.order.cloning(), s.target()); err != nil {
 		return nil, err
 	}
+	s.source = s.clone.Source()
 	if s.claim == nil {
 		if err := e.complete(ctx, s); err != nil {
 			return nil, err
 		}
-		return s, e.chooseClone(ctx, s)
+		return s, e.clones.Observe(ctx, &s.clone, s.target())
 	}
 	if name := s.claim.Spec.StorageClassName; name != nil && *name != "" {
 		if s.class, err = cluster.Get[storagev1.StorageClass](ctx, e.reader, "", *name); err != nil {
@@ -69,22 +74,31 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 	if s.worker, err = cluster.Owned[corev1.Pod](ctx, e.reader, o.Owner.UID, o.Namespace, render.WorkerName(s.role(), o.Name)); err != nil {
 		return nil, err
 	}
-	s.report = ReportOf(s.worker)
+	s.report = worker.Report(s.worker)
 	if err := e.observeNode(ctx, s); err != nil {
 		return nil, err
 	}
-	if s.worker == nil {
-		if err := e.chooseClone(ctx, s); err != nil {
-			return nil, err
-		}
+	if err := e.clones.Observe(ctx, &s.clone, s.target()); err != nil {
+		return nil, err
 	}
 	switch s.workerFact() { //nolint:exhaustive // only these two have more to be seen
 	case volume.Running:
-		s.progress = e.progress(ctx, s.worker)
+		s.progress = e.ask.Progress(ctx, s.worker)
 	case volume.Pending:
-		s.trouble = e.startTrouble(ctx, s)
+		s.trouble = worker.Trouble(ctx, e.live, s.worker, s.now)
 	}
 	return s, nil
+}
+
+// target is what is known of the claim, as far as cloning goes.
+func (s *Seen) target() cloning.Target {
+	fact := s.claimFact()
+	return cloning.Target{
+		Claim: s.claim, Class: s.class, Wanted: &s.wanted, Vague: s.claim == nil && s.lacks != nil, Block: s.block(),
+		Recorded: s.dataFact() != volume.None, Grown: s.claim != nil && s.outgrown(),
+		Readable: fact == volume.Bound || fact == volume.Waiting, Worked: s.worker != nil,
+		Settings: s.settings, Content: s.content(),
+	}
 }
 
 // complete works out the claim to make.
@@ -102,7 +116,7 @@ func (e *Engine) complete(ctx context.Context, s *Seen) error {
 		request = claim.FromStorage(s.order.Spec.Storage)
 	}
 	request.Archive = s.content() == task.Archive
-	request.Source = s.origin.request(render.Describe(s.source))
+	request.Source = s.clone.Measure(render.Describe(s.source))
 	result, err := claim.Complete(request, claim.Cluster{
 		Classes: classes.Items, Profiles: profiles.Items, Overhead: &s.settings.Overhead,
 	})
@@ -123,14 +137,6 @@ func (e *Engine) observeNode(ctx context.Context, s *Seen) error {
 	if err != nil {
 		return err
 	}
-	s.cutOff = node == nil
-	if node == nil {
-		return nil
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			s.cutOff = c.Status != corev1.ConditionTrue
-		}
-	}
+	s.cutOff = nodes.Away(node)
 	return nil
 }

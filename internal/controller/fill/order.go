@@ -1,7 +1,10 @@
 package fill
 
 import (
-	"slices"
+	"github.com/berth-vm/berth/internal/origin"
+
+	cloning "github.com/berth-vm/berth/internal/controller/clone"
+	"github.com/berth-vm/berth/internal/names"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,7 +14,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/clone"
-	from "github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -42,8 +44,8 @@ type Order struct {
 // OfVolume is the order that a DataVolume is.
 func OfVolume(v *cdiv1.DataVolume) Order {
 	kept := cluster.Marks{}
-	if name, said := v.Annotations[annPrePopulated]; said {
-		kept.Annotations = map[string]string{annPrePopulated: name} // ours, perhaps: all of it has to be said with every mark
+	if name, said := v.Annotations[names.PrePopulated]; said {
+		kept.Annotations = map[string]string{names.PrePopulated: name} // ours, perhaps: all of it has to be said with every mark
 	}
 	return Order{
 		Kept: kept,
@@ -70,7 +72,7 @@ func (o *Order) owns(c *corev1.PersistentVolumeClaim) bool {
 
 // keeps: it is recorded on the claim that its data was there before.
 func (o *Order) keeps(c *corev1.PersistentVolumeClaim) bool {
-	return c.Annotations[AnnPopulatedFor] == o.For.GetName() && !from.PopulatedByUs(c)
+	return c.Annotations[names.PopulatedFor] == o.For.GetName() && !origin.PopulatedByUs(c)
 }
 
 // claim is the claim that is ordered.
@@ -81,8 +83,13 @@ func (o *Order) claim(spec corev1.PersistentVolumeClaimSpec) *corev1.PersistentV
 	}, spec)
 }
 
-// held: For must not go before something elsewhere has.
-func (o *Order) held() bool { return slices.Contains(o.For.GetFinalizers(), o.Finalizer) }
+// cloning is the order as far as cloning goes.
+func (o *Order) cloning() cloning.Order {
+	return cloning.Order{
+		For: o.For, Owner: o.Owner, Finalizer: o.Finalizer, Kept: &o.Kept, Namespace: o.Namespace, Name: o.Name, UID: o.UID,
+		Annotations: o.Annotations, Spec: &o.Spec, Placed: o.Placed, Wish: o.CloneType, Allowed: o.Allowed,
+	}
+}
 
 // Finalizers are those that whom the order is for bears of ours, after what was done.
 func (s *Seen) Finalizers() []string { return s.order.Kept.Finalizers }
@@ -92,5 +99,5 @@ func (s *Seen) Inherited() map[string]string {
 	if s.claim == nil || !s.order.owns(s.claim) {
 		return nil
 	}
-	return from.Inherited(s.claim.Labels)
+	return origin.Inherited(s.claim.Labels)
 }

@@ -5,10 +5,11 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
@@ -27,7 +28,7 @@ func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
 // mismatched: the transfer was given up because of its checksum, as the worker says or, once it is gone, the claim.
 func (s *Seen) mismatched(f volume.Facts) bool {
 	if f.Data == volume.Condemned && s.claim != nil {
-		return s.claim.Annotations[annRunReason] == string(state.Mismatched)
+		return s.claim.Annotations[names.RunReason] == string(state.Mismatched)
 	}
 	return f.Worker == volume.Fatal && s.runReason() == state.Mismatched
 }
@@ -53,21 +54,21 @@ func (s *Seen) detail(f volume.Facts) string {
 	case f.Claim == volume.Unusable:
 		return s.unusable()
 	case f.Data == volume.Condemned && s.claim != nil:
-		return s.claim.Annotations[annRunMessage]
+		return s.claim.Annotations[names.RunMessage]
 	case f.Claim == volume.Leaving:
 		return "something still uses it"
-	case f.Claim == volume.Unbound && f.Origin == volume.Busy:
-		return s.claim.Annotations[annCloneWhy] // the pod that uses the source is not why there is no volume yet
+	case (f.Claim == volume.Unbound || f.Claim == volume.Absent) && f.Origin == volume.Busy:
+		return s.clone.Reason() // the pod that uses the source is not why there is no volume yet
 	case f.Data == volume.Unknown && f.Worker == volume.NoWorker && s.claim != nil:
 		return s.unwritable()
 	}
 	switch why := s.workerDetail(f); {
 	case why != "":
 		return why
-	case s.origin.why != "":
-		return s.origin.why
+	case s.clone.Why() != "":
+		return s.clone.Why()
 	case s.claim != nil:
-		return s.claim.Annotations[annCloneWhy]
+		return s.claim.Annotations[names.CloneWhy]
 	}
 	return ""
 }
@@ -80,9 +81,9 @@ func (s *Seen) workerDetail(f volume.Facts) string {
 	case volume.Fatal:
 		return s.lastError()
 	case volume.Unplaceable:
-		return condition(s.worker, corev1.PodScheduled)
+		return second(pods.Unplaceable(s.worker))
 	case volume.Unfetchable:
-		return waitingMessage(s.worker)
+		return second(pods.Waiting(s.worker))
 	case volume.CutOff:
 		return fmt.Sprintf("node %s is not ready", s.worker.Spec.NodeName)
 	case volume.Going:
@@ -109,10 +110,10 @@ func (s *Seen) workerDetail(f volume.Facts) string {
 // failedBefore is why the try before this one failed: a person who looks while the next is under way wants to know too.
 func (s *Seen) failedBefore() string {
 	tries := s.restarts()
-	if tries == 0 || s.claim.Annotations[annRunMessage] == "" {
+	if tries == 0 || s.claim.Annotations[names.RunMessage] == "" {
 		return ""
 	}
-	return fmt.Sprintf("try %d, after try %d failed: %s", tries+1, tries, s.claim.Annotations[annRunMessage])
+	return fmt.Sprintf("try %d, after try %d failed: %s", tries+1, tries, s.claim.Annotations[names.RunMessage])
 }
 
 // lastError is why the worker's try failed, in one line.
@@ -126,7 +127,7 @@ func (s *Seen) lastError() string {
 		return ""
 	}
 	why := []string{"the worker ended without a report"}
-	if t := terminated(s.worker); t != nil {
+	if t := pods.Terminated(s.worker); t != nil {
 		why = append(why, fmt.Sprintf("%s, exit code %d", t.Reason, t.ExitCode))
 	}
 	if s.worker.Status.Reason != "" || s.worker.Status.Message != "" {
@@ -148,23 +149,8 @@ func (s *Seen) percent(said state.State) cdiv1.DataVolumeProgress {
 	return "N/A"
 }
 
-func condition(pod *corev1.Pod, kind corev1.PodConditionType) string {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == kind {
-			return c.Message
-		}
-	}
-	return ""
-}
-
-func waitingMessage(pod *corev1.Pod) string {
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.State.Waiting != nil {
-			return strings.TrimSpace(c.State.Waiting.Reason + " " + c.State.Waiting.Message)
-		}
-	}
-	return ""
-}
+// second is the sentence that goes with an answer.
+func second[T any](_ T, sentence string) string { return sentence }
 
 func orKubeVirt(t cdiv1.DataVolumeContentType) cdiv1.DataVolumeContentType {
 	if t == "" {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -23,7 +24,7 @@ func TestLastErrorStaysInSight(t *testing.T) {
 			if got := text(); strings.Contains(got, "try") {
 				t.Errorf("%s, first try: %q", stage, got)
 			}
-			claim.Annotations = map[string]string{annRestarts: "2", annRunMessage: "the server said 404"}
+			claim.Annotations = map[string]string{names.Restarts: "2", names.RunMessage: "the server said 404"}
 			if got, want := text(), "try 3, after try 2 failed: the server said 404"; !strings.Contains(got, want) {
 				t.Errorf("%s: %q does not say %q", stage, got, want)
 			}
@@ -41,7 +42,7 @@ func TestChecksumErrorIsNamed(t *testing.T) {
 		if got := say(volume.Facts{Worker: volume.Fatal}); got.RunReason() != want || got.Reason != "ImportFailed" {
 			t.Errorf("%s: Running says %s, the event %s", reason, got.RunReason(), got.Reason)
 		}
-		claim.Annotations[annRunReason], s.report = string(s.runReason()), nil
+		claim.Annotations[names.RunReason], s.report = string(s.runReason()), nil
 		if got := say(volume.Facts{Data: volume.Condemned}); got.RunReason() != want {
 			t.Errorf("%s, once the worker is gone: Running says %s", reason, got.RunReason())
 		}

@@ -10,8 +10,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/filltest"
-	from "github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -24,7 +25,7 @@ func TestStaleCacheStartsNoWorker(t *testing.T) {
 	order := OfVolume(v)
 	c := order.claim(spec)
 	c.UID, c.Status.Phase = "claim-uid", corev1.ClaimBound
-	c.Annotations[AnnPodPhase], c.Annotations[from.AnnMayFill] = string(corev1.PodSucceeded), from.Filled
+	c.Annotations[names.PodPhase], c.Annotations[names.MayFill] = string(corev1.PodSucceeded), names.Filled
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), v, c}})
 	e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock, Image: "berth", Ask: filltest.Silent})
 	ctx := context.Background()
@@ -32,15 +33,15 @@ func TestStaleCacheStartsNoWorker(t *testing.T) {
 	w.Must(err)
 	s.claim = s.claim.DeepCopy()
 	s.claim.ResourceVersion = "1" // as it was long ago
-	delete(s.claim.Annotations, AnnPodPhase)
-	s.claim.Annotations[from.AnnMayFill] = string(v.UID)
+	delete(s.claim.Annotations, names.PodPhase)
+	s.claim.Annotations[names.MayFill] = string(v.UID)
 	outcome, err := e.Act(ctx, s)
 	w.Must(err)
 	if !outcome.Stale {
 		t.Errorf("outcome is %+v", outcome)
 	}
-	if err := e.startWorker(ctx, s); !errors.Is(err, errStale) {
-		t.Errorf("got %v, want %v", err, errStale)
+	if err := e.startWorker(ctx, s); !errors.Is(err, cluster.ErrStale) {
+		t.Errorf("got %v, want %v", err, cluster.ErrStale)
 	}
 	if left := w.Left()["pods"].([]string); len(left) != 0 {
 		t.Errorf("workers on a complete claim: %v", left)

@@ -13,28 +13,18 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/index"
-	from "github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // A worker writes only to a claim of which something says that it may: the claim was made empty for its order, and its volume was
 // made for the claim or was free for anybody. A volume that somebody reserved for the claim, or a claim whose marks are gone, may
 // hold what is wanted: a restored disk, an adopted one, one that a machine has used for years.
 
-// What Kubernetes writes on volumes and claims.
-const (
-	annProvisionedBy = "pv.kubernetes.io/provisioned-by"
-	annAskedOf       = "volume.kubernetes.io/storage-provisioner"
-	annBoundByKube   = "pv.kubernetes.io/bound-by-controller" // nobody had said before which volume goes with which claim
-)
-
-// annVolumeList on a claim names the volumes that were reserved for it when it was made.
-const annVolumeList = "cdi.kubevirt.io/storage.persistentVolumeList"
-
 // observeReserved finds the volume of the claim if it was there before the claim was: the one the claim is bound to, or one that
 // names the claim, which will be bound to it.
 func (e *Engine) observeReserved(ctx context.Context, s *Seen) error {
 	c := s.claim
-	if c == nil || !s.order.owns(c) || c.Annotations[AnnPodPhase] == string(corev1.PodSucceeded) {
+	if c == nil || !s.order.owns(c) || c.Annotations[names.PodPhase] == string(corev1.PodSucceeded) {
 		return nil
 	}
 	if name := c.Spec.VolumeName; name != "" {
@@ -74,17 +64,17 @@ func (e *Engine) listReserved(ctx context.Context, c *corev1.PersistentVolumeCla
 	if err != nil {
 		return err
 	}
-	var names []string
+	var waiting []string
 	for i := range volumes {
 		if volumes[i].Spec.ClaimRef.UID == "" { // others are somebody's who is gone, and are never bound again
-			names = append(names, volumes[i].Name)
+			waiting = append(waiting, volumes[i].Name)
 		}
 	}
-	if len(names) == 0 {
+	if len(waiting) == 0 {
 		return nil
 	}
-	list, err := json.Marshal(names)
-	c.Annotations[annVolumeList] = string(list)
+	list, err := json.Marshal(waiting)
+	c.Annotations[names.VolumeList] = string(list)
 	return err
 }
 
@@ -94,25 +84,25 @@ func madeFor(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool 
 	if ref := pv.Spec.ClaimRef; ref == nil || ref.UID != c.UID || c.UID == "" {
 		return false
 	}
-	asked := c.Annotations[annAskedOf]
+	asked := c.Annotations[names.AskedOf]
 	return strings.Contains(pv.Name, string(c.UID)) ||
-		asked != "" && pv.Annotations[annProvisionedBy] == asked && pv.CreationTimestamp.After(c.CreationTimestamp.Time)
+		asked != "" && pv.Annotations[names.ProvisionedBy] == asked && pv.CreationTimestamp.After(c.CreationTimestamp.Time)
 }
 
 // free: the volume was there for any claim that asked for one like it, which is how static volumes are handed out.
 func (s *Seen) free() bool {
 	var reserved []string
-	if list := s.claim.Annotations[annVolumeList]; list != "" && json.Unmarshal([]byte(list), &reserved) != nil {
+	if list := s.claim.Annotations[names.VolumeList]; list != "" && json.Unmarshal([]byte(list), &reserved) != nil {
 		return false // a list that cannot be read may have named it
 	}
-	return s.reserved.Annotations[annBoundByKube] == "yes" && !slices.Contains(reserved, s.reserved.Name)
+	return s.reserved.Annotations[names.BoundByKube] == "yes" && !slices.Contains(reserved, s.reserved.Name)
 }
 
 // volumeNamed: whoever wants the claim filled said which volume it is to have.
 func (s *Seen) volumeNamed() bool {
 	switch spec := s.order.Spec; {
 	case s.order.itself(s.claim):
-		return s.claim.Spec.VolumeName != "" && s.claim.Annotations[annBoundByKube] != "yes"
+		return s.claim.Spec.VolumeName != "" && s.claim.Annotations[names.BoundByKube] != "yes"
 	case spec.PVC != nil:
 		return spec.PVC.VolumeName == s.reserved.Name
 	case spec.Storage != nil:
@@ -126,21 +116,21 @@ func (s *Seen) found() bool {
 	if s.order.keeps(s.claim) || s.filled && s.worker == nil {
 		return true
 	}
-	_, check := s.order.Annotations[annCheckStatic]
+	_, check := s.order.Annotations[names.CheckStatic]
 	return check && s.reserved != nil && (!s.free() || s.volumeNamed())
 }
 
 // unwritable is why no worker may write to the claim, and what to do about it; nothing if one may.
 func (s *Seen) unwritable() string {
 	switch {
-	case s.order.itself(s.claim) && s.claim.Annotations[from.AnnMayFill] != from.Filled:
+	case s.order.itself(s.claim) && s.claim.Annotations[names.MayFill] != names.Filled:
 		return "" // whoever owns the claim ordered it, on the claim itself
-	case s.order.itself(s.claim), s.claim.Annotations[from.AnnMayFill] != string(s.order.UID):
+	case s.order.itself(s.claim), s.claim.Annotations[names.MayFill] != string(s.order.UID):
 		return fmt.Sprintf("nothing on it says that it was made empty for this volume, or that it was filled; if its contents are to be kept, "+
-			"set the annotation %s: %s on it; if not, delete it, and it is made anew", AnnPopulatedFor, s.order.For.GetName())
+			"set the annotation %s: %s on it; if not, delete it, and it is made anew", names.PopulatedFor, s.order.For.GetName())
 	case s.reserved != nil && !s.free() && !s.volumeNamed():
 		return fmt.Sprintf("volume %s was reserved for it and may hold data; to keep that, set the annotation %s on the DataVolume; "+
-			"to have it written over, create the DataVolume with this volume in volumeName", s.reserved.Name, annCheckStatic)
+			"to have it written over, create the DataVolume with this volume in volumeName", s.reserved.Name, names.CheckStatic)
 	}
 	return ""
 }
@@ -161,9 +151,9 @@ func (e *Engine) noteFilled(ctx context.Context, s *Seen) error {
 // noteKept writes on a DataVolume that its claim was filled before, as its clients expect.
 func (e *Engine) noteKept(ctx context.Context, s *Seen) error {
 	v, is := s.order.For.(*cdiv1.DataVolume)
-	if _, noted := s.order.Annotations[annPrePopulated]; !is || noted {
+	if _, noted := s.order.Annotations[names.PrePopulated]; !is || noted {
 		return nil
 	}
-	s.order.Kept.Annotations = map[string]string{annPrePopulated: s.order.Name}
+	s.order.Kept.Annotations = map[string]string{names.PrePopulated: s.order.Name}
 	return e.cluster.Mark(ctx, v, s.order.Kept)
 }

@@ -7,8 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	from "github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -16,7 +18,7 @@ import (
 func TestWorkerTask(t *testing.T) {
 	for value, raw := range map[string]bool{"": false, "raw": true, "qcow2": false} {
 		v := &cdiv1.DataVolume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "disk", UID: "volume", Annotations: map[string]string{AnnContents: value}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "disk", UID: "volume", Annotations: map[string]string{names.Contents: value}},
 			Spec:       cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk"}}},
 		}
 		s := &Seen{order: OfVolume(v), source: v.Spec.Source,
@@ -49,17 +51,25 @@ func TestDiskOfAClone(t *testing.T) {
 		{name: "a device", clone: true, block: true, want: 52 * mib},
 	} {
 		spec := cdiv1.DataVolumeSpec{Storage: &cdiv1.StorageSpec{}}
-		s := &Seen{order: OfVolume(&cdiv1.DataVolume{Spec: spec}), claim: &corev1.PersistentVolumeClaim{}}
-		s.claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}
+		var objects []client.Object
 		if c.clone {
-			source := &corev1.PersistentVolumeClaim{}
+			source := filltest.Bound(filltest.Team, "golden")
 			source.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("40Mi")}
-			source.Annotations = map[string]string{annDiskSize: c.measured}
-			s.origin.found = from.Found{Claim: source}
+			source.Annotations = map[string]string{names.DiskSize: c.measured}
+			if c.block {
+				source.Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
+			}
+			objects = append(objects, source)
+			spec.Source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: filltest.Team, Name: "golden"}}
 		}
-		if c.block {
-			s.origin.found.Claim.Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
-		}
+		w := filltest.New(t, filltest.Scene{Objects: objects})
+		e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock})
+		s := &Seen{order: OfVolume(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team}, Spec: spec})}
+		var err error
+		s.clone, err = e.clones.Find(t.Context(), s.order.cloning(), s.target())
+		w.Must(err)
+		s.claim = &corev1.PersistentVolumeClaim{}
+		s.claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}
 		if got := s.diskSize(); got != c.want {
 			t.Errorf("%s: the disk has %d MiB instead of %d", c.name, got/mib, c.want/mib)
 		}

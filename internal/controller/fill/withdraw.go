@@ -5,9 +5,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -23,11 +25,11 @@ func (e *Engine) Withdraw(ctx context.Context, c *corev1.PersistentVolumeClaim) 
 		if worker == nil || worker.DeletionTimestamp != nil || !metav1.IsControlledBy(worker, c) {
 			continue
 		}
-		if worker.Status.Phase == corev1.PodSucceeded && c.Annotations[AnnRetain] == "true" {
+		if worker.Status.Phase == corev1.PodSucceeded && c.Annotations[names.Retain] == "true" {
 			continue
 		}
 		if role == render.RoleUpload {
-			if err := e.revoke(ctx, s, worker.Name); err != nil {
+			if err := e.uploads.Revoke(ctx, s.uploading(worker.Name)); err != nil {
 				return err
 			}
 		}
@@ -36,4 +38,43 @@ func (e *Engine) Withdraw(ctx context.Context, c *corev1.PersistentVolumeClaim) 
 		}
 	}
 	return nil
+}
+
+// Release lets the object that the order is for go, once nothing of it is left in other namespaces. Everything else is owned by it
+// and goes with it.
+func (e *Engine) Release(ctx context.Context, o Order) error {
+	return e.clones.Release(ctx, o.cloning())
+}
+
+// Sweep removes what is left in other namespaces of a volume or claim that is gone.
+func (e *Engine) Sweep(ctx context.Context, gone types.NamespacedName) error {
+	return e.clones.Sweep(ctx, gone)
+}
+
+// Discard removes everything that was made for an order, the claim last: as long as it is there, the rest is remembered.
+func (e *Engine) Discard(ctx context.Context, o Order) error {
+	for _, role := range []string{render.RoleImport, render.RoleUpload} {
+		worker, err := cluster.Owned[corev1.Pod](ctx, e.reader, o.Owner.UID, o.Namespace, render.WorkerName(role, o.Name))
+		if err != nil {
+			return err
+		}
+		kept := o.Annotations[names.Retain] == "true" && worker != nil && worker.Status.Phase == corev1.PodSucceeded
+		if worker == nil || worker.DeletionTimestamp != nil || kept {
+			continue
+		}
+		if err := e.cluster.Delete(ctx, worker); err != nil {
+			return err
+		}
+	}
+	claim, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name)
+	if err != nil {
+		return err
+	}
+	if claim != nil && !metav1.IsControlledBy(claim, o.For) {
+		claim = nil
+	}
+	if err := e.clones.Discard(ctx, o.cloning(), claim); err != nil || claim == nil || claim.DeletionTimestamp != nil {
+		return err
+	}
+	return e.cluster.Delete(ctx, claim)
 }

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -30,7 +30,7 @@ func TestWish(t *testing.T) {
 		t.Run(wish, func(t *testing.T) {
 			target := from("VolumeCloneSource", "")
 			if wish != "" {
-				target.Annotations = map[string]string{fill.AnnCloneType: wish}
+				target.Annotations = map[string]string{names.CloneType: wish}
 			}
 			objects := []client.Object{filltest.Class(filltest.AtOnce), filltest.Bound(filltest.Team, "golden"), cloning(filltest.Team), target}
 			if c.driver {
@@ -39,8 +39,8 @@ func TestWish(t *testing.T) {
 			w := filltest.Harm(t, filltest.Scene{Objects: objects, Reports: []task.Report{filltest.Done()}}, name, build, outcome)
 			got := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name)
 			why, fellBack := got.Annotations[back]
-			if got.Status.Phase != corev1.ClaimBound || got.Annotations[fill.AnnCloneType] != c.way || fellBack != c.fallback {
-				t.Errorf("%s, cloned by %s, fell back %t (%s)", got.Status.Phase, got.Annotations[fill.AnnCloneType], fellBack, why)
+			if got.Status.Phase != corev1.ClaimBound || got.Annotations[names.CloneType] != c.way || fellBack != c.fallback {
+				t.Errorf("%s, cloned by %s, fell back %t (%s)", got.Status.Phase, got.Annotations[names.CloneType], fellBack, why)
 			}
 			if got.Annotations[annPhase] != "Succeeded" {
 				t.Errorf("its phase is %s", got.Annotations[annPhase])

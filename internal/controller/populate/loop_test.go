@@ -15,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/filltest"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
@@ -42,9 +43,9 @@ func scenarios() []scenario {
 	imports, uploads, clones := from("VolumeImportSource", ""), from("VolumeUploadSource", ""), from("VolumeCloneSource", "")
 	abroad := from("VolumeCloneSource", "images")
 	atOnce := imports.DeepCopy()
-	atOnce.Annotations = map[string]string{fill.AnnImmediate: ""}
+	atOnce.Annotations = map[string]string{names.Immediate: ""}
 	restored := imports.DeepCopy()
-	restored.Annotations = map[string]string{fill.AnnPopulatedFor: name}
+	restored.Annotations = map[string]string{names.PopulatedFor: name}
 	named := imports.DeepCopy()
 	named.Spec.VolumeName = "pv-kept"
 	bound := imports.DeepCopy()

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/decide/populate"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -87,7 +88,7 @@ func (s *seen) given() bool {
 func (s *seen) facts() populate.Facts {
 	return populate.Facts{
 		Target: s.targetFact(), Prime: s.primeFact(), Source: s.source.fact, Place: s.placeFact(),
-		Marked: s.given(), Recorded: s.target.Annotations[fill.AnnPopulatedFor] != "",
+		Marked: s.given(), Recorded: s.target.Annotations[names.PopulatedFor] != "",
 	}
 }
 
@@ -99,7 +100,7 @@ func (s *seen) targetFact() populate.Target {
 		return populate.Bound
 	case s.target.Status.Phase == corev1.ClaimLost:
 		return populate.Lost
-	case s.target.Spec.VolumeName != "", s.target.Annotations[fill.AnnPopulatedFor] != "":
+	case s.target.Spec.VolumeName != "", s.target.Annotations[names.PopulatedFor] != "":
 		return populate.Kept
 	}
 	return populate.Open
@@ -113,7 +114,7 @@ func (s *seen) waits() bool {
 
 // immediate: the target is to be filled before any pod needs it, wherever that may be.
 func (s *seen) immediate() bool {
-	_, asked := s.target.Annotations[fill.AnnImmediate]
+	_, asked := s.target.Annotations[names.Immediate]
 	return asked
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/populate"
+	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -59,7 +61,7 @@ func (s *seen) orderPrime() fill.Order {
 func (s *seen) wish() clone.Strategy {
 	asked, begun := s.target.Annotations[annWish]
 	if _, made := s.target.Annotations[annPrime]; !made && !begun {
-		asked = s.target.Annotations[fill.AnnCloneType]
+		asked = s.target.Annotations[names.CloneType]
 	}
 	switch way := clone.Strategy(asked); way {
 	case clone.CSIClone, clone.Snapshot, clone.Copy:
@@ -90,7 +92,7 @@ func (s *seen) showPhase(phase cdiv1.DataVolumePhase) {
 // primeAnnotations are the annotations of a target that matter to its prime and its worker.
 func (s *seen) primeAnnotations() map[string]string {
 	kept := map[string]string{}
-	for _, key := range append(slices.Clone(fill.PassedOn), reach.AnnSelectedNode, fill.AnnRetain, fill.AnnImmediate, fill.AnnContents) {
+	for _, key := range append(slices.Clone(names.PassedOn), reach.AnnSelectedNode, names.Retain, names.Immediate, names.Contents) {
 		if key == reach.AnnSelectedNode && !s.waits() {
 			continue // the provisioner's own note, not the scheduler's choice
 		}
@@ -104,7 +106,7 @@ func (s *seen) primeAnnotations() map[string]string {
 // marksOf is what we own of a target's metadata: how it was begun, and what its prime shows as far as there is one.
 func marksOf(s *seen) cluster.Marks {
 	m := cluster.Marks{Annotations: map[string]string{}}
-	for _, key := range append([]string{annKind, annPrime, annSource, annLabels, annWish, annPhase, fill.AnnPopulatedFor}, cluster.ClaimAnnotations...) {
+	for _, key := range append([]string{annKind, annPrime, annSource, annLabels, annWish, annPhase, names.PopulatedFor}, cluster.ClaimAnnotations...) {
 		if value, ok := s.target.Annotations[key]; ok {
 			m.Annotations[key] = value
 		}
@@ -113,15 +115,15 @@ func marksOf(s *seen) cluster.Marks {
 	if s.prime != nil {
 		shows = s.prime
 	}
-	shown, lacks := fill.Shown(shows)
-	maps.Copy(m.Annotations, shown)
+	has, lacks := shown(shows)
+	maps.Copy(m.Annotations, has)
 	m.Gone = lacks
-	if s.prime != nil && shown[fill.AnnPodPhase] == string(corev1.PodSucceeded) {
-		m.Annotations[fill.AnnPodPhase] = string(corev1.PodRunning) // the data is there, but not yet the target's
+	if s.prime != nil && has[names.PodPhase] == string(corev1.PodSucceeded) {
+		m.Annotations[names.PodPhase] = string(corev1.PodRunning) // the data is there, but not yet the target's
 	}
 	m.Labels = map[string]string{}
 	if s.prime != nil {
-		m.Labels = fill.ImageLabels(s.prime.Labels)
+		m.Labels = origin.ImageLabels(s.prime.Labels)
 		if len(m.Labels) > 0 {
 			m.Annotations[annLabels] = strings.Join(slices.Sorted(maps.Keys(m.Labels)), ",")
 		}
@@ -134,4 +136,23 @@ func marksOf(s *seen) cluster.Marks {
 		m.Finalizers = []string{finalizer}
 	}
 	return m
+}
+
+// shownKeys are the annotations of a claim that clients read: how far its filling is, and what its contents are.
+var shownKeys = []string{
+	names.PodPhase, names.PodReady, names.Restarts, names.Fatal, names.RunMessage, names.RunReason, names.ImportPod, names.UploadPod, names.Preallocate, names.DiskSize,
+	names.ContentType, names.CloneType, names.CloneBack, names.CloneWay,
+}
+
+// shown are those annotations as a claim bears them, and the ones it does not bear.
+func shown(c *corev1.PersistentVolumeClaim) (has map[string]string, lacks []string) {
+	has = map[string]string{}
+	for _, key := range shownKeys {
+		if value, ok := c.Annotations[key]; ok {
+			has[key] = value
+		} else {
+			lacks = append(lacks, key)
+		}
+	}
+	return has, lacks
 }

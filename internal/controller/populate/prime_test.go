@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -19,7 +19,7 @@ func TestPrime(t *testing.T) {
 	target := from("VolumeImportSource", "")
 	target.Labels = map[string]string{"team": "a"}
 	target.Annotations = map[string]string{
-		reach.AnnSelectedNode: filltest.Node, "linkerd.io/inject": "enabled", "note": "the target's own", fill.AnnPodPhase: "Succeeded",
+		reach.AnnSelectedNode: filltest.Node, "linkerd.io/inject": "enabled", "note": "the target's own", names.PodPhase: "Succeeded",
 	}
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.Waits), importing(), target}})
 	_, err := build(w).Reconcile(t.Context(), reconcileRequest())
@@ -130,7 +130,7 @@ func TestNodesOfAtOnce(t *testing.T) {
 	}
 	w.Run(name, r)
 	c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name)
-	if c.Status.Phase != corev1.ClaimBound || c.Annotations[fill.AnnPopulatedFor] != name || w.Tries != 1 {
+	if c.Status.Phase != corev1.ClaimBound || c.Annotations[names.PopulatedFor] != name || w.Tries != 1 {
 		t.Errorf("the claim is %s after %d uploads: %v", c.Status.Phase, w.Tries, c.Annotations)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/decide/populate"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -140,10 +141,10 @@ func (s *seen) begin() {
 
 // record notes on the target that its data is complete and its own.
 func (s *seen) record() {
-	s.marks.Annotations[fill.AnnPopulatedFor] = s.target.Name
-	s.marks.Annotations[fill.AnnPodPhase] = string(corev1.PodSucceeded)
-	if _, shown := s.marks.Annotations[fill.AnnPodReady]; shown {
-		s.marks.Annotations[fill.AnnPodReady] = "false"
+	s.marks.Annotations[names.PopulatedFor] = s.target.Name
+	s.marks.Annotations[names.PodPhase] = string(corev1.PodSucceeded)
+	if _, shown := s.marks.Annotations[names.PodReady]; shown {
+		s.marks.Annotations[names.PodReady] = "false"
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/controller/wake"
 	"github.com/berth-vm/berth/internal/origin"
 )
 
@@ -42,11 +43,11 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&cdiv1.VolumeUploadSource{}, r.naming(cdiv1.VolumeUploadSourceRef)).
 		Watches(&cdiv1.VolumeCloneSource{}, r.naming(cdiv1.VolumeCloneSourceRef)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
-		Watches(&corev1.Pod{}, fill.Freed(r.cloning), builder.WithPredicates(fill.Ended())).
+		Watches(&corev1.Pod{}, wake.Freed(r.cloning), builder.WithPredicates(wake.Ended())).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(reserved)).
 		Watches(&storagev1.StorageClass{}, r.waiting()).
-		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(fill.Roomier())).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(fill.Served)).
+		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(wake.Roomier())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(wake.Served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel})
 	if _, err := mgr.GetRESTMapper().RESTMapping(origin.Grant.GroupKind(), origin.Grant.Version); err == nil {
 		grant := &unstructured.Unstructured{}

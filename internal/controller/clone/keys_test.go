@@ -1,4 +1,4 @@
-package fill
+package clone
 
 import (
 	"crypto/tls"

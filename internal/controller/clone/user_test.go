@@ -1,14 +1,10 @@
-package fill
+package clone
 
 import (
-	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/render"
@@ -54,41 +50,15 @@ func TestUserOf(t *testing.T) {
 			golden := onNode("golden", "node1")
 			objects := append(append(golden, c.disk...), c.pod, node("node1"), node("node2"))
 			w := filltest.New(t, filltest.Scene{Objects: objects})
-			e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock})
-			s := &Seen{origin: origin{claim: golden[0].(*corev1.PersistentVolumeClaim), home: only("node1")}}
+			cloner, s := looking(t, w.API, w)
+			target := Target{}
 			if c.disk != nil {
-				s.claim = c.disk[0].(*corev1.PersistentVolumeClaim)
+				target.Claim = c.disk[0].(*corev1.PersistentVolumeClaim)
 			}
-			user, err := e.userOf(t.Context(), s)
-			if err != nil || (user != "") != c.uses {
-				t.Errorf("user %q, %v; want one: %t", user, err, c.uses)
+			err := cloner.Observe(t.Context(), s, target)
+			if err != nil || (s.user != "") != c.uses {
+				t.Errorf("user %q, %v; want one: %t", s.user, err, c.uses)
 			}
 		})
-	}
-}
-
-// TestFreed: whoever waits for a claim hears of it when its pod ends, once.
-func TestFreed(t *testing.T) {
-	running, ended := consumer(nil, "golden", "disk"), consumer(nil, "golden", "disk")
-	running.Status.Phase, ended.Status.Phase = corev1.PodRunning, corev1.PodSucceeded
-	hears := Ended()
-	for name, c := range map[string]struct{ got, want bool }{
-		"it ends":    {hears.Update(event.UpdateEvent{ObjectOld: running, ObjectNew: ended}), true},
-		"it goes":    {hears.Delete(event.DeleteEvent{Object: running}), true},
-		"it comes":   {hears.Create(event.CreateEvent{Object: running}), false},
-		"it runs on": {hears.Update(event.UpdateEvent{ObjectOld: running, ObjectNew: running}), false},
-		"it stays":   {hears.Update(event.UpdateEvent{ObjectOld: ended, ObjectNew: ended}), false},
-	} {
-		if c.got != c.want {
-			t.Errorf("%s: heard %t, want %t", name, c.got, c.want)
-		}
-	}
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer queue.ShutDown()
-	Freed(func(_ context.Context, obj client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
-	}).Delete(t.Context(), event.DeleteEvent{Object: running}, queue)
-	if queue.Len() != 2 {
-		t.Errorf("%d claims are looked at, want both", queue.Len())
 	}
 }

@@ -1,4 +1,4 @@
-package fill
+package clone
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/controller/filltest"
@@ -45,21 +44,13 @@ func TestOthersAreNotLookedAt(t *testing.T) {
 		}
 		w := filltest.New(t, filltest.Scene{Objects: objects})
 		reader := &counted{Reader: w.API}
-		e := New(Parts{Reader: reader, Live: w.API, Writer: w.Writer, Clock: w.Clock})
-		source := &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: filltest.Team, Name: "golden"}}
-		s := &Seen{order: Order{Namespace: filltest.Team, Name: "disk"}, source: source, class: filltest.Class(filltest.Waits)}
-		if _, err := e.elsewhere(t.Context(), s); err != nil || s.origin.beside != "node1" {
-			t.Fatalf("the clone is placed beside %q: %v", s.origin.beside, err)
+		c, s := looking(t, reader, w)
+		if err := c.Observe(t.Context(), s, Target{Class: filltest.Class(filltest.Waits)}); err != nil || s.where.Beside != "node1" || s.user != "" {
+			t.Fatalf("the clone is placed beside %q, its source is used by %q: %v", s.where.Beside, s.user, err)
 		}
-		for _, obj := range golden {
-			if c, ok := obj.(*corev1.PersistentVolumeClaim); ok {
-				s.origin.claim = c
-			}
-		}
-		if user, err := e.userOf(t.Context(), s); err != nil || user != "" {
-			t.Fatalf("the source is used by %q: %v", user, err)
-		}
-		if _, err := e.aidSpaces(t.Context(), Order{Namespace: filltest.Team, Name: "disk", UID: "1", For: s.origin.claim, Spec: cdiv1.DataVolumeSpec{Source: source}}); err != nil {
+		order := s.order
+		order.For = s.found.Claim
+		if _, err := c.aidSpaces(t.Context(), order); err != nil {
 			t.Fatal(err)
 		}
 		return reader.objects

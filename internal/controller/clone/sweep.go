@@ -1,4 +1,4 @@
-package fill
+package clone
 
 import (
 	"context"
@@ -10,38 +10,39 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 )
 
 // Sweep removes what is left in other namespaces of a volume or claim that is gone. As a rule nothing is: a finalizer on whom
 // it is for sees to that. But whoever owns that object can take the finalizer away, and a server that stayed would keep a
 // claim of somebody else from being deleted.
-func (e *Engine) Sweep(ctx context.Context, gone types.NamespacedName) error {
+func (c *Cloner) Sweep(ctx context.Context, gone types.NamespacedName) error {
 	var servers corev1.PodList
-	if err := e.reader.List(ctx, &servers, client.MatchingLabels{render.LabelComponent: render.RoleServe}); err != nil {
+	if err := c.reader.List(ctx, &servers, client.MatchingLabels{render.LabelComponent: render.RoleServe}); err != nil {
 		return fmt.Errorf("list servers: %w", err)
 	}
 	var alive map[types.UID]bool
 	for i := range servers.Items {
 		p := &servers.Items[i]
 		uid := types.UID(p.Labels[render.LabelVolumeUID])
-		if p.Annotations[AnnServes] != gone.String() || uid == "" {
+		if p.Annotations[names.Serves] != gone.String() || uid == "" {
 			continue
 		}
 		if alive == nil {
 			var err error
-			if alive, err = e.named(ctx, gone); err != nil {
+			if alive, err = c.named(ctx, gone); err != nil {
 				return err
 			}
 		}
-		s := e.seenIn(Order{Namespace: gone.Namespace, UID: uid, For: &cdiv1.DataVolume{}}, p.Namespace)
+		s := c.seenIn(Order{Namespace: gone.Namespace, UID: uid, For: &cdiv1.DataVolume{}}, p.Namespace)
 		if alive[uid] || p.Name != s.serverName() || !s.acrossSpaces() {
 			continue
 		}
-		if err := e.observeAids(ctx, s); err != nil {
+		if err := c.observeAids(ctx, s); err != nil {
 			return err
 		}
-		if err := e.removeAidsHere(ctx, s); err != nil {
+		if err := c.removeAidsHere(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -49,12 +50,12 @@ func (e *Engine) Sweep(ctx context.Context, gone types.NamespacedName) error {
 }
 
 // named are the UIDs of the volume and of the claim that have the name now, as the API server knows them.
-func (e *Engine) named(ctx context.Context, name types.NamespacedName) (map[types.UID]bool, error) {
-	v, err := cluster.Get[cdiv1.DataVolume](ctx, e.live, name.Namespace, name.Name)
+func (c *Cloner) named(ctx context.Context, name types.NamespacedName) (map[types.UID]bool, error) {
+	v, err := cluster.Get[cdiv1.DataVolume](ctx, c.live, name.Namespace, name.Name)
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.live, name.Namespace, name.Name)
+	claim, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, c.live, name.Namespace, name.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +63,8 @@ func (e *Engine) named(ctx context.Context, name types.NamespacedName) (map[type
 	if v != nil {
 		alive[v.UID] = true
 	}
-	if c != nil {
-		alive[c.UID] = true
+	if claim != nil {
+		alive[claim.UID] = true
 	}
 	return alive, nil
 }

@@ -1,10 +1,9 @@
-package fill
+package clone
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,55 +82,25 @@ func TestElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := filltest.New(t, filltest.Scene{Objects: append(c.objects, golden...)})
-			e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock})
-			s := &Seen{
-				order:  Order{Namespace: filltest.Team, Name: "disk"},
-				source: &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: filltest.Team, Name: "golden"}},
-				class:  filltest.Class(filltest.Waits),
-			}
-			why, err := e.elsewhere(t.Context(), s)
-			if err != nil {
+			cloner, s := looking(t, w.API, w)
+			if err := cloner.Observe(t.Context(), s, Target{Class: filltest.Class(filltest.Waits)}); err != nil {
 				t.Fatal(err)
 			}
-			if (why == "") != (c.why == "") || !strings.Contains(why, c.why) || c.why == "" && s.origin.beside != c.beside {
-				t.Errorf("got %q and node %q, want %q and node %q", why, s.origin.beside, c.why, c.beside)
+			if why := s.where.Why; (why == "") != (c.why == "") || !strings.Contains(why, c.why) || s.where.Beside != c.beside {
+				t.Errorf("got %q and node %q, want %q and node %q", why, s.where.Beside, c.why, c.beside)
 			}
 		})
 	}
 }
 
-// TestWithin: what an administrator says about workers still holds when the source says more.
-func TestWithin(t *testing.T) {
-	if within(nil, nil) != nil {
-		t.Error("nothing narrowed is something")
+// looking is a look at a clone of the claim golden, in namespace Team.
+func looking(t *testing.T, reader client.Reader, w *filltest.World) (*Cloner, *Seen) {
+	t.Helper()
+	c := New(Parts{Reader: reader, Live: w.API, Writer: w.Writer, Clock: w.Clock})
+	spec := &cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: filltest.Team, Name: "golden"}}}
+	s, err := c.Find(t.Context(), Order{Namespace: filltest.Team, Name: "disk", UID: "1", Spec: spec}, Target{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	zone := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: only("zone")}}
-	for _, a := range []*corev1.Affinity{nil, {}, zone} {
-		got := within(a, only("node1")).NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-		want := 1
-		if a == zone {
-			want = 2
-		}
-		if len(got) != 1 || len(got[0].MatchExpressions) != want {
-			t.Errorf("%v narrowed to node1 is %v", a, got)
-		}
-	}
-	if len(zone.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions) != 1 {
-		t.Error("the administrator's own was changed")
-	}
-}
-
-// TestTolerations: a worker follows its claim to a node that repels others, but not to one that is not well.
-func TestTolerations(t *testing.T) {
-	ours := corev1.Taint{Key: "vms", Value: "only", Effect: corev1.TaintEffectNoSchedule}
-	ill := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
-	w := filltest.New(t, filltest.Scene{Objects: append(onNode("disk", "node1"), node("node1", ours, ill), node("node2"))})
-	e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock})
-	got, err := e.tolerations(t.Context(), only("node1"))
-	if err != nil || len(got) != 1 || !got[0].ToleratesTaint(logr.Discard(), &ours, false) || got[0].ToleratesTaint(logr.Discard(), &ill, false) {
-		t.Errorf("got %v, %v", got, err)
-	}
-	if got, err := e.tolerations(t.Context(), nil); err != nil || got != nil {
-		t.Errorf("of a claim that is nowhere yet: %v, %v", got, err)
-	}
+	return c, &s
 }

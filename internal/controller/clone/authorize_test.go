@@ -1,4 +1,4 @@
-package fill
+package clone
 
 import (
 	"context"
@@ -67,12 +67,12 @@ func TestWhatAReferenceLeadsTo(t *testing.T) {
 			ds := &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: row.at, Name: "os"}, Spec: cdiv1.DataSourceSpec{
 				Source: cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "golden", Name: row.now}}}}
 			w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), v, ds, filltest.Bound("golden", row.now)}})
-			e := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock, Image: "berth", Ask: filltest.Silent,
+			c := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock, Image: "berth",
 				Tokens: sealed{key: key, may: map[string]bool{row.may: true}}})
-			s, err := e.Observe(context.Background(), OfVolume(v))
+			s, err := c.Find(t.Context(), Order{Namespace: v.Namespace, Name: v.Name, UID: v.UID, Annotations: v.Annotations, Spec: &v.Spec}, Target{})
 			w.Must(err)
-			if forbidden := s.origin.fact == volume.Forbidden; forbidden != (row.want != "") || !strings.Contains(s.origin.why, row.want) {
-				t.Errorf("fact %v, %q", s.origin.fact, s.origin.why)
+			if forbidden := s.Origin() == volume.Forbidden; forbidden != (row.want != "") || !strings.Contains(s.Why(), row.want) {
+				t.Errorf("fact %v, %q", s.Origin(), s.Why())
 			}
 		})
 	}

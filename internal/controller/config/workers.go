@@ -1,12 +1,13 @@
-package fill
+package config
 
 import (
-	"github.com/berth-vm/berth/internal/controller/config"
+	"k8s.io/utils/ptr"
+
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// PodSettings is what the administrator decided about worker pods, which run image.
-func PodSettings(image string, s config.Settings) render.Settings {
+// Pod is what the administrator decided about worker pods, which run image.
+func (s Settings) Pod(image string) render.Settings {
 	return render.Settings{
 		Image: image, PullPolicy: s.ImagePullPolicy, PullSecrets: s.ImagePullSecrets, Resources: s.Resources,
 		NodeSelector: s.Workers.NodeSelector, Affinity: s.Workers.Affinity, Tolerations: s.Workers.Tolerations,
@@ -14,10 +15,10 @@ func PodSettings(image string, s config.Settings) render.Settings {
 }
 
 // Network is what the administrator decided about how workers reach their sources.
-func Network(s config.Settings) render.Network {
+func (s Settings) Network() render.Network {
 	n := render.Network{InsecureRegistries: s.InsecureRegistries}
 	if p := s.ImportProxy; p != nil {
-		n.HTTPProxy, n.HTTPSProxy, n.NoProxy = deref(p.HTTPProxy), deref(p.HTTPSProxy), deref(p.NoProxy)
+		n.HTTPProxy, n.HTTPSProxy, n.NoProxy = ptr.Deref(p.HTTPProxy, ""), ptr.Deref(p.HTTPSProxy, ""), ptr.Deref(p.NoProxy, "")
 	}
 	return n
 }

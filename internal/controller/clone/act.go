@@ -1,0 +1,143 @@
+package clone
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	reach "k8s.io/component-helpers/storage/volume"
+
+	"github.com/berth-vm/berth/internal/decide/clone"
+	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
+	"github.com/berth-vm/berth/pkg/claim"
+)
+
+// Act carries out one of the actions that are about a clone's source. Each may be repeated.
+func (c *Cloner) Act(ctx context.Context, a volume.Action, s *Seen) error {
+	switch a { //nolint:exhaustive // the others are about the claim, and its filler's
+	case volume.PlaceClaim:
+		return c.placeClaim(ctx, s)
+	case volume.TakeSnapshot:
+		return c.takeSnapshot(ctx, s)
+	case volume.RestoreOrigin:
+		return c.restoreOrigin(ctx, s)
+	case volume.StartServer:
+		return c.startServer(ctx, s)
+	case volume.CleanUp:
+		return c.cleanUp(ctx, s)
+	}
+	return fmt.Errorf("nobody knows how to %s", a)
+}
+
+// cleanUp removes what only the transfer needed. Looking costs nothing (the cache knows), so it is done whenever a
+// volume is complete or condemned.
+func (c *Cloner) cleanUp(ctx context.Context, s *Seen) error {
+	if s.resolved.Source == nil {
+		return nil
+	}
+	if err := c.DropSnapshot(ctx, s); err != nil {
+		return err
+	}
+	return c.removeAids(ctx, s)
+}
+
+// Measure is the source as far as the claim's size depends on it, called name in messages; nil: nothing is known of it.
+func (s *Seen) Measure(name string) *claim.Source {
+	if s.originFact() != clone.Found {
+		return nil
+	}
+	m := s.found.Measure()
+	if m != nil {
+		m.Name = name
+	}
+	return m
+}
+
+// Disk is how large the disk in the source may be; 0 if nothing is cloned.
+func (s *Seen) Disk() int64 {
+	if s.originFact() != clone.Found {
+		return 0
+	}
+	return s.found.Disk()
+}
+
+// DataSource is what the claim's driver is to make it from; nil: it is to make an empty one.
+func (s *Seen) DataSource() *corev1.TypedLocalObjectReference {
+	switch s.strategy {
+	case clone.CSIClone:
+		return &corev1.TypedLocalObjectReference{Kind: s.at.Kind, Name: s.at.Name}
+	case clone.Snapshot:
+		return volumesnapshot.Source(s.readSnapshot())
+	case clone.Copy, clone.Stream, clone.Impossible:
+	}
+	return nil
+}
+
+// Mark notes on a claim that is about to be made what it is cloned from and how: what it inherits, what clients read, and the node
+// it is to be made on.
+func (s *Seen) Mark(c *corev1.PersistentVolumeClaim) {
+	labels := s.resolved
+	if s.originFact() == clone.Found {
+		labels.Inherit(s.found.Labels())
+	}
+	for key, value := range labels.Labels {
+		if _, own := c.Labels[key]; !own {
+			c.Labels[key] = value
+		}
+	}
+	if s.strategy == clone.Impossible {
+		return
+	}
+	c.Annotations[names.CloneType], c.Annotations[names.CloneWay] = string(s.strategy.Known()), string(s.strategy)
+	c.Annotations[names.CloneWhy] = s.reason
+	if s.fellBack {
+		c.Annotations[names.CloneBack] = s.reason
+	}
+	if c.Spec.DataSource == nil {
+		return
+	}
+	if source := s.found.Claim; source != nil && source.Annotations[names.DiskSize] != "" {
+		c.Annotations[names.DiskSize] = source.Annotations[names.DiskSize] // what its driver will copy
+	}
+	if s.where.Beside != "" && !waits(s.target.Class) {
+		c.Annotations[reach.AnnSelectedNode] = s.where.Beside
+	}
+}
+
+// Reading is what a worker reads a clone from.
+type Reading struct {
+	render.Origin
+	Disk *render.Disk // the claim it needs besides its target; nil: none
+	Peer *render.Peer // the server it reads from; nil: none
+	// Home is where it has to run, if it may be the first consumer of what must be beside the source; nil: anywhere.
+	Home *corev1.NodeSelector
+}
+
+// Reads is what a worker of the clone reads from. One whose claim is filled by its driver reads nothing: it is there to be scheduled
+// with the claim, beside the source.
+func (s *Seen) Reads() Reading {
+	switch s.strategy {
+	case clone.Copy:
+		from := s.reads()
+		disk := &render.Disk{Claim: from.Name, Block: isBlock(from.Spec.VolumeMode)}
+		local := &task.Local{Path: disk.SourcePath(s.target.Content), Raw: true}
+		return Reading{Origin: render.Origin{Source: task.Source{Local: local}}, Disk: disk, Home: s.home}
+	case clone.Stream:
+		peer := &task.Peer{URL: "https://" + net.JoinHostPort(peerName, strconv.Itoa(servePort)), TLSDir: render.TLSDir}
+		return Reading{
+			Origin: render.Origin{Source: task.Source{Peer: peer}, Secrets: []render.Secret{{Name: s.clientKeys(), Dir: render.TLSDir}}},
+			Peer:   &render.Peer{Name: peerName, IP: s.server.Status.PodIP},
+		}
+	case clone.CSIClone, clone.Snapshot, clone.Impossible:
+	}
+	return Reading{Home: s.home}
+}
+
+// IsClone says whether the volume is one.
+func (s *Seen) IsClone() bool { return s.isClone() }

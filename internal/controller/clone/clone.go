@@ -1,0 +1,133 @@
+// Package clone sees to what a claim is cloned from: it finds the source and everything that making the clone depends on, lets
+// internal/decide/place and internal/decide/clone decide where and how it is made and what comes next, and makes what only the
+// clone needs: a snapshot of the source, the claim that a snapshot is restored to, the server of a clone that is streamed.
+//
+// It observes, then decides, then acts, in this order. It does not fill the claim: the engine of internal/controller/fill does, with
+// what this package says, and decides when.
+package clone
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/decide/clone"
+	"github.com/berth-vm/berth/internal/decide/place"
+	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
+)
+
+// Cloner sees to clones.
+type Cloner struct {
+	reader  client.Reader // cached
+	live    client.Reader // the API server itself, for the few facts that must not be stale
+	objects cluster.Reading
+	cluster *cluster.Writer
+	clock   clock.PassiveClock
+	image   string // the image workers run
+	tokens  origin.Verifier
+}
+
+// Parts are what a Cloner is made of.
+type Parts struct {
+	Reader client.Reader // cached
+	Live   client.Reader // the API server itself
+	Writer *cluster.Writer
+	Clock  clock.PassiveClock
+	Image  string          // that workers run
+	Tokens origin.Verifier // of proofs that clones across namespaces were allowed
+}
+
+// New puts a Cloner together.
+func New(p Parts) *Cloner {
+	return &Cloner{
+		reader: p.Reader, live: p.Live, objects: cluster.Reading{Objects: p.Reader, Live: p.Live}, cluster: p.Writer,
+		clock: p.Clock, image: p.Image, tokens: p.Tokens,
+	}
+}
+
+// How soon to look again where nothing in the cluster will tell.
+const (
+	refusedEvery  = 30 * time.Second // somebody out of our sight has to do something
+	snapshotEvery = 2 * time.Second  // the snapshot API is an add-on that may not be there to watch
+)
+
+// Order is whom a claim is filled for, and with what.
+type Order struct {
+	// For is the object the claim is filled for, and Owner says so on what is made in its namespace.
+	For   client.Object
+	Owner metav1.OwnerReference
+	// Finalizer is what For bears while something made for it lies in another namespace; Kept is what we own of its metadata.
+	Finalizer string
+	Kept      *cluster.Marks
+
+	Namespace, Name string // of the claim
+	UID             types.UID
+	Annotations     map[string]string
+	Spec            *cdiv1.DataVolumeSpec // the source, or the reference to it
+
+	Placed  bool           // a node was chosen for the claim
+	Wish    clone.Strategy // how the clone is asked to be made; empty: in the cheapest way
+	Allowed bool           // whoever placed the order made sure that a source in another namespace may be read
+}
+
+// Target is what is known of the claim itself.
+type Target struct {
+	Claim  *corev1.PersistentVolumeClaim // nil: there is none yet
+	Class  *storagev1.StorageClass       // of the claim
+	Wanted *corev1.PersistentVolumeClaimSpec
+	Vague  bool // there is none, and what was asked for cannot be completed
+	Block  bool
+
+	Recorded bool // what is on it is recorded: nothing may be written to it any more, or nobody knows
+	Grown    bool // its driver fills it with a disk that is smaller than the claim is for
+	Readable bool // it is bound, or will be by the worker that reads the source
+	Worked   bool // there is a worker
+
+	Settings config.Settings
+	Content  task.Content
+}
+
+// Seen is the part of the cluster that one clone depends on, and what was decided about it.
+type Seen struct {
+	order    Order
+	now      time.Time
+	target   Target
+	resolved origin.Resolved
+	at       origin.Ref // what is cloned; zero: the volume is no clone
+	found    origin.Found
+	denied   error // why it may not be read; nil: it may
+	lost     string
+	class    *storagev1.StorageClass // of the source, if that is a claim
+
+	home     *corev1.NodeSelector // where the source can be used; nil: everywhere
+	place    place.Facts
+	apart    bool // no node reaches both the source and the claim's volume
+	driver   bool // the provisioner of the claim's class is a CSI driver
+	wish     *cdiv1.CDICloneStrategy
+	classes  struct{ target, source string } // for snapshots of the claim's and of the source's storage class
+	restores *storagev1.StorageClass         // makes claims of the snapshot that is the source
+	user     string                          // a pod that may be writing to the source
+	taken    *volumesnapshot.Snapshot        // of the source, by us
+	restored *corev1.PersistentVolumeClaim   // that a snapshot was restored to, to be read from
+	readable bool                            // restored is bound, or will be by whoever reads it
+	server   *corev1.Pod                     // the worker that serves the source to another node
+	chosen   bool                            // everything that a choice depends on was looked at
+
+	decision
+}
+
+// Source is what the volume is filled from, references followed; nil: another populator.
+func (s *Seen) Source() *cdiv1.DataVolumeSource { return s.resolved.Source }
+
+// isClone: the volume is one.
+func (s *Seen) isClone() bool { return s.at.Name != "" || s.at.Kind != "" }

@@ -1,0 +1,230 @@
+package clone
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	reach "k8s.io/component-helpers/storage/volume"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/token"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
+)
+
+// Find reads what a clone is made of, as far as the claim's size depends on it. Of a volume that is no clone it is what fills it.
+func (c *Cloner) Find(ctx context.Context, o Order, t Target) (Seen, error) {
+	s := Seen{order: o, target: t, now: c.clock.Now()}
+	var err error
+	if s.resolved, err = origin.Resolve(ctx, c.objects, o.Namespace, o.Spec); err != nil {
+		return s, err
+	}
+	var cloned bool
+	if s.at, cloned = origin.OfSource(o.Namespace, s.resolved.Source); !cloned || s.resolved.Lacks != "" {
+		s.decide()
+		return s, nil
+	}
+	switch {
+	case s.made() && t.Claim.Spec.VolumeName == "":
+		err = c.observeMade(ctx, &s)
+	case s.made(), t.Recorded:
+		err = c.observeAids(ctx, &s)
+	default:
+		err = c.find(ctx, &s)
+	}
+	if err != nil {
+		return s, err
+	}
+	s.decide()
+	return s, nil
+}
+
+// made: the claim was made for its driver to fill.
+func (s *Seen) made() bool { return s.target.Claim != nil && s.target.Claim.Spec.DataSource != nil }
+
+// find reads the source, if that is allowed.
+func (c *Cloner) find(ctx context.Context, s *Seen) error {
+	if s.at.Namespace != s.order.Namespace && !s.order.Allowed {
+		target := token.Object{Namespace: s.order.Namespace, Name: s.order.Name}
+		err := origin.Authorized(ctx, c.tokens, s.order.Annotations[token.Annotation], s.at, target, s.order.Spec.SourceRef)
+		if errors.Is(err, origin.ErrForbidden) {
+			s.denied = err
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var err error
+	if s.found, err = origin.Find(ctx, c.objects, s.at); err != nil {
+		return err
+	}
+	if s.found.Claim == nil || s.found.Lacks() != "" {
+		return nil
+	}
+	if class := ptr.Deref(s.found.Claim.Spec.StorageClassName, ""); class != "" {
+		s.class, err = cluster.Get[storagev1.StorageClass](ctx, c.reader, "", class)
+	}
+	return err
+}
+
+// observeMade reads what a claim depends on that its driver is to fill.
+func (c *Cloner) observeMade(ctx context.Context, s *Seen) error {
+	found, err := origin.Find(ctx, c.objects, s.at)
+	if err != nil {
+		return err
+	}
+	if found.Snapshot == nil && s.at.GroupKind() == origin.Claim.GroupKind() && s.target.Claim.Spec.DataSource.Kind == origin.Claim.Kind {
+		s.lost = lost(found.Claim)
+	}
+	if s.lost != "" {
+		return nil
+	}
+	return c.observePlace(ctx, s, found)
+}
+
+// lost is why the claim that a driver is to clone is not there any more. Whoever consumes the clone would have it made of what is
+// there instead, so it is made anew when the source is complete again.
+func lost(c *corev1.PersistentVolumeClaim) string {
+	if c == nil {
+		return "its source is gone"
+	}
+	if proof, lacks := origin.Complete(c); proof == origin.Unproven {
+		return "its source is another by now: " + lacks
+	}
+	return ""
+}
+
+// Observe reads everything else that making the clone depends on, and decides about it.
+func (c *Cloner) Observe(ctx context.Context, s *Seen, t Target) error {
+	t.Recorded, t.Grown = s.target.Recorded, s.target.Grown // as it was when the source was looked for
+	s.target = t
+	if s.isClone() && s.resolved.Lacks == "" && !s.made() && !t.Recorded && s.denied == nil && s.found.There() && s.found.Lacks() == "" &&
+		!t.Vague && !t.Worked {
+		if err := c.observeChoice(ctx, s); err != nil {
+			return err
+		}
+		s.chosen = true
+	}
+	s.decide()
+	return nil
+}
+
+// observeChoice reads what the choice of a strategy, and its next step, depend on.
+func (c *Cloner) observeChoice(ctx context.Context, s *Seen) error {
+	var err error
+	if s.target.Claim != nil {
+		if err := c.observeAids(ctx, s); err != nil {
+			return err
+		}
+		if s.home, err = c.home(ctx, s); err != nil {
+			return err
+		}
+		if s.apart, err = c.apart(ctx, s); err != nil {
+			return err
+		}
+	} else if err := c.observePlace(ctx, s, s.found); err != nil {
+		return err
+	}
+	if s.user, err = c.userOf(ctx, s); err != nil {
+		return err
+	}
+	if err := c.observeClasses(ctx, s); err != nil {
+		return err
+	}
+	if s.found.Claim != nil && (s.classes.source != "" || s.classes.target != "") {
+		if s.taken, err = volumesnapshot.Read(ctx, c.objects, s.at.Namespace, s.snapshotName()); err != nil {
+			return err
+		}
+	}
+	s.readable, err = c.restoredReady(ctx, s.restored)
+	return err
+}
+
+// observeClasses finds out what the storage can do.
+func (c *Cloner) observeClasses(ctx context.Context, s *Seen) error {
+	class := s.target.Class
+	if class != nil {
+		driver, err := cluster.Get[storagev1.CSIDriver](ctx, c.reader, "", class.Provisioner)
+		if err != nil {
+			return err
+		}
+		s.driver = driver != nil
+		profile, err := cluster.Get[cdiv1.StorageProfile](ctx, c.reader, "", class.Name)
+		if err != nil {
+			return err
+		}
+		s.wish = s.target.Settings.CloneStrategyOverride
+		if profile != nil && s.wish == nil {
+			s.wish = profile.Status.CloneStrategy
+		}
+	}
+	var err error
+	if s.found.Snapshot != nil {
+		s.restores, err = c.restoreClass(ctx, s)
+		if err != nil {
+			return err
+		}
+	}
+	if s.driver {
+		if s.classes.target, err = volumesnapshot.ClassOf(ctx, c.objects, class); err != nil {
+			return err
+		}
+	}
+	s.classes.source = s.classes.target
+	if s.class == nil || class == nil || s.class.Name != class.Name || !s.driver {
+		s.classes.source, err = volumesnapshot.ClassOf(ctx, c.objects, s.class)
+	}
+	return err
+}
+
+// home is where a clone's source can be used; nil means everywhere, or that nobody says.
+func (c *Cloner) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error) {
+	if r := s.restored; r != nil && r.Spec.VolumeName != "" {
+		return origin.Home(ctx, c.objects, r)
+	}
+	return s.found.Home(ctx, c.objects)
+}
+
+// apart: no node reaches both the source and the claim's volume, so one pod cannot have both.
+func (c *Cloner) apart(ctx context.Context, s *Seen) (bool, error) {
+	if s.target.Claim == nil || s.target.Claim.Spec.VolumeName == "" || s.home == nil {
+		return false, nil // the scheduler will place what is not placed yet beside the other
+	}
+	pv, err := cluster.Get[corev1.PersistentVolume](ctx, c.reader, "", s.target.Claim.Spec.VolumeName)
+	if err != nil || pv == nil {
+		return false, err
+	}
+	homes, err := nodes.In(ctx, c.reader, s.home)
+	if err != nil {
+		return false, err
+	}
+	for i := range homes {
+		if reach.CheckNodeAffinity(pv, homes[i].Labels) == nil {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func provisioner(c *storagev1.StorageClass) string {
+	if c == nil {
+		return ""
+	}
+	return strings.TrimSpace(c.Provisioner)
+}
+
+func isBlock(mode *corev1.PersistentVolumeMode) bool {
+	return ptr.Deref(mode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock
+}
+
+// waits: a claim of the class is bound when it has a consumer.
+func waits(class *storagev1.StorageClass) bool {
+	return class != nil && ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingWaitForFirstConsumer
+}

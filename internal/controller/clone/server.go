@@ -1,0 +1,258 @@
+package clone
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/pods"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// A clone whose volumes no one pod can have is streamed: a server in the source's namespace, the ordinary worker in the
+// target's, and a pair of keys made for this clone alone. What lies in another namespace cannot be owned by the volume,
+// so a finalizer on whom it is for sees to it that it is removed.
+
+const servePort = 8443
+
+func (s *Seen) serverName() string { return string(s.order.UID) + "-source-pod" }
+func (s *Seen) serverKeys() string { return string(s.order.UID) + "-source-tls" }
+func (s *Seen) clientKeys() string { return string(s.order.UID) + "-target-tls" }
+func (s *Seen) acrossSpaces() bool { return s.at.Namespace != s.order.Namespace }
+
+// observeAids reads what is there only for the transfer: the server of a streamed clone, and the claim a snapshot was restored
+// to.
+func (c *Cloner) observeAids(ctx context.Context, s *Seen) error {
+	var err error
+	if s.server, err = c.readServer(ctx, c.reader, s); err != nil {
+		return err
+	}
+	s.restored, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, c.reader, s.at.Namespace, s.restoredName())
+	return err
+}
+
+// readServer reads the server of a streamed clone. One in another namespace cannot be owned by the volume; who could make one of
+// this name there has the source itself to change.
+func (c *Cloner) readServer(ctx context.Context, from client.Reader, s *Seen) (*corev1.Pod, error) {
+	if !s.acrossSpaces() {
+		return cluster.Owned[corev1.Pod](ctx, from, s.order.Owner.UID, s.at.Namespace, s.serverName())
+	}
+	return cluster.Get[corev1.Pod](ctx, from, s.at.Namespace, s.serverName())
+}
+
+// startServer makes the server of a streamed clone, after the keys for both ends. Keys are made anew until there is a
+// server to hold them, so that a crash in between never leaves two ends that do not trust each other.
+func (c *Cloner) startServer(ctx context.Context, s *Seen) error {
+	if p := s.server; p != nil {
+		if pods.Over(p) && p.DeletionTimestamp == nil {
+			return c.cluster.Delete(ctx, p)
+		}
+		return nil
+	}
+	// A cache that has not heard of the server yet would have it and its client hold keys of two makes.
+	if now, err := c.readServer(ctx, c.live, s); err != nil {
+		return err
+	} else if now != nil {
+		return cluster.ErrStale
+	}
+	if s.acrossSpaces() {
+		if err := c.hold(ctx, s, true); err != nil {
+			return err
+		}
+	}
+	keys, err := makeKeys(s.now)
+	if err != nil {
+		return err
+	}
+	for _, secret := range []*corev1.Secret{
+		c.secret(s, s.at.Namespace, s.serverKeys(), keys.server), c.secret(s, s.order.Namespace, s.clientKeys(), keys.client),
+	} {
+		if err := c.cluster.Replace(ctx, secret); err != nil {
+			return err
+		}
+	}
+	pod, err := c.serving(s).Pod()
+	if err != nil {
+		return err
+	}
+	if err := nodes.Follow(ctx, c.reader, pod, s.home); err != nil {
+		return err
+	}
+	pod.Annotations[names.Serves] = s.order.Namespace + "/" + s.order.For.GetName()
+	return c.cluster.Create(ctx, pod)
+}
+
+func (c *Cloner) secret(s *Seen, namespace, name string, data map[string][]byte) *corev1.Secret {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: render.Labels(render.RoleServe)},
+		Type:       corev1.SecretTypeTLS, Data: data,
+	}
+	if namespace == s.order.Namespace {
+		secret.OwnerReferences = []metav1.OwnerReference{s.order.Owner}
+	}
+	return secret
+}
+
+func (c *Cloner) serving(s *Seen) render.Worker {
+	from := s.reads()
+	disk := render.Disk{Claim: from.Name, Block: isBlock(from.Spec.VolumeMode)}
+	w := render.Worker{
+		Name: s.serverName(), Namespace: s.at.Namespace, Role: render.RoleServe, ClaimUID: from.UID,
+		VolumeUID: s.order.UID, Command: "serve", Source: &disk, Listen: servePort,
+		Secrets: []render.Secret{{Name: s.serverKeys(), Dir: render.TLSDir}}, Settings: s.target.Settings.Pod(c.image),
+		Task: task.Serve{
+			Version: task.Version, Volume: from.Namespace + "/" + from.Name,
+			Path: disk.SourcePath(s.target.Content), Content: s.target.Content, Listen: ":" + strconv.Itoa(servePort), TLSDir: render.TLSDir,
+		},
+	}
+	if s.step.Via { // the server may be the first consumer of what the snapshot is restored to
+		w.Settings.Affinity = nodes.Within(w.Settings.Affinity, s.home)
+	}
+	if !s.acrossSpaces() {
+		w.Owner = s.order.Owner
+	}
+	return w
+}
+
+// removeAids removes the server last, but for the claim it reads from: as long as one of them is there, what else is left is
+// remembered.
+func (c *Cloner) removeAids(ctx context.Context, s *Seen) error {
+	if err := c.removeAidsHere(ctx, s); err != nil {
+		return err
+	}
+	if s.order.held() {
+		return c.hold(ctx, s, false)
+	}
+	return nil
+}
+
+// removeAidsHere removes those in the namespace that s reads from.
+func (c *Cloner) removeAidsHere(ctx context.Context, s *Seen) error {
+	if s.server == nil && s.restored == nil && !s.order.held() {
+		return nil
+	}
+	if s.restored != nil && isFrom(s.restored, s.snapshotName()) || s.order.held() {
+		if err := c.deleteSnapshot(ctx, s); err != nil {
+			return err
+		}
+	}
+	for _, secret := range []*corev1.Secret{
+		c.secret(s, s.at.Namespace, s.serverKeys(), nil), c.secret(s, s.order.Namespace, s.clientKeys(), nil),
+	} {
+		if err := c.cluster.Delete(ctx, secret); err != nil {
+			return err
+		}
+	}
+	if p := s.server; p != nil && p.DeletionTimestamp == nil {
+		if err := c.cluster.Delete(ctx, p); err != nil {
+			return err
+		}
+	}
+	if s.restored != nil && s.restored.DeletionTimestamp == nil {
+		return c.cluster.Delete(ctx, s.restored)
+	}
+	return nil
+}
+
+// Release lets whom the order is for go, once nothing of it is left in other namespaces. Everything else is owned by it
+// and goes with it.
+func (c *Cloner) Release(ctx context.Context, o Order) error {
+	if !o.held() {
+		return nil
+	}
+	return c.removeLastAids(ctx, o)
+}
+
+// removeLastAids removes what is left of a clone, wherever it is. A reference may stand for something else by now; where the
+// server and what it reads from are, they say themselves. They say it by labels, which anybody can write on a pod of their
+// own: so each namespace that seems to have something is looked through for what has the names we gave, and none is
+// taken for the only one.
+func (c *Cloner) removeLastAids(ctx context.Context, o Order) error {
+	spaces, err := c.aidSpaces(ctx, o)
+	if err != nil {
+		return err
+	}
+	for _, space := range spaces {
+		s := c.seenIn(o, space)
+		if err := c.observeAids(ctx, s); err != nil {
+			return err
+		}
+		if err := c.removeAidsHere(ctx, s); err != nil {
+			return err
+		}
+	}
+	if o.held() {
+		return c.hold(ctx, c.seenIn(o, o.Namespace), false)
+	}
+	return nil
+}
+
+// seenIn is an order whose source is in that namespace, whatever it is.
+func (c *Cloner) seenIn(o Order, space string) *Seen {
+	return &Seen{order: o, now: c.clock.Now(), at: origin.At(origin.Claim, space, "")}
+}
+
+// aidSpaces are the namespaces that may have something that is only there for the order's transfer.
+func (c *Cloner) aidSpaces(ctx context.Context, o Order) ([]string, error) {
+	resolved, err := origin.Resolve(ctx, c.objects, o.Namespace, o.Spec)
+	if err != nil {
+		return nil, err
+	}
+	spaces := []string{o.Namespace}
+	if at, ok := origin.OfSource(o.Namespace, resolved.Source); ok {
+		spaces = append(spaces, at.Namespace)
+	}
+	mine := func(role string) client.MatchingLabels {
+		return client.MatchingLabels{render.LabelVolumeUID: string(o.UID), render.LabelComponent: role}
+	}
+	known := client.MatchingFields{index.VolumeUID: string(o.UID)}
+	var servers corev1.PodList
+	if err := c.reader.List(ctx, &servers, known, mine(render.RoleServe)); err != nil {
+		return nil, fmt.Errorf("list servers of %s/%s: %w", o.Namespace, o.For.GetName(), err)
+	}
+	for i := range servers.Items {
+		spaces = append(spaces, servers.Items[i].Namespace)
+	}
+	var restored corev1.PersistentVolumeClaimList
+	if err := c.reader.List(ctx, &restored, known, mine(roleRestored)); err != nil {
+		return nil, fmt.Errorf("list what was restored for %s/%s: %w", o.Namespace, o.For.GetName(), err)
+	}
+	for i := range restored.Items {
+		spaces = append(spaces, restored.Items[i].Namespace)
+	}
+	slices.Sort(spaces)
+	return slices.Compact(spaces), nil
+}
+
+// Discard removes everything that was made for a clone, and the snapshot that its claim is restored from, if there is one.
+func (c *Cloner) Discard(ctx context.Context, o Order, claim *corev1.PersistentVolumeClaim) error {
+	if err := c.removeLastAids(ctx, o); err != nil || claim == nil {
+		return err
+	}
+	s := c.seenIn(o, o.Namespace) // a claim is restored from a snapshot beside it
+	s.target.Claim = claim
+	return c.DropSnapshot(ctx, s)
+}
+
+// held: For must not go before something elsewhere has.
+func (o *Order) held() bool { return slices.Contains(o.For.GetFinalizers(), o.Finalizer) }
+
+// hold makes whom the order is for wait for us when it is deleted, or lets it go.
+func (c *Cloner) hold(ctx context.Context, s *Seen, yes bool) error {
+	s.order.Kept.Finalizers = nil
+	if yes {
+		s.order.Kept.Finalizers = []string{s.order.Finalizer}
+	}
+	return c.cluster.Mark(ctx, s.order.For, *s.order.Kept)
+}

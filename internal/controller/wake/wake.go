@@ -1,0 +1,76 @@
+// Package wake says which events of others bring back a volume or a claim that waits: a quota that has room again, a pod that lets
+// its claims go, a server in another namespace. It does not know what is done then.
+package wake
+
+import (
+	"context"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/pods"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+)
+
+// Roomier holds when a quota lets in what it refused before, because it was raised or something it counted is gone. That it fills up
+// is no reason to look at every volume of the namespace again.
+func Roomier() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			old, now := e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota)
+			if !equality.Semantic.DeepEqual(old.Status.Hard, now.Status.Hard) {
+				return true
+			}
+			for name, used := range now.Status.Used {
+				before := old.Status.Used[name]
+				if used.Cmp(before) < 0 {
+					return true
+				}
+			}
+			return false
+		},
+	}
+}
+
+// Ended holds when a pod lets its claims go.
+func Ended() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !pods.Over(e.ObjectOld.(*corev1.Pod)) && pods.Over(e.ObjectNew.(*corev1.Pod))
+		},
+	}
+}
+
+// Freed is what has to be looked at again when the claims of a pod are free: for each of them, what next says.
+func Freed(next handler.MapFunc) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
+		var due []reconcile.Request
+		for _, v := range obj.(*corev1.Pod).Spec.Volumes {
+			if p := v.PersistentVolumeClaim; p != nil {
+				c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: obj.GetNamespace(), Name: p.ClaimName}}
+				due = append(due, next(ctx, c)...)
+			}
+		}
+		return due
+	})
+}
+
+// Served is whom a server in another namespace works for, for controllers that have it brought back by its pod.
+func Served(_ context.Context, obj client.Object) []reconcile.Request {
+	namespace, name, ok := strings.Cut(obj.GetAnnotations()[names.Serves], "/")
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}

@@ -1,0 +1,78 @@
+// Package worker hears what a worker says: its report when it has ended, its progress while it runs, and what the kubelet says where
+// it does not start. It does not know what the worker moves, and decides nothing about it.
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/pods"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// Asker says how far a worker was when it was asked last, and asks it again.
+type Asker func(worker *corev1.Pod) (task.Progress, error)
+
+// AskOverHTTP asks over the pod network.
+func AskOverHTTP() Asker { return ask.At[task.Progress](task.ProgressPort, task.ProgressPath) }
+
+// Progress is how far a running worker is, nil if it does not say: that is no reason to stop.
+func (a Asker) Progress(ctx context.Context, pod *corev1.Pod) *task.Progress {
+	p, err := a(pod)
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("no progress", "worker", pod.Name, "error", err.Error())
+		return nil
+	}
+	p.Percent = min(max(p.Percent, 0), 100)
+	p.Trouble = p.Trouble[:min(len(p.Trouble), mostWords)]
+	return &p
+}
+
+// mostWords is what is told of a worker's words at most: they end up in a status that everybody reads often.
+const mostWords = 1 << 10
+
+// Report is what a worker left behind. Nothing readable is nil: a worker that was evicted or killed says nothing.
+func Report(pod *corev1.Pod) *task.Report {
+	ended := pods.Terminated(pod)
+	if ended == nil {
+		return nil
+	}
+	var r task.Report
+	if err := json.Unmarshal([]byte(ended.Message), &r); err != nil || r.Version != task.Version {
+		return nil
+	}
+	return &r
+}
+
+// Patience is how long a worker may take to start before it is asked why it does not. A pod whose Secret does not
+// exist says so nowhere but in an event.
+const Patience = 15 * time.Second
+
+// Trouble is what keeps a pending worker from starting, as far as the kubelet says; empty if it does not, or if
+// there has not been time enough to worry.
+func Trouble(ctx context.Context, live client.Reader, pod *corev1.Pod, now time.Time) string {
+	if now.Sub(pod.CreationTimestamp.Time) < Patience {
+		return ""
+	}
+	var events corev1.EventList
+	err := live.List(ctx, &events, client.InNamespace(pod.Namespace), client.MatchingFields{
+		"involvedObject.uid": string(pod.UID), "type": corev1.EventTypeWarning,
+	})
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("no events", "worker", pod.Name, "error", err.Error())
+		return ""
+	}
+	last := corev1.Event{}
+	for _, e := range events.Items {
+		if !e.LastTimestamp.Before(&last.LastTimestamp) {
+			last = e
+		}
+	}
+	return last.Message
+}

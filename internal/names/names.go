@@ -1,0 +1,75 @@
+// Package names has the annotations and labels by which volumes, claims, workers and clients of cdi.kubevirt.io understand each
+// other, each spelled once. What is recorded on a claim is a fact that outlives its worker; nothing here is a command to
+// some other part of the controller.
+//
+// It has only words. What they mean to somebody is where they are used.
+package names
+
+// Annotations that whoever makes a volume or a claim writes.
+const (
+	Immediate    = "cdi.kubevirt.io/storage.bind.immediate.requested" // presence counts, not the value
+	Adopt        = "cdi.kubevirt.io/allowClaimAdoption"
+	PrePopulated = "cdi.kubevirt.io/storage.prePopulated"
+	CheckStatic  = "cdi.kubevirt.io/storage.checkStaticVolume" // keep the contents of a volume that is reserved for the claim
+	Retain       = "cdi.kubevirt.io/storage.pod.retainAfterCompletion"
+	// Contents says what the source's bytes are. The value raw: the disk itself, whatever they look like. Any other value says
+	// nothing.
+	Contents    = "berth.dev/contents"
+	ContentsRaw = "raw"
+)
+
+// ApplyProfile as a label of a claim asks admission to complete it by its class's profile, its size too.
+const ApplyProfile = "cdi.kubevirt.io/applyStorageProfile"
+
+// Annotations of a claim that say what is on it, and who may write to it.
+const (
+	// PodPhase is how far the worker is that fills the claim; Succeeded is the record that the data is complete.
+	PodPhase = "cdi.kubevirt.io/storage.pod.phase"
+	// PopulatedFor is the record of whoever put the data there without a worker of the claim's own.
+	PopulatedFor = "cdi.kubevirt.io/storage.populatedFor"
+	// MayFill is the UID of the order that the claim was made empty for. As long as it is there, a worker of that order may
+	// write to the claim; Filled takes its place in the same write that records that the data is complete.
+	MayFill = "berth.dev/may-fill"
+	// Filled as MayFill: nobody may write to the claim any more but those who use it.
+	Filled = "filled"
+	// DiskSize is how large the disk on the claim is, in bytes, as whoever filled it measured.
+	DiskSize    = "berth.dev/disk-size"
+	VolumeList  = "cdi.kubevirt.io/storage.persistentVolumeList" // the volumes that were reserved for the claim when it was made
+	External    = "cdi.kubevirt.io/externalPopulation"           // another populator fills the claim
+	ContentType = "cdi.kubevirt.io/storage.contentType"
+)
+
+// Annotations of a claim that say how its filling goes.
+const (
+	PodReady    = "cdi.kubevirt.io/storage.pod.ready"
+	Restarts    = "cdi.kubevirt.io/storage.pod.restarts"
+	Fatal       = "cdi.kubevirt.io/storage.import.fatalError"
+	RunMessage  = "cdi.kubevirt.io/storage.condition.running.message" // the last error, once its pod is gone
+	RunReason   = "cdi.kubevirt.io/storage.condition.running.reason"  // of a transfer that was given up: what kind of error it was
+	ImportPod   = "cdi.kubevirt.io/storage.import.importPodName"
+	UploadPod   = "cdi.kubevirt.io/storage.uploadPodName"
+	Preallocate = "cdi.kubevirt.io/storage.preallocation"
+)
+
+// Annotations of a claim that say how it is cloned.
+const (
+	CloneType = "cdi.kubevirt.io/cloneType"
+	CloneBack = "cdi.kubevirt.io/cloneFallbackReason" // only where it is one
+	CloneWay  = "berth.dev/clone"                     // as CloneType, and "stream" where it is one
+	CloneWhy  = "berth.dev/clone-reason"              // why in this way
+)
+
+// Serves as an annotation of a worker in another namespace names whom it works for, namespace/name.
+const Serves = "berth.dev/volume"
+
+// What Kubernetes writes on volumes and claims.
+const (
+	ProvisionedBy = "pv.kubernetes.io/provisioned-by"
+	AskedOf       = "volume.kubernetes.io/storage-provisioner"
+	BoundByKube   = "pv.kubernetes.io/bound-by-controller" // nobody had said before which volume goes with which claim
+)
+
+// PassedOn are the annotations of a volume that its worker pod gets too.
+var PassedOn = []string{
+	"k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network", "sidecar.istio.io/inject", "linkerd.io/inject",
+}
