@@ -372,3 +372,88 @@ spec:
 		t.Errorf("it runs on node %s", i.Status.NodeName)
 	}
 }
+
+// TestFullCopy: a guest that has filled its copy is paused and says so. In a claim of its own it goes on when the claim has
+// grown, and has lost nothing; in a directory of the node its pod is not ended for it.
+func TestFullCopy(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	image := kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: images.Guest, ImagePullPolicy: corev1.PullIfNotPresent}}
+	room := new(resource.MustParse("32Mi"))
+	usage := y.offer("full", y.ReadyNodes()[0])
+	grows := y.networked("grows", kubevirt.Volume{VolumeSource: image, Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, UsageType: usage, Capacity: room}})
+	stays := y.networked("stays", kubevirt.Volume{VolumeSource: image, Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Capacity: room}})
+	y.create(grows)
+	y.create(stays)
+	area := fmt.Sprintf("serial=root %d %d %d", testguest.DataOffset, 128<<20, writeSeed)
+	for _, vm := range []*kubevirt.VirtualMachine{grows, stays} {
+		y.status(vm, kubevirt.StatusRunning, boot)
+		y.guestSays(vm, "berth-guest: ready")
+		y.typeLine(vm, "write "+area)
+	}
+	for _, vm := range []*kubevirt.VirtualMachine{grows, stays} {
+		y.reason(vm, "GuestPaused", "the copy of volume root is full")
+	}
+	claims := y.copyClaims()
+	if len(claims) != 1 {
+		t.Fatalf("the copies are in %d claims", len(claims))
+	}
+	claims[0].Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("512Mi")
+	if _, err := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace).Update(t.Context(), &claims[0], metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	y.guestSays(grows, "berth-guest: write "+area+": ")
+	y.typeLine(grows, "verify "+area)
+	y.guestSays(grows, "berth-guest: verify "+area+": same")
+	y.status(grows, kubevirt.StatusRunning, patience)
+	y.reason(stays, "GuestPaused", "the copy of volume root is full") // and its pod is still there
+}
+
+// TestCopiesAreDiscarded: nothing is left of a copy, however its machine ends, and the next run begins from the master again.
+func TestCopiesAreDiscarded(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	usage := y.offer("gone", y.ReadyNodes()[2])
+	room := new(resource.MustParse("64Mi"))
+	remove := func(vm *kubevirt.VirtualMachine) {
+		if err := y.kube.Delete(t.Context(), vm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ways := map[string]func(vm *kubevirt.VirtualMachine){
+		"deleted": remove,
+		"forced": func(vm *kubevirt.VirtualMachine) {
+			_, launchers := y.pods(t.Context(), vm)
+			zero := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
+			if err := y.Client.CoreV1().Pods(y.Namespace).Delete(t.Context(), launchers[0].Name, zero); err != nil {
+				t.Fatal(err)
+			}
+			remove(vm)
+		},
+		"crashed": func(vm *kubevirt.VirtualMachine) { y.typeLine(vm, "crash"); remove(vm) },
+		"off":     func(vm *kubevirt.VirtualMachine) { y.typeLine(vm, "poweroff"); remove(vm) },
+	}
+	machines := map[string]*kubevirt.VirtualMachine{}
+	for way := range ways {
+		vm := y.networked(way, kubevirt.Volume{Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, UsageType: usage, Capacity: room},
+			VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: images.Guest, ImagePullPolicy: corev1.PullIfNotPresent}}})
+		vm.Spec.RunStrategy = new(kubevirt.RunOnce)
+		y.create(vm)
+		machines[way] = vm
+	}
+	var volumes []string
+	for _, vm := range machines {
+		y.status(vm, kubevirt.StatusRunning, boot)
+		y.guestSays(vm, "berth-guest: ready")
+	}
+	for _, c := range y.copyClaims() {
+		volumes = append(volumes, c.Spec.VolumeName)
+	}
+	if len(volumes) != len(ways) {
+		t.Errorf("the copies are in %v", volumes)
+	}
+	for way, end := range ways {
+		end(machines[way])
+	}
+	y.copiesGone(volumes)
+}

@@ -288,7 +288,7 @@ func (s *run) cloning() string {
 // How often a launcher is asked about copies: while something is brought in, and else.
 const (
 	fillingAgain = 3 * time.Second
-	storedAgain  = 30 * time.Second
+	storedAgain  = 15 * time.Second
 )
 
 // copiesAgain is when to ask about copies next; 0 if there are none.

@@ -31,6 +31,7 @@ type Launcher struct {
 	// waits is what the guest waits for; nil or empty while its disks answer.
 	waits   atomic.Pointer[string]
 	remotes *remotes // its network disks
+	disks   map[string]Backing
 	// copies is how far its copies are; nil before there are any.
 	copies atomic.Pointer[progress]
 }
@@ -93,6 +94,7 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	if err != nil {
 		return refused(err)
 	}
+	l.disks = disks
 	domain, err := Domain(m, disks, l.Host)
 	if err != nil {
 		return refused(err)
@@ -195,6 +197,7 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	defer l.ready.Store(nil)
 	s := newStalls(h, dom, l.remotes)
 	s.say = func(text string) { l.waits.Store(&text) }
+	s.why = func() []string { return fullDisks(qemu, l.disks) }
 	return watch(ctx, h, dom, events, grace(m), s)
 }
 

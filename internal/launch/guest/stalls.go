@@ -24,6 +24,9 @@ type stalls struct {
 	asked time.Time
 	busy  bool
 	say   func(string)
+	// why are the disks that have no room, in words; asked when a read or write has failed.
+	why  func() []string
+	full []string
 
 	paused  time.Time // since when the guest is paused by a failed read or write; zero: it is not
 	due     time.Time // when it is to be let go on
@@ -66,6 +69,9 @@ func (s *stalls) failed(now time.Time) {
 		s.paused = now
 	}
 	s.due, s.going = now.Add(resumeAgain), time.Time{}
+	if s.why != nil {
+		s.full = s.why()
+	}
 	s.tell()
 }
 
@@ -112,6 +118,7 @@ func (s *stalls) tell() {
 	if !s.paused.IsZero() {
 		parts = append(parts, fmt.Sprintf("a read or write has failed and the guest is paused since %s; it is tried again every %s",
 			s.paused.UTC().Format(time.TimeOnly), resumeAgain))
+		parts = append(parts, s.full...)
 	}
 	for _, volume := range slices.Sorted(maps.Keys(s.waiting)) {
 		if w := s.waiting[volume]; s.asked.Sub(w.since) >= silentFor || !s.paused.IsZero() {

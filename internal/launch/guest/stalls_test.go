@@ -2,6 +2,7 @@ package guest
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,5 +88,36 @@ func TestSilentServer(t *testing.T) {
 	s.pass(1)
 	if s.text != "" {
 		t.Errorf("it is back: %q", s.text)
+	}
+}
+
+// TestFullCopyIsSaid: a guest that is paused for want of room says which disk has none, until it goes on.
+func TestFullCopyIsSaid(t *testing.T) {
+	s := newStalled()
+	s.broken = true
+	s.why = func() []string {
+		return []string{fullText("root", Backing{Copied: true, Limit: 70}), fullText("data", Backing{Copied: true}), fullText("plain", Backing{})}
+	}
+	s.failed(s.now)
+	s.pass(30)
+	for _, want := range []string{"the copy of volume root is full: it may take 70 bytes", "the copy of volume data is full: its medium has no room", "volume plain is full", "paused since"} {
+		if !strings.Contains(s.text, want) {
+			t.Errorf("it does not say %q: %s", want, s.text)
+		}
+	}
+	s.broken = false
+	s.pass(10)
+	if s.text != "" {
+		t.Errorf("it goes on and says %q", s.text)
+	}
+}
+
+// TestWithoutRoom reads what QEMU 7.2 says of its drives.
+func TestWithoutRoom(t *testing.T) {
+	const answer = `[{"io-status": "ok", "device": "", "qdev": "/machine/peripheral/ua-data/virtio-backend"},
+		{"io-status": "nospace", "device": "", "qdev": "/machine/peripheral/ua-root/virtio-backend"},
+		{"io-status": "nospace", "device": "", "qdev": "ua-image"}, {"io-status": "failed", "qdev": "ua-other"}, {"device": "x"}]`
+	if got := withoutRoom([]byte(answer)); !slices.Equal(got, []string{"image", "root"}) {
+		t.Errorf("without room: %v", got)
 	}
 }
