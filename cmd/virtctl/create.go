@@ -39,13 +39,20 @@ container disks before claims before imported volumes.
   --volume-import         type:http|s3|gcs|registry  url, size, secretref, certconfigmap, pullmethod (registry)
                           type:pvc|snapshot|ds       src (NAME or NAMESPACE/NAME), size
                           type:blank                 size
-                          and for each               storageclass`,
+                          and for each               storageclass
+
+With copy:cow (copy-on-write), copy:cor (copy-on-read) or copy:clone the guest has a disk of its own that begins as the volume and
+is gone when the machine stops; usage-type is the medium it is kept on, copy-capacity how much the guest may write, copy-size a
+larger disk.`,
 		Example: a.examples(`
   # A machine with a disk imported over HTTP, applied at once
   virtctl create vm --name=web --volume-import=type:http,url:https://example.org/fedora.qcow2,size:10Gi | kubectl apply -f -
 
   # A machine with a clone of golden image fedora and an empty disk, sized by an instance type
   virtctl create vm --name=web --instancetype=u1.small --volume-import=type:ds,src:golden/fedora --volume-import=type:blank,size:20Gi,name:data
+
+  # A machine with a disk of its own over golden claim fedora, kept on fast storage while it runs
+  virtctl create vm --name=web --volume-pvc=src:fedora,copy:cow,usage-type:fast | kubectl apply -f -
 
   # A machine that boots from a container disk and lets a user in
   virtctl create vm --name=web --volume-containerdisk=src:quay.io/containerdisks/fedora:latest --user=fedora --ssh-key="$(cat ~/.ssh/id_ed25519.pub)"`),

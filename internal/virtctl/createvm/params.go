@@ -61,18 +61,11 @@ func (p params) bootOrder() (uint, error) {
 }
 
 func (p params) size(needed bool) (*resource.Quantity, error) {
-	text := p.take("size", "")
-	switch {
-	case text == "" && needed:
-		return nil, errors.New("size is missing: say how large the disk is to be, as in size:10Gi")
-	case text == "":
-		return nil, nil
+	size, err := p.amount("size")
+	if err == nil && size == nil && needed {
+		err = errors.New("size is missing: say how large the disk is to be, as in size:10Gi")
 	}
-	size, err := resource.ParseQuantity(text)
-	if err != nil || size.Sign() <= 0 {
-		return nil, fmt.Errorf("size %q is not a size like 10Gi", text)
-	}
-	return &size, Plausible(size)
+	return size, err
 }
 
 // Plausible refuses a size that no disk has: its unit was forgotten.

@@ -17,7 +17,11 @@ func (b *builder) add(p params, name string, source kubevirt.VolumeSource) error
 	if err != nil {
 		return err
 	}
-	b.drives = append(b.drives, drive{volume: kubevirt.Volume{Name: name, VolumeSource: source}, order: order})
+	copied, err := p.copied()
+	if err != nil {
+		return err
+	}
+	b.drives = append(b.drives, drive{volume: kubevirt.Volume{Name: name, VolumeSource: source, Copy: copied}, order: order})
 	return nil
 }
 
