@@ -174,6 +174,8 @@ type Returns struct {
 	Given []string `json:"given,omitempty"`
 	// Waits is what the guest waits for, in words; empty while its disks answer.
 	Waits string `json:"waits,omitempty"`
+	// Cause is why it waits, if that has a name.
+	Cause Fault `json:"cause,omitempty"`
 	// Has are the added volumes whose disks it has.
 	Has []string `json:"has,omitempty"`
 	// Copies is how far the copies of its volumes are.

@@ -27,6 +27,10 @@ const (
 	DiskDenied      Fault = "DiskDenied"      // its server does not accept the login or the certificates
 	DiskAbsent      Fault = "DiskAbsent"      // its server has no such disk
 	DiskRefused     Fault = "DiskRefused"     // machines may not talk to its server
+	DiskUnsupported Fault = "DiskUnsupported" // it wants something that QEMU's client cannot do
+	// These two befall a guest that runs.
+	DiskFull    Fault = "DiskFull"    // a write found no room
+	DiskStalled Fault = "DiskStalled" // its server answers, and reads or writes do not come back
 )
 
 // Report is a launcher's last words.

@@ -50,6 +50,9 @@ const (
 	DiskDenied      MachineReason = "DiskDenied"
 	DiskAbsent      MachineReason = "DiskAbsent"
 	DiskRefused     MachineReason = "DiskRefused"
+	DiskUnsupported MachineReason = "DiskUnsupported"
+	DiskFull        MachineReason = "DiskFull"
+	DiskStalled     MachineReason = "DiskStalled"
 	// A volume that a container makes. They are the reasons of its record too.
 	VolumeStarting   MachineReason = "VolumeContainerStarting"
 	VolumeMaking     MachineReason = "VolumeBeingMade"
@@ -147,6 +150,12 @@ var machineTable = []MachineRow{
 	{Reason: VolumeNotDeleted, Status: kubevirt.StatusTerminating, Warn: true,
 		Message: "what a container made is not deleted yet, and this waits for it; mend the container, or, if what it made may stay, set the " +
 			"annotation berth.dev/abandon-volumes of the machine to the volume's name: {detail}"},
+	{Reason: DiskUnsupported, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
+		Message: "a network disk asks for something that QEMU cannot do: {detail}"},
+	{Reason: DiskFull, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
+		Message: "its guest is paused because a disk has no room left where it is stored; make room there, and it goes on by itself: {detail}"},
+	{Reason: DiskStalled, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
+		Message: "its guest waits for a disk whose server takes connections and does no work, as one that is full; it goes on by itself when the server does: {detail}"},
 	{Reason: AsInstance},
 }
 

@@ -5,14 +5,18 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -68,6 +72,10 @@ func TestNetworkDiskReasons(t *testing.T) {
 		{"nofile", "DiskAbsent", "404", url(web.URL + "/nothing")},
 		{"denied", "DiskDenied", "Authentication failure", iscsi(func(s *kubevirt.ISCSISource) {
 			s.SecretRef.Name = y.secret("wrong", map[string]string{"node.session.auth.username": l.User, "node.session.auth.password": "a wrong password"})
+		})},
+		{"mutual", "DiskUnsupported", "mutual CHAP", iscsi(func(s *kubevirt.ISCSISource) {
+			s.SecretRef.Name = y.secret("mutual", map[string]string{"node.session.auth.username": l.User, "node.session.auth.password": l.Password,
+				"node.session.auth.username_in": "target", "node.session.auth.password_in": "its own password"})
 		})},
 	} {
 		vm := y.networked(c.name, c.volume)
@@ -208,5 +216,106 @@ spec:
 		i.Spec.Volumes[0].ISCSI == nil || i.Spec.Volumes[0].ISCSI.Host.Port.IntVal != int32(y.iscsi().Port) ||
 		i.Spec.Volumes[1].AccessMode != kubevirt.ReadShared || i.Spec.Volumes[1].PersistentVolumeClaim.ClaimName != "some-pvc-name" {
 		t.Errorf("the instance has another form: %+v", i)
+	}
+}
+
+// TestNetworkDiskFull: a guest writes to a disk whose server has no room left. The client of NBD is told so and the guest is
+// paused; the client of Ceph waits, and the machine says that writes do not come back. Both go on when there is room, and
+// the servers have every byte.
+func TestNetworkDiskFull(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	small := t.TempDir()
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=256m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(small, 0) })
+	block, err := netserver.StartNBD(y.HostAddress(), small, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(block.Close)
+	export, file, err := block.Add(guestDir + "/" + testguest.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := netserver.StartCeph(y.HostAddress(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	image, err := c.Add(guestDir + "/" + testguest.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.secret("ceph", map[string]string{"key": c.Key})
+	vm := y.tiny("full")
+	bootKernel(vm, "disks")
+	spec := &vm.Spec.Template.Spec
+	spec.Volumes = []kubevirt.Volume{
+		{Name: "fails", VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{Export: export,
+			Host: kubevirt.NetworkHost{Name: block.Address, Port: new(intstr.FromInt(block.Port))}}}},
+		{Name: "waits", VolumeSource: kubevirt.VolumeSource{RBD: &kubevirt.RBDSource{Monitors: []string{c.Monitor}, Pool: c.Pool, Image: image,
+			User: c.User, SecretRef: &corev1.LocalObjectReference{Name: "ceph"}}}},
+	}
+	spec.Domain.Devices.Disks = []kubevirt.Disk{{Name: "fails", Serial: "fails"}, {Name: "waits", Serial: "waits"}}
+	y.boots(vm)
+	filler := small + "/filler"
+	for _, s := range []struct {
+		disk, reason, says string
+		fill, empty        func() error
+	}{
+		{"fails", "DiskFull", "the guest is paused since", func() error { return fill(filler) }, func() error { return os.Remove(filler) }},
+		{"waits", "DiskStalled", "ceph health detail", func() error { return c.Full(true) }, func() error { return c.Full(false) }},
+	} {
+		if err := s.fill(); err != nil {
+			t.Fatal(err)
+		}
+		area := fmt.Sprintf("serial=%s %d %d 13", s.disk, testguest.DataOffset, 8<<20)
+		y.typeLine(vm, "write "+area)
+		y.reason(vm, s.reason, s.says)
+		if err := s.empty(); err != nil {
+			t.Fatal(err)
+		}
+		y.status(vm, kubevirt.StatusRunning, patience)
+		for _, verb := range []string{"write ", "verify "} {
+			if verb == "verify " {
+				y.typeLine(vm, verb+area)
+			}
+			y.guestSays(vm, "berth-guest: "+verb+area+": ")
+		}
+	}
+	exported := filepath.Join(t.TempDir(), "exported")
+	if err := c.Export(image, exported); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{file, exported} {
+		got, want := make([]byte, 8<<20), make([]byte, 8<<20)
+		_, _ = pattern.Stream(13).ReadAt(want, 0)
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.ReadAt(got, testguest.DataOffset)
+		_ = f.Close()
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s has other bytes than the guest wrote (%v)", name, err)
+		}
+	}
+}
+
+// fill writes to a file until there is no room.
+func fill(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for zeros := make([]byte, 1<<20); ; {
+		if _, err := f.Write(zeros); errors.Is(err, syscall.ENOSPC) {
+			return nil
+		} else if err != nil {
+			return err
+		}
 	}
 }

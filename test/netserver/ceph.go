@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"crypto/rand"
@@ -124,6 +125,26 @@ func (c *Ceph) all(commands [][]string) error {
 		}
 	}
 	return nil
+}
+
+// Full makes the cluster full, or ends that: the store counts as full from its first byte on.
+func (c *Ceph) Full(full bool) error {
+	order, ratios := []string{"nearfull", "backfillfull", "full"}, []string{"0.000001", "0.000002", "0.000003"}
+	if !full {
+		order, ratios = []string{"full", "backfillfull", "nearfull"}, []string{"0.95", "0.90", "0.85"}
+	}
+	for i, what := range order {
+		if _, err := c.do("ceph", "osd", "set-"+what+"-ratio", ratios[i]); err != nil {
+			return err
+		}
+	}
+	return c.osd.await("the pool to be full or not", func() error {
+		text, err := c.do("ceph", "osd", "dump")
+		if err == nil && strings.Contains(text, "hashpspool,full") != full {
+			err = fmt.Errorf("the pool is not as it should be: %s", text)
+		}
+		return err
+	})
 }
 
 // Close ends the cluster.

@@ -16,7 +16,7 @@ import (
 // TestFaultIsTheReason: what a disk's server was at fault for is the reason of the machine and of its instance, whatever the
 // run strategy does next.
 func TestFaultIsTheReason(t *testing.T) {
-	for _, fault := range []launch.Fault{launch.DiskUnreachable, launch.DiskDenied, launch.DiskAbsent, launch.DiskRefused} {
+	for _, fault := range []launch.Fault{launch.DiskUnreachable, launch.DiskDenied, launch.DiskAbsent, launch.DiskRefused, launch.DiskUnsupported} {
 		words, err := json.Marshal(launch.Report{End: launch.Refused, Fault: fault, Detail: "the server's own words"})
 		if err != nil {
 			t.Fatal(err)
@@ -47,6 +47,13 @@ func TestWaitingGuest(t *testing.T) {
 	if row.Reason != state.GuestPaused || row.Ready || row.Status != kubevirt.StatusPaused || row.Instance != kubevirt.PhaseRunning ||
 		!strings.Contains(row.Message, s.returns.Waits) {
 		t.Errorf("it waits: %+v", row)
+	}
+	for _, cause := range []launch.Fault{launch.DiskFull, launch.DiskStalled} {
+		s.returns.Cause = cause
+		if row := s.row(state.GuestRunning); string(row.Reason) != string(cause) || row.Ready || row.Status != kubevirt.StatusPaused ||
+			row.Instance != kubevirt.PhaseRunning || !strings.Contains(row.Message, s.returns.Waits) {
+			t.Errorf("it waits, %s: %+v", cause, row)
+		}
 	}
 }
 

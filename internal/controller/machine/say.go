@@ -12,6 +12,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -87,6 +88,9 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 	switch {
 	case (r == state.GuestRunning || r == state.GuestUnready) && s.returns.Waits != "":
 		row = state.OfMachine(state.GuestPaused)
+		if c := s.returns.Cause; c == launch.DiskFull || c == launch.DiskStalled {
+			row = state.OfMachine(state.MachineReason(c))
+		}
 		row.Message = row.Text(s.instance.Name, s.returns.Waits)
 		return row
 	case r == state.GuestFailed || r == state.CrashLoop:

@@ -29,6 +29,12 @@ func readLogin(v kubevirt.Volume, mounted string) (*login, error) {
 	dir := filepath.Join(mounted, launch.CredentialsMount)
 	switch {
 	case v.ISCSI != nil && v.ISCSI.SecretRef != nil:
+		for _, key := range []string{launch.CHAPUserBack, launch.CHAPPasswordBack} {
+			if _, err := os.Stat(filepath.Join(dir, key)); err == nil {
+				return nil, &faulty{launch.DiskUnsupported, fmt.Errorf("Secret %s has %s, which asks for mutual CHAP, and QEMU's iSCSI client cannot check its target: "+ //nolint:staticcheck // a kind's name is written with a capital
+					"take the keys that end in _in out of the Secret and let the target do without, or mount the volume", v.ISCSI.SecretRef.Name, key)}
+			}
+		}
 		user, err := access.ReadFile(dir, launch.CHAPUser)
 		if err != nil {
 			return nil, missingKey(v.ISCSI.SecretRef.Name, err, launch.CHAPUser, launch.CHAPPassword)

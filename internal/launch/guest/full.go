@@ -41,10 +41,13 @@ func withoutRoom(answer []byte) []string {
 	return out
 }
 
+// fullMaster begins what is said of a volume that is no copy.
+const fullMaster = "volume "
+
 func fullText(volume string, b Backing) string {
 	switch {
 	case !b.Copied:
-		return fmt.Sprintf("volume %s is full: let it grow, or free space where it is", volume)
+		return fmt.Sprintf(fullMaster+"%s is full: let it grow, or free space where it is", volume)
 	case b.Limit > 0:
 		return fmt.Sprintf("the copy of volume %s is full: it may take %d bytes and takes %d; restart the machine with a larger copy.capacity, "+
 			"which begins from the master again", volume, b.Limit, stored(b.Path))

@@ -262,3 +262,41 @@ func TestProbedPortsAreForwarded(t *testing.T) {
 		t.Errorf("forwarded (-want +got):\n%s", diff)
 	}
 }
+
+// answering is a QEMU that is asked about the queues of a disk.
+func answering(t *testing.T, answer func(queue int) string) *monitor {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "monitor")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		for d := json.NewDecoder(c); ; {
+			var q struct {
+				Execute   string `json:"execute"`
+				Arguments struct {
+					Queue int `json:"queue"`
+				} `json:"arguments"`
+			}
+			if d.Decode(&q) != nil {
+				return
+			}
+			text := `{}`
+			if q.Execute == "x-query-virtio-queue-status" {
+				text = answer(q.Arguments.Queue)
+			}
+			_, _ = c.Write([]byte(`{"return": ` + text + "}\n"))
+		}
+	}()
+	m, err := dialMonitor(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}

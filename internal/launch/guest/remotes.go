@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -83,7 +84,11 @@ func (r *remotes) conf() string {
 // backing opens the way to a network disk: its server answers, machines may talk to it, and its login is at hand.
 func (r *remotes) backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing, error) {
 	l, err := readLogin(v, r.mounted(v.Name))
-	if err != nil {
+	var named *faulty
+	switch {
+	case errors.As(err, &named):
+		return Backing{}, err
+	case err != nil:
 		return Backing{}, &faulty{launch.DiskDenied, err}
 	}
 	user := ""

@@ -29,7 +29,7 @@ type Launcher struct {
 	// returns is what became of the disks the guest was asked to give back.
 	returns atomic.Pointer[launch.Returns]
 	// waits is what the guest waits for; nil or empty while its disks answer.
-	waits   atomic.Pointer[string]
+	waits   atomic.Pointer[waitsFor]
 	remotes *remotes // its network disks
 	disks   map[string]Backing
 	// copies is how far its copies are; nil before there are any.
@@ -46,11 +46,17 @@ type running struct {
 // Ready says whether the guest runs.
 func (l *Launcher) Ready() bool { return l.ready.Load() != nil }
 
-func (l *Launcher) waiting() string {
+// waitsFor is what a guest waits for, and why if that has a name.
+type waitsFor struct {
+	text  string
+	cause launch.Fault
+}
+
+func (l *Launcher) waiting() waitsFor {
 	if w := l.waits.Load(); w != nil {
 		return *w
 	}
-	return ""
+	return waitsFor{}
 }
 
 // Returns says what became of the disks the guest was asked to give back.
@@ -59,10 +65,11 @@ func (l *Launcher) Returns() launch.Returns {
 	if r := l.returns.Load(); r != nil {
 		said = *r
 	}
-	said.Waits = l.waiting()
 	if p := l.copies.Load(); p != nil {
 		said.Copies = p.now()
 	}
+	w := l.waiting()
+	said.Waits, said.Cause = w.text, w.cause
 	return said
 }
 
@@ -195,8 +202,8 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	}
 	l.ready.Store(now)
 	defer l.ready.Store(nil)
-	s := newStalls(h, dom, l.remotes)
-	s.say = func(text string) { l.waits.Store(&text) }
+	s := newStalls(h, dom, l.remotes, qemu)
+	s.say = func(text string, cause launch.Fault) { l.waits.Store(&waitsFor{text, cause}) }
 	s.why = func() []string { return fullDisks(qemu, l.disks) }
 	return watch(ctx, h, dom, events, grace(m), s)
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
+
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // stalls notices that a guest waits for its disks, says so, and lets it go on. There are two ways to wait. A read or write
@@ -23,7 +25,7 @@ type stalls struct {
 	ask   func() map[string]string
 	asked time.Time
 	busy  bool
-	say   func(string)
+	say   func(text string, cause launch.Fault)
 	// why are the disks that have no room, in words; asked when a read or write has failed.
 	why  func() []string
 	full []string
@@ -33,6 +35,7 @@ type stalls struct {
 	going   time.Time // when it was let go on and has not failed since; zero: it is paused
 	waiting map[string]waits
 	said    string
+	cause   launch.Fault
 }
 
 // waits is a server that does not answer.
@@ -50,8 +53,18 @@ const (
 	silentFor   = 10 * time.Second
 )
 
-func newStalls(h *hypervisor, dom libvirt.Domain, r *remotes) *stalls {
-	return &stalls{resume: func() error { return h.virt.DomainResume(dom) }, ask: r.away,
+func newStalls(h *hypervisor, dom libvirt.Domain, r *remotes, qemu *monitor) *stalls {
+	f := &flights{qemu: qemu, last: map[string]string{}}
+	ask := func() map[string]string {
+		out := r.away()
+		for volume, text := range f.stuck(r.list()) {
+			if out[volume] == "" {
+				out[volume] = text
+			}
+		}
+		return out
+	}
+	return &stalls{resume: func() error { return h.virt.DomainResume(dom) }, ask: ask,
 		away: make(chan map[string]string, 1), waiting: map[string]waits{}}
 }
 
@@ -115,6 +128,11 @@ func (s *stalls) servers(now time.Time) {
 // tell says what the guest waits for, if that is something else than before.
 func (s *stalls) tell() {
 	var parts []string
+	var cause launch.Fault
+	master := func(text string) bool { return strings.HasPrefix(text, fullMaster) } // of a copy, its own text says all
+	if !s.paused.IsZero() && slices.ContainsFunc(s.full, master) {
+		cause = launch.DiskFull
+	}
 	if !s.paused.IsZero() {
 		parts = append(parts, fmt.Sprintf("a read or write has failed and the guest is paused since %s; it is tried again every %s",
 			s.paused.UTC().Format(time.TimeOnly), resumeAgain))
@@ -123,11 +141,14 @@ func (s *stalls) tell() {
 	for _, volume := range slices.Sorted(maps.Keys(s.waiting)) {
 		if w := s.waiting[volume]; s.asked.Sub(w.since) >= silentFor || !s.paused.IsZero() {
 			parts = append(parts, fmt.Sprintf("volume %s: %s, since %s", volume, w.text, w.since.UTC().Format(time.TimeOnly)))
+			if strings.HasPrefix(w.text, inFlight) && s.paused.IsZero() {
+				cause = launch.DiskStalled
+			}
 		}
 	}
-	if text := strings.Join(parts, "; "); text != s.said {
-		s.said = text
-		s.say(text)
+	if text := strings.Join(parts, "; "); text != s.said || cause != s.cause {
+		s.said, s.cause = text, cause
+		s.say(text, cause)
 	}
 }
 
@@ -136,10 +157,7 @@ func (r *remotes) away() map[string]string {
 	ctx, cancel := context.WithTimeout(context.Background(), dialing)
 	defer cancel()
 	out := map[string]string{}
-	r.mu.Lock()
-	opened := maps.Clone(r.opened)
-	r.mu.Unlock()
-	for volume, at := range opened {
+	for volume, at := range r.list() {
 		var last error
 		for _, s := range at.Servers {
 			if _, last = r.door.dial(ctx, at, s); last == nil {
@@ -151,4 +169,11 @@ func (r *remotes) away() map[string]string {
 		}
 	}
 	return out
+}
+
+// list are the network disks as they are now.
+func (r *remotes) list() map[string]*Remote {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.opened)
 }

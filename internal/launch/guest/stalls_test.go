@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // stalled is a guest whose disk fails until it is mended, on a clock of the test's.
@@ -21,7 +23,7 @@ type stalled struct {
 func newStalled() *stalled {
 	s := &stalled{now: time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)}
 	s.stalls = &stalls{away: make(chan map[string]string, 1), waiting: map[string]waits{},
-		ask: func() map[string]string { return nil }, say: func(text string) { s.text = text }}
+		ask: func() map[string]string { return nil }, say: func(text string, _ launch.Fault) { s.text = text }}
 	s.resume = func() error {
 		s.resumes++
 		if s.resumes == 1 {

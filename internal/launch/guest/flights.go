@@ -1,0 +1,56 @@
+package guest
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// flights notices reads and writes that do not come back although their server takes connections. The clients of iSCSI and
+// Ceph wait for ever, a client of Ceph's for example while the pool is full, and no error is ever said.
+type flights struct {
+	qemu *monitor
+	last map[string]string // by volume: how far its queues were
+}
+
+// inFlight begins what is said of such a volume.
+const inFlight = "reads or writes do not come back although its server answers"
+
+// stuck are the volumes that have had reads or writes in flight since the last look, and none that came back. Only disks on
+// virtio can be asked.
+func (f *flights) stuck(disks map[string]*Remote) map[string]string {
+	out := map[string]string{}
+	for volume, at := range disks {
+		waiting, how := f.queues(volume)
+		if waiting > 0 && f.last[volume] == how {
+			out[volume] = inFlight + fmt.Sprintf(" (%d of them); %s", waiting, hint(at.Protocol))
+		}
+		f.last[volume] = how
+	}
+	return out
+}
+
+func hint(protocol string) string {
+	if protocol == "rbd" {
+		return "Ceph waits while a pool or the cluster is full, or a placement group is not active: see ceph health detail"
+	}
+	return "see to the storage behind it"
+}
+
+// queues is how many reads and writes a disk waits for, and how far its queues have come.
+func (f *flights) queues(volume string) (waiting int, how string) {
+	for i := range 64 {
+		answer, err := f.qemu.run("x-query-virtio-queue-status",
+			map[string]any{"path": "/machine/peripheral/" + alias(volume) + "/virtio-backend", "queue": i}, nil)
+		var q struct {
+			InUse int `json:"inuse"`
+			Used  int `json:"used-idx"`
+			Size  int `json:"vring-num"`
+		}
+		if err != nil || json.Unmarshal(answer, &q) != nil || q.Size == 0 {
+			break
+		}
+		waiting += q.InUse
+		how += fmt.Sprintf("%d ", q.Used)
+	}
+	return waiting, how
+}
