@@ -40,14 +40,14 @@ func Read(text []byte) (*kubevirt.MadeSource, error) {
 	}
 	var fields map[string]any
 	if err := yaml.Unmarshal(text, &fields); err != nil {
-		return nil, fmt.Errorf("%w: it is neither YAML nor JSON: %s", ErrRefused, firstLine(err))
+		return nil, fmt.Errorf("%w: it is neither YAML nor JSON: %s", ErrRefused, oneLine(err))
 	}
 	if err := named(fields); err != nil {
 		return nil, err
 	}
 	var a answer
 	if err := yaml.UnmarshalStrict(text, &a); err != nil {
-		return nil, fmt.Errorf("%w: %s", ErrRefused, firstLine(err))
+		return nil, fmt.Errorf("%w: %s", ErrRefused, oneLine(err))
 	}
 	return a.withLUN(fields)
 }
@@ -110,7 +110,5 @@ func Reach(s *kubevirt.MadeSource, rules reach.Rules) error {
 	return nil
 }
 
-func firstLine(err error) string {
-	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "error unmarshaling JSON: "), "\n")
-	return text
-}
+// oneLine is what a parser says, fit for a message.
+func oneLine(err error) string { return words([]byte(strings.TrimPrefix(err.Error(), "error unmarshaling JSON: "))) }
