@@ -111,4 +111,6 @@ func Reach(s *kubevirt.MadeSource, rules reach.Rules) error {
 }
 
 // oneLine is what a parser says, fit for a message.
-func oneLine(err error) string { return words([]byte(strings.TrimPrefix(err.Error(), "error unmarshaling JSON: "))) }
+func oneLine(err error) string {
+	return words([]byte(strings.TrimPrefix(err.Error(), "error unmarshaling JSON: ")))
+}
