@@ -12,6 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/controller/maker"
+	"github.com/berth-vm/berth/internal/controller/media"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/controller/snapshot/agent"
 	"github.com/berth-vm/berth/internal/reach"
@@ -33,6 +34,9 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	}
 	volumes := keys.NewMaker(mgr.GetAPIReader(), writer, o.namespace, clock.RealClock{})
 	if err := maker.Setup(mgr, writer, volumes, rules); err != nil {
+		return err
+	}
+	if err := media.Setup(mgr, writer); err != nil {
 		return err
 	}
 	guests, err := agent.New(mgr.GetConfig())

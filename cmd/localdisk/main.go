@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -41,6 +43,7 @@ type options struct {
 	endpoint string // the driver's socket
 	registry string // the kubelet's directory for plugins; empty: it is not told
 	reported string // the socket's path as the kubelet sees it
+	types    []localdisk.Settings
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -56,6 +59,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.endpoint, "endpoint", "/csi/csi.sock", "`path` of the socket to serve on")
 	flags.StringVar(&o.registry, "registry", "", "the kubelet's `directory` plugins_registry; empty: the kubelet is not told")
 	flags.StringVar(&o.reported, "reported-endpoint", "", "`path` of the socket as the kubelet sees it; --endpoint if empty")
+	annotations := flags.String("annotations", "", "`file` with the annotations of this pod: kubevirt.io/storage.usage-type.NAME is the directory of a pool of that usage type")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -77,7 +81,25 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		}
 		o.pool.Capacity = q.Value()
 	}
-	return o, nil
+	return o, o.readTypes(*annotations)
+}
+
+// readTypes finds the pools of usage types, which are as the other is but for their directories. Each fills its filesystem, unless
+// --capacity says how much of one.
+func (o *options) readTypes(annotations string) error {
+	if annotations == "" {
+		return nil
+	}
+	types, err := localdisk.UsageTypes(annotations)
+	if err != nil {
+		return err
+	}
+	for _, usage := range slices.Sorted(maps.Keys(types)) {
+		s := o.pool
+		s.Dir, s.UsageType = types[usage], usage
+		o.types = append(o.types, s)
+	}
+	return nil
 }
 
 // run is main without the process around it. Calls that run when it ends are finished by the next start.
@@ -87,7 +109,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	driver, err := localdisk.Open(o.pool, version, log)
+	driver, err := localdisk.OpenPools(o.pool, o.types, version, log)
 	if err != nil {
 		return err
 	}

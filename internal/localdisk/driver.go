@@ -9,10 +9,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/berth-vm/berth/internal/localdisk/usage"
 )
 
 // Name is the driver's name, as storage classes give it.
-const Name = "localdisk.berth.dev"
+const Name = usage.Driver
 
 // TopologyKey is the label of a node that says whose volumes can be used on it: its own.
 const TopologyKey = Name + "/node"

@@ -32,6 +32,8 @@ type Settings struct {
 	Capacity int64
 	// Overcommit is how many bytes may be promised for each that is there; 1 promises none twice.
 	Overcommit float64
+	// UsageType is what the pool is for; empty: for classes that name none.
+	UsageType string
 	// FSType is made on Filesystem volumes whose class names none: ext4 or xfs.
 	FSType string
 }

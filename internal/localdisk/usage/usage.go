@@ -1,0 +1,15 @@
+// Package usage is what the local disk driver and the machine controller agree on about usage types: how a driver's pod names them,
+// how a node shows them, and how a class asks for one. It knows neither CSI nor clients, so that both sides can hold it.
+package usage
+
+// Driver is the name of the local disk driver, as storage classes give it.
+const Driver = "localdisk.berth.dev"
+
+// Annotation and the name of a usage type are an annotation of the driver's pod. Its value is the directory of the pool.
+const Annotation = "kubevirt.io/storage.usage-type."
+
+// Topology and the name of a usage type are a label of the nodes that offer it.
+const Topology = Driver + "/usage-type."
+
+// Parameter of a class whose volumes are in the pool of a usage type.
+const Parameter = "usageType"
