@@ -217,6 +217,20 @@ func TestSecretsOfOthers(t *testing.T) {
 			if err := c.Delete(t.Context(), keys("keys", ours, corev1.SecretTypeTLS)); (err == nil) != may {
 				t.Errorf("keys of a transfer are deleted: %v", err)
 			}
+			login := func(kind string) *corev1.Secret {
+				s := keys("login", nil, "berth.dev/disk-login")
+				s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: kind, Name: "vm", UID: "u", Controller: new(true)}}
+				return s
+			}
+			if err := c.Create(t.Context(), login("VirtualMachineInstance")); (err == nil) != may {
+				t.Errorf("the login of a disk: %v", err)
+			}
+			if err := c.Delete(t.Context(), login("VirtualMachineInstance")); (err == nil) != may {
+				t.Errorf("the login of a disk is deleted: %v", err)
+			}
+			if err := c.Create(t.Context(), login("ConfigMap")); !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+				t.Errorf("a login that is no machine's: %v", err)
+			}
 		})
 	}
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(theirs), &corev1.Secret{}); err != nil {
