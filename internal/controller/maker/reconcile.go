@@ -255,7 +255,11 @@ func (r *Reconciler) askToMake(ctx context.Context, v *volume) (trouble, err err
 	if err != nil {
 		return err, nil
 	}
-	return nil, r.note(ctx, v, func(s *accessv1.ContainerVolumeSpec) { s.Source, s.AnsweredBy = source, v.pod.UID })
+	err = r.note(ctx, v, func(s *accessv1.ContainerVolumeSpec) { s.Source, s.AnsweredBy = source, v.pod.UID })
+	if apierrors.IsInvalid(err) { // of a disk's source the schema says more than of a volume's
+		return fmt.Errorf("%w: %w", contract.ErrRefused, err), nil
+	}
+	return nil, err
 }
 
 func (r *Reconciler) askToDelete(ctx context.Context, v *volume) (trouble, err error) {
