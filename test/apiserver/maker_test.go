@@ -207,8 +207,12 @@ func TestContainerAnswers(t *testing.T) {
 		{"again", "", answers("container: {image: maker}"), "VolumeRefused", "which a container may not give"},
 		{"page", "", answers("<html></html>"), "VolumeRefused", "neither YAML nor JSON"},
 		{"large", "", answers(strings.Repeat("# \n", 1<<16)), "VolumeRefused", "larger than 64 KiB"},
-		{"away", "", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://127.0.0.1:1/", http.StatusFound) }, "VolumeRefused", "Berth follows no redirect"},
-		{"full", "", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "the pool is full", http.StatusInsufficientStorage) }, "VolumeRefused", "507 Insufficient Storage: the pool is full"},
+		{"away", "", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://127.0.0.1:1/", http.StatusFound)
+		}, "VolumeRefused", "Berth follows no redirect"},
+		{"full", "", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "the pool is full", http.StatusInsufficientStorage)
+		}, "VolumeRefused", "507 Insufficient Storage: the pool is full"},
 		{"slow", "", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }, "VolumeBeingMade", "it has been asked"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
