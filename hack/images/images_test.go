@@ -8,7 +8,7 @@ import (
 
 func TestSelectTargets(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"all", "guest berth launcher csi"}, {"berth", "berth"}, {"launcher berth", "launcher berth"}, {"guest-generic", "guest-generic"},
+		{"all", "guest berth launcher csi makers"}, {"berth", "berth"}, {"launcher berth", "launcher berth"}, {"guest-generic", "guest-generic"},
 	} {
 		got, err := selectTargets(strings.Fields(c.args))
 		if err != nil || !slices.Equal(got, strings.Fields(c.want)) {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -298,4 +299,44 @@ func TestContainerVolumeRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	y.goneWithItsVolume(vm, "root")
+}
+
+// TestContainerVolumeNamespace: a namespace that is deleted with a running machine in it goes, and the container is asked to delete the volume
+// before its pod ends, although both are deleted in the same moment.
+func TestContainerVolumeNamespace(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.apply(seedContainer("swept", `                  imagePullPolicy: IfNotPresent
+                  command: [/usr/bin/iscsi, -address, $(POD_IP), -dir, /tmp]
+                  env: [{name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]
+                  size: 16Mi`))
+	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "swept"}}
+	y.status(vm, kubevirt.StatusRunning, boot)
+	logs, err := y.Client.CoreV1().Pods(y.Namespace).GetLogs(y.maker(t.Context(), vm, "root").Name, &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logs.Close()
+	said := make(chan string, 1)
+	go func() {
+		text, _ := io.ReadAll(logs) // ends with the container
+		said <- string(text)
+	}()
+	if err := y.Client.CoreV1().Namespaces().Delete(t.Context(), y.Namespace, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	y.Wait("the namespace to go", boot, func(ctx context.Context) (bool, string) {
+		ns := &corev1.Namespace{}
+		if err := y.kube.Get(ctx, types.NamespacedName{Name: y.Namespace}, ns); err != nil {
+			return apierrors.IsNotFound(err), err.Error()
+		}
+		text := ""
+		for _, c := range ns.Status.Conditions {
+			text += c.Message + " "
+		}
+		return false, text
+	})
+	if text := <-said; !strings.Contains(text, "DELETE "+y.Namespace+"/swept root: \"\" <nil>") {
+		t.Errorf("the container was not asked to delete its volume:\n%s", text)
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -135,7 +136,11 @@ func (e *Env) leave() {
 	if e.T.Failed() {
 		e.dump(ctx)
 	}
-	if err := e.Client.CoreV1().Namespaces().Delete(ctx, e.Namespace, metav1.DeleteOptions{}); err != nil {
+	err := e.Client.CoreV1().Namespaces().Delete(ctx, e.Namespace, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return // the test has deleted it
+	}
+	if err != nil {
 		e.T.Errorf("delete namespace %s: %v", e.Namespace, err)
 		return
 	}
