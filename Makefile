@@ -107,7 +107,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	@go run ./hack/fuzz -time $(FUZZTIME)
 
 ##@ Measure
-.PHONY: bench bench-upload bench-control bench-vm bench-localdisk
+.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@go run ./bench
 	@$(MAKE) --no-print-directory bench-upload
@@ -123,6 +123,9 @@ bench-control: $(BOX) ## a thousand DataVolumes on a real API server with simula
 
 bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesystem
 	@go run ./bench/localdisk
+
+bench-netdisk: packages ## network disks through the launcher beside plain QEMU with the same -blockdev; writes bench/netdisk/results.md
+	@go run ./bench/netdisk
 
 ##@ This page
 .PHONY: help clean
