@@ -151,18 +151,24 @@ func (p *pulls) alone(volume string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("ask for the domain: %w", err)
 	}
+	return aloneIn(text, copyPath(volume))
+}
+
+// aloneIn reads from a domain whether libvirt says that there is nothing under a file: a backingStore without a format. It says
+// nothing at all of what it does not know.
+func aloneIn(text, file string) (bool, error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(text); err != nil {
 		return false, fmt.Errorf("read the domain: %w", err)
 	}
 	at := slices.IndexFunc(d.Devices.Disks, func(x libvirtxml.DomainDisk) bool {
-		return x.Source != nil && x.Source.File != nil && x.Source.File.File == copyPath(volume)
+		return x.Source != nil && x.Source.File != nil && x.Source.File.File == file
 	})
 	if at < 0 {
-		return false, fmt.Errorf("the domain has no disk %s", volume)
+		return false, fmt.Errorf("the domain has no disk %s", file)
 	}
 	under := d.Devices.Disks[at].BackingStore
-	return under != nil && under.Source == nil, nil // libvirt says that there is nothing, not just nothing
+	return under != nil && under.Format == nil, nil
 }
 
 func (p *pulls) hold(pause bool) error {

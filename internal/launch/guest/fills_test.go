@@ -126,3 +126,25 @@ func TestMeter(t *testing.T) {
 		t.Errorf("read %v", got)
 	}
 }
+
+// TestAlone reads what libvirt 9.0 says of a copy before and after its master was brought in.
+func TestAlone(t *testing.T) {
+	disk := func(under string) string {
+		return `<domain><devices><disk type='file' device='disk'><driver name='qemu' type='qcow2' copy_on_read='on'/>
+			<source file='/copy' index='1'><slices><slice type='storage' offset='0' size='73400320'/></slices></source>` + under +
+			`<target dev='vda' bus='virtio'/></disk></devices></domain>`
+	}
+	for under, want := range map[string]bool{
+		`<backingStore/>`: true,
+		``:                false,
+		`<backingStore type='file' index='2'><format type='raw'/><source file='/master'/><backingStore/></backingStore>`:                                     false,
+		`<backingStore type='network' index='2'><format type='raw'/><source protocol='nbd' name='e'><host name='h'/></source><backingStore/></backingStore>`: false,
+	} {
+		if got, err := aloneIn(disk(under), "/copy"); err != nil || got != want {
+			t.Errorf("%s: %v, %v", under, got, err)
+		}
+	}
+	if _, err := aloneIn(disk(""), "/other"); err == nil {
+		t.Error("a disk that is not there lies over something")
+	}
+}
