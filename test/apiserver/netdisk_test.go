@@ -37,6 +37,7 @@ var networkRefusals = []struct{ name, object, want string }{
 	{"the same at the disk", disks(`{name: a, copy: {mode: copy-on-write, usage-type: fast}, source: {nbd: {host: {name: h}}}}`), "copy.usage-type needs copy.capacity or copy.size"},
 	{"a copy without room", volumes(`{name: a, copy: {mode: copy-on-write, capacity: "0"}, persistentVolumeClaim: {claimName: c}}`), "copy.capacity must be more than 0"},
 	{"a copy of a size that is none", disks(`{name: a, copy: {mode: copy-on-write, size: "-1"}, source: {pvc: {claimname: c}}}`), "copy.size must be more than 0"},
+	{"a claim with the word of network disks", volumes(`{name: a, hotpluggable: true, persistentVolumeClaim: {claimName: c}}`), "hotpluggable is for network disks without a copy"},
 	{"an access mode that is none", volumes(`{name: a, accessMode: read-only, nbd: {host: {name: h}}}`), "Unsupported value: \"read-only\""},
 	{"a format that is none", volumes(`{name: a, nbd: {host: {name: h}, format: vmdk}}`), "Unsupported value: \"vmdk\""},
 	{"two Secrets for TLS", volumes(`{name: a, nbd: {host: {name: h}, tls: {secretRef: {name: x}}}}, {name: b, nbd: {host: {name: h}, tls: {secretRef: {name: z}}}}`),

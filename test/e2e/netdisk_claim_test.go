@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
@@ -257,4 +260,43 @@ func TestNetworkDiskClaimMounted(t *testing.T) {
 			t.Errorf("a login was copied for a mount: %s", s.Name)
 		}
 	}
+}
+
+// TestNetworkDiskClaimExample applies the example of a directly opened claim, names and addresses replaced.
+func TestNetworkDiskClaimExample(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	l := y.lun("grace", "a password of an example")
+	s := y.iscsi()
+	replace := strings.NewReplacer("san.example.com:3260", net.JoinHostPort(s.Address, strconv.Itoa(s.Port)), "iqn.2017-01.io.kubevirt:sn.42", l.Target,
+		"lun: 2", fmt.Sprintf("lun: %d", l.Number), "username: vm", "username: "+l.User, "change-me-please", l.Password,
+		"namespace: storage", "namespace: "+y.Namespace+"-storage", "{name: storage}", "{name: "+y.Namespace+"-storage}",
+		"namespace: team", "namespace: "+y.Namespace, "san-42-2", y.Namespace+"-san")
+	for _, file := range []string{"administrator", "machine"} {
+		text, err := os.ReadFile("../../examples/direct-claim/" + file + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs := yaml.NewYAMLOrJSONDecoder(strings.NewReader(replace.Replace(string(text))), 4096)
+		for {
+			u := &unstructured.Unstructured{}
+			if docs.Decode(u) != nil {
+				break
+			}
+			if file == "machine" {
+				u.SetNamespace(y.Namespace)
+			}
+			if err := y.kube.Create(t.Context(), u); err != nil {
+				t.Fatal(err)
+			}
+			if k := u.GetKind(); k == "Namespace" || k == "PersistentVolume" {
+				t.Cleanup(func() { _ = y.kube.Delete(context.Background(), u) })
+			}
+		}
+	}
+	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "db"}}
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+	y.writes(vm, l.File)
+	y.unmounted(vm, "db")
 }

@@ -47,6 +47,7 @@ func readYAML(t *testing.T, file string) launch.Machine {
 	if err := yaml.UnmarshalStrict(b, &m); err != nil {
 		t.Fatal(err)
 	}
+	m.Resolve()
 	return m
 }
 
