@@ -80,7 +80,7 @@ func (w *Writer) Replace(ctx context.Context, obj client.Object) error {
 		err = w.client.Create(ctx, obj.DeepCopyObject().(client.Object), Owner)
 	}
 	if err != nil {
-		return fmt.Errorf("replace %s: %w", w.name(obj), err)
+		return fmt.Errorf("replace %s: %w", w.name(obj), leaving(err))
 	}
 	return nil
 }

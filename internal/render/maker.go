@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,10 +121,13 @@ func makerVolumes(secret string, own []kubevirt.ContainerPodVolume) []corev1.Vol
 	return append(out, corev1.Volume{Name: makerVolume, VolumeSource: secretSource(secret, nil)})
 }
 
+// standards are the pod security standards of every version, which takes a while to put together.
+var standards = sync.OnceValues(func() (policy.Evaluator, error) { return policy.NewEvaluator(policy.DefaultChecks(), nil) })
+
 // Restricted is why the container may not be run: what the pod security standard "restricted" forbids, whatever the namespace allows;
 // nothing if it may. Only then a machine is no way to a pod that is more than an ordinary one.
 func Restricted(s *kubevirt.ContainerSource) (string, error) {
-	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	evaluator, err := standards()
 	if err != nil {
 		return "", fmt.Errorf("read the pod security standards: %w", err)
 	}

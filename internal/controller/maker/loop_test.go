@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/tools/events"
@@ -47,6 +48,7 @@ type world struct {
 	storage map[string]bool // what containers have made and not deleted, by machine's UID and volume
 	answer  func() (*kubevirt.MadeSource, error)
 	broken  bool // no pod starts
+	leaving bool // nothing is made in the namespace any more
 	busy    int  // answers of DELETE that are no success
 	events  *events.FakeRecorder
 }
@@ -85,6 +87,11 @@ func (w *world) must(err error) {
 }
 
 func (w *world) admit(obj client.Object) error {
+	if w.leaving {
+		err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, obj.GetName(), errors.New("the namespace is being terminated"))
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+		return err
+	}
 	w.made++
 	obj.SetUID(types.UID(fmt.Sprintf("%T-%d", obj, w.made)))
 	return nil
@@ -262,6 +269,10 @@ func refuse(w *world) {
 
 func breakPods(w *world) { w.broken = true; losePod(w) }
 
+func sweep(w *world) { w.leaving = true; losePod(w); remove(w) }
+
+func sweepKindly(w *world) { w.leaving = true; remove(w) }
+
 func stumble(w *world) { w.busy = 3 }
 
 func TestLoop(t *testing.T) {
@@ -285,6 +296,8 @@ func TestLoop(t *testing.T) {
 		{"another image", []func(*world){otherImage}, []string{"VolumeMade", `"image": "other"`}},
 		{"another image under a guest", []func(*world){start, otherImage}, []string{"VolumeMade", `"image": "maker"`}},
 		{"another image after the guest", []func(*world){start, otherImage, stop}, []string{"VolumeMade", `"image": "other"`}},
+		{"the namespace goes, and the pod first", []func(*world){sweep}, []string{`"pods": null`, "vm-uid/root\": true"}},
+		{"the namespace goes", []func(*world){sweepKindly}, []string{`"pods": null`, none}},
 		{"no pod runs any more", []func(*world){breakPods, remove}, []string{"VolumeNotDeleted", "ImagePullBackOff no such image", "berth.dev/abandon-volumes", "vm-uid/root\": true"}},
 		{"no pod runs any more, and the owner lets go", []func(*world){breakPods, remove, abandon}, []string{`"pods": null`, "vm-uid/root\": true"}},
 	} {

@@ -107,7 +107,7 @@ func (r *Reconciler) release(ctx context.Context, vm *kubevirt.VirtualMachine) e
 		return nil // its own change brings the machine back
 	}
 	next := vm.DeepCopy()
-	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == Finalizer })
+	next.Finalizers = without(next.Finalizers)
 	return gone(r.cluster.Change(ctx, vm, next))
 }
 
@@ -127,6 +127,9 @@ func (r *Reconciler) step(ctx context.Context, v *volume) (time.Duration, error)
 	said := saying{reason: plan.State, detail: v.waits()}
 	for _, a := range plan.Do {
 		trouble, err := r.act(ctx, a, v)
+		if errors.Is(err, cluster.ErrNamespaceLeaving) && v.wish != maker.Wanted {
+			return 0, r.leaveBehind(ctx, v)
+		}
 		if err != nil {
 			return 0, fmt.Errorf("volume %s: %s: %w", v.name, a, err)
 		}
@@ -226,15 +229,18 @@ func (r *Reconciler) makeKeys(ctx context.Context, v *volume) error {
 	})
 }
 
-// startPod runs the container. In a namespace that is being deleted no pod starts any more: what is not deleted by then is left.
+// leaveBehind gives up what a container made: in a namespace that is being deleted nothing starts any more, so nobody is left to delete it.
+// Whoever deletes the namespace wants all of it gone, and would only wait for ever.
+func (r *Reconciler) leaveBehind(ctx context.Context, v *volume) error {
+	log.FromContext(ctx).Info("the namespace is being deleted before a container has deleted what it made: it is left where it is",
+		"namespace", v.record.Namespace, "machine", v.record.Spec.Machine, "volume", v.name, "source", v.record.Spec.Source)
+	return r.note(ctx, v, func(s *accessv1.ContainerVolumeSpec) { s.Deleted = true })
+}
+
+// startPod runs the container.
 func (r *Reconciler) startPod(ctx context.Context, v *volume) (trouble, err error) {
 	err = r.cluster.Create(ctx, render.Maker{Record: v.record, Grace: v.grace()}.Pod())
-	switch {
-	case errors.Is(err, cluster.ErrNamespaceLeaving) && v.want == nil:
-		log.FromContext(ctx).Info("the namespace is being deleted before a container has deleted what it made: it is left where it is",
-			"namespace", v.record.Namespace, "machine", v.record.Spec.Machine, "volume", v.name, "source", v.record.Spec.Source)
-		return nil, r.note(ctx, v, func(s *accessv1.ContainerVolumeSpec) { s.Deleted = true })
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || errors.Is(err, cluster.ErrTaken):
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || errors.Is(err, cluster.ErrTaken) {
 		return err, nil // a quota, the namespace's own standard, a pod in the way: somebody has to do something
 	}
 	return nil, err
@@ -294,8 +300,13 @@ func (r *Reconciler) forget(ctx context.Context, v *volume) error {
 		return r.cluster.DeleteUnchanged(ctx, v.record) // the change brings it back
 	}
 	next := v.record.DeepCopy()
-	next.Finalizers = nil
+	next.Finalizers = without(next.Finalizers)
 	return gone(r.cluster.Change(ctx, v.record, next))
+}
+
+// without are finalizers without ours.
+func without(finalizers []string) []string {
+	return slices.DeleteFunc(finalizers, func(f string) bool { return f == Finalizer })
 }
 
 var _ asker = (*asking)(nil)

@@ -42,7 +42,7 @@ func (s saying) with(v *volume, trouble error) saying {
 // again is when to look again if nothing happens before.
 func (s saying) again() time.Duration {
 	switch {
-	case s.pending:
+	case s.pending, s.trouble && s.reason == state.VolumeMaking: // it may only not listen yet
 		return soon
 	case s.reason == state.VolumeMade || s.reason == state.VolumeInUse:
 		return forKeys
