@@ -46,6 +46,19 @@ func installRights(t *testing.T) []string {
 		err := execAs(t, "berth:berth-controller", "POST", "virt-launcher-vm-12345", &corev1.PodExecOptions{Command: []string{"/bin/sh"}})
 		return err != nil && strings.Contains(err.Error(), "accounts of Berth"), err
 	})
+	controller, err := client.New(as("berth:berth-controller"), client.Options{Scheme: clientgo.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the policy of secrets holds", func() (bool, error) { // each policy is taken up on its own
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: team, GenerateName: "try-"}}
+		err := controller.Create(t.Context(), s)
+		if err == nil {
+			err = admin.Delete(t.Context(), s)
+			return false, err
+		}
+		return strings.Contains(err.Error(), "accounts of Berth"), err
+	})
 	return made
 }
 
