@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -109,17 +110,7 @@ func servers(dir string) (targets []target, end func(), err error) {
 		}
 	}
 	full := filepath.Join(dir, "disk")
-	block := []byte(strings.Repeat("berth ", 1<<20))[:1<<20]
-	f, err := os.Create(full)
-	if err != nil {
-		return nil, end, err
-	}
-	for range diskSize / len(block) {
-		if _, err := f.Write(block); err != nil {
-			return nil, end, err
-		}
-	}
-	if err := f.Close(); err != nil {
+	if err := writeFull(full); err != nil {
 		return nil, end, err
 	}
 	place := func(name string) string {
@@ -164,4 +155,19 @@ func servers(dir string) (targets []target, end func(), err error) {
 	source.SecretRef = login()
 	return append(targets, target{name: "RBD (Ceph)", volume: shared(kubevirt.VolumeSource{RBD: source}),
 		files: map[string]string{"key": ceph.Key}, secret: ceph.Key}), end, nil
+}
+
+// writeFull makes a disk without a hole.
+func writeFull(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	block := []byte(strings.Repeat("berth ", 1<<20))[:1<<20]
+	for range diskSize / len(block) {
+		if _, err := f.Write(block); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+	return f.Close()
 }

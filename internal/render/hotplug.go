@@ -82,20 +82,10 @@ func (h Hot) Pod(p Payload) *corev1.Pod {
 	}
 	m := h.Machine
 	m.Block = nil
-	switch {
-	case h.Network != nil:
-		c.Command[len(c.Command)-1] = launch.HoldLogin
-		for _, s := range networkMounts(h.Network.Volume) {
-			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: s.name, VolumeSource: s.source})
-			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: s.name, ReadOnly: true,
-				MountPath: path.Join(launch.MountDir, h.Volume.Name, s.dir)})
-		}
-	case h.Block:
+	if h.Block && h.Network == nil {
 		m.Block = []string{h.Volume.Name}
-		c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: path.Join(launch.BlockDir, h.Volume.Name)}}
-	default:
-		c.VolumeMounts = []corev1.VolumeMount{{Name: "disk", MountPath: path.Join(launch.FilesDir, h.Volume.Name)}}
 	}
+	h.give(pod, &c)
 	pod.Spec.SecurityContext = m.security()
 	if p == Consumer {
 		pod.Annotations = map[string]string{AnnConsumer: "true"}
@@ -109,6 +99,23 @@ func (h Hot) Pod(p Payload) *corev1.Pod {
 	}
 	pod.Spec.Containers = []corev1.Container{c}
 	return pod
+}
+
+// give lets the container have the disk, or what is needed to log in where it is.
+func (h Hot) give(pod *corev1.Pod, c *corev1.Container) {
+	switch {
+	case h.Network != nil:
+		c.Command[len(c.Command)-1] = launch.HoldLogin
+		for _, s := range networkMounts(h.Network.Volume) {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: s.name, VolumeSource: s.source})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: s.name, ReadOnly: true,
+				MountPath: path.Join(launch.MountDir, h.Volume.Name, s.dir)})
+		}
+	case h.Block:
+		c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: path.Join(launch.BlockDir, h.Volume.Name)}}
+	default:
+		c.VolumeMounts = []corev1.VolumeMount{{Name: "disk", MountPath: path.Join(launch.FilesDir, h.Volume.Name)}}
+	}
 }
 
 // most is more volumes than a machine can have.
