@@ -1,0 +1,60 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Note implements Disk. A note without a disk beside it is left over from a volume that was emptied by hand.
+func (f *file) Note() ([]byte, error) {
+	_, errPart := os.Lstat(f.beside("part"))
+	_, errFinal := os.Lstat(f.o.Path)
+	if errPart != nil && errFinal != nil {
+		return nil, nil
+	}
+	h, err := os.OpenFile(f.beside("note"), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failed(fmt.Errorf("read the checkpoint: %w", err))
+	}
+	defer h.Close() // opened for reading
+	return unseal(h)
+}
+
+// Save implements Disk.
+func (f *file) Save(note []byte) error {
+	f.noting.Lock()
+	defer f.noting.Unlock()
+	if note != nil && f.ending {
+		return errors.New("nothing can be noted after parked bytes were forgotten")
+	}
+	name := f.beside("note")
+	if note == nil {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return failed(fmt.Errorf("remove the checkpoint: %w", err))
+		}
+		return nil
+	}
+	next := f.beside("note-new")
+	h, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o660)
+	if err != nil {
+		return failed(fmt.Errorf("write the checkpoint: %w", err))
+	}
+	_, err = h.Write(seal(note, 0))
+	if err == nil {
+		err = h.Sync()
+	}
+	if err = errors.Join(err, h.Close()); err != nil {
+		return failed(fmt.Errorf("write the checkpoint: %w", err))
+	}
+	if err := os.Rename(next, name); err != nil {
+		return failed(fmt.Errorf("write the checkpoint: %w", err))
+	}
+	return f.syncDir()
+}
