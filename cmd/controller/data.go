@@ -18,7 +18,6 @@ import (
 	"github.com/berth-vm/berth/internal/controller/datavolume"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/controller/profile"
@@ -40,9 +39,6 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 		return err
 	}
 	if err := datasource.Setup(mgr, writer); err != nil {
-		return err
-	}
-	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	clients, err := kubernetes.NewForConfig(mgr.GetConfig())

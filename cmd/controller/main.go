@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/machine"
 )
@@ -76,6 +77,9 @@ func run(o options) error {
 		return err
 	}
 	ctx := ctrl.SetupSignalHandler()
+	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
 	if o.controllers != "machine" {
 		if err := setUpData(ctx, mgr, writer, o); err != nil {

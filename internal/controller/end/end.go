@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/index"
 )
 
 // Keeper lets the pods with one finalizer go.
@@ -115,14 +116,14 @@ func OutOfService(node *corev1.Node) bool {
 // podsOf are the pods that are kept on a node.
 func (k *Keeper) podsOf(ctx context.Context, node client.Object) []reconcile.Request {
 	var pods corev1.PodList
-	if err := k.Reader.List(ctx, &pods); err != nil {
+	if err := k.Reader.List(ctx, &pods, client.MatchingFields{index.PodNode: node.GetName()}); err != nil {
 		log.FromContext(ctx).Error(err, "list the pods of a node")
 		return nil
 	}
 	var due []reconcile.Request
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if p.Spec.NodeName == node.GetName() && slices.Contains(p.Finalizers, k.Finalizer) {
+		if slices.Contains(p.Finalizers, k.Finalizer) {
 			due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)})
 		}
 	}

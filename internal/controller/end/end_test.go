@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/index"
 )
 
 const finalizer = "berth.dev/test-end"
@@ -129,4 +130,20 @@ func scheme(t *testing.T) *runtime.Scheme {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestPodsOf: of a node that goes, the pods that are kept on it are looked at, and no others.
+func TestPodsOf(t *testing.T) {
+	pod := func(name, node string, finalizers ...string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, Finalizers: finalizers}, Spec: corev1.PodSpec{NodeName: node}}
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(
+		pod("kept", "node1", finalizer), pod("free", "node1"), pod("elsewhere", "node2", finalizer))
+	for _, i := range index.All() {
+		b = b.WithIndex(i.Object, i.Field, i.Of)
+	}
+	due := (&Keeper{Reader: b.Build(), Finalizer: finalizer}).podsOf(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}})
+	if len(due) != 1 || due[0].Name != "kept" {
+		t.Errorf("looked at %v", due)
+	}
 }
