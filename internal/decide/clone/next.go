@@ -149,6 +149,8 @@ func flow(f Facts) volume.Flow {
 	switch {
 	case f.Origin == Unresolved:
 		return volume.Clone
+	case made && f.Grown && f.FromSnapshot:
+		return volume.EnlargeRestored
 	case made && f.Grown:
 		return volume.Enlarge
 	case made && f.FromSnapshot, chosen && f.Way == Snapshot:

@@ -63,7 +63,7 @@ func (f Flow) words() state.Flow {
 	switch f {
 	case Upload:
 		return state.Upload
-	case Clone, Provision, Restore, Enlarge:
+	case Clone, Provision, Restore, Enlarge, EnlargeRestored:
 		return state.Clone
 	case Import, Nothing, External:
 	}
@@ -135,6 +135,9 @@ var rules = []rule{
 	{"a claim that its driver cannot fill where it is wanted is made anew",
 		func(f Facts) bool { return f.Origin == Misplaced && byDriver(f) && f.Claim != Bound && f.Data == None },
 		[]Action{RemoveClaim}, state.ClaimLeaving},
+	{"a snapshot that is wanted is restored beside itself",
+		func(f Facts) bool { return f.Origin == Beside && restores(f) && f.Claim == Held },
+		[]Action{PlaceClaim}, state.SnapshotRestored},
 	{"a clone that is wanted is made beside its source",
 		func(f Facts) bool { return f.Origin == Beside && byDriver(f) && f.Claim == Held },
 		[]Action{PlaceClaim}, state.CSICloning},
@@ -147,7 +150,7 @@ var rules = []rule{
 	{"a driver that clones at once is waited for",
 		func(f Facts) bool { return (f.Flow == Provision || f.Flow == Enlarge) && f.Claim == Unbound }, nil, state.CSICloning},
 	{"a driver that restores at once is waited for",
-		func(f Facts) bool { return f.Flow == Restore && f.Claim == Unbound }, nil, state.SnapshotRestored},
+		func(f Facts) bool { return restores(f) && f.Claim == Unbound }, nil, state.SnapshotRestored},
 	{"an unbound claim is waited for",
 		func(f Facts) bool { return f.Claim == Unbound }, nil, state.ClaimUnbound},
 	{"complete data on a claim that may be bound at once needs no worker but a consumer",
@@ -204,7 +207,10 @@ func absent(f Facts) bool { return f.Claim == Absent || f.Claim == Incomplete }
 func complete(f Facts) bool { return f.Data == Present || f.Data == Kept }
 
 // byDriver: the storage driver fills the claim.
-func byDriver(f Facts) bool { return f.Flow == Provision || f.Flow == Restore || f.Flow == Enlarge }
+func byDriver(f Facts) bool { return f.Flow == Provision || f.Flow == Enlarge || restores(f) }
+
+// restores: it fills it from a snapshot.
+func restores(f Facts) bool { return f.Flow == Restore || f.Flow == EnlargeRestored }
 
 // open: the copying has not begun, so what is wrong with its source still matters. A driver that fills the claim itself
 // looks at the source only while it makes the claim.

@@ -9,8 +9,8 @@ package volume
 type Flow int
 
 // The flows. Provision and Restore mean that the storage driver fills the claim while it provisions it, from another
-// volume or from a snapshot; Enlarge is either of them with a disk that a worker makes larger afterwards; Nothing means an empty device is what was asked for; External means another populator
-// does it.
+// volume or from a snapshot; Enlarge and EnlargeRestored are the same with a disk that a worker makes larger afterwards; Nothing
+// means that an empty device is what was asked for; External means that another populator does it.
 const (
 	Import Flow = iota
 	Upload
@@ -18,6 +18,7 @@ const (
 	Provision
 	Restore
 	Enlarge
+	EnlargeRestored
 	Nothing
 	External
 )

@@ -3,7 +3,7 @@ package volume
 // The names below are for the decision table of the tests and for logs.
 
 func (f Flow) String() string {
-	return name(f, "Import", "Upload", "Clone", "Provision", "Restore", "Enlarge", "Nothing", "External")
+	return name(f, "Import", "Upload", "Clone", "Provision", "Restore", "Enlarge", "EnlargeRestored", "Nothing", "External")
 }
 
 func (o Origin) String() string {
