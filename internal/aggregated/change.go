@@ -32,17 +32,6 @@ func conflict(m *kubevirt.VirtualMachine, format string, args ...any) error {
 	return apierrors.NewConflict(machines, m.Name, fmt.Errorf(format, args...))
 }
 
-// strategyOf is when a machine is to run.
-func strategyOf(m *kubevirt.VirtualMachine) kubevirt.RunStrategy {
-	switch {
-	case m.Spec.RunStrategy != nil:
-		return *m.Spec.RunStrategy
-	case m.Spec.Running != nil && *m.Spec.Running:
-		return kubevirt.RunAlways
-	}
-	return kubevirt.RunHalted
-}
-
 // runs: there is a guest that has not ended.
 func runs(i *kubevirt.VirtualMachineInstance) bool {
 	return i != nil && i.DeletionTimestamp == nil && i.Status.Phase != kubevirt.PhaseSucceeded && i.Status.Phase != kubevirt.PhaseFailed
@@ -53,7 +42,7 @@ func start(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance) (Chan
 	if runs(i) {
 		return Change{}, conflict(m, "VM is already running")
 	}
-	switch s := strategyOf(m); s {
+	switch s := m.Spec.Strategy(); s {
 	case kubevirt.RunHalted:
 		always := kubevirt.RunAlways
 		return Change{Machine: m, Strategy: &always}, nil
@@ -69,7 +58,7 @@ func start(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance) (Chan
 // stop is the change that stops a machine.
 func stop(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, grace *int64) (Change, error) {
 	c := Change{Machine: m, Instance: i, Grace: grace}
-	switch s := strategyOf(m); s {
+	switch s := m.Spec.Strategy(); s {
 	case kubevirt.RunAlways:
 		halted := kubevirt.RunHalted
 		c.Strategy = &halted
@@ -96,7 +85,7 @@ func stop(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, grace 
 
 // restart is the change that stops a machine and starts it again.
 func restart(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, grace *int64) (Change, error) {
-	if s := strategyOf(m); s == kubevirt.RunHalted || s == kubevirt.RunOnce {
+	if s := m.Spec.Strategy(); s == kubevirt.RunHalted || s == kubevirt.RunOnce {
 		return Change{}, conflict(m, "%s does not support manual restart requests", s)
 	}
 	if !runs(i) {

@@ -23,6 +23,12 @@ type Traits struct {
 	Cron cdiv1.DataImportCronSourceFormat
 }
 
+// Waits says whether claims of the class are bound when a pod needs them, on that pod's node. A class that is not there waits for
+// nobody.
+func Waits(class *storagev1.StorageClass) bool {
+	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
 // NoProvisioner marks a class of volumes that an administrator makes by hand.
 const NoProvisioner = "kubernetes.io/no-provisioner"
 

@@ -46,6 +46,17 @@ const (
 	RunOnce           RunStrategy = "Once"
 )
 
+// Strategy is when the machine is to run, in whichever of the two forms it says so.
+func (s *VirtualMachineSpec) Strategy() RunStrategy {
+	switch {
+	case s.RunStrategy != nil:
+		return *s.RunStrategy
+	case s.Running != nil && *s.Running:
+		return RunAlways
+	}
+	return RunHalted
+}
+
 // VirtualMachineSpec is what the machine should be.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.running) && has(self.runStrategy))",message="running and runStrategy are mutually exclusive: set one of them"

@@ -105,7 +105,7 @@ func (s *Seen) Mark(c *corev1.PersistentVolumeClaim) {
 	if source := s.found.Claim; source != nil && source.Annotations[names.DiskSize] != "" {
 		c.Annotations[names.DiskSize] = source.Annotations[names.DiskSize] // what its driver will copy
 	}
-	if s.where.Beside != "" && !waits(s.target.Class) {
+	if s.where.Beside != "" && !claim.Waits(s.target.Class) {
 		c.Annotations[reach.AnnSelectedNode] = s.where.Beside
 	}
 }

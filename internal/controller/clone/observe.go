@@ -223,8 +223,3 @@ func provisioner(c *storagev1.StorageClass) string {
 func isBlock(mode *corev1.PersistentVolumeMode) bool {
 	return ptr.Deref(mode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock
 }
-
-// waits: a claim of the class is bound when it has a consumer.
-func waits(class *storagev1.StorageClass) bool {
-	return class != nil && ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingWaitForFirstConsumer
-}

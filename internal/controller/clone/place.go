@@ -17,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/pkg/claim"
 )
 
 // observePlace reads what it depends on where a clone is made.
@@ -29,7 +30,7 @@ func (c *Cloner) observePlace(ctx context.Context, s *Seen, found origin.Found) 
 	if err != nil {
 		return err
 	}
-	s.place = place.Facts{Bound: true, Free: s.target.Claim == nil && !waits(s.target.Class)}
+	s.place = place.Facts{Bound: true, Free: s.target.Claim == nil && !claim.Waits(s.target.Class)}
 	for i := range homes {
 		s.place.Homes = append(s.place.Homes, homes[i].Name)
 	}

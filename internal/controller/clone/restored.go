@@ -34,7 +34,7 @@ func (c *Cloner) restoredReady(ctx context.Context, of *corev1.PersistentVolumeC
 		return true, nil
 	}
 	class, err := cluster.Get[storagev1.StorageClass](ctx, c.reader, "", ptr.Deref(of.Spec.StorageClassName, ""))
-	return waits(class), err
+	return claim.Waits(class), err
 }
 
 // restoreOrigin makes the claim that a snapshot is restored to. One that somebody deleted is kept by the server that has it.
@@ -88,7 +88,7 @@ func (c *Cloner) restoredClaim(ctx context.Context, s *Seen, class *storagev1.St
 	if !s.acrossSpaces() {
 		made.OwnerReferences = []metav1.OwnerReference{s.order.Owner}
 	}
-	if s.home != nil && !waits(class) {
+	if s.home != nil && !claim.Waits(class) {
 		in, err := nodes.In(ctx, c.reader, s.home)
 		if err != nil {
 			return nil, err

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/pkg/claim"
 )
 
 // Facts is what a decision needs to know of what was seen.
@@ -74,12 +74,7 @@ func (s *Seen) unboundFact() volume.Claim {
 }
 
 // waits: the claim's class binds it when it has a consumer.
-func (s *Seen) waits() bool { return waits(s.class) }
-
-func waits(class *storagev1.StorageClass) bool {
-	return class != nil && class.VolumeBindingMode != nil &&
-		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
-}
+func (s *Seen) waits() bool { return claim.Waits(s.class) }
 
 // strangerFact is what a claim is that this volume does not own.
 func (s *Seen) strangerFact() volume.Claim {

@@ -92,8 +92,8 @@ func (r *Reconciler) observeMachine(ctx context.Context, vm *kubevirt.VirtualMac
 
 func (w *whole) facts() machine.RunFacts {
 	f := machine.RunFacts{
-		Leaving: w.vm.DeletionTimestamp != nil, Strategy: strategy(w.vm), Request: w.request(), Instance: w.instances(),
-		Served: w.vm.Status.RunStrategy == strategy(w.vm), Means: w.means,
+		Leaving: w.vm.DeletionTimestamp != nil, Strategy: w.vm.Spec.Strategy(), Request: w.request(), Instance: w.instances(),
+		Served: w.vm.Status.RunStrategy == w.vm.Spec.Strategy(), Means: w.means,
 	}
 	f.RetryDue = !w.now.Before(w.nextTry())
 	return f
@@ -116,17 +116,6 @@ func (w *whole) instances() machine.Instances {
 
 // ends are the states of an instance that has ended.
 var ends = map[state.MachineReason]machine.Instances{state.GuestEnded: machine.EndedWell, state.GuestFailed: machine.EndedBadly}
-
-// strategy is the machine's run strategy; running is its older spelling.
-func strategy(vm *kubevirt.VirtualMachine) kubevirt.RunStrategy {
-	switch {
-	case vm.Spec.RunStrategy != nil:
-		return *vm.Spec.RunStrategy
-	case vm.Spec.Running != nil && *vm.Spec.Running:
-		return kubevirt.RunAlways
-	}
-	return kubevirt.RunHalted
-}
 
 func (r *Reconciler) actMachine(ctx context.Context, a machine.Action, w *whole) error {
 	switch a {

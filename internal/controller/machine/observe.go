@@ -15,10 +15,12 @@ import (
 	"github.com/berth-vm/berth/internal/behind"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/end"
+	"github.com/berth-vm/berth/internal/controller/nodes"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -133,16 +135,14 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *run, v kubevirt.Volum
 
 // observeNode looks whether a launcher that is not ready is on a node that answers: its pod looks as it did last.
 func (r *Reconciler) observeNode(ctx context.Context, s *run) error {
-	if s.launcher == nil || s.launcher.Spec.NodeName == "" || podReady(s.launcher) {
+	if s.launcher == nil || s.launcher.Spec.NodeName == "" || pods.Ready(s.launcher) {
 		return nil
 	}
 	node, err := cluster.Get[corev1.Node](ctx, r.reader, "", s.launcher.Spec.NodeName)
 	if err != nil {
 		return err
 	}
-	s.away = node == nil || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
-	})
+	s.away = nodes.Away(node)
 	return nil
 }
 
@@ -313,7 +313,7 @@ func situation(p *corev1.Pod) machine.Pod {
 		return machine.Unplaceable
 	case p.Spec.NodeName == "":
 		return machine.Waiting
-	case podReady(p) || started(p):
+	case pods.Ready(p) || started(p):
 		return machine.Up
 	}
 	return machine.Placed
@@ -336,10 +336,6 @@ func ended(p *corev1.Pod) corev1.PodPhase {
 	return corev1.PodFailed
 }
 
-func podReady(p *corev1.Pod) bool {
-	return condition(p, corev1.PodReady).Status == corev1.ConditionTrue
-}
-
 // started: the guest of a machine with probes of its own runs, whatever these say.
 func started(p *corev1.Pod) bool {
 	probed := slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.StartupProbe != nil })
@@ -349,19 +345,10 @@ func started(p *corev1.Pod) bool {
 
 // unschedulable is the scheduler's own sentence about a pod no node will have.
 func unschedulable(p *corev1.Pod) string {
-	c := condition(p, corev1.PodScheduled)
-	if c.Status != corev1.ConditionFalse || c.Reason != corev1.PodReasonUnschedulable {
-		return ""
+	if no, why := pods.Unplaceable(p); no {
+		return why
 	}
-	return c.Message
-}
-
-func condition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
-	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
-	if i < 0 {
-		return corev1.PodCondition{}
-	}
-	return p.Status.Conditions[i]
+	return ""
 }
 
 // lastWords is what a launcher left, or what the kubelet says of it.

@@ -53,10 +53,7 @@ func (r *Reconciler) waits(ctx context.Context, c *corev1.PersistentVolumeClaim)
 		return false, nil
 	}
 	class, err := cluster.Get[storagev1.StorageClass](ctx, r.reader, "", *c.Spec.StorageClassName)
-	if err != nil || class == nil || class.VolumeBindingMode == nil {
-		return false, err
-	}
-	return *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, nil
+	return claim.Waits(class), err
 }
 
 // pending says what an unbound claim waits for.

@@ -63,7 +63,7 @@ func (r *Reconciler) askStart(ctx context.Context, w *whole) error {
 
 // served is the strategy to record: one that begins with a run has had it as soon as there is an instance.
 func (w *whole) served(p machine.Plan) kubevirt.RunStrategy {
-	s := strategy(w.vm)
+	s := w.vm.Spec.Strategy()
 	begins := s == kubevirt.RunOnce || s == kubevirt.RunRerunOnFailure
 	ours := w.run != nil && metav1.IsControlledBy(w.run.instance, w.vm) || slices.Contains(p.Do, machine.CreateInstance)
 	if begins && !ours {

@@ -13,6 +13,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -70,7 +71,7 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 	switch {
 	case s.away && situation(s.launcher) != machine.Going:
 		r = state.NodeAway
-	case r == state.GuestRunning && !podReady(s.launcher):
+	case r == state.GuestRunning && !pods.Ready(s.launcher):
 		r = state.GuestUnready
 	case r == state.DiskMissing && slices.ContainsFunc(s.disks, func(d disk) bool { return d.unoffered }):
 		r = state.UsageTypeMissing

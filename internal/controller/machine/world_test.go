@@ -30,6 +30,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -247,7 +248,7 @@ func (w *world) kubelet() bool {
 // live is one step in the life of a pod on a node.
 func (w *world) live(p *corev1.Pod) bool {
 	_, consumer := p.Annotations[render.AnnConsumer]
-	ready := podReady(p)
+	ready := pods.Ready(p)
 	switch {
 	case p.DeletionTimestamp != nil && !end.Over(p):
 		p.Status.Conditions, p.Status.Phase = nil, corev1.PodFailed

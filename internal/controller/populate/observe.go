@@ -16,6 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/pkg/claim"
 )
 
 // seen is the part of the cluster that one target depends on, read once.
@@ -107,10 +108,7 @@ func (s *seen) targetFact() populate.Target {
 }
 
 // waits: the class provisions when a pod needs the claim, on that pod's node.
-func (s *seen) waits() bool {
-	return s.class != nil && s.class.VolumeBindingMode != nil &&
-		*s.class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
-}
+func (s *seen) waits() bool { return claim.Waits(s.class) }
 
 // immediate: the target is to be filled before any pod needs it, wherever that may be.
 func (s *seen) immediate() bool {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/token"
 )
@@ -48,7 +49,7 @@ func Finder(c kubernetes.Interface) func(context.Context, token.Claim) (Worker, 
 			return Worker{}, fmt.Errorf("read pod %s/%s: %w", want.Namespace, name, err)
 		case !madeFor(pod, claim):
 			return Worker{}, fmt.Errorf("%w: pod %s is not its worker; delete it", ErrNotReady, name)
-		case pod.DeletionTimestamp != nil || pod.Status.PodIP == "" || !ready(pod):
+		case pod.DeletionTimestamp != nil || pod.Status.PodIP == "" || !pods.Ready(pod):
 			return Worker{}, fmt.Errorf("%w: pod %s is %s", ErrNotReady, name, pod.Status.Phase)
 		}
 		return Worker{
@@ -71,13 +72,4 @@ func ownerOf(c *corev1.PersistentVolumeClaim) Owner {
 		return Owner{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: string(o.UID)}
 	}
 	return Owner{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: c.Name, UID: string(c.UID)}
-}
-
-func ready(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

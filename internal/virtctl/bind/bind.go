@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
@@ -95,10 +96,8 @@ func follow(ctx context.Context, c *kube.Client, pod *corev1.Pod, name string, o
 
 // unschedulable is the scheduler's own sentence about a pod no node will have.
 func unschedulable(pod *corev1.Pod) string {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return c.Message
-		}
+	if no, why := pods.Unplaceable(pod); no {
+		return why
 	}
 	return ""
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
@@ -18,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/bar"
 	"github.com/berth-vm/berth/internal/virtctl/bind"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
+	"github.com/berth-vm/berth/pkg/claim"
 )
 
 const (
@@ -98,5 +98,5 @@ func waits(ctx context.Context, c *kube.Client, pvc *corev1.PersistentVolumeClai
 		return false
 	}
 	class, err := c.Core.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
-	return err == nil && ptr.Deref(class.VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer
+	return err == nil && claim.Waits(class)
 }

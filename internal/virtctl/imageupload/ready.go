@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
@@ -16,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/virtctl/bind"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
+	claims "github.com/berth-vm/berth/pkg/claim"
 )
 
 const interval = 500 * time.Millisecond
@@ -145,7 +145,7 @@ func (u *upload) waits(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 		return false
 	}
 	class, err := u.cluster.Core.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
-	return err == nil && ptr.Deref(class.VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer
+	return err == nil && claims.Waits(class)
 }
 
 func (u *upload) bind(ctx context.Context, claim *corev1.PersistentVolumeClaim, phase string) error {
