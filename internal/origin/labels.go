@@ -48,16 +48,13 @@ func over(near, far map[string]string) map[string]string {
 // VolumeLabels is Labels for a DataVolume: of the DataSource it names, and of the claim or snapshot it is a copy of.
 func VolumeLabels(ctx context.Context, from Reader, namespace string, spec *cdiv1.DataVolumeSpec) (map[string]string, error) {
 	if ref := spec.SourceRef; ref != nil {
-		group := cdiv1.SchemeGroupVersion.Group
-		return labels(ctx, from, refOf(group, ref.Kind, orIn(ref.Namespace, namespace), ref.Name))
+		return labels(ctx, from, At(cdiv1.SchemeGroupVersion.WithKind(ref.Kind), orIn(ref.Namespace, namespace), ref.Name))
 	}
 	if at, ok := OfSource(namespace, spec.Source); ok {
 		return labels(ctx, from, at)
 	}
 	return nil, nil
 }
-
-func refOf(group, kind, namespace, name string) Ref { return ref(&group, kind, namespace, name) }
 
 func labels(ctx context.Context, from Reader, r Ref) (map[string]string, error) {
 	o := &metav1.PartialObjectMetadata{} // read from the server itself: it is asked once, when a machine starts

@@ -41,6 +41,9 @@ func (c *Cloner) cleanUp(ctx context.Context, s *Seen) error {
 	if s.resolved.Source == nil {
 		return nil
 	}
+	if !s.IsClone() { // somebody may have given it our finalizer all the same
+		s.at.Namespace = s.order.Namespace
+	}
 	if err := c.DropSnapshot(ctx, s); err != nil {
 		return err
 	}
@@ -138,6 +141,3 @@ func (s *Seen) Reads() Reading {
 	}
 	return Reading{Home: s.home}
 }
-
-// IsClone says whether the volume is one.
-func (s *Seen) IsClone() bool { return s.isClone() }

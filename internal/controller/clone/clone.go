@@ -129,5 +129,5 @@ type Seen struct {
 // Source is what the volume is filled from, references followed; nil: another populator.
 func (s *Seen) Source() *cdiv1.DataVolumeSource { return s.resolved.Source }
 
-// isClone: the volume is one.
-func (s *Seen) isClone() bool { return s.at.Name != "" || s.at.Kind != "" }
+// IsClone says whether the volume is one.
+func (s *Seen) IsClone() bool { return s.at.Name != "" || s.at.Kind != "" }

@@ -164,7 +164,7 @@ func (s *Seen) Flow() volume.Flow { return s.step.Flow }
 
 // Origin is what is to be done or waited for before that. Of a volume that is no clone it is Usable.
 func (s *Seen) Origin() volume.Origin {
-	if !s.isClone() {
+	if !s.IsClone() {
 		return volume.Usable
 	}
 	return s.step.Origin

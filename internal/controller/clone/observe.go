@@ -105,7 +105,7 @@ func lost(c *corev1.PersistentVolumeClaim) string {
 func (c *Cloner) Observe(ctx context.Context, s *Seen, t Target) error {
 	t.Recorded, t.Grown = s.target.Recorded, s.target.Grown // as it was when the source was looked for
 	s.target = t
-	if s.isClone() && s.resolved.Lacks == "" && !s.made() && !t.Recorded && s.denied == nil && s.found.There() && s.found.Lacks() == "" &&
+	if s.IsClone() && s.resolved.Lacks == "" && !s.made() && !t.Recorded && s.denied == nil && s.found.There() && s.found.Lacks() == "" &&
 		!t.Vague && !t.Worked {
 		if err := c.observeChoice(ctx, s); err != nil {
 			return err

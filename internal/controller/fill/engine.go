@@ -75,8 +75,11 @@ type Parts struct {
 func New(p Parts) *Engine {
 	return &Engine{
 		reader: p.Reader, live: p.Live, objects: cluster.Reading{Objects: p.Reader, Live: p.Live},
-		clones: cloning.New(cloning.Parts{Reader: p.Reader, Live: p.Live, Writer: p.Writer, Clock: p.Clock, Image: p.Image, Tokens: p.Tokens}), settings: config.NewReader(p.Reader), cluster: p.Writer, clock: p.Clock,
-		image: p.Image, ask: p.Ask, transfers: p.Counting, uploads: uploadkeys.New(p.Uploads, p.Writer),
+		settings: config.NewReader(p.Reader), cluster: p.Writer, clock: p.Clock, image: p.Image, ask: p.Ask, transfers: p.Counting,
+		uploads: uploadkeys.New(p.Uploads, p.Writer),
+		clones: cloning.New(cloning.Parts{
+			Reader: p.Reader, Live: p.Live, Writer: p.Writer, Clock: p.Clock, Image: p.Image, Tokens: p.Tokens,
+		}),
 	}
 }
 

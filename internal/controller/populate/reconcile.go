@@ -42,9 +42,6 @@ const (
 	grantEvery = 10 * time.Second // permissions cannot be watched in a cluster that did not have them at our start
 )
 
-// errStale: the cache was behind. The change it had missed brings the claim back.
-var errStale = errors.New("the cache is behind the API server")
-
 // Reconcile brings one claim a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	target, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, req.Namespace, req.Name)
@@ -70,7 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	for _, action := range plan.Do {
 		outcome, err := r.act(ctx, action, s)
 		switch {
-		case errors.Is(err, errStale), outcome.Stale:
+		case errors.Is(err, cluster.ErrStale), outcome.Stale:
 			return ctrl.Result{RequeueAfter: staleEvery}, nil
 		case err != nil:
 			return ctrl.Result{}, fmt.Errorf("%s: %w", action, err)
@@ -105,7 +102,7 @@ func (r *Reconciler) act(ctx context.Context, a populate.Action, s *seen) (fill.
 		return outcome, err
 	case populate.Rebind:
 		if s.volume == nil || s.volume.Spec.ClaimRef == nil || s.volume.Spec.ClaimRef.UID != s.prime.UID {
-			return done, errStale
+			return done, cluster.ErrStale
 		}
 		return done, r.cluster.Rebind(ctx, s.volume, s.target)
 	case populate.Record:
