@@ -13,11 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/pkg/claim"
 )
-
-const annContentType = "cdi.kubevirt.io/storage.contentType"
 
 // complete fills in a claim that is labelled for it. The API server asks before it validates, so what it would refuse
 // (no access mode, volume mode FromStorageProfile) is mended in time; a size the user wrote is not touched, because
@@ -44,7 +43,7 @@ func (l *lookup) complete(ctx context.Context, req admission.Request) admission.
 	storage.Overhead = &settings.Overhead
 	pvc.Namespace = req.Namespace
 	request := claim.FromPVC(&pvc.Spec)
-	request.Archive = pvc.Annotations[annContentType] == string(cdiv1.DataVolumeArchive)
+	request.Archive = pvc.Annotations[names.ContentType] == string(cdiv1.DataVolumeArchive)
 	if request.Source, err = origin.Measure(ctx, cluster.Reads(l.objects.Live), req.Namespace, &pvc.Spec); err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}

@@ -32,7 +32,7 @@ func checkClaimTemplates(vm *kubevirt.VirtualMachine, c *causes) {
 				full, len(full), validation.DNS1123SubdomainMaxLength)
 		}
 		seen[name] = true
-		if !slices.ContainsFunc(vm.Spec.Template.Spec.AllVolumes(), func(v kubevirt.Volume) bool { return names(v, name) }) {
+		if !slices.ContainsFunc(vm.Spec.Template.Spec.AllVolumes(), func(v kubevirt.Volume) bool { return inTemplate(v, name) }) {
 			c.invalid(at, "VolumeClaimTemplate entry %s must be referenced in the VMI template's 'volumes' list", name)
 		}
 		checkClaimSpec(&t.Spec, at.Child("spec"), c)
@@ -47,8 +47,8 @@ func checkClaimTemplates(vm *kubevirt.VirtualMachine, c *causes) {
 	}
 }
 
-// names: the volume is in the claim of the template.
-func names(v kubevirt.Volume, template string) bool {
+// inTemplate: the volume is in the claim of the template.
+func inTemplate(v kubevirt.Volume, template string) bool {
 	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Claim() == template ||
 		v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil && v.Ephemeral.PersistentVolumeClaim.ClaimName == template
 }

@@ -12,14 +12,15 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // Annotations of a volume that say that its claim may be there already.
 const (
-	annAdopt        = "cdi.kubevirt.io/allowClaimAdoption"
-	annPopulatedFor = "cdi.kubevirt.io/storage.populatedFor"
-	annPrePopulated = cdiv1.AnnPrePopulated
-	annCheckStatic  = cdiv1.AnnCheckStaticVolume
+	annAdopt        = names.Adopt
+	annPopulatedFor = names.PopulatedFor
+	annPrePopulated = names.PrePopulated
+	annCheckStatic  = names.CheckStatic
 )
 
 var specPath = field.NewPath("spec")

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // The annotations that are an order. Of Upload presence counts, not the value.
@@ -29,7 +31,7 @@ const (
 //
 //nolint:gosec // names of annotations, not credentials
 const (
-	Content        = "cdi.kubevirt.io/storage.contentType"
+	Content        = names.ContentType
 	secret         = "cdi.kubevirt.io/storage.import.secretName"
 	certificates   = "cdi.kubevirt.io/storage.import.certConfigMap"
 	headers        = "cdi.kubevirt.io/storage.import.extraHeaders"       // and anything after it
@@ -46,8 +48,8 @@ const (
 
 // Annotations that say that a claim is filled, or that somebody else fills it.
 const (
-	phase        = "cdi.kubevirt.io/storage.pod.phase"
-	populatedFor = "cdi.kubevirt.io/storage.populatedFor"
+	phase        = names.PodPhase
+	populatedFor = names.PopulatedFor
 	cloned       = "k8s.io/CloneOf"
 )
 

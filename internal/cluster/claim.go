@@ -10,17 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/state"
 )
 
 // Annotations in which a claim without a DataVolume says what a DataVolume says in its status.
 const (
-	AnnState          = "berth.dev/state" // the reason, which the event had too
+	AnnState          = names.State // the reason, which the event had too
 	AnnProgress       = "cdi.kubevirt.io/storage.populator.progress"
-	AnnRestarts       = "cdi.kubevirt.io/storage.pod.restarts"
+	AnnRestarts       = names.Restarts
 	AnnRunning        = "cdi.kubevirt.io/storage.condition.running"
-	AnnRunningReason  = "cdi.kubevirt.io/storage.condition.running.reason"
-	AnnRunningMessage = "cdi.kubevirt.io/storage.condition.running.message"
+	AnnRunningReason  = names.RunReason
+	AnnRunningMessage = names.RunMessage
 	AnnBound          = "cdi.kubevirt.io/storage.condition.bound"
 	AnnBoundReason    = "cdi.kubevirt.io/storage.condition.bound.reason"
 	AnnBoundMessage   = "cdi.kubevirt.io/storage.condition.bound.message"

@@ -60,7 +60,13 @@ const (
 )
 
 // Serves as an annotation of a worker in another namespace names whom it works for, namespace/name.
-const Serves = "berth.dev/volume"
+const Serves = "berth.dev/serves"
+
+// Annotations of a claim that is filled by way of another one.
+const (
+	Prime = "cdi.kubevirt.io/storage.populator.pvcPrime" // the one that is filled in its stead
+	State = "berth.dev/state"                            // of a claim that is filled without a DataVolume: the reason its state has
+)
 
 // What Kubernetes writes on volumes and claims.
 const (

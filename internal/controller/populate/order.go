@@ -22,7 +22,7 @@ import (
 // Annotations of a target that say how it is populated.
 const (
 	annKind   = "cdi.kubevirt.io/storage.populator.kind"
-	annPrime  = "cdi.kubevirt.io/storage.populator.pvcPrime"
+	annPrime  = names.Prime
 	annSource = "berth.dev/source"       // what a clone was begun with
 	annLabels = "berth.dev/image-labels" // which of its labels came with the image
 	annWish   = "berth.dev/clone-type"   // how a clone is asked to be made; clients' own word for it is overwritten by how it is made

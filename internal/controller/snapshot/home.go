@@ -11,6 +11,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
@@ -18,8 +19,8 @@ import (
 
 // Annotations by which a claim and its DataVolume say that the data is there, so that nothing is imported again.
 const (
-	annPopulatedFor = "cdi.kubevirt.io/storage.populatedFor" // on a claim: the DataVolume it is for
-	annPrePopulated = cdiv1.AnnPrePopulated                  // on a DataVolume: it waits for its claim and makes none
+	annPopulatedFor = names.PopulatedFor // on a claim: the DataVolume it is for
+	annPrePopulated = names.PrePopulated // on a DataVolume: it waits for its claim and makes none
 )
 
 // labelMachine is on every claim made from a template: the machine's name.

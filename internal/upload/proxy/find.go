@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/token"
@@ -18,8 +19,8 @@ import (
 
 // Annotations of a claim that say where its data goes.
 const (
-	annPodPhase = "cdi.kubevirt.io/storage.pod.phase"
-	annPrime    = "cdi.kubevirt.io/storage.populator.pvcPrime"
+	annPodPhase = names.PodPhase
+	annPrime    = names.Prime
 )
 
 // Finder asks the API server where a claim's worker is. It asks every time: a proxy that remembered could be wrong.

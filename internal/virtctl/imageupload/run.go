@@ -9,19 +9,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-vm/berth/internal/annotated"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/virtctl/bind"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
 // Annotations of claims that clients of cdi.kubevirt.io write or read.
 const (
-	annUpload   = "cdi.kubevirt.io/storage.upload.target"
-	annContent  = "cdi.kubevirt.io/storage.contentType"
-	annPhase    = "cdi.kubevirt.io/storage.pod.phase"
-	annReady    = "cdi.kubevirt.io/storage.pod.ready"
-	annPopulate = "cdi.kubevirt.io/storage.populatedFor"
-	annMessage  = "cdi.kubevirt.io/storage.condition.running.message"
-	annState    = "berth.dev/state" // of a claim that is filled without a DataVolume: the reason its state has
+	annUpload   = annotated.Upload
+	annContent  = names.ContentType
+	annPhase    = names.PodPhase
+	annReady    = names.PodReady
+	annPopulate = names.PopulatedFor
+	annMessage  = names.RunMessage
+	annState    = names.State
 )
 
 // upload is one run of the command.

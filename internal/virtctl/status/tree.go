@@ -9,13 +9,14 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 )
 
 const (
 	annProgress = "cdi.kubevirt.io/storage.populator.progress"
-	annMessage  = "cdi.kubevirt.io/storage.condition.running.message"
-	annState    = "berth.dev/state" // of a claim that is filled without a DataVolume: the reason its state has
+	annMessage  = names.RunMessage
+	annState    = names.State
 )
 
 // Tree is what the parts say.
