@@ -20,7 +20,11 @@ const inFlight = "reads or writes do not come back although its server answers"
 func (f *flights) stuck(disks map[string]*Remote) map[string]string {
 	out := map[string]string{}
 	for volume, at := range disks {
-		waiting, how := f.queues(volume)
+		device := at.Device
+		if device == "" {
+			device = alias(volume)
+		}
+		waiting, how := f.queues(device)
 		if waiting > 0 && f.last[volume] == how {
 			out[volume] = inFlight + fmt.Sprintf(" (%d of them); %s", waiting, hint(at.Protocol))
 		}
@@ -37,10 +41,10 @@ func hint(protocol string) string {
 }
 
 // queues is how many reads and writes a disk waits for, and how far its queues have come.
-func (f *flights) queues(volume string) (waiting int, how string) {
+func (f *flights) queues(device string) (waiting int, how string) {
 	for i := range 64 {
 		answer, err := f.qemu.run("x-query-virtio-queue-status",
-			map[string]any{"path": "/machine/peripheral/" + alias(volume) + "/virtio-backend", "queue": i}, nil)
+			map[string]any{"path": "/machine/peripheral/" + device + "/virtio-backend", "queue": i}, nil)
 		var q struct {
 			InUse int `json:"inuse"`
 			Used  int `json:"used-idx"`

@@ -99,6 +99,17 @@ func (n *network) own(volume string) (disk kubevirt.Disk, b Backing, l *login, o
 	return disk, b, n.remotes.logins[volume], true, err
 }
 
+// device notes what QEMU calls the device of a disk that was added.
+func (r *remotes) device(volume, id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at := r.opened[volume]; at != nil {
+		c := *at // others have this one
+		c.Device = id
+		r.opened[volume] = &c
+	}
+}
+
 // drop forgets a disk that was added.
 func (n *network) drop(volume string) {
 	dir, ok := n.remotes.dirs[volume]
@@ -144,6 +155,7 @@ func (p *plugs) attachNetwork(disk kubevirt.Disk, added launch.Added, o offer) {
 		return
 	}
 	made.source, made.holder = string(text), o.holder
+	p.network.remotes.device(disk.Name, made.id)
 	p.has[disk.Name] = made
 	p.log.Info("the guest was given a disk", "volume", disk.Name)
 	_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})

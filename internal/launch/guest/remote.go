@@ -26,6 +26,7 @@ type Remote struct {
 	TLS       bool
 	TLSName   string // the name in the server's certificate
 	TLSDir    string // where the certificates are
+	Device    string // what QEMU calls the device of a disk that was added; empty with others
 	Granted   bool   // an administrator gave it to the machine: their rules for servers that users name do not apply
 }
 
