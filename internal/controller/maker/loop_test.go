@@ -55,7 +55,9 @@ type world struct {
 
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(s), kubevirt.AddToScheme(s), accessv1.AddToScheme(s)); err != nil {
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.Secret{}, &corev1.SecretList{})
+	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
+	if err := errors.Join(kubevirt.AddToScheme(s), accessv1.AddToScheme(s)); err != nil {
 		panic(err)
 	}
 	return s
