@@ -301,16 +301,14 @@ func TestContainerVolumeRefused(t *testing.T) {
 	y.goneWithItsVolume(vm, "root")
 }
 
-// TestContainerVolumeNamespace: a namespace that is deleted with a running machine in it goes, and the container is asked to delete the volume
+// TestContainerVolumeNamespace applies the example: a namespace that is deleted with a running machine in it goes, and the container is asked to delete the volume
 // before its pod ends, although both are deleted in the same moment.
 func TestContainerVolumeNamespace(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	y.apply(seedContainer("swept", `                  imagePullPolicy: IfNotPresent
-                  command: [/usr/bin/iscsi, -address, $(POD_IP), -dir, /tmp]
-                  env: [{name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]
-                  size: 16Mi`))
-	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "swept"}}
+	y.apply(example(t, "container-volume/iscsi.yaml", "resources: {requests: {storage: 2Gi}}", "resources: {requests: {storage: 2Gi}}\n  storageClassName: localdisk",
+		"guest: 512Mi", "guest: 64Mi"))
+	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "dynamic"}}
 	y.status(vm, kubevirt.StatusRunning, boot)
 	logs, err := y.Client.CoreV1().Pods(y.Namespace).GetLogs(y.maker(t.Context(), vm, "root").Name, &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
 	if err != nil {
@@ -336,7 +334,7 @@ func TestContainerVolumeNamespace(t *testing.T) {
 		}
 		return false, text
 	})
-	if text := <-said; !strings.Contains(text, "DELETE "+y.Namespace+"/swept root: \"\" <nil>") {
+	if text := <-said; !strings.Contains(text, "DELETE "+y.Namespace+"/dynamic root: \"\" <nil>") {
 		t.Errorf("the container was not asked to delete its volume:\n%s", text)
 	}
 }
