@@ -107,7 +107,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	@go run ./hack/fuzz -time $(FUZZTIME)
 
 ##@ Measure
-.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk
+.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk bench-copies
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@go run ./bench
 	@$(MAKE) --no-print-directory bench-upload
@@ -126,6 +126,9 @@ bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesy
 
 bench-netdisk: packages ## network disks through the launcher beside plain QEMU with the same -blockdev; writes bench/netdisk/results.md
 	@go run ./bench/netdisk
+
+bench-copies: ## machines over one golden claim on the cluster that runs; writes bench/copies/results.md
+	@go run ./bench/copies
 
 ##@ This page
 .PHONY: help clean
