@@ -55,7 +55,7 @@ type world struct {
 
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.Secret{}, &corev1.SecretList{})
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.Secret{}, &corev1.SecretList{}, &corev1.Namespace{})
 	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
 	if err := errors.Join(kubevirt.AddToScheme(s), accessv1.AddToScheme(s)); err != nil {
 		panic(err)
@@ -275,6 +275,38 @@ func sweep(w *world) { w.leaving = true; losePod(w); remove(w) }
 
 func sweepKindly(w *world) { w.leaving = true; remove(w) }
 
+// sweepInOrder is what Kubernetes does with a namespace: its pods are told to go, and nothing else before they have gone.
+func sweepInOrder(w *world) {
+	ctx := context.Background()
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Finalizers: []string{"kubernetes"}}}
+	w.must(w.api.Create(ctx, n))
+	w.must(w.api.Delete(ctx, n))
+	var pods corev1.PodList
+	w.must(w.api.List(ctx, &pods))
+	for i := range pods.Items {
+		pods.Items[i].Finalizers = []string{"kubelet"}
+		w.must(w.api.Update(ctx, &pods.Items[i]))
+		w.must(w.api.Delete(ctx, &pods.Items[i]))
+	}
+	w.leaving = true
+	for range 40 {
+		_, err := w.r.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}})
+		if err != nil && !harm.Caused(err) && !apierrors.IsConflict(err) {
+			w.t.Fatal(err)
+		}
+	}
+	if len(w.storage) != 0 {
+		w.t.Error("the pods are going and the container has not been asked")
+	}
+	for i := range pods.Items {
+		p, err := cluster.Get[corev1.Pod](ctx, w.api, ns, pods.Items[i].Name)
+		w.must(err)
+		p.Finalizers = nil
+		w.must(w.api.Update(ctx, p))
+	}
+	remove(w)
+}
+
 func stumble(w *world) { w.busy = 3 }
 
 func TestLoop(t *testing.T) {
@@ -299,6 +331,7 @@ func TestLoop(t *testing.T) {
 		{"another image under a guest", []func(*world){start, otherImage}, []string{"VolumeMade", `"image": "maker"`}},
 		{"another image after the guest", []func(*world){start, otherImage, stop}, []string{"VolumeMade", `"image": "other"`}},
 		{"the namespace goes, and the pod first", []func(*world){sweep}, []string{`"pods": null`, "vm-uid/root\": true"}},
+		{"the namespace goes in order", []func(*world){sweepInOrder}, []string{`"pods": null`, none}},
 		{"the namespace goes", []func(*world){sweepKindly}, []string{`"pods": null`, none}},
 		{"no pod runs any more", []func(*world){breakPods, remove}, []string{"VolumeNotDeleted", "ImagePullBackOff no such image", "berth.dev/abandon-volumes", "vm-uid/root\": true"}},
 		{"no pod runs any more, and the owner lets go", []func(*world){breakPods, remove, abandon}, []string{`"pods": null`, "vm-uid/root\": true"}},

@@ -100,10 +100,26 @@ func (r *Reconciler) look(ctx context.Context, v *volume) (bool, error) {
 	if v.pod, err = cluster.Owned[corev1.Pod](ctx, r.reader, v.record.UID, v.record.Namespace, v.record.Name); err != nil {
 		return false, err
 	}
+	if err := r.lookAtNamespace(ctx, v); err != nil {
+		return false, err
+	}
 	if v.instance, err = r.holder(ctx, v); err != nil {
 		return false, err
 	}
 	return true, r.lookAtKeys(ctx, v)
+}
+
+// lookAtNamespace finds out why a pod is missing or being deleted. A namespace that is deleted loses all of its pods before anything else is
+// deleted in it, so the machine would be told too late: its volume is deleted while there is somebody to do it.
+func (r *Reconciler) lookAtNamespace(ctx context.Context, v *volume) error {
+	if v.wish != maker.Wanted || v.pod != nil && v.pod.DeletionTimestamp == nil {
+		return nil
+	}
+	n, err := cluster.Get[corev1.Namespace](ctx, r.live, "", v.record.Namespace)
+	if err == nil && n != nil && n.DeletionTimestamp != nil {
+		v.wish, v.want = maker.Leaving, nil
+	}
+	return err
 }
 
 func (v *volume) wishes() maker.Wish {

@@ -118,7 +118,7 @@ var rules = []rule{
 		func(f Facts) bool { return f.Wish == Leaving && f.Held }, []Action{StopInstance}, state.VolumeDeleting},
 	{"a volume that a guest has is not deleted",
 		func(f Facts) bool { return f.Wish != Wanted && f.Held }, nil, state.VolumeInUse},
-	{"the pod of a volume that is gone ends", func(f Facts) bool { return f.over() && f.Pod.alive() }, []Action{StopPod}, state.VolumeDeleting},
+	{"the pod of a volume that is gone ends", func(f Facts) bool { return f.over() && (f.Pod.alive() || f.Pod == Closing) }, []Action{StopPod}, state.VolumeDeleting},
 	{"the end of the pod is waited for", func(f Facts) bool { return f.over() && f.Pod.leaving() }, nil, state.VolumeDeleting},
 	{"a volume that is gone is forgotten", func(f Facts) bool { return f.over() }, []Action{Forget}, state.VolumeDeleting},
 
