@@ -3,7 +3,7 @@
 // one each export their block node over a unix socket, and fio reads and writes there, so that everything from the block
 // node on is measured and no guest is in the way.
 //
-//	go run ./bench/netdisk [-runtime 3s] [-rounds 3]
+//	go run ./bench/netdisk [-runtime 1s] [-rounds 11]
 //
 // It needs root and what hack/packages lists, and writes bench/netdisk/results.md. It does not measure guests.
 package main
@@ -30,8 +30,8 @@ const goal = 1.1
 const diskSize = 256 << 20
 
 func main() {
-	seconds := flag.Duration("runtime", 3*time.Second, "how long each pattern runs in a round")
-	rounds := flag.Int("rounds", 3, "how often each side is measured, in turns; the best counts")
+	seconds := flag.Duration("runtime", time.Second, "how long each pattern runs in a round")
+	rounds := flag.Int("rounds", 11, "how often each side is measured, in turns; the median counts")
 	out := flag.String("o", "bench/netdisk/results.md", "`file` to write")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -84,7 +84,7 @@ func measure(ctx context.Context, seconds time.Duration, rounds int) (report str
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "# Network disks through the launcher beside plain QEMU\n\nMeasured %s: the same -blockdev on the same server, fio on an export of the "+
-		"block node, %s a pattern, best of %d rounds in turns. The ratio is plain QEMU's figure by the launcher's; at most %.1f. `make bench-netdisk`\n\n",
+		"block node, %s a pattern, median of %d rounds in turns. The ratio is plain QEMU's figure by the launcher's; at most %.1f. `make bench-netdisk`\n\n",
 		time.Now().UTC().Format(time.DateOnly), seconds, rounds, goal)
 	text.WriteString("| server | pattern | launcher | plain QEMU | ratio |\n|---|---|---|---|---|\n")
 	for _, t := range targets {

@@ -23,18 +23,6 @@ var patterns = []pattern{
 	{"randwrite 4k", "randwrite", "4k", "16", "MB/s", 1e6},
 }
 
-// patterns runs each on one side and keeps the better of this and what was measured before.
-func (b *bench) patterns(ctx context.Context, s *side, best []float64) error {
-	for i, p := range patterns {
-		got, err := b.fio(ctx, s, p)
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		best[i] = max(best[i], got)
-	}
-	return nil
-}
-
 // fio gives bytes a second.
 func (b *bench) fio(ctx context.Context, s *side, p pattern) (float64, error) {
 	out, err := exec.CommandContext(ctx, "fio", "--name=bench", "--ioengine=nbd", "--uri=nbd+unix:///disk?socket="+s.socket, "--rw="+p.kind, "--bs="+p.size,

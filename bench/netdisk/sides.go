@@ -85,32 +85,42 @@ type side struct {
 	close  func()
 }
 
-// compare measures both sides in turns, so that what else the machine does befalls both; the best of each counts.
+// compare measures both sides in turns of one pattern, so that what else the machine does befalls both alike, and the one that
+// goes first changes. The median of each counts.
 func (b *bench) compare(ctx context.Context, t target, rounds int) (with, without []float64, err error) {
-	with, without = make([]float64, len(patterns)), make([]float64, len(patterns))
-	var blockdevs []string
-	for range rounds {
-		through, args, err := b.startLauncher(ctx, t)
-		if err != nil {
-			return nil, nil, err
+	through, blockdevs, err := b.startLauncher(ctx, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer through.close()
+	plain, err := b.startPlain(ctx, t, blockdevs)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer plain.close()
+	for _, p := range patterns {
+		got := map[*side][]float64{}
+		for i := range rounds {
+			order := []*side{through, plain}
+			if i%2 == 1 {
+				slices.Reverse(order)
+			}
+			for _, s := range order {
+				speed, err := b.fio(ctx, s, p)
+				if err != nil {
+					return nil, nil, fmt.Errorf("%s: %w", p.name, err)
+				}
+				got[s] = append(got[s], speed)
+			}
 		}
-		err = b.patterns(ctx, through, with)
-		through.close()
-		if err != nil {
-			return nil, nil, err
-		}
-		blockdevs = args
-		plain, err := b.startPlain(ctx, t, blockdevs)
-		if err != nil {
-			return nil, nil, err
-		}
-		err = b.patterns(ctx, plain, without)
-		plain.close()
-		if err != nil {
-			return nil, nil, err
-		}
+		with, without = append(with, median(got[through])), append(without, median(got[plain]))
 	}
 	return with, without, nil
+}
+
+func median(list []float64) float64 {
+	list = slices.Sorted(slices.Values(list))
+	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
 }
 
 // inside prepares the launcher's own view of the files, runs it as its user, and keeps its process's number.
