@@ -12,8 +12,10 @@ KUBECTL     = $(if $(wildcard $(BIN)/kubectl),$(BIN)/kubectl,kubectl) --kubeconf
 OVERLAY    ?= $(if $(filter .kubebox/kubeconfig,$(KUBECONFIG)),config/kubebox,config/default)
 LINT       := go tool -modfile=hack/tools/go.mod golangci-lint
 FUZZTIME   ?= 1m
-# the same flags as hack/kubebox, so that both share one build cache
-BUILD      := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w'
+
+# One set of flags for programs, tests and tools, hack/kubebox and hack/images too: what they share is compiled once.
+export CGO_ENABLED := 0
+export GOFLAGS     := -trimpath -buildvcs=false
 
 ##@ The two commands
 .PHONY: demo test
@@ -30,7 +32,7 @@ build: $(CMDS:%=$(BIN)/%) ## the programs, static, in bin/
 
 .PHONY: $(CMDS:%=$(BIN)/%)
 $(CMDS:%=$(BIN)/%): $(BIN)/%:
-	@$(BUILD) -o $@ ./cmd/$*
+	@go build -ldflags '-s -w' -o $@ ./cmd/$*
 
 images: build ## the container images and the test guest, loaded into the cluster if it runs
 	@go run ./hack/images all
@@ -82,9 +84,6 @@ packages: ## install the Debian packages that tests and benches need
 .PHONY: check lint generate generate-check unit host apiserver e2e fuzz
 check: lint generate-check ## the quick part: lint and generated files
 
-# lint compiles what the code imports: with the flags of BUILD, so that it is compiled once
-lint: export CGO_ENABLED := 0
-lint: export GOFLAGS := -trimpath
 lint: ## golangci-lint over the module and the cluster's
 	@$(LINT) run ./...
 	@cd hack/kubebox && go tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml ./...

@@ -12,9 +12,12 @@ import (
 	"github.com/berth-vm/berth/images"
 )
 
-// sidecars are the upstream programs beside the driver. Each has a module of its own: they need other versions of Kubernetes'
-// libraries than ours.
-var sidecars = []string{"csi-provisioner", "csi-snapshotter", "csi-resizer"}
+// sidecars are the upstream programs beside the driver, and below hack/kubebox/csi the modules they are built in.
+var sidecars = []struct{ module, pkg string }{
+	{"provisioner", "github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner"},
+	{"", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter"},
+	{"", "github.com/kubernetes-csi/external-resizer/cmd/csi-resizer"},
+}
 
 // csi makes the image of the storage driver: Debian's programs for filesystems below, the sidecars and our program on top. It runs
 // as root, because the driver makes devices and mounts.
@@ -24,8 +27,8 @@ func (b *build) csi(ctx context.Context) error {
 		return err
 	}
 	steps := []oci.Step{{Layer: base, What: "e2fsprogs and xfsprogs from Debian"}}
-	for _, name := range sidecars {
-		step, err := b.sidecar(ctx, name)
+	for _, s := range sidecars {
+		step, err := b.sidecar(ctx, s.module, s.pkg)
 		if err != nil {
 			return err
 		}
@@ -58,11 +61,10 @@ func (b *build) csiBase(ctx context.Context) (v1.Layer, error) {
 	return b.packagesLayer(ctx, packages)
 }
 
-// sidecar builds the one tool of a sidecar's module.
-func (b *build) sidecar(ctx context.Context, name string) (oci.Step, error) {
+func (b *build) sidecar(ctx context.Context, module, pkg string) (oci.Step, error) {
+	name, dir := path.Base(pkg), filepath.Join(b.cache, "programs")
 	b.say("building %s", name)
-	dir, module := filepath.Join(b.cache, "programs"), path.Join("hack/kubebox/csi", name[len("csi-"):])
-	if err := b.goBuild(ctx, module, dir, "tool"); err != nil {
+	if err := b.goBuild(ctx, filepath.Join("hack/kubebox/csi", module), dir, pkg); err != nil {
 		return oci.Step{}, err
 	}
 	return b.program(dir, name)

@@ -1,6 +1,5 @@
 // Command coredns is the cluster's DNS server: CoreDNS with the few plugins that kubebox's Corefile names. It is a module of
-// its own because CoreDNS asks for newer versions of what Kubernetes also uses, and mixing them would make Kubernetes
-// compile twice.
+// its own because CoreDNS asks for newer versions of what Kubernetes also uses: here it is given Kubernetes' versions.
 package main
 
 import (

@@ -28,7 +28,7 @@ type Program struct {
 var (
 	Kubebox            = Program{"kubebox", ".", "."}
 	CoreDNS            = Program{"coredns", "coredns", "."}
-	SnapshotController = Program{"snapshot-controller", "snapshot", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller"}
+	SnapshotController = Program{"snapshot-controller", "csi", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller"}
 )
 
 // flags are those the product is built with too, so that both share Go's build cache.
