@@ -37,7 +37,8 @@ func StartWeb(address, dir, root string) (*Web, error) {
 	if root, err = filepath.Abs(root); err != nil {
 		return nil, fmt.Errorf("find the files to serve: %w", err)
 	}
-	conf := fmt.Sprintf(`daemon off; user root; worker_processes 1; pid %[1]s/nginx.pid; error_log %[1]s/error.log;
+	// one process, so that nothing of it outlives a test that is killed
+	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/nginx.pid; error_log %[1]s/error.log;
 events { worker_connections 256; }
 http {
   access_log off; client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3; uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
@@ -67,11 +68,8 @@ func (w *Web) Start() error {
 	return w.p.await("nginx", func() error { return answers(w.address, w.safe) })
 }
 
-// Stop ends the server in good order: a master that is killed leaves its workers.
-func (w *Web) Stop() {
-	_ = w.p.cmd.Process.Signal(os.Interrupt)
-	<-w.p.gone
-}
+// Stop ends the server.
+func (w *Web) Stop() { w.p.stop() }
 
 // Close ends the server.
 func (w *Web) Close() { w.Stop() }
