@@ -134,7 +134,9 @@ mkdir -p /etc/berth/machine /run/berth/state /run/berth/launcher /run/berth/meet
 cp -r "$1/machine/." /etc/berth/machine
 [ ! -d "$1/credentials" ] || cp -r "$1/credentials" /run/berth/mounts/disk/credentials
 chown -R 107:107 /run/berth
-exec setpriv --reuid=107 --regid=107 --clear-groups "$2" run
+# not by exec: a process that changes its user forgets that it is to end with its parent
+setpriv --reuid=107 --regid=107 --clear-groups "$2" run
+exit $?
 `
 
 func (b *bench) startLauncher(ctx context.Context, t target) (s *side, blockdevs []string, err error) {
