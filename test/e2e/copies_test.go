@@ -109,7 +109,7 @@ var masters = map[string]func(*yard) master{
 			TLS: &kubevirt.NBDTLS{SecretRef: corev1.LocalObjectReference{Name: "certificates"}}}}}, file)
 	},
 	"iscsi": func(y *yard) master {
-		l := y.lun("alice", "a password of CHAP's")
+		l := y.lun(y.Namespace, "a password of CHAP's") // the server, and its users, are those of all tests
 		return y.served(kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{ISCSI: y.iscsiSource(l)}}, l.File)
 	},
 	"http": func(y *yard) master {
