@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ErrStale: the cache was behind the API server. The change it had missed brings its object back by itself.
+// ErrStale says that the cache was behind the API server. The change it had missed brings its object back by itself.
 var ErrStale = errors.New("the cache is behind the API server")
 
 // Get reads one object; nil means that there is none.

@@ -64,7 +64,7 @@ func csi(s *corev1.CSIPersistentVolumeSource) Disk {
 	return disk("csi", s.Driver, s.VolumeHandle)
 }
 
-// CephCSI: the volume is ceph-csi's, an image of RBD. Rook has its own namespace before the driver's name.
+// CephCSI says that the volume is ceph-csi's, an image of RBD. Rook has its own namespace before the driver's name.
 func CephCSI(s *corev1.CSIPersistentVolumeSource) bool {
 	return strings.HasSuffix(s.Driver, "rbd.csi.ceph.com")
 }

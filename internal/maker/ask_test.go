@@ -115,7 +115,7 @@ func TestAnswersOverTheWire(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body) // only then the server notices that nobody waits any more
 			<-r.Context().Done()
 		}, false, "no answer within"},
-		{"half an answer", func(w http.ResponseWriter, r *http.Request) {
+		{"half an answer", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, "pvc: {claimname: c")
 		}, false, "read the answer of PUT"},

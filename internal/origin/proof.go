@@ -10,7 +10,7 @@ import (
 	"github.com/berth-vm/berth/internal/token"
 )
 
-// ErrForbidden: whoever made the volume may not clone its source.
+// ErrForbidden says that whoever made the volume may not clone its source.
 var ErrForbidden = errors.New("not authorized")
 
 // Verifier checks the proof that a clone across namespaces was allowed, and that it still is; admission makes the proof when

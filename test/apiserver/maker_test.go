@@ -274,7 +274,7 @@ func TestContainerCrash(t *testing.T) {
 			obj client.Object
 		}{{client.ObjectKeyFromObject(c.vm), &kubevirt.VirtualMachine{}}, {w.key(c), record}, {w.key(c), &corev1.Pod{}}, {w.key(c), &corev1.Secret{}}} {
 			if err := w.kube.Get(t.Context(), o.key, o.obj); !apierrors.IsNotFound(err) {
-				return false, fmt.Errorf("%T is there: %v", o.obj, err)
+				return false, fmt.Errorf("%T is there: %w", o.obj, err)
 			}
 		}
 		return true, nil

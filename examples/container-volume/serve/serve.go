@@ -79,7 +79,7 @@ func handler(m Maker) http.Handler {
 		one.Lock()
 		defer one.Unlock()
 		answer, err := do(request)
-		log.Printf("%s %s/%s %s: %q %v", r.Method, request.Namespace, request.Machine, request.Volume, answer, err)
+		log.Printf("%q %q/%q %q: %q %v", r.Method, request.Namespace, request.Machine, request.Volume, answer, err) //nolint:gosec // everything a stranger wrote is quoted
 		switch {
 		case errors.Is(err, ErrNotYet):
 			w.WriteHeader(http.StatusAccepted)

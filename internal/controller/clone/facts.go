@@ -204,7 +204,7 @@ func (s *Seen) Reason() string {
 
 // Again is when to look again where nothing in the cluster will tell; zero: something will.
 func (s *Seen) Again() time.Duration {
-	ofSnapshot := s.found.Ref.GroupKind() == snapshotKind
+	ofSnapshot := s.found.GroupKind() == snapshotKind
 	switch s.Origin() {
 	case volume.Forbidden: // nobody tells us of a right that somebody gets
 		return refusedEvery

@@ -25,17 +25,17 @@ func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 		ServiceAccount: s.order.Spec.ServiceAccountName, Settings: s.settings.Pod(e.image),
 		Task: task.Task{
 			Version: task.Version, Volume: s.order.Namespace + "/" + s.order.Name, Claim: string(s.claim.UID),
-			Source: from.Origin.Source, Checksum: from.Checksum, Raw: s.order.Annotations[names.Contents] == names.ContentsRaw,
+			Source: from.Source, Checksum: from.Checksum, Raw: s.order.Annotations[names.Contents] == names.ContentsRaw,
 			Target: task.Target{
 				Path: disk.TargetPath(s.content()), Content: s.content(), Size: s.diskSize(), Preallocate: s.preallocate(),
 			},
 		},
 	}
-	if from.Origin.Source.Upload != nil {
+	if from.Source.Upload != nil {
 		w.Listen = render.UploadPort
 		w.Secrets = append(w.Secrets, render.Secret{Name: w.Name, Dir: render.TLSDir})
 	}
-	if from.Origin.Source == (task.Source{}) {
+	if from.Source == (task.Source{}) {
 		w.Command = bindOnly
 	}
 	w.Settings.Affinity = nodes.Within(w.Settings.Affinity, from.Home)

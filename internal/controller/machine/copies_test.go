@@ -54,7 +54,7 @@ func TestUsageTypes(t *testing.T) {
 	class := func(name string, annotation string) *storagev1.StorageClass {
 		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotation: "true"}}, Provisioner: "p"}
 	}
-	w := sharers(t, func(name string, i *kubevirt.VirtualMachineInstance) {
+	w := sharers(t, func(_ string, i *kubevirt.VirtualMachineInstance) {
 		gib := new(resource.MustParse("1Gi"))
 		i.Spec.Volumes[0].Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Capacity: gib}
 		i.Spec.Volumes[1].Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Capacity: gib, UsageType: "fast"}
