@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -186,9 +187,12 @@ var reads = attempts{
 	},
 	"change the source of a volume": func(h *hostile) {
 		h.make(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "changes"}, Spec: blank(classWaits)})
-		dv := h.own.get("changes")
-		dv.Spec.Source = h.source()
-		if err := h.as.Update(h.own.Context(), dv); err == nil || !refusal(err) {
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			dv := h.own.get("changes")
+			dv.Spec.Source = h.source()
+			return h.as.Update(h.own.Context(), dv)
+		})
+		if err == nil || !refusal(err) {
 			h.t().Errorf("the source of a volume was changed: %v", err)
 		}
 		h.neverFilled("changes")
