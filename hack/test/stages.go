@@ -32,7 +32,7 @@ func stages() []stage {
 			argv: words("go test -tags " + tagAPIServer + " -timeout 15m ./test/apiserver/...")},
 		{name: "cluster", about: "three nodes with Berth on them", needs: "images", argv: []string{"make", "up", "images", "install"}},
 		{name: "e2e", about: "end-to-end tests on that cluster", needs: "cluster", tests: true,
-			argv: words("go test -tags " + tagE2E + " -timeout 40m -p 1 -parallel 4 ./test/e2e/..."),
+			argv: words("go test -tags " + tagE2E + " -timeout 60m -p 1 -parallel 4 ./test/e2e/..."),
 			env:  []string{"E2E_KUBECONFIG=.kubebox/kubeconfig"}},
 	}
 }
