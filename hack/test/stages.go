@@ -20,7 +20,7 @@ func stages() []stage {
 		{name: "lint", about: "golangci-lint over both modules and every tag", argv: []string{"make", "lint"}},
 		{name: "generate", about: "generated files are what `make generate` makes", argv: []string{"make", "generate-check"}},
 		{name: "unit", about: "unit tests with the race detector, nothing but Go", tests: true,
-			argv: words("go test -race -timeout 20m ./..."), env: []string{"CGO_ENABLED=1"}},
+			argv: words("go test -race -timeout 30m ./..."), env: []string{"CGO_ENABLED=1"}},
 		{name: "kubebox", about: "unit tests of the test cluster's own program", tests: true,
 			dir: "hack/kubebox", argv: words("go test ./internal/... ./boot")},
 		{name: "fuzz", about: "every fuzz target for a few seconds", argv: words("make fuzz FUZZTIME=5s")},
