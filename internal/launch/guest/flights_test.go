@@ -26,6 +26,9 @@ func TestStuck(t *testing.T) {
 		"no such device": {`{"vring-num": 0}`, `{"vring-num": 0}`, false},
 	} {
 		answers := []string{c.first, c.second}
+		if c.first == `{"vring-num": 0}` {
+			answers = append(answers, answers...)
+		}
 		f := &flights{last: map[string]string{}, qemu: answering(t, func(queue int) string {
 			if queue > 0 {
 				answers = answers[1:]
@@ -34,9 +37,6 @@ func TestStuck(t *testing.T) {
 			return answers[0]
 		})}
 		disks := map[string]*Remote{"root": {Protocol: "rbd"}}
-		if c.first == `{"vring-num": 0}` {
-			answers = append(answers, answers...)
-		}
 		if got := f.stuck(disks); len(got) > 0 {
 			t.Errorf("%s: stuck at the first look: %v", name, got)
 		}
