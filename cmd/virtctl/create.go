@@ -21,13 +21,7 @@ func (a *app) create() *cobra.Command {
 	return cmd
 }
 
-func (a *app) createVM() *cobra.Command {
-	var o createvm.Options
-	var passwordFile string
-	cmd := &cobra.Command{
-		Use:   "vm [--name NAME] (--volume-import ... | --volume-pvc ... | --volume-containerdisk ...)",
-		Short: "Write the manifest of a VirtualMachine",
-		Long: `Write the manifest of a VirtualMachine, to be applied with kubectl. A volume that is imported becomes one of the machine's
+const createVMHelp = `Write the manifest of a VirtualMachine, to be applied with kubectl. A volume that is imported becomes one of the machine's
 volumeClaimTemplates: a claim that is made with the machine, called <machine>-<volume>, and what it is filled from is written
 before the machine.
 
@@ -43,7 +37,15 @@ container disks before claims before imported volumes.
 
 With copy:cow (copy-on-write), copy:cor (copy-on-read) or copy:clone the guest has a disk of its own that begins as the volume and
 is gone when the machine stops; usage-type is the medium it is kept on, copy-capacity how much the guest may write, copy-size a
-larger disk.`,
+larger disk.`
+
+func (a *app) createVM() *cobra.Command {
+	var o createvm.Options
+	var passwordFile string
+	cmd := &cobra.Command{
+		Use:   "vm [--name NAME] (--volume-import ... | --volume-pvc ... | --volume-containerdisk ...)",
+		Short: "Write the manifest of a VirtualMachine",
+		Long:  createVMHelp,
 		Example: a.examples(`
   # A machine with a disk imported over HTTP, applied at once
   virtctl create vm --name=web --volume-import=type:http,url:https://example.org/fedora.qcow2,size:10Gi | kubectl apply -f -

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/behind"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/end"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/decide/direct"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
@@ -202,7 +203,8 @@ func (r *Reconciler) observeMounts(ctx context.Context, s *run, d *disk) error {
 		return nil
 	}
 	var pods corev1.PodList
-	if err := r.reader.List(ctx, &pods, client.InNamespace(s.instance.Namespace)); err != nil {
+	users := client.MatchingFields{index.PodClaim: d.claim.Name}
+	if err := r.reader.List(ctx, &pods, client.InNamespace(s.instance.Namespace), users); err != nil {
 		return fmt.Errorf("list the pods that have a claim: %w", err)
 	}
 	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.reader, "", d.id.Name())
@@ -211,20 +213,14 @@ func (r *Reconciler) observeMounts(ctx context.Context, s *run, d *disk) error {
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if !mounts(p, d.claim.Name) || s.own(p) || record != nil && slices.ContainsFunc(record.Spec.Holders, func(h accessv1.Holder) bool { return h.PodUID == p.UID }) {
+		holds := record != nil && slices.ContainsFunc(record.Spec.Holders, func(h accessv1.Holder) bool { return h.PodUID == p.UID })
+		if p.Spec.NodeName == "" || end.Over(p) || s.own(p) || holds {
 			continue
 		}
 		d.access = machine.Taken
 		d.why = fmt.Sprintf("disk %s (%s) is to be opened directly, and pod %s on node %s has the claim", d.name, d.place(), p.Name, p.Spec.NodeName)
 	}
 	return nil
-}
-
-// mounts: the pod is on a node, has not ended, and names the claim.
-func mounts(p *corev1.Pod, claim string) bool {
-	return p.Spec.NodeName != "" && !end.Over(p) && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
-	})
 }
 
 // own: the pod is one of the machine's run.

@@ -29,6 +29,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/harm"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
@@ -73,10 +74,14 @@ func newWorld(t *testing.T, sc scenario) *world {
 	t.Helper()
 	w := &world{t: t, sc: sc, clock: clocktest.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 		events: events.NewFakeRecorder(10000)}
-	base := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
+	build := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&kubevirt.VirtualMachine{}, &kubevirt.VirtualMachineInstance{}, &cdiv1.DataVolume{}, &corev1.Pod{},
 			&corev1.PersistentVolumeClaim{}).
-		WithObjects(newMachine(sc.strategy), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}).Build()
+		WithObjects(newMachine(sc.strategy), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}})
+	for _, i := range index.All() {
+		build = build.WithIndex(i.Object, i.Field, i.Of)
+	}
+	base := build.Build()
 	w.api = base
 	w.r = &Reconciler{
 		reader: base, live: base, data: true, clock: w.clock, options: Options{Image: "launcher", Emulate: true},
