@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -233,7 +234,7 @@ func TestContainerCrash(t *testing.T) {
 	w := newWorkshop(t)
 	dying := make(chan struct{})
 	var once sync.Once
-	var refusals int
+	var free atomic.Bool
 	c := w.run("crash", "", func(out http.ResponseWriter, r *http.Request) {
 		first := false
 		once.Do(func() { first = true; close(dying) })
@@ -241,8 +242,7 @@ func TestContainerCrash(t *testing.T) {
 		case first:
 			w.cancel() // it never hears the answer
 			<-r.Context().Done()
-		case r.Method == http.MethodDelete && refusals < 2:
-			refusals++
+		case r.Method == http.MethodDelete && !free.Load():
 			http.Error(out, "busy", http.StatusServiceUnavailable)
 		case r.Method == http.MethodDelete:
 			out.WriteHeader(http.StatusNotFound)
@@ -268,6 +268,7 @@ func TestContainerCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.says(c, "VolumeNotDeleted", "503 Service Unavailable: busy")
+	free.Store(true)
 	eventually(t, "everything is gone", func() (bool, error) {
 		for _, o := range []struct {
 			key types.NamespacedName
@@ -279,7 +280,7 @@ func TestContainerCrash(t *testing.T) {
 		}
 		return true, nil
 	})
-	if heard := c.heard(); len(heard) != 5 || !strings.HasPrefix(heard[4], "DELETE ") {
+	if heard := c.heard(); len(heard) < 4 || slices.ContainsFunc(heard[2:], func(h string) bool { return !strings.HasPrefix(h, "DELETE ") }) {
 		t.Errorf("the container was asked %q", heard)
 	}
 }
