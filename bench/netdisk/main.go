@@ -57,6 +57,9 @@ type target struct {
 	// files are those of its Secret, and secret what plain QEMU is given as the secret that its -blockdev names.
 	files  map[string]string
 	secret string
+	// plain is what plain QEMU opens in the place of the launcher's image, if that is not the same: only one client at a time holds the
+	// lock of an RBD image, and whoever wrote last would read twice as fast as the other.
+	image, plain string
 }
 
 func measure(ctx context.Context, seconds time.Duration, rounds int) (report string, worst float64, err error) {
@@ -151,10 +154,14 @@ func servers(dir string) (targets []target, end func(), err error) {
 	if err != nil {
 		return nil, end, err
 	}
+	plain, err := ceph.Add(full)
+	if err != nil {
+		return nil, end, err
+	}
 	source := &kubevirt.RBDSource{Monitors: []string{ceph.Monitor}, Pool: ceph.Pool, Image: image, User: ceph.User}
 	source.SecretRef = login()
 	return append(targets, target{name: "RBD (Ceph)", volume: shared(kubevirt.VolumeSource{RBD: source}),
-		files: map[string]string{"key": ceph.Key}, secret: ceph.Key}), end, nil
+		files: map[string]string{"key": ceph.Key}, secret: ceph.Key, image: image, plain: plain}), end, nil
 }
 
 // writeFull makes a disk without a hole.

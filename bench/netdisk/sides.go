@@ -284,7 +284,7 @@ func (b *bench) startPlain(ctx context.Context, t target, blockdevs []string) (s
 	}
 	for _, d := range blockdevs {
 		if strings.Contains(d, `"libvirt-1-`) {
-			args = append(args, "-blockdev", d)
+			args = append(args, "-blockdev", strings.ReplaceAll(d, `"`+t.image+`"`, `"`+t.plain+`"`))
 		}
 	}
 	args = append(args, "-device", "virtio-blk-pci,drive="+node+",share-rw=on")

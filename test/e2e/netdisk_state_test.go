@@ -143,7 +143,7 @@ func TestNetworkDiskOutage(t *testing.T) {
 			t.Errorf("the server is not named: %s", why(vm))
 		}
 		y.status(vm, kubevirt.StatusPaused, patience)
-		y.Stays("the machine waits", 20*time.Second, func(ctx context.Context) (bool, string) {
+		y.Stays("the machine waits", time.Minute, func(ctx context.Context) (bool, string) {
 			err := y.kube.Get(ctx, client.ObjectKeyFromObject(vm), vm)
 			return err == nil && vm.Status.PrintableStatus == kubevirt.StatusPaused, fmt.Sprintf("%s: %s, %v", vm.Status.PrintableStatus, why(vm), err)
 		})
