@@ -19,6 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/aggregated"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/inside"
+	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -90,6 +91,24 @@ func (c *theCluster) Console(ctx context.Context, i *kubevirt.VirtualMachineInst
 		return fmt.Errorf("connect to the guest's console: %w %s", err, said)
 	}
 	return nil
+}
+
+// Ask runs a verb of the launcher's beside the guest.
+func (c *theCluster) Ask(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb string) (launch.Said, error) {
+	pod, err := c.launcher(ctx, i)
+	if err != nil {
+		return launch.Said{}, err
+	}
+	return c.pods.Ask(ctx, pod, verb)
+}
+
+// Open runs a verb of the launcher's that goes on as a connection to the guest.
+func (c *theCluster) Open(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb, what string) (io.ReadWriteCloser, launch.Said, error) {
+	pod, err := c.launcher(ctx, i)
+	if err != nil {
+		return nil, launch.Said{}, err
+	}
+	return c.pods.Open(ctx, pod, verb, what)
 }
 
 // launcher is the pod that the guest runs in.

@@ -100,7 +100,7 @@ func serve(o options) (*genericserver.GenericAPIServer, error) {
 	config.SkipOpenAPIInstallation = true
 	config.ShutdownDelayDuration = linger
 	config.ExternalAddress = net.JoinHostPort("localhost", fmt.Sprint(o.port))
-	config.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("console"))
+	config.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("console", "vnc", "portforward"))
 
 	serving := serveroptions.NewSecureServingOptions()
 	serving.BindPort = o.port

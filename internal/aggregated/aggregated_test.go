@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -25,6 +26,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/token"
 )
 
@@ -35,6 +37,26 @@ type world struct {
 	instance  *kubevirt.VirtualMachineInstance
 	carried   []Change
 	conflicts int // how many changes are refused first
+	said      launch.Said
+	away      error    // of the launcher
+	asked     []string // verbs
+	guest     net.Conn // the guest's end of what was opened
+}
+
+// Ask is a launcher that says the same to everything.
+func (w *world) Ask(_ context.Context, _ *kubevirt.VirtualMachineInstance, verb string) (launch.Said, error) {
+	w.asked = append(w.asked, verb)
+	return w.said, w.away
+}
+
+func (w *world) Open(_ context.Context, _ *kubevirt.VirtualMachineInstance, verb, what string) (io.ReadWriteCloser, launch.Said, error) {
+	w.asked = append(w.asked, strings.TrimSpace(verb+" "+what))
+	if w.said.Refused != "" || w.away != nil {
+		return nil, w.said, w.away
+	}
+	user, guest := net.Pipe()
+	w.guest = guest
+	return user, w.said, nil
 }
 
 func found[T any](o *T, name string) (*T, error) {

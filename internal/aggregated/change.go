@@ -21,6 +21,7 @@ type Change struct {
 	Grace    *int64                        // of the instance's spec
 	Disks    []kubevirt.Disk               // all of the instance's spec
 	Volumes  []kubevirt.Volume             // all of the instance's spec
+	Paused   string                        // the instance's kubevirt.AnnPaused
 }
 
 var (

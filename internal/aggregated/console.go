@@ -2,7 +2,6 @@ package aggregated
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
@@ -27,18 +25,11 @@ const (
 func (s *Server) console(w http.ResponseWriter, r *http.Request) {
 	a := read(r)
 	log := s.Log.With("user", a.user, "path", r.URL.Path)
-	i, err := s.Cluster.Instance(r.Context(), a.namespace, a.name)
-	if err == nil && (!runs(i) || i.Status.Phase != kubevirt.PhaseRunning) {
-		err = apierrors.NewConflict(instances, a.name, errors.New("VMI is not running"))
-	}
+	i, err := s.guest(r.Context(), a)
 	if err != nil {
 		log.Info("refused", "why", err.Error())
 		refuse(w, err)
 		return
-	}
-	upgrader := websocket.Upgrader{
-		Subprotocols: []string{plainProtocol}, HandshakeTimeout: 10 * time.Second,
-		CheckOrigin: func(*http.Request) bool { return true }, // the API server in front knows who asks; a browser has no token to lend
 	}
 	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {

@@ -22,7 +22,10 @@ var (
 		put("virtualmachines/start"), put("virtualmachines/stop"), put("virtualmachines/restart"),
 		put("virtualmachines/addvolume"), put("virtualmachines/removevolume"),
 		put("virtualmachineinstances/addvolume"), put("virtualmachineinstances/removevolume"),
-		{Name: "virtualmachineinstances/console", Namespaced: true, Kind: "VirtualMachineInstance", Verbs: metav1.Verbs{"get"}},
+		put("virtualmachineinstances/pause"), put("virtualmachineinstances/unpause"),
+		get("virtualmachineinstances/console"), get("virtualmachineinstances/vnc"),
+		get("virtualmachineinstances/portforward"), get("virtualmachines/portforward"),
+		get("virtualmachineinstances/guestosinfo"), get("virtualmachineinstances/filesystemlist"), get("virtualmachineinstances/userlist"),
 		{Name: "version", Kind: "Version", Verbs: metav1.Verbs{"get", "list"}},
 	}}
 	Groups = []Group{Upload, Subresources}
@@ -30,6 +33,10 @@ var (
 
 func put(name string) metav1.APIResource {
 	return metav1.APIResource{Name: name, Namespaced: true, Kind: "VirtualMachine", Verbs: metav1.Verbs{"update"}}
+}
+
+func get(name string) metav1.APIResource {
+	return metav1.APIResource{Name: name, Namespaced: true, Kind: "VirtualMachineInstance", Verbs: metav1.Verbs{"get"}}
 }
 
 // Document is the group as discovery shows it.

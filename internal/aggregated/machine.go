@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // options are those of every verb; each reads its own.
@@ -65,6 +66,8 @@ func (s *Server) instance(a asked) (int, any, error) {
 	switch a.verb {
 	case "addvolume", "removevolume":
 		return s.volume(a, s.instanceVolume)
+	case launch.PauseVerb, launch.UnpauseVerb:
+		return s.pause(a)
 	}
 	return 0, nil, apierrors.NewNotFound(instances, a.name+"/"+a.verb)
 }

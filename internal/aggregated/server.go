@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // Cluster is what the answers depend on. An object that is not there is an error for which apierrors.IsNotFound holds.
@@ -37,6 +38,10 @@ type Cluster interface {
 	Carry(ctx context.Context, c Change) error
 	// Console connects both ways to the guest of an instance until either end is closed.
 	Console(ctx context.Context, i *kubevirt.VirtualMachineInstance, in io.Reader, out io.Writer) error
+	// Ask has the launcher of an instance carry out a verb of internal/launch.
+	Ask(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb string) (launch.Said, error)
+	// Open has it connect to a part of the guest. There is no connection if the Said is a refusal.
+	Open(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb, what string) (io.ReadWriteCloser, launch.Said, error)
 }
 
 // Server answers.
@@ -68,7 +73,17 @@ func (s *Server) Handler() http.Handler {
 		mux.HandleFunc("GET "+base+"/version", func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, s.Version) })
 		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/virtualmachines/{name}/{verb}", s.answer(s.machine))
 		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/virtualmachineinstances/{name}/{verb}", s.answer(s.instance))
-		mux.HandleFunc("GET "+base+"/namespaces/{namespace}/virtualmachineinstances/{name}/console", s.console)
+		instance := "GET " + base + "/namespaces/{namespace}/virtualmachineinstances/{name}/"
+		mux.HandleFunc(instance+"console", s.console)
+		mux.HandleFunc(instance+"vnc", s.screen)
+		for _, verb := range []string{launch.OSInfoVerb, launch.FilesystemsVerb, launch.UsersVerb} {
+			mux.HandleFunc(instance+verb, s.answer(func(a asked) (int, any, error) { return s.inform(a, verb) }))
+		}
+		for _, kind := range []string{"virtualmachines", "virtualmachineinstances"} {
+			forward := "GET " + base + "/namespaces/{namespace}/" + kind + "/{name}/portforward/{port}"
+			mux.HandleFunc(forward, s.forward)
+			mux.HandleFunc(forward+"/{protocol}", s.forward)
+		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", "the server could not find the requested resource", 0, true))

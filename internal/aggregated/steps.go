@@ -2,6 +2,7 @@ package aggregated
 
 import (
 	"slices"
+	"strings"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
@@ -19,6 +20,11 @@ func (c Change) InstanceSteps() []cluster.Operation {
 	}
 	if c.Grace != nil {
 		steps = append(steps, set("/spec/terminationGracePeriodSeconds", *c.Grace))
+	}
+	if c.Paused != "" && len(c.Instance.Annotations) == 0 {
+		steps = append(steps, set("/metadata/annotations", map[string]string{kubevirt.AnnPaused: c.Paused}))
+	} else if c.Paused != "" {
+		steps = append(steps, set("/metadata/annotations/"+strings.ReplaceAll(kubevirt.AnnPaused, "/", "~1"), c.Paused))
 	}
 	if c.Volumes != nil {
 		steps = append(steps, set("/spec/volumes", c.Volumes), set("/spec/domain/devices/disks", c.Disks))

@@ -31,6 +31,15 @@ const (
 	Console = "console"
 )
 
+// Verbs are those that each of our accounts may run; the policy lists the same.
+var (
+	ControllerVerbs = []string{Freeze, Thaw}
+	APIVerbs        = []string{
+		Console, launch.PauseVerb, launch.UnpauseVerb, launch.OSInfoVerb, launch.FilesystemsVerb, launch.UsersVerb,
+		launch.ForwardVerb, launch.VNCVerb,
+	}
+)
+
 // Pods runs verbs in the pods of a cluster.
 type Pods struct {
 	config  *rest.Config
@@ -65,6 +74,8 @@ const Most = 16 << 10
 
 // Answer keeps what a program in a pod writes, up to Most: whoever is in the pod decides how much that is.
 type Answer struct {
+	// Most is how much is kept; 0 is the Most of the package.
+	Most int
 	// Over is called when there is more; nil only does not keep it.
 	Over context.CancelCauseFunc
 
@@ -76,10 +87,14 @@ type Answer struct {
 func (a *Answer) Write(p []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	room := Most - a.said.Len()
+	most := Most
+	if a.Most > 0 {
+		most = a.Most
+	}
+	room := most - a.said.Len()
 	a.said.Write(p[:min(len(p), room)])
 	if len(p) > room && a.Over != nil {
-		a.Over(fmt.Errorf("the pod answers with more than %d bytes", Most))
+		a.Over(fmt.Errorf("the pod answers with more than %d bytes", most))
 	}
 	return len(p), nil
 }

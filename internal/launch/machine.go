@@ -182,6 +182,8 @@ type Returns struct {
 	Copies map[string]Copy `json:"copies,omitempty"`
 	// Serial is that of the orders it follows.
 	Serial int `json:"serial,omitempty"`
+	// Paused: a person has stopped the guest's processors.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // CPUs is how many processors the guest has.

@@ -45,6 +45,7 @@ const (
 	ClaimVague          MachineReason = "ClaimIncomplete"
 	KindMissing         MachineReason = "InstancetypeOrPreference"
 	GuestPaused         MachineReason = "GuestPaused"
+	PausedByUser        MachineReason = "PausedByUser"
 	// The server of a network disk. The words are those of launch.Fault.
 	DiskUnreachable MachineReason = "DiskUnreachable"
 	DiskDenied      MachineReason = "DiskDenied"
@@ -129,6 +130,8 @@ var machineTable = []MachineRow{
 	{Reason: KindMissing, Status: kubevirt.StatusProvisioning, Warn: true, Message: "{detail}"},
 	{Reason: GuestPaused, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
 		Message: "its guest waits for a disk and goes on by itself when the disk answers: {detail}"},
+	{Reason: PausedByUser, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning,
+		Message: "somebody has paused its guest; it goes on with: virtctl unpause vm {name}"},
 	{Reason: DiskUnreachable, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
 		Message: "the server of a network disk does not answer; see that it runs and that this namespace's pods may reach it: {detail}"},
 	{Reason: DiskDenied, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,

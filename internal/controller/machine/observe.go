@@ -35,6 +35,7 @@ type run struct {
 	hot      []*hot   // what the launcher was not started with
 	removed  []string // volumes the launcher was started with and that the instance no longer lists
 	returns  launch.Returns
+	heard    bool            // the launcher said so when it was asked whether its guest waits
 	asked    bool            // it has not said so far what became of them
 	answered bool            // the launcher said so just now
 	keeps    map[string]bool // the records of disks that are volumes of the machine

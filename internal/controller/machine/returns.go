@@ -132,13 +132,14 @@ func (h *hot) awaited() bool { return !h.wanted && situation(h.holder) == machin
 
 // observeWaits asks a launcher with network disks or copies whether its guest waits for one, and how far they are.
 func (r *Reconciler) observeWaits(ctx context.Context, s *run) {
-	up := situation(s.launcher) == machine.Up && s.networked()
+	up := situation(s.launcher) == machine.Up && (s.networked() || s.pauseAsked() != "")
 	if !up && !s.makesCopies() || !cluster.OwnedBy(s.launcher, s.instance.UID) {
 		return
 	}
 	var err error
 	s.returns, err = r.ask(s.launcher)
 	s.asked = errors.Is(err, ask.ErrNoAnswerYet)
+	s.heard = err == nil
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("no word of network disks", "launcher", s.launcher.Name, "error", err.Error())
 	}
@@ -156,7 +157,9 @@ func (s *run) lookAgain() time.Duration {
 	if s.asked {
 		return answerAfter
 	}
-	if s.networked() && situation(s.launcher) == machine.Up {
+	if up := situation(s.launcher) == machine.Up; up && s.pauseAsked() != "" && s.returns.Paused != (s.pauseAsked() == kubevirt.PausedWanted) {
+		return answerAfter
+	} else if up && (s.networked() || s.returns.Paused) {
 		return returnsAgain
 	}
 	if again := s.copiesAgain(); again > 0 {

@@ -87,6 +87,10 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 	}
 	row := state.OfMachine(r)
 	switch {
+	case (r == state.GuestRunning || r == state.GuestUnready) && s.paused():
+		row = state.OfMachine(state.PausedByUser)
+		row.Message = row.Text(s.instance.Name, "")
+		return row
 	case (r == state.GuestRunning || r == state.GuestUnready) && s.returns.Waits != "":
 		row = state.OfMachine(state.GuestPaused)
 		if c := s.returns.Cause; c == launch.DiskFull || c == launch.DiskStalled {
@@ -126,7 +130,7 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 		Phase: row.Instance, Reason: string(row.Reason), PhaseTransitionTimestamps: old.PhaseTransitionTimestamps,
 		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{
 			{Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message},
-			s.volumesReady()}, s.independent()...)...),
+			s.volumesReady()}, append(s.independent(), s.pausedCondition()...)...)...),
 	}
 	if next.Phase == "" { // a leaving instance keeps the phase it had
 		next.Phase = old.Phase
@@ -198,8 +202,8 @@ func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan
 		ObservedGeneration: w.vm.Generation, StartFailure: w.failures(row.Ready),
 		InstancetypeRef: w.kind.typeRef, PreferenceRef: w.kind.preferenceRef,
 		SnapshotInProgress: w.busy.snapshot, RestoreInProgress: w.busy.restore,
-		Conditions: r.conditions(old.Conditions, kubevirt.Condition{
-			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}),
+		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{{
+			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, w.pausedCondition(row)...)...),
 	}
 	said := &kubevirt.VirtualMachine{ObjectMeta: objectNamed(&w.vm.ObjectMeta), Status: next}
 	fresh := reasonOf(old.Conditions) != reasonOf(next.Conditions)

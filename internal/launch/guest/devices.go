@@ -47,8 +47,19 @@ func devices(m launch.Machine, cpus uint) *libvirtxml.DomainDeviceList {
 	if usesUSB(m) {
 		d.Controllers[0] = libvirtxml.DomainController{Type: "usb", Index: &port, Model: "qemu-xhci"}
 	}
+	if on(m.Spec.Domain.Devices.AutoattachGraphicsDevice, true) {
+		attachScreen(d)
+	}
 	d.Interfaces = interfaces(m)
 	return d
+}
+
+// attachScreen gives the guest a screen. It is shown on a socket in the launcher's own directory, so that nobody but the pod's
+// processes can look: VNC itself asks nobody who they are.
+func attachScreen(d *libvirtxml.DomainDeviceList) {
+	d.Graphics = []libvirtxml.DomainGraphic{{VNC: &libvirtxml.DomainGraphicVNC{
+		Listeners: []libvirtxml.DomainGraphicListener{{Socket: &libvirtxml.DomainGraphicListenerSocket{Socket: launch.ScreenSocket}}}}}}
+	d.Videos = []libvirtxml.DomainVideo{{Model: libvirtxml.DomainVideoModel{Type: "vga", Heads: 1, VRam: 16 << 10}}}
 }
 
 func usesUSB(m launch.Machine) bool {

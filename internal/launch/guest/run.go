@@ -38,9 +38,21 @@ type Launcher struct {
 
 // running is a guest that runs.
 type running struct {
-	h    *hypervisor
-	dom  libvirt.Domain
-	spec kubevirt.VirtualMachineInstanceSpec
+	h        *hypervisor
+	dom      libvirt.Domain
+	spec     kubevirt.VirtualMachineInstanceSpec
+	pauser   *pauser
+	card     string // QEMU's name of the network card that connections to the guest come through; empty: it has none
+	forwards atomic.Int32
+}
+
+func newRunning(h *hypervisor, dom libvirt.Domain, m launch.Machine) *running {
+	r := &running{h: h, dom: dom, spec: m.Spec, pauser: &pauser{
+		suspend: func() error { return h.virt.DomainSuspend(dom) }, resume: func() error { return h.virt.DomainResume(dom) }}}
+	if c := cards(m); len(c) > 0 {
+		r.card = "host" + alias(c[0].Name)
+	}
+	return r
 }
 
 // Ready says whether the guest runs.
@@ -67,6 +79,9 @@ func (l *Launcher) Returns() launch.Returns {
 	}
 	if p := l.copies.Load(); p != nil {
 		said.Copies = p.now()
+	}
+	if r := l.ready.Load(); r != nil {
+		said.Paused = r.pauser.is()
 	}
 	w := l.waiting()
 	said.Waits, said.Cause = w.text, w.cause
@@ -196,36 +211,24 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 		return refused(err)
 	}
 	l.startFills(h, dom, qemu, m, ended)
-	now := &running{h, dom, m.Spec}
-	if err := serveQuiet(func(command string) error { return now.agent(command, nil, nil) }, ended); err != nil {
+	now := newRunning(h, dom, m)
+	if err := errors.Join(serveQuiet(func(command string) error { return now.agent(command, nil, nil) }, ended), now.serveVerbs(ended)); err != nil {
 		return refused(err)
 	}
+	defer context.AfterFunc(ctx, func() { _ = now.unpause() })() // a guest that is paused would not hear that it is to stop
 	l.ready.Store(now)
 	defer l.ready.Store(nil)
-	s := newStalls(h, dom, l.remotes, qemu)
+	s := newStalls(now.pauser.goOn, l.remotes, qemu)
 	s.say = func(text string, cause launch.Fault) { l.waits.Store(&waitsFor{text, cause}) }
 	s.why = func() []string { return fullDisks(qemu, l.disks) }
 	return watch(ctx, h, dom, events, grace(m), s)
 }
 
-// forward opens the ports the machine lists. What QEMU has to say about one is no error of its monitor's.
+// forward opens the ports the machine lists.
 func forward(h *hypervisor, dom libvirt.Domain, m launch.Machine) error {
 	for _, line := range forwards(m) {
-		command, err := json.Marshal(map[string]any{
-			"execute": "human-monitor-command", "arguments": map[string]string{"command-line": line}})
-		if err != nil {
-			return err
-		}
-		answer, err := h.virt.Run(dom.Name, command)
-		if err != nil {
-			return fmt.Errorf("forward a port (%s): %w: %s", line, err, answer)
-		}
-		var said struct {
-			Return string `json:"return"`
-		}
-		if err := json.Unmarshal(answer, &said); err != nil || said.Return != "" {
-			return fmt.Errorf("forward a port (%s): %s; is it taken, by another interface or by the launcher (%d)?",
-				line, strings.TrimSpace(said.Return), launch.ReadyPort)
+		if err := tell(h.virt.Run, dom.Name, line); err != nil {
+			return fmt.Errorf("forward a port: %w; is it taken, by another interface or by the launcher (%d)?", err, launch.ReadyPort)
 		}
 	}
 	return nil

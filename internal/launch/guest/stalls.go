@@ -53,7 +53,7 @@ const (
 	silentFor   = 10 * time.Second
 )
 
-func newStalls(h *hypervisor, dom libvirt.Domain, r *remotes, qemu *monitor) *stalls {
+func newStalls(resume func() error, r *remotes, qemu *monitor) *stalls {
 	f := &flights{qemu: qemu, last: map[string]string{}}
 	ask := func() map[string]string {
 		out := r.away()
@@ -64,7 +64,7 @@ func newStalls(h *hypervisor, dom libvirt.Domain, r *remotes, qemu *monitor) *st
 		}
 		return out
 	}
-	return &stalls{resume: func() error { return h.virt.DomainResume(dom) }, ask: ask,
+	return &stalls{resume: resume, ask: ask,
 		away: make(chan map[string]string, 1), waiting: map[string]waits{}}
 }
 

@@ -1,0 +1,86 @@
+package v1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// What a guest's agent says, as subresources of its instance. Everything in these documents is the guest's own word.
+
+// GuestAgentInfo is the subresource guestosinfo.
+// +kubebuilder:object:generate=false
+type GuestAgentInfo struct {
+	metav1.TypeMeta   `json:",inline"`
+	GAVersion         string         `json:"guestAgentVersion,omitempty"`
+	SupportedCommands []GuestCommand `json:"supportedCommands,omitempty"`
+	Hostname          string         `json:"hostname,omitempty"`
+	OS                GuestOS        `json:"os,omitempty"`
+	Timezone          string         `json:"timezone,omitempty"`
+	UserList          []GuestUser    `json:"userList,omitempty"`
+	FSInfo            GuestDisks     `json:"fsInfo,omitempty"`
+}
+
+// GuestCommand is a command of the agent's.
+// +kubebuilder:object:generate=false
+type GuestCommand struct {
+	Name    string `json:"name"`
+	Enabled bool   `json:"enabled,omitempty"`
+}
+
+// GuestOS is the guest's operating system.
+// +kubebuilder:object:generate=false
+type GuestOS struct {
+	Name          string `json:"name,omitempty"`
+	KernelRelease string `json:"kernelRelease,omitempty"`
+	Version       string `json:"version,omitempty"`
+	PrettyName    string `json:"prettyName,omitempty"`
+	VersionID     string `json:"versionId,omitempty"`
+	KernelVersion string `json:"kernelVersion,omitempty"`
+	Machine       string `json:"machine,omitempty"`
+	ID            string `json:"id,omitempty"`
+}
+
+// GuestUserList is the subresource userlist.
+// +kubebuilder:object:generate=false
+type GuestUserList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []GuestUser `json:"items"`
+}
+
+// GuestUser is somebody who is logged in. LoginTime is in seconds since 1970.
+// +kubebuilder:object:generate=false
+type GuestUser struct {
+	UserName  string  `json:"userName"`
+	Domain    string  `json:"domain,omitempty"`
+	LoginTime float64 `json:"loginTime,omitempty"`
+}
+
+// GuestDisks are the guest's filesystems, as guestosinfo lists them.
+// +kubebuilder:object:generate=false
+type GuestDisks struct {
+	Filesystems []GuestFilesystem `json:"disks"`
+}
+
+// GuestFilesystemList is the subresource filesystemlist.
+// +kubebuilder:object:generate=false
+type GuestFilesystemList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []GuestFilesystem `json:"items"`
+}
+
+// GuestFilesystem is one that is mounted in the guest.
+// +kubebuilder:object:generate=false
+type GuestFilesystem struct {
+	DiskName       string                `json:"diskName"`
+	MountPoint     string                `json:"mountPoint"`
+	FileSystemType string                `json:"fileSystemType"`
+	UsedBytes      int64                 `json:"usedBytes"`
+	TotalBytes     int64                 `json:"totalBytes"`
+	Disk           []GuestFilesystemDisk `json:"disk,omitempty"`
+}
+
+// GuestFilesystemDisk is a disk that a filesystem is on.
+// +kubebuilder:object:generate=false
+type GuestFilesystemDisk struct {
+	Serial  string `json:"serial,omitempty"`
+	BusType string `json:"busType"`
+}

@@ -1,0 +1,105 @@
+package aggregated
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// guest is the instance of a request, if its guest runs.
+func (s *Server) guest(ctx context.Context, a asked) (*kubevirt.VirtualMachineInstance, error) {
+	i, err := s.Cluster.Instance(ctx, a.namespace, a.name)
+	if err != nil {
+		return nil, err
+	}
+	if !runs(i) || i.Status.Phase != kubevirt.PhaseRunning {
+		return nil, unable(i, "VMI is not running")
+	}
+	return i, nil
+}
+
+func unable(i *kubevirt.VirtualMachineInstance, why string) error {
+	return apierrors.NewConflict(instances, i.Name, errors.New(why))
+}
+
+// pause stops the processors of a guest, or lets them go on. What was asked for is written down first, so that the machine
+// controller looks what is true even if this process ends before it has asked the launcher.
+func (s *Server) pause(a asked) (int, any, error) {
+	var o options
+	if err := a.into(&o); err != nil {
+		return 0, nil, err
+	}
+	wanted := map[string]string{launch.PauseVerb: kubevirt.PausedWanted, launch.UnpauseVerb: kubevirt.PausedUnwanted}[a.verb]
+	var i *kubevirt.VirtualMachineInstance
+	status, body, err := s.carry(a, o.DryRun, func(ctx context.Context) (Change, error) {
+		var err error
+		if i, err = s.guest(ctx, a); err != nil {
+			return Change{}, err
+		}
+		if why := launch.Pausable(i.Spec); why != "" && a.verb == launch.PauseVerb {
+			return Change{}, apierrors.NewForbidden(instances, i.Name, errors.New(why))
+		}
+		return Change{Instance: i, Paused: wanted}, nil
+	})
+	if dry, _ := a.dry(o.DryRun); err != nil || dry {
+		return status, body, err
+	}
+	said, err := s.Cluster.Ask(a.Context(), i, a.verb)
+	switch {
+	case err != nil:
+		return 0, nil, fmt.Errorf("%s the guest: %w", a.verb, err)
+	case said.Refused != "":
+		return 0, nil, unable(i, said.Refused)
+	}
+	return status, body, nil
+}
+
+// inform is what the guest's agent says.
+func (s *Server) inform(a asked, verb string) (int, any, error) {
+	i, err := s.guest(a.Context(), a)
+	if err != nil {
+		return 0, nil, err
+	}
+	said, err := s.Cluster.Ask(a.Context(), i, verb)
+	switch {
+	case err != nil:
+		return 0, nil, fmt.Errorf("ask the guest's agent: %w", err)
+	case said.NoAgent:
+		return 0, nil, unable(i, "VMI does not have guest agent connected")
+	case said.Refused != "":
+		return 0, nil, unable(i, said.Refused)
+	}
+	// It is read and written again: a document from a pod is not handed to users as it is.
+	kind := func(name string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: kubevirt.GroupVersion.String(), Kind: "VirtualMachineInstance" + name}
+	}
+	var answer any
+	switch verb {
+	case launch.OSInfoVerb:
+		answer = &kubevirt.GuestAgentInfo{}
+	case launch.FilesystemsVerb:
+		answer = &kubevirt.GuestFilesystemList{}
+	default:
+		answer = &kubevirt.GuestUserList{}
+	}
+	if err := json.Unmarshal(said.Answer, answer); err != nil {
+		return 0, nil, fmt.Errorf("read the launcher's answer: %w", err)
+	}
+	switch d := answer.(type) {
+	case *kubevirt.GuestAgentInfo:
+		d.TypeMeta = kind("GuestAgentInfo")
+	case *kubevirt.GuestFilesystemList:
+		d.TypeMeta = kind("FileSystemList")
+	case *kubevirt.GuestUserList:
+		d.TypeMeta = kind("GuestOSUserList")
+	}
+	return http.StatusOK, answer, nil
+}

@@ -1,0 +1,63 @@
+package machine
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// TestPaused: the launcher says whether its guest is paused. Until it does, what was asked for counts, and it is asked again soon.
+func TestPaused(t *testing.T) {
+	owner := metav1.OwnerReference{UID: "u", Controller: new(true)}
+	for _, c := range []struct {
+		name  string
+		wish  string
+		says  launch.Returns
+		err   error
+		want  bool
+		asked bool
+		again time.Duration
+	}{
+		{name: "never asked for", says: launch.Returns{Paused: true}},
+		{name: "paused", wish: "true", says: launch.Returns{Paused: true}, want: true, asked: true, again: returnsAgain},
+		{name: "not yet paused", wish: "true", asked: true, again: answerAfter},
+		{name: "no answer yet", wish: "true", err: ask.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
+		{name: "no answer", wish: "true", err: errors.New("away"), want: true, asked: true, again: answerAfter},
+		{name: "unpaused", wish: "false", asked: true},
+		{name: "not yet unpaused", wish: "false", says: launch.Returns{Paused: true}, want: true, asked: true, again: answerAfter},
+	} {
+		s := &run{
+			instance: &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "u"}},
+			launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{owner}}, Status: corev1.PodStatus{
+				Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}},
+		}
+		s.launcher.Spec.NodeName = "n"
+		if c.wish != "" {
+			s.instance.Annotations = map[string]string{kubevirt.AnnPaused: c.wish}
+		}
+		asked := false
+		r := &Reconciler{ask: func(*corev1.Pod) (launch.Returns, error) {
+			asked = true
+			return c.says, c.err
+		}}
+		r.observeWaits(t.Context(), s)
+		if asked != c.asked || s.paused() != c.want || s.lookAgain() != c.again {
+			t.Errorf("%s: asked %t, paused %t, again in %s", c.name, asked, s.paused(), s.lookAgain())
+		}
+		row, conditions := s.row(state.GuestRunning), s.pausedCondition()
+		if got := row.Reason == state.PausedByUser && row.Status == kubevirt.StatusPaused && row.Instance == kubevirt.PhaseRunning; got != c.want {
+			t.Errorf("%s is said: %+v", c.name, row)
+		}
+		if len(conditions) == 1 != c.want || c.want && (conditions[0].Type != "Paused" || conditions[0].Reason != "PausedByUser") {
+			t.Errorf("%s has conditions %+v", c.name, conditions)
+		}
+	}
+}

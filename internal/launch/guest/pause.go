@@ -1,0 +1,78 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// pauser stops the guest's processors because a person said so, and keeps what goes on by itself from letting them go on.
+type pauser struct {
+	mu      sync.Mutex
+	paused  bool
+	suspend func() error
+	resume  func() error
+}
+
+var errPaused = errors.New("a person has paused the guest")
+
+// The words clients know.
+var (
+	errAlreadyPaused = errors.New("VMI is already paused")
+	errNotPaused     = errors.New("VMI is not paused")
+)
+
+// pause stops the guest.
+func (p *pauser) pause() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paused {
+		return errAlreadyPaused
+	}
+	if err := p.suspend(); err != nil {
+		return fmt.Errorf("pause the guest: %w", err)
+	}
+	p.paused = true
+	return nil
+}
+
+// unpause lets it go on.
+func (p *pauser) unpause() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.paused {
+		return errNotPaused
+	}
+	if err := p.resume(); err != nil {
+		return fmt.Errorf("let the guest go on: %w", err)
+	}
+	p.paused = false
+	return nil
+}
+
+// goOn lets a guest go on that stopped by itself, but none that a person has paused.
+func (p *pauser) goOn() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paused {
+		return errPaused
+	}
+	return p.resume()
+}
+
+func (p *pauser) is() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.paused
+}
+
+func (r *running) pause() error {
+	if why := launch.Pausable(r.spec); why != "" {
+		return errors.New(why)
+	}
+	return r.pauser.pause()
+}
+
+func (r *running) unpause() error { return r.pauser.unpause() }

@@ -1,0 +1,158 @@
+package guest
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// serveVerbs lets the verbs of this pod's processes reach the guest, until done is closed.
+func (r *running) serveVerbs(done <-chan struct{}) error {
+	_ = os.Remove(launch.VerbSocket)
+	l, err := net.Listen("unix", launch.VerbSocket)
+	if err != nil {
+		return fmt.Errorf("serve verbs: %w", err)
+	}
+	go func() {
+		<-done
+		_ = l.Close()
+	}()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go r.serveVerb(conn.(*net.UnixConn), done)
+		}
+	}()
+	return nil
+}
+
+// verbWithin is how long a request may take to arrive; it is one line.
+const verbWithin = 10 * time.Second
+
+func (r *running) serveVerb(conn *net.UnixConn, done <-chan struct{}) {
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetReadDeadline(time.Now().Add(verbWithin))
+	in := bufio.NewReaderSize(conn, launch.MostDatagram+2)
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return
+	}
+	user := &peer{Reader: in, conn: conn}
+	switch {
+	case words[0] == launch.ForwardVerb && len(words) == 3:
+		err = r.forward(user, words[1], words[2], done)
+	case words[0] == launch.VNCVerb && len(words) == 1:
+		err = r.screen(user, done)
+	case len(words) == 1:
+		user.say(r.verb(words[0]))
+	default:
+		err = fmt.Errorf("%q is no verb", strings.TrimSpace(line))
+	}
+	if err != nil {
+		user.say(launch.Said{Refused: err.Error()})
+	}
+}
+
+// verb carries out one that has an answer and nothing more.
+func (r *running) verb(verb string) launch.Said {
+	var answer any
+	var err error
+	switch verb {
+	case launch.PauseVerb:
+		err = r.pause()
+	case launch.UnpauseVerb:
+		err = r.unpause()
+	case launch.OSInfoVerb:
+		answer, err = r.osInfo()
+	case launch.FilesystemsVerb:
+		answer, err = r.filesystems()
+	case launch.UsersVerb:
+		answer, err = r.users()
+	default:
+		err = fmt.Errorf("%q is no verb", verb)
+	}
+	if err != nil {
+		return launch.Said{Refused: err.Error(), NoAgent: errors.Is(err, errNoAgent)}
+	}
+	if answer == nil {
+		return launch.Said{}
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return launch.Said{Refused: err.Error()}
+	}
+	return launch.Said{Answer: text}
+}
+
+// peer is whoever asked: what they send comes through the reader, which has read their request already.
+type peer struct {
+	io.Reader
+	conn *net.UnixConn
+}
+
+// say answers. What a refusal comes after nobody reads any more, so errors are nobody's.
+func (p *peer) say(s launch.Said) {
+	_ = p.conn.SetWriteDeadline(time.Now().Add(verbWithin))
+	_ = json.NewEncoder(p.conn).Encode(s)
+	_ = p.conn.SetWriteDeadline(time.Time{})
+}
+
+// lingers is how long a guest may go on answering somebody who says nothing more: they may be gone.
+const lingers = 10 * time.Second
+
+// join hands bytes to and fro until the guest has ended, the user has ended and the guest's last words are over, or done is
+// closed.
+func join(user *peer, guest halfCloser, done <-chan struct{}) {
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-over:
+		case <-done:
+		}
+		_ = guest.Close()
+		_ = user.conn.Close()
+	}()
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		if _, err := io.Copy(guest, user); err != nil || guest.CloseWrite() != nil {
+			_ = guest.Close()
+		}
+		_ = guest.SetReadDeadline(time.Now().Add(lingers))
+	}()
+	_, _ = io.Copy(user.conn, guest) // the guest's side ended: there is nothing more to show
+	close(over)
+	<-heard
+}
+
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// screen connects the user to QEMU's VNC server.
+func (r *running) screen(user *peer, done <-chan struct{}) error {
+	conn, err := net.Dial("unix", launch.ScreenSocket)
+	if err != nil {
+		return errors.New("the machine has no screen: autoattachGraphicsDevice is false")
+	}
+	user.say(launch.Said{})
+	join(user, conn.(*net.UnixConn), done)
+	return nil
+}

@@ -1,0 +1,50 @@
+package launch
+
+import (
+	"encoding/json"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// VerbSocket is where the verbs below reach the launcher of their pod. It takes one line, the verb and what it needs, and
+// answers with a Said in one line. After ForwardVerb and VNCVerb the rest is the bytes of the guest, both ways.
+const VerbSocket = OwnDir + "/verbs.sock"
+
+// ScreenSocket is where QEMU shows the guest's screen, to this pod's processes only.
+const ScreenSocket = StateDir + "/screen.sock"
+
+// The verbs.
+const (
+	PauseVerb       = "pause"          // stop the guest's processors
+	UnpauseVerb     = "unpause"        // let them go on
+	OSInfoVerb      = "guestosinfo"    // what the guest agent says about its system
+	FilesystemsVerb = "filesystemlist" // the guest's filesystems
+	UsersVerb       = "userlist"       // who is logged in
+	ForwardVerb     = "forward"        // PROTOCOL PORT: connect to a port of the guest
+	VNCVerb         = "vnc"            // connect to the guest's screen
+)
+
+// MostSaid is how long a Said is at most: the guest decides how many filesystems and users it lists.
+const MostSaid = 256 << 10
+
+// Said is what came of a verb.
+type Said struct {
+	// Refused is why it was not done, for a person; empty: it was.
+	Refused string `json:"refused,omitempty"`
+	// NoAgent: the guest has no agent that answers.
+	NoAgent bool `json:"noAgent,omitempty"`
+	// Answer is a document of the guest's, of the verbs that ask for one.
+	Answer json.RawMessage `json:"answer,omitempty"`
+}
+
+// MostDatagram is the largest datagram that is forwarded. On their way through the pod's streams, which do not keep messages
+// apart, each comes after its length in two bytes, the higher one first.
+const MostDatagram = 1<<16 - 1
+
+// Pausable is why a machine cannot be paused; empty: it can. The kubelet would end a guest that does not answer its probe.
+func Pausable(spec kubevirt.VirtualMachineInstanceSpec) string {
+	if spec.LivenessProbe != nil {
+		return "Pausing VMIs with LivenessProbe is currently not supported"
+	}
+	return ""
+}
