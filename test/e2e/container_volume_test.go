@@ -334,7 +334,7 @@ func TestContainerVolumeNamespace(t *testing.T) {
 		}
 		return false, text
 	})
-	if text := <-said; !strings.Contains(text, "DELETE "+y.Namespace+"/dynamic root: \"\" <nil>") {
+	if text := <-said; !strings.Contains(text, fmt.Sprintf("%q %q/%q %q: %q <nil>", "DELETE", y.Namespace, "dynamic", "root", "")) {
 		t.Errorf("the container was not asked to delete its volume:\n%s", text)
 	}
 }

@@ -193,7 +193,7 @@ func (y *yard) lent(vm *kubevirt.VirtualMachine, keys ...string) {
 func TestNetworkDiskClaimCeph(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	c := server(y, &ceph, func() (*netserver.Ceph, error) { return netserver.StartCeph(y.HostAddress(), serverDir("ceph")) })
+	c := y.ceph()
 	ref := y.vault(map[string]string{"key": c.Key, "userID": c.User, "userKey": c.Key, "adminKey": "nobody's business"})
 	y.mayRead(ref)
 	for _, k := range []struct {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -84,8 +85,38 @@ func (y *yard) has(file string) {
 	}
 }
 
-// TestNetworkDiskHotplug: a running machine is given a LUN with CHAP, an export over TLS, a disk at a URL with a password, and
-// the LUN behind a claim; its guest writes; each is taken out again and is free then.
+// plugsStores does it with an image of Ceph and a file of Gluster.
+func (y *yard) plugsStores(vm *kubevirt.VirtualMachine, kind string) {
+	y.T.Helper()
+	c := y.ceph()
+	image, err := c.Add(guestDir + "/" + testguest.Raw)
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	y.secret("ceph", map[string]string{"key": c.Key})
+	y.adds(vm, kind, "rados", &kubevirt.HotplugVolumeSource{RBD: &kubevirt.RBDSource{
+		Monitors: []string{c.Monitor}, Pool: c.Pool, Image: image, User: c.User, SecretRef: &corev1.LocalObjectReference{Name: "ceph"}}})
+	exported := filepath.Join(y.T.TempDir(), "exported")
+	if err := c.Export(image, exported); err != nil {
+		y.T.Fatal(err)
+	}
+	y.has(exported)
+	y.untold(vm, c.Key)
+	y.removes(vm, kind, "rados", identity.RBD(c.Pool, "", image))
+
+	g := y.gluster()
+	name, file, err := g.Add(guestDir + "/" + testguest.Raw)
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	y.adds(vm, kind, "bricks", &kubevirt.HotplugVolumeSource{Gluster: &kubevirt.GlusterSource{
+		Hosts: []kubevirt.NetworkHost{{Name: g.Address}}, Volume: g.Volume, Path: name}})
+	y.has(file)
+	y.removes(vm, kind, "bricks", identity.Gluster(g.Volume, name))
+}
+
+// TestNetworkDiskHotplug: a running machine is given a LUN with CHAP, an export over TLS, a disk at a URL with a password, an image
+// of Ceph, a file of Gluster, and the LUN behind a claim; its guest writes; each is taken out again and is free then.
 func TestNetworkDiskHotplug(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
@@ -135,6 +166,8 @@ func TestNetworkDiskHotplug(t *testing.T) {
 		t.Fatal(err)
 	}
 	y.removes(vm, instances, "web", page)
+
+	y.plugsStores(vm, instances)
 
 	ref := y.vault(map[string]string{"node.session.auth.username": l.User, "node.session.auth.password": l.Password})
 	y.mayRead(ref)

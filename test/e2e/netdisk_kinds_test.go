@@ -76,11 +76,23 @@ func TestNetworkDiskNBD(t *testing.T) {
 	y.untold(vm, key[1])
 }
 
+// ceph is the cluster's one Ceph.
+func (y *yard) ceph() *netserver.Ceph {
+	return server(y, &ceph, func() (*netserver.Ceph, error) { return netserver.StartCeph(y.HostAddress(), serverDir("ceph")) })
+}
+
+// gluster is the cluster's one GlusterFS.
+func (y *yard) gluster() *netserver.Gluster {
+	return server(y, &gluster, func() (*netserver.Gluster, error) {
+		return netserver.StartGluster(y.HostAddress(), serverDir("gluster"), guest)
+	})
+}
+
 // TestNetworkDiskRBD: a guest boots from an image of Ceph with a key of cephx.
 func TestNetworkDiskRBD(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	c := server(y, &ceph, func() (*netserver.Ceph, error) { return netserver.StartCeph(y.HostAddress(), serverDir("ceph")) })
+	c := y.ceph()
 	image, err := c.Add(guestDir + "/" + testguest.Raw)
 	if err != nil {
 		t.Fatal(err)
@@ -102,9 +114,7 @@ func TestNetworkDiskRBD(t *testing.T) {
 func TestNetworkDiskGluster(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	g := server(y, &gluster, func() (*netserver.Gluster, error) {
-		return netserver.StartGluster(y.HostAddress(), serverDir("gluster"), guest)
-	})
+	g := y.gluster()
 	name, file, err := g.Add(guestDir + "/" + testguest.Raw)
 	if err != nil {
 		t.Fatal(err)
