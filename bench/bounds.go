@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/berth-vm/berth/internal/transfer/decode/inflate"
+	"github.com/berth-vm/berth/pkg/inflate"
 )
 
 // bounds are what nobody can beat. Each takes the directory of the images and a file it may write.

@@ -9,8 +9,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/decode/inflate"
 	"github.com/berth-vm/berth/internal/transfer/format"
+	"github.com/berth-vm/berth/pkg/inflate"
 )
 
 // maxCoded bounds one coded extent, on the disk and in the file: the largest cluster any format has is 2 MiB, and what

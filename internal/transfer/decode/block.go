@@ -3,7 +3,7 @@ package decode
 import (
 	"bytes"
 
-	"github.com/berth-vm/berth/internal/transfer/decode/lzma"
+	"github.com/berth-vm/berth/pkg/lzma"
 )
 
 // xzBlock is one block on its way through unxz.

@@ -1,6 +1,6 @@
 // Package decode undoes the compression a whole image may be wrapped in: gzip, xz or zstd. It reads a stream once, from
 // the front, in bounded memory, and decodes ahead of its reader on another goroutine, so that decoding and writing
-// overlap. Package inflate, below it, undoes the compression of single clusters.
+// overlap. What undoes deflate and LZMA2 is in pkg/inflate and pkg/lzma, for others too.
 //
 // It does not know what is inside the stream. It looks at one layer only: an image that is compressed twice is not
 // unwrapped twice, because nobody makes one by intention and every layer multiplies what a bomb can do. It does not judge

@@ -11,7 +11,7 @@ import (
 	"io"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/decode/lzma"
+	"github.com/berth-vm/berth/pkg/lzma"
 )
 
 // frames reads an xz file's frames: streams of blocks of LZMA2 chunks. Chunks say how long they are, packed and unpacked,

@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 
-	"github.com/berth-vm/berth/internal/transfer/decode/inflate"
+	"github.com/berth-vm/berth/pkg/inflate"
 )
 
 // The sizes of gzip's buffers: a history for matches to reach back to, the chunk that is handed over, and room for the

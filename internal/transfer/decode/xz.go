@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/berth-vm/berth/internal/transfer/decode/lzma"
+	"github.com/berth-vm/berth/pkg/lzma"
 )
 
 // unxz decodes an xz file with several workers, each of which decodes one block at a time. A reader of the file's frames

@@ -2,7 +2,7 @@
 // calls provides and keeps for as long as the dictionary reaches back, so nothing is copied out of a dictionary and a
 // stream needs no more memory than its dictionary.
 //
-// It does not know xz's framing, headers and checksums; package decode does. It uses no unsafe: whatever the input, the
+// It does not know xz's framing, headers and checksums. It uses no unsafe: whatever the input, the
 // worst outcome is an error.
 package lzma
 
