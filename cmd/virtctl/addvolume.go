@@ -56,6 +56,12 @@ func (a *app) addVolume() *cobra.Command {
 	s.BoolVar(&f.persist, "persist", false, "add it to the machine itself, not only to its present run")
 	s.BoolVar(&f.dryRun, "dry-run", false, "have the request checked and change nothing")
 	_ = cmd.MarkFlagRequired("volume-name") // the flag exists
+	choices(cmd, "bus", "scsi", "virtio", "sata")
+	choices(cmd, "cache", "none", "writethrough", "writeback")
+	choices(cmd, "disk-type", "disk", "lun")
+	_ = cmd.RegisterFlagCompletionFunc("volume-name", func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.found(cmd.Context(), volumeNames), noFiles
+	})
 	return cmd
 }
 

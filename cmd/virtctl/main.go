@@ -53,6 +53,10 @@ func run(ctx context.Context, args []string, s streams) int {
 		_, _ = fmt.Fprintln(s.err, "interrupted")
 		return interrupted
 	}
+	var ended *exit
+	if errors.As(err, &ended) {
+		return ended.code
+	}
 	_, _ = fmt.Fprintln(s.err, err)
 	var advice interface{ Advice() string }
 	var away *net.OpError
@@ -98,7 +102,8 @@ func newRoot(name string, s streams) *cobra.Command {
 	a.bindConfig(root)
 	root.AddCommand(
 		a.imageUpload(), a.createPVC(), a.create(), a.start(), a.stop(), a.restart(), a.console(), a.addVolume(), a.removeVolume(),
-		a.vm(), a.version(),
+		a.vm(), a.version(), a.pause(), a.unpause(), a.vnc(), a.portForward(), a.ssh(), a.scp(), a.expose(),
+		a.guestOSInfo(), a.fsList(), a.userList(), a.volumes(),
 	)
 	return root
 }
@@ -146,28 +151,4 @@ func (a *app) client() (*kube.Client, error) {
 // examples are a verb's examples, as the user would have to type them here.
 func (a *app) examples(text string) string {
 	return strings.ReplaceAll(strings.Trim(text, "\n"), "virtctl ", a.name+" ")
-}
-
-// names completes an argument with names from the cluster; what cannot be read completes nothing.
-func (a *app) names(list func(context.Context, *kube.Client) ([]string, error)) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		c, err := a.client()
-		if err != nil || len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		found, err := list(cmd.Context(), c)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return found, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-func machines(ctx context.Context, c *kube.Client) ([]string, error) {
-	all, err := kube.Machines.List(ctx, c)
-	names := make([]string, len(all))
-	for i := range all {
-		names[i] = all[i].Name
-	}
-	return names, err
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/berth-vm/berth/internal/virtctl/status"
@@ -14,6 +16,7 @@ func (a *app) vm() *cobra.Command {
 
 func (a *app) vmStatus() *cobra.Command {
 	var watch bool
+	var output format
 	cmd := &cobra.Command{
 		Use: "status VM", Short: "Show a virtual machine, its disks and what they wait for",
 		Long: "Show a virtual machine as a tree: its disks, their claims and nodes, and the pods that work on them, each with its\n" +
@@ -30,12 +33,22 @@ func (a *app) vmStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if watch {
+			switch {
+			case watch && output != "":
+				return errors.New("--watch is for people, and --output for programs: use one of them")
+			case output != "":
+				seen, err := status.Read(cmd.Context(), c, args[0])
+				if err != nil {
+					return err
+				}
+				return output.write(a.out, seen.Tree())
+			case watch:
 				return status.Watch(cmd.Context(), c, args[0], a.out)
 			}
 			return status.Show(cmd.Context(), c, args[0], a.out)
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again whenever it changes, until ctrl-c")
+	output.bind(cmd)
 	return cmd
 }

@@ -9,10 +9,12 @@ import (
 
 	"github.com/gorilla/websocket"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/internal/virtctl/machine"
+	"github.com/berth-vm/berth/internal/virtctl/stream"
 )
 
 const interval = 500 * time.Millisecond
@@ -73,5 +75,13 @@ func sentence(phase string, conditions []kubevirt.Condition) string {
 
 // Open opens the console of a machine that runs.
 func Open(ctx context.Context, c *kube.Client, name string) (*websocket.Conn, error) {
-	return Dial(ctx, c.Config, machine.Path(c, "virtualmachineinstances", name, "console"))
+	return dial(ctx, c.Config, machine.Path(c, "virtualmachineinstances", name, "console"))
+}
+
+func dial(ctx context.Context, config *rest.Config, path string) (*websocket.Conn, error) {
+	conn, err := stream.Dial(ctx, config, path)
+	if err != nil {
+		return nil, fmt.Errorf("open the console: %w", err)
+	}
+	return conn, nil
 }

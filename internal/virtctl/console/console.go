@@ -1,33 +1,22 @@
+// Package console connects a terminal to the serial console of a running machine. It moves bytes both ways until one
+// side ends or the user leaves; it does not know what the guest says.
 package console
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/gorilla/websocket"
 	"golang.org/x/term"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // leave is Ctrl-], the key that ends the session.
 const leave = 0x1d
-
-// message is the sentence in an answer of the API server.
-func message(text []byte) string {
-	var status metav1.Status
-	if json.Unmarshal(text, &status) == nil && status.Message != "" {
-		return status.Message
-	}
-	return strings.TrimSpace(string(text))
-}
 
 // Raw gives every key to the program until restore is called; on something that is no terminal it does nothing.
 func Raw(in io.Reader) (restore func(), err error) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-vm/berth/internal/virtctl/stream"
 )
 
 // server is an API server that has one console: it greets, and answers everything in capitals until it hears "off".
@@ -24,7 +26,7 @@ func server(t *testing.T) *rest.Config {
 			http.NotFound(w, r)
 			return
 		}
-		upgrader := websocket.Upgrader{Subprotocols: []string{protocol}}
+		upgrader := websocket.Upgrader{Subprotocols: []string{stream.Protocol}}
 		conn, err := upgrader.Upgrade(w, r, nil)
 		if err != nil {
 			return
@@ -70,7 +72,7 @@ func (y *typist) Write(p []byte) (int, error) {
 
 func session(t *testing.T, lines ...string) string {
 	t.Helper()
-	conn, err := Dial(t.Context(), server(t), "console")
+	conn, err := dial(t.Context(), server(t), "console")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +110,10 @@ func TestLeavingSendsNothing(t *testing.T) {
 func TestRefused(t *testing.T) {
 	stranger, lost := server(t), server(t)
 	stranger.BearerToken = "guess"
-	if _, err := Dial(t.Context(), stranger, "console"); err == nil || err.Error() != "open the console: you may not" {
+	if _, err := dial(t.Context(), stranger, "console"); err == nil || err.Error() != "open the console: you may not" {
 		t.Errorf("a stranger: %v", err)
 	}
-	if _, err := Dial(t.Context(), lost, "elsewhere"); err == nil || !strings.Contains(err.Error(), "404 page not found") {
+	if _, err := dial(t.Context(), lost, "elsewhere"); err == nil || !strings.Contains(err.Error(), "404 page not found") {
 		t.Errorf("no console: %v", err)
 	}
 }

@@ -44,6 +44,21 @@ func Restart(ctx context.Context, c *kube.Client, name string, change Change) er
 	return put(ctx, c, "virtualmachines", name, "restart", change)
 }
 
+// Pause stops the processors of a machine's guest.
+func Pause(ctx context.Context, c *kube.Client, name string, change Change) error {
+	return put(ctx, c, "virtualmachineinstances", name, "pause", change)
+}
+
+// Unpause lets them go on.
+func Unpause(ctx context.Context, c *kube.Client, name string, change Change) error {
+	return put(ctx, c, "virtualmachineinstances", name, "unpause", change)
+}
+
+// Read reads a subresource.
+func Read(ctx context.Context, c *kube.Client, resource, name, verb string) ([]byte, error) {
+	return c.Core.CoreV1().RESTClient().Get().AbsPath(Path(c, resource, name, verb)).Do(ctx).Raw()
+}
+
 // Source is the volume of that name as something that can be added to a machine.
 func Source(ctx context.Context, c *kube.Client, name string) (*kubevirt.HotplugVolumeSource, error) {
 	volume, err := kube.DataVolumes.Get(ctx, c, name)

@@ -12,13 +12,14 @@ import (
 
 // Node is one part of a machine.
 type Node struct {
-	Kind, Name string
-	Phase      string // the one word the part has for how it is
-	Progress   string // how far its data is, like "42.00%"
-	Where      string // the node it is on
-	Since      time.Time
-	Why        string // what it says about that; a part that is as it should be says nothing
-	Parts      []Node
+	Kind     string    `json:"kind"`
+	Name     string    `json:"name"`
+	Phase    string    `json:"phase,omitempty"`    // the one word the part has for how it is
+	Progress string    `json:"progress,omitempty"` // how far its data is, like "42.00%"
+	Where    string    `json:"node,omitempty"`     // the node it is on
+	Since    time.Time `json:"since,omitzero"`
+	Why      string    `json:"why,omitempty"` // what it says about that; a part that is as it should be says nothing
+	Parts    []Node    `json:"parts,omitempty"`
 }
 
 // Write draws the tree as it is at that time.

@@ -1,9 +1,10 @@
-// Package console connects a terminal to the serial console of a running machine. It moves bytes both ways until one
-// side ends or the user leaves; it does not know what the guest says.
-package console
+// Package stream opens the streams of a machine's subresources (its console, its screen, its ports) through the API server:
+// websockets whose messages are bytes. It does not know what the bytes are.
+package stream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,11 +14,12 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
-// protocol is the one of kubevirt.io's streams: the console's bytes, nothing else.
-const protocol = "plain.kubevirt.io"
+// Protocol is the one of kubevirt.io's streams: messages are bytes, nothing else.
+const Protocol = "plain.kubevirt.io"
 
 // Dial opens a stream to a path of the API server.
 func Dial(ctx context.Context, config *rest.Config, path string) (*websocket.Conn, error) {
@@ -26,7 +28,7 @@ func Dial(ctx context.Context, config *rest.Config, path string) (*websocket.Con
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
 	d := &dialer{Dialer: websocket.Dialer{
-		TLSClientConfig: tls, Proxy: http.ProxyFromEnvironment, Subprotocols: []string{protocol}, HandshakeTimeout: time.Minute,
+		TLSClientConfig: tls, Proxy: http.ProxyFromEnvironment, Subprotocols: []string{Protocol}, HandshakeTimeout: time.Minute,
 	}}
 	if config.Proxy != nil {
 		d.Proxy = config.Proxy
@@ -78,12 +80,21 @@ func address(host, path string) (string, error) {
 // refusal is what the server says instead of opening a stream.
 func refusal(response *http.Response, err error) error {
 	if response == nil || !errors.Is(err, websocket.ErrBadHandshake) {
-		return fmt.Errorf("open the console: %w", err)
+		return err
 	}
 	const enough = 1 << 10
 	text, readErr := io.ReadAll(io.LimitReader(response.Body, enough))
 	if readErr != nil || len(text) == 0 {
-		return fmt.Errorf("open the console: the cluster answers %s", response.Status)
+		return fmt.Errorf("the cluster answers %s", response.Status)
 	}
-	return fmt.Errorf("open the console: %s", message(text))
+	return errors.New(message(text))
+}
+
+// message is the sentence in an answer of the API server.
+func message(text []byte) string {
+	var status metav1.Status
+	if json.Unmarshal(text, &status) == nil && status.Message != "" {
+		return status.Message
+	}
+	return strings.TrimSpace(string(text))
 }

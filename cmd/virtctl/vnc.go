@@ -1,0 +1,35 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/berth-vm/berth/internal/virtctl/vnc"
+)
+
+func (a *app) vnc() *cobra.Command {
+	o := vnc.Options{Address: "127.0.0.1"}
+	cmd := &cobra.Command{
+		Use: "vnc VM", Short: "Open the screen of a virtual machine",
+		Long: "Open the screen of a running virtual machine, in remote-viewer or vncviewer, whichever is installed. With --proxy-only it prints\n" +
+			"the local port at which any VNC viewer finds the screen, and nothing is started.",
+		Example: a.examples(`
+  # Look at machine web
+  virtctl vnc web
+
+  # ... with another viewer
+  virtctl vnc web --proxy-only --port 5900`),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.names(instances),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			return vnc.Run(cmd.Context(), c, args[0], o, a.out)
+		},
+	}
+	s := cmd.Flags()
+	s.BoolVar(&o.ProxyOnly, "proxy-only", false, "start no viewer, and print the port")
+	s.IntVar(&o.Port, "port", 0, "local port at which the screen is; one is chosen if it is 0")
+	s.StringVar(&o.Address, "address", o.Address, "local address at which the screen is; whoever reaches it sees the screen and types")
+	return cmd
+}

@@ -1,0 +1,24 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Claims are the claims of the client's namespace that are somebody's: one that a populator fills to become another is not.
+func Claims(ctx context.Context, c *Client) ([]corev1.PersistentVolumeClaim, error) {
+	list, err := c.Core.CoreV1().PersistentVolumeClaims(c.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list PVCs: %w", err)
+	}
+	var out []corev1.PersistentVolumeClaim
+	for _, claim := range list.Items {
+		if owner := metav1.GetControllerOf(&claim); owner == nil || owner.Kind != "PersistentVolumeClaim" {
+			out = append(out, claim)
+		}
+	}
+	return out, nil
+}
