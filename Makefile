@@ -94,7 +94,10 @@ generate: ## CRDs, deep copies, reference pages
 generate-check: generate
 	@git diff --exit-code --stat || { echo "generated files differ: run 'make generate' and commit"; exit 1; }
 
-unit host apiserver: ## one stage of the tests
+unit: ## unit tests, with the race detector where it can find something
+	@go run ./hack/test -only unit,race
+
+host apiserver: ## one stage of the tests
 	@go run ./hack/test -only $@
 
 e2e: ## end-to-end tests on the cluster of E2E_KUBECONFIG, or on one of our own

@@ -16,11 +16,14 @@ const (
 
 // stages is the whole run, in an order that fails early.
 func stages() []stage {
+	raced, plain := unitTests()
 	return []stage{
 		{name: "lint", about: "golangci-lint over both modules and every tag", argv: []string{"make", "lint"}},
 		{name: "generate", about: "generated files are what `make generate` makes", argv: []string{"make", "generate-check"}},
-		{name: "unit", about: "unit tests with the race detector, nothing but Go", tests: true,
-			argv: words("go test -race -timeout 30m ./..."), env: []string{"CGO_ENABLED=1"}},
+		{name: "unit", about: "unit tests, nothing but Go", tests: true,
+			argv: append(words("go test -timeout 20m"), plain...)},
+		{name: "race", about: "unit tests of what does several things at once, with the race detector", tests: true,
+			argv: append(words("go test -race -timeout 30m"), raced...), env: []string{"CGO_ENABLED=1"}},
 		{name: "kubebox", about: "unit tests of the test cluster's own program", tests: true,
 			dir: "hack/kubebox", argv: words("go test ./internal/... ./boot")},
 		{name: "fuzz", about: "every fuzz target for a few seconds", argv: words("make fuzz FUZZTIME=5s")},
