@@ -13,6 +13,7 @@ func CopyFile(room int64) int64 { return room + room>>10 + 4<<20 }
 type Copy struct {
 	Mode   kubevirt.CopyMode `json:"mode"`
 	Stored int64             `json:"stored,omitempty"` // bytes that it takes on its medium
+	Size   int64             `json:"size,omitempty"`   // of the guest's disk
 	// Done of Total parts of the master are in the copy.
 	Done  int64 `json:"done,omitempty"`
 	Total int64 `json:"total,omitempty"`

@@ -136,6 +136,8 @@ type Disks struct {
 	Network map[string]Added `json:"network,omitempty"`
 	// Removed are names of disks the machine was started with and is to give up.
 	Removed []string `json:"removed,omitempty"`
+	// Keeps are the claims that copies are to be kept in, by the volume that their holders hand over.
+	Keeps map[string]KeepOrder `json:"keeps,omitempty"`
 	// Serial is one more with every change.
 	Serial int `json:"serial,omitempty"`
 }
@@ -180,6 +182,8 @@ type Returns struct {
 	Has []string `json:"has,omitempty"`
 	// Copies is how far the copies of its volumes are.
 	Copies map[string]Copy `json:"copies,omitempty"`
+	// Keeps is how far the claims are that copies are kept in, by the claim's UID.
+	Keeps map[string]Keep `json:"keeps,omitempty"`
 	// Serial is that of the orders it follows.
 	Serial int `json:"serial,omitempty"`
 	// Paused: a person has stopped the guest's processors.

@@ -32,6 +32,8 @@ const (
 	MayFill = "berth.dev/may-fill"
 	// Filled as MayFill: nobody may write to the claim any more but those who use it.
 	Filled = "filled"
+	// KeptFrom says that the claim was made for the guest's own copy of a volume: UID of the instance, a slash, name of the volume.
+	KeptFrom = "berth.dev/kept-from"
 	// DiskSize is how large the disk on the claim is, in bytes, as whoever filled it measured.
 	DiskSize    = "berth.dev/disk-size"
 	VolumeList  = "cdi.kubevirt.io/storage.persistentVolumeList" // the volumes that were reserved for the claim when it was made

@@ -71,6 +71,9 @@ func filler(c *corev1.PersistentVolumeClaim) string {
 	if PopulatedByUs(c) {
 		return c.Spec.DataSourceRef.Kind + " " + c.Spec.DataSourceRef.Name
 	}
+	if c.Annotations[names.KeptFrom] != "" {
+		return "a machine that is to keep its disk in it" // if that has ended, nothing is in it: it can be deleted
+	}
 	spec, refused := annotated.Of(c)
 	switch {
 	case refused != nil:

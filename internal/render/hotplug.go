@@ -3,6 +3,7 @@ package render
 import (
 	"path"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -21,6 +22,16 @@ const (
 	LabelInstance = "berth.dev/instance" // the name of the instance they are for
 	LabelVolume   = "berth.dev/volume"   // the name of the volume in it
 )
+
+// keepPrefix begins the name of the volume of a claim that a copy is kept in. No volume of a machine can be called so: the name of
+// one in a pod has no dot.
+const keepPrefix = "keep."
+
+// KeepName is the volume of the claim that the copy of a volume is kept in.
+func KeepName(volume string) string { return fit(keepPrefix + volume) }
+
+// IsKeep says that a name is one of those.
+func IsKeep(name string) bool { return strings.HasPrefix(name, keepPrefix) }
 
 // Hot is a volume that is added to a running machine.
 type Hot struct {

@@ -36,6 +36,7 @@ const (
 	GuestEnded          MachineReason = "GuestPoweredOff"
 	GuestFailed         MachineReason = "GuestFailed"
 	Stopping            MachineReason = "Stopping"
+	Keeping             MachineReason = "KeepingDisk"
 	Restarting          MachineReason = "Restarting"
 	CrashLoop           MachineReason = "CrashLoopBackOff"
 	Terminating         MachineReason = "Terminating"
@@ -117,6 +118,7 @@ var machineTable = []MachineRow{
 	{Reason: GuestEnded, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseSucceeded, Message: "{detail}"},
 	{Reason: GuestFailed, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true, Message: "{detail}"},
 	{Reason: Stopping, Status: kubevirt.StatusStopping, Message: "it is being stopped: {detail}"},
+	{Reason: Keeping, Status: kubevirt.StatusStopping, Message: "it is stopped when its disk is kept: {detail}"},
 	{Reason: Restarting, Status: kubevirt.StatusStarting, Message: "its last instance has ended and the next is made"},
 	{Reason: CrashLoop, Status: kubevirt.StatusCrashLoopBackOff, Instance: kubevirt.PhaseFailed, Warn: true,
 		Message: "its last instance failed and is tried again: {detail}"},

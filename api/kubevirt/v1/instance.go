@@ -165,6 +165,18 @@ type CopyStatus struct {
 	Progress string `json:"progress,omitempty"`
 	// Reason is OnMaster, Filling, Cloning or Independent.
 	Reason string `json:"reason,omitempty"`
+	// Keep is set while the copy is to be kept, and after.
+	Keep *KeepStatus `json:"keep,omitempty"`
+}
+
+// KeepStatus is a claim that a copy is kept in.
+type KeepStatus struct {
+	ClaimName string `json:"claimName"`
+	// Reason is ClaimMissing, ClaimNotForIt, ClaimLeaving, Starting, Writing, Kept or Failed.
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+	// Progress is how much is written, such as "45%".
+	Progress string `json:"progress,omitempty"`
 }
 
 // ClaimInfo is what is known of a volume's claim.

@@ -60,6 +60,14 @@ type RemoveVolumeOptions struct {
 	DryRun []string `json:"dryRun,omitempty"`
 }
 
+// KeepOptions name a volume that the guest has a copy of, and the claim that the copy is to be kept in.
+type KeepOptions struct {
+	Name      string `json:"name"`
+	ClaimName string `json:"claimName"`
+	// +listType=atomic
+	DryRun []string `json:"dryRun,omitempty"`
+}
+
 // HotplugVolumeSource is what can be added to a running machine. One field is set.
 type HotplugVolumeSource struct {
 	PersistentVolumeClaim *ClaimSource      `json:"persistentVolumeClaim,omitempty"`

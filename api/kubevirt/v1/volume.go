@@ -11,6 +11,7 @@ import corev1 "k8s.io/api/core/v1"
 // +kubebuilder:validation:XValidation:rule="!has(self.hotpluggable) || !self.hotpluggable || ((has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http)) && (!has(self.copy) || self.copy.mode == 'none'))",message="hotpluggable is for network disks without a copy; claims and DataVolumes have a field of their own for it"
 // +kubebuilder:validation:XValidation:rule="!has(self.rbd) || !has(self.rbd.snapshot) || size(self.rbd.snapshot) == 0 || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a snapshot can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || !has(self.copy.usageType) || size(self.copy.usageType) == 0 || has(self.copy.capacity) || has(self.copy.size) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.ephemeral)",message="the size of a network disk or of a container disk is known when its machine starts: copy.usageType needs copy.capacity or copy.size"
+// +kubebuilder:validation:XValidation:rule="!has(self.keepAs) || size(self.keepAs) == 0 || (has(self.copy) && self.copy.mode != 'none') || has(self.containerDisk) || has(self.ephemeral)",message="keepAs is for volumes that the guest has a copy of"
 type Volume struct {
 	Name         string `json:"name"`
 	VolumeSource `json:",inline"`
@@ -21,6 +22,10 @@ type Volume struct {
 	Hotpluggable bool `json:"hotpluggable,omitempty"`
 	// Copy gives the guest a disk of its own that begins as the volume and is gone with the instance.
 	Copy *DiskCopy `json:"copy,omitempty"`
+	// KeepAs has the guest's copy written to a claim while the guest runs. The claim must have been made for it: its annotation
+	// berth.dev/kept-from names this instance by its UID, and this volume.
+	// +kubebuilder:validation:MaxLength=253
+	KeepAs string `json:"keepAs,omitempty"`
 }
 
 // VolumeSource is where a volume comes from. Exactly one field is set.

@@ -205,6 +205,7 @@ func (s *run) copyStatus(v kubevirt.Volume) *kubevirt.CopyStatus {
 		const unit = 1 << 20 // finer would be a new status every time
 		out.Stored = resource.NewQuantity((said.Stored+unit-1)/unit*unit, resource.BinarySI)
 	}
+	out.Keep = s.keepStatus(v.Name)
 	switch {
 	case c.Mode == kubevirt.CopyOnWrite:
 	case out.Reason == machine.CopyIndependent:
@@ -237,7 +238,7 @@ func (s *run) withCopies(all []kubevirt.VolumeStatus) []kubevirt.VolumeStatus {
 			at = len(all)
 			all = append(all, kubevirt.VolumeStatus{Name: v.Name})
 		}
-		all[at].Copy = c
+		all[at].Copy, all[at].Size = c, s.returns.Copies[v.Name].Size
 	}
 	return all
 }

@@ -25,6 +25,7 @@ type hot struct {
 	consumer *corev1.Pod // nil: there is none
 	holder   *corev1.Pod
 	plan     machine.HotPlan
+	keep     *launch.KeepOrder // the guest does not get it: its copy is kept there
 }
 
 // coldVolume says whether the launcher has the volume from the start. Before there is a launcher, every volume is one.
@@ -191,7 +192,7 @@ func (r *Reconciler) actHot(ctx context.Context, a machine.Action, h *hot) error
 	case machine.StopHolder:
 		return r.cluster.Delete(ctx, h.holder)
 	case machine.StartConsumer, machine.StopConsumer, machine.StartLauncher, machine.StopLauncher, machine.Nominate,
-		machine.Release, machine.Forget, machine.TakeDisks, machine.GiveDisks, machine.GiveMaster, machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.AskStart, machine.TakeRequest:
+		machine.Release, machine.Forget, machine.TakeDisks, machine.GiveDisks, machine.GiveMaster, machine.RecordBegun, machine.RecordKept, machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.AskStart, machine.TakeRequest:
 	}
 	return fmt.Errorf("%s is not an action on a volume", a)
 }
@@ -223,7 +224,9 @@ func (s *run) allDisks() []disk {
 
 // told: the launcher's orders have the disk already, and its guest may have it.
 func (s *run) told(volume string) bool {
-	return slices.ContainsFunc(s.lastOrders().Added, func(x kubevirt.Disk) bool { return x.Name == volume })
+	last := s.lastOrders()
+	_, keeps := last.Keeps[volume]
+	return keeps || slices.ContainsFunc(last.Added, func(x kubevirt.Disk) bool { return x.Name == volume })
 }
 
 // lastOrders is what the launcher was last told; nothing is the first.
@@ -238,7 +241,14 @@ func (s *run) lastOrders() launch.Disks {
 func (s *run) diskOrders() launch.Disks {
 	d := launch.Disks{Removed: s.removed, Serial: s.lastOrders().Serial}
 	for _, h := range s.hot {
-		if h.wanted && (h.grantable() || s.told(h.name)) {
+		switch {
+		case !h.wanted || !h.grantable() && !s.told(h.name):
+		case h.keep != nil:
+			if d.Keeps == nil {
+				d.Keeps = map[string]launch.KeepOrder{}
+			}
+			d.Keeps[h.name] = *h.keep
+		default:
 			d.Added = append(d.Added, s.drive(h.name))
 			if n := h.pods.Network; n != nil {
 				if d.Network == nil {

@@ -50,8 +50,10 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 			return ctrl.Result{}, nil
 		}
 	}
-	if err := r.giveMasters(ctx, s); err != nil {
-		return ctrl.Result{}, err
+	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies} {
+		if err := step(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	if plan.State == state.GuestRunning {
 		for _, step := range []func(context.Context, *run) error{r.observeReturns, r.hotplug, r.dropSurplus} {
@@ -106,7 +108,8 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 	case machine.Forget:
 		return r.cluster.Mark(ctx, s.instance, cluster.Marks{})
 	case machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.AskStart, machine.TakeRequest,
-		machine.StartHotConsumer, machine.StopHotConsumer, machine.StartHolder, machine.StopHolder, machine.GiveMaster:
+		machine.StartHotConsumer, machine.StopHotConsumer, machine.StartHolder, machine.StopHolder, machine.GiveMaster,
+		machine.RecordBegun, machine.RecordKept:
 	}
 	return fmt.Errorf("%s is not an action on an instance", a)
 }

@@ -298,5 +298,6 @@ func newMachine(s kubevirt.RunStrategy) *kubevirt.VirtualMachine {
 func has(p *corev1.Pod, volume string) bool {
 	var d launch.Disks
 	_ = json.Unmarshal([]byte(p.Annotations["berth.dev/disks"]), &d)
-	return slices.ContainsFunc(d.Added, func(x kubevirt.Disk) bool { return x.Name == volume })
+	_, keeps := d.Keeps[volume]
+	return keeps || slices.ContainsFunc(d.Added, func(x kubevirt.Disk) bool { return x.Name == volume })
 }

@@ -33,6 +33,7 @@ type run struct {
 	consumer *corev1.Pod // nil: there is none
 	launcher *corev1.Pod
 	hot      []*hot   // what the launcher was not started with
+	kept     []*kept  // copies that are to be kept in claims
 	removed  []string // volumes the launcher was started with and that the instance no longer lists
 	returns  launch.Returns
 	heard    bool            // the launcher said so when it was asked whether its guest waits
@@ -87,6 +88,9 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 		}
 	}
 	r.observeWaits(ctx, s)
+	if err := r.observeKeeps(ctx, s); err != nil {
+		return nil, err
+	}
 	return s, r.observeHot(ctx, s)
 }
 
@@ -277,7 +281,7 @@ func message(v *cdiv1.DataVolume) string {
 // facts are what the decision sees.
 func (s *run) facts() machine.Facts {
 	f := machine.Facts{
-		Leaving:  s.instance.DeletionTimestamp != nil,
+		Leaving:  s.instance.DeletionTimestamp != nil && !s.holdsEnd(),
 		Disks:    s.worst(),
 		Access:   s.access(),
 		Consumer: situation(s.consumer),

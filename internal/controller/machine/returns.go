@@ -157,6 +157,9 @@ func (s *run) lookAgain() time.Duration {
 	if s.asked {
 		return answerAfter
 	}
+	if s.keepsOn() {
+		return keepAgain
+	}
 	if up := situation(s.launcher) == machine.Up; up && s.pauseAsked() != "" && s.returns.Paused != (s.pauseAsked() == kubevirt.PausedWanted) {
 		return answerAfter
 	} else if up && (s.networked() || s.returns.Paused) {

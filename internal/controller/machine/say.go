@@ -14,6 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/pods"
+	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -85,6 +86,11 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		row.Message = row.Text(s.instance.Name, text)
 		return row
 	}
+	if s.instance.DeletionTimestamp != nil && s.holdsEnd() {
+		row := state.OfMachine(state.Keeping)
+		row.Message = row.Text(s.instance.Name, s.holdText())
+		return row
+	}
 	row := state.OfMachine(r)
 	switch {
 	case (r == state.GuestRunning || r == state.GuestUnready) && s.paused():
@@ -152,7 +158,7 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	}
 	next.VolumeStatus = s.withCopies(next.VolumeStatus)
 	for _, h := range s.hot {
-		if h.plan.Phase != "" {
+		if h.plan.Phase != "" && !render.IsKeep(h.name) {
 			next.VolumeStatus = append(next.VolumeStatus, s.hotStatus(h))
 		}
 	}
@@ -161,6 +167,7 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	}
 	said := &kubevirt.VirtualMachineInstance{ObjectMeta: objectNamed(&s.instance.ObjectMeta), Status: next}
 	r.complain(s.instance, next.VolumeStatus)
+	r.tellKept(s)
 	return r.say(ctx, s.instance, said, same(old, next), row, old.Reason != next.Reason)
 }
 

@@ -60,6 +60,7 @@ func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master Backing) (Ba
 			return Backing{}, err
 		}
 	}
+	k.note(v.Name, func(n *launch.Copy) { n.Size = size })
 	b := Backing{Path: path, Format: "qcow2", Copied: true, Keeps: c.Mode == kubevirt.CopyOnRead}
 	if c.Mode != kubevirt.CopyClone {
 		b.Master = &master

@@ -20,7 +20,7 @@ func fullDisks(qemu *monitor, disks map[string]Backing) []string {
 	return out
 }
 
-// withoutRoom are the volumes whose device says nospace, in QEMU's list of drives. A device is called by its alias, in a path.
+// withoutRoom are the volumes whose device says nospace, in QEMU's list of drives.
 func withoutRoom(answer []byte) []string {
 	var drives []struct {
 		Device string `json:"qdev"`
@@ -31,14 +31,22 @@ func withoutRoom(answer []byte) []string {
 	}
 	var out []string
 	for _, d := range drives {
-		for part := range strings.SplitSeq(d.Device, "/") {
-			if volume, ok := strings.CutPrefix(part, alias("")); ok && d.Status == "nospace" {
-				out = append(out, volume)
-			}
+		if volume, ok := volumeOf(d.Device); ok && d.Status == "nospace" {
+			out = append(out, volume)
 		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+// volumeOf is the volume that a device is for, which has its alias somewhere in its path.
+func volumeOf(device string) (string, bool) {
+	for part := range strings.SplitSeq(device, "/") {
+		if volume, ok := strings.CutPrefix(part, alias("")); ok {
+			return volume, true
+		}
+	}
+	return "", false
 }
 
 // fullMaster begins what is said of a volume that is no copy.

@@ -30,6 +30,7 @@ type plugs struct {
 	// returns is what to say of what was asked; others read it.
 	returns *atomic.Pointer[launch.Returns]
 	network *network
+	keeps   *keeps
 	// own opens a disk that the guest was started with.
 	own func(volume string) (kubevirt.Disk, offer, error)
 }
@@ -63,11 +64,11 @@ type plea struct {
 const again = 10 * time.Second
 
 // startPlugs waits for disks until the guest ends.
-func (l *Launcher) startPlugs(qemu *monitor, m launch.Machine, done <-chan struct{}) error {
+func (l *Launcher) startPlugs(qemu *monitor, m launch.Machine, q *quiet, done <-chan struct{}) error {
 	p := &plugs{
 		own:  func(volume string) (kubevirt.Disk, offer, error) { return ownDisk(m, volume) },
 		qemu: qemu, dir: launch.TaskDir, log: l.Log, offers: make(chan offer),
-		network: newNetwork(l.remotes, m),
+		network: newNetwork(l.remotes, m), keeps: newKeeps(qemu, l.Log, q.during),
 		offer:   map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
 	}
 	door, err := meet.Serve(launch.MeetDir, func(c *net.UnixConn) bool {
@@ -173,6 +174,7 @@ func (p *plugs) follow(want launch.Disks, now time.Time) {
 			said.Has = append(said.Has, volume)
 		}
 	}
+	p.keep(want.Keeps, &said)
 	slices.Sort(said.Has)
 	p.returns.Store(&said)
 }

@@ -21,14 +21,13 @@ type quiet struct {
 	late  bool        // it was not let go in time and went on by itself
 }
 
-// serveQuiet lets `launcher freeze` and `launcher thaw` in this pod hold the guest, until done is closed.
-func serveQuiet(ask func(command string) error, done <-chan struct{}) error {
+// serve lets `launcher freeze` and `launcher thaw` in this pod hold the guest, until done is closed.
+func (q *quiet) serve(done <-chan struct{}) error {
 	_ = os.Remove(launch.QuietSocket)
 	l, err := net.Listen("unix", launch.QuietSocket)
 	if err != nil {
 		return fmt.Errorf("serve freeze and thaw: %w", err)
 	}
-	q := &quiet{ask: ask}
 	go func() {
 		<-done
 		_ = l.Close()
@@ -39,13 +38,13 @@ func serveQuiet(ask func(command string) error, done <-chan struct{}) error {
 			if err != nil {
 				return
 			}
-			go q.serve(conn)
+			go q.answer(conn)
 		}
 	}()
 	return nil
 }
 
-func (q *quiet) serve(conn net.Conn) {
+func (q *quiet) answer(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	verb, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {
@@ -98,4 +97,21 @@ func (q *quiet) thaw() launch.Quiet {
 		return launch.Quiet{Held: !q.late, Detail: err.Error()}
 	}
 	return launch.Quiet{Agent: true, Held: !q.late}
+}
+
+// during does something while the guest is held, and says whether it was. Who holds it already goes on to hold it.
+func (q *quiet) during(do func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.timer != nil && q.timer.Stop() {
+		defer q.timer.Reset(launch.MostQuiet)
+		do()
+		return true
+	}
+	held := q.freeze().Held
+	do()
+	if !held {
+		return false
+	}
+	return q.thaw().Held
 }

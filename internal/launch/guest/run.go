@@ -207,14 +207,15 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	if err != nil {
 		return refused(err)
 	}
-	if err := l.startPlugs(qemu, m, ended); err != nil {
+	now := newRunning(h, dom, m)
+	q := &quiet{ask: func(command string) error { return now.agent(command, nil, nil) }}
+	if err := errors.Join(q.serve(ended), now.serveVerbs(ended)); err != nil {
+		return refused(err)
+	}
+	if err := l.startPlugs(qemu, m, q, ended); err != nil {
 		return refused(err)
 	}
 	l.startFills(h, dom, qemu, m, ended)
-	now := newRunning(h, dom, m)
-	if err := errors.Join(serveQuiet(func(command string) error { return now.agent(command, nil, nil) }, ended), now.serveVerbs(ended)); err != nil {
-		return refused(err)
-	}
 	defer context.AfterFunc(ctx, func() { _ = now.unpause() })() // a guest that is paused would not hear that it is to stop
 	l.ready.Store(now)
 	defer l.ready.Store(nil)

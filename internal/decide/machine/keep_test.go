@@ -1,0 +1,59 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/berth-vm/berth/internal/decide/enumerate"
+	"github.com/berth-vm/berth/internal/golden"
+)
+
+var keepAxes = []enumerate.Axis[KeepFacts]{
+	{Count: int(ClaimDropped) + 1, Set: func(f *KeepFacts, i int) string { f.Claim = KeepClaim(i); return f.Claim.String() }},
+	{Count: int(KeepBroken) + 1, Set: func(f *KeepFacts, i int) string { f.Word = KeepWord(i); return f.Word.String() }},
+	{Count: 2, Set: func(f *KeepFacts, i int) string { f.Runs = i == 1; return either(i, "off", "runs") }},
+}
+
+func TestKeepTable(t *testing.T) {
+	golden.Equal(t, "testdata/keep.txt", "# claim word guest -> reason bring hold [actions]\n"+
+		enumerate.Table(keepAxes, func(f KeepFacts) string {
+			p := Keep(f)
+			return fmt.Sprintf("%s %v %v %v", p.Reason, p.Bring, p.Hold, p.Do)
+		}))
+}
+
+func TestKeepInvariants(t *testing.T) {
+	used := map[string]bool{}
+	enumerate.Every(keepAxes, func(f KeepFacts) {
+		p := Keep(f)
+		used[p.Rule] = true
+		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }
+		if slices.Contains(p.Do, RecordKept) && (f.Word != KeepWritten || f.Claim != ClaimBegun) {
+			fail("a claim is called full that nobody has filled")
+		}
+		if p.Bring && f.Claim != ClaimBegun {
+			fail("a claim is written to without a record that it is begun with")
+		}
+		if len(p.Do) > 0 && (f.Claim == ClaimForeign || f.Claim == ClaimFull) {
+			fail("somebody else's claim is touched")
+		}
+		if p.Hold && !p.Bring {
+			fail("an instance is held for nothing")
+		}
+		if p.Hold && f.Word == KeepSilent {
+			fail("an instance is held for a claim that may never come")
+		}
+		if (p.Reason == KeepDone) != (f.Claim == ClaimFull) {
+			fail("done must mean that it is recorded")
+		}
+	})
+	for _, r := range keepRules {
+		if !used[r.name] {
+			t.Errorf("no situation leads to rule %q", r.name)
+		}
+	}
+	if used[""] {
+		t.Error("some situation has no rule")
+	}
+}
