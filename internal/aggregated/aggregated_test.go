@@ -118,6 +118,16 @@ func vmi(p kubevirt.Phase) *kubevirt.VirtualMachineInstance {
 	}
 }
 
+// copied is a guest with a copy of an image, which is being kept in a claim or was.
+func copied(claim string, reason ...string) *kubevirt.VirtualMachineInstance {
+	i := vmi(kubevirt.PhaseRunning)
+	i.Spec.Volumes[1] = kubevirt.Volume{Name: "image", KeepAs: claim, VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: "i"}}}
+	for _, r := range reason {
+		i.Status.VolumeStatus = []kubevirt.VolumeStatus{{Name: "image", Copy: &kubevirt.CopyStatus{Keep: &kubevirt.KeepStatus{ClaimName: claim, Reason: r}}}}
+	}
+	return i
+}
+
 func serve(t *testing.T, w *world) *httptest.Server {
 	t.Helper()
 	s := &Server{Cluster: w, Log: slog.New(slog.DiscardHandler), Version: version.Info{GitVersion: "v1"},
@@ -215,9 +225,17 @@ func TestVerbs(t *testing.T) {
 			`{"name":"new","disk":{},"volumeSource":{"nbd":{"host":{"name":"h"}},"dataVolume":{"name":"dv2"}}}`, 400, "takes one volumeSource"},
 		"remove from this run": {nil, running, "virtualmachineinstances/vm/removevolume", `{"name":"extra"}`, 202,
 			`/spec/volumes=[{"name":"root"}] /spec/domain/devices/disks=[{"name":"root"}]`},
-		"remove the root":         {nil, running, "virtualmachineinstances/vm/removevolume", `{"name":"root"}`, 409, "not hotpluggable"},
-		"add to one that is off":  {nil, vmi(kubevirt.PhaseScheduling), "virtualmachineinstances/vm/addvolume", add, 409, "VMI is not running"},
-		"unknown verb of a guest": {nil, running, "virtualmachineinstances/vm/freeze", "", 404, "freeze"},
+		"remove the root":           {nil, running, "virtualmachineinstances/vm/removevolume", `{"name":"root"}`, 409, "not hotpluggable"},
+		"add to one that is off":    {nil, vmi(kubevirt.PhaseScheduling), "virtualmachineinstances/vm/addvolume", add, 409, "VMI is not running"},
+		"keep a copy":               {nil, copied(""), "virtualmachineinstances/vm/keep", `{"name":"image","claimName":"mine"}`, 202, `/spec/volumes=[{"name":"root"},{"name":"image","containerDisk":{"image":"i"},"keepAs":"mine"}]`},
+		"keep it again":             {nil, copied("mine", "Writing"), "virtualmachineinstances/vm/keep", `{"name":"image","claimName":"mine"}`, 202, ""},
+		"keep it elsewhere at once": {nil, copied("mine", "Writing"), "virtualmachineinstances/vm/keep", `{"name":"image","claimName":"other"}`, 409, "is being kept in claim [mine]"},
+		"keep it elsewhere after":   {nil, copied("mine", "Failed"), "virtualmachineinstances/vm/keep", `{"name":"image","claimName":"other"}`, 202, `/spec/volumes=[{"name":"root"},{"name":"image","containerDisk":{"image":"i"},"keepAs":"other"}]`},
+		"keep what is no copy":      {nil, copied(""), "virtualmachineinstances/vm/keep", `{"name":"root","claimName":"mine"}`, 409, "has no copy of volume [root]"},
+		"keep what is not there":    {nil, copied(""), "virtualmachineinstances/vm/keep", `{"name":"none","claimName":"mine"}`, 409, "does not exist"},
+		"keep of one that is off":   {nil, vmi(kubevirt.PhaseScheduling), "virtualmachineinstances/vm/keep", `{"name":"root","claimName":"mine"}`, 409, "VMI is not running"},
+		"keep nowhere":              {nil, copied(""), "virtualmachineinstances/vm/keep", `{"name":"image"}`, 400, "requires name and claimName"},
+		"unknown verb of a guest":   {nil, running, "virtualmachineinstances/vm/freeze", "", 404, "freeze"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{machine: row.machine, instance: row.instance}

@@ -22,6 +22,7 @@ var (
 		put("virtualmachines/start"), put("virtualmachines/stop"), put("virtualmachines/restart"),
 		put("virtualmachines/addvolume"), put("virtualmachines/removevolume"),
 		put("virtualmachineinstances/addvolume"), put("virtualmachineinstances/removevolume"),
+		put("virtualmachineinstances/keep"),
 		put("virtualmachineinstances/pause"), put("virtualmachineinstances/unpause"),
 		get("virtualmachineinstances/console"), get("virtualmachineinstances/vnc"),
 		get("virtualmachineinstances/portforward"), get("virtualmachines/portforward"),

@@ -68,6 +68,8 @@ func (s *Server) instance(a asked) (int, any, error) {
 		return s.volume(a, s.instanceVolume)
 	case launch.PauseVerb, launch.UnpauseVerb:
 		return s.pause(a)
+	case "keep":
+		return s.keep(a)
 	}
 	return 0, nil, apierrors.NewNotFound(instances, a.name+"/"+a.verb)
 }

@@ -27,7 +27,10 @@ func (c Change) InstanceSteps() []cluster.Operation {
 		steps = append(steps, set("/metadata/annotations/"+strings.ReplaceAll(kubevirt.AnnPaused, "/", "~1"), c.Paused))
 	}
 	if c.Volumes != nil {
-		steps = append(steps, set("/spec/volumes", c.Volumes), set("/spec/domain/devices/disks", c.Disks))
+		steps = append(steps, set("/spec/volumes", c.Volumes))
+	}
+	if c.Disks != nil {
+		steps = append(steps, set("/spec/domain/devices/disks", c.Disks))
 	}
 	return steps
 }

@@ -57,6 +57,7 @@ func (h *hostile) requests() attempts {
 		"restart a machine":               {"PUT", sub + in + "/virtualmachines/machine/restart", `{}`},
 		"add a volume":                    {"PUT", sub + in + "/virtualmachines/machine/addvolume", `{}`},
 		"add a volume to an instance":     {"PUT", sub + in + "/virtualmachineinstances/machine/addvolume", `{}`},
+		"keep a disk":                     {"PUT", sub + in + "/virtualmachineinstances/machine/keep", `{"name":"machine-0","claimName":"golden"}`},
 		"remove a volume":                 {"PUT", sub + in + "/virtualmachines/machine/removevolume", `{}`},
 		"open a console":                  {"GET", sub + in + "/virtualmachineinstances/machine/console", ""},
 		"take a snapshot":                 {"POST", snapshots + in + "/virtualmachinesnapshots", `{}`},

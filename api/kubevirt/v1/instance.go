@@ -169,6 +169,17 @@ type CopyStatus struct {
 	Keep *KeepStatus `json:"keep,omitempty"`
 }
 
+// The reasons of a copy that is to be kept in a claim.
+const (
+	KeepClaimMissing = "ClaimMissing"
+	KeepNotForIt     = "ClaimNotForIt" // the claim was not made for this copy
+	KeepClaimLeaving = "ClaimLeaving"
+	KeepStarting     = "Starting" // the claim is brought to the guest
+	KeepUnderWay     = "Writing"
+	KeepDone         = "Kept"
+	KeepFailed       = "Failed"
+)
+
 // KeepStatus is a claim that a copy is kept in.
 type KeepStatus struct {
 	ClaimName string `json:"claimName"`

@@ -77,7 +77,9 @@ func (s *run) keepClaim(volume string, c *corev1.PersistentVolumeClaim) machine.
 }
 
 // keptFrom is what a claim says that is made for a copy of this instance's.
-func keptFrom(i *kubevirt.VirtualMachineInstance, volume string) string { return string(i.UID) + "/" + volume }
+func keptFrom(i *kubevirt.VirtualMachineInstance, volume string) string {
+	return string(i.UID) + "/" + volume
+}
 
 func keepWord(w launch.Keep, said bool) machine.KeepWord {
 	switch {
@@ -161,9 +163,9 @@ func (s *run) keepStatus(volume string) *kubevirt.KeepStatus {
 	k := s.kept[at]
 	out := &kubevirt.KeepStatus{ClaimName: k.name, Reason: k.plan.Reason, Message: s.keepText(k)}
 	switch {
-	case k.plan.Reason == machine.KeepDone:
+	case k.plan.Reason == kubevirt.KeepDone:
 		out.Progress = "100%"
-	case k.plan.Reason == machine.KeepUnderWay && k.word.Total > 0:
+	case k.plan.Reason == kubevirt.KeepUnderWay && k.word.Total > 0:
 		out.Progress = fmt.Sprintf("%d%%", min(k.word.Done*100/k.word.Total, 99))
 	}
 	return out
@@ -173,17 +175,17 @@ func (s *run) keepText(k *kept) string {
 	claim := "PersistentVolumeClaim " + k.name
 	mark := fmt.Sprintf("annotation %s: %s", names.KeptFrom, keptFrom(s.instance, k.volume))
 	switch k.plan.Reason {
-	case machine.KeepClaimMissing:
+	case kubevirt.KeepClaimMissing:
 		return fmt.Sprintf("%s does not exist: make it with the %s, as virtctl vm keep does", claim, mark)
-	case machine.KeepNotForIt:
+	case kubevirt.KeepNotForIt:
 		return fmt.Sprintf("%s was not made for this disk, and nothing is written to it: it would have no source, no owner, and the %s", claim, mark)
-	case machine.KeepClaimLeaving:
+	case kubevirt.KeepClaimLeaving:
 		return claim + " is being deleted: the disk is not kept"
-	case machine.KeepFailed:
+	case kubevirt.KeepFailed:
 		return fmt.Sprintf("%s; delete %s, which does not have the disk, and keep it again in another", k.word.Failed, claim)
-	case machine.KeepUnderWay:
+	case kubevirt.KeepUnderWay:
 		return claim + " is being written"
-	case machine.KeepDone:
+	case kubevirt.KeepDone:
 		return claim + " has the disk"
 	}
 	if k.hot == nil {
@@ -217,9 +219,9 @@ func (r *Reconciler) tellKept(s *run) {
 		text := fmt.Sprintf("volume %s: %s", k.volume, s.keepText(k))
 		switch {
 		case known:
-		case k.plan.Reason == machine.KeepDone:
+		case k.plan.Reason == kubevirt.KeepDone:
 			r.cluster.Event(s.instance, corev1.EventTypeNormal, "Kept", text)
-		case k.plan.Reason == machine.KeepFailed || k.plan.Reason == machine.KeepNotForIt:
+		case k.plan.Reason == kubevirt.KeepFailed || k.plan.Reason == kubevirt.KeepNotForIt:
 			r.cluster.Event(s.instance, corev1.EventTypeWarning, "NotKept", text)
 		}
 	}
@@ -230,5 +232,5 @@ const keepAgain = 2 * time.Second
 
 // keepsOn: some copy is to be kept and may still be.
 func (s *run) keepsOn() bool {
-	return slices.ContainsFunc(s.kept, func(k *kept) bool { return k.plan.Reason != machine.KeepDone && k.plan.Reason != machine.KeepFailed })
+	return slices.ContainsFunc(s.kept, func(k *kept) bool { return k.plan.Reason != kubevirt.KeepDone && k.plan.Reason != kubevirt.KeepFailed })
 }

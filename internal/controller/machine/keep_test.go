@@ -183,10 +183,12 @@ func TestKeepRefused(t *testing.T) {
 		change func(*corev1.PersistentVolumeClaim)
 		reason string
 	}{
-		"a claim with data":       {"", nil, "ClaimNotForIt"},
-		"another volume's":        {"run-a/two", nil, "ClaimNotForIt"},
-		"another run's":           {"run-b/one", nil, "ClaimNotForIt"},
-		"somebody's who fills it": {"run-a/one", func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "X", Name: "x"} }, "ClaimNotForIt"},
+		"a claim with data": {"", nil, "ClaimNotForIt"},
+		"another volume's":  {"run-a/two", nil, "ClaimNotForIt"},
+		"another run's":     {"run-b/one", nil, "ClaimNotForIt"},
+		"somebody's who fills it": {"run-a/one", func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "X", Name: "x"}
+		}, "ClaimNotForIt"},
 		"owned": {"run-a/one", func(c *corev1.PersistentVolumeClaim) {
 			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p"}}
 		}, "ClaimNotForIt"},

@@ -1,5 +1,7 @@
 package machine
 
+import kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+
 // KeepClaim is what has become of the claim that a copy is to be kept in.
 type KeepClaim int
 
@@ -18,10 +20,10 @@ type KeepWord int
 
 // The words.
 const (
-	KeepSilent   KeepWord = iota // nothing, so far
-	KeepWriting                  // QEMU writes to it
-	KeepWritten                  // it has everything, and so has its medium
-	KeepBroken                   // it will never have everything
+	KeepSilent  KeepWord = iota // nothing, so far
+	KeepWriting                 // QEMU writes to it
+	KeepWritten                 // it has everything, and so has its medium
+	KeepBroken                  // it will never have everything
 )
 
 // KeepFacts is everything the decision about a copy depends on that is to be kept.
@@ -37,17 +39,6 @@ type KeepFacts struct {
 const (
 	RecordBegun Action = "RecordBegun"
 	RecordKept  Action = "RecordKept"
-)
-
-// The reasons of a copy that is to be kept.
-const (
-	KeepClaimMissing = "ClaimMissing"
-	KeepNotForIt     = "ClaimNotForIt"
-	KeepClaimLeaving = "ClaimLeaving"
-	KeepStarting     = "Starting"
-	KeepUnderWay     = "Writing"
-	KeepDone         = "Kept"
-	KeepFailed       = "Failed"
 )
 
 // KeepPlan is what to do about such a claim and what to say.
@@ -77,18 +68,18 @@ var keepRules = []struct {
 	when func(KeepFacts) bool
 	plan KeepPlan
 }{
-	{"a claim that is not there is waited for", func(f KeepFacts) bool { return f.Claim == ClaimGone }, KeepPlan{Reason: KeepClaimMissing}},
-	{"a claim that was not made for it is left alone", func(f KeepFacts) bool { return f.Claim == ClaimForeign }, KeepPlan{Reason: KeepNotForIt}},
-	{"a claim that has everything is done", func(f KeepFacts) bool { return f.Claim == ClaimFull }, KeepPlan{Reason: KeepDone}},
-	{"a claim that is being deleted is given up", func(f KeepFacts) bool { return f.Claim == ClaimDropped }, KeepPlan{Reason: KeepClaimLeaving}},
-	{"what failed is not tried again in the same claim", func(f KeepFacts) bool { return f.Word == KeepBroken }, KeepPlan{Reason: KeepFailed}},
+	{"a claim that is not there is waited for", func(f KeepFacts) bool { return f.Claim == ClaimGone }, KeepPlan{Reason: kubevirt.KeepClaimMissing}},
+	{"a claim that was not made for it is left alone", func(f KeepFacts) bool { return f.Claim == ClaimForeign }, KeepPlan{Reason: kubevirt.KeepNotForIt}},
+	{"a claim that has everything is done", func(f KeepFacts) bool { return f.Claim == ClaimFull }, KeepPlan{Reason: kubevirt.KeepDone}},
+	{"a claim that is being deleted is given up", func(f KeepFacts) bool { return f.Claim == ClaimDropped }, KeepPlan{Reason: kubevirt.KeepClaimLeaving}},
+	{"what failed is not tried again in the same claim", func(f KeepFacts) bool { return f.Word == KeepBroken }, KeepPlan{Reason: kubevirt.KeepFailed}},
 	{"what is written is recorded", func(f KeepFacts) bool { return f.Word == KeepWritten && f.Claim == ClaimBegun },
-		KeepPlan{Do: []Action{RecordKept}, Bring: true, Hold: true, Reason: KeepUnderWay}},
-	{"without a guest there is nothing to keep", func(f KeepFacts) bool { return !f.Runs }, KeepPlan{Reason: KeepStarting}},
-	{"the beginning is recorded first", func(f KeepFacts) bool { return f.Claim == ClaimEmpty }, KeepPlan{Do: []Action{RecordBegun}, Reason: KeepStarting}},
+		KeepPlan{Do: []Action{RecordKept}, Bring: true, Hold: true, Reason: kubevirt.KeepUnderWay}},
+	{"without a guest there is nothing to keep", func(f KeepFacts) bool { return !f.Runs }, KeepPlan{Reason: kubevirt.KeepStarting}},
+	{"the beginning is recorded first", func(f KeepFacts) bool { return f.Claim == ClaimEmpty }, KeepPlan{Do: []Action{RecordBegun}, Reason: kubevirt.KeepStarting}},
 	{"a claim that is being written is waited for", func(f KeepFacts) bool { return f.Word == KeepWriting },
-		KeepPlan{Bring: true, Hold: true, Reason: KeepUnderWay}},
-	{"a claim is brought to the guest", func(KeepFacts) bool { return true }, KeepPlan{Bring: true, Reason: KeepStarting}},
+		KeepPlan{Bring: true, Hold: true, Reason: kubevirt.KeepUnderWay}},
+	{"a claim is brought to the guest", func(KeepFacts) bool { return true }, KeepPlan{Bring: true, Reason: kubevirt.KeepStarting}},
 }
 
 func (c KeepClaim) String() string {

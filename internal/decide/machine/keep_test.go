@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/enumerate"
 	"github.com/berth-vm/berth/internal/golden"
 )
@@ -44,7 +45,7 @@ func TestKeepInvariants(t *testing.T) {
 		if p.Hold && f.Word == KeepSilent {
 			fail("an instance is held for a claim that may never come")
 		}
-		if (p.Reason == KeepDone) != (f.Claim == ClaimFull) {
+		if (p.Reason == kubevirt.KeepDone) != (f.Claim == ClaimFull) {
 			fail("done must mean that it is recorded")
 		}
 	})

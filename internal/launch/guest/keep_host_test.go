@@ -217,7 +217,9 @@ func answers(c *net.UnixConn) (got meet.Answer, gone bool) {
 // is withdrawn ends; one that is done is not done again; the guest's disk works through all of it.
 func TestKeepEnds(t *testing.T) {
 	k := newKept(t, false)
-	slow := func() { _, _ = k.qemu.run("block-job-set-speed", map[string]any{"device": fmt.Sprintf("keep%d", k.plugs.keeps.count), "speed": 1 << 20}, nil) }
+	slow := func() {
+		_, _ = k.qemu.run("block-job-set-speed", map[string]any{"device": fmt.Sprintf("keep%d", k.plugs.keeps.count), "speed": 1 << 20}, nil)
+	}
 	begun := func(w launch.Keep) bool { slow(); return w.Total > 0 }
 	idle := func() bool { return len(k.plugs.keeps.all) == 0 && len(k.said.Returns().Has) == 0 }
 	k.plugs.follow(order("u1"), time.Now()) // nothing is there to write to

@@ -69,7 +69,7 @@ func (l *Launcher) startPlugs(qemu *monitor, m launch.Machine, q *quiet, done <-
 		own:  func(volume string) (kubevirt.Disk, offer, error) { return ownDisk(m, volume) },
 		qemu: qemu, dir: launch.TaskDir, log: l.Log, offers: make(chan offer),
 		network: newNetwork(l.remotes, m), keeps: newKeeps(qemu, l.Log, q.during),
-		offer:   map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
+		offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
 	}
 	door, err := meet.Serve(launch.MeetDir, func(c *net.UnixConn) bool {
 		go p.listen(c, done)

@@ -88,6 +88,11 @@ func RemoveVolume(ctx context.Context, c *kube.Client, name string, o kubevirt.R
 	return put(ctx, c, subject(persist), name, "removevolume", o)
 }
 
+// Keep has a machine's copy of a volume written to a claim.
+func Keep(ctx context.Context, c *kube.Client, name string, o kubevirt.KeepOptions) error {
+	return put(ctx, c, "virtualmachineinstances", name, "keep", o)
+}
+
 func subject(persist bool) string {
 	if persist {
 		return "virtualmachines"

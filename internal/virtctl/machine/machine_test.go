@@ -41,6 +41,9 @@ func TestRequests(t *testing.T) {
 		"add": {func(ctx context.Context, c *kube.Client) error { return AddVolume(ctx, c, "web", disk, false) },
 			instances + "addvolume",
 			`{"name":"data","disk":{"name":"data","lun":{"bus":"scsi"}},"volumeSource":{"dataVolume":{"name":"data","hotpluggable":true}}}`},
+		"keep": {func(ctx context.Context, c *kube.Client) error {
+			return Keep(ctx, c, "web", kubevirt.KeepOptions{Name: "root", ClaimName: "mine"})
+		}, instances + "keep", `{"name":"root","claimName":"mine"}`},
 		"remove for good": {func(ctx context.Context, c *kube.Client) error {
 			return RemoveVolume(ctx, c, "web", kubevirt.RemoveVolumeOptions{Name: "data"}, true)
 		}, machines + "removevolume", `{"name":"data"}`},

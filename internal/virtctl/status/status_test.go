@@ -84,7 +84,13 @@ func TestTree(t *testing.T) {
 		{Name: "root", Copy: &kubevirt.CopyStatus{Mode: kubevirt.CopyOnRead, Medium: "ssd", Stored: new(resource.MustParse("110Mi")), Progress: "45%", Reason: "Filling"}},
 		{Name: "tools", Copy: &kubevirt.CopyStatus{Mode: kubevirt.CopyOnWrite, Medium: "node", Reason: "OnMaster"}},
 	}
+	kept := copied.DeepCopy()
+	kept.Status.VolumeStatus[0].Copy.Keep = &kubevirt.KeepStatus{ClaimName: "mine", Reason: kubevirt.KeepUnderWay, Progress: "12%", Message: "PersistentVolumeClaim mine is being written"}
 	for name, s := range map[string]*Seen{
+		"kept": {
+			Machine: machine(kubevirt.StatusRunning, "its guest runs: pod virt-launcher-web on node node2", time.Minute), Instance: kept,
+			Disks: []Disk{{Disk: kube.Disk{Name: "root", Claim: "golden"}, PVC: claim("golden", corev1.ClaimBound), PV: on("node2")}},
+		},
 		"copied": {
 			Machine: machine(kubevirt.StatusRunning, "its guest runs: pod virt-launcher-web on node node2", time.Minute), Instance: copied,
 			Disks: []Disk{{Disk: kube.Disk{Name: "root", Claim: "golden"}, PVC: claim("golden", corev1.ClaimBound), PV: on("node2")}},

@@ -60,6 +60,9 @@ func (s *Seen) addCopies(top *Node) {
 		if v.Copy.Stored != nil {
 			n.Why = v.Copy.Stored.String() + " stored"
 		}
+		if k := v.Copy.Keep; k != nil {
+			n.Parts = []Node{{Kind: "kept in", Name: k.ClaimName, Phase: k.Reason, Progress: k.Progress, Why: k.Message}}
+		}
 		at := slices.IndexFunc(top.Parts, func(p Node) bool { return p.Kind == "disk" && p.Name == v.Name })
 		if at < 0 {
 			at = len(top.Parts)
