@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const agentPort = "org.qemu.guest_agent.0"
@@ -164,6 +166,10 @@ var agentCommands = map[string]func(g *guest, r agentRequest) (any, error){
 	"guest-shutdown":               (*guest).agentShutdown,
 	"guest-get-osinfo":             (*guest).agentOSInfo,
 	"guest-network-get-interfaces": (*guest).agentInterfaces,
+	"guest-get-host-name":          (*guest).agentHostName,
+	"guest-get-timezone":           (*guest).agentTimezone,
+	"guest-get-users":              (*guest).agentUsers,
+	"guest-get-fsinfo":             (*guest).agentFilesystems,
 }
 
 func (g *guest) answer(r agentRequest) agentReply {
@@ -249,4 +255,29 @@ func (*guest) agentOSInfo(agentRequest) (any, error) {
 		"id": "berth-guest", "name": "Berth test guest", "pretty-name": "Berth test guest", "machine": "x86_64",
 		"kernel-release": readLine("/proc/sys/kernel/osrelease"), "kernel-version": readLine("/proc/sys/kernel/version"),
 	}, nil
+}
+
+func (*guest) agentHostName(agentRequest) (any, error) {
+	return map[string]string{"host-name": "berth-guest"}, nil
+}
+
+func (*guest) agentTimezone(agentRequest) (any, error) {
+	return map[string]any{"zone": "UTC", "offset": 0}, nil
+}
+
+// agentUsers is whoever sits at the console: the guest has no other users.
+func (*guest) agentUsers(agentRequest) (any, error) {
+	return []map[string]any{{"user": "console", "login-time": 0.5}}, nil
+}
+
+// agentFilesystems are the mounts of the kernel; none of the guest's disks is mounted, so the root is all there is to fill.
+func (*guest) agentFilesystems(agentRequest) (any, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs("/", &s); err != nil {
+		return nil, fmt.Errorf("measure the root: %w", err)
+	}
+	return []map[string]any{{
+		"name": "rootfs", "mountpoint": "/", "type": "rootfs", "disk": []any{},
+		"used-bytes": (s.Blocks - s.Bfree) * uint64(s.Bsize), "total-bytes": s.Blocks * uint64(s.Bsize),
+	}}, nil
 }

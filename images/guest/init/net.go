@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serveNetwork gives every network card the address that DHCP offers, and answers on ports 7 (echo) and 80 (a fixed HTTP page).
+// serveNetwork gives every network card the address that DHCP offers, and answers on ports 7 (echo, also of datagrams) and 80 (a fixed HTTP page).
 func (g *guest) serveNetwork() {
 	cards, err := net.Interfaces()
 	if err != nil {
@@ -36,6 +36,24 @@ func (g *guest) serveNetwork() {
 	}
 	go g.serve(":7", func(c net.Conn) { _, _ = io.Copy(c, c) })
 	go g.serve(":80", answerHTTP)
+	go g.echoDatagrams(":7")
+}
+
+func (g *guest) echoDatagrams(address string) {
+	c, err := net.ListenPacket("udp", address)
+	if err != nil {
+		g.say("error: %v", err)
+		return
+	}
+	datagram := make([]byte, 1<<16)
+	for {
+		n, from, err := c.ReadFrom(datagram)
+		if err != nil {
+			g.say("error: %v", err)
+			return
+		}
+		_, _ = c.WriteTo(datagram[:n], from) // one that is lost is lost
+	}
 }
 
 func (g *guest) configure(card net.Interface) {

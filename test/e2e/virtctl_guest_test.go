@@ -1,0 +1,244 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// TestVirtctlGuest: the verbs that reach into a guest that runs, on one machine: its agent, its ports, its screen, its processors; and
+// nobody else reaches any of it.
+func TestVirtctlGuest(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	v := newTool(t, y.Env)
+	vm := y.tiny("web", classWaits)
+	vm.Spec.Template.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "default", Ports: []kubevirt.Port{{Port: 80}}}}
+	bootKernel(vm, "")
+	y.create(vm)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "network eth0")
+
+	agentSays(y, v)
+	ports(y, v)
+	screen(y, v, vm)
+	pauses(y, v, vm)
+	if out := v.must("expose", "vm", "web", "--name=web"); out != "Service web successfully exposed for vm web\n" {
+		t.Errorf("expose says %q", out)
+	}
+	if got := y.Run(framework.Pod{Name: "client", Script: "wget -qO- http://web"}); !strings.Contains(got, "berth-guest") {
+		t.Errorf("the Service leads to %q", got)
+	}
+	volumeRow(y, v, vm)
+}
+
+func agentSays(y *yard, v *tool) {
+	y.T.Helper()
+	y.Wait("the guest's agent", patience, func(context.Context) (bool, string) {
+		o := v.run("guestosinfo", "web")
+		return o.code == 0, o.err
+	})
+	has(y.T, v.must("guestosinfo", "web"), `"kind": "VirtualMachineInstanceGuestAgentInfo"`, `"hostname": "berth-guest"`, `"prettyName": "Berth test guest"`)
+	has(y.T, v.must("fslist", "web"), `"kind": "VirtualMachineInstanceFileSystemList"`, `"mountPoint": "/"`, `"totalBytes"`)
+	has(y.T, v.must("userlist", "web", "-o", "yaml"), "kind: VirtualMachineInstanceGuestOSUserList", "userName: console")
+}
+
+// started runs virtctl until the test or the caller ends it.
+func started(y *yard, v *tool, args ...string) (in io.WriteCloser, out *bufio.Reader, stop func()) {
+	y.T.Helper()
+	ctx, cancel := context.WithCancel(y.Context())
+	cmd := exec.CommandContext(ctx, virtctlProgram, append(args, v.args...)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	cmd.Stderr = y.T.Output()
+	if err := cmd.Start(); err != nil {
+		y.T.Fatal(err)
+	}
+	return in, bufio.NewReader(pipe), func() {
+		cancel()
+		_ = cmd.Wait() // it was ended
+	}
+}
+
+// ports: what is sent to a port of the guest comes back from the guest, and a port of the launcher is none of the guest's.
+func ports(y *yard, v *tool) {
+	y.T.Helper()
+	in, out, stop := started(y, v, "port-forward", "--stdio", "vm/web", "7")
+	_, _ = io.WriteString(in, "hello\n")
+	if got, err := out.ReadString('\n'); err != nil || got != "hello\n" {
+		y.T.Errorf("the guest's echo: %q, %v", got, err)
+	}
+	stop()
+
+	http80, udp7, own := freePort(y.T), freePort(y.T), freePort(y.T)
+	_, _, stop = started(y, v, "port-forward", "vmi/web/"+y.Namespace, fmt.Sprintf("%d:80", http80), fmt.Sprintf("udp/%d:7", udp7),
+		fmt.Sprintf("%d:8081", own)) // where the launcher's readiness is asked
+	defer stop()
+	page := ""
+	y.Wait("the guest's page", patience, func(ctx context.Context) (bool, string) {
+		var err error
+		page, err = fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/", http80))
+		return err == nil, fmt.Sprint(err)
+	})
+	if page != "berth-guest\n" {
+		y.T.Errorf("the guest's page is %q", page)
+	}
+	if text, err := fetch(y.Context(), fmt.Sprintf("http://127.0.0.1:%d/returns", own)); err == nil {
+		y.T.Errorf("port 8081 of the guest is the launcher's, which says %q", text)
+	}
+	conn, err := net.Dial("udp", fmt.Sprintf("127.0.0.1:%d", udp7))
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	y.Wait("a datagram to come back", patience, func(context.Context) (bool, string) {
+		_, _ = conn.Write([]byte("datagram"))
+		answer := make([]byte, 100)
+		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+		n, err := conn.Read(answer)
+		return err == nil && string(answer[:n]) == "datagram", fmt.Sprintf("%q %v", answer[:n], err)
+	})
+}
+
+func fetch(ctx context.Context, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	return string(text), err
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// screen: a viewer finds the guest's screen, and while one looks and another has a port open, the pod listens nowhere but at its
+// readiness port, at the port that the machine lists, and on its own loopback.
+func screen(y *yard, v *tool, vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	_, out, stop := started(y, v, "vnc", "web", "--proxy-only")
+	defer stop()
+	line, err := out.ReadString('\n')
+	var at struct{ Port int }
+	if err != nil || json.Unmarshal([]byte(line), &at) != nil || at.Port == 0 {
+		y.T.Fatalf("vnc says %q, %v", line, err)
+	}
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", at.Port))
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	hello := make([]byte, 12)
+	if _, err := io.ReadFull(conn, hello); err != nil || string(hello) != "RFB 003.008\n" {
+		y.T.Errorf("the screen says %q, %v", hello, err)
+	}
+	in, echo, end := started(y, v, "port-forward", "--stdio", "vm/web", "7")
+	defer end()
+	_, _ = io.WriteString(in, "hello\n")
+	_, _ = echo.ReadString('\n')
+	_, launchers := y.pods(y.Context(), vm)
+	if len(launchers) != 1 {
+		y.T.Fatalf("machine %s has %d launchers", vm.Name, len(launchers))
+	}
+	table := y.kubectl("exec", launchers[0].Name, "-c", "compute", "--", "cat", "/proc/net/tcp", "/proc/net/tcp6")
+	seen := 0
+	for line := range strings.SplitSeq(table, "\n") {
+		f := strings.Fields(line)
+		if len(f) < 4 || f[3] != "0A" { // which listens
+			continue
+		}
+		seen++
+		address, port, _ := strings.Cut(f[1], ":")
+		if port != fmt.Sprintf("%04X", 8081) && port != fmt.Sprintf("%04X", 80) && address != "0100007F" {
+			y.T.Errorf("the pod listens at %s", f[1])
+		}
+	}
+	if seen < 3 {
+		y.T.Errorf("the pod listens at %d places: the port that is forwarded is not among them\n%s", seen, table)
+	}
+}
+
+// pauses: a guest that is paused says so, stays so, and goes on.
+func pauses(y *yard, v *tool, vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	if out := v.must("pause", "vm", "web"); out != "VMI web was scheduled to pause\n" {
+		y.T.Errorf("pause says %q", out)
+	}
+	y.status(vm, kubevirt.StatusPaused, patience)
+	y.kubectl("wait", "vmi/web", "--for=condition=Paused", "--timeout=60s")
+	y.kubectl("wait", "vm/web", "--for=condition=Paused", "--timeout=60s")
+	if o := v.run("pause", "vmi", "web"); o.code == 0 || !strings.Contains(o.err, "VMI is already paused") {
+		y.T.Errorf("a second pause: %d %s", o.code, o.err)
+	}
+	if o := v.run("guestosinfo", "web"); o.code == 0 {
+		y.T.Errorf("the agent of a paused guest says %s", o.out)
+	}
+	if out := v.must("unpause", "vmi", "web"); out != "VMI web was scheduled to unpause\n" {
+		y.T.Errorf("unpause says %q", out)
+	}
+	y.status(vm, kubevirt.StatusRunning, patience)
+	for _, c := range y.instance(y.Context(), vm).Status.Conditions {
+		if c.Type == "Paused" {
+			y.T.Errorf("it goes on and has %+v", c)
+		}
+	}
+	y.Wait("the guest to answer again", patience, func(context.Context) (bool, string) {
+		o := v.run("guestosinfo", "web")
+		return o.code == 0, o.err
+	})
+}
+
+// volumeRow: the machine's disk is listed with where it is.
+func volumeRow(y *yard, v *tool, vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	var list struct {
+		Items []struct {
+			Name, Node, Phase, Class string
+			Machines                 []string
+		}
+	}
+	text := v.must("volumes", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		y.T.Fatalf("%v in %s", err, text)
+	}
+	node := y.instance(y.Context(), vm).Status.NodeName
+	if len(list.Items) != 1 || list.Items[0].Name != "web-0" || list.Items[0].Node != node || list.Items[0].Phase != "Succeeded" ||
+		list.Items[0].Class != classWaits || strings.Join(list.Items[0].Machines, " ") != "web" {
+		y.T.Errorf("the disk of web on %s is listed as %s", node, text)
+	}
+	has(y.T, v.must("volumes"), "NAME", "web-0", "Succeeded", node)
+}
