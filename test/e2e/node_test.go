@@ -33,7 +33,7 @@ func TestNodeStopped(t *testing.T) {
 	release := b.web.hold()
 	outages := map[string]outage{
 		"volume": b.outage(node), "disks": d.outage(node), "running": y.runningOutage(node), "importing": y.importingOutage(node),
-		"forced": y.forcedOutage(node), "elsewhere": y.elsewhereOutage(node),
+		"forced": y.forcedOutage(node), "elsewhere": y.elsewhereOutage(node), "copies": y.copiesOutage(node),
 	}
 	phase := func(name string, of func(outage) func(*testing.T)) {
 		t.Run(name, func(t *testing.T) {
