@@ -25,6 +25,7 @@ import (
 type bench struct {
 	kube   client.Client
 	inside string
+	node   string // of the golden claim, once a machine has run there
 }
 
 // cost is what many machines cost together.
@@ -115,6 +116,13 @@ func (b *bench) one(ctx context.Context, name, disk string, copied bool) (time.D
 		return 0, err
 	}
 	took := time.Since(begin)
+	var i kubevirt.VirtualMachineInstance
+	if err := b.kube.Get(ctx, client.ObjectKeyFromObject(vm), &i); err != nil {
+		return 0, err
+	}
+	if copied {
+		b.node = i.Status.NodeName
+	}
 	if err := b.kube.Delete(ctx, vm); err != nil {
 		return 0, err
 	}
@@ -124,6 +132,31 @@ func (b *bench) one(ctx context.Context, name, disk string, copied bool) (time.D
 		return len(pods.Items) == 0, err
 	})
 }
+
+// room is how many machines the golden claim's node has memory for: what it gives to pods, less what they have asked for.
+func (b *bench) room(ctx context.Context) (int, error) {
+	var node corev1.Node
+	if err := b.kube.Get(ctx, client.ObjectKey{Name: b.node}, &node); err != nil {
+		return 0, err
+	}
+	var pods corev1.PodList
+	if err := b.kube.List(ctx, &pods); err != nil {
+		return 0, err
+	}
+	free := node.Status.Allocatable.Memory().Value()
+	for _, p := range pods.Items {
+		if p.Spec.NodeName != b.node || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for _, c := range p.Spec.Containers {
+			free -= c.Resources.Requests.Memory().Value()
+		}
+	}
+	return int(free / machineMemory), nil
+}
+
+// machineMemory is what the launcher of one of our machines asks for: its guest's 32Mi, and 256Mi for QEMU and libvirt.
+const machineMemory = 288 << 20
 
 // many machines at once over the golden claim.
 func (b *bench) many(ctx context.Context, machines int) (cost, error) {

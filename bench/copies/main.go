@@ -22,7 +22,7 @@ func main() {
 	kubeconfig := flag.String("kubeconfig", ".kubebox/kubeconfig", "`file` that names the cluster")
 	class := flag.String("class", "localdisk-immediate", "class of the golden claim, which binds at once")
 	count := flag.Int("n", 5, "machines of each kind, one after another")
-	machines := flag.Int("machines", 100, "machines at once over one master")
+	machines := flag.Int("machines", 100, "machines at once over one master, or as many as fit on its node")
 	out := flag.String("o", "bench/copies/results.md", "`file` to write")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -71,11 +71,21 @@ func measure(ctx context.Context, kubeconfig, class string, count, machines int)
 			*m.into = append(*m.into, took)
 		}
 	}
+	room, err := b.room(ctx)
+	if err != nil {
+		return "", err
+	}
+	asked := machines
+	machines = min(machines, room)
 	many, err := b.many(ctx, machines)
 	if err != nil {
 		return "", err
 	}
-	return report(own, copied, many, machines), nil
+	text := report(own, copied, many, machines)
+	if machines < asked {
+		text += fmt.Sprintf("\n%d machines were asked for. A node of this cluster has memory for %d: each launcher asks for %d MiB.\n", asked, machines, machineMemory>>20)
+	}
+	return text, nil
 }
 
 func report(own, copied []time.Duration, m cost, machines int) string {
