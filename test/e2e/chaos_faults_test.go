@@ -111,8 +111,10 @@ func (c *chaos) end(name string) {
 	if !on {
 		return
 	}
+	if name == poolFull {
+		c.end(cutOff) // nothing can be started on a node that is cut off, and it may be the same one
+	}
 	delete(c.lasting, name)
-	c.reach()
 	l.end()
 }
 
@@ -150,11 +152,11 @@ func (c *chaos) fill() bool {
 	c.full[node] = true
 	// fallocate takes the room without writing it, so the machine's own disk is not filled.
 	c.pool(node, `n=$(df -k /pool | tail -n 1 | awk '{print $4}'); fallocate -l $(((n - 4096) * 1024)) /pool/.chaos; df -k /pool | tail -n 1`)
-	c.lasts(poolFull, func() { c.pool(node, "rm -f /pool/.chaos") })
+	c.lasts(poolFull, func() { c.reach(); c.pool(node, "rm -f /pool/.chaos") })
 	return true
 }
 
-// mend ends every fault that lasts: first the cut, because nothing can be done on a node that is cut off.
+// mend ends every fault that lasts.
 func (c *chaos) mend() {
 	c.T.Helper()
 	c.end(cutOff)
