@@ -2,6 +2,8 @@ package machine
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -14,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
@@ -21,6 +24,7 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/controller/metrics"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -42,6 +46,9 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 	err = mgr.GetFieldIndexer().IndexField(context.Background(), &kubevirt.VirtualMachineInstance{}, byClaim, claims)
 	if err != nil {
 		return err
+	}
+	if err := ctrlmetrics.Registry.Register(metrics.Machines{Reader: mgr.GetClient(), Now: time.Now}); err != nil {
+		return fmt.Errorf("register metrics of machines: %w", err)
 	}
 	if err := r.setupRecords(mgr); err != nil {
 		return err

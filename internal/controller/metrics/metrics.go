@@ -1,4 +1,4 @@
-// Package metrics shows the data side to Prometheus: what is in the cluster now, under the names CDI's alerts and
+// Package metrics shows both sides to Prometheus: what is in the cluster now, under the names CDI's alerts and
 // dashboards know, and what the transfers came to. It reads the controller's cache when it is scraped and changes
 // nothing.
 package metrics
@@ -42,7 +42,7 @@ type Now struct{ Reader client.Reader }
 
 // Describe is for Prometheus.
 func (Now) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{importProgress, cloneProgress, pending, ready, phases, profile, outdated} {
+	for _, d := range []*prometheus.Desc{importProgress, cloneProgress, pending, ready, phases, profile, outdated, volumeOldest, volumeRetries} {
 		out <- d
 	}
 }
@@ -54,6 +54,7 @@ func (n Now) Collect(out chan<- prometheus.Metric) {
 	var volumes cdiv1.DataVolumeList
 	if n.Reader.List(ctx, &volumes) == nil {
 		collectVolumes(volumes.Items, out)
+		collectWaiting(volumes.Items, time.Now(), out)
 		var crons cdiv1.DataImportCronList
 		if n.Reader.List(ctx, &crons) == nil {
 			collectCrons(crons.Items, volumes.Items, out)

@@ -13,6 +13,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -78,6 +79,47 @@ berth_transfers_total{flow="Import",outcome="Done",reason="Completed"} 1
 berth_transfers_total{flow="Import",outcome="Retry",reason="NoReport"} 1
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "berth_transfer_bytes_total", "berth_transfers_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMachines: what is to run and does not is counted by its reason, with how long the oldest has waited; what nobody wants to run is not.
+func TestMachines(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := kubevirt.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	machine := func(name string, s kubevirt.RunStrategy, status kubevirt.PrintableStatus, reason string, ready corev1.ConditionStatus, age time.Duration) *kubevirt.VirtualMachine {
+		since := metav1.NewTime(now.Add(-age))
+		return &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: kubevirt.VirtualMachineSpec{RunStrategy: &s},
+			Status: kubevirt.VirtualMachineStatus{PrintableStatus: status, Conditions: []kubevirt.Condition{
+				{Type: "Ready", Status: ready, Reason: reason, LastTransitionTime: metav1.NewTime(now.Add(-24 * time.Hour)), LastProbeTime: &since}}}}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		machine("runs", kubevirt.RunAlways, kubevirt.StatusRunning, "GuestRunning", corev1.ConditionTrue, 0),
+		machine("off", kubevirt.RunHalted, kubevirt.StatusStopped, "Halted", corev1.ConditionFalse, time.Hour),
+		machine("waits", kubevirt.RunAlways, kubevirt.StatusProvisioning, "DiskInUse", corev1.ConditionFalse, 90*time.Second),
+		machine("paused", kubevirt.RunAlways, kubevirt.StatusPaused, "PausedByUser", corev1.ConditionFalse, time.Hour),
+	).Build()
+	want := `
+# HELP berth_machines Machines by status and by the reason they give for it
+# TYPE berth_machines gauge
+berth_machines{reason="DiskInUse",status="Provisioning"} 1
+berth_machines{reason="GuestRunning",status="Running"} 1
+berth_machines{reason="Halted",status="Stopped"} 1
+berth_machines{reason="PausedByUser",status="Paused"} 1
+# HELP berth_machines_oldest_waiting_seconds For how long the machine that has waited longest has given its reason; 0: none waits
+# TYPE berth_machines_oldest_waiting_seconds gauge
+berth_machines_oldest_waiting_seconds 90
+# HELP berth_machines_waiting Machines that are to run and do not, by reason
+# TYPE berth_machines_waiting gauge
+berth_machines_waiting{reason="DiskInUse"} 1
+# HELP kubevirt_number_of_vms VirtualMachines by namespace
+# TYPE kubevirt_number_of_vms gauge
+kubevirt_number_of_vms{namespace="ns"} 4
+`
+	if err := testutil.CollectAndCompare(Machines{Reader: c, Now: func() time.Time { return now }}, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 }

@@ -58,7 +58,7 @@ func rows(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	descriptions := make(chan *prometheus.Desc, 64)
-	for _, c := range []prometheus.Collector{Now{}, transfers.total, transfers.bytes, transfers.duration} {
+	for _, c := range []prometheus.Collector{Now{}, Machines{}, transfers.total, transfers.bytes, transfers.duration} {
 		c.Describe(descriptions)
 	}
 	close(descriptions)
