@@ -1,5 +1,10 @@
 package task
 
+import (
+	"errors"
+	"fmt"
+)
+
 // Reason says why, in one word that code may compare. The sentence for a person is in Report.Detail.
 type Reason string
 
@@ -49,3 +54,23 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf is an Error made like fmt.Errorf.
+func Errorf(reason Reason, format string, args ...any) error {
+	return &Error{Reason: reason, Err: fmt.Errorf(format, args...)}
+}
+
+// Is reports whether err has this reason.
+func Is(err error, reason Reason) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Reason == reason
+}
+
+// Truncated is the error for an image whose file ends too early: what begins at off and needs n bytes.
+func Truncated(what string, off, n, size int64) error {
+	return Errorf(BadImage, "%w: %s at byte %d needs %d bytes, but the file ends at byte %d; fetch it again or check its source",
+		ErrTruncated, what, off, n, size)
+}
+
+// ErrTruncated is in every error of Truncated.
+var ErrTruncated = errors.New("image is truncated")

@@ -8,7 +8,6 @@ import (
 	"crypto/sha512"
 	"encoding"
 	"encoding/hex"
-	"fmt"
 	"hash"
 	"strings"
 
@@ -34,8 +33,7 @@ func parseChecksum(s string) (*checksum, error) {
 	make, known := algorithms[name]
 	want, err := hex.DecodeString(strings.TrimSpace(digits))
 	if !known || err != nil || len(want) != make().Size() {
-		return nil, &task.Error{Reason: task.BadTask, Err: fmt.Errorf(
-			"checksum %q is not md5, sha1, sha256 or sha512, a colon and as many hexadecimal digits as that has", s)}
+		return nil, task.Errorf(task.BadTask, "checksum %q is not md5, sha1, sha256 or sha512, a colon and as many hexadecimal digits as that has", s)
 	}
 	return &checksum{Hash: make(), algorithm: name, want: want}, nil
 }
@@ -52,8 +50,7 @@ func (c *checksum) check(name string) error {
 	if bytes.Equal(c.Sum(nil), c.want) {
 		return nil
 	}
-	return &task.Error{Reason: task.ChecksumMismatch, Err: fmt.Errorf(
-		"checksum mismatch: %s is %s, expected %s:%x; correct the checksum or the source", name, c.digest(), c.algorithm, c.want)}
+	return task.Errorf(task.ChecksumMismatch, "checksum mismatch: %s is %s, expected %s:%x; correct the checksum or the source", name, c.digest(), c.algorithm, c.want)
 }
 
 func (c *checksum) save() ([]byte, error) { return c.Hash.(encoding.BinaryMarshaler).MarshalBinary() }

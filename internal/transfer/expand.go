@@ -119,7 +119,6 @@ func (x *expander) unzstd(out, p []byte) (int, error) {
 }
 
 func badExtent(e format.Extent, err error) error {
-	return &task.Error{Reason: task.BadImage, Err: fmt.Errorf(
-		"the image is damaged: the compressed data at byte %d of the file, which belongs at byte %d of the disk: %w",
-		e.Host, e.Guest, err)}
+	return task.Errorf(task.BadImage, "the image is damaged: the compressed data at byte %d of the file, which belongs at byte %d of the disk: %w",
+		e.Host, e.Guest, err)
 }

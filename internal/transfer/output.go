@@ -51,9 +51,8 @@ func (o *output) Begin(size int64) error { return o.begin(size) }
 // Put implements format.Output.
 func (o *output) Put(e format.Extent, p []byte) error {
 	if e.Guest < 0 || e.Size < 0 || e.Guest > o.limit-e.Size {
-		return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
-			"virtual image size is larger than the reported available storage %d (data belongs at byte %d). A larger PVC is required",
-			o.limit, e.Guest+e.Size)}
+		return task.Errorf(task.DoesNotFit, "virtual image size is larger than the reported available storage %d (data belongs at byte %d). A larger PVC is required",
+			o.limit, e.Guest+e.Size)
 	}
 	o.reached = max(o.reached, e.Guest+e.Size)
 	if e.Coding == format.Plain {

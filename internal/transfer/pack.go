@@ -87,11 +87,11 @@ func openDirectory(path string) (source.Blob, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, &task.Error{Reason: task.SourceNotFound, Err: fmt.Errorf("open the directory to be cloned: %w", err)}
+		return nil, task.Errorf(task.SourceNotFound, "open the directory to be cloned: %w", err)
 	case err != nil:
-		return nil, &task.Error{Reason: task.SourceUnreachable, Err: fmt.Errorf("open the directory to be cloned: %w", err)}
+		return nil, task.Errorf(task.SourceUnreachable, "open the directory to be cloned: %w", err)
 	case !info.IsDir():
-		return nil, &task.Error{Reason: task.BadTask, Err: fmt.Errorf("%s is not a directory", filepath.Clean(path))}
+		return nil, task.Errorf(task.BadTask, "%s is not a directory", filepath.Clean(path))
 	}
 	return directory{path}, nil
 }

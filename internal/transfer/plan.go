@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format"
@@ -98,8 +97,7 @@ func (p *planner) window(ctx context.Context, from, n int64) ([]format.Extent, i
 			return es, from + n, err
 		}
 		if n == 1 {
-			return nil, 0, &task.Error{Reason: task.BadImage, Err: fmt.Errorf(
-				"more than %d parts of the disk claim the same bytes at %d of the file", extent.MaxExtents, from)}
+			return nil, 0, task.Errorf(task.BadImage, "more than %d parts of the disk claim the same bytes at %d of the file", extent.MaxExtents, from)
 		}
 		n = (n + 1) / 2
 	}
@@ -110,9 +108,8 @@ func (p *planner) check(e format.Extent) error {
 	disk := p.image.Size()
 	if e.Host < 0 || e.Stored <= 0 || e.Guest < 0 || e.Size <= 0 || e.Host >= p.size || e.Guest > disk-e.Size ||
 		e.Coding == format.Plain && (e.Stored != e.Size || e.Stored > p.size-e.Host) || e.Coding != format.Plain && e.Stored > maxCoded {
-		return &task.Error{Reason: task.BadImage, Err: fmt.Errorf(
-			"the image is damaged: %d bytes at byte %d of the file of %d are to be %d bytes at byte %d of the disk of %d",
-			e.Stored, e.Host, p.size, e.Size, e.Guest, disk)}
+		return task.Errorf(task.BadImage, "the image is damaged: %d bytes at byte %d of the file of %d are to be %d bytes at byte %d of the disk of %d",
+			e.Stored, e.Host, p.size, e.Size, e.Guest, disk)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 
@@ -102,11 +101,10 @@ func (r *runs) read(ctx context.Context, in source.RunReader, free chan []byte, 
 			n += m
 		}
 		if over := r.at + int64(n-begin) + zeroes - r.info.Size; err == nil && over > 0 {
-			err = &task.Error{Reason: task.BadImage, Err: fmt.Errorf("%s has %d bytes more than announced", r.info.Name, over)}
+			err = task.Errorf(task.BadImage, "%s has %d bytes more than announced", r.info.Name, over)
 		}
 		if errors.Is(err, io.EOF) {
-			err = &task.Error{Reason: task.SourceTruncated, Err: fmt.Errorf(
-				"%s ended at byte %d of %d: %w", r.info.Name, r.at+int64(n-begin), r.info.Size, io.ErrUnexpectedEOF)}
+			err = task.Errorf(task.SourceTruncated, "%s ended at byte %d of %d: %w", r.info.Name, r.at+int64(n-begin), r.info.Size, io.ErrUnexpectedEOF)
 		}
 		if err == nil {
 			err = context.Cause(ctx)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -199,7 +198,7 @@ func (s *stream) enter() error {
 		return err
 	}
 	if len(p) == 0 {
-		return &task.Error{Reason: task.BadImage, Err: fmt.Errorf("%s is empty", s.info.Name)}
+		return task.Errorf(task.BadImage, "%s is empty", s.info.Name)
 	}
 	kind := format.Raw
 	if !s.rawSource() {

@@ -67,8 +67,7 @@ func (s *sweep) refetch(ctx context.Context) error {
 			return err
 		}
 		if s.sum != nil && (len(sums) != 1 || subtle.ConstantTimeCompare(sums[0].Sum, h.Sum) != 1) {
-			return &task.Error{Reason: task.SourceChanged, Err: fmt.Errorf(
-				"%s changed at byte %d since an earlier run read it", s.blob.Info().Name, h.Host)}
+			return task.Errorf(task.SourceChanged, "%s changed at byte %d since an earlier run read it", s.blob.Info().Name, h.Host)
 		}
 	}
 	return nil
@@ -299,8 +298,7 @@ func (in *incoming) until(to int64) error {
 	in.at += int64(n)
 	in.w.meter.read(int64(n))
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return &task.Error{Reason: task.SourceTruncated, Err: fmt.Errorf(
-			"%s ended at byte %d, before the %d bytes it announced: %w", in.w.blob.Info().Name, in.at, in.w.size, err)}
+		return task.Errorf(task.SourceTruncated, "%s ended at byte %d, before the %d bytes it announced: %w", in.w.blob.Info().Name, in.at, in.w.size, err)
 	}
 	return err
 }

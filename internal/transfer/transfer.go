@@ -176,8 +176,7 @@ func fits(virtual, limit int64) error {
 	if virtual <= limit {
 		return nil
 	}
-	return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
-		"virtual image size %d is larger than the reported available storage %d. A larger PVC is required", virtual, limit)}
+	return task.Errorf(task.DoesNotFit, "virtual image size %d is larger than the reported available storage %d. A larger PVC is required", virtual, limit)
 }
 
 // outcome is the reason that goes with an error.

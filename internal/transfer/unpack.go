@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/berth-vm/berth/internal/task"
@@ -65,7 +64,7 @@ func (s *stream) entries(src io.Reader, dir *sink.Directory) error {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			if n == 0 && s.task.Source.Local == nil && s.task.Source.Peer == nil {
-				return &task.Error{Reason: task.BadImage, Err: fmt.Errorf("%s is not a tar archive, or an empty one", s.info.Name)}
+				return task.Errorf(task.BadImage, "%s is not a tar archive, or an empty one", s.info.Name)
 			}
 			return nil
 		}
@@ -94,7 +93,7 @@ func (s *stoppable) Read(p []byte) (int, error) {
 // tarError gives an error of the archive itself its reason; those of source and target have theirs.
 func (s *stream) tarError(err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) && !isKnown(err) || errors.Is(err, tar.ErrFieldTooLong) {
-		return &task.Error{Reason: task.BadImage, Err: fmt.Errorf("%s is not a whole tar archive: %w", s.info.Name, err)}
+		return task.Errorf(task.BadImage, "%s is not a whole tar archive: %w", s.info.Name, err)
 	}
 	return err
 }
@@ -119,6 +118,5 @@ func unpackEntry(dir *sink.Directory, h *tar.Header, r io.Reader) error {
 	case tar.TypeXGlobalHeader:
 		return nil
 	}
-	return &task.Error{Reason: task.UnsafeImage, Err: fmt.Errorf(
-		"the archive's entry %q is of type %q: only files, directories and links are unpacked", h.Name, h.Typeflag)}
+	return task.Errorf(task.UnsafeImage, "the archive's entry %q is of type %q: only files, directories and links are unpacked", h.Name, h.Typeflag)
 }

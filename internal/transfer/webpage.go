@@ -26,8 +26,8 @@ func (i *imp) refusePage(kind format.Kind, wrap decode.Kind, head []byte) error 
 	if called {
 		how = fmt.Sprintf("is called %s by its server and %s", i.info.MediaType, how)
 	}
-	return &task.Error{Reason: task.BadImage, Err: fmt.Errorf("%s is a web page, not a disk image: it %s. Check that the URL leads to the "+
-		"file itself. If these bytes are the disk, say so with the annotation berth.dev/contents: raw", i.info.Name, how)}
+	return task.Errorf(task.BadImage, "%s is a web page, not a disk image: it %s. Check that the URL leads to the "+
+		"file itself. If these bytes are the disk, say so with the annotation berth.dev/contents: raw", i.info.Name, how)
 }
 
 // isPage tells HTML by its beginning, as browsers do (https://mimesniff.spec.whatwg.org, 7.1).

@@ -3,7 +3,6 @@ package transfer
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/berth-vm/berth/internal/task"
@@ -25,8 +24,7 @@ func (w *window) Next() ([]byte, error) {
 	for w.to < 0 || w.pos < w.to {
 		p, err := w.dec.Next()
 		if errors.Is(err, io.EOF) && w.to >= 0 {
-			return nil, &task.Error{Reason: task.BadImage, Err: fmt.Errorf(
-				"the archive the disk is in ends at byte %d, the disk only at %d", w.pos, w.to)}
+			return nil, task.Errorf(task.BadImage, "the archive the disk is in ends at byte %d, the disk only at %d", w.pos, w.to)
 		}
 		if err != nil {
 			return nil, err

@@ -2,7 +2,6 @@ package decode
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/berth-vm/berth/internal/task"
@@ -143,6 +142,5 @@ func (a *ahead) Close() error {
 var errClosed = errors.New("read a decoder that was closed")
 
 func tooLarge(kind Kind, limit int64) error {
-	return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
-		"the %s stream decodes to more than the %d bytes there is room for; ask for a larger volume", kind, limit)}
+	return task.Errorf(task.DoesNotFit, "the %s stream decodes to more than the %d bytes there is room for; ask for a larger volume", kind, limit)
 }

@@ -124,6 +124,5 @@ func NewReader(kind Kind, src io.Reader, o Options) (Reader, error) {
 
 // bad is the error for a stream that is not what it says it is.
 func bad(kind Kind, in int64, format string, args ...any) error {
-	return &task.Error{Reason: task.BadImage, Err: fmt.Errorf(
-		"the %s stream is damaged near compressed byte %d: %w", kind, in, fmt.Errorf(format, args...))}
+	return task.Errorf(task.BadImage, "the %s stream is damaged near compressed byte %d: %w", kind, in, fmt.Errorf(format, args...))
 }

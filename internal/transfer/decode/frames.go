@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash"
 	"hash/crc32"
 	"io"
@@ -80,7 +79,7 @@ func (f *frames) read(n int) ([]byte, error) {
 func (f *frames) bad(format string, args ...any) error { return bad(Xz, f.in.off, format, args...) }
 
 func (f *frames) unsupported(format string, args ...any) error {
-	return &task.Error{Reason: task.UnsupportedImage, Err: fmt.Errorf("xz: "+format, args...)}
+	return task.Errorf(task.UnsupportedImage, "xz: "+format, args...)
 }
 
 func (f *frames) streamHeader() error {

@@ -173,8 +173,8 @@ func (z *unzstd) header() (*zframe, error) {
 	case h.DictionaryID != 0:
 		return nil, &task.Error{Reason: task.UnsupportedImage, Err: errors.New("zst: the stream needs a dictionary that is not in it")}
 	case window > uint64(z.memory):
-		return nil, &task.Error{Reason: task.UnsupportedImage, Err: fmt.Errorf("zst: the stream needs a window of %d MiB and "+
-			"the limit is %d MiB; compress it again without --long and --ultra", window>>20, z.memory>>20)}
+		return nil, task.Errorf(task.UnsupportedImage, "zst: the stream needs a window of %d MiB and "+
+			"the limit is %d MiB; compress it again without --long and --ultra", window>>20, z.memory>>20)
 	}
 	return &zframe{in: z.in, left: h.HeaderSize, sum: h.HasCheckSum}, nil
 }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/feed"
 	"github.com/berth-vm/berth/internal/transfer/format/qcow2"
 	"github.com/berth-vm/berth/internal/transfer/format/raw"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 	"github.com/berth-vm/berth/internal/transfer/format/vdi"
 	"github.com/berth-vm/berth/internal/transfer/format/vhd"
 	"github.com/berth-vm/berth/internal/transfer/format/vhdx"
@@ -144,5 +144,5 @@ func newPlan(kind Kind) (feed.Plan, error) {
 		return &vhdx.Plan{}, nil
 	case Raw, Unsigned:
 	}
-	return nil, refuse.Unsupported("Invalid format %s for image", kind)
+	return nil, task.Errorf(task.UnsupportedImage, "Invalid format %s for image", kind)
 }

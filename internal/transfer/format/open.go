@@ -3,10 +3,10 @@ package format
 import (
 	"io"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 	"github.com/berth-vm/berth/internal/transfer/format/qcow2"
 	"github.com/berth-vm/berth/internal/transfer/format/raw"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 	"github.com/berth-vm/berth/internal/transfer/format/vdi"
 	"github.com/berth-vm/berth/internal/transfer/format/vhd"
 	"github.com/berth-vm/berth/internal/transfer/format/vhdx"
@@ -31,5 +31,5 @@ func Open(kind Kind, r io.ReaderAt, size int64) (Image, error) {
 	case VHDX:
 		return vhdx.Open(f)
 	}
-	return nil, refuse.Unsupported("Invalid format %s for image", kind)
+	return nil, task.Errorf(task.UnsupportedImage, "Invalid format %s for image", kind)
 }

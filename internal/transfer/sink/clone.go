@@ -84,7 +84,7 @@ func (f *file) copyData(ctx context.Context, src *os.File, at, end int64, begun 
 		case err != nil:
 			return failed(fmt.Errorf("copy at byte %d: %w", at, err))
 		case n == 0:
-			return &task.Error{Reason: task.SourceChanged, Err: fmt.Errorf("the source became shorter than %d bytes", end)}
+			return task.Errorf(task.SourceChanged, "the source became shorter than %d bytes", end)
 		}
 		*begun = true
 		f.w.written.Add(int64(n))

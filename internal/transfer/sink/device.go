@@ -131,8 +131,7 @@ func (d *device) Begin(size int64, resume bool) error {
 		return err
 	}
 	if d.o.Size > d.size {
-		return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
-			"a disk of %d bytes was asked for, but the device has %d", d.o.Size, d.size)}
+		return task.Errorf(task.DoesNotFit, "a disk of %d bytes was asked for, but the device has %d", d.o.Size, d.size)
 	}
 	d.begun = true
 	if resume {
@@ -152,7 +151,7 @@ func (d *device) Begin(size int64, resume bool) error {
 // Resize implements Disk.
 func (d *device) Resize(size int64) error {
 	if size > d.size {
-		return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf("a disk of %d bytes on a device of %d", size, d.size)}
+		return task.Errorf(task.DoesNotFit, "a disk of %d bytes on a device of %d", size, d.size)
 	}
 	end := d.reached.Load()
 	if end <= size || size < 0 {

@@ -80,7 +80,7 @@ func clean(name string) (string, error) {
 }
 
 func unsafe(format string, args ...any) error {
-	return &task.Error{Reason: task.UnsafeImage, Err: fmt.Errorf("the archive's entry "+format, args...)}
+	return task.Errorf(task.UnsafeImage, "the archive's entry "+format, args...)
 }
 
 // place is why an entry could not be made: an escape through a link is the archive's doing, the rest the target's.
@@ -166,8 +166,7 @@ func (d *Directory) Link(name, old string) error {
 // File makes a file of size bytes from r. Pages of zeroes become holes.
 func (d *Directory) File(name string, mode fs.FileMode, modified time.Time, size int64, r io.Reader) error {
 	if size > d.space {
-		return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
-			"the archive's entry %q has %d bytes, and the filesystem has room for %d; ask for a larger volume", name, size, d.space)}
+		return task.Errorf(task.DoesNotFit, "the archive's entry %q has %d bytes, and the filesystem has room for %d; ask for a larger volume", name, size, d.space)
 	}
 	d.space -= size
 	c, err := d.entry(name)

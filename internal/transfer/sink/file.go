@@ -39,7 +39,7 @@ func openFile(o Options) (*file, error) {
 		return nil, failed(fmt.Errorf("look at the target's directory: %w", err))
 	}
 	if !info.IsDir() {
-		return nil, &task.Error{Reason: task.BadTask, Err: fmt.Errorf("%s is not a directory", dir)}
+		return nil, task.Errorf(task.BadTask, "%s is not a directory", dir)
 	}
 	return &file{o: o}, nil
 }
@@ -87,8 +87,7 @@ func (f *file) Limit() (int64, error) {
 		if alone || err != nil {
 			return free, err
 		}
-		return 0, &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
-			"a disk of %d bytes was asked for, but its filesystem has only %d of %d bytes free", f.o.Size, free, capacity)}
+		return 0, task.Errorf(task.DoesNotFit, "a disk of %d bytes was asked for, but its filesystem has only %d of %d bytes free", f.o.Size, free, capacity)
 	}
 	return f.o.Size, nil
 }
@@ -299,8 +298,7 @@ func (f *file) WriteAt(p []byte, off int64) (int, error) {
 
 // outside is a write beyond the disk: a mistake in this program or a lie in an image, and never carried out.
 func outside(p []byte, off, size int64) error {
-	return &task.Error{Reason: task.BadImage, Err: fmt.Errorf(
-		"the image puts %d bytes at %d, outside its disk of %d bytes", len(p), off, size)}
+	return task.Errorf(task.BadImage, "the image puts %d bytes at %d, outside its disk of %d bytes", len(p), off, size)
 }
 
 // ReadAt implements Disk.

@@ -54,9 +54,8 @@ func (l *lot) find(piece int32) (int32, error) {
 			return l.next, nil
 		}
 	}
-	return 0, &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf(
-		"the image's tables come after its data, and of the device's %d bytes none are left to keep %d bytes until then; "+
-			"give a larger volume, or an image that is not compressed as a whole", int64(l.n)*l.place, l.end)}
+	return 0, task.Errorf(task.DoesNotFit, "the image's tables come after its data, and of the device's %d bytes none are left to keep %d bytes until then; "+
+		"give a larger volume, or an image that is not compressed as a whole", int64(l.n)*l.place, l.end)
 }
 
 // forget counts n bytes of a piece as not needed, and its place as free once that is all of it.

@@ -80,8 +80,7 @@ func Open(o Options) (Disk, error) {
 	case err == nil && info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0:
 		return openDevice(o)
 	case err == nil && !info.Mode().IsRegular():
-		return nil, &task.Error{Reason: task.BadTask, Err: fmt.Errorf(
-			"target %s is neither a block device nor a file (%v)", o.Path, info.Mode().Type())}
+		return nil, task.Errorf(task.BadTask, "target %s is neither a block device nor a file (%v)", o.Path, info.Mode().Type())
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, failed(fmt.Errorf("look at target: %w", err))
 	}
@@ -99,7 +98,7 @@ func failed(err error) error {
 	case errors.Is(err, syscall.EBUSY):
 		return &task.Error{Reason: task.TargetBusy, Err: err}
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return &task.Error{Reason: task.DoesNotFit, Err: fmt.Errorf("%w: the volume is full; ask for a larger one", err)}
+		return task.Errorf(task.DoesNotFit, "%w: the volume is full; ask for a larger one", err)
 	}
 	return &task.Error{Reason: task.TargetFailed, Err: err}
 }

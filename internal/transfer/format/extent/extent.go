@@ -7,7 +7,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
+	"github.com/berth-vm/berth/internal/task"
 )
 
 // Coding is how an extent's bytes are stored.
@@ -86,7 +86,7 @@ func Walk(ctx context.Context, m Image, size, window int64, do func(from, to int
 			es, err = m.Extents(ctx, from, from+w)
 		}
 		if errors.Is(err, ErrCrowded) {
-			return refuse.Bad("more than %d parts of the disk claim the same bytes at %d of the file", MaxExtents, from)
+			return task.Errorf(task.BadImage, "more than %d parts of the disk claim the same bytes at %d of the file", MaxExtents, from)
 		}
 		if err != nil {
 			return err

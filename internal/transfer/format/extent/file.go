@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
+	"github.com/berth-vm/berth/internal/task"
 )
 
 // File is an image's file as its parser sees it: bytes, and where they end.
@@ -19,7 +19,7 @@ type File struct {
 func (f File) Fill(p []byte, off int64, what string) error {
 	n := int64(len(p))
 	if off < 0 || off > f.Size || n > f.Size-off {
-		return refuse.Truncated(what, off, n, f.Size)
+		return task.Truncated(what, off, n, f.Size)
 	}
 	got, err := f.ReadAt(p, off)
 	if got == len(p) {
@@ -35,7 +35,7 @@ func (f File) Fill(p []byte, off int64, what string) error {
 // with their distance from off. n must be a multiple of record and record a divisor of 64 KiB.
 func (f File) Table(off, n int64, what string, do func(at int64, p []byte) error) error {
 	if off < 0 || off > f.Size || n > f.Size-off {
-		return refuse.Truncated(what, off, n, f.Size)
+		return task.Truncated(what, off, n, f.Size)
 	}
 	buf := make([]byte, min(n, TablePiece))
 	for at := int64(0); at < n; at += TablePiece {

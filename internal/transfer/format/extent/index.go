@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
+	"github.com/berth-vm/berth/internal/task"
 )
 
 // Scan goes through an image's tables once and emits every extent the file of that image has, in any order. It must
@@ -143,7 +143,7 @@ func (x *Index) load(ctx context.Context, from int64) error {
 			coded++
 		}
 		if plain/maxClaims > x.shape.File || coded > x.shape.File {
-			return refuse.Bad("image maps its %d bytes more than %d times over", x.shape.File, maxClaims)
+			return task.Errorf(task.BadImage, "image maps its %d bytes more than %d times over", x.shape.File, maxClaims)
 		}
 		if e.Coding != Plain {
 			if e.Host < from {

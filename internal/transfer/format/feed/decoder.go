@@ -8,8 +8,8 @@
 package feed
 
 import (
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 // Plan is what a format knows about its own order.
@@ -115,7 +115,7 @@ func (d *Decoder) head(data []byte, whole bool) (bool, error) {
 		return false, err
 	}
 	if need > MaxHead {
-		return false, refuse.Unsupported("the size of the disk is only known after %d bytes of the stream, at most %d are "+
+		return false, task.Errorf(task.UnsupportedImage, "the size of the disk is only known after %d bytes of the stream, at most %d are "+
 			"possible; put the image where it can be read at random", need, int64(MaxHead))
 	}
 	if more := need > d.need; more && need <= int64(len(data)) {
@@ -124,7 +124,7 @@ func (d *Decoder) head(data []byte, whole bool) (bool, error) {
 	}
 	if d.need = need; need > int64(len(data)) {
 		if whole {
-			return false, refuse.Truncated("image header", 0, need, int64(len(data)))
+			return false, task.Truncated("image header", 0, need, int64(len(data)))
 		}
 		return false, nil
 	}

@@ -3,8 +3,8 @@ package feed
 import (
 	"context"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 const (
@@ -56,7 +56,7 @@ func (d *Decoder) Finish(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	if m.Size() != d.book.shape.Disk {
-		return 0, refuse.Bad("image says at its beginning that the disk has %d bytes and at its end that it has %d",
+		return 0, task.Errorf(task.BadImage, "image says at its beginning that the disk has %d bytes and at its end that it has %d",
 			d.book.shape.Disk, m.Size())
 	}
 	e := ending{Decoder: d}
@@ -72,7 +72,7 @@ func (d *Decoder) Finish(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	if e.absent != d.put {
-		return 0, refuse.Bad("image maps bytes of the file twice, or its tables contradict its data: %d bytes and %d compressed "+
+		return 0, task.Errorf(task.BadImage, "image maps bytes of the file twice, or its tables contradict its data: %d bytes and %d compressed "+
 			"parts of the disk were placed as they came, the tables speak of %d and %d; if it is sound, put it where it can be "+
 			"read at random", d.put.plain, d.put.coded, e.absent.plain, e.absent.coded)
 	}
@@ -121,7 +121,7 @@ func (d *ending) placeCoded(e extent.Extent) error {
 	}
 	if short := e.Stored - parked; short > 0 {
 		if short >= sector && !d.book.shape.Loose {
-			return refuse.Bad("compressed data at byte %d of the file should have %d bytes, but byte %d belongs to something else",
+			return task.Errorf(task.BadImage, "compressed data at byte %d of the file should have %d bytes, but byte %d belongs to something else",
 				e.Host, e.Stored, e.Host+parked)
 		}
 		e.Stored = parked

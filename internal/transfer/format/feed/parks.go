@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 // maxRuns bounds how many separate parts of the file are parked: 16 bytes each in memory, about 6 in a checkpoint.
@@ -81,7 +81,7 @@ func (k *parks) ReadAt(p []byte, host int64) (int, error) {
 	for done < len(p) {
 		at, n, _ := k.find(host + int64(done))
 		if n == 0 {
-			return done, refuse.Bad("byte %d of the file belongs both to a table and to the disk's data", host+int64(done))
+			return done, task.Errorf(task.BadImage, "byte %d of the file belongs both to a table and to the disk's data", host+int64(done))
 		}
 		n = min(n, int64(len(p)-done))
 		if err := k.out.Parked(p[done:done+int(n)], at); err != nil {

@@ -10,8 +10,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 // The bits of the header's incompatible features.
@@ -67,18 +67,18 @@ func (h *header) reach() int64 { return h.cluster() / h.entrySize() << h.cluster
 // parse reads the header from the first headSize bytes of the file, or all of them if it is shorter.
 func parse(head []byte) (*header, error) {
 	if len(head) < 72 || string(head[:4]) != magic {
-		return nil, refuse.Bad("%w: a qcow2 header has at least 72 bytes and begins with %q, this file has %d",
-			refuse.ErrTruncated, magic, len(head))
+		return nil, task.Errorf(task.BadImage, "%w: a qcow2 header has at least 72 bytes and begins with %q, this file has %d",
+			task.ErrTruncated, magic, len(head))
 	}
 	be := binary.BigEndian
 	h := &header{version: be.Uint32(head[4:]), coding: extent.Deflate}
 	if h.version != 2 && h.version != 3 {
-		return nil, refuse.Unsupported("Invalid format qcow2 version %d for image: versions 2 and 3 are known", h.version)
+		return nil, task.Errorf(task.UnsupportedImage, "Invalid format qcow2 version %d for image: versions 2 and 3 are known", h.version)
 	}
 	if bits := be.Uint32(head[20:]); bits >= 9 && bits <= 21 {
 		h.clusterBits = uint(bits)
 	} else {
-		return nil, refuse.Bad("qcow2 cluster_bits is %d, it must be 9 to 21", bits)
+		return nil, task.Errorf(task.BadImage, "qcow2 cluster_bits is %d, it must be 9 to 21", bits)
 	}
 	features, end, err := h.features(head)
 	if err != nil {
@@ -100,16 +100,16 @@ func (h *header) features(head []byte) (features uint64, end int, err error) {
 		return 0, 72, nil
 	}
 	if len(head) < 104 {
-		return 0, 0, refuse.Truncated("qcow2 header", 0, 104, int64(len(head)))
+		return 0, 0, task.Truncated("qcow2 header", 0, 104, int64(len(head)))
 	}
 	features = be.Uint64(head[72:])
 	length := be.Uint32(head[100:])
 	if length < 104 || int64(length) > h.cluster() {
-		return 0, 0, refuse.Bad("qcow2 header_length is %d, it must be 104 to the cluster size %d", length, h.cluster())
+		return 0, 0, task.Errorf(task.BadImage, "qcow2 header_length is %d, it must be 104 to the cluster size %d", length, h.cluster())
 	}
 	end = int(length)
 	if unknown := features &^ known; unknown != 0 {
-		return 0, 0, refuse.Unsupported("qcow2 has incompatible features nobody here knows: %s",
+		return 0, 0, task.Errorf(task.UnsupportedImage, "qcow2 has incompatible features nobody here knows: %s",
 			strings.Join(names(head, end, unknown), ", "))
 	}
 	var method byte
@@ -117,7 +117,7 @@ func (h *header) features(head []byte) (features uint64, end int, err error) {
 		method = head[104]
 	}
 	if (method != 0) != (features&compression != 0) {
-		return 0, 0, refuse.Bad("qcow2 compression type is %d but its feature bit says otherwise (incompatible features %#x)",
+		return 0, 0, task.Errorf(task.BadImage, "qcow2 compression type is %d but its feature bit says otherwise (incompatible features %#x)",
 			method, features)
 	}
 	switch method {
@@ -125,11 +125,11 @@ func (h *header) features(head []byte) (features uint64, end int, err error) {
 	case 1:
 		h.coding = extent.Zstd
 	default:
-		return 0, 0, refuse.Unsupported("qcow2 compression type %d is unknown: zlib (0) and zstd (1) are known", method)
+		return 0, 0, task.Errorf(task.UnsupportedImage, "qcow2 compression type %d is unknown: zlib (0) and zstd (1) are known", method)
 	}
 	h.extended = features&extendedL2 != 0
 	if h.extended && h.clusterBits < 14 {
-		return 0, 0, refuse.Bad("qcow2 has subclusters with clusters of %d bytes, they need at least 16384", h.cluster())
+		return 0, 0, task.Errorf(task.BadImage, "qcow2 has subclusters with clusters of %d bytes, they need at least 16384", h.cluster())
 	}
 	return features, end, nil
 }
@@ -139,18 +139,18 @@ func safe(head []byte, features uint64, end int) error {
 	be := binary.BigEndian
 	if off := be.Uint64(head[8:]); off != 0 {
 		name := quote(head, off, uint64(be.Uint32(head[16:])))
-		return refuse.Unsafe("image is invalid because it has invalid backing file %s: an import never opens another file; "+
+		return task.Errorf(task.UnsafeImage, "image is invalid because it has invalid backing file %s: an import never opens another file; "+
 			"make it whole with: qemu-img convert -O qcow2 IMAGE WHOLE.qcow2", name)
 	}
 	if features&externalData != 0 {
-		return refuse.Unsafe("image is invalid because its data is in the external file %s: an import never opens another "+
+		return task.Errorf(task.UnsafeImage, "image is invalid because its data is in the external file %s: an import never opens another "+
 			"file; make it whole with: qemu-img convert -O qcow2 IMAGE WHOLE.qcow2", dataFile(head, end))
 	}
 	if method := be.Uint32(head[32:]); method != 0 {
-		return refuse.Unsupported("qcow2 is encrypted (method %d); decrypt it with: qemu-img convert", method)
+		return task.Errorf(task.UnsupportedImage, "qcow2 is encrypted (method %d); decrypt it with: qemu-img convert", method)
 	}
 	if features&corrupt != 0 {
-		return refuse.Bad("qcow2 is marked corrupt; repair it with: qemu-img check -r all IMAGE")
+		return task.Errorf(task.BadImage, "qcow2 is marked corrupt; repair it with: qemu-img check -r all IMAGE")
 	}
 	return nil
 }
@@ -161,13 +161,13 @@ func (h *header) sound(head []byte, end int) error {
 	be := binary.BigEndian
 	for what, at := range map[string]int{"refcount table": 48, "snapshot table": 64} {
 		if off := be.Uint64(head[at:]); off&uint64(h.cluster()-1) != 0 {
-			return refuse.Bad("qcow2 %s is at byte %d, which is no multiple of the cluster size %d: the header is damaged", what, off, h.cluster())
+			return task.Errorf(task.BadImage, "qcow2 %s is at byte %d, which is no multiple of the cluster size %d: the header is damaged", what, off, h.cluster())
 		}
 	}
 	for at := int64(end); at+8 <= int64(len(head)) && be.Uint32(head[at:]) != extensionEnd; {
 		n := int64(be.Uint32(head[at+4:]))
 		if at+8+n > h.cluster() {
-			return refuse.Bad("qcow2 header extension at byte %d has %d bytes, more than the cluster of the header: the header is damaged", at, n)
+			return task.Errorf(task.BadImage, "qcow2 header extension at byte %d has %d bytes, more than the cluster of the header: the header is damaged", at, n)
 		}
 		at += 8 + (n+7)&^7
 	}
@@ -179,7 +179,7 @@ func (h *header) geometry(head []byte) error {
 	be := binary.BigEndian
 	size := be.Uint64(head[24:])
 	if size > math.MaxInt64 {
-		return refuse.Bad("qcow2 virtual size %d is larger than any disk", size)
+		return task.Errorf(task.BadImage, "qcow2 virtual size %d is larger than any disk", size)
 	}
 	// QEMU counts sectors, so it ignores the rest of an odd size; so must the disk that is made from it.
 	h.disk = int64(size) &^ 511
@@ -189,16 +189,16 @@ func (h *header) geometry(head []byte) error {
 	}
 	has := int64(be.Uint32(head[36:]))
 	if has*8 > maxL1 || entries*8 > maxL1 || entries > math.MaxInt64/8 {
-		return refuse.Bad("qcow2 L1 table has %d entries for a virtual size of %d, at most %d are possible",
+		return task.Errorf(task.BadImage, "qcow2 L1 table has %d entries for a virtual size of %d, at most %d are possible",
 			max(has, entries), size, maxL1/8)
 	}
 	if has < entries {
-		return refuse.Bad("qcow2 L1 table has %d entries, a virtual size of %d with clusters of %d needs %d",
+		return task.Errorf(task.BadImage, "qcow2 L1 table has %d entries, a virtual size of %d with clusters of %d needs %d",
 			has, size, h.cluster(), entries)
 	}
 	off := be.Uint64(head[40:])
 	if off > math.MaxInt64-maxL1 || off&uint64(h.cluster()-1) != 0 {
-		return refuse.Bad("qcow2 L1 table is at byte %d, which is no multiple of the cluster size %d", off, h.cluster())
+		return task.Errorf(task.BadImage, "qcow2 L1 table is at byte %d, which is no multiple of the cluster size %d", off, h.cluster())
 	}
 	h.l1Offset, h.l1Size = int64(off), entries*8
 	return nil

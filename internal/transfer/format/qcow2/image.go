@@ -3,8 +3,8 @@ package qcow2
 import (
 	"context"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 // Open reads the header.
@@ -63,5 +63,5 @@ func (h *header) clip(e extent.Extent, size int64) (extent.Extent, error) {
 		e.Stored -= over
 		return e, nil
 	}
-	return e, refuse.Truncated("qcow2 cluster", e.Host, e.Stored, size)
+	return e, task.Truncated("qcow2 cluster", e.Host, e.Stored, size)
 }

@@ -3,8 +3,8 @@ package qcow2
 import (
 	"encoding/binary"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 const (
@@ -22,7 +22,7 @@ func (h *header) l1(at int64, p []byte, do func(table, guest int64) error) error
 			continue
 		}
 		if table&(h.cluster()-1) != 0 {
-			return refuse.Bad("qcow2 L1 entry %d puts an L2 table at byte %d, which is no multiple of the cluster size %d",
+			return task.Errorf(task.BadImage, "qcow2 L1 entry %d puts an L2 table at byte %d, which is no multiple of the cluster size %d",
 				at/8, table, h.cluster())
 		}
 		if err := do(table, at/8*h.reach()); err != nil {
@@ -68,7 +68,7 @@ func (h *header) compressed(entry uint64, guest int64) extent.Extent {
 func (h *header) plain(entry uint64, guest int64, emit func(extent.Extent) error) error {
 	if entry&zeroFlag != 0 {
 		if h.version < 3 {
-			return refuse.Bad("qcow2 version 2 has a zero cluster at byte %d of the disk, only version 3 has those", guest)
+			return task.Errorf(task.BadImage, "qcow2 version 2 has a zero cluster at byte %d of the disk, only version 3 has those", guest)
 		}
 		return nil
 	}
@@ -83,7 +83,7 @@ func (h *header) plain(entry uint64, guest int64, emit func(extent.Extent) error
 func (h *header) host(entry uint64, guest int64) (int64, error) {
 	host := int64(entry & offsetMask)
 	if host&(h.cluster()-1) != 0 {
-		return 0, refuse.Bad("qcow2 L2 entry for byte %d of the disk points at byte %d, which is no multiple of the "+
+		return 0, task.Errorf(task.BadImage, "qcow2 L2 entry for byte %d of the disk points at byte %d, which is no multiple of the "+
 			"cluster size %d", guest, host, h.cluster())
 	}
 	return host, nil
@@ -98,7 +98,7 @@ func (h *header) subclusters(entry, bitmap uint64, guest int64, emit func(extent
 	}
 	allocated, zero := uint32(bitmap), uint32(bitmap>>32)
 	if allocated&zero != 0 || host == 0 && allocated != 0 {
-		return refuse.Bad("qcow2 L2 entry for byte %d of the disk has subclusters that contradict each other "+
+		return task.Errorf(task.BadImage, "qcow2 L2 entry for byte %d of the disk has subclusters that contradict each other "+
 			"(allocated %#x, zero %#x, cluster at byte %d)", guest, allocated, zero, host)
 	}
 	part := h.cluster() / 32

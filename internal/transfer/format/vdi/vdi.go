@@ -8,9 +8,9 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 	"github.com/berth-vm/berth/internal/transfer/format/feed"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 const (
@@ -42,35 +42,35 @@ type image struct {
 func parse(p []byte) (*image, error) {
 	le := binary.LittleEndian
 	if int64(len(p)) < headerSize {
-		return nil, refuse.Truncated("vdi header", 0, headerSize, int64(len(p)))
+		return nil, task.Truncated("vdi header", 0, headerSize, int64(len(p)))
 	}
 	if got := le.Uint32(p[0x40:]); got != signature {
-		return nil, refuse.Bad("vdi signature is %#x instead of %#x", got, uint32(signature))
+		return nil, task.Errorf(task.BadImage, "vdi signature is %#x instead of %#x", got, uint32(signature))
 	}
 	if v := le.Uint32(p[0x44:]); v != version11 {
-		return nil, refuse.Unsupported("Invalid format vdi version %d.%d for image: 1.1 is known", v>>16, v&0xffff)
+		return nil, task.Errorf(task.UnsupportedImage, "Invalid format vdi version %d.%d for image: 1.1 is known", v>>16, v&0xffff)
 	}
 	none := make([]byte, 16)
 	if kind := le.Uint32(p[0x4c:]); kind != dynamic && kind != fixed || !bytes.Equal(p[0x1a8:0x1b8], none) ||
 		!bytes.Equal(p[0x1b8:0x1c8], none) {
-		return nil, refuse.Unsafe("image is invalid because it has invalid backing file: a vdi of type %d with link %x and parent %x "+
+		return nil, task.Errorf(task.UnsafeImage, "image is invalid because it has invalid backing file: a vdi of type %d with link %x and parent %x "+
 			"needs another file, which an import never opens; make it whole with: VBoxManage clonemedium",
 			kind, p[0x1a8:0x1b8], p[0x1b8:0x1c8])
 	}
 	m := &image{table: int64(le.Uint32(p[0x154:])), data: int64(le.Uint32(p[0x158:])), block: int64(le.Uint32(p[0x178:]))}
 	if sector := le.Uint32(p[0x168:]); sector != 512 || m.table%512 != 0 || m.data%512 != 0 {
-		return nil, refuse.Bad("vdi has sectors of %d bytes, its block map at byte %d and its data at byte %d: they must be 512 "+
+		return nil, task.Errorf(task.BadImage, "vdi has sectors of %d bytes, its block map at byte %d and its data at byte %d: they must be 512 "+
 			"and multiples of it", sector, m.table, m.data)
 	}
 	if m.block < minBlock || m.block > maxBlock || m.block&(m.block-1) != 0 {
-		return nil, refuse.Bad("vdi block size is %d, it must be a power of two from %d to %d", m.block, minBlock, maxBlock)
+		return nil, task.Errorf(task.BadImage, "vdi block size is %d, it must be a power of two from %d to %d", m.block, minBlock, maxBlock)
 	}
 	if extra := le.Uint32(p[0x17c:]); extra != 0 {
-		return nil, refuse.Unsupported("vdi has %d extra bytes before each block, which nobody here knows", extra)
+		return nil, task.Errorf(task.UnsupportedImage, "vdi has %d extra bytes before each block, which nobody here knows", extra)
 	}
 	size, has := le.Uint64(p[0x170:]), int64(le.Uint32(p[0x180:]))
 	if size > math.MaxInt64-maxBlock || has > maxBlocks || int64(size) > has*m.block {
-		return nil, refuse.Bad("vdi has %d blocks of %d bytes for a virtual size of %d", has, m.block, size)
+		return nil, task.Errorf(task.BadImage, "vdi has %d blocks of %d bytes for a virtual size of %d", has, m.block, size)
 	}
 	// QEMU counts whole sectors and rounds an odd size up.
 	m.disk = (int64(size) + 511) &^ 511
@@ -113,7 +113,7 @@ func Open(f extent.File) (extent.Image, error) {
 			}
 			return m.entries(at, p, func(e extent.Extent) error {
 				if e.Host+e.Stored > f.Size {
-					return refuse.Truncated("vdi block", e.Host, e.Stored, f.Size)
+					return task.Truncated("vdi block", e.Host, e.Stored, f.Size)
 				}
 				return emit(e)
 			})

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
+	"github.com/berth-vm/berth/internal/task"
 )
 
 // FooterSize is the size of the footer, which is the last sector of every VHD and the first of a dynamic one.
@@ -46,14 +46,14 @@ func IsFixed(tail []byte, size int64) bool {
 func parseFooter(p []byte) (footer, error) {
 	be := binary.BigEndian
 	if string(p[:8]) != footerCookie {
-		return footer{}, refuse.Bad("vhd footer begins with %q instead of %q", p[:8], footerCookie)
+		return footer{}, task.Errorf(task.BadImage, "vhd footer begins with %q instead of %q", p[:8], footerCookie)
 	}
 	if want, got := sum(p, 64), be.Uint32(p[64:]); want != got {
-		return footer{}, refuse.Bad("vhd footer has checksum %#x, its bytes have %#x", got, want)
+		return footer{}, task.Errorf(task.BadImage, "vhd footer has checksum %#x, its bytes have %#x", got, want)
 	}
 	current := be.Uint64(p[48:])
 	if current > math.MaxInt64/2 {
-		return footer{}, refuse.Bad("vhd virtual size %d is larger than any disk", current)
+		return footer{}, task.Errorf(task.BadImage, "vhd virtual size %d is larger than any disk", current)
 	}
 	f := footer{kind: be.Uint32(p[60:]), size: int64(current)}
 	// Virtual PC takes the size from the geometry, and so did QEMU when it wrote in its own old name; everybody else

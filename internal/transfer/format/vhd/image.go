@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 	"github.com/berth-vm/berth/internal/transfer/format/raw"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 const (
@@ -57,10 +57,10 @@ func openFixed(f extent.File) (extent.Image, error) {
 		return nil, err
 	}
 	if foot.kind != fixed {
-		return nil, refuse.Bad("vhd of type %d has no copy of its footer at the beginning", foot.kind)
+		return nil, task.Errorf(task.BadImage, "vhd of type %d has no copy of its footer at the beginning", foot.kind)
 	}
 	if have := f.Size - FooterSize; foot.disk > have {
-		return nil, refuse.Truncated("fixed vhd's disk", 0, foot.disk, have)
+		return nil, task.Truncated("fixed vhd's disk", 0, foot.disk, have)
 	}
 	return raw.Prefix(foot.disk), nil
 }
@@ -79,20 +79,20 @@ func parseHeader(foot footer, p []byte) (*disk, error) {
 	switch foot.kind {
 	case dynamic:
 	case differencing:
-		return nil, refuse.Unsafe("image is invalid because it has invalid backing file: a differencing vhd needs its parent, " +
+		return nil, task.Errorf(task.UnsafeImage, "image is invalid because it has invalid backing file: a differencing vhd needs its parent, "+
 			"and an import never opens another file; merge it with: qemu-img convert -O vhdx")
 	default:
-		return nil, refuse.Unsupported("Invalid format vhd type %d for image: fixed (2) and dynamic (3) are known", foot.kind)
+		return nil, task.Errorf(task.UnsupportedImage, "Invalid format vhd type %d for image: fixed (2) and dynamic (3) are known", foot.kind)
 	}
 	if string(p[:8]) != headerCookie {
-		return nil, refuse.Bad("vhd dynamic header begins with %q instead of %q", p[:8], headerCookie)
+		return nil, task.Errorf(task.BadImage, "vhd dynamic header begins with %q instead of %q", p[:8], headerCookie)
 	}
 	if want, got := sum(p, 36), be.Uint32(p[36:]); want != got {
-		return nil, refuse.Bad("vhd dynamic header has checksum %#x, its bytes have %#x", got, want)
+		return nil, task.Errorf(task.BadImage, "vhd dynamic header has checksum %#x, its bytes have %#x", got, want)
 	}
 	d := &disk{disk: foot.disk, block: int64(be.Uint32(p[32:]))}
 	if d.block < 512 || d.block > maxBlock || d.block&(d.block-1) != 0 {
-		return nil, refuse.Bad("vhd block size is %d, it must be a power of two from 512 to %d", d.block, maxBlock)
+		return nil, task.Errorf(task.BadImage, "vhd block size is %d, it must be a power of two from 512 to %d", d.block, maxBlock)
 	}
 	d.bitmap = (d.block/512/8 + 511) &^ 511
 	d.blocks = d.disk / d.block
@@ -100,12 +100,12 @@ func parseHeader(foot footer, p []byte) (*disk, error) {
 		d.blocks++
 	}
 	if has := int64(be.Uint32(p[28:])); d.blocks > has {
-		return nil, refuse.Bad("vhd table has %d entries, a virtual size of %d with blocks of %d needs %d",
+		return nil, task.Errorf(task.BadImage, "vhd table has %d entries, a virtual size of %d with blocks of %d needs %d",
 			has, d.disk, d.block, d.blocks)
 	}
 	table := be.Uint64(p[16:])
 	if table > math.MaxInt64-1<<40 {
-		return nil, refuse.Bad("vhd table is at byte %d, beyond any file", table)
+		return nil, task.Errorf(task.BadImage, "vhd table is at byte %d, beyond any file", table)
 	}
 	d.table = int64(table)
 	return d, nil
@@ -119,7 +119,7 @@ func (d *disk) scan(ctx context.Context, f extent.File, emit func(extent.Extent)
 		return d.entries(at, p, func(e extent.Extent) error {
 			// The last block is there in full too, although the disk needs only a part of it. One that is not was cut off.
 			if e.Host+d.block > f.Size {
-				return refuse.Truncated("vhd block", e.Host, d.block, f.Size)
+				return task.Truncated("vhd block", e.Host, d.block, f.Size)
 			}
 			return emit(e)
 		})

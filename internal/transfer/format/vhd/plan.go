@@ -1,9 +1,9 @@
 package vhd
 
 import (
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 	"github.com/berth-vm/berth/internal/transfer/format/feed"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 // Trailer recognises the footer of a fixed disk that came as a stream: the last sector, which is no part of the disk.
@@ -22,17 +22,17 @@ type Plan struct{ d *disk }
 func (p *Plan) Head(head []byte, _ bool) (int64, error) {
 	size := int64(len(head))
 	if size < FooterSize {
-		return 0, refuse.Truncated("vhd footer", 0, FooterSize, size)
+		return 0, task.Truncated("vhd footer", 0, FooterSize, size)
 	}
 	foot, err := parseFooter(head[:FooterSize])
 	if err != nil {
 		return 0, err
 	}
 	if foot.kind == fixed {
-		return 0, refuse.Bad("fixed vhd begins with a footer, it should only end with one")
+		return 0, task.Errorf(task.BadImage, "fixed vhd begins with a footer, it should only end with one")
 	}
 	if foot.header < 0 {
-		return 0, refuse.Bad("vhd dynamic header is beyond any file")
+		return 0, task.Errorf(task.BadImage, "vhd dynamic header is beyond any file")
 	}
 	if end := foot.header + headerSize; end > size {
 		return end, nil

@@ -7,8 +7,8 @@ import (
 	"hash/crc32"
 	"math"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 const (
@@ -62,10 +62,10 @@ type layout struct {
 // parseLayout reads the first fixedSize bytes.
 func parseLayout(p []byte) (*layout, error) {
 	if len(p) < fixedSize {
-		return nil, refuse.Truncated("vhdx header", 0, fixedSize, int64(len(p)))
+		return nil, task.Truncated("vhdx header", 0, fixedSize, int64(len(p)))
 	}
 	if string(p[:8]) != fileSignature {
-		return nil, refuse.Bad("vhdx begins with %q instead of %q", p[:8], fileSignature)
+		return nil, task.Errorf(task.BadImage, "vhdx begins with %q instead of %q", p[:8], fileSignature)
 	}
 	l := &layout{}
 	if err := l.header(p[header1:header1+headerSize], p[header2:header2+headerSize]); err != nil {
@@ -81,12 +81,12 @@ func (l *layout) header(a, b []byte) error {
 	p := a
 	switch {
 	case !okA && !okB:
-		return refuse.Bad("vhdx has no header with a right checksum")
+		return task.Errorf(task.BadImage, "vhdx has no header with a right checksum")
 	case !okA, okB && le.Uint64(b[8:]) > le.Uint64(a[8:]):
 		p = b
 	}
 	if log, version := le.Uint16(p[64:]), le.Uint16(p[66:]); log != 0 || version != 1 {
-		return refuse.Unsupported("Invalid format vhdx version %d with log version %d for image: 1 and 0 are known", version, log)
+		return task.Errorf(task.UnsupportedImage, "Invalid format vhdx version %d with log version %d for image: 1 and 0 are known", version, log)
 	}
 	copy(l.logID[:], p[48:64])
 	off, n := le.Uint64(p[72:]), le.Uint32(p[68:])
@@ -101,12 +101,12 @@ func (l *layout) regions(a, b []byte) error {
 	p := a
 	if !intact(a, "regi") {
 		if p = b; !intact(b, "regi") {
-			return refuse.Bad("vhdx has no region table with a right checksum")
+			return task.Errorf(task.BadImage, "vhdx has no region table with a right checksum")
 		}
 	}
 	count := le.Uint32(p[8:])
 	if count > 2047 {
-		return refuse.Bad("vhdx region table has %d entries, it can have 2047", count)
+		return task.Errorf(task.BadImage, "vhdx region table has %d entries, it can have 2047", count)
 	}
 	for i := range int(count) {
 		e := p[16+32*i:]
@@ -122,24 +122,24 @@ func (l *layout) regions(a, b []byte) error {
 			to = &l.metadata
 		default:
 			if le.Uint32(e[28:])&1 != 0 {
-				return refuse.Unsupported("vhdx requires a region nobody here knows: %x", id)
+				return task.Errorf(task.UnsupportedImage, "vhdx requires a region nobody here knows: %x", id)
 			}
 			continue
 		}
 		if to.n != 0 {
-			return refuse.Bad("vhdx region table names the same region twice: at byte %d and at byte %d", to.off, r.off)
+			return task.Errorf(task.BadImage, "vhdx region table names the same region twice: at byte %d and at byte %d", to.off, r.off)
 		}
 		*to = r
 	}
 	if l.bat.n == 0 || l.metadata.n < 64<<10 {
-		return refuse.Bad("vhdx region table has a block allocation table of %d bytes and metadata of %d", l.bat.n, l.metadata.n)
+		return task.Errorf(task.BadImage, "vhdx region table has a block allocation table of %d bytes and metadata of %d", l.bat.n, l.metadata.n)
 	}
 	return nil
 }
 
 func newRegion(what string, off uint64, n uint32) (region, error) {
 	if off%megabyte != 0 || n%megabyte != 0 || off > math.MaxInt64/2 || off < megabyte && n > 0 {
-		return region{}, refuse.Bad("vhdx %s of %d bytes at byte %d: both must be multiples of 1 MiB behind the header", what, n, off)
+		return region{}, task.Errorf(task.BadImage, "vhdx %s of %d bytes at byte %d: both must be multiples of 1 MiB behind the header", what, n, off)
 	}
 	return region{int64(off), int64(n)}, nil
 }
@@ -165,7 +165,7 @@ func (l *layout) replayed(f extent.File) error {
 	return f.Table(l.log.off, l.log.n, "vhdx log", func(_ int64, p []byte) error {
 		for ; len(p) >= sector; p = p[sector:] {
 			if string(p[:4]) == "loge" && guid(p[32:48]) == l.logID {
-				return refuse.Bad("vhdx was not closed properly: its log has entries that must be replayed; " +
+				return task.Errorf(task.BadImage, "vhdx was not closed properly: its log has entries that must be replayed; "+
 					"run: qemu-img check -r all IMAGE.vhdx")
 			}
 		}

@@ -5,9 +5,9 @@ import (
 	"context"
 	"encoding/binary"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 	"github.com/berth-vm/berth/internal/transfer/format/feed"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 // The states of a block that matter; in all others below partial there is no data.
@@ -39,7 +39,7 @@ func read(f extent.File) (*image, error) {
 		return nil, err
 	}
 	if need := g.entries() * 8; need > l.bat.n {
-		return nil, refuse.Bad("vhdx block allocation table has %d bytes, a virtual size of %d with blocks of %d needs %d",
+		return nil, task.Errorf(task.BadImage, "vhdx block allocation table has %d bytes, a virtual size of %d with blocks of %d needs %d",
 			l.bat.n, g.disk, g.block, need)
 	}
 	return &image{l, g}, nil
@@ -62,7 +62,7 @@ func Open(f extent.File) (extent.Image, error) {
 			}
 			return m.extents(at, p, func(e extent.Extent) error {
 				if e.Host+e.Stored > f.Size {
-					return refuse.Truncated("vhdx block", e.Host, e.Stored, f.Size)
+					return task.Truncated("vhdx block", e.Host, e.Stored, f.Size)
 				}
 				return emit(e)
 			})
@@ -85,14 +85,14 @@ func (m *image) extents(at int64, p []byte, emit func(extent.Extent) error) erro
 		switch entry & stateMask {
 		case present:
 		case partial, invalid:
-			return refuse.Bad("vhdx block for byte %d of the disk is in state %d, which only a differencing disk can have",
+			return task.Errorf(task.BadImage, "vhdx block for byte %d of the disk is in state %d, which only a differencing disk can have",
 				guest, entry&stateMask)
 		default:
 			continue
 		}
 		host := entry &^ (megabyte - 1)
 		if host > 1<<62 {
-			return refuse.Bad("vhdx block for byte %d of the disk is at byte %d, beyond any file", guest, host)
+			return task.Errorf(task.BadImage, "vhdx block for byte %d of the disk is at byte %d, beyond any file", guest, host)
 		}
 		n := min(m.block, m.disk-guest)
 		if err := emit(extent.Extent{Host: int64(host), Stored: n, Guest: guest, Size: n}); err != nil {

@@ -3,8 +3,8 @@ package vhdx
 import (
 	"encoding/binary"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 const (
@@ -46,7 +46,7 @@ func parseMetadata(f extent.File, r region) (*geometry, error) {
 	}
 	count := int(le.Uint16(p[10:]))
 	if string(p[:8]) != "metadata" || count > 2047 {
-		return nil, refuse.Bad("vhdx metadata table begins with %q and has %d entries; it must be \"metadata\" and at most 2047",
+		return nil, task.Errorf(task.BadImage, "vhdx metadata table begins with %q and has %d entries; it must be \"metadata\" and at most 2047",
 			p[:8], count)
 	}
 	g := &geometry{}
@@ -66,12 +66,12 @@ func parseMetadata(f extent.File, r region) (*geometry, error) {
 		default:
 			const required = 1 << 2
 			if flags&required != 0 {
-				return nil, refuse.Unsupported("vhdx requires metadata nobody here knows: %x", id)
+				return nil, task.Errorf(task.UnsupportedImage, "vhdx requires metadata nobody here knows: %x", id)
 			}
 			continue
 		}
 		if n < int64(len(value)) || off < metadataTable || off > r.n-n {
-			return nil, refuse.Bad("vhdx metadata item %x of %d bytes at %d lies outside its region of %d", id, n, off, r.n)
+			return nil, task.Errorf(task.BadImage, "vhdx metadata item %x of %d bytes at %d lies outside its region of %d", id, n, off, r.n)
 		}
 		if err := f.Fill(value, r.off+off, "vhdx metadata"); err != nil {
 			return nil, err
@@ -84,7 +84,7 @@ func parseMetadata(f extent.File, r region) (*geometry, error) {
 }
 
 func unsafeParent() error {
-	return refuse.Unsafe("image is invalid because it has invalid backing file: a differencing vhdx needs its parent, and an " +
+	return task.Errorf(task.UnsafeImage, "image is invalid because it has invalid backing file: a differencing vhdx needs its parent, and an "+
 		"import never opens another file; merge it with: Convert-VHD or Merge-VHD")
 }
 
@@ -100,7 +100,7 @@ func (g *geometry) item(id guid, p []byte) error {
 	case diskSize:
 		size := le.Uint64(p)
 		if size > maxDisk {
-			return refuse.Bad("vhdx virtual size is %d, the format has disks of at most %d", size, int64(maxDisk))
+			return task.Errorf(task.BadImage, "vhdx virtual size is %d, the format has disks of at most %d", size, int64(maxDisk))
 		}
 		g.disk = int64(size)
 	case sectorSize:
@@ -111,10 +111,10 @@ func (g *geometry) item(id guid, p []byte) error {
 
 func (g *geometry) check() error {
 	if g.block < megabyte || g.block > 256*megabyte || g.block&(g.block-1) != 0 {
-		return refuse.Bad("vhdx block size is %d, it must be a power of two from 1 MiB to 256 MiB", g.block)
+		return task.Errorf(task.BadImage, "vhdx block size is %d, it must be a power of two from 1 MiB to 256 MiB", g.block)
 	}
 	if g.sector != 512 && g.sector != 4096 || g.disk%g.sector != 0 {
-		return refuse.Bad("vhdx has sectors of %d bytes and a virtual size of %d: sectors must be 512 or 4096 and the size a "+
+		return task.Errorf(task.BadImage, "vhdx has sectors of %d bytes and a virtual size of %d: sectors must be 512 or 4096 and the size a "+
 			"multiple of it", g.sector, g.disk)
 	}
 	return nil

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
+	"github.com/berth-vm/berth/internal/task"
 )
 
 // maxDescriptor is far more than the 10 KiB VMware reserves for one.
@@ -53,26 +53,26 @@ func parseDescriptor(p []byte) descriptor {
 // one in the descriptor, since files get renamed, so the name is not compared: it is never used.
 func (d descriptor) alone() error {
 	if d.parent != "" && !strings.EqualFold(d.parent, "ffffffff") {
-		return refuse.Unsafe("image is invalid because it has invalid backing file %q: a vmdk with parent %q needs another file, "+
+		return task.Errorf(task.UnsafeImage, "image is invalid because it has invalid backing file %q: a vmdk with parent %q needs another file, "+
 			"which an import never opens; make it whole with: qemu-img convert", clip(d.hint), clip(d.parent))
 	}
 	switch strings.ToLower(d.createType) {
 	case "", "monolithicsparse", "streamoptimized":
 	default:
-		return refuse.Unsafe("Invalid format vmdk %q for image: its data is in other files, which an import never opens%s; "+
+		return task.Errorf(task.UnsafeImage, "Invalid format vmdk %q for image: its data is in other files, which an import never opens%s; "+
 			"make it whole with: qemu-img convert -O vmdk -o subformat=streamOptimized", clip(d.createType), d.list())
 	}
 	if len(d.extents) > 1 {
-		return refuse.Unsafe("Invalid format vmdk for image: it consists of %d files, and an import opens no other file%s",
+		return task.Errorf(task.UnsafeImage, "Invalid format vmdk for image: it consists of %d files, and an import opens no other file%s",
 			len(d.extents), d.list())
 	}
 	for _, line := range d.extents {
 		if f := strings.Fields(line); len(f) < 3 || f[2] != "SPARSE" {
-			return refuse.Unsafe("Invalid format vmdk for image: its data is in another file, which an import never opens%s", d.list())
+			return task.Errorf(task.UnsafeImage, "Invalid format vmdk for image: its data is in another file, which an import never opens%s", d.list())
 		}
 	}
 	if !d.known {
-		return refuse.Bad("vmdk has no %q where its descriptor must be: the file is damaged", descriptorTitle)
+		return task.Errorf(task.BadImage, "vmdk has no %q where its descriptor must be: the file is damaged", descriptorTitle)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (d descriptor) list() string {
 // descriptorFile refuses a file that is nothing but a descriptor.
 func descriptorFile(p []byte) error {
 	d := parseDescriptor(p[:min(len(p), maxDescriptor)])
-	return refuse.Unsafe("Invalid format vmdk %q for image: this is a descriptor that names other files, which an import never "+
+	return task.Errorf(task.UnsafeImage, "Invalid format vmdk %q for image: this is a descriptor that names other files, which an import never "+
 		"opens%s; import the data file itself (NAME-flat.vmdk is a raw disk), or make it whole with: qemu-img convert -O vmdk "+
 		"-o subformat=streamOptimized", clip(d.createType), d.list())
 }

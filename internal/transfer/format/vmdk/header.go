@@ -8,8 +8,8 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 const (
@@ -56,48 +56,48 @@ type header struct {
 func parse(p []byte) (*header, error) {
 	le := binary.LittleEndian
 	if bytes.HasPrefix(p, []byte("COWD")) {
-		return nil, refuse.Unsupported("Invalid format vmdk vmfsSparse for image: make it whole with: vmkfstools -i or qemu-img convert")
+		return nil, task.Errorf(task.UnsupportedImage, "Invalid format vmdk vmfsSparse for image: make it whole with: vmkfstools -i or qemu-img convert")
 	}
 	if len(p) < len(magic) {
-		return nil, refuse.Truncated("vmdk header", 0, sector, int64(len(p)))
+		return nil, task.Truncated("vmdk header", 0, sector, int64(len(p)))
 	}
 	if !bytes.HasPrefix(p, []byte(magic)) {
 		// Detect has seen text, so this is a descriptor file.
 		return nil, descriptorFile(p)
 	}
 	if len(p) < sector {
-		return nil, refuse.Truncated("vmdk header", 0, sector, int64(len(p)))
+		return nil, task.Truncated("vmdk header", 0, sector, int64(len(p)))
 	}
 	if v := le.Uint32(p[4:]); v < 1 || v > 3 {
-		return nil, refuse.Unsupported("Invalid format vmdk version %d for image: 1 to 3 are known", v)
+		return nil, task.Errorf(task.UnsupportedImage, "Invalid format vmdk version %d for image: 1 to 3 are known", v)
 	}
 	capacity, grain, gtes := le.Uint64(p[12:]), le.Uint64(p[20:]), le.Uint32(p[44:])
 	descriptor, descSize, directory, first := le.Uint64(p[28:]), le.Uint64(p[36:]), le.Uint64(p[56:]), le.Uint64(p[64:])
 	if capacity == 0 && descriptor != 0 {
-		return nil, refuse.Unsafe("vmdk has no data of its own, only a descriptor that names other files, and an import never " +
+		return nil, task.Errorf(task.UnsafeImage, "vmdk has no data of its own, only a descriptor that names other files, and an import never "+
 			"opens another file; make it whole with: qemu-img convert -O vmdk -o subformat=streamOptimized")
 	}
 	flags := le.Uint32(p[8:])
 	if got := p[73:77]; flags&flagLineCheck != 0 && string(got) != lineCheck {
-		return nil, refuse.Bad("vmdk header has %q where %q must be: the file was changed on the way, for example by a transfer as text", got, lineCheck)
+		return nil, task.Errorf(task.BadImage, "vmdk header has %q where %q must be: the file was changed on the way, for example by a transfer as text", got, lineCheck)
 	}
 	h := &header{
 		zeroGrain: flags&flagZeroGrain != 0, packed: flags&flagCompressed != 0, markers: flags&flagMarkers != 0, directory: -1,
 	}
 	if method := le.Uint16(p[77:]); h.packed && method != methodDeflate {
-		return nil, refuse.Unsupported("vmdk compression %d is unknown, only deflate (1) is known", method)
+		return nil, task.Errorf(task.UnsupportedImage, "vmdk compression %d is unknown, only deflate (1) is known", method)
 	}
 	limit := uint64(maxGrain)
 	if h.packed {
 		limit = maxPackedGrain
 	}
 	if grain == 0 || grain > limit/sector || grain&(grain-1) != 0 || gtes == 0 || gtes > maxGTEs {
-		return nil, refuse.Bad("vmdk has grains of %d sectors and grain tables of %d entries: a grain must be a power of two up to "+
+		return nil, task.Errorf(task.BadImage, "vmdk has grains of %d sectors and grain tables of %d entries: a grain must be a power of two up to "+
 			"%d bytes, a table at most %d entries", grain, gtes, limit, maxGTEs)
 	}
 	if capacity > maxSectors || descriptor > maxSectors || descSize > maxSectors || first > maxSectors ||
 		directory > maxSectors && directory != atEnd {
-		return nil, refuse.Bad("vmdk has sizes beyond any file: capacity %d, descriptor %d+%d, directory %d, data %d sectors",
+		return nil, task.Errorf(task.BadImage, "vmdk has sizes beyond any file: capacity %d, descriptor %d+%d, directory %d, data %d sectors",
 			capacity, descriptor, descSize, directory, first)
 	}
 	if directory != atEnd {

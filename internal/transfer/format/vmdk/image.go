@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 	"github.com/berth-vm/berth/internal/transfer/format/feed"
-	"github.com/berth-vm/berth/internal/transfer/format/refuse"
 )
 
 // Open reads the header and the descriptor.
@@ -46,10 +46,10 @@ func (h *header) footer(f extent.File) error {
 	}
 	foot, err := parse(p)
 	if err != nil || string(p[:4]) != magic {
-		return refuse.Truncated("vmdk has no footer, which must be the last sector but one; it", f.Size-2*sector, 2*sector, f.Size)
+		return task.Truncated("vmdk has no footer, which must be the last sector but one; it", f.Size-2*sector, 2*sector, f.Size)
 	}
 	if foot.directory < 0 || foot.disk != h.disk || foot.grain != h.grain || foot.gtes != h.gtes {
-		return refuse.Bad("vmdk footer contradicts the header: a disk of %d bytes in grains of %d, and of %d in grains of %d",
+		return task.Errorf(task.BadImage, "vmdk footer contradicts the header: a disk of %d bytes in grains of %d, and of %d in grains of %d",
 			foot.disk, foot.grain, h.disk, h.grain)
 	}
 	h.directory = foot.directory
@@ -62,7 +62,7 @@ func (h *header) scan(ctx context.Context, f extent.File, emit func(extent.Exten
 			e.Stored = min(e.Stored, f.Size-e.Host)
 		}
 		if e.Host+e.Stored > f.Size {
-			return refuse.Truncated("vmdk grain", e.Host, e.Stored, f.Size)
+			return task.Truncated("vmdk grain", e.Host, e.Stored, f.Size)
 		}
 		return emit(e)
 	}
@@ -105,7 +105,7 @@ func (p *Plan) Head(head []byte, whole bool) (int64, error) {
 		}
 	}
 	if h.directory < 0 && (!h.packed || !h.markers) {
-		return 0, refuse.Bad("vmdk has its grain directory at the end, which only a streamOptimized one can")
+		return 0, task.Errorf(task.BadImage, "vmdk has its grain directory at the end, which only a streamOptimized one can")
 	}
 	return int64(len(head)), err
 }
@@ -152,13 +152,13 @@ func (p *Plan) grain(b *feed.Book, off int64, m []byte) error {
 		// Where the next marker is depends on the kind of this one, the four bytes that follow. Their region carries how
 		// many sectors come after it.
 		if lba > maxSectors {
-			return refuse.Bad("vmdk marker at byte %d speaks of %d sectors, beyond any file", off, lba)
+			return task.Errorf(task.BadImage, "vmdk marker at byte %d speaks of %d sectors, beyond any file", off, lba)
 		}
 		b.Want(feed.Region{Off: off + markerSize, Len: 4, Tag: int64(lba)<<1 | second, Passing: true})
 		return nil
 	}
 	if size > 2*p.h.grain || lba >= uint64(p.h.disk/sector) || int64(lba)*sector%p.h.grain != 0 {
-		return refuse.Bad("vmdk grain at byte %d has %d bytes for sector %d: it can have %d, and sectors go up to %d",
+		return task.Errorf(task.BadImage, "vmdk grain at byte %d has %d bytes for sector %d: it can have %d, and sectors go up to %d",
 			off, size, lba, 2*p.h.grain, p.h.disk/sector)
 	}
 	e := extent.Extent{Host: off + markerSize, Stored: size, Guest: int64(lba) * sector, Coding: extent.Zlib}

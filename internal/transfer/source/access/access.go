@@ -21,7 +21,6 @@ import (
 	"golang.org/x/net/http/httpproxy"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 )
 
 // The files of a CDI secret.
@@ -49,7 +48,7 @@ func Login(a task.Access) (c Credentials, ok bool, err error) {
 		c.Secret, err = ReadFile(a.CredentialsDir, secretFile)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return Credentials{}, false, fault.New(task.SourceDenied,
+		return Credentials{}, false, task.Errorf(task.SourceDenied,
 			"the source's secret needs the keys %s and %s: %w", keyFile, secretFile, err)
 	}
 	return c, err == nil, err
@@ -67,7 +66,7 @@ func ReadFile(dir, name string) (string, error) {
 		return "", fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(b) > fileLimit {
-		return "", fault.New(task.BadTask, "%s is larger than %d bytes", name, fileLimit)
+		return "", task.Errorf(task.BadTask, "%s is larger than %d bytes", name, fileLimit)
 	}
 	return strings.TrimRight(string(b), "\r\n"), nil
 }
@@ -128,7 +127,7 @@ func TLS(a task.Access) (*tls.Config, error) {
 		added = roots.AppendCertsFromPEM([]byte(pem)) || added
 	}
 	if !added {
-		return nil, fault.New(task.SourceUntrusted,
+		return nil, task.Errorf(task.SourceUntrusted,
 			"none of the %d files in the source's certConfigMap holds a PEM certificate", len(files))
 	}
 	c.RootCAs = roots

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 )
 
 // mount lays files out as the kubelet mounts a Secret: links to links into a hidden directory.
@@ -56,7 +55,7 @@ func TestLogin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, ok, err := Login(task.Access{CredentialsDir: c.dir})
 			if c.bad != "" {
-				if !fault.Is(err, c.bad) {
+				if !task.Is(err, c.bad) {
 					t.Errorf("%v, want %s", err, c.bad)
 				}
 				return
@@ -131,7 +130,7 @@ func TestTrust(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Transport(task.Access{CADir: mount(t, map[string]string{"ca.pem": "no PEM"})}); !fault.Is(err, task.SourceUntrusted) {
+	if _, err := Transport(task.Access{CADir: mount(t, map[string]string{"ca.pem": "no PEM"})}); !task.Is(err, task.SourceUntrusted) {
 		t.Errorf("a directory without certificates: %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 )
 
 // Parse makes scheme://bucket/key the URL it stands for at host, and leaves http(s) URLs of objects as they are but for
@@ -15,13 +14,13 @@ import (
 func Parse(raw, scheme, host string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil { // which repeats the URL, and that may hold a password
-		return nil, fault.New(task.BadTask, "the source's URL cannot be parsed: want %s://bucket/key or https://host/bucket/key",
+		return nil, task.Errorf(task.BadTask, "the source's URL cannot be parsed: want %s://bucket/key or https://host/bucket/key",
 			scheme)
 	}
 	named := u.Scheme == scheme
 	if !named && u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") == "" {
 		shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
-		return nil, fault.New(task.BadTask, "%q names no object: want %s://bucket/key or https://host/bucket/key", shown.String(),
+		return nil, task.Errorf(task.BadTask, "%q names no object: want %s://bucket/key or https://host/bucket/key", shown.String(),
 			scheme)
 	}
 	if named {

@@ -18,39 +18,34 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// New is a task.Error made like fmt.Errorf.
-func New(reason task.Reason, format string, args ...any) error {
-	return &task.Error{Reason: reason, Err: fmt.Errorf(format, args...)}
-}
-
 // Status is the error for an HTTP answer that is not the one wanted. name is the source without credentials.
 func Status(name string, code int) error {
 	what := fmt.Sprintf("%s answered %d %s", name, code, http.StatusText(code))
 	switch {
 	case code == http.StatusNotFound || code == http.StatusGone:
-		return New(task.SourceNotFound, "%s: check the URL, or publish the image there", what)
+		return task.Errorf(task.SourceNotFound, "%s: check the URL, or publish the image there", what)
 	case code == http.StatusUnauthorized:
-		return New(task.SourceDenied, "%s: check the user name and password in the source's secret", what)
+		return task.Errorf(task.SourceDenied, "%s: check the user name and password in the source's secret", what)
 	case code == http.StatusForbidden:
-		return New(task.SourceDenied, "%s: the credentials do not allow reading it, or a signed URL has expired", what)
+		return task.Errorf(task.SourceDenied, "%s: the credentials do not allow reading it, or a signed URL has expired", what)
 	case code == http.StatusProxyAuthRequired:
-		return New(task.SourceDenied, "%s: the proxy wants credentials in its URL", what)
+		return task.Errorf(task.SourceDenied, "%s: the proxy wants credentials in its URL", what)
 	case code == http.StatusPreconditionFailed:
 		return Changed(name, "it answered 412 Precondition Failed")
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
-		return New(task.SourceUnavailable, "%s: the server is overloaded or broken; the transfer is tried again", what)
+		return task.Errorf(task.SourceUnavailable, "%s: the server is overloaded or broken; the transfer is tried again", what)
 	}
-	return New(task.SourceUnavailable, "%s: that is no answer to a download; check the URL and the server", what)
+	return task.Errorf(task.SourceUnavailable, "%s: that is no answer to a download; check the URL and the server", what)
 }
 
 // Changed is the error for bytes that are no longer the ones the transfer began with.
 func Changed(name, how string) error {
-	return New(task.SourceChanged, "%s changed while it was read (%s): the transfer starts over", name, how)
+	return task.Errorf(task.SourceChanged, "%s changed while it was read (%s): the transfer starts over", name, how)
 }
 
 // Truncated is the error for a body that ended before its announced length.
 func Truncated(name string, got, want int64) error {
-	return New(task.SourceTruncated, "%s ended after %d of %d bytes: %w", name, got, want, io.ErrUnexpectedEOF)
+	return task.Errorf(task.SourceTruncated, "%s ended after %d of %d bytes: %w", name, got, want, io.ErrUnexpectedEOF)
 }
 
 // Wire is the error for a connection that could not be made or broke. An error that has a reason already keeps it, and
@@ -69,18 +64,18 @@ func Wire(name string, err error) error {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	if reason, advice := untrusted(err); reason != "" {
-		return New(reason, "%s: %w: %s", name, err, advice)
+		return task.Errorf(reason, "%s: %w: %s", name, err, advice)
 	}
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return New(task.SourceUnreachable, "%s: %w: check the host's name in the URL and the cluster's DNS", name, err)
+		return task.Errorf(task.SourceUnreachable, "%s: %w: check the host's name in the URL and the cluster's DNS", name, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return New(task.SourceUnreachable, "%s: %w: nothing listens there; check the host and port", name, err)
+		return task.Errorf(task.SourceUnreachable, "%s: %w: nothing listens there; check the host and port", name, err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return New(task.SourceTruncated, "%s: the connection ended before all bytes came: %w", name, err)
+		return task.Errorf(task.SourceTruncated, "%s: the connection ended before all bytes came: %w", name, err)
 	}
-	return New(task.SourceUnreachable, "%s: %w", name, err)
+	return task.Errorf(task.SourceUnreachable, "%s: %w", name, err)
 }
 
 // refusedClient are the alerts with which a server turns down a client's certificate, or the lack of one (RFC 8446, 6.2).
@@ -118,10 +113,4 @@ func untrusted(err error) (task.Reason, string) {
 		return task.SourceUntrusted, "the server broke off the TLS handshake; its version of TLS may be too old"
 	}
 	return "", ""
-}
-
-// Is reports whether err has this reason.
-func Is(err error, reason task.Reason) bool {
-	var e *task.Error
-	return errors.As(err, &e) && e.Reason == reason
 }

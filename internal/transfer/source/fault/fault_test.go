@@ -26,7 +26,7 @@ func TestStatus(t *testing.T) {
 		418: task.SourceUnavailable, 429: task.SourceUnavailable, 500: task.SourceUnavailable, 503: task.SourceUnavailable,
 	} {
 		err := Status("http://host/x", code)
-		if !Is(err, want) {
+		if !task.Is(err, want) {
 			t.Errorf("%d is %v, want %s", code, err, want)
 		}
 		for _, part := range []string{"http://host/x", fmt.Sprint(code)} {
@@ -55,11 +55,11 @@ func TestWire(t *testing.T) {
 		"no TLS":       {tls.RecordHeaderError{Msg: "first record"}, task.SourceUntrusted},
 		"our cert":     {&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, task.SourceDenied},
 		"no handshake": {&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, task.SourceUntrusted},
-		"known":        {New(task.SourceDenied, "no"), task.SourceDenied},
+		"known":        {task.Errorf(task.SourceDenied, "no"), task.SourceDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Wire("http://host/?...", inURL(c.err))
-			if !Is(err, c.want) {
+			if !task.Is(err, c.want) {
 				t.Errorf("%v, want %s", err, c.want)
 			}
 			if strings.Contains(err.Error(), "topsecret") {
@@ -83,7 +83,7 @@ func TestRefusedClientCertificate(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	_, err := s.Client().Get(s.URL) //nolint:noctx,bodyclose // there is no answer
-	if err := Wire(s.URL, err); !Is(err, task.SourceDenied) {
+	if err := Wire(s.URL, err); !task.Is(err, task.SourceDenied) {
 		t.Errorf("a server that wants a certificate: %v", err)
 	}
 }
@@ -100,7 +100,7 @@ func TestBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := io.ReadAll(Body("x", io.NopCloser(strings.NewReader(text)), c.n))
-			if string(got) != c.got || (c.want == "") != (err == nil) || c.want != "" && !Is(err, c.want) {
+			if string(got) != c.got || (c.want == "") != (err == nil) || c.want != "" && !task.Is(err, c.want) {
 				t.Errorf("got %q and %v, want %q and %q", got, err, c.got, c.want)
 			}
 		})

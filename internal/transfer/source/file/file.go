@@ -46,11 +46,11 @@ func explain(path string, err error) error {
 	case errors.As(err, &known):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(task.SourceNotFound, "open source: %w", err)
+		return task.Errorf(task.SourceNotFound, "open source: %w", err)
 	case errors.Is(err, fs.ErrPermission):
-		return fault.New(task.SourceDenied, "open source: %w", err)
+		return task.Errorf(task.SourceDenied, "open source: %w", err)
 	}
-	return fault.New(task.SourceUnreachable, "read %s: %w", path, err)
+	return task.Errorf(task.SourceUnreachable, "read %s: %w", path, err)
 }
 
 // state is the version and size of an open file. The version of a block device is empty: it has no time of change.
@@ -70,7 +70,7 @@ func state(f *os.File) (version string, size int64, err error) {
 		size, err = f.Seek(0, io.SeekEnd)
 		return "", size, err
 	}
-	return "", 0, fault.New(task.BadTask, "%s is neither a file nor a block device but %s", f.Name(), st.Mode().Type())
+	return "", 0, task.Errorf(task.BadTask, "%s is neither a file nor a block device but %s", f.Name(), st.Mode().Type())
 }
 
 type blob struct {

@@ -62,7 +62,7 @@ func authorize(t task.GCS, u *url.URL, base *nethttp.Transport) (nethttp.RoundTr
 	}
 	text, err := access.ReadFile(t.CredentialsDir, keyFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(task.SourceDenied, "the source's secret needs the key %s: %w", keyFile, err)
+		return nil, task.Errorf(task.SourceDenied, "the source's secret needs the key %s: %w", keyFile, err)
 	}
 	if err != nil {
 		return nil, err
@@ -86,14 +86,14 @@ func account(text []byte) (*jwt.Config, error) {
 		TokenURI string `json:"token_uri"`
 	}
 	if err := json.Unmarshal(text, &key); err != nil {
-		return nil, fault.New(task.SourceDenied, "%s in the source's secret is no JSON", keyFile)
+		return nil, task.Errorf(task.SourceDenied, "%s in the source's secret is no JSON", keyFile)
 	}
 	if key.Type != "service_account" || key.Email == "" || key.Key == "" {
-		return nil, fault.New(task.SourceDenied, "%s in the source's secret is no service account's key but %q", keyFile,
+		return nil, task.Errorf(task.SourceDenied, "%s in the source's secret is no service account's key but %q", keyFile,
 			key.Type)
 	}
 	if block, _ := pem.Decode([]byte(key.Key)); block == nil {
-		return nil, fault.New(task.SourceDenied, "private_key of %s in the source's secret is not in PEM form", keyFile)
+		return nil, task.Errorf(task.SourceDenied, "private_key of %s in the source's secret is not in PEM form", keyFile)
 	}
 	if key.TokenURI == "" {
 		key.TokenURI = "https://oauth2.googleapis.com/token"
@@ -118,7 +118,7 @@ func (b *bearer) RoundTrip(r *nethttp.Request) (*nethttp.Response, error) {
 	var refused *oauth2.RetrieveError
 	switch {
 	case errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < 500:
-		return nil, fault.New(task.SourceDenied, "%s: a token for the service account was refused with %s: check %s in the "+
+		return nil, task.Errorf(task.SourceDenied, "%s: a token for the service account was refused with %s: check %s in the "+
 			"source's secret", b.name, refused.Response.Status, keyFile)
 	case err != nil:
 		return nil, fault.Wire(b.name, fmt.Errorf("ask for a token: %w", err))

@@ -14,7 +14,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source/access"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 )
 
 // headers are those the task asks for: its own, those of its secrets, and basic authentication.
@@ -56,11 +55,11 @@ func addHeader(h nethttp.Header, line, from string) error {
 	name, value, ok := strings.Cut(line, ":")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 	if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-		return fault.New(task.BadTask, "%s is not of the form \"Name: value\"", from)
+		return task.Errorf(task.BadTask, "%s is not of the form \"Name: value\"", from)
 	}
 	switch nethttp.CanonicalHeaderKey(name) {
 	case "Range", "If-Range", "If-Match", "If-Unmodified-Since", "Accept-Encoding", "Connection", "Content-Length":
-		return fault.New(task.BadTask, "%s is %q, which the worker sets itself: remove it", from, name)
+		return task.Errorf(task.BadTask, "%s is %q, which the worker sets itself: remove it", from, name)
 	}
 	h.Add(name, value)
 	return nil

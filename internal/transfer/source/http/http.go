@@ -15,7 +15,6 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/access"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
@@ -62,10 +61,10 @@ func parse(raw string) (*url.URL, error) {
 		if errors.As(err, &e) {
 			err = e.Err // without the URL: it may hold a password
 		}
-		return nil, fault.New(task.BadTask, "the source's URL cannot be parsed: %w", err)
+		return nil, task.Errorf(task.BadTask, "the source's URL cannot be parsed: %w", err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fault.New(task.BadTask, "%s is no http:// or https:// URL with a host", Name(u))
+		return nil, task.Errorf(task.BadTask, "%s is no http:// or https:// URL with a host", Name(u))
 	}
 	u.Fragment, u.RawFragment = "", ""
 	return u, nil

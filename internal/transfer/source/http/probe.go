@@ -113,7 +113,7 @@ func (b *blob) ask(ctx context.Context, patience time.Duration, set map[string]s
 	watch.Stop()
 	release()
 	if errors.Is(context.Cause(own), errSilent) {
-		err = fault.New(task.SourceUnreachable, "%s did not answer within %s", b.request.Name, patience)
+		err = task.Errorf(task.SourceUnreachable, "%s did not answer within %s", b.request.Name, patience)
 	}
 	if err != nil {
 		cancel(nil)

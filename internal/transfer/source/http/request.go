@@ -24,7 +24,7 @@ type target struct {
 func (b *blob) do(ctx context.Context, to target, set map[string]string) (*nethttp.Response, error) {
 	req, err := nethttp.NewRequestWithContext(ctx, nethttp.MethodGet, to.url.String(), nil)
 	if err != nil {
-		return nil, fault.New(task.BadTask, "request %s: %w", b.request.Name, err)
+		return nil, task.Errorf(task.BadTask, "request %s: %w", b.request.Name, err)
 	}
 	if to.own {
 		for k, v := range b.request.Header {
@@ -106,13 +106,13 @@ func (b *blob) check(resp *nethttp.Response, off, n int64) error {
 	}
 	got, err := ParseContentRange(resp.Header.Get("Content-Range"))
 	if err != nil {
-		return fault.New(task.SourceUnavailable, "%s: %w: the server's support for ranges is broken", name, err)
+		return task.Errorf(task.SourceUnavailable, "%s: %w: the server's support for ranges is broken", name, err)
 	}
 	if got.Size >= 0 && got.Size != b.info.Size {
 		return fault.Changed(name, fmt.Sprintf("its size was %d bytes and is now %d", b.info.Size, got.Size))
 	}
 	if got.First != off || got.Last != off+n-1 || resp.ContentLength >= 0 && resp.ContentLength != n {
-		return fault.New(task.SourceUnavailable, "%s was asked for bytes %d-%d and sent %d bytes labelled %d-%d: the "+
+		return task.Errorf(task.SourceUnavailable, "%s was asked for bytes %d-%d and sent %d bytes labelled %d-%d: the "+
 			"server's support for ranges is broken", name, off, off+n-1, resp.ContentLength, got.First, got.Last)
 	}
 	return nil
@@ -137,7 +137,7 @@ func (b *blob) refused(resp *nethttp.Response, off, n int64) error {
 	if size := whole(resp); size >= 0 && size != b.info.Size {
 		return fault.Changed(name, fmt.Sprintf("its size was %d bytes and is now %d", b.info.Size, size))
 	}
-	return fault.New(task.SourceUnavailable, "%s gave ranges before and now answered %d to bytes %d-%d: the server's "+
+	return task.Errorf(task.SourceUnavailable, "%s gave ranges before and now answered %d to bytes %d-%d: the server's "+
 		"support for ranges is broken", name, resp.StatusCode, off, off+n-1)
 }
 

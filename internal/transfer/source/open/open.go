@@ -7,7 +7,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 	"github.com/berth-vm/berth/internal/transfer/source/file"
 	"github.com/berth-vm/berth/internal/transfer/source/gcs"
 	"github.com/berth-vm/berth/internal/transfer/source/http"
@@ -20,7 +19,7 @@ import (
 // (package stream), so both are errors here.
 func Open(ctx context.Context, s task.Source) (source.Blob, error) {
 	if n := count(s); n != 1 {
-		return nil, fault.New(task.BadTask, "the task has %d sources instead of one", n)
+		return nil, task.Errorf(task.BadTask, "the task has %d sources instead of one", n)
 	}
 	switch {
 	case s.HTTP != nil:
@@ -36,7 +35,7 @@ func Open(ctx context.Context, s task.Source) (source.Blob, error) {
 	case s.Peer != nil:
 		return peer.Open(ctx, *s.Peer)
 	}
-	return nil, fault.New(task.BadTask, "a blank disk or an upload is not opened")
+	return nil, task.Errorf(task.BadTask, "a blank disk or an upload is not opened")
 }
 
 // count is how many kinds of source are set.

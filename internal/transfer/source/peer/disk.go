@@ -37,7 +37,7 @@ func (b *blob) span(ctx context.Context, off, n int64) (io.ReadCloser, error) {
 
 func (b *blob) body(resp *nethttp.Response, off, n int64) (io.ReadCloser, error) {
 	if resp.StatusCode == nethttp.StatusOK || resp.StatusCode == nethttp.StatusRequestedRangeNotSatisfiable {
-		return nil, fault.New(task.SourceUnavailable, "%s answered %d to bytes %d-%d", b.info.Name, resp.StatusCode, off, off+n-1)
+		return nil, task.Errorf(task.SourceUnavailable, "%s answered %d to bytes %d-%d", b.info.Name, resp.StatusCode, off, off+n-1)
 	}
 	if resp.StatusCode != nethttp.StatusPartialContent {
 		return nil, fault.Status(b.info.Name, resp.StatusCode)
@@ -47,7 +47,7 @@ func (b *blob) body(resp *nethttp.Response, off, n int64) (io.ReadCloser, error)
 	}
 	got, err := http.ParseContentRange(resp.Header.Get("Content-Range"))
 	if err != nil || got != (http.ContentRange{First: off, Last: off + n - 1, Size: b.info.Size}) {
-		return nil, fault.New(task.SourceUnavailable, "%s was asked for bytes %d-%d of %d and sent %q", b.info.Name, off, off+n-1,
+		return nil, task.Errorf(task.SourceUnavailable, "%s was asked for bytes %d-%d of %d and sent %q", b.info.Name, off, off+n-1,
 			b.info.Size, resp.Header.Get("Content-Range"))
 	}
 	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || kind != wire.FramesType {
@@ -76,7 +76,7 @@ func (f *framed) Read(p []byte) (int, error) {
 		_, _ = f.body.Read(make([]byte, 1)) // sees the end, after which the connection is used again
 		return n, io.EOF
 	case errors.Is(err, wire.ErrFrame):
-		return n, fault.New(task.SourceUnavailable, "%s: %w", f.name, err)
+		return n, task.Errorf(task.SourceUnavailable, "%s: %w", f.name, err)
 	}
 	return n, fault.Wire(f.name, err)
 }
@@ -141,10 +141,10 @@ func (b *blob) extents(ctx context.Context, from, to int64) ([][2]int64, error) 
 	}
 	var found wire.Extents
 	if err := json.Unmarshal(text, &found); err != nil {
-		return nil, fault.New(task.SourceUnavailable, "%s: where its data is: %w", b.info.Name, err)
+		return nil, task.Errorf(task.SourceUnavailable, "%s: where its data is: %w", b.info.Name, err)
 	}
 	if err := found.Check(from, to); err != nil {
-		return nil, fault.New(task.SourceUnavailable, "%s: where its data is: %w", b.info.Name, err)
+		return nil, task.Errorf(task.SourceUnavailable, "%s: where its data is: %w", b.info.Name, err)
 	}
 	return found, nil
 }

@@ -30,7 +30,7 @@ func Open(ctx context.Context, t task.Peer) (source.Blob, error) { return open(c
 func open(ctx context.Context, t task.Peer, p retry.Policy) (source.Blob, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
-		return nil, fault.New(task.BadTask, "%q is no https:// URL of a peer", t.URL)
+		return nil, task.Errorf(task.BadTask, "%q is no https:// URL of a peer", t.URL)
 	}
 	base := &url.URL{Scheme: u.Scheme, Host: u.Host}
 	transport, err := transport(t.TLSDir)
@@ -59,15 +59,15 @@ func open(ctx context.Context, t task.Peer, p retry.Policy) (source.Blob, error)
 func transport(dir string) (*nethttp.Transport, error) {
 	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
 	if err != nil {
-		return nil, fault.New(task.SourceUntrusted, "load the certificate to show to the peer: %w", err)
+		return nil, task.Errorf(task.SourceUntrusted, "load the certificate to show to the peer: %w", err)
 	}
 	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 	if err != nil {
-		return nil, fault.New(task.SourceUntrusted, "load the certificate authority of the peer: %w", err)
+		return nil, task.Errorf(task.SourceUntrusted, "load the certificate authority of the peer: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
-		return nil, fault.New(task.SourceUntrusted, "ca.crt holds no PEM certificate")
+		return nil, task.Errorf(task.SourceUntrusted, "ca.crt holds no PEM certificate")
 	}
 	t, err := access.Transport(task.Access{})
 	if err != nil {
@@ -100,7 +100,7 @@ func (b *blob) Close() error {
 func (b *blob) do(ctx context.Context, method string, u *url.URL, set map[string]string) (*nethttp.Response, error) {
 	req, err := nethttp.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
-		return nil, fault.New(task.BadTask, "request %s: %w", b.info.Name, err)
+		return nil, task.Errorf(task.BadTask, "request %s: %w", b.info.Name, err)
 	}
 	req.Header.Set("User-Agent", access.UserAgent)
 	for k, v := range set {
@@ -130,12 +130,12 @@ func (b *blob) head(ctx context.Context) error {
 	case task.Disk:
 		b.etag = resp.Header.Get("ETag")
 		if resp.ContentLength < 0 || b.etag == "" {
-			return fault.New(task.SourceUnavailable, "%s says neither size nor version of its disk", b.info.Name)
+			return task.Errorf(task.SourceUnavailable, "%s says neither size nor version of its disk", b.info.Name)
 		}
 		b.info.Size, b.info.Ranged, b.info.Version = resp.ContentLength, true, "peer:"+b.etag
 		return nil
 	default:
-		return fault.New(task.SourceUnavailable, "%s serves %q: it is no worker of this version", b.info.Name, content)
+		return task.Errorf(task.SourceUnavailable, "%s serves %q: it is no worker of this version", b.info.Name, content)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 	"github.com/berth-vm/berth/internal/transfer/source/file"
 )
 
@@ -66,7 +65,7 @@ func (a *archive) list(ctx context.Context) error {
 			return fmt.Errorf("read %s: %w", a.name, err)
 		}
 		if len(a.parts) == partLimit {
-			return fault.New(task.BadImage, "%s has more than %d files", a.name, partLimit)
+			return task.Errorf(task.BadImage, "%s has more than %d files", a.name, partLimit)
 		}
 		a.parts[clean(h.Name)] = span{off: off, n: h.Size}
 	}
@@ -77,11 +76,11 @@ func (a *archive) close() error { return a.file.Close() }
 func (a *archive) part(path string) (source.Blob, error) {
 	s, ok := a.parts[path]
 	if !ok {
-		return nil, fault.New(task.BadImage, "%s has no %s: is it an OCI archive?", a.name, path)
+		return nil, task.Errorf(task.BadImage, "%s has no %s: is it an OCI archive?", a.name, path)
 	}
 	b, err := source.Section(keepOpen{a.file}, s.off, s.n, a.name)
 	if err != nil {
-		return nil, fault.New(task.BadImage, "%w", err)
+		return nil, task.Errorf(task.BadImage, "%w", err)
 	}
 	return b, nil
 }
@@ -92,7 +91,7 @@ func (a *archive) small(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	if n := b.Info().Size; n > smallLimit {
-		return nil, fault.New(task.BadImage, "%s: %s has %d bytes, more than %d", a.name, path, n, smallLimit)
+		return nil, task.Errorf(task.BadImage, "%s: %s has %d bytes, more than %d", a.name, path, n, smallLimit)
 	}
 	r, err := b.Open(ctx, 0, -1)
 	if err != nil {
@@ -111,7 +110,7 @@ func (a *archive) manifest(ctx context.Context, digest string) ([]byte, error) {
 	}
 	h, err := v1.NewHash(digest)
 	if err != nil {
-		return nil, fault.New(task.BadImage, "%s: %w", a.name, err)
+		return nil, task.Errorf(task.BadImage, "%s: %w", a.name, err)
 	}
 	return a.config(ctx, v1.Descriptor{Digest: h})
 }
@@ -123,7 +122,7 @@ func (a *archive) config(ctx context.Context, d v1.Descriptor) ([]byte, error) {
 	}
 	got, _, err := v1.SHA256(bytes.NewReader(text))
 	if err != nil || !strings.EqualFold(got.String(), d.Digest.String()) {
-		return nil, fault.New(task.BadImage, "%s: %s is damaged: its digest is %s", a.name, blobPath(d.Digest), got)
+		return nil, task.Errorf(task.BadImage, "%s: %s is damaged: its digest is %s", a.name, blobPath(d.Digest), got)
 	}
 	return text, nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source/access"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 )
 
 // dockerFile is the key of a Secret of the type kubernetes.io/dockerconfigjson.
@@ -44,7 +43,7 @@ func dockerLogin(text []byte, repo name.Repository) (authn.Authenticator, error)
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}
 	if err := json.Unmarshal(text, &file); err != nil {
-		return nil, fault.New(task.SourceDenied, "%s in the source's secret is not valid", dockerFile)
+		return nil, task.Errorf(task.SourceDenied, "%s in the source's secret is not valid", dockerFile)
 	}
 	best, found := -1, authn.AuthConfig{}
 	for key, c := range file.Auths {

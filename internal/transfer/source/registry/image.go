@@ -12,7 +12,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 )
 
 // image is what is needed of a manifest and its configuration.
@@ -35,7 +34,7 @@ func resolve(ctx context.Context, s store, name, arch string) (*image, error) {
 		}
 		index, err := v1.ParseIndexManifest(bytes.NewReader(text))
 		if err != nil {
-			return nil, fault.New(task.BadImage, "%s: its manifest is no JSON: %w", name, err)
+			return nil, task.Errorf(task.BadImage, "%s: its manifest is no JSON: %w", name, err)
 		}
 		if len(index.Manifests) == 0 {
 			return read(ctx, s, name, arch, text)
@@ -46,7 +45,7 @@ func resolve(ctx context.Context, s store, name, arch string) (*image, error) {
 		}
 		digest = next.Digest.String()
 	}
-	return nil, fault.New(task.BadImage, "%s: more than %d indexes inside each other", name, indexDepth)
+	return nil, task.Errorf(task.BadImage, "%s: more than %d indexes inside each other", name, indexDepth)
 }
 
 // choose picks the entry of an index for arch.
@@ -75,7 +74,7 @@ func choose(entries []v1.Descriptor, name, arch string) (v1.Descriptor, error) {
 		return known[0], nil
 	}
 	slices.Sort(offered)
-	return v1.Descriptor{}, fault.New(task.SourceNotFound, "%s has no image for the architecture %s: it offers [%s]; set "+
+	return v1.Descriptor{}, task.Errorf(task.SourceNotFound, "%s has no image for the architecture %s: it offers [%s]; set "+
 		"platform.architecture to one of these", name, want, strings.Join(slices.Compact(offered), " "))
 }
 
@@ -83,7 +82,7 @@ func choose(entries []v1.Descriptor, name, arch string) (v1.Descriptor, error) {
 func read(ctx context.Context, s store, name, arch string, text []byte) (*image, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(text))
 	if err != nil || m.SchemaVersion != 2 || len(m.Layers) == 0 {
-		return nil, fault.New(task.BadImage, "%s: its manifest has no layers; images of Docker's first schema must be "+
+		return nil, task.Errorf(task.BadImage, "%s: its manifest has no layers; images of Docker's first schema must be "+
 			"pushed again", name)
 	}
 	digest, _, err := v1.SHA256(bytes.NewReader(text))
@@ -96,10 +95,10 @@ func read(ctx context.Context, s store, name, arch string, text []byte) (*image,
 	}
 	conf, err := v1.ParseConfigFile(bytes.NewReader(raw))
 	if err != nil {
-		return nil, fault.New(task.BadImage, "%s: its configuration is no JSON: %w", name, err)
+		return nil, task.Errorf(task.BadImage, "%s: its configuration is no JSON: %w", name, err)
 	}
 	if arch != "" && conf.Architecture != "" && conf.Architecture != arch {
-		return nil, fault.New(task.SourceNotFound, "%s has no image for the architecture %s: it is one for %s; set "+
+		return nil, task.Errorf(task.SourceNotFound, "%s has no image for the architecture %s: it is one for %s; set "+
 			"platform.architecture to that", name, arch, conf.Architecture)
 	}
 	return &image{digest: digest.String(), layers: m.Layers, labels: labels(conf.Config.Env)}, nil

@@ -14,7 +14,6 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/decode"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 )
 
 const (
@@ -58,7 +57,7 @@ func (c *cover) add(name string) error {
 		c.gone, c.opaque = map[string]bool{}, map[string]bool{}
 	}
 	if len(c.gone)+len(c.opaque) >= coverLimit {
-		return fault.New(task.BadImage, "more than %d files are taken away from /disk/", coverLimit)
+		return task.Errorf(task.BadImage, "more than %d files are taken away from /disk/", coverLimit)
 	}
 	if base == opaque {
 		if dir == "." || inside(dir) {
@@ -158,14 +157,14 @@ func judge(h *tar.Header, name string, above, own *cover) (bool, error) {
 	case h.Typeflag == tar.TypeDir:
 		return false, nil
 	case kind != "":
-		return false, fault.New(task.UnsafeImage, "/%s is a %s: the disk must be a plain file", name, kind)
+		return false, task.Errorf(task.UnsafeImage, "/%s is a %s: the disk must be a plain file", name, kind)
 	case name == root:
-		return false, fault.New(task.BadImage, "/%s is a file: the disk must be a file in a directory of that name", name)
+		return false, task.Errorf(task.BadImage, "/%s is a file: the disk must be a file in a directory of that name", name)
 	case h.Typeflag == tar.TypeGNUSparse || h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != "":
-		return false, fault.New(task.UnsupportedImage, "/%s is stored as a sparse file of tar: make the layer without --sparse",
+		return false, task.Errorf(task.UnsupportedImage, "/%s is stored as a sparse file of tar: make the layer without --sparse",
 			name)
 	case h.Typeflag != tar.TypeReg:
-		return false, fault.New(task.UnsupportedImage, "/%s is of the unknown tar type %q", name, h.Typeflag)
+		return false, task.Errorf(task.UnsupportedImage, "/%s is of the unknown tar type %q", name, h.Typeflag)
 	}
 	return true, nil
 }
@@ -207,7 +206,7 @@ func rest(r io.Reader, first string, size int64, above *cover) error {
 	if len(names) > shown {
 		list += ", ..."
 	}
-	return fault.New(task.BadImage, "the image has more than one file under /disk/ (%s): a container disk has one", list)
+	return task.Errorf(task.BadImage, "the image has more than one file under /disk/ (%s): a container disk has one", list)
 }
 
 // broken is the error for a layer that is no tar archive.
@@ -216,7 +215,7 @@ func broken(err error) error {
 	if errors.As(err, &known) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fault.New(task.BadImage, "it is no valid tar archive: %w", err)
+	return task.Errorf(task.BadImage, "it is no valid tar archive: %w", err)
 }
 
 // counter counts what was read.

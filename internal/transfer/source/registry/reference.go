@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 )
 
 // place is a parsed URL: ref in a registry, or the path of an archive.
@@ -28,13 +27,13 @@ func (p place) String() string {
 func parse(raw string, plain bool) (place, error) {
 	if path, ok := strings.CutPrefix(raw, "oci-archive://"); ok {
 		if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
-			return place{}, fault.New(task.BadTask, "%q is no oci-archive:///absolute/path", raw)
+			return place{}, task.Errorf(task.BadTask, "%q is no oci-archive:///absolute/path", raw)
 		}
 		return place{path: filepath.Clean(path)}, nil
 	}
 	text, ok := strings.CutPrefix(raw, "docker://")
 	if !ok {
-		return place{}, fault.New(task.BadTask, "%q is no registry source: want docker://host/name:tag or "+
+		return place{}, task.Errorf(task.BadTask, "%q is no registry source: want docker://host/name:tag or "+
 			"oci-archive:///path", raw)
 	}
 	var options []name.Option
@@ -45,9 +44,9 @@ func parse(raw string, plain bool) (place, error) {
 	if err != nil {
 		var bad *name.ErrBadName
 		if errors.As(err, &bad) {
-			return place{}, fault.New(task.BadTask, "%q names no image: %w", raw, err)
+			return place{}, task.Errorf(task.BadTask, "%q names no image: %w", raw, err)
 		}
-		return place{}, fault.New(task.BadTask, "parse %q: %w", raw, err)
+		return place{}, task.Errorf(task.BadTask, "parse %q: %w", raw, err)
 	}
 	return place{ref: ref}, nil
 }

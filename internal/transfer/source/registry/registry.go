@@ -20,7 +20,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
@@ -102,7 +101,7 @@ func find(ctx context.Context, s store, name, arch string) (source.Blob, error) 
 		info.Member = member
 		return &disk{Blob: source.WithInfo(blob, info), store: s}, nil
 	}
-	return nil, fault.New(task.BadImage, "%s has no file under /disk/ in any of its %d layers: a container disk is made with "+
+	return nil, task.Errorf(task.BadImage, "%s has no file under /disk/ in any of its %d layers: a container disk is made with "+
 		"ADD disk.qcow2 /disk/", name, len(img.layers))
 }
 
@@ -110,7 +109,7 @@ func find(ctx context.Context, s store, name, arch string) (source.Blob, error) 
 func inLayer(name string, digest v1.Hash, err error) error {
 	var e *task.Error
 	if errors.As(err, &e) {
-		return fault.New(e.Reason, "%s, layer %s: %w", name, digest, err)
+		return task.Errorf(e.Reason, "%s, layer %s: %w", name, digest, err)
 	}
 	return fmt.Errorf("%s, layer %s: %w", name, digest, err)
 }

@@ -96,7 +96,7 @@ func (r *remote) manifest(ctx context.Context, digest string) ([]byte, error) {
 
 func (r *remote) config(ctx context.Context, d v1.Descriptor) ([]byte, error) {
 	if d.Size > smallLimit {
-		return nil, fault.New(task.BadImage, "%s: its configuration has %d bytes, more than %d", r.name, d.Size, smallLimit)
+		return nil, task.Errorf(task.BadImage, "%s: its configuration has %d bytes, more than %d", r.name, d.Size, smallLimit)
 	}
 	text, err := r.small(ctx, r.at("blobs", d.Digest.String()), "*/*")
 	if err != nil {
@@ -112,7 +112,7 @@ func checked(name string, text []byte, digest string) error {
 		return fmt.Errorf("digest of a part of %s: %w", name, err)
 	}
 	if got.String() != digest {
-		return fault.New(task.SourceUnavailable, "%s: the registry sent %s where %s was asked for", name, got, digest)
+		return task.Errorf(task.SourceUnavailable, "%s: the registry sent %s where %s was asked for", name, got, digest)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (r *remote) small(ctx context.Context, u *url.URL, accept string) ([]byte, 
 		defer cancel()
 		req, err := nethttp.NewRequestWithContext(ctx, nethttp.MethodGet, u.String(), nil)
 		if err != nil {
-			return fault.New(task.BadTask, "request %s: %w", r.name, err)
+			return task.Errorf(task.BadTask, "request %s: %w", r.name, err)
 		}
 		req.Header.Set("Accept", accept)
 		resp, err := (&nethttp.Client{Transport: r.route}).Do(req)
@@ -141,7 +141,7 @@ func (r *remote) small(ctx context.Context, u *url.URL, accept string) ([]byte, 
 			return fault.Wire(r.name, err)
 		}
 		if len(text) > smallLimit {
-			return fault.New(task.BadImage, "%s: its manifest or configuration is larger than %d bytes", r.name, smallLimit)
+			return task.Errorf(task.BadImage, "%s: its manifest or configuration is larger than %d bytes", r.name, smallLimit)
 		}
 		return nil
 	})
@@ -158,7 +158,7 @@ func (r *remote) layer(ctx context.Context, d v1.Descriptor) (source.Blob, error
 	}
 	if size := b.Info().Size; size >= 0 && size != d.Size {
 		_ = b.Close() // it is of no use
-		return nil, fault.New(task.SourceUnavailable, "%s: the registry has %d bytes of layer %s, the manifest says %d", r.name,
+		return nil, task.Errorf(task.SourceUnavailable, "%s: the registry has %d bytes of layer %s, the manifest says %d", r.name,
 			size, d.Digest, d.Size)
 	}
 	return b, nil
@@ -185,7 +185,7 @@ func (r *route) CloseIdleConnections() { r.base.CloseIdleConnections() }
 // explain gives an error of the registry's authentication its reason.
 func explain(name string, err error) error {
 	// On this machine both schemes are tried, and a server of the one answers the other with an error of its own.
-	if wire := fault.Wire(name, err); fault.Is(wire, task.SourceUntrusted) {
+	if wire := fault.Wire(name, err); task.Is(wire, task.SourceUntrusted) {
 		return wire
 	}
 	var e *transport.Error
@@ -193,7 +193,7 @@ func explain(name string, err error) error {
 		return fault.Status(name, e.StatusCode)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fault.New(task.SourceUnreachable, "%s: the registry does not answer", name)
+		return task.Errorf(task.SourceUnreachable, "%s: the registry does not answer", name)
 	}
 	return fault.Wire(name, err)
 }
@@ -208,7 +208,7 @@ type guard struct {
 
 func (g *guard) RoundTrip(r *nethttp.Request) (*nethttp.Response, error) {
 	if r.URL.Scheme == "http" && !g.plain && !loopback(r.URL.Hostname()) {
-		return nil, fault.New(task.SourceUntrusted, "%s does not speak TLS: add it to the insecure registries if that is meant to "+
+		return nil, task.Errorf(task.SourceUntrusted, "%s does not speak TLS: add it to the insecure registries if that is meant to "+
 			"be so", g.name)
 	}
 	return g.base.RoundTrip(r)

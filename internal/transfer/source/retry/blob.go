@@ -9,7 +9,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 )
 
 // Blob is b with p's patience: opening is tried again, and so is reading if b is ranged. Closing it closes b.
@@ -75,7 +74,7 @@ func (r *reader) explain(err error) error {
 		return fmt.Errorf("read %s: %w", r.info.Name, r.ctx.Err())
 	}
 	if errors.Is(context.Cause(r.try), errStalled) {
-		return fault.New(task.SourceUnreachable, "%s sent nothing for %s: the connection counts as dead", r.info.Name,
+		return task.Errorf(task.SourceUnreachable, "%s sent nothing for %s: the connection counts as dead", r.info.Name,
 			r.policy.Idle)
 	}
 	return err
@@ -132,7 +131,7 @@ func (r *reader) again() error {
 	}
 	for {
 		if errors.Is(r.err, io.EOF) && r.left > 0 {
-			r.err = fault.New(task.SourceTruncated, "%s ended %d bytes early: %w", r.info.Name, r.left, io.ErrUnexpectedEOF)
+			r.err = task.Errorf(task.SourceTruncated, "%s ended %d bytes early: %w", r.info.Name, r.left, io.ErrUnexpectedEOF)
 		}
 		if errors.Is(r.err, io.EOF) || !r.info.Ranged || !Worth(r.err) || r.ctx.Err() != nil {
 			return r.err

@@ -12,7 +12,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/fault"
 )
 
 // The tests run in bubbles of synctest, where time is not real: an hour of patience takes no time at all.
@@ -77,9 +76,9 @@ func get(ctx context.Context, b source.Blob) ([]byte, error) {
 }
 
 var (
-	reset   = fault.New(task.SourceUnreachable, "reset")
-	gone    = fault.New(task.SourceNotFound, "gone")
-	changed = fault.New(task.SourceChanged, "changed")
+	reset   = task.Errorf(task.SourceUnreachable, "reset")
+	gone    = task.Errorf(task.SourceNotFound, "gone")
+	changed = task.Errorf(task.SourceChanged, "changed")
 )
 
 func TestReading(t *testing.T) {
@@ -115,7 +114,7 @@ func TestReading(t *testing.T) {
 				if c.want != "" {
 					want = p[:c.got]
 				}
-				if (c.want == "") != (err == nil) || c.want != "" && !fault.Is(err, c.want) {
+				if (c.want == "") != (err == nil) || c.want != "" && !task.Is(err, c.want) {
 					t.Errorf("ended with %v, want %q", err, c.want)
 				}
 				if !bytes.Equal(got, want) {
@@ -158,7 +157,7 @@ func TestPauses(t *testing.T) {
 			at = append(at, time.Since(start))
 			return reset
 		})
-		if !fault.Is(err, task.SourceUnreachable) || len(at) != 8 {
+		if !task.Is(err, task.SourceUnreachable) || len(at) != 8 {
 			t.Fatalf("%d tries ended with %v", len(at), err)
 		}
 		for i, full := range []time.Duration{1, 2, 4, 8, 10, 10, 10} {
@@ -175,7 +174,7 @@ func TestServerSaysWhenToComeBack(t *testing.T) {
 			start, tries := time.Now(), 0
 			err := patience.Do(t.Context(), func(context.Context) error {
 				if tries++; tries == 1 {
-					return &After{Err: fault.New(task.SourceUnavailable, "busy"), Wait: said}
+					return &After{Err: task.Errorf(task.SourceUnavailable, "busy"), Wait: said}
 				}
 				return nil
 			})
