@@ -11,9 +11,14 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/test/e2e/framework"
@@ -31,6 +36,7 @@ func TestVirtctlGuest(t *testing.T) {
 	y.create(vm)
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.guestSays(vm, "network eth0")
+	fewEvents(y)
 
 	agentSays(y, v)
 	ports(y, v)
@@ -241,4 +247,31 @@ func volumeRow(y *yard, v *tool, vm *kubevirt.VirtualMachine) {
 		y.T.Errorf("the disk of web on %s is listed as %s", node, text)
 	}
 	has(y.T, v.must("volumes"), "NAME", "web-0", "Succeeded", node)
+}
+
+// fewEvents: one start of a machine with one disk has left a dozen events of ours at most on the machine, its instance and its volume, and
+// no object says the same twice in a row.
+func fewEvents(y *yard) {
+	y.T.Helper()
+	list, err := y.Client.EventsV1().Events(y.Namespace).List(y.Context(), metav1.ListOptions{})
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Time.Compare(b.EventTime.Time) })
+	last, total, all := map[types.UID]string{}, 0, ""
+	for _, e := range list.Items {
+		if !slices.Contains([]string{"VirtualMachine", "VirtualMachineInstance", "DataVolume"}, e.Regarding.Kind) {
+			continue
+		}
+		text := e.Reason + ": " + e.Note
+		total++
+		all += e.Regarding.Kind + " " + text + "\n"
+		if e.Series != nil || last[e.Regarding.UID] == text {
+			y.T.Errorf("%s %s says it again: %s", e.Regarding.Kind, e.Regarding.Name, text)
+		}
+		last[e.Regarding.UID] = text
+	}
+	if total == 0 || total > 12 {
+		y.T.Errorf("one start has left %d events:\n%s", total, all)
+	}
 }

@@ -213,7 +213,8 @@ func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan
 			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, w.pausedCondition(row)...)...),
 	}
 	said := &kubevirt.VirtualMachine{ObjectMeta: objectNamed(&w.vm.ObjectMeta), Status: next}
-	fresh := reasonOf(old.Conditions) != reasonOf(next.Conditions)
+	// The steps of a start are events of the instance; the machine repeats those that somebody acts on: the last, and what is wrong.
+	fresh := reasonOf(old.Conditions) != reasonOf(next.Conditions) && (p.State != state.AsInstance || row.Ready || row.Warn)
 	old.StateChangeRequests, old.VolumeRequests = nil, nil // others write them: they are no part of what is said
 	return r.say(ctx, w.vm, said, same(old, next), row, fresh)
 }
