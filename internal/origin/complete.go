@@ -72,7 +72,7 @@ func filler(c *corev1.PersistentVolumeClaim) string {
 		return c.Spec.DataSourceRef.Kind + " " + c.Spec.DataSourceRef.Name
 	}
 	if c.Annotations[names.KeptFrom] != "" {
-		return "a machine that is to keep its disk in it" // if that has ended, nothing is in it: it can be deleted
+		return "a machine that is to keep its disk in it; if that has ended, it never will be: delete the claim"
 	}
 	spec, refused := annotated.Of(c)
 	switch {

@@ -10,6 +10,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/annotated"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 func bound(annotations map[string]string, owner *metav1.OwnerReference, ref *corev1.TypedObjectReference) *corev1.PersistentVolumeClaim {
@@ -59,6 +60,9 @@ func TestComplete(t *testing.T) {
 		"an upload's, done":                        {bound(map[string]string{annotated.Upload: "", AnnPodPhase: "Succeeded"}, nil, nil), Transferred, ""},
 		"an annotation's import":                   {bound(map[string]string{annotated.Endpoint: "http://images/disk"}, nil, nil), Unproven, "annotations order"},
 		"an annotation's import, done":             {bound(map[string]string{annotated.Endpoint: "http://images/disk", AnnPodPhase: "Succeeded"}, nil, nil), Transferred, ""},
+		"a kept disk's, not begun":                 {bound(map[string]string{names.KeptFrom: "uid/root"}, nil, nil), Unproven, "keep its disk in it"},
+		"a kept disk's, under way":                 {bound(map[string]string{names.KeptFrom: "uid/root", AnnPodPhase: "Running"}, nil, nil), Unproven, "delete the claim"},
+		"a kept disk's":                            {bound(map[string]string{names.KeptFrom: "uid/root", AnnPodPhase: "Succeeded"}, nil, nil), Transferred, ""},
 		"left by a volume that was being filled":   {bound(phase(corev1.PodRunning), nil, nil), Unproven, "begun"},
 		"left by a volume before it was begun":     {bound(map[string]string{AnnMayFill: "uid"}, nil, nil), Unproven, "begun"},
 		"left by a volume that was filled":         {bound(map[string]string{AnnMayFill: Filled, AnnPodPhase: "Succeeded"}, nil, nil), Transferred, ""},

@@ -30,6 +30,8 @@ var networkRefusals = []struct{ name, object, want string }{
 	{"a container disk without a copy", volumes(`{name: a, copy: {mode: none}, containerDisk: {image: i}}`), "copy.mode cannot be none"},
 	{"an ephemeral volume without a copy", volumes(`{name: a, copy: {mode: none}, ephemeral: {persistentVolumeClaim: {claimName: c}}}`), "copy.mode cannot be none"},
 	{"a copy to be added", volumes(`{name: a, copy: {mode: copy-on-write}, persistentVolumeClaim: {claimName: c, hotpluggable: true}}`), "a volume with a copy cannot be hotpluggable"},
+	{"a volume to be kept that is no copy", volumes(`{name: a, keepAs: mine, persistentVolumeClaim: {claimName: c}}`), "keepAs is for volumes that the guest has a copy of"},
+	{"a volume to be kept that has mode none", volumes(`{name: a, keepAs: mine, copy: {mode: none}, persistentVolumeClaim: {claimName: c}}`), "keepAs is for volumes that the guest has a copy of"},
 	{"a copy mode that is none", volumes(`{name: a, copy: {mode: copy-on-tuesday}, persistentVolumeClaim: {claimName: c}}`), "Unsupported value: \"copy-on-tuesday\""},
 	{"a usage type that is none", volumes(`{name: a, copy: {mode: copy-on-write, usageType: "Fast!"}, persistentVolumeClaim: {claimName: c}}`), "volumes[0].copy.usageType"},
 	{"a medium for a disk of unknown size", volumes(`{name: a, copy: {mode: copy-on-write, usageType: fast}, nbd: {host: {name: h}}}`), "copy.usageType needs copy.capacity or copy.size"},

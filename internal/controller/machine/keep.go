@@ -149,9 +149,9 @@ func (r *Reconciler) recordKeep(ctx context.Context, a machine.Action, k *kept) 
 	return r.cluster.Mark(ctx, k.claim, cluster.Marks{Annotations: marks})
 }
 
-// holdsEnd: an instance that is being deleted waits for a copy that is being kept.
+// holdsEnd: an instance that is being deleted waits for a copy that is being kept. What a launcher said whose node is away says nothing.
 func (s *run) holdsEnd() bool {
-	return slices.ContainsFunc(s.kept, func(k *kept) bool { return k.plan.Hold })
+	return !s.away && slices.ContainsFunc(s.kept, func(k *kept) bool { return k.plan.Hold })
 }
 
 // keepStatus is what is said of the claim that the copy of a volume is kept in; nil if there is none.

@@ -18,6 +18,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/harm"
+	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
@@ -239,5 +240,19 @@ func TestKeepRefused(t *testing.T) {
 	}
 	if len(k.claim("mine").Annotations) != 2 {
 		t.Errorf("the claim has %v", k.claim("mine").Annotations)
+	}
+}
+
+// TestKeepHoldsNobodyOnALostNode: what the launcher said before its node went away does not keep a deleted instance.
+func TestKeepHoldsNobodyOnALostNode(t *testing.T) {
+	now := metav1.Now()
+	s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{}, kept: []*kept{{volume: "one", plan: machine.KeepPlan{Hold: true}}}}
+	s.instance.DeletionTimestamp = &now
+	if f := s.facts(); f.Leaving {
+		t.Error("it leaves before its disk is kept")
+	}
+	s.away = true
+	if f := s.facts(); !f.Leaving || s.row(state.Stopping).Reason == state.Keeping {
+		t.Errorf("it waits for a node that is away: %+v, %+v", f, s.row(state.Stopping))
 	}
 }
