@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,7 +53,7 @@ func TestAlert(t *testing.T) {
 		"kubevirt_cdi_datavolume_pending", "kubevirt_cdi_storageprofile_info", `workqueue_depth{name="machine"}`,
 		`workqueue_depth{name="instance"}`, `workqueue_depth{name="datavolume"}`,
 	} {
-		text, err := fetch(b.Context(), prometheus+"/api/v1/query?query="+metric)
+		text, err := fetch(b.Context(), prometheus+"/api/v1/query?query="+url.QueryEscape(metric))
 		if err != nil || !strings.Contains(text, `"metric":`) {
 			t.Errorf("the cluster does not serve %s: %s %v", metric, text, err)
 		}
