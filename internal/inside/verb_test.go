@@ -57,7 +57,7 @@ func TestOpenRefused(t *testing.T) {
 		"nothing":  {want: "EOF"},
 		"dead":     {ends: errors.New("the pod is gone"), want: "the pod is gone"},
 	} {
-		_, said, err := open(t.Context(), "", func(ctx context.Context, s remotecommand.StreamOptions) error {
+		_, said, err := open(t.Context(), "", func(_ context.Context, s remotecommand.StreamOptions) error {
 			if _, err := io.WriteString(s.Stdout, row.says); err != nil {
 				return err
 			}

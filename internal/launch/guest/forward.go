@@ -71,15 +71,15 @@ func (r *running) listen(protocol string, port uint64) (string, error) {
 }
 
 func freePort(protocol string) (string, error) {
-	const any = "127.0.0.1:0"
+	const anyPort = "127.0.0.1:0"
 	if protocol == "udp" {
-		c, err := net.ListenPacket("udp4", any)
+		c, err := net.ListenPacket("udp4", anyPort)
 		if err != nil {
 			return "", fmt.Errorf("find a free port: %w", err)
 		}
 		return c.LocalAddr().String(), c.Close()
 	}
-	l, err := net.Listen("tcp4", any)
+	l, err := net.Listen("tcp4", anyPort)
 	if err != nil {
 		return "", fmt.Errorf("find a free port: %w", err)
 	}
