@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -91,7 +92,8 @@ func measure(ctx context.Context, kubeconfig, class string, count, machines int)
 func report(own, copied []time.Duration, m cost, machines int) string {
 	var text strings.Builder
 	more := median(copied) - median(own)
-	fmt.Fprintf(&text, "# Machines over one golden claim\n\nMeasured %s; emulated, machines without guests. `make bench-copies`\n\n", time.Now().UTC().Format(time.DateOnly))
+	fmt.Fprintf(&text, "# Machines over one golden claim\n\nMeasured %s on %d processors for all nodes; emulated, machines without guests. `make bench-copies`\n\n",
+		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU())
 	fmt.Fprintf(&text, "| from create until the machine runs, median of %d | seconds |\n|---|---|\n", len(own))
 	fmt.Fprintf(&text, "| its disk is there already | %.2f |\n| a copy on write of the golden claim | %.2f |\n", median(own).Seconds(), median(copied).Seconds())
 	fmt.Fprintf(&text, "| more | %.2f (goal: at most %.1f) |\n\n", more.Seconds(), goalTime.Seconds())
