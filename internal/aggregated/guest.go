@@ -30,15 +30,18 @@ func unable(i *kubevirt.VirtualMachineInstance, why string) error {
 	return apierrors.NewConflict(instances, i.Name, errors.New(why))
 }
 
-// pause stops the processors of a guest, or lets them go on. What was asked for is written down first, so that the machine
-// controller looks what is true even if this process ends before it has asked the launcher.
+// pause stops the processors of a guest, or lets them go on. That it is about to is written down first, so that the machine
+// controller looks what is true even if this process ends on the way, and what came of it afterwards.
 func (s *Server) pause(a asked) (int, any, error) {
 	var o options
 	if err := a.into(&o); err != nil {
 		return 0, nil, err
 	}
-	wanted := map[string]string{launch.PauseVerb: kubevirt.PausedWanted, launch.UnpauseVerb: kubevirt.PausedUnwanted}[a.verb]
+	steps := map[string][2]string{
+		launch.PauseVerb: {kubevirt.Pausing, kubevirt.PausedTrue}, launch.UnpauseVerb: {kubevirt.Unpausing, kubevirt.PausedFalse},
+	}[a.verb]
 	var i *kubevirt.VirtualMachineInstance
+	before := ""
 	status, body, err := s.carry(a, o.DryRun, func(ctx context.Context) (Change, error) {
 		var err error
 		if i, err = s.guest(ctx, a); err != nil {
@@ -47,19 +50,29 @@ func (s *Server) pause(a asked) (int, any, error) {
 		if why := launch.Pausable(i.Spec); why != "" && a.verb == launch.PauseVerb {
 			return Change{}, apierrors.NewForbidden(instances, i.Name, errors.New(why))
 		}
-		return Change{Instance: i, Paused: wanted}, nil
+		before = i.Annotations[kubevirt.AnnPaused]
+		return Change{Instance: i, Paused: steps[0]}, nil
 	})
 	if dry, _ := a.dry(o.DryRun); err != nil || dry {
 		return status, body, err
 	}
 	said, err := s.Cluster.Ask(a.Context(), i, a.verb)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, nil, fmt.Errorf("%s the guest: %w", a.verb, err)
-	case said.Refused != "":
+	}
+	if said.Refused != "" {
+		steps[1] = before // it is as it was
+	}
+	if steps[1] != "" {
+		_, _, err = s.carry(a, nil, func(ctx context.Context) (Change, error) {
+			i, err := s.guest(ctx, a)
+			return Change{Instance: i, Paused: steps[1]}, err
+		})
+	}
+	if said.Refused != "" {
 		return 0, nil, unable(i, said.Refused)
 	}
-	return status, body, nil
+	return status, body, err
 }
 
 // inform is what the guest's agent says.

@@ -32,14 +32,15 @@ func TestPause(t *testing.T) {
 		asked  string
 	}{
 		"pause": {&world{instance: vmi(kubevirt.PhaseRunning)}, "pause", "", 202,
-			`/metadata/annotations={"berth.dev/paused":"true"}`, "pause"},
-		"unpause": {&world{instance: noted}, "unpause", "{}", 202, `/metadata/annotations/berth.dev~1paused="false"`, "unpause"},
-		"dry":     {&world{instance: noted}, "pause", `{"dryRun":["All"]}`, 202, "", ""},
-		"off":     {&world{instance: vmi(kubevirt.PhaseScheduling)}, "pause", "", 409, "VMI is not running", ""},
-		"nobody":  {&world{}, "pause", "", 404, "not found", ""},
-		"probed":  {&world{instance: probed}, "pause", "", 403, "Pausing VMIs with LivenessProbe is currently not supported", ""},
+			`/metadata/annotations={"berth.dev/paused":"pausing"};/metadata/annotations={"berth.dev/paused":"true"};`, "pause"},
+		"unpause": {&world{instance: noted}, "unpause", "{}", 202,
+			`/metadata/annotations/berth.dev~1paused="unpausing";/metadata/annotations/berth.dev~1paused="false";`, "unpause"},
+		"dry":    {&world{instance: noted}, "pause", `{"dryRun":["All"]}`, 202, "", ""},
+		"off":    {&world{instance: vmi(kubevirt.PhaseScheduling)}, "pause", "", 409, "VMI is not running", ""},
+		"nobody": {&world{}, "pause", "", 404, "not found", ""},
+		"probed": {&world{instance: probed}, "pause", "", 403, "Pausing VMIs with LivenessProbe is currently not supported", ""},
 		"probed, unpause": {&world{instance: probed}, "unpause", "", 202,
-			`/metadata/annotations={"berth.dev/paused":"false"}`, "unpause"},
+			`/metadata/annotations={"berth.dev/paused":"unpausing"};/metadata/annotations={"berth.dev/paused":"false"};`, "unpause"},
 		"twice": {&world{instance: noted, said: launch.Said{Refused: "VMI is already paused"}}, "pause", "", 409, "VMI is already paused", "pause"},
 		"no answer": {&world{instance: noted, away: errors.New("the launcher is away")}, "pause", "", 500,
 			"the launcher is away", "pause"},
@@ -52,7 +53,7 @@ func TestPause(t *testing.T) {
 			if status == http.StatusAccepted {
 				text = ""
 				for _, c := range row.world.carried {
-					text += steps(c)
+					text += steps(c) + ";"
 				}
 				if text != row.want {
 					t.Errorf("wrote %s, want %s", text, row.want)

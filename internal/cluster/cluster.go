@@ -33,6 +33,7 @@ type Writer struct {
 	events events.EventRecorder
 	clock  clock.PassiveClock
 	said   sync.Map // what was last reported about a volume, by its name: the cache hears of it only later
+	told   told
 }
 
 // New is a writer that tells the time of changes by clock and shows them as events of recorder.

@@ -21,17 +21,19 @@ import "k8s.io/apimachinery/pkg/types"
 // and on its instance if it has one. A volume for this run only is patched into the instance itself: spec.volumes (with
 // hotpluggable: true) and spec.domain.devices.disks, under one name, or taken out of both.
 //
-// To pause and unpause a guest the aggregated API asks its launcher itself; before that it writes on the instance, as the
-// annotation AnnPaused, which of the two was asked for. While it is there, the machine controller asks the launcher what is
-// true and says it.
+// To pause and unpause a guest the aggregated API asks its launcher itself. It writes on the instance, as the annotation
+// AnnPaused, that it is about to, and what came of it. While it is there, the machine controller asks the launcher what is true
+// and says it.
 //
 // Whoever adds a request uses a JSON patch that tests the metadata.resourceVersion it read, and tries again on a conflict.
 
-// AnnPaused on an instance: whether a person last asked for it to be paused (PausedWanted) or not (PausedUnwanted).
+// AnnPaused on an instance, if a person has ever asked to pause it: how far that is.
 const (
-	AnnPaused      = "berth.dev/paused"
-	PausedWanted   = "true"
-	PausedUnwanted = "false"
+	AnnPaused   = "berth.dev/paused"
+	Pausing     = "pausing" // its launcher is being asked to
+	PausedTrue  = "true"
+	Unpausing   = "unpausing"
+	PausedFalse = "false"
 )
 
 // VolumeRequest is a volume that is to be added to a machine or removed from it. One of the two is set.

@@ -11,7 +11,7 @@ import (
 // pauseAsked is which of pausing and unpausing was last asked for; empty: neither ever was, and the launcher is not asked.
 func (s *run) pauseAsked() string { return s.instance.Annotations[kubevirt.AnnPaused] }
 
-// paused: somebody has stopped the guest's processors. The launcher knows; until it answers, what was asked for counts.
+// paused: somebody has stopped the guest's processors. The launcher knows; until it answers, what was certain last counts.
 func (s *run) paused() bool {
 	switch {
 	case s.pauseAsked() == "" || situation(s.launcher) != machine.Up:
@@ -19,7 +19,13 @@ func (s *run) paused() bool {
 	case s.heard:
 		return s.returns.Paused
 	}
-	return s.pauseAsked() == kubevirt.PausedWanted
+	return s.pauseAsked() == kubevirt.PausedTrue || s.pauseAsked() == kubevirt.Unpausing
+}
+
+// pauseUnsettled: the launcher does not say what was asked for. It may have been asked just now, or said so before that.
+func (s *run) pauseUnsettled() bool {
+	wanted := s.pauseAsked() == kubevirt.PausedTrue || s.pauseAsked() == kubevirt.Pausing
+	return s.pauseAsked() != "" && s.returns.Paused != wanted
 }
 
 // pausedCondition is what clients read; there is none of a guest that is not paused.

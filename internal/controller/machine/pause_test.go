@@ -14,7 +14,8 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// TestPaused: the launcher says whether its guest is paused. Until it does, what was asked for counts, and it is asked again soon.
+// TestPaused: the launcher says whether its guest is paused. Until it does, what was certain last counts, and it is
+// asked again soon: what is said changes once for each thing that is asked.
 func TestPaused(t *testing.T) {
 	owner := metav1.OwnerReference{UID: "u", Controller: new(true)}
 	for _, c := range []struct {
@@ -27,12 +28,17 @@ func TestPaused(t *testing.T) {
 		again time.Duration
 	}{
 		{name: "never asked for", says: launch.Returns{Paused: true}},
+		{name: "about to be paused", wish: "pausing", asked: true, again: answerAfter},
+		{name: "about to be paused, no answer yet", wish: "pausing", err: ask.ErrNoAnswerYet, asked: true, again: answerAfter},
+		{name: "paused, and nobody wrote it down", wish: "pausing", says: launch.Returns{Paused: true}, want: true, asked: true, again: returnsAgain},
 		{name: "paused", wish: "true", says: launch.Returns{Paused: true}, want: true, asked: true, again: returnsAgain},
-		{name: "not yet paused", wish: "true", asked: true, again: answerAfter},
-		{name: "no answer yet", wish: "true", err: ask.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
-		{name: "no answer", wish: "true", err: errors.New("away"), want: true, asked: true, again: answerAfter},
-		{name: "unpaused", wish: "false", asked: true},
-		{name: "not yet unpaused", wish: "false", says: launch.Returns{Paused: true}, want: true, asked: true, again: answerAfter},
+		{name: "paused, an answer from before", wish: "true", asked: true, again: answerAfter},
+		{name: "paused, no answer yet", wish: "true", err: ask.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
+		{name: "paused, no answer", wish: "true", err: errors.New("away"), want: true, asked: true, again: answerAfter},
+		{name: "about to go on", wish: "unpausing", says: launch.Returns{Paused: true}, want: true, asked: true, again: answerAfter},
+		{name: "about to go on, no answer yet", wish: "unpausing", err: ask.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
+		{name: "goes on", wish: "false", asked: true},
+		{name: "goes on, an answer from before", wish: "false", says: launch.Returns{Paused: true}, want: true, asked: true, again: answerAfter},
 	} {
 		s := &run{
 			instance: &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "u"}},

@@ -70,7 +70,7 @@ func (r *Reconciler) say(ctx context.Context, about, said client.Object, unchang
 		if row.Warn {
 			kind = corev1.EventTypeWarning
 		}
-		r.cluster.Event(about, kind, string(row.Reason), row.Message)
+		r.cluster.Turn(about, kind, string(row.Reason), row.Message)
 	}
 	return nil
 }

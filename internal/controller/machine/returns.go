@@ -160,7 +160,7 @@ func (s *run) lookAgain() time.Duration {
 	if s.keepsOn() {
 		return keepAgain
 	}
-	if up := situation(s.launcher) == machine.Up; up && s.pauseAsked() != "" && s.returns.Paused != (s.pauseAsked() == kubevirt.PausedWanted) {
+	if up := situation(s.launcher) == machine.Up; up && s.pauseUnsettled() {
 		return answerAfter
 	} else if up && (s.networked() || s.returns.Paused) {
 		return returnsAgain
