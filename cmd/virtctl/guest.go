@@ -36,7 +36,7 @@ func (a *app) guest(verb, subresource, doing, short string) *cobra.Command {
 			}
 			text, err := machine.Read(cmd.Context(), c, "virtualmachineinstances", args[0], subresource)
 			if err != nil {
-				return fmt.Errorf("Error %s of VirtualMachineInstance %s, %w", doing, args[0], err) //nolint:staticcheck // the text clients know
+				return fmt.Errorf("Error %s of VirtualMachineInstance %s, %w", doing, args[0], err) // the text clients know
 			}
 			var document any
 			if err := json.Unmarshal(text, &document); err != nil {

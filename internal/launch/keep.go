@@ -19,5 +19,5 @@ type Keep struct {
 	Failed string `json:"failed,omitempty"`
 }
 
-// Over: nothing more is written.
+// Over says that nothing more is written.
 func (k Keep) Over() bool { return k.Written || k.Failed != "" }

@@ -277,7 +277,9 @@ func (s *keeps) finish(k *keeping) error {
 			return
 		}
 		k.ending = true
-		for until := time.Now().Add(endsWithin); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for until := time.Now().Add(endsWithin); time.Now().Before(until); <-tick.C {
 			if last, err = s.job(k.id); err != nil || last.Status == "concluded" {
 				return
 			}

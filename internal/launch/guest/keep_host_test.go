@@ -53,7 +53,9 @@ func newKept(t *testing.T, filter bool) *kept {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(20 * time.Millisecond) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < 30*time.Second; <-tick.C {
 		if _, err := os.Stat(socket); err == nil {
 			break
 		}
@@ -127,7 +129,9 @@ func order(claim string) launch.Disks {
 // until follows the orders until the word of the claim is such.
 func (k *kept) until(want launch.Disks, claim string, such func(launch.Keep) bool) launch.Keep {
 	k.t.Helper()
-	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(10 * time.Millisecond) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < time.Minute; <-tick.C {
 		k.plugs.follow(want, time.Now())
 		if w, ok := k.said.Returns().Keeps[claim]; ok && such(w) {
 			return w

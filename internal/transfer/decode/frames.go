@@ -44,26 +44,18 @@ func (f *frames) file() error {
 	for {
 		if !f.inBlocks {
 			if err := f.streamHeader(); err != nil {
-				return f.truncated(err)
+				return f.in.truncated(Xz, err)
 			}
 		}
 		for f.inBlocks {
 			if err := f.block(); err != nil {
-				return f.truncated(err)
+				return f.in.truncated(Xz, err)
 			}
 		}
 		if err := f.padding(); err != nil {
 			return err
 		}
 	}
-}
-
-// truncated says that the file has no right to end here.
-func (f *frames) truncated(err error) error {
-	if errors.Is(err, io.EOF) {
-		return bad(Xz, f.in.off, "the stream ends in the middle")
-	}
-	return err
 }
 
 // read takes n bytes, which stay valid until the next.
@@ -159,7 +151,7 @@ func (f *frames) block() error {
 		err = f.blockEnd(b, packed)
 	}
 	if err != nil {
-		b.packets <- packet{err: f.truncated(err)}
+		b.packets <- packet{err: f.in.truncated(Xz, err)}
 		return err
 	}
 	f.count++

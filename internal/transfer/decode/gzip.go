@@ -134,7 +134,7 @@ func (g *gunzip) body() error {
 	case inflate.Failed:
 		return bad(Gzip, g.in.off, "%w", err)
 	case inflate.NeedInput:
-		return g.truncated(g.in.more())
+		return g.in.truncated(Gzip, g.in.more())
 	case inflate.NeedOutput:
 	case inflate.Block:
 		if g.at() >= g.due {
@@ -146,18 +146,10 @@ func (g *gunzip) body() error {
 	return nil
 }
 
-// truncated says that the stream has no right to end here.
-func (g *gunzip) truncated(err error) error {
-	if errors.Is(err, io.EOF) {
-		return bad(Gzip, g.in.off, "%w", inflate.Truncated)
-	}
-	return err
-}
-
 // trailer checks the sums behind a member.
 func (g *gunzip) trailer() error {
 	if err := g.in.need(8); err != nil {
-		return g.truncated(err)
+		return g.in.truncated(Gzip, err)
 	}
 	g.digest()
 	crc, size := binary.LittleEndian.Uint32(g.in.rest), binary.LittleEndian.Uint32(g.in.rest[4:])
@@ -220,7 +212,7 @@ func (g *gunzip) header() error {
 		}
 	}
 	if h.err != nil {
-		return g.truncated(h.err)
+		return g.in.truncated(Gzip, h.err)
 	}
 	g.begun = true
 	g.d.Reset()

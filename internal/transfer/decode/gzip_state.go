@@ -55,7 +55,7 @@ func (g *gunzip) enter() error {
 	if g.spent > 0 {
 		b, err := g.in.byte()
 		if err != nil {
-			return g.truncated(err)
+			return g.in.truncated(Gzip, err)
 		}
 		g.d.Skip(g.spent, b)
 	}

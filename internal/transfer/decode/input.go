@@ -146,4 +146,12 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// truncated says that the stream has no right to end here.
+func (in *input) truncated(kind Kind, err error) error {
+	if errors.Is(err, io.EOF) {
+		return bad(kind, in.off, "the stream ends in the middle")
+	}
+	return err
+}
+
 func (in *input) close() { in.once.Do(func() { close(in.stop) }) }

@@ -80,7 +80,7 @@ func (z *unzstd) open() (*State, error) {
 		return nil, io.EOF
 	}
 	if err := z.in.need(4); err != nil {
-		return nil, truncated(Zstd, z.in.off, err)
+		return nil, z.in.truncated(Zstd, err)
 	}
 	head := z.in.rest[:4]
 	if !skippable(head) && binary.LittleEndian.Uint32(head) != binary.LittleEndian.Uint32(zstdMagic) {
@@ -88,11 +88,11 @@ func (z *unzstd) open() (*State, error) {
 	}
 	z.begun = true
 	if skippable(head) {
-		return nil, truncated(Zstd, z.in.off, z.skip())
+		return nil, z.in.truncated(Zstd, z.skip())
 	}
 	f, err := z.header()
 	if err != nil {
-		return nil, truncated(Zstd, z.in.off, err)
+		return nil, z.in.truncated(Zstd, err)
 	}
 	z.frame = f
 	if err := z.d.Reset(f); err != nil {
@@ -143,14 +143,6 @@ func (z *unzstd) close() {
 	z.d.Close()
 }
 
-// truncated says that the stream has no right to end here.
-func truncated(kind Kind, in int64, err error) error {
-	if errors.Is(err, io.EOF) {
-		return bad(kind, in, "the stream ends in the middle")
-	}
-	return err
-}
-
 // header looks at a frame's header, which is not taken, and refuses what would need more memory than there is.
 func (z *unzstd) header() (*zframe, error) {
 	if err := z.in.need(5); err != nil {
@@ -195,7 +187,7 @@ func (f *zframe) Read(p []byte) (int, error) {
 	}
 	if f.left == 0 {
 		more, err := f.piece()
-		if f.err = truncated(Zstd, f.in.off, err); f.err != nil {
+		if f.err = f.in.truncated(Zstd, err); f.err != nil {
 			return 0, f.err
 		}
 		if !more {
@@ -204,7 +196,7 @@ func (f *zframe) Read(p []byte) (int, error) {
 	}
 	n, err := f.in.Read(p[:min(len(p), f.left)])
 	f.left -= n
-	f.err = truncated(Zstd, f.in.off, err)
+	f.err = f.in.truncated(Zstd, err)
 	return n, f.err
 }
 
