@@ -127,7 +127,7 @@ func (y *yard) copiesOutage(node string) outage {
 		back: func(t *testing.T) {
 			y := y.under(t)
 			y.copiesGone(volumes)
-			script := "for n in $(seq 60); do ls -d " + strings.Join(dirs, " ") + " 2>/dev/null || exit 0; sleep 1; done"
+			script := "for n in $(seq 120); do ls -d " + strings.Join(dirs, " ") + " 2>/dev/null || exit 0; sleep 1; done"
 			if out := y.onNode(node, "copies-after", script+"; echo left"); strings.Contains(out, "left") {
 				t.Errorf("left on the node: %s", out)
 			}
