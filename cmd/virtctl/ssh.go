@@ -20,6 +20,7 @@ func (a *app) sshFlags(s *pflag.FlagSet) *ssh.Options {
 	s.StringVarP(&o.User, "username", "l", "", "user to be in the guest; ssh's own choice if it is empty")
 	s.StringVarP(&o.Identity, "identity-file", "i", "", "file with the private key; what ssh finds itself if it is empty")
 	s.StringVar(&o.KnownHosts, "known-hosts", knownHosts(), "file that the keys of guests are kept in")
+	s.Lookup("known-hosts").DefValue = "~/.ssh/kubevirt_known_hosts" // the help is the same for everybody
 	s.IntVarP(&o.Port, "port", "p", 22, "port of the guest")
 	s.StringArrayVarP(&o.More, "local-ssh-opts", "t", nil, `more options for the program, for example "-o StrictHostKeyChecking=no"`)
 	s.Bool("local-ssh", true, "use the local program, which is the only way")
