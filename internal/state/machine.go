@@ -76,12 +76,13 @@ type MachineRow struct {
 	Instance kubevirt.Phase
 	Ready    bool
 	Warn     bool
+	Quiet    bool   // no event: what it waits for tells of itself
 	Message  string // {detail} is the disk, the node, the scheduler's or the launcher's own words
 }
 
 var machineTable = []MachineRow{
 	{Reason: Halted, Status: kubevirt.StatusStopped, Message: "stopped; start it with: virtctl start {name}"},
-	{Reason: Provisioning, Status: kubevirt.StatusProvisioning, Message: "its disks and its instance are being made"},
+	{Reason: Provisioning, Status: kubevirt.StatusProvisioning, Quiet: true, Message: "its disks and its instance are being made"},
 	{Reason: DiskMissing, Status: kubevirt.StatusPvcNotFound, Instance: kubevirt.PhasePending, Warn: true,
 		Message: "{detail}; create it, or take the volume out of the machine"},
 	{Reason: DiskFailed, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
@@ -91,7 +92,7 @@ var machineTable = []MachineRow{
 		Message: "a volume says direct: true and its administrator has not allowed that; leave direct out to have it mounted: {detail}"},
 	{Reason: DirectImpossible, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true,
 		Message: "a volume says direct: true and QEMU cannot open what is behind its claim; leave direct out to have it mounted: {detail}"},
-	{Reason: DisksFilling, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Message: "waiting for its disks: {detail}"},
+	{Reason: DisksFilling, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Quiet: true, Message: "waiting for its disks: {detail}"},
 	{Reason: DiskInUse, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Warn: true,
 		Message: "it starts when it can have its disks: {detail}"},
 	{Reason: ConsumerPlacing, Status: kubevirt.StatusWaitingForVolumeBinding, Instance: kubevirt.PhasePending,

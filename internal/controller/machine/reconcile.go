@@ -57,7 +57,7 @@ type Reconciler struct {
 	locks   *locks // of launchers whose disks are being taken or freed
 }
 
-// say writes a status if it says something new, and an event if the reason is new.
+// say writes a status if it says something new, and an event if the reason is new and nothing else tells of it.
 func (r *Reconciler) say(ctx context.Context, about, said client.Object, unchanged bool, row state.MachineRow, fresh bool) error {
 	if unchanged {
 		return nil
@@ -65,7 +65,7 @@ func (r *Reconciler) say(ctx context.Context, about, said client.Object, unchang
 	if err := r.cluster.ApplyStatus(ctx, said); err != nil {
 		return err
 	}
-	if fresh && row.Message != "" {
+	if fresh && row.Message != "" && !row.Quiet {
 		kind := corev1.EventTypeNormal
 		if row.Warn {
 			kind = corev1.EventTypeWarning

@@ -48,9 +48,14 @@ func machines(w io.Writer) {
 		"Status, the Ready condition, the phase of its instance and the event come from one row.\n\n"+
 		"| reason | status | instance | ready | event | message |\n|---|---|---|---|---|---|\n")
 	for _, r := range state.MachineRows() {
-		if r.Reason != state.AsInstance {
-			fmt.Fprintf(w, "| %s | %s | %s | %t | %s | %s |\n", r.Reason, r.Status, r.Instance, r.Ready, kind(r.Warn), r.Message)
+		if r.Reason == state.AsInstance {
+			continue
 		}
+		event := kind(r.Warn)
+		if r.Quiet {
+			event = "none"
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %t | %s | %s |\n", r.Reason, r.Status, r.Instance, r.Ready, event, r.Message)
 	}
 	fmt.Fprint(w, "\n## What a snapshot or a restore of a machine can say\n\n"+
 		"| reason | ends it | event | message |\n|---|---|---|---|\n")
