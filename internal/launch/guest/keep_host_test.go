@@ -55,13 +55,13 @@ func newKept(t *testing.T, filter bool) *kept {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	var err error
 	for began := time.Now(); time.Since(began) < 30*time.Second; <-tick.C {
-		if _, err := os.Stat(socket); err == nil {
+		if k.qemu, err = dialMonitor(t.Context(), socket); err == nil {
 			break
 		}
 	}
-	var err error
-	if k.qemu, err = dialMonitor(t.Context(), socket); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	quiet := func(do func()) bool { k.held.Add(1); do(); return true }
