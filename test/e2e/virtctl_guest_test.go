@@ -257,7 +257,7 @@ func fewEvents(y *yard) {
 	if err != nil {
 		y.T.Fatal(err)
 	}
-	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Time.Compare(b.EventTime.Time) })
+	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	last, total, all := map[types.UID]string{}, 0, ""
 	for _, e := range list.Items {
 		if !slices.Contains([]string{"VirtualMachine", "VirtualMachineInstance", "DataVolume"}, e.Regarding.Kind) {

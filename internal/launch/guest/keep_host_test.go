@@ -226,6 +226,8 @@ func TestKeepEnds(t *testing.T) {
 	}
 	begun := func(w launch.Keep) bool { slow(); return w.Total > 0 }
 	idle := func() bool { return len(k.plugs.keeps.all) == 0 && len(k.said.Returns().Has) == 0 }
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
 	k.plugs.follow(order("u1"), time.Now()) // nothing is there to write to
 	if got := k.said.Returns(); len(got.Keeps) != 0 {
 		t.Fatalf("it says %+v", got)
@@ -237,7 +239,7 @@ func TestKeepEnds(t *testing.T) {
 		t.Errorf("it has %v", got)
 	}
 	_ = holder.Close()
-	for began := time.Now(); !idle() && time.Since(began) < time.Minute; time.Sleep(10 * time.Millisecond) {
+	for began := time.Now(); !idle() && time.Since(began) < time.Minute; <-tick.C {
 		k.plugs.follow(order("u1"), time.Now())
 	}
 	if w, ok := k.said.Returns().Keeps["u1"]; ok || !idle() {
@@ -245,7 +247,7 @@ func TestKeepEnds(t *testing.T) {
 	}
 	holder = k.offer(first, false)
 	k.until(order("u1"), "u1", begun)
-	for began := time.Now(); !idle() && time.Since(began) < time.Minute; time.Sleep(10 * time.Millisecond) {
+	for began := time.Now(); !idle() && time.Since(began) < time.Minute; <-tick.C {
 		k.plugs.follow(launch.Disks{}, time.Now())
 	}
 	if a, _ := answers(holder); !a.Released || !idle() {
