@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/state"
 )
 
 var (
@@ -46,13 +47,13 @@ func (m Machines) Collect(out chan<- prometheus.Metric) {
 	if m.Reader.List(ctx, &list) != nil {
 		return
 	}
-	type state struct{ status, reason string }
-	count, namespaces, waits := map[state]float64{}, map[string]float64{}, map[string]float64{}
+	type is struct{ status, reason string }
+	count, namespaces, waits := map[is]float64{}, map[string]float64{}, map[string]float64{}
 	longest := time.Duration(0)
 	for i := range list.Items {
 		vm := &list.Items[i]
 		reason, since, ready := given(vm)
-		count[state{string(vm.Status.PrintableStatus), reason}]++
+		count[is{string(vm.Status.PrintableStatus), reason}]++
 		namespaces[vm.Namespace]++
 		if toRun(vm) && !ready {
 			waits[reason]++
@@ -89,7 +90,7 @@ func given(vm *kubevirt.VirtualMachine) (reason string, since time.Time, ready b
 // toRun: it is meant to run, is not going, and nobody has paused it.
 func toRun(vm *kubevirt.VirtualMachine) bool {
 	reason, _, _ := given(vm)
-	return vm.DeletionTimestamp == nil && reason != "PausedByUser" && (vm.Spec.Strategy() == kubevirt.RunAlways || vm.Status.Created)
+	return vm.DeletionTimestamp == nil && reason != string(state.PausedByUser) && (vm.Spec.Strategy() == kubevirt.RunAlways || vm.Status.Created)
 }
 
 // collectWaiting is how long volumes that are not finished have waited, and how often each was tried.

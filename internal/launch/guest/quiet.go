@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -22,29 +21,9 @@ type quiet struct {
 }
 
 // serve lets `launcher freeze` and `launcher thaw` in this pod hold the guest, until done is closed.
-func (q *quiet) serve(done <-chan struct{}) error {
-	_ = os.Remove(launch.QuietSocket)
-	l, err := net.Listen("unix", launch.QuietSocket)
-	if err != nil {
-		return fmt.Errorf("serve freeze and thaw: %w", err)
-	}
-	go func() {
-		<-done
-		_ = l.Close()
-	}()
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go q.answer(conn)
-		}
-	}()
-	return nil
-}
+func (q *quiet) serve(done <-chan struct{}) error { return serve(launch.QuietSocket, done, q.answer) }
 
-func (q *quiet) answer(conn net.Conn) {
+func (q *quiet) answer(conn *net.UnixConn) {
 	defer func() { _ = conn.Close() }()
 	verb, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {

@@ -16,10 +16,15 @@ import (
 
 // serveVerbs lets the verbs of this pod's processes reach the guest, until done is closed.
 func (r *running) serveVerbs(done <-chan struct{}) error {
-	_ = os.Remove(launch.VerbSocket)
-	l, err := net.Listen("unix", launch.VerbSocket)
+	return serve(launch.VerbSocket, done, func(conn *net.UnixConn) { r.serveVerb(conn, done) })
+}
+
+// serve answers whoever connects to a socket of this pod, each apart from the others, until done is closed.
+func serve(socket string, done <-chan struct{}, answer func(*net.UnixConn)) error {
+	_ = os.Remove(socket)
+	l, err := net.Listen("unix", socket)
 	if err != nil {
-		return fmt.Errorf("serve verbs: %w", err)
+		return fmt.Errorf("serve %s: %w", socket, err)
 	}
 	go func() {
 		<-done
@@ -31,7 +36,7 @@ func (r *running) serveVerbs(done <-chan struct{}) error {
 			if err != nil {
 				return
 			}
-			go r.serveVerb(conn.(*net.UnixConn), done)
+			go answer(conn.(*net.UnixConn))
 		}
 	}()
 	return nil
