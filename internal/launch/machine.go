@@ -97,6 +97,8 @@ type Machine struct {
 	Reach reach.Rules `json:"reach,omitempty"`
 	// Direct are the network disks behind claims that are not mounted, by volume.
 	Direct map[string]Direct `json:"direct,omitempty"`
+	// Incoming is the move that the guest comes with from another launcher; empty: it is started here.
+	Incoming string `json:"incoming,omitempty"`
 }
 
 // Direct is the network disk behind a claim, as the claim's PersistentVolume describes it: what QEMU opens instead of a
@@ -188,6 +190,8 @@ type Returns struct {
 	Serial int `json:"serial,omitempty"`
 	// Paused: a person has stopped the guest's processors.
 	Paused bool `json:"paused,omitempty"`
+	// Move is how far the move of its guest is; nil: there was none.
+	Move *Moving `json:"move,omitempty"`
 }
 
 // CPUs is how many processors the guest has.

@@ -16,6 +16,7 @@ const (
 	Killed     End = "Killed"     // it was asked to and did not within its grace period
 	Crashed    End = "Crashed"    // the guest panicked or QEMU died
 	Refused    End = "Refused"    // it never started: the machine as described cannot run here
+	Moved      End = "Moved"      // another launcher has it
 )
 
 // Fault is what is wrong with the server of a network disk. It is empty where nothing is, or nothing that has a name.
@@ -38,10 +39,12 @@ type Report struct {
 	End    End    `json:"end"`
 	Fault  Fault  `json:"fault,omitempty"`
 	Detail string `json:"detail,omitempty"` // one line for a person
+	To     string `json:"to,omitempty"`     // the pod that a guest which moved went to
+	Pause  int64  `json:"pause,omitempty"`  // for how many milliseconds it did not run meanwhile
 }
 
 // OK says whether the guest ended in good order.
-func (r Report) OK() bool { return r.End == PoweredOff || r.End == Stopped }
+func (r Report) OK() bool { return r.End == PoweredOff || r.End == Stopped || r.End == Moved }
 
 // Write leaves the report where the kubelet finds it. The kubelet reads at most 4 KiB, so the detail is cut.
 func (r Report) Write(path string) error {

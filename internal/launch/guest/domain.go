@@ -36,7 +36,7 @@ func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.
 	cpus := launch.CPUs(spec.CPU)
 	d := &libvirtxml.Domain{
 		Type:   "qemu",
-		Name:   m.Namespace + "_" + m.Name,
+		Name:   domainName(m),
 		UUID:   machineUUID(m),
 		Memory: &libvirtxml.DomainMemory{Value: uint(memory), Unit: "b"},
 		VCPU:   &libvirtxml.DomainVCPU{Placement: "static", Value: cpus},
@@ -73,6 +73,9 @@ func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.
 	}
 	return d, nil
 }
+
+// domainName is what libvirt calls the machine.
+func domainName(m launch.Machine) string { return m.Namespace + "_" + m.Name }
 
 func guestMemory(spec kubevirt.DomainSpec) (int64, error) {
 	q := spec.Resources.Requests.Memory()

@@ -12,6 +12,7 @@ import (
 
 	libvirt "github.com/digitalocean/go-libvirt"
 	"github.com/digitalocean/go-libvirt/socket/dialers"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/berth-vm/berth/internal/launch"
 )
@@ -22,6 +23,8 @@ type hypervisor struct {
 	log  bytes.Buffer
 	gone chan struct{} // closed when libvirtd has ended
 	virt *libvirt.Libvirt
+	// socket is where others reach it.
+	socket string
 }
 
 // qemuConf switches off what needs privilege; the pod is the boundary already. QEMU's own sandbox needs none: it takes from
@@ -47,7 +50,13 @@ func startHypervisor(ctx context.Context, dir, more string) (*hypervisor, error)
 	if err := os.WriteFile(filepath.Join(conf, "qemu.conf"), []byte(qemuConf+more), 0o600); err != nil {
 		return nil, fmt.Errorf("configure libvirt: %w", err)
 	}
-	h := &hypervisor{gone: make(chan struct{})}
+	// libvirt moves no guest to the host that it is on, and takes the machine for the host: two launchers on nodes that were made
+	// from one image, or on one node, have the same.
+	id := fmt.Sprintf("host_uuid = %q\n", uuid.NewUUID())
+	if err := os.WriteFile(filepath.Join(conf, "libvirtd.conf"), []byte(id), 0o600); err != nil {
+		return nil, fmt.Errorf("configure libvirt: %w", err)
+	}
+	h := &hypervisor{gone: make(chan struct{}), socket: filepath.Join(dir, "runtime", "libvirt", "libvirt-sock")}
 	h.cmd = exec.Command("/usr/sbin/libvirtd")
 	h.cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_RUNTIME_DIR="+filepath.Join(dir, "runtime"),
 		"XDG_CONFIG_HOME="+filepath.Join(dir, "config"), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
@@ -59,7 +68,7 @@ func startHypervisor(ctx context.Context, dir, more string) (*hypervisor, error)
 		_ = h.cmd.Wait()
 		close(h.gone)
 	}()
-	if err := h.connect(ctx, filepath.Join(dir, "runtime", "libvirt", "libvirt-sock")); err != nil {
+	if err := h.connect(ctx, h.socket); err != nil {
 		h.close()
 		return nil, err
 	}
@@ -119,7 +128,9 @@ func ended(detail libvirt.DomainEventStoppedDetailType, asked bool) launch.Repor
 		return launch.Report{End: launch.Crashed, Detail: "the guest crashed"}
 	case libvirt.DomainEventStoppedFailed:
 		return launch.Report{End: launch.Crashed, Detail: "QEMU failed"}
-	case libvirt.DomainEventStoppedMigrated, libvirt.DomainEventStoppedSaved, libvirt.DomainEventStoppedFromSnapshot:
+	case libvirt.DomainEventStoppedMigrated:
+		return launch.Report{End: launch.Moved, Detail: "the guest moved to another launcher"}
+	case libvirt.DomainEventStoppedSaved, libvirt.DomainEventStoppedFromSnapshot:
 	}
 	return launch.Report{End: launch.Crashed, Detail: fmt.Sprintf("the guest stopped for libvirt's reason %d", detail)}
 }

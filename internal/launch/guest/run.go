@@ -34,6 +34,7 @@ type Launcher struct {
 	disks   map[string]Backing
 	// copies is how far its copies are; nil before there are any.
 	copies atomic.Pointer[progress]
+	moves  moves
 }
 
 // running is a guest that runs.
@@ -85,6 +86,7 @@ func (l *Launcher) Returns() launch.Returns {
 	}
 	w := l.waiting()
 	said.Waits, said.Cause = w.text, w.cause
+	said.Move = l.moves.said.Load()
 	return said
 }
 
@@ -125,6 +127,7 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	if err != nil {
 		return refused(fmt.Errorf("write the domain: %w", err))
 	}
+	l.moves.devices = devicesOf(domain)
 	h, err := startHypervisor(ctx, launch.StateDir, remotes.conf())
 	if err != nil {
 		return refused(err)
@@ -132,6 +135,9 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	defer h.close()
 	if err := remotes.keep(h); err != nil {
 		return refused(err)
+	}
+	if m.Incoming != "" {
+		return l.arrive(ctx, h, m)
 	}
 	return l.guest(ctx, h, m, text)
 }
@@ -185,6 +191,20 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	if err != nil {
 		return refused(fmt.Errorf("libvirt refuses the machine: %w", serverFault(m, err)))
 	}
+	return l.attend(ctx, guestHere{h, dom, m, events}, func() error { return h.virt.DomainResume(dom) })
+}
+
+// guestHere is a guest that this launcher has, and that does not run yet.
+type guestHere struct {
+	h      *hypervisor
+	dom    libvirt.Domain
+	m      launch.Machine
+	events <-chan libvirt.DomainEventLifecycleMsg
+}
+
+// attend lets a guest run and sees to it until its end.
+func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) launch.Report {
+	h, dom, m := g.h, g.dom, g.m
 	if on(m.Spec.Domain.Devices.AutoattachSerialConsole, true) {
 		port, err := dialSerial(ctx, Serial, l.Guest)
 		if err != nil {
@@ -194,7 +214,7 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 			return refused(err)
 		}
 	}
-	if err := h.virt.DomainResume(dom); err != nil {
+	if err := start(); err != nil {
 		return refused(fmt.Errorf("start the guest: %w", err))
 	}
 	if err := forward(h, dom, m); err != nil {
@@ -222,7 +242,8 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	s := newStalls(now.pauser.goOn, l.remotes, qemu)
 	s.say = func(text string, cause launch.Fault) { l.waits.Store(&waitsFor{text, cause}) }
 	s.why = func() []string { return fullDisks(qemu, l.disks) }
-	return watch(ctx, h, dom, events, grace(m), s)
+	l.startMoves(ctx, g, ended)
+	return l.moves.handOver(ctx, watch(ctx, g, s, &l.moves))
 }
 
 // forward opens the ports the machine lists.
@@ -236,26 +257,29 @@ func forward(h *hypervisor, dom libvirt.Domain, m launch.Machine) error {
 }
 
 // watch waits for the domain to stop. When ctx ends it presses the power button, and pulls the plug after the grace.
-func watch(ctx context.Context, h *hypervisor, dom libvirt.Domain, events <-chan libvirt.DomainEventLifecycleMsg, grace time.Duration, stalls *stalls) launch.Report {
-	asked := false
+func watch(ctx context.Context, g guestHere, stalls *stalls, moves *moves) launch.Report {
+	h, dom, asked := g.h, g.dom, false
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	done := ctx.Done()
 	var plug <-chan time.Time
 	for {
 		select {
-		case e, ok := <-events:
+		case e, ok := <-g.events:
 			if !ok {
 				return launch.Report{End: launch.Crashed, Detail: errNoDomain.Error()}
 			}
 			if libvirt.DomainEventType(e.Event) == libvirt.DomainEventStopped {
 				return ended(libvirt.DomainEventStoppedDetailType(e.Detail), asked)
 			}
+			moves.heard(e, time.Now())
 			stalls.heard(e, time.Now())
 		case now := <-tick.C:
-			stalls.look(now)
+			if !moves.busy() { // libvirt lets nobody touch a guest that it moves
+				stalls.look(now)
+			}
 		case <-done:
-			asked, done, plug = true, nil, time.After(grace)
+			asked, done, plug = true, nil, time.After(grace(g.m))
 			_ = h.virt.DomainShutdownFlags(dom, libvirt.DomainShutdownAcpiPowerBtn)
 		case <-plug:
 			_ = h.virt.DomainDestroyFlags(dom, libvirt.DomainDestroyDefault)

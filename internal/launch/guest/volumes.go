@@ -43,7 +43,7 @@ func prepare(ctx context.Context, m launch.Machine, remotes *remotes, p *progres
 }
 
 func backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing, error) {
-	made := filepath.Join(launch.StateDir, v.Name+".img")
+	made := imageFile(v.Name)
 	mounted := filepath.Join(launch.MountDir, v.Name)
 	switch s := v.VolumeSource; {
 	case s.DataVolume != nil, s.PersistentVolumeClaim != nil:

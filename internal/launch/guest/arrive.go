@@ -1,0 +1,147 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// arrival is a guest that comes from another launcher.
+type arrival struct {
+	h   *hypervisor
+	m   launch.Machine
+	say func(launch.MoveStage)
+	// words are questions whether the guest may run, from the source: it has ended there. Each gets its answer.
+	words chan chan error
+}
+
+// arrive waits for a guest, holds it still until its source's has ended, and runs it to its end.
+func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launch.Machine) launch.Report {
+	events, err := h.virt.LifecycleEvents(context.WithoutCancel(ctx))
+	if err != nil {
+		return refused(fmt.Errorf("listen to libvirt: %w", err))
+	}
+	keys, err := awaitKeys(ctx, launch.MoveKeysDir, m.Incoming)
+	if err != nil {
+		return refused(err)
+	}
+	if err := os.MkdirAll(moveDir, 0o700); err != nil {
+		return refused(fmt.Errorf("make way for the guest: %w", err))
+	}
+	door, err := listen(ctx, fmt.Sprintf(":%d", launch.MovePort), keys)
+	if err != nil {
+		return refused(err)
+	}
+	a := &arrival{h: h, m: m, words: make(chan chan error), say: func(s launch.MoveStage) {
+		l.moves.said.Store(&launch.Moving{ID: m.Incoming, Stage: s})
+	}}
+	coming, arrived := context.WithCancel(ctx)
+	defer arrived()
+	go inbox{libvirt: h.socket, image: a.image, gone: func() error { return a.gone(coming) }}.serve(coming, door)
+	a.say(launch.MoveWaits)
+	dom, reply, end := a.await(ctx, events)
+	if end != nil {
+		return *end
+	}
+	return l.attend(ctx, guestHere{h, dom, m, events}, func() error {
+		err := h.virt.DomainResume(dom)
+		reply <- err
+		if err != nil {
+			return err
+		}
+		_ = door.Close() // its port may be one of the guest's
+		a.say(launch.MoveRuns)
+		return nil
+	})
+}
+
+// await returns the guest when it is here in whole and its source's has ended, and who wants to know that it runs.
+func (a *arrival) await(ctx context.Context, events <-chan libvirt.DomainEventLifecycleMsg) (libvirt.Domain, chan<- error, *launch.Report) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	held := false
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return libvirt.Domain{}, nil, &launch.Report{End: launch.Refused, Detail: errNoDomain.Error()}
+			}
+			if libvirt.DomainEventType(e.Event) == libvirt.DomainEventStopped {
+				return libvirt.Domain{}, nil, &launch.Report{End: launch.Refused, Detail: "the guest did not come; it is where it was"}
+			}
+		case reply := <-a.words:
+			dom, err := a.whole()
+			if err == nil {
+				return dom, reply, nil
+			}
+			reply <- err
+		case <-tick.C:
+			dom, err := a.whole()
+			if err == nil && !held {
+				held = true
+				a.say(launch.MoveHolds)
+			}
+			if o := readMove(launch.TaskDir); err == nil && o.Run && o.ID == a.m.Incoming {
+				return dom, make(chan error, 1), nil
+			}
+		case <-a.h.gone:
+			return libvirt.Domain{}, nil, &launch.Report{End: launch.Refused, Detail: errNoDomain.Error()}
+		case <-ctx.Done():
+			return libvirt.Domain{}, nil, &launch.Report{End: launch.Stopped, Detail: "stopped before the guest was handed over"}
+		}
+	}
+}
+
+var errNotWhole = errors.New("the guest is not here in whole")
+
+// whole is the guest if all of it is here. Until then libvirt calls it paused for the move, or does not know it.
+func (a *arrival) whole() (libvirt.Domain, error) {
+	dom, err := a.h.virt.DomainLookupByName(domainName(a.m))
+	if err != nil {
+		return dom, errNotWhole
+	}
+	state, reason, err := a.h.virt.DomainGetState(dom, 0)
+	if err != nil || libvirt.DomainState(state) != libvirt.DomainPaused || libvirt.DomainPausedReason(reason) != libvirt.DomainPausedUser {
+		return dom, errNotWhole
+	}
+	return dom, nil
+}
+
+// gone asks to let the guest run.
+func (a *arrival) gone(ctx context.Context) error {
+	reply := make(chan error, 1)
+	select {
+	case a.words <- reply:
+	case <-ctx.Done():
+		return errors.New("nobody waits for the guest any more")
+	}
+	return <-reply
+}
+
+// image takes a disk that the source made for the guest, in place of the one that was made here.
+func (a *arrival) image(volume string, size int64, from io.Reader) error {
+	if !slices.ContainsFunc(a.m.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == volume && generated(v) }) {
+		return fmt.Errorf("no disk is made of volume %s", volume)
+	}
+	f, err := os.OpenFile(imageFile(volume), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("take the disk of volume %s: %w", volume, err)
+	}
+	n, err := io.Copy(f, from)
+	if err = errors.Join(err, f.Close()); err == nil && n != size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("take the disk of volume %s: %w", volume, err)
+	}
+	return nil
+}

@@ -1,0 +1,290 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// moves sends the guest of this launcher to another.
+type moves struct {
+	devices map[string]string // by volume: its disk as libvirt names it
+	said    atomic.Pointer[launch.Moving]
+
+	mu     sync.Mutex
+	at     launch.Move // the last that was begun
+	to     peer        // where it goes
+	cancel context.CancelCauseFunc
+	since  time.Time // when the guest was last held for the move
+	moving bool
+}
+
+// devicesOf are the disks of a domain as libvirt names them.
+func devicesOf(d *libvirtxml.Domain) map[string]string {
+	out := map[string]string{}
+	for _, disk := range d.Devices.Disks {
+		out[disk.Alias.Name] = disk.Target.Dev
+	}
+	return out
+}
+
+// mirrored: the disk is this launcher's alone, so it is sent.
+func mirrored(v kubevirt.Volume) bool { return v.EmptyDisk != nil || v.Copied() != nil }
+
+// generated: the launcher makes the disk of something that may have changed since, so it is sent as it is.
+func generated(v kubevirt.Volume) bool {
+	return v.CloudInitNoCloud != nil || v.CloudInitConfigDrive != nil || v.ConfigMap != nil || v.Secret != nil
+}
+
+// imageFile is where a disk is that the launcher makes.
+func imageFile(volume string) string { return filepath.Join(launch.StateDir, volume+".img") }
+
+func (v *moves) busy() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.moving
+}
+
+// heard notes since when the guest does not run.
+func (v *moves) heard(e libvirt.DomainEventLifecycleMsg, now time.Time) {
+	if libvirt.DomainEventType(e.Event) == libvirt.DomainEventSuspended &&
+		libvirt.DomainEventSuspendedDetailType(e.Detail) == libvirt.DomainEventSuspendedMigrated {
+		v.mu.Lock()
+		v.since = now
+		v.mu.Unlock()
+	}
+}
+
+var (
+	errAsked   = errors.New("it was asked to keep the guest")
+	errTooSlow = errors.New("the guest writes faster than it can be sent")
+)
+
+// startMoves follows the orders about moves until the guest ends.
+func (l *Launcher) startMoves(ctx context.Context, g guestHere, ended <-chan struct{}) {
+	go func() {
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if o := readMove(launch.TaskDir); o.ID != "" && o.To != "" {
+					l.follow(ctx, g, o)
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+}
+
+// readMove is the order as it is now. Before the first there is an empty file or none.
+func readMove(dir string) launch.Move {
+	var o launch.Move
+	if text, err := os.ReadFile(filepath.Join(dir, launch.MoveFile)); err == nil {
+		_ = json.Unmarshal(text, &o) // the kubelet replaces the file as a whole, and the controller wrote it
+	}
+	return o
+}
+
+// follow begins a move, or cancels the one it has begun. A move that has failed is not tried again: the next has another name.
+func (l *Launcher) follow(ctx context.Context, g guestHere, o launch.Move) {
+	v := &l.moves
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case o.ID == v.at.ID && o.Cancel && v.moving:
+		v.cancel(errAsked)
+	case o.ID == v.at.ID || v.moving:
+	case o.Cancel:
+		v.at = o
+		v.said.Store(&launch.Moving{ID: o.ID, Stage: launch.MoveStopped, Detail: errAsked.Error()})
+	default:
+		v.at, v.moving = o, true
+		var sending context.Context
+		sending, v.cancel = context.WithCancelCause(ctx)
+		v.said.Store(&launch.Moving{ID: o.ID, Stage: launch.MoveSends})
+		go l.depart(sending, g, o)
+	}
+}
+
+// depart sends the guest and says what came of it. Of a guest that is gone the watch over it tells.
+func (l *Launcher) depart(ctx context.Context, g guestHere, o launch.Move) {
+	v := &l.moves
+	err := l.send(ctx, g, o)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err == nil {
+		return // moving still: nobody touches it any more
+	}
+	v.moving = false
+	said := launch.Moving{ID: o.ID, Stage: launch.MoveFailed, Detail: cut(err.Error())}
+	if errors.Is(context.Cause(ctx), errAsked) {
+		said.Stage = launch.MoveStopped
+	}
+	v.said.Store(&said)
+	l.Log.Warn("the guest stays", "move", o.ID, "error", err.Error())
+}
+
+func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move) error {
+	keys, err := awaitKeys(ctx, launch.MoveKeysDir, o.ID)
+	if err != nil {
+		return err
+	}
+	to := peer{address: o.To, keys: keys}
+	l.moves.mu.Lock()
+	l.moves.to = to
+	l.moves.mu.Unlock()
+	if err := os.MkdirAll(moveDir, 0o700); err != nil {
+		return fmt.Errorf("make way for the guest: %w", err)
+	}
+	ways, end := context.WithCancel(context.WithoutCancel(ctx)) // a cancelled move still has to say so to the other side
+	defer end()
+	for _, which := range []string{toLibvirt, toMemory, toDisks} {
+		if err := to.carry(ways, which); err != nil {
+			return err
+		}
+	}
+	for _, volume := range g.m.Spec.Volumes {
+		if generated(volume) {
+			if err := sendImage(ctx, to, volume.Name); err != nil {
+				return err
+			}
+		}
+	}
+	l.Log.Info("the guest is being sent", "move", o.ID, "to", o.To)
+	return l.perform(ctx, g)
+}
+
+func sendImage(ctx context.Context, to peer, volume string) error {
+	f, err := os.Open(imageFile(volume))
+	if err != nil {
+		return fmt.Errorf("send the disk of volume %s: %w", volume, err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("send the disk of volume %s: %w", volume, err)
+	}
+	return to.tell(ctx, fmt.Sprintf("%s %s %d", toImage, volume, info.Size()), f)
+}
+
+// perform has libvirt send the guest, and stops it when ctx ends or it takes too long. The target holds the guest still: libvirt
+// itself lets a target run it, and if it then cannot tell the source, both run it.
+func (l *Launcher) perform(ctx context.Context, g guestHere) error {
+	param := func(name, value string) libvirt.TypedParam {
+		return libvirt.TypedParam{Field: name, Value: *libvirt.NewTypedParamValueString(value)}
+	}
+	flags := libvirt.MigrateLive | libvirt.MigratePeer2peer | libvirt.MigratePaused | libvirt.MigrateAbortOnError |
+		libvirt.MigrateUnsafe // which disks can be opened on two nodes is the controller's to say; libvirt guesses
+	params := []libvirt.TypedParam{param(libvirt.MigrateParamURI, "unix://"+moveSocket(toMemory))}
+	for _, v := range g.m.Spec.Volumes {
+		if mirrored(v) {
+			flags |= libvirt.MigrateNonSharedInc
+			params = append(params, param(libvirt.MigrateParamMigrateDisks, l.moves.devices[alias(v.Name)]))
+		}
+	}
+	if flags&libvirt.MigrateNonSharedInc != 0 {
+		params = append(params, param(libvirt.MigrateParamDisksURI, "unix://"+moveSocket(toDisks)))
+	}
+	ended := make(chan error, 1)
+	go func() {
+		uri := libvirt.OptString{"qemu+unix:///session?socket=" + moveSocket(toLibvirt)}
+		_, err := g.h.virt.DomainMigratePerform3Params(g.dom, uri, params, nil, flags)
+		ended <- err
+	}()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience(g.m))
+	stop, why := false, error(nil)
+	stops := ctx.Done()
+	for {
+		select {
+		case err := <-ended:
+			if err != nil && why != nil {
+				return why
+			}
+			return err // nil although it was to be stopped: it was too late for that
+		case <-stops:
+			stops, stop, why = nil, true, context.Cause(ctx)
+		case <-late:
+			stop, why = true, errTooSlow
+		case <-tick.C:
+			l.progress(g)
+		}
+		if stop { // libvirt refuses before the job has begun, so it is asked until it ends
+			_ = g.h.virt.DomainAbortJob(g.dom)
+		}
+	}
+}
+
+// patience is how long the sending may take: 150 seconds for each GiB, as upstream has it, and for one at least.
+func patience(m launch.Machine) time.Duration {
+	memory, err := guestMemory(m.Spec.Domain)
+	if err != nil {
+		memory = 0
+	}
+	for _, v := range m.Spec.Volumes {
+		if v.EmptyDisk != nil {
+			memory += v.EmptyDisk.Capacity.Value()
+		}
+	}
+	return time.Duration(max(memory>>20, 1<<10)) * 150 * time.Second / (1 << 10)
+}
+
+// progress notes how far the sending is.
+func (l *Launcher) progress(g guestHere) {
+	_, stats, err := g.h.virt.DomainGetJobStats(g.dom, 0)
+	if err != nil {
+		return
+	}
+	said := launch.Moving{ID: l.moves.at.ID, Stage: launch.MoveSends}
+	for _, s := range stats {
+		n, ok := s.Value.I.(uint64)
+		switch {
+		case !ok:
+		case s.Field == "data_processed":
+			said.Sent = int64(min(n, 1<<62))
+		case s.Field == "data_total":
+			said.Total = int64(min(n, 1<<62))
+		}
+	}
+	if said.Total > 0 {
+		l.moves.said.Store(&said)
+	}
+}
+
+// handOver tells the target of a guest that has ended here because it moved, so that the target lets it run. If the target cannot
+// be reached, the report tells the controller, and that the target.
+func (v *moves) handOver(ctx context.Context, r launch.Report) launch.Report {
+	if r.End != launch.Moved {
+		return r
+	}
+	v.mu.Lock()
+	to, at, since := v.to, v.at, v.since
+	v.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+	defer cancel()
+	r.To = at.Pod
+	if err := to.tell(ctx, toWord, nil); err != nil {
+		r.Detail = fmt.Sprintf("the guest moved to pod %s, which could not be told so: %v", at.Pod, err)
+		return r
+	}
+	if !since.IsZero() {
+		r.Pause = time.Since(since).Milliseconds()
+	}
+	r.Detail = fmt.Sprintf("the guest moved to pod %s", at.Pod)
+	return r
+}

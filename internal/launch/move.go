@@ -1,0 +1,52 @@
+package launch
+
+// A guest moves from one launcher, the source, to another, the target. Both have keys that are made for this move alone; the
+// source opens connections to the target, and whatever QEMU and libvirt have to say to each other goes through them.
+//
+// There is never more than one guest. The target receives it and holds it still; it lets it run when it is told that the source's
+// has ended, by the source itself or by the controller, and never because it has not heard of the source for a while. A source
+// that cannot tell whether the target has everything goes on running its guest.
+const (
+	// MoveKeysDir has tls.crt, tls.key and ca.crt of the move at hand. It is empty while there is none.
+	MoveKeysDir = "/run/berth/move"
+	// MoveFile is a Move: what to do about the move at hand.
+	MoveFile = "move.json"
+	// MovePort is where a target waits for its source.
+	MovePort = 8082
+)
+
+// Move is what a launcher is told about a move. The controller writes it.
+type Move struct {
+	// ID is the name that the keys are for: the UID of the migration.
+	ID string `json:"id"`
+	// To is the address of the target, with its port, and Pod its name. They are for the source.
+	To  string `json:"to,omitempty"`
+	Pod string `json:"pod,omitempty"`
+	// Cancel asks the source to keep its guest, if that can still be done.
+	Cancel bool `json:"cancel,omitempty"`
+	// Run tells the target that the guest of the source has ended.
+	Run bool `json:"run,omitempty"`
+}
+
+// MoveStage is how far a launcher is with a move.
+type MoveStage string
+
+// The stages. Of a target that runs its guest the readiness tells, of a source that has none any more its report.
+const (
+	MoveWaits   MoveStage = "Waits"   // the target takes connections
+	MoveSends   MoveStage = "Sends"   // the source sends
+	MoveHolds   MoveStage = "Holds"   // the target has the whole guest and holds it still
+	MoveRuns    MoveStage = "Runs"    // the target lets it run
+	MoveFailed  MoveStage = "Failed"  // the source goes on running its guest
+	MoveStopped MoveStage = "Stopped" // the same, because it was asked to
+)
+
+// Moving is what a launcher says about a move.
+type Moving struct {
+	ID     string    `json:"id"`
+	Stage  MoveStage `json:"stage"`
+	Detail string    `json:"detail,omitempty"` // of one that failed
+	// Sent of Total bytes; a guest that writes makes the total grow.
+	Sent  int64 `json:"sent,omitempty"`
+	Total int64 `json:"total,omitempty"`
+}
