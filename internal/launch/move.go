@@ -7,8 +7,11 @@ package launch
 // has ended, by the source itself or by the controller, and never because it has not heard of the source for a while. A source
 // that cannot tell whether the target has everything goes on running its guest.
 const (
-	// MoveKeysDir has tls.crt, tls.key and ca.crt of the move at hand. It is empty while there is none.
+	// MoveKeysDir has the certificates and keys of the move at hand: ca.crt, and .crt and .key of either side. It is empty while there
+	// is no move.
 	MoveKeysDir = "/run/berth/move"
+	MoveSource  = "source"
+	MoveTarget  = "tls" // as a Secret of type kubernetes.io/tls names it
 	// MoveFile is a Move: what to do about the move at hand.
 	MoveFile = "move.json"
 	// MovePort is where a target waits for its source.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -29,6 +30,7 @@ const (
 	AnnMachine  = "berth.dev/machine" // what the launcher is to run
 	AnnGo       = "berth.dev/go"      // "yes" once every disk is filled
 	AnnDisks    = "berth.dev/disks"   // launch.Disks: what was added and removed since
+	AnnMove     = "berth.dev/move"    // launch.Move: where its guest is to go, or that it has come
 
 	// LauncherEnd is the finalizer that keeps a launcher or a holder until its containers have certainly ended, however it
 	// is deleted: until then its disks are in use.
@@ -59,14 +61,20 @@ type Machine struct {
 	Reach    reach.Rules              // for the servers of network disks
 	Direct   map[string]launch.Direct // network disks behind claims that are not mounted, by volume
 	KVM      corev1.ResourceName      // what a node offers if its KVM works; empty where emulation will do
+	// Incoming is the migration that its guest comes with, and Away the node that it comes from; empty: it is started.
+	Incoming types.UID
+	Away     string
 }
 
 // PodName is the name of an instance's pod: from its UID, so that a restarted machine never meets its predecessor's.
 func (m Machine) PodName(p Payload) string {
 	uid := string(m.Instance.UID)
 	name := "virt-launcher-" + m.Instance.Name + "-" + uid[:min(5, len(uid))]
-	if p == Consumer {
+	switch {
+	case p == Consumer:
 		name += "-consumer"
+	case m.Incoming != "":
+		name += "-" + string(m.Incoming[:min(8, len(m.Incoming))])
 	}
 	return fit(name)
 }
@@ -76,6 +84,7 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launch.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
 		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach, Media: m.media(), Direct: m.Direct,
+		Incoming: string(m.Incoming),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the machine %s: %w", m.Instance.Name, err)
@@ -95,7 +104,7 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 			EnableServiceLinks:            ptr.To(false),
 			TerminationGracePeriodSeconds: ptr.To(GracePeriod(spec)),
 			NodeSelector:                  spec.NodeSelector,
-			Affinity:                      spec.Affinity,
+			Affinity:                      elsewhere(spec.Affinity, m.Away),
 			SchedulerName:                 spec.SchedulerName,
 			Tolerations:                   spec.Tolerations,
 			TopologySpreadConstraints:     spec.TopologySpreadConstraints,

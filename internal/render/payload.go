@@ -32,6 +32,8 @@ func (m Machine) payload(pod *corev1.Pod) {
 	add("berth-state", launch.StateDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
 	add("berth-own", launch.OwnDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
 	add(launch.MeetVolume, launch.MeetDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+	// The Secret is there while the guest moves; a pod cannot be given one later.
+	add(MoveVolume, launch.MoveKeysDir, secretSource(MoveSecret(m.Instance), ptr.To(true)), true)
 	for _, v := range spec.Volumes {
 		m.extra(pod, v, add)
 	}
@@ -56,7 +58,8 @@ func orders() corev1.VolumeSource {
 	}
 	return corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
 		Items: []corev1.DownwardAPIVolumeFile{
-			file(launch.TaskFile, AnnMachine), file(launch.GoFile, AnnGo), file(launch.DisksFile, AnnDisks)}}}
+			file(launch.TaskFile, AnnMachine), file(launch.GoFile, AnnGo), file(launch.DisksFile, AnnDisks),
+			file(launch.MoveFile, AnnMove)}}}
 }
 
 func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, string, corev1.VolumeSource, bool)) {

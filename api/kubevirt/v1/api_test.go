@@ -68,6 +68,7 @@ func TestFieldsAreSpelledAsUpstreamSpellsThem(t *testing.T) {
 	}
 	walk("vm", reflect.TypeFor[VirtualMachine](), reflect.TypeFor[upstream.VirtualMachine]())
 	walk("vmi", reflect.TypeFor[VirtualMachineInstance](), reflect.TypeFor[upstream.VirtualMachineInstance]())
+	walk("vmim", reflect.TypeFor[VirtualMachineInstanceMigration](), reflect.TypeFor[upstream.VirtualMachineInstanceMigration]())
 }
 
 func element(t reflect.Type) reflect.Type {

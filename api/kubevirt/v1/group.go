@@ -23,7 +23,8 @@ var GroupVersion = schema.GroupVersion{Group: "kubevirt.io", Version: "v1"}
 // AddToScheme makes the kinds known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
-		&VirtualMachine{}, &VirtualMachineList{}, &VirtualMachineInstance{}, &VirtualMachineInstanceList{})
+		&VirtualMachine{}, &VirtualMachineList{}, &VirtualMachineInstance{}, &VirtualMachineInstanceList{},
+		&VirtualMachineInstanceMigration{}, &VirtualMachineInstanceMigrationList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

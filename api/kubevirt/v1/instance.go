@@ -122,6 +122,10 @@ type VirtualMachineInstanceStatus struct {
 	// +listMapKey=name
 	VolumeStatus []VolumeStatus      `json:"volumeStatus,omitempty"`
 	QOSClass     *corev1.PodQOSClass `json:"qosClass,omitempty"`
+	// MigrationState is the last migration of the instance.
+	MigrationState *MigrationState `json:"migrationState,omitempty"`
+	// MigrationMethod is BlockMigration if some of its disks are copied, LiveMigration if none is.
+	MigrationMethod string `json:"migrationMethod,omitempty"`
 }
 
 // PhaseTransition is when a phase began.

@@ -119,6 +119,7 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 		switch {
 		case s.launcher != nil && h.PodUID == s.launcher.UID:
 			d.access = machine.Have
+		case d.holds && h.UID == s.instance.UID: // the guest moves from one of them to the other
 		case !access.Compatible(h.Mode, d.mode):
 			d.access = machine.Taken
 			d.why, err = r.takenBy(ctx, s, d, h)
@@ -201,7 +202,7 @@ func (r *Reconciler) take(ctx context.Context, s *run, disks []disk) error {
 	slices.SortFunc(disks, func(a, b disk) int { return cmp.Compare(a.id.Name(), b.id.Name()) })
 	for _, d := range disks {
 		me.Mode = d.mode
-		if err := r.enter(ctx, d.id, me); err != nil {
+		if err := r.enter(ctx, d.id, me, s.beside); err != nil {
 			return err
 		}
 	}
@@ -224,8 +225,8 @@ func (r *Reconciler) stillKept(ctx context.Context, launcher *corev1.Pod) error 
 
 var errTaken = errors.New("somebody else has the disk")
 
-// enter adds one holder to the record of one disk.
-func (r *Reconciler) enter(ctx context.Context, id identity.Disk, me accessv1.Holder) error {
+// enter adds one holder to the record of one disk. The one that its guest comes from is not in its way: of the two, one runs it.
+func (r *Reconciler) enter(ctx context.Context, id identity.Disk, me accessv1.Holder, beside types.UID) error {
 	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.live, "", id.Name())
 	if err != nil {
 		return err
@@ -239,7 +240,7 @@ func (r *Reconciler) enter(ctx context.Context, id identity.Disk, me accessv1.Ho
 		switch {
 		case h.PodUID == me.PodUID && h.Mode == me.Mode:
 			return nil
-		case h.PodUID != me.PodUID && !access.Compatible(h.Mode, me.Mode):
+		case h.PodUID != me.PodUID && (beside == "" || h.PodUID != beside) && !access.Compatible(h.Mode, me.Mode):
 			return apierrors.NewConflict(schema.GroupResource{Group: accessv1.GroupVersion.Group, Resource: "diskaccesses"}, record.Name, errTaken)
 		}
 	}
@@ -287,6 +288,9 @@ func (r *Reconciler) releaseDisks(ctx context.Context, p *corev1.Pod, letGo func
 	lock := r.locks.of(p.UID)
 	lock.Lock()
 	defer lock.Unlock()
+	if err := r.inWriting(ctx, p); err != nil {
+		return err
+	}
 	if err := r.leave(ctx, p.UID, nil); err != nil {
 		return err
 	}

@@ -28,8 +28,16 @@ import (
 // observeCopies finds where the copies of the machine's volumes are to be, and how much room each has. A launcher has that
 // already.
 func (r *Reconciler) observeCopies(ctx context.Context, s *run) error {
+	if s.launcher != nil {
+		return nil
+	}
+	return r.placeCopies(ctx, s)
+}
+
+// placeCopies finds where the copies of a launcher that is to be made are.
+func (r *Reconciler) placeCopies(ctx context.Context, s *run) error {
 	copied := func(v kubevirt.Volume) bool { return v.Copied() != nil }
-	if s.launcher != nil || !slices.ContainsFunc(s.instance.Spec.Volumes, copied) {
+	if !slices.ContainsFunc(s.instance.Spec.Volumes, copied) {
 		return nil
 	}
 	storage, err := r.storage(ctx)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -32,17 +33,21 @@ type run struct {
 	pods     render.Machine
 	consumer *corev1.Pod // nil: there is none
 	launcher *corev1.Pod
-	hot      []*hot   // what the launcher was not started with
-	kept     []*kept  // copies that are to be kept in claims
-	removed  []string // volumes the launcher was started with and that the instance no longer lists
-	returns  launch.Returns
-	heard    bool            // the launcher said so when it was asked whether its guest waits
-	asked    bool            // it has not said so far what became of them
-	answered bool            // the launcher said so just now
-	keeps    map[string]bool // the records of disks that are volumes of the machine
-	surplus  []string        // the records of disks that are none any more
-	away     bool            // the launcher's node does not answer
-	lost     string          // why a node with its data is gone for good, and which; empty: none is
+	others   []*corev1.Pod // launchers that its guest was in or is to go to
+	// migration is the last of its migrations that there is a word of; nil: there was none.
+	migration *kubevirt.MigrationState
+	beside    types.UID // the launcher that has the disks as well, while the guest moves from it
+	hot       []*hot    // what the launcher was not started with
+	kept      []*kept   // copies that are to be kept in claims
+	removed   []string  // volumes the launcher was started with and that the instance no longer lists
+	returns   launch.Returns
+	heard     bool            // the launcher said so when it was asked whether its guest waits
+	asked     bool            // it has not said so far what became of them
+	answered  bool            // the launcher said so just now
+	keeps     map[string]bool // the records of disks that are volumes of the machine
+	surplus   []string        // the records of disks that are none any more
+	away      bool            // the launcher's node does not answer
+	lost      string          // why a node with its data is gone for good, and which; empty: none is
 }
 
 // disk is one volume of the instance that is in a claim.
@@ -74,7 +79,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 	if s.consumer, err = r.pod(ctx, s, render.Consumer); err != nil {
 		return nil, err
 	}
-	if s.launcher, err = r.pod(ctx, s, render.Launcher); err != nil {
+	if err := r.observeLaunchers(ctx, s); err != nil {
 		return nil, err
 	}
 	for _, v := range i.Spec.Volumes {
@@ -82,7 +87,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 			return nil, err
 		}
 	}
-	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost} {
+	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeMoves} {
 		if err := look(ctx, s); err != nil {
 			return nil, err
 		}
@@ -312,6 +317,8 @@ func situation(p *corev1.Pod) machine.Pod {
 		return machine.Going
 	case ended(p) == corev1.PodFailed || ended(p) == corev1.PodSucceeded && lastWords(p).End == launch.Stopped:
 		return machine.Broken // a guest that was stopped although nobody deleted its pod: the kubelet gave it up
+	case ended(p) == corev1.PodSucceeded && lastWords(p).End == launch.Moved:
+		return machine.Broken // and the launcher that the guest went to is not there
 	case ended(p) == corev1.PodSucceeded:
 		return machine.Done
 	case p.Spec.NodeName == "" && unschedulable(p) != "":

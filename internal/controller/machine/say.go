@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
@@ -136,7 +135,8 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 		Phase: row.Instance, Reason: string(row.Reason), PhaseTransitionTimestamps: old.PhaseTransitionTimestamps,
 		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{
 			{Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message},
-			s.volumesReady()}, append(s.independent(), s.pausedCondition()...)...)...),
+			s.volumesReady()}, slices.Concat(s.independent(), s.pausedCondition(), s.movable())...)...),
+		MigrationState: s.migration, MigrationMethod: old.MigrationMethod,
 	}
 	if next.Phase == "" { // a leaving instance keeps the phase it had
 		next.Phase = old.Phase
@@ -147,7 +147,7 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 		if p.Status.PodIP != "" {
 			next.Interfaces = []kubevirt.NetworkInterface{{Name: "default", IP: p.Status.PodIP, IPs: []string{p.Status.PodIP}}}
 		}
-		next.ActivePods = map[types.UID]string{p.UID: p.Spec.NodeName}
+		next.ActivePods, next.MigrationMethod = s.active(), s.method()
 	}
 	if next.Phase != old.Phase {
 		next.PhaseTransitionTimestamps = append(next.PhaseTransitionTimestamps,

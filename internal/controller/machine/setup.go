@@ -60,6 +60,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(instanceOfHotPod)). // they belong to the launcher
 		Watches(&corev1.PersistentVolumeClaim{}, r.users()).
 		Watches(&accessv1.DiskAccess{}, r.waiters()).
+		Watches(&kubevirt.VirtualMachineInstanceMigration{}, handler.EnqueueRequestsFromMapFunc(instanceOfMigration)).
 		Watches(&storagev1.StorageClass{}, r.awaiting()).
 		WithOptions(options)
 	machines := ctrl.NewControllerManagedBy(mgr).Named("machine").
@@ -79,7 +80,21 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 	if err := instances.Complete(cluster.Settle(reconcile.Func(r.reconcileInstance))); err != nil {
 		return err
 	}
-	return machines.Complete(cluster.Settle(reconcile.Func(r.reconcileMachine)))
+	if err := machines.Complete(cluster.Settle(reconcile.Func(r.reconcileMachine))); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("migration").
+		For(&kubevirt.VirtualMachineInstanceMigration{}).
+		Watches(&kubevirt.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.migrationsAbout(client.Object.GetName))).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.migrationsAbout(domainLabel))).
+		WithOptions(options).
+		Complete(cluster.Settle(reconcile.Func(r.reconcileMigration)))
+}
+
+func domainLabel(obj client.Object) string { return obj.GetLabels()[render.LabelDomain] }
+
+func instanceOfMigration(_ context.Context, obj client.Object) []reconcile.Request {
+	return machineNamed(obj, obj.(*kubevirt.VirtualMachineInstanceMigration).Spec.VMIName)
 }
 
 // dataSide: the cluster has the kinds of a data side, ours or another. A machine whose claims need none of it runs

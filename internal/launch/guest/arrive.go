@@ -30,7 +30,7 @@ func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launch.Machine) 
 	if err != nil {
 		return refused(fmt.Errorf("listen to libvirt: %w", err))
 	}
-	keys, err := awaitKeys(ctx, launch.MoveKeysDir, m.Incoming)
+	keys, err := awaitKeys(ctx, launch.MoveKeysDir, m.Incoming, launch.MoveTarget)
 	if err != nil {
 		return refused(err)
 	}

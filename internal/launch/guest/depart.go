@@ -139,7 +139,7 @@ func (l *Launcher) depart(ctx context.Context, g guestHere, o launch.Move) {
 }
 
 func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move) error {
-	keys, err := awaitKeys(ctx, launch.MoveKeysDir, o.ID)
+	keys, err := awaitKeys(ctx, launch.MoveKeysDir, o.ID, launch.MoveSource)
 	if err != nil {
 		return err
 	}

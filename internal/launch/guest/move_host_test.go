@@ -332,7 +332,8 @@ func keys(t *testing.T, id string, source, target *pod) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for file, text := range map[string][]byte{"tls.crt": pair.Certificate, "tls.key": pair.Key, "ca.crt": pki.PEM(authority.Certificate().Raw)} {
+		side := map[x509.ExtKeyUsage]string{x509.ExtKeyUsageClientAuth: launch.MoveSource, x509.ExtKeyUsageServerAuth: launch.MoveTarget}[use]
+		for file, text := range map[string][]byte{side + ".crt": pair.Certificate, side + ".key": pair.Key, "ca.crt": pki.PEM(authority.Certificate().Raw)} {
 			n.write(filepath.Join(n.dir, "run/move", file), text)
 		}
 	}

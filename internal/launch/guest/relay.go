@@ -55,8 +55,8 @@ var errOtherKeys = errors.New("the keys at hand are for another move")
 
 // moveKeys reads the keys of one move. The authority that signed them signs nothing else, so whoever has one of them is the
 // other side.
-func moveKeys(dir, id string) (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+func moveKeys(dir, id, side string) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, side+".crt"), filepath.Join(dir, side+".key"))
 	if err != nil {
 		return nil, fmt.Errorf("read the keys of the move: %w", err)
 	}
@@ -76,14 +76,14 @@ func moveKeys(dir, id string) (*tls.Config, error) {
 }
 
 // awaitKeys waits for them: the kubelet brings them some time after they were made.
-func awaitKeys(ctx context.Context, dir, id string) (*tls.Config, error) {
+func awaitKeys(ctx context.Context, dir, id, side string) (*tls.Config, error) {
 	const patience = 3 * time.Minute // the kubelet looks at every pod once in a minute and a half
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		keys, err := moveKeys(dir, id)
+		keys, err := moveKeys(dir, id, side)
 		if err == nil {
 			return keys, nil
 		}

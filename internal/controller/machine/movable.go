@@ -1,0 +1,125 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// The reasons why a machine cannot be moved while it runs, as upstream names them where it has them.
+const (
+	disksFixed     = "DisksNotLiveMigratable"
+	launcherTooOld = "LauncherOutdated"
+)
+
+// fixed is why the guest cannot be moved, and the reason's name; empty if it can.
+func (s *run) fixed() (reason, why string) {
+	has := func(v corev1.Volume) bool { return v.Name == render.MoveVolume }
+	if s.launcher != nil && !slices.ContainsFunc(s.launcher.Spec.Volumes, has) {
+		return launcherTooOld, "it was started by an earlier version of Berth; restart it once"
+	}
+	var texts []string
+	for _, v := range s.instance.Spec.Volumes {
+		if text := s.fixedDisk(v); text != "" {
+			texts = append(texts, fmt.Sprintf("disk %s %s", v.Name, text))
+		}
+	}
+	if s.launcher != nil && len(s.lastOrders().Removed) > 0 {
+		texts = append(texts, "disks that it was started with were removed since: restart it")
+	}
+	if len(texts) == 0 {
+		return "", ""
+	}
+	return disksFixed, strings.Join(texts, "; ")
+}
+
+// fixedDisk is why a disk cannot be on two nodes nor be sent; empty if it can.
+func (s *run) fixedDisk(v kubevirt.Volume) string {
+	added := slices.ContainsFunc(s.hot, func(h *hot) bool { return h.name == v.Name })
+	at := slices.IndexFunc(s.disks, func(d disk) bool { return d.name == v.Name })
+	copied := v.Copied()
+	switch {
+	case added:
+		return "was added while the machine ran: remove it, or restart the machine"
+	case v.HostDisk != nil:
+		return "is a file of its node"
+	case copied != nil && copied.Mode != kubevirt.CopyOnWrite:
+		return fmt.Sprintf("is a copy of mode %s, and only copies on write are sent: use copy-on-write", copied.Mode)
+	case at >= 0 && s.disks[at].claim != nil && s.disks[at].direct == nil && !shared(s.disks[at].claim):
+		return fmt.Sprintf("is in PersistentVolumeClaim %s, which one node can have at a time: use a claim with access mode ReadWriteMany, or a network disk",
+			s.disks[at].claim.Name)
+	}
+	return ""
+}
+
+// shared: several nodes can have the claim at once.
+func shared(c *corev1.PersistentVolumeClaim) bool {
+	return slices.Contains(c.Spec.AccessModes, corev1.ReadWriteMany) || slices.Contains(c.Spec.AccessModes, corev1.ReadOnlyMany)
+}
+
+// movable is what is said of it on the instance: nothing before its guest runs.
+func (s *run) movable() []kubevirt.Condition {
+	if situation(s.launcher) != machine.Up {
+		return nil
+	}
+	all := kubevirt.Condition{Type: "LiveMigratable", Status: corev1.ConditionTrue}
+	storage := kubevirt.Condition{Type: "StorageLiveMigratable", Status: corev1.ConditionTrue}
+	if reason, why := s.fixed(); reason != "" {
+		all.Status, all.Reason, all.Message = corev1.ConditionFalse, reason, why
+		if reason == disksFixed {
+			storage.Status, storage.Reason, storage.Message = all.Status, reason, why
+		}
+	}
+	return []kubevirt.Condition{all, storage}
+}
+
+// method is how its disks come along.
+func (s *run) method() string {
+	sent := func(v kubevirt.Volume) bool { return v.EmptyDisk != nil || v.Copied() != nil }
+	if slices.ContainsFunc(s.instance.Spec.Volumes, sent) {
+		return "BlockMigration"
+	}
+	return "LiveMigration"
+}
+
+// active are the pods that have the guest, or are to have it.
+func (s *run) active() map[types.UID]string {
+	out := map[types.UID]string{s.launcher.UID: s.launcher.Spec.NodeName}
+	for _, p := range s.others {
+		if ended(p) == "" {
+			out[p.UID] = p.Spec.NodeName
+		}
+	}
+	return out
+}
+
+// observeMoves finds the last migration of the instance. What was said of one that was deleted since stays.
+func (r *Reconciler) observeMoves(ctx context.Context, s *run) error {
+	s.migration = s.instance.Status.MigrationState
+	all, err := r.migrationsOf(ctx, s.instance.Namespace, s.instance.Name)
+	if err != nil {
+		return err
+	}
+	var last *kubevirt.VirtualMachineInstanceMigration
+	for i := range all {
+		m := &all[i]
+		if at := m.Status.MigrationState; at == nil || at.SourcePod == "" || m.CreationTimestamp.Before(&s.instance.CreationTimestamp) {
+			continue
+		}
+		if last == nil || earlier(last, m) {
+			last = m
+		}
+	}
+	if last != nil {
+		s.migration = last.Status.MigrationState
+	}
+	return nil
+}

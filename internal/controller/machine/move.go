@@ -1,0 +1,249 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/decide/migration"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// MigrationFinalizer keeps a migration that somebody deletes until it is cancelled. It is upstream's.
+const MigrationFinalizer = "kubevirt.io/migrationJobFinalize"
+
+// moveAgain is how often the launchers are asked while a guest moves: they cannot speak up by themselves.
+const moveAgain = time.Second
+
+// move is one migration and everything its next step depends on, read once.
+type move struct {
+	migration *kubevirt.VirtualMachineInstanceMigration
+	run       *run        // nil: there is no instance
+	source    *corev1.Pod // nil: there is none
+	target    *corev1.Pod
+	sent      bool // the source says that its guest is at the target
+	before    string
+	said      launch.Moving // by the source
+	heard     launch.Moving // from the target
+}
+
+// reconcileMigration brings one migration a step further.
+func (r *Reconciler) reconcileMigration(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	m, err := cluster.Get[kubevirt.VirtualMachineInstanceMigration](ctx, r.reader, req.Namespace, req.Name)
+	if err != nil || m == nil {
+		return ctrl.Result{}, err
+	}
+	kept := slices.Contains(m.Finalizers, MigrationFinalizer)
+	switch {
+	case m.DeletionTimestamp != nil && !kept:
+		return ctrl.Result{}, nil
+	case m.DeletionTimestamp == nil && !kept && !m.Ended():
+		return ctrl.Result{}, r.cluster.Mark(ctx, m, cluster.Marks{Finalizers: []string{MigrationFinalizer}})
+	}
+	v, err := r.observeMigration(ctx, m)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	facts := v.facts()
+	plan := migration.Decide(facts)
+	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
+	for _, a := range plan.Do {
+		if err := r.actMigration(ctx, a, v); err != nil {
+			return ctrl.Result{}, fmt.Errorf("%s: %w", a, err)
+		}
+	}
+	if plan.State == "" {
+		return ctrl.Result{}, nil
+	}
+	row := state.OfMigration(plan.State)
+	if err := r.reportMigration(ctx, v, facts, row); err != nil {
+		return ctrl.Result{}, err
+	}
+	if row.Phase == kubevirt.MigrationSucceeded || row.Phase == kubevirt.MigrationFailed {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{RequeueAfter: moveAgain}, nil
+}
+
+func (r *Reconciler) observeMigration(ctx context.Context, m *kubevirt.VirtualMachineInstanceMigration) (*move, error) {
+	v := &move{migration: m}
+	i, err := cluster.Get[kubevirt.VirtualMachineInstance](ctx, r.reader, m.Namespace, m.Spec.VMIName)
+	if err != nil || i == nil {
+		return v, err
+	}
+	if v.run, err = r.observe(ctx, i); err != nil {
+		return nil, err
+	}
+	if v.before, err = r.migrationBefore(ctx, m); err != nil {
+		return nil, err
+	}
+	v.pair()
+	if v.target != nil && v.granted() && situation(v.target) == machine.Placed {
+		v.heard = r.askMove(ctx, v.target, m.UID)
+	}
+	if v.source != nil && orders(v.source).ID == string(m.UID) && ended(v.source) == "" {
+		v.said = r.askMove(ctx, v.source, m.UID)
+	}
+	return v, nil
+}
+
+// pair finds the launchers that the guest moves from and to.
+func (v *move) pair() {
+	all := slices.Clone(v.run.others)
+	if v.run.launcher != nil {
+		all = append(all, v.run.launcher)
+	}
+	name := targetName(v.run.instance, v.migration.UID)
+	if at := slices.IndexFunc(all, func(p *corev1.Pod) bool { return p.Name == name && machineOf(p).Incoming == string(v.migration.UID) }); at >= 0 {
+		v.target = all[at]
+		all = slices.Delete(all, at, at+1)
+	}
+	left := func(p *corev1.Pod) bool { return v.target != nil && successor(p, []*corev1.Pod{v.target}) == v.target }
+	if at := slices.IndexFunc(all, left); at >= 0 {
+		v.source, v.sent = all[at], true
+		return
+	}
+	v.source = present(all)
+}
+
+// askMove is what a launcher says about this migration.
+func (r *Reconciler) askMove(ctx context.Context, p *corev1.Pod, id types.UID) launch.Moving {
+	said, err := r.ask(p)
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("no word of the migration", "launcher", p.Name, "error", err.Error())
+	}
+	if err != nil || said.Move == nil || said.Move.ID != string(id) {
+		return launch.Moving{}
+	}
+	return *said.Move
+}
+
+// migrationBefore is the name of a migration of the same instance that was made before this one and has not ended.
+func (r *Reconciler) migrationBefore(ctx context.Context, m *kubevirt.VirtualMachineInstanceMigration) (string, error) {
+	all, err := r.migrationsOf(ctx, m.Namespace, m.Spec.VMIName)
+	if err != nil {
+		return "", err
+	}
+	for _, o := range all {
+		if o.UID != m.UID && !o.Ended() && earlier(&o, m) {
+			return o.Name, nil
+		}
+	}
+	return "", nil
+}
+
+func earlier(a, b *kubevirt.VirtualMachineInstanceMigration) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.UID < b.UID
+}
+
+func (r *Reconciler) migrationsOf(ctx context.Context, namespace, instance string) ([]kubevirt.VirtualMachineInstanceMigration, error) {
+	var list kubevirt.VirtualMachineInstanceMigrationList
+	if err := r.reader.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list migrations: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(m kubevirt.VirtualMachineInstanceMigration) bool { return m.Spec.VMIName != instance }), nil
+}
+
+// migrationsAbout brings back the migrations of an instance that have not ended.
+func (r *Reconciler) migrationsAbout(name func(client.Object) string) func(context.Context, client.Object) []reconcile.Request {
+	return func(ctx context.Context, obj client.Object) []reconcile.Request {
+		if name(obj) == "" {
+			return nil
+		}
+		all, err := r.migrationsOf(ctx, obj.GetNamespace(), name(obj))
+		if err != nil {
+			log.FromContext(ctx).Error(err, "find the migrations of an instance")
+		}
+		var due []reconcile.Request
+		for i := range all {
+			if !all[i].Ended() {
+				due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all[i])})
+			}
+		}
+		return due
+	}
+}
+
+func (v *move) granted() bool { return v.target.Annotations[render.AnnGo] == "yes" }
+
+func (v *move) facts() migration.Facts {
+	f := migration.Facts{Over: v.migration.Ended(), Cancelled: v.migration.DeletionTimestamp != nil, Guest: v.guest(), Target: v.situation()}
+	if v.run != nil && v.run.instance.DeletionTimestamp != nil && !f.Over {
+		f.Cancelled = true
+	}
+	if v.target != nil {
+		f.Granted, f.Handed = v.granted(), orders(v.target).Run
+	}
+	if o := orders(v.source); o.ID == string(v.migration.UID) {
+		f.Told, f.ToldOff = o.To != "", o.Cancel
+	}
+	switch v.said.Stage {
+	case launch.MoveSends:
+		f.Word = migration.Sends
+	case launch.MoveFailed, launch.MoveStopped:
+		f.Word = migration.Keeps
+	case launch.MoveWaits, launch.MoveHolds, launch.MoveRuns: // what targets say
+	}
+	return f
+}
+
+func (v *move) guest() migration.Guest {
+	switch {
+	case v.sent:
+		return migration.Sent
+	case v.source == nil && v.target != nil, v.source != nil && ended(v.source) != "":
+		return migration.Vanished
+	case v.run == nil || situation(v.source) != machine.Up || v.run.instance.DeletionTimestamp != nil:
+		return migration.Unready
+	case v.before != "":
+		return migration.Queued
+	}
+	if reason, _ := v.run.fixed(); reason != "" && v.target == nil {
+		return migration.Fixed
+	}
+	return migration.Here
+}
+
+func (v *move) situation() migration.Target {
+	switch situation(v.target) {
+	case machine.NoPod:
+		return migration.NoTarget
+	case machine.Waiting:
+		return migration.Waiting
+	case machine.Unplaceable:
+		return migration.Unplaceable
+	case machine.Up:
+		return migration.Runs
+	case machine.Done, machine.Broken:
+		return migration.Ended
+	case machine.Going:
+		return migration.Going
+	case machine.Placed:
+	}
+	switch v.heard.Stage {
+	case launch.MoveWaits:
+		return migration.Listens
+	case launch.MoveHolds:
+		return migration.Holds
+	case launch.MoveRuns:
+		return migration.Runs
+	case launch.MoveSends, launch.MoveFailed, launch.MoveStopped: // what sources say
+	}
+	return migration.Placed
+}

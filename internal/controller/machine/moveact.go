@@ -1,0 +1,215 @@
+package machine
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/decide/migration"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/pki"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *move) error {
+	switch a {
+	case migration.StartTarget:
+		return r.startTarget(ctx, v)
+	case migration.Grant:
+		return r.grant(ctx, v)
+	case migration.TellSource:
+		return r.tellMove(ctx, v.source, launch.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: orders(v.source).Run,
+			To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launch.MovePort))})
+	case migration.CallOff:
+		o := orders(v.source)
+		o.Cancel = true
+		return r.tellMove(ctx, v.source, o)
+	case migration.HandOver:
+		return r.tellMove(ctx, v.target, launch.Move{ID: string(v.migration.UID), Run: true})
+	case migration.StopSource:
+		if v.source == nil {
+			return nil
+		}
+		return r.cluster.Delete(ctx, v.source)
+	case migration.StopTarget:
+		return r.cluster.Delete(ctx, v.target)
+	case migration.DropKeys:
+		if v.run == nil {
+			return nil // they went with the instance
+		}
+		return r.cluster.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: v.migration.Namespace, Name: render.MoveSecret(v.run.instance)}})
+	case migration.LetGo:
+		return r.cluster.Mark(ctx, v.migration, cluster.Marks{})
+	}
+	return fmt.Errorf("%s is not an action on a migration", a)
+}
+
+// startTarget makes the pod that the guest goes to, with the machine's own constraints, on any node but the guest's; and before it
+// new keys, since the last of the name may be another migration's.
+func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
+	keys, err := moveKeys(v.migration, v.run.instance, r.clock.Now())
+	if err != nil {
+		return err
+	}
+	if err := r.cluster.Replace(ctx, keys); err != nil {
+		return err
+	}
+	if err := r.placeCopies(ctx, v.run); err != nil {
+		return err
+	}
+	if err := r.lend(ctx, v.run.disks); err != nil {
+		return err
+	}
+	next := v.run.pods
+	next.Incoming, next.Away = v.migration.UID, v.source.Spec.NodeName
+	pod, err := next.Pod(render.Launcher)
+	if err != nil {
+		return err
+	}
+	return r.cluster.Create(ctx, pod)
+}
+
+// grant enters the target among the holders of the disks and tells it to get ready.
+func (r *Reconciler) grant(ctx context.Context, v *move) error {
+	if err := r.take(ctx, &run{instance: v.run.instance, launcher: v.target, beside: v.source.UID}, v.run.disks); err != nil {
+		return err
+	}
+	return r.cluster.Mark(ctx, v.target, cluster.Marks{Annotations: map[string]string{render.AnnGo: "yes"}})
+}
+
+// moveKeysLast is longer than any migration.
+const moveKeysLast = 24 * time.Hour
+
+// moveKeys are the keys of both sides of one migration. Their authority signs nothing else and is kept nowhere.
+func moveKeys(m *kubevirt.VirtualMachineInstanceMigration, i *kubevirt.VirtualMachineInstance, now time.Time) (*corev1.Secret, error) {
+	const name = "berth-move"
+	authority, err := pki.New(name, now, moveKeysLast)
+	if err != nil {
+		return nil, err
+	}
+	s := &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{"ca.crt": pki.PEM(authority.Certificate().Raw)}, ObjectMeta: metav1.ObjectMeta{
+		Namespace: i.Namespace, Name: render.MoveSecret(i), Labels: render.Labels(name),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(i, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))}}}
+	for side, use := range map[string]x509.ExtKeyUsage{launch.MoveSource: x509.ExtKeyUsageClientAuth, launch.MoveTarget: x509.ExtKeyUsageServerAuth} {
+		pair, err := authority.Issue(pki.Leaf{Name: name, DNSNames: []string{string(m.UID)}, Use: use, Lasts: moveKeysLast}, now)
+		if err != nil {
+			return nil, err
+		}
+		s.Data[side+".crt"], s.Data[side+".key"] = pair.Certificate, pair.Key
+	}
+	return s, nil
+}
+
+// text is what a row's {detail} stands for.
+func (v *move) text(row state.MigrationRow) string {
+	switch row.Reason {
+	case state.MigrationQueued:
+		return "VirtualMachineInstanceMigration " + v.before
+	case state.MigrationUnplaceable:
+		return unschedulable(v.target)
+	case state.MigrationRefused:
+		_, why := v.run.fixed()
+		return why
+	case state.MigrationNoGuest:
+		return "VirtualMachineInstance " + v.migration.Spec.VMIName
+	case state.MigrationKept, state.MigrationAborted:
+		return v.said.Detail
+	case state.MigrationTargetFailed, state.MigrationLost:
+		if v.target != nil && ended(v.target) != "" {
+			return lastWords(v.target).Detail
+		}
+		return ""
+	case state.MigrationSending:
+		if v.said.Total > 0 {
+			return fmt.Sprintf("%d of %d MiB", v.said.Sent>>20, v.said.Total>>20)
+		}
+	case state.MigrationDone:
+		return v.doneText()
+	case state.MigrationPlacing, state.MigrationPlaced, state.MigrationPreparing, state.MigrationReady, state.MigrationHanding, state.MigrationAborting:
+	}
+	if v.target == nil {
+		return ""
+	}
+	return fmt.Sprintf("pod %s on node %s", v.target.Name, v.target.Spec.NodeName)
+}
+
+func (v *move) doneText() string {
+	text := fmt.Sprintf("it is in pod %s on node %s", v.target.Name, v.target.Spec.NodeName)
+	if v.sent {
+		if words := lastWords(v.source); words.Pause > 0 {
+			text += fmt.Sprintf("; it stood still for %d ms", words.Pause)
+		}
+	}
+	return text
+}
+
+// reportMigration writes what is said about a migration.
+func (r *Reconciler) reportMigration(ctx context.Context, v *move, f migration.Facts, row state.MigrationRow) error {
+	old := v.migration.Status
+	text := row.Text(v.text(row))
+	succeeded, failed := row.Phase == kubevirt.MigrationSucceeded, row.Phase == kubevirt.MigrationFailed
+	next := kubevirt.MigrationStatus{Phase: row.Phase, PhaseTransitionTimestamps: old.PhaseTransitionTimestamps, MigrationState: v.state(old.MigrationState),
+		Conditions: r.conditions(old.Conditions, kubevirt.Condition{Type: "Ready", Status: truth(succeeded), Reason: string(row.Reason), Message: text})}
+	now := metav1.NewTime(r.clock.Now())
+	if row.Phase != old.Phase {
+		next.PhaseTransitionTimestamps = append(next.PhaseTransitionTimestamps,
+			kubevirt.MigrationPhaseTransition{Phase: row.Phase, PhaseTransitionTimestamp: now})
+	}
+	at := next.MigrationState
+	if f.Told && at.StartTimestamp == nil {
+		at.StartTimestamp = &now
+	}
+	if f.Cancelled {
+		at.AbortRequested, at.AbortStatus = true, kubevirt.AbortInProgress
+	}
+	if succeeded || failed {
+		at.EndTimestamp, at.Completed, at.Failed = &now, true, failed
+		if failed {
+			at.FailureReason = text
+		}
+		if at.AbortRequested {
+			at.AbortStatus = map[bool]kubevirt.MigrationAbortStatus{true: kubevirt.AbortSucceeded, false: kubevirt.AbortFailed}[failed]
+		}
+	}
+	said := &kubevirt.VirtualMachineInstanceMigration{ObjectMeta: objectNamed(&v.migration.ObjectMeta), Status: next}
+	if same(old, next) {
+		return nil
+	}
+	if err := r.cluster.ApplyStatus(ctx, said); err != nil {
+		return err
+	}
+	if reasonOf(old.Conditions) != reasonOf(next.Conditions) {
+		kind := corev1.EventTypeNormal
+		if row.Warn {
+			kind = corev1.EventTypeWarning
+		}
+		r.cluster.Event(v.migration, kind, string(row.Reason), text)
+	}
+	return nil
+}
+
+// state is the migration as its instance shows it, so far.
+func (v *move) state(old *kubevirt.MigrationState) *kubevirt.MigrationState {
+	s := &kubevirt.MigrationState{}
+	if old != nil {
+		s = old.DeepCopy()
+	}
+	s.MigrationUID, s.Mode = v.migration.UID, kubevirt.PreCopy
+	if p := v.source; p != nil {
+		s.SourcePod, s.SourceNode = p.Name, p.Spec.NodeName
+	}
+	if p := v.target; p != nil {
+		s.TargetPod, s.TargetNode = p.Name, p.Spec.NodeName
+	}
+	return s
+}

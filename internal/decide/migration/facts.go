@@ -1,0 +1,91 @@
+// Package migration decides what to do next for a guest that is to move to another node. It is a pure function from a few small
+// facts to a plan; testdata has every situation that can arise.
+//
+// Two launchers may have the guest's disks while it moves, and one of them runs it. The source keeps its guest until everything is at
+// the target, which holds its guest still until it is certain that the source's has ended. So a target is stopped only while the
+// source is known to have the guest, and told to run only when the source is known not to.
+//
+// It does not know Kubernetes objects, clients or the time: internal/controller/machine turns what it sees into facts.
+package migration
+
+// Guest is where the guest is, as the source tells.
+type Guest int
+
+// The places.
+const (
+	Unready  Guest = iota // the instance is not there, does not run yet, is being stopped or has ended
+	Fixed                 // it runs, and cannot be moved
+	Queued                // it runs, and another migration of it was asked for before
+	Here                  // it runs at the source
+	Sent                  // the source says that it has ended there because it is at our target
+	// Vanished: the source has certainly ended, and did not say that its guest had left. The target may have all of it and is not to
+	// run it: the source may have gone on with it before it ended, and written to its disks.
+	Vanished
+)
+
+// Word is what the source has said about this migration.
+type Word int
+
+// The words.
+const (
+	Silent Word = iota // nothing
+	Sends              // it is at it
+	Keeps              // it has given up, and goes on running its guest
+)
+
+// Target is the pod that the guest is to move to.
+type Target int
+
+// The situations of the target.
+const (
+	NoTarget    Target = iota
+	Waiting            // for a node
+	Unplaceable        // no node will have it
+	Placed             // on a node; nothing is heard of it
+	Listens            // it waits for the guest
+	Holds              // it has the whole guest and holds it still
+	Runs               // it runs the guest
+	Ended              // it has ended
+	Going              // being deleted
+)
+
+// Facts is everything the decision depends on.
+type Facts struct {
+	// Over: the migration has been said to have ended.
+	Over bool
+	// Cancelled: it is being deleted, or its instance is.
+	Cancelled bool
+	Guest     Guest
+	Word      Word
+	Target    Target
+	// Granted: the target is among the holders of the disks and was told so.
+	Granted bool
+	// Told: the source was told where to send the guest; ToldOff: and to keep it after all.
+	Told    bool
+	ToldOff bool
+	// Handed: the target was told to run the guest.
+	Handed bool
+}
+
+func (g Guest) String() string {
+	return name(g, "Unready", "Fixed", "Queued", "Here", "Sent", "Vanished")
+}
+
+func (w Word) String() string { return name(w, "silent", "sends", "keeps") }
+
+func (t Target) String() string {
+	return name(t, "NoTarget", "Waiting", "Unplaceable", "Placed", "Listens", "Holds", "Runs", "Ended", "Going")
+}
+
+// alive: the pod is there and nobody has told it to go.
+func (t Target) alive() bool { return t != NoTarget && t != Going }
+
+// gone: nothing of it can take the guest.
+func (t Target) gone() bool { return t == NoTarget || t == Ended || t == Going }
+
+func name[E ~int](e E, names ...string) string {
+	if int(e) < 0 || int(e) >= len(names) {
+		return "?"
+	}
+	return names[e]
+}

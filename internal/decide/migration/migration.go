@@ -1,0 +1,99 @@
+package migration
+
+import "github.com/berth-vm/berth/internal/state"
+
+// Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
+type Action string
+
+// The actions.
+const (
+	StartTarget Action = "StartTarget" // with new keys for both sides
+	Grant       Action = "Grant"       // enter the target among the holders of the disks, beside the source, and tell it so
+	TellSource  Action = "TellSource"  // to send the guest
+	CallOff     Action = "CallOff"     // tell the source to keep it
+	HandOver    Action = "HandOver"    // the target runs the guest and is the instance's launcher
+	StopSource  Action = "StopSource"  // a pod that has ended already
+	StopTarget  Action = "StopTarget"
+	DropKeys    Action = "DropKeys"
+	LetGo       Action = "LetGo" // of a migration that somebody deletes
+)
+
+// Plan is a decision: what to do, in this order, and what to say. Without a state what was said last stays.
+type Plan struct {
+	Rule  string
+	Do    []Action
+	State state.MigrationReason
+}
+
+type rule struct {
+	name string
+	when func(Facts) bool
+	do   []Action
+	say  state.MigrationReason
+}
+
+// Decide finds the first rule that holds.
+func Decide(f Facts) Plan {
+	for _, r := range rules {
+		if r.when(f) {
+			return Plan{Rule: r.name, Do: r.do, State: r.say}
+		}
+	}
+	return Plan{}
+}
+
+// rules is the whole life of a migration; first match wins. Reading order: its end, a guest that has left its source, wishes to
+// stop, what went wrong, and the way there.
+var rules = []rule{
+	{"a target that ended goes with its migration", // when that has been said: until then the pod is what it is said by
+		func(f Facts) bool { return f.Over && f.Target == Ended && !f.Handed && f.Guest != Sent }, []Action{StopTarget}, ""},
+	{"a migration that is over is let go", func(f Facts) bool { return f.Over && f.Cancelled }, []Action{DropKeys, LetGo}, ""},
+	{"a migration that is over stays as it is", func(f Facts) bool { return f.Over }, nil, ""},
+
+	{"a guest that runs at the target has moved",
+		func(f Facts) bool { return f.Handed && f.Target == Runs }, []Action{StopSource, DropKeys}, state.MigrationDone},
+	{"a guest whose new launcher ended before it ran is lost",
+		func(f Facts) bool { return f.Handed && f.Target.gone() }, []Action{DropKeys}, state.MigrationLost},
+	{"a target that was told to run the guest is waited for", func(f Facts) bool { return f.Handed }, nil, state.MigrationHanding},
+	{"a target that was told by the source gets it in writing", // and is the instance's launcher from then on
+		func(f Facts) bool { return f.Guest == Sent && f.Target.alive() && f.Target != Ended }, []Action{HandOver}, state.MigrationHanding},
+	{"a guest that left for a target that ended is lost", func(f Facts) bool { return f.Guest == Sent }, []Action{DropKeys}, state.MigrationLost},
+
+	{"a source that may be sending is told to keep the guest",
+		func(f Facts) bool { return f.Cancelled && sending(f) && !f.ToldOff },
+		[]Action{CallOff}, state.MigrationAborting},
+	{"a source that may be sending is waited for",
+		func(f Facts) bool { return f.Cancelled && sending(f) }, nil, state.MigrationAborting},
+	{"the target of a cancelled migration ends",
+		func(f Facts) bool { return f.Cancelled && f.Target.alive() }, []Action{StopTarget}, state.MigrationAborting},
+	{"the target of a cancelled migration is waited out", func(f Facts) bool { return f.Cancelled && f.Target == Going }, nil, state.MigrationAborting},
+	{"a cancelled migration has ended", func(f Facts) bool { return f.Cancelled }, []Action{DropKeys}, state.MigrationAborted},
+
+	{"a target that nobody can send to ends",
+		func(f Facts) bool { return (f.Guest == Unready || f.Guest == Vanished || f.Guest == Fixed) && f.Word != Keeps && f.Target.alive() && !sending(f) },
+		[]Action{StopTarget}, state.MigrationNoGuest},
+	{"a machine that does not run cannot be moved",
+		func(f Facts) bool { return f.Word != Keeps && (f.Guest == Unready && !sending(f) || f.Guest == Vanished) }, []Action{DropKeys}, state.MigrationNoGuest},
+	{"a machine that cannot be moved stays",
+		func(f Facts) bool { return f.Word != Keeps && f.Guest == Fixed && !sending(f) }, []Action{DropKeys}, state.MigrationRefused},
+	{"a source that keeps its guest needs no target",
+		func(f Facts) bool { return f.Word == Keeps && f.Target.alive() }, []Action{StopTarget}, state.MigrationKept},
+	{"a source that keeps its guest has ended the migration", func(f Facts) bool { return f.Word == Keeps }, []Action{DropKeys}, state.MigrationKept},
+	{"a migration waits for one before it", func(f Facts) bool { return f.Guest == Queued && !f.Told }, nil, state.MigrationQueued},
+
+	{"a source whose target is gone is told to keep the guest",
+		func(f Facts) bool { return f.Told && f.Target.gone() && !f.ToldOff }, []Action{CallOff}, state.MigrationSending},
+	{"a source that was told to send is waited for", func(f Facts) bool { return f.Told }, nil, state.MigrationSending},
+	{"a target that ended before anything was sent has failed",
+		func(f Facts) bool { return f.Target == Ended }, []Action{DropKeys}, state.MigrationTargetFailed},
+	{"a target that is being deleted is waited out", func(f Facts) bool { return f.Target == Going }, nil, state.MigrationPreparing},
+	{"a target is made", func(f Facts) bool { return f.Target == NoTarget }, []Action{StartTarget}, state.MigrationPlacing},
+	{"a target no node will have says why", func(f Facts) bool { return f.Target == Unplaceable }, nil, state.MigrationUnplaceable},
+	{"a target is being placed", func(f Facts) bool { return f.Target == Waiting }, nil, state.MigrationPlacing},
+	{"a target that is placed may have the disks", func(f Facts) bool { return !f.Granted }, []Action{Grant}, state.MigrationPlaced},
+	{"a target that listens is told to the source", func(f Facts) bool { return f.Target == Listens }, []Action{TellSource}, state.MigrationReady},
+	{"a target gets ready", func(Facts) bool { return true }, nil, state.MigrationPreparing},
+}
+
+// sending: the source may be sending, so only its own word or its end can say that its target is not needed.
+func sending(f Facts) bool { return f.Told && f.Word != Keeps && f.Guest != Vanished }

@@ -1,0 +1,81 @@
+package migration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/enumerate"
+	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+func either(i int, no, yes string) string {
+	if i == 1 {
+		return yes
+	}
+	return no
+}
+
+var axes = []enumerate.Axis[Facts]{
+	{Count: 2, Set: func(f *Facts, i int) string { f.Over = i == 1; return either(i, "-", "over") }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Cancelled = i == 1; return either(i, "-", "cancelled") }},
+	{Count: int(Vanished) + 1, Set: func(f *Facts, i int) string { f.Guest = Guest(i); return f.Guest.String() }},
+	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Target = Target(i); return f.Target.String() }},
+	{Count: int(Keeps) + 1, Set: func(f *Facts, i int) string { f.Word = Word(i); return f.Word.String() }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Granted = i == 1; return either(i, "-", "granted") }},
+	{Count: 3, Set: func(f *Facts, i int) string {
+		f.Told, f.ToldOff = i > 0, i > 1
+		return []string{"-", "told", "toldOff"}[i]
+	}},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Handed = i == 1; return either(i, "-", "handed") }},
+}
+
+func TestTable(t *testing.T) {
+	golden.Equal(t, "testdata/decisions.txt", "# over cancelled guest target word disks source run -> state [actions]\n"+
+		enumerate.Table(axes, func(f Facts) string {
+			p := Decide(f)
+			return fmt.Sprintf("%s %v", p.State, p.Do)
+		}))
+}
+
+func TestInvariants(t *testing.T) {
+	used := map[string]bool{}
+	enumerate.Every(axes, func(f Facts) {
+		p := Decide(f)
+		used[p.Rule] = true
+		does := func(a Action) bool { return slices.Contains(p.Do, a) }
+		if does(HandOver) && f.Guest != Sent {
+			t.Errorf("a target is told to run the guest of a source that has not said that it left: %+v -> %+v", f, p)
+		}
+		if does(StopTarget) && (f.Handed || f.Guest == Sent) {
+			t.Errorf("the only guest is ended: %+v -> %+v", f, p)
+		}
+		if does(StopTarget) && f.Target != Ended && f.Told && f.Word != Keeps && f.Guest != Vanished {
+			t.Errorf("a target is ended that the source may have sent its guest to: %+v -> %+v", f, p)
+		}
+		if does(StopSource) && !(f.Handed && f.Target == Runs) {
+			t.Errorf("a source is ended although its guest does not run elsewhere: %+v -> %+v", f, p)
+		}
+		if does(TellSource) && (!f.Granted || f.Guest != Here) {
+			t.Errorf("a guest is sent to a target that may not have its disks, or is not there to be sent: %+v -> %+v", f, p)
+		}
+		if does(LetGo) && !f.Over {
+			t.Errorf("a migration goes before it has ended: %+v -> %+v", f, p)
+		}
+		if end := state.OfMigration(p.State).Phase; p.State != "" && (end == kubevirt.MigrationFailed || end == kubevirt.MigrationSucceeded) {
+			if f.Target.alive() && f.Target != Ended && !f.Handed && !does(StopTarget) && f.Guest != Sent {
+				t.Errorf("a migration ends and leaves a target: %+v -> %+v", f, p)
+			}
+		}
+	})
+	for _, r := range rules {
+		if !used[r.name] {
+			t.Errorf("no situation leads to rule %q", r.name)
+		}
+	}
+	if used[""] {
+		t.Error("some situation has no rule")
+	}
+}
