@@ -130,6 +130,11 @@ type Marks struct {
 // Mark is Apply for metadata alone: marks always holds everything we own. It does nothing to a later object of the
 // same name.
 func (w *Writer) Mark(ctx context.Context, obj client.Object, marks Marks) error {
+	return w.MarkAs(ctx, Owner, obj, marks)
+}
+
+// MarkAs is Mark for one of two parts of ours that each own marks on the same object.
+func (w *Writer) MarkAs(ctx context.Context, owner client.FieldOwner, obj client.Object, marks Marks) error {
 	gvk, err := apiutil.GVKForObject(obj, w.client.Scheme())
 	if err != nil {
 		return fmt.Errorf("find the kind of %T: %w", obj, err)
@@ -143,7 +148,7 @@ func (w *Writer) Mark(ctx context.Context, obj client.Object, marks Marks) error
 	u.SetAnnotations(marks.Annotations)
 	u.SetOwnerReferences(marks.Owners)
 	u.SetFinalizers(marks.Finalizers)
-	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), Owner, client.ForceOwnership); err != nil {
+	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("mark %s: %w", w.name(obj), err)
 	}
 	return nil

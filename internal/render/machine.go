@@ -31,6 +31,7 @@ const (
 	AnnGo       = "berth.dev/go"      // "yes" once every disk is filled
 	AnnDisks    = "berth.dev/disks"   // launch.Disks: what was added and removed since
 	AnnMove     = "berth.dev/move"    // launch.Move: where its guest is to go, or that it has come
+	AnnFrom     = "berth.dev/from"    // of a pod that a guest is to come to: the pod and the node that it comes from
 
 	// LauncherEnd is the finalizer that keeps a launcher or a holder until its containers have certainly ended, however it
 	// is deleted: until then its disks are in use.
@@ -61,8 +62,9 @@ type Machine struct {
 	Reach    reach.Rules              // for the servers of network disks
 	Direct   map[string]launch.Direct // network disks behind claims that are not mounted, by volume
 	KVM      corev1.ResourceName      // what a node offers if its KVM works; empty where emulation will do
-	// Incoming is the migration that its guest comes with, and Away the node that it comes from; empty: it is started.
+	// Incoming is the migration that its guest comes with, From the pod and Away the node that it comes from; empty: it is started.
 	Incoming types.UID
+	From     string
 	Away     string
 }
 
@@ -124,6 +126,9 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	}
 	pod.Finalizers = []string{LauncherEnd}
 	pod.Annotations[AnnMachine] = string(doc)
+	if m.Incoming != "" {
+		pod.Annotations[AnnFrom] = m.From + " " + m.Away
+	}
 	m.payload(pod)
 	return pod, nil
 }

@@ -62,6 +62,41 @@ func TestMachinePods(t *testing.T) {
 	}
 }
 
+// TestTargetPod: a pod that a guest comes to is placed as the guest's own was, on any node but that one.
+func TestTargetPod(t *testing.T) {
+	start := machine()
+	m := machine()
+	m.Incoming, m.From, m.Away = "89abcdef-0000", "virt-launcher-web-01234", "node1"
+	pod, err := m.Pod(Launcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := start.Pod(Launcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pod.Name == first.Name || pod.Annotations[AnnFrom] != "virt-launcher-web-01234 node1" {
+		t.Errorf("its name is %s and it comes from %q", pod.Name, pod.Annotations[AnnFrom])
+	}
+	terms := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	for i, term := range terms {
+		want := corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"node1"}}
+		if len(term.MatchFields) != 1 || !cmp.Equal(term.MatchFields[0], want) {
+			t.Errorf("term %d allows node1: %+v", i, term)
+		}
+		terms[i].MatchFields = nil
+	}
+	if first.Spec.Affinity != nil && first.Spec.Affinity.NodeAffinity != nil {
+		if diff := cmp.Diff(first.Spec.Affinity, pod.Spec.Affinity); diff != "" {
+			t.Errorf("the machine's own constraints are others:\n%s", diff)
+		}
+	}
+	pod.Spec.Affinity, first.Spec.Affinity = nil, nil
+	if diff := cmp.Diff(first.Spec, pod.Spec); diff != "" {
+		t.Errorf("it differs in more than its place:\n%s", diff)
+	}
+}
+
 // TestDirectPod: a claim that is opened directly is named by the pod and mounted by no container; its login is.
 func TestDirectPod(t *testing.T) {
 	m := machine()

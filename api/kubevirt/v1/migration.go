@@ -32,8 +32,9 @@ type VirtualMachineInstanceMigrationList struct {
 
 // MigrationSpec names the instance that is to move.
 type MigrationSpec struct {
+	// +kubebuilder:validation:Required
 	// +kubebuilder:validation:MinLength=1
-	VMIName string `json:"vmiName"`
+	VMIName string `json:"vmiName,omitempty"`
 }
 
 // MigrationPhase is how far a migration has come.

@@ -126,8 +126,7 @@ func (r *Reconciler) tellMove(ctx context.Context, p *corev1.Pod, m launch.Move)
 	if err != nil {
 		return fmt.Errorf("write the orders: %w", err)
 	}
-	return r.cluster.ApplyAs(ctx, moveOwner, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: p.Namespace, Name: p.Name, UID: p.UID, Annotations: map[string]string{render.AnnMove: string(text)}}})
+	return r.cluster.MarkAs(ctx, moveOwner, p, cluster.Marks{Annotations: map[string]string{render.AnnMove: string(text)}})
 }
 
 // inWriting notes on the launcher that a guest went to that it has come, before the one that it came from is let go: that is the

@@ -44,6 +44,8 @@ type scenario struct {
 	// asks are done to the machine when the loop has come to rest, one after another.
 	asks  []func(*world)
 	alone bool // each write is disturbed alone, too
+	local bool // its claims can be on one node only
+	move  fate // of its migrations
 
 	status kubevirt.PrintableStatus
 	phase  kubevirt.Phase // of its instance; empty: it has none
@@ -90,8 +92,11 @@ func scenarios() []scenario {
 	}
 }
 
-func TestLoop(t *testing.T) {
-	for _, sc := range scenarios() {
+func TestLoop(t *testing.T) { loop(t, scenarios()) }
+
+func loop(t *testing.T, scenarios []scenario) {
+	t.Helper()
+	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
 			calm := newWorld(t, sc)
@@ -144,7 +149,7 @@ func (w *world) settle() {
 	waits := 0 // in a row in which nothing but time went by
 	for range 200 {
 		before, failed, later := w.harm.Writes, false, false
-		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance, w.keep} {
+		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance, w.migrate, w.keep} {
 			result, err := reconcile(context.Background(), request)
 			if err != nil && !harm.Caused(err) && !apierrors.IsConflict(err) {
 				w.t.Fatalf("reconcile: %v", err)
@@ -190,6 +195,9 @@ func (w *world) outcome() string {
 	}
 	if i := w.instance(); i != nil {
 		i.Status.PhaseTransitionTimestamps, i.Status.ActivePods = nil, nil
+		if m := i.Status.MigrationState; m != nil {
+			m.StartTimestamp, m.EndTimestamp = nil, nil
+		}
 		for n := range i.Status.Conditions {
 			i.Status.Conditions[n].LastTransitionTime, i.Status.Conditions[n].LastProbeTime = metav1.Time{}, nil
 		}
@@ -219,6 +227,10 @@ func (w *world) outcome() string {
 		}
 	}
 	left["held"] = held
+	left["migrations"] = w.migrations()
+	var secrets corev1.SecretList
+	w.must(w.api.List(context.Background(), &secrets))
+	left["secrets"] = len(secrets.Items)
 	text, err := json.MarshalIndent(left, "", " ")
 	w.must(err)
 	return string(text)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,11 +45,7 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 	case migration.StopTarget:
 		return r.cluster.Delete(ctx, v.target)
 	case migration.DropKeys:
-		if v.run == nil {
-			return nil // they went with the instance
-		}
-		return r.cluster.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-			Namespace: v.migration.Namespace, Name: render.MoveSecret(v.run.instance)}})
+		return r.dropKeys(ctx, v)
 	case migration.LetGo:
 		return r.cluster.Mark(ctx, v.migration, cluster.Marks{})
 	}
@@ -55,13 +53,10 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 }
 
 // startTarget makes the pod that the guest goes to, with the machine's own constraints, on any node but the guest's; and before it
-// new keys, since the last of the name may be another migration's.
+// keys for both. Those of the migration before were deleted before it was said to have ended; what is there is ours, from before a
+// crash.
 func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
-	keys, err := moveKeys(v.migration, v.run.instance, r.clock.Now())
-	if err != nil {
-		return err
-	}
-	if err := r.cluster.Replace(ctx, keys); err != nil {
+	if err := r.makeKeys(ctx, v); err != nil {
 		return err
 	}
 	if err := r.placeCopies(ctx, v.run); err != nil {
@@ -71,12 +66,56 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 		return err
 	}
 	next := v.run.pods
-	next.Incoming, next.Away = v.migration.UID, v.source.Spec.NodeName
+	next.Incoming, next.From, next.Away = v.migration.UID, v.source.Name, v.source.Spec.NodeName
 	pod, err := next.Pod(render.Launcher)
 	if err != nil {
 		return err
 	}
 	return r.cluster.Create(ctx, pod)
+}
+
+// What was done about the keys of a migration.
+const (
+	keysMade    = "made"
+	keysDropped = "dropped"
+)
+
+// keyed is what this process remembers of the keys of migrations: we may make and delete Secrets of users' namespaces, not look whether
+// they are there. What it does not know is done again, which harms nobody.
+type keyed struct{ done sync.Map }
+
+func (k *keyed) is(m *kubevirt.VirtualMachineInstanceMigration, what string) bool {
+	said, _ := k.done.Load(m.UID)
+	return said == what
+}
+
+func (k *keyed) note(m *kubevirt.VirtualMachineInstanceMigration, what string) {
+	k.done.Store(m.UID, what)
+}
+
+func (r *Reconciler) makeKeys(ctx context.Context, v *move) error {
+	if r.keyed.is(v.migration, keysMade) {
+		return nil
+	}
+	keys, err := moveKeys(v.migration, v.run.instance, r.clock.Now())
+	if err == nil {
+		err = r.cluster.Create(ctx, keys)
+	}
+	if err == nil {
+		r.keyed.note(v.migration, keysMade)
+	}
+	return err
+}
+
+func (r *Reconciler) dropKeys(ctx context.Context, v *move) error {
+	if v.run == nil || v.before != "" || r.keyed.is(v.migration, keysDropped) {
+		return nil // they went with the instance, or are those of the migration before
+	}
+	err := r.cluster.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v.migration.Namespace, Name: render.MoveSecret(v.run.instance)}})
+	if err == nil {
+		r.keyed.note(v.migration, keysDropped)
+	}
+	return err
 }
 
 // grant enters the target among the holders of the disks and tells it to get ready.
@@ -209,6 +248,9 @@ func (v *move) state(old *kubevirt.MigrationState) *kubevirt.MigrationState {
 		s.SourcePod, s.SourceNode = p.Name, p.Spec.NodeName
 	}
 	if p := v.target; p != nil {
+		if pod, node, ok := strings.Cut(p.Annotations[render.AnnFrom], " "); ok { // the source may be gone
+			s.SourcePod, s.SourceNode = pod, node
+		}
 		s.TargetPod, s.TargetNode = p.Name, p.Spec.NodeName
 	}
 	return s

@@ -55,6 +55,7 @@ type Reconciler struct {
 	options Options
 	ask     asker
 	locks   *locks // of launchers whose disks are being taken or freed
+	keyed   keyed
 }
 
 // say writes a status if it says something new, and an event if the reason is new and nothing else tells of it.

@@ -75,9 +75,10 @@ func newWorld(t *testing.T, sc scenario) *world {
 	w := &world{t: t, sc: sc, clock: clocktest.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 		events: events.NewFakeRecorder(10000)}
 	build := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
-		WithStatusSubresource(&kubevirt.VirtualMachine{}, &kubevirt.VirtualMachineInstance{}, &cdiv1.DataVolume{}, &corev1.Pod{},
+		WithStatusSubresource(&kubevirt.VirtualMachine{}, &kubevirt.VirtualMachineInstance{}, &kubevirt.VirtualMachineInstanceMigration{}, &cdiv1.DataVolume{}, &corev1.Pod{},
 			&corev1.PersistentVolumeClaim{}).
-		WithObjects(newMachine(sc.strategy), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}})
+		WithObjects(newMachine(sc.strategy), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}})
 	for _, i := range index.All() {
 		build = build.WithIndex(i.Object, i.Field, i.Of)
 	}
@@ -165,6 +166,7 @@ func (w *world) fill() bool {
 		switch {
 		case c == nil:
 			w.must(w.api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v.Name, UID: types.UID(v.Name + "-claim")},
+				Spec:   corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{w.accessMode()}},
 				Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}))
 			return true
 		case c.Status.Phase != corev1.ClaimBound && w.sc.held:
@@ -228,7 +230,7 @@ func (w *world) schedule() bool {
 				w.bind(c)
 			}
 		}
-		p.Spec.NodeName = "node1"
+		p.Spec.NodeName = node(p)
 		w.must(w.api.Update(ctx, p))
 		return true
 	}
@@ -267,6 +269,10 @@ func (w *world) live(p *corev1.Pod) bool {
 		return false
 	case p.Labels[render.LabelMachine] == render.HotplugDisk:
 		return w.handOver(p, ready)
+	case machineOf(p).Incoming != "" && !ready:
+		return w.arrive(p)
+	case ready && w.depart(p):
+		return true
 	case !ready && p.Annotations[render.AnnGo] == "yes":
 		w.guests++
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -303,7 +309,10 @@ func (w *world) handOver(p *corev1.Pod, ready bool) bool {
 }
 
 // launcherSays what became of the disks that its orders want back.
-func (w *world) launcherSays(*corev1.Pod) (launch.Returns, error) {
+func (w *world) launcherSays(p *corev1.Pod) (launch.Returns, error) {
+	if said := w.moveSays(p); said != nil {
+		return launch.Returns{Move: said}, nil
+	}
 	var pods corev1.PodList
 	w.must(w.api.List(context.Background(), &pods, client.MatchingLabels{render.LabelMachine: "virt-launcher"}))
 	said := launch.Returns{Kept: map[string]string{}}

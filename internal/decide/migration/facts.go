@@ -13,11 +13,11 @@ type Guest int
 
 // The places.
 const (
-	Unready  Guest = iota // the instance is not there, does not run yet, is being stopped or has ended
-	Fixed                 // it runs, and cannot be moved
-	Queued                // it runs, and another migration of it was asked for before
-	Here                  // it runs at the source
-	Sent                  // the source says that it has ended there because it is at our target
+	Unready Guest = iota // the instance is not there, does not run yet, is being stopped or has ended
+	Fixed                // it runs, and cannot be moved
+	Queued               // it runs, and another migration of it was asked for before
+	Here                 // it runs at the source
+	Sent                 // the source says that it has ended there because it is at our target
 	// Vanished: the source has certainly ended, and did not say that its guest had left. The target may have all of it and is not to
 	// run it: the source may have gone on with it before it ended, and written to its disks.
 	Vanished

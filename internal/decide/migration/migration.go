@@ -70,10 +70,14 @@ var rules = []rule{
 	{"a cancelled migration has ended", func(f Facts) bool { return f.Cancelled }, []Action{DropKeys}, state.MigrationAborted},
 
 	{"a target that nobody can send to ends",
-		func(f Facts) bool { return (f.Guest == Unready || f.Guest == Vanished || f.Guest == Fixed) && f.Word != Keeps && f.Target.alive() && !sending(f) },
+		func(f Facts) bool {
+			return (f.Guest == Unready || f.Guest == Vanished || f.Guest == Fixed) && f.Word != Keeps && f.Target.alive() && !sending(f)
+		},
 		[]Action{StopTarget}, state.MigrationNoGuest},
 	{"a machine that does not run cannot be moved",
-		func(f Facts) bool { return f.Word != Keeps && (f.Guest == Unready && !sending(f) || f.Guest == Vanished) }, []Action{DropKeys}, state.MigrationNoGuest},
+		func(f Facts) bool {
+			return f.Word != Keeps && (f.Guest == Unready && !sending(f) || f.Guest == Vanished)
+		}, []Action{DropKeys}, state.MigrationNoGuest},
 	{"a machine that cannot be moved stays",
 		func(f Facts) bool { return f.Word != Keeps && f.Guest == Fixed && !sending(f) }, []Action{DropKeys}, state.MigrationRefused},
 	{"a source that keeps its guest needs no target",
