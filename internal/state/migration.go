@@ -47,7 +47,7 @@ var migrationTable = []MigrationRow{
 	{Reason: MigrationReady, Phase: kubevirt.MigrationTargetReady, Message: "the guest is about to be sent: {detail}"},
 	{Reason: MigrationSending, Phase: kubevirt.MigrationRunning, Message: "the guest is being sent: {detail}"},
 	{Reason: MigrationHanding, Phase: kubevirt.MigrationRunning, Message: "the guest has left its old node and is about to go on: {detail}"},
-	{Reason: MigrationAborting, Phase: kubevirt.MigrationRunning, Message: "it is being cancelled; the guest stays where it is: {detail}"},
+	{Reason: MigrationAborting, Phase: kubevirt.MigrationRunning, Message: "it is being cancelled: {detail}"},
 	{Reason: MigrationDone, Phase: kubevirt.MigrationSucceeded, Message: "the guest has moved: {detail}"},
 	{Reason: MigrationNoGuest, Phase: kubevirt.MigrationFailed, Warn: true, Message: "there is no guest that could be moved; start the machine, or wait until it runs: {detail}"},
 	{Reason: MigrationRefused, Phase: kubevirt.MigrationFailed, Warn: true, Message: "the machine cannot be moved while it runs: {detail}"},
@@ -55,7 +55,7 @@ var migrationTable = []MigrationRow{
 	{Reason: MigrationTargetFailed, Phase: kubevirt.MigrationFailed, Warn: true, Message: "the new node could not take the guest, which runs where it was: {detail}"},
 	{Reason: MigrationLost, Phase: kubevirt.MigrationFailed, Warn: true,
 		Message: "the guest had left its old node when the launcher on the new one ended; the machine is started again as after a crash: {detail}"},
-	{Reason: MigrationAborted, Phase: kubevirt.MigrationFailed, Message: "it was cancelled; the guest runs where it was: {detail}"},
+	{Reason: MigrationAborted, Phase: kubevirt.MigrationFailed, Message: "it was cancelled, and the guest was not moved: {detail}"},
 }
 
 // OfMigration is the row a reason stands for; a reason without one is shown, not hidden.

@@ -230,7 +230,7 @@ func (w *world) outcome() string {
 	left["migrations"] = w.migrations()
 	var secrets corev1.SecretList
 	w.must(w.api.List(context.Background(), &secrets))
-	left["secrets"] = len(secrets.Items)
+	left["secrets"] = slices.ContainsFunc(secrets.Items, func(s corev1.Secret) bool { return w.instance() != nil && metav1.IsControlledBy(&s, w.instance()) })
 	text, err := json.MarshalIndent(left, "", " ")
 	w.must(err)
 	return string(text)

@@ -65,7 +65,10 @@ func (r *Reconciler) reconcileMigration(ctx context.Context, req ctrl.Request) (
 			return ctrl.Result{}, fmt.Errorf("%s: %w", a, err)
 		}
 	}
-	if plan.State == "" {
+	switch {
+	case plan.State == "" && facts.Cancelled && !slices.Contains(plan.Do, migration.LetGo):
+		return ctrl.Result{RequeueAfter: moveAgain}, nil
+	case plan.State == "":
 		return ctrl.Result{}, nil
 	}
 	row := state.OfMigration(plan.State)
@@ -187,6 +190,7 @@ func (v *move) facts() migration.Facts {
 	if v.run != nil && v.run.instance.DeletionTimestamp != nil && !f.Over {
 		f.Cancelled = true
 	}
+	f.Shown = f.Over && v.shown()
 	if v.target != nil {
 		f.Granted, f.Handed = v.granted(), orders(v.target).Run
 	}
@@ -203,16 +207,25 @@ func (v *move) facts() migration.Facts {
 	return f
 }
 
+// shown: the instance shows how the migration ended, or never had anything to show.
+func (v *move) shown() bool {
+	if v.run == nil || v.migration.Status.MigrationState == nil || v.migration.Status.MigrationState.SourcePod == "" {
+		return true
+	}
+	at := v.run.instance.Status.MigrationState
+	return at == nil || at.MigrationUID != v.migration.UID || at.Completed
+}
+
 func (v *move) guest() migration.Guest {
 	switch {
 	case v.sent:
 		return migration.Sent
-	case v.source == nil && v.target != nil, v.source != nil && ended(v.source) != "":
+	case v.source == nil && v.target != nil, v.target != nil && v.source != nil && ended(v.source) != "":
 		return migration.Vanished
+	case v.before != "" && v.run != nil:
+		return migration.Queued
 	case v.run == nil || situation(v.source) != machine.Up || v.run.instance.DeletionTimestamp != nil:
 		return migration.Unready
-	case v.before != "":
-		return migration.Queued
 	}
 	if reason, _ := v.run.fixed(); reason != "" && v.target == nil {
 		return migration.Fixed

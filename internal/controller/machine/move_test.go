@@ -188,7 +188,7 @@ func TestMoveLoop(t *testing.T) {
 	always := kubevirt.RunAlways
 	loop(t, []scenario{
 		{name: "there", alone: true, strategy: always, asks: []func(*world){moveTo("one")}, status: running, phase: up},
-		{name: "the target hears of it from the controller", alone: true, strategy: always, move: movesUntold, asks: []func(*world){moveTo("one")}, status: running, phase: up},
+		{name: "the target hears of it from the controller", strategy: always, move: movesUntold, asks: []func(*world){moveTo("one")}, status: running, phase: up},
 		{name: "there and back", strategy: always, asks: []func(*world){moveTo("one"), moveTo("two")}, status: running, phase: up},
 		{name: "two at once", strategy: always, asks: []func(*world){moveTo("one", "two")}, status: running, phase: up},
 		{name: "cancelled", alone: true, strategy: always, move: staysSending, asks: []func(*world){moveTo("one"), cancel("one")}, status: running, phase: up},

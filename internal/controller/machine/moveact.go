@@ -208,7 +208,7 @@ func (r *Reconciler) reportMigration(ctx context.Context, v *move, f migration.F
 	if f.Told && at.StartTimestamp == nil {
 		at.StartTimestamp = &now
 	}
-	if f.Cancelled {
+	if v.migration.DeletionTimestamp != nil {
 		at.AbortRequested, at.AbortStatus = true, kubevirt.AbortInProgress
 	}
 	if succeeded || failed {

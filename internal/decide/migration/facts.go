@@ -53,6 +53,8 @@ const (
 type Facts struct {
 	// Over: the migration has been said to have ended.
 	Over bool
+	// Shown: its instance, if there is one, shows how it ended.
+	Shown bool
 	// Cancelled: it is being deleted, or its instance is.
 	Cancelled bool
 	Guest     Guest

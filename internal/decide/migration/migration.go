@@ -45,9 +45,12 @@ func Decide(f Facts) Plan {
 // rules is the whole life of a migration; first match wins. Reading order: its end, a guest that has left its source, wishes to
 // stop, what went wrong, and the way there.
 var rules = []rule{
-	{"a target that ended goes with its migration", // when that has been said: until then the pod is what it is said by
-		func(f Facts) bool { return f.Over && f.Target == Ended && !f.Handed && f.Guest != Sent }, []Action{StopTarget}, ""},
-	{"a migration that is over is let go", func(f Facts) bool { return f.Over && f.Cancelled }, []Action{DropKeys, LetGo}, ""},
+	{"a target goes when it is said how its migration failed", // it is what that is said by
+		func(f Facts) bool { return f.Over && f.Target.alive() && !f.Handed && f.Guest != Sent }, []Action{StopTarget}, ""},
+	{"a migration that is over is let go",
+		func(f Facts) bool {
+			return f.Over && f.Cancelled && f.Shown && (f.Target == NoTarget || f.Handed || f.Guest == Sent)
+		}, []Action{LetGo}, ""},
 	{"a migration that is over stays as it is", func(f Facts) bool { return f.Over }, nil, ""},
 
 	{"a guest that runs at the target has moved",
@@ -59,29 +62,20 @@ var rules = []rule{
 		func(f Facts) bool { return f.Guest == Sent && f.Target.alive() && f.Target != Ended }, []Action{HandOver}, state.MigrationHanding},
 	{"a guest that left for a target that ended is lost", func(f Facts) bool { return f.Guest == Sent }, []Action{DropKeys}, state.MigrationLost},
 
+	{"a source that ended has no guest to send",
+		func(f Facts) bool { return f.Guest == Vanished && f.Word != Keeps }, []Action{DropKeys}, state.MigrationNoGuest},
+
 	{"a source that may be sending is told to keep the guest",
 		func(f Facts) bool { return f.Cancelled && sending(f) && !f.ToldOff },
 		[]Action{CallOff}, state.MigrationAborting},
 	{"a source that may be sending is waited for",
 		func(f Facts) bool { return f.Cancelled && sending(f) }, nil, state.MigrationAborting},
-	{"the target of a cancelled migration ends",
-		func(f Facts) bool { return f.Cancelled && f.Target.alive() }, []Action{StopTarget}, state.MigrationAborting},
-	{"the target of a cancelled migration is waited out", func(f Facts) bool { return f.Cancelled && f.Target == Going }, nil, state.MigrationAborting},
 	{"a cancelled migration has ended", func(f Facts) bool { return f.Cancelled }, []Action{DropKeys}, state.MigrationAborted},
 
-	{"a target that nobody can send to ends",
-		func(f Facts) bool {
-			return (f.Guest == Unready || f.Guest == Vanished || f.Guest == Fixed) && f.Word != Keeps && f.Target.alive() && !sending(f)
-		},
-		[]Action{StopTarget}, state.MigrationNoGuest},
 	{"a machine that does not run cannot be moved",
-		func(f Facts) bool {
-			return f.Word != Keeps && (f.Guest == Unready && !sending(f) || f.Guest == Vanished)
-		}, []Action{DropKeys}, state.MigrationNoGuest},
+		func(f Facts) bool { return f.Word != Keeps && f.Guest == Unready && !sending(f) }, []Action{DropKeys}, state.MigrationNoGuest},
 	{"a machine that cannot be moved stays",
 		func(f Facts) bool { return f.Word != Keeps && f.Guest == Fixed && !sending(f) }, []Action{DropKeys}, state.MigrationRefused},
-	{"a source that keeps its guest needs no target",
-		func(f Facts) bool { return f.Word == Keeps && f.Target.alive() }, []Action{StopTarget}, state.MigrationKept},
 	{"a source that keeps its guest has ended the migration", func(f Facts) bool { return f.Word == Keeps }, []Action{DropKeys}, state.MigrationKept},
 	{"a migration waits for one before it", func(f Facts) bool { return f.Guest == Queued && !f.Told }, nil, state.MigrationQueued},
 
