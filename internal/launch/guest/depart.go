@@ -25,7 +25,7 @@ type moves struct {
 
 	mu     sync.Mutex
 	at     launch.Move // the last that was begun
-	to     peer        // where it goes
+	to     moveTarget  // where it goes
 	cancel context.CancelCauseFunc
 	since  time.Time // when the guest was last held for the move
 	moving bool
@@ -70,6 +70,7 @@ func (v *moves) heard(e libvirt.DomainEventLifecycleMsg, now time.Time) {
 var (
 	errAsked   = errors.New("it was asked to keep the guest")
 	errTooSlow = errors.New("the guest writes faster than it can be sent")
+	errStill   = errors.New("the guest does not run: somebody has paused it, or it waits for a disk; a guest that has moved runs") // the target cannot tell
 )
 
 // startMoves follows the orders about moves until the guest ends.
@@ -139,11 +140,14 @@ func (l *Launcher) depart(ctx context.Context, g guestHere, o launch.Move) {
 }
 
 func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move) error {
+	if state, _, err := g.h.virt.DomainGetState(g.dom, 0); err != nil || libvirt.DomainState(state) != libvirt.DomainRunning {
+		return errors.Join(errStill, err)
+	}
 	keys, err := awaitKeys(ctx, launch.MoveKeysDir, o.ID, launch.MoveSource)
 	if err != nil {
 		return err
 	}
-	to := peer{address: o.To, keys: keys}
+	to := moveTarget{address: o.To, keys: keys}
 	l.moves.mu.Lock()
 	l.moves.to = to
 	l.moves.mu.Unlock()
@@ -168,7 +172,7 @@ func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move) error {
 	return l.perform(ctx, g)
 }
 
-func sendImage(ctx context.Context, to peer, volume string) error {
+func sendImage(ctx context.Context, to moveTarget, volume string) error {
 	f, err := os.Open(imageFile(volume))
 	if err != nil {
 		return fmt.Errorf("send the disk of volume %s: %w", volume, err)

@@ -233,7 +233,7 @@ func (n *pod) tell(command string) string {
 
 func (n *pod) expect(prefix string) string {
 	n.t.Helper()
-	late := time.After(40 * time.Second)
+	late := time.After(3 * time.Minute)
 	for {
 		select {
 		case line := <-n.lines:
@@ -265,7 +265,7 @@ func (n *pod) returns() launch.Returns {
 // stage waits until the launcher is at one of the stages of a move.
 func (n *pod) stage(want ...launch.MoveStage) launch.Moving {
 	n.t.Helper()
-	late := time.After(40 * time.Second)
+	late := time.After(3 * time.Minute)
 	for {
 		r := n.returns()
 		for _, s := range want {
@@ -286,7 +286,7 @@ func (n *pod) stage(want ...launch.MoveStage) launch.Moving {
 // sends waits until a part of the guest is on its way.
 func (n *pod) sends() {
 	n.t.Helper()
-	for late := time.After(40 * time.Second); ; {
+	for late := time.After(3 * time.Minute); ; {
 		if m := n.stage(launch.MoveSends, launch.MoveFailed); m.Sent > 0 {
 			return
 		} else if m.Stage == launch.MoveFailed {

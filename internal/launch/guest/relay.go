@@ -95,14 +95,14 @@ func awaitKeys(ctx context.Context, dir, id, side string) (*tls.Config, error) {
 	}
 }
 
-// peer is the other side as the source sees it.
-type peer struct {
+// moveTarget is the other side as the source sees it.
+type moveTarget struct {
 	address string
 	keys    *tls.Config
 }
 
 // open makes a connection to the target that is for what the line says.
-func (p peer) open(ctx context.Context, line string) (*tls.Conn, error) {
+func (p moveTarget) open(ctx context.Context, line string) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	d := tls.Dialer{NetDialer: &net.Dialer{Control: control, KeepAliveConfig: alive}, Config: p.keys}
@@ -117,7 +117,7 @@ func (p peer) open(ctx context.Context, line string) (*tls.Conn, error) {
 }
 
 // carry takes whatever connects to one of the sockets to the target, until ctx ends.
-func (p peer) carry(ctx context.Context, which string) error {
+func (p moveTarget) carry(ctx context.Context, which string) error {
 	path := moveSocket(which)
 	_ = os.Remove(path)
 	l, err := net.Listen("unix", path)
@@ -266,7 +266,7 @@ func answer(c net.Conn, err error) {
 }
 
 // tell has the target do something and waits until it has.
-func (p peer) tell(ctx context.Context, line string, body io.Reader) error {
+func (p moveTarget) tell(ctx context.Context, line string, body io.Reader) error {
 	c, err := p.open(ctx, line)
 	if err != nil {
 		return err
