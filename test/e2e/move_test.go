@@ -1,0 +1,178 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/images"
+	testguest "github.com/berth-vm/berth/images/guest"
+)
+
+// moving is how long a small guest may take to another node on a busy machine.
+const moving = 4 * time.Minute
+
+// mover is a machine that boots the test guest's kernel and has these volumes, each under its name as its serial number.
+func (y *yard) mover(name string, volumes ...kubevirt.Volume) *kubevirt.VirtualMachine {
+	vm := y.tiny(name)
+	bootKernel(vm, "")
+	spec := &vm.Spec.Template.Spec
+	spec.TerminationGracePeriodSeconds = new(int64(5))
+	spec.Volumes = volumes
+	for _, v := range volumes {
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, kubevirt.Disk{Name: v.Name, Serial: v.Name})
+	}
+	return vm
+}
+
+// answer types a command at the console of a guest and returns what it says to that.
+func (y *yard) answer(vm *kubevirt.VirtualMachine, command string) string {
+	y.T.Helper()
+	ctx, cancel := context.WithTimeout(y.Context(), boot)
+	defer cancel()
+	log := y.console(ctx, vm)
+	defer log.Close()
+	y.typeLine(vm, command)
+	said := ""
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if i := strings.Index(line, "berth-guest: error: "+command); i >= 0 {
+			y.T.Fatalf("the guest says %s", line[i:])
+		}
+		if _, rest, ok := strings.Cut(line, "berth-guest: "+command+": "); ok {
+			said = rest
+			return said
+		}
+	}
+	y.T.Fatalf("the guest did not answer %q", command)
+	return said
+}
+
+// migrate asks for a migration, waits for its end, and then for the machine to be in one launcher alone.
+func (y *yard) migrate(vm *kubevirt.VirtualMachine, name string) *kubevirt.VirtualMachineInstanceMigration {
+	y.T.Helper()
+	m := &kubevirt.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: name},
+		Spec: kubevirt.MigrationSpec{VMIName: vm.Name}}
+	if err := y.kube.Create(y.Context(), m); err != nil {
+		y.T.Fatal(err)
+	}
+	y.Wait("migration "+name+" to end", moving, func(ctx context.Context) (bool, string) {
+		if err := y.kube.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
+			return false, err.Error()
+		}
+		return m.Ended(), fmt.Sprintf("%s: %s", m.Status.Phase, migrationSays(m))
+	})
+	y.T.Logf("migration %s: %s: %s", name, m.Status.Phase, migrationSays(m))
+	y.Wait("one launcher to be left", patience, func(ctx context.Context) (bool, string) {
+		_, launchers := y.pods(ctx, vm)
+		return len(launchers) == 1, fmt.Sprintf("%d launchers", len(launchers))
+	})
+	return m
+}
+
+func migrationSays(m *kubevirt.VirtualMachineInstanceMigration) string {
+	for _, c := range m.Status.Conditions {
+		if c.Type == "Ready" {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// moves moves a machine and sees that its guest goes on as it was: on another node, not started again, and known to be there.
+func (y *yard) moves(vm *kubevirt.VirtualMachine, name string) {
+	y.T.Helper()
+	from, id := y.instance(y.Context(), vm).Status.NodeName, y.answer(vm, "cat /proc/sys/kernel/random/boot_id")
+	m := y.migrate(vm, name)
+	if m.Status.Phase != kubevirt.MigrationSucceeded {
+		y.T.Fatalf("migration %s: %s", m.Status.Phase, migrationSays(m))
+	}
+	y.Wait("the instance to say where it is", patience, func(ctx context.Context) (bool, string) {
+		i := y.instance(ctx, vm)
+		s := i.Status.MigrationState
+		return i.Status.NodeName != from && s != nil && s.Completed && !s.Failed && s.SourceNode == from && s.TargetNode == i.Status.NodeName &&
+			s.MigrationUID == m.UID && len(i.Status.ActivePods) == 1, fmt.Sprintf("%+v", i.Status)
+	})
+	_, launchers := y.pods(y.Context(), vm)
+	if at := y.instance(y.Context(), vm).Status.NodeName; launchers[0].Spec.NodeName != at {
+		y.T.Errorf("the launcher is on node %s, and the instance says %s", launchers[0].Spec.NodeName, at)
+	}
+	if got := y.answer(vm, "cat /proc/sys/kernel/random/boot_id"); got != id {
+		y.T.Errorf("the guest was started again: it was %s, and is %s", id, got)
+	}
+}
+
+// pattern has the guest write to its disks, or compare what it wrote.
+func (y *yard) pattern(vm *kubevirt.VirtualMachine, verb string, seed int, disks ...string) {
+	y.T.Helper()
+	for _, disk := range disks {
+		got := y.answer(vm, fmt.Sprintf("%s serial=%s %d %d %d", verb, disk, 1<<20, 4<<20, seed))
+		if verb == "verify" && got != "same" {
+			y.T.Errorf("disk %s: %s", disk, got)
+		}
+	}
+}
+
+// TestMigration: a running guest goes to another node and back with its network disk, its overlay over a container disk, an empty
+// disk and its cloud-init disk, and nobody has to start it again.
+func TestMigration(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	s := y.nbd()
+	export, _, err := s.Add(guestDir + "/" + testguest.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.secret("certificates", map[string]string{"ca.crt": string(s.Certificates.CA),
+		"tls.crt": string(s.Certificates.Client.Certificate), "tls.key": string(s.Certificates.Client.Key)})
+	vm := y.mover("mover",
+		kubevirt.Volume{Name: "net", VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{
+			Host: kubevirt.NetworkHost{Name: s.Address, Port: new(intstr.FromInt(s.Port))}, Export: export,
+			TLS: &kubevirt.NBDTLS{SecretRef: corev1.LocalObjectReference{Name: "certificates"}}}}},
+		kubevirt.Volume{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{
+			Image: images.Guest, ImagePullPolicy: corev1.PullIfNotPresent}}},
+		kubevirt.Volume{Name: "empty", VolumeSource: kubevirt.VolumeSource{EmptyDisk: &kubevirt.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}}},
+		kubevirt.Volume{Name: "init", VolumeSource: kubevirt.VolumeSource{CloudInitNoCloud: &kubevirt.CloudInitSource{UserData: "#cloud-config\n"}}})
+	y.create(vm)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+	made := y.answer(vm, "sha256 serial=init")
+	disks := []string{"net", "root", "empty"}
+	y.pattern(vm, "write", 1, disks...)
+	for i := range 2 {
+		y.moves(vm, fmt.Sprintf("move-%d", i))
+		y.pattern(vm, "verify", i+1, disks...)
+		if got := y.answer(vm, "sha256 serial=init"); got != made {
+			t.Errorf("its cloud-init disk is another")
+		}
+		y.pattern(vm, "write", i+2, disks...)
+		y.pattern(vm, "verify", i+2, disks...)
+	}
+	y.nothingOfMoves(vm)
+}
+
+// nothingOfMoves: neither keys nor claims of migrations are left.
+func (y *yard) nothingOfMoves(vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	secrets, err := y.Client.CoreV1().Secrets(y.Namespace).List(y.Context(), metav1.ListOptions{})
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	for _, s := range secrets.Items {
+		if strings.HasSuffix(s.Name, "-move") {
+			y.T.Errorf("of the migrations of %s Secret %s is left", vm.Name, s.Name)
+		}
+	}
+}
