@@ -113,7 +113,7 @@ func (c *theCluster) Open(ctx context.Context, i *kubevirt.VirtualMachineInstanc
 
 // launcher is the pod that the guest runs in.
 func (c *theCluster) launcher(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
-	p, err := cluster.Owned[corev1.Pod](ctx, c.reader, i.UID, i.Namespace, render.Machine{Instance: i}.PodName(render.Launcher))
+	p, err := cluster.Owned[corev1.Pod](ctx, c.reader, i.UID, i.Namespace, render.Present(i))
 	if err != nil {
 		return nil, fmt.Errorf("find the launcher of %s/%s: %w", i.Namespace, i.Name, err)
 	}

@@ -91,7 +91,7 @@ func (r *Reconciler) launcherOf(ctx context.Context, i *kubevirt.VirtualMachineI
 	if i == nil || i.Status.Phase != kubevirt.PhaseRunning {
 		return nil, nil
 	}
-	p, err := cluster.Owned[corev1.Pod](ctx, r.reader, i.UID, i.Namespace, render.Machine{Instance: i}.PodName(render.Launcher))
+	p, err := cluster.Owned[corev1.Pod](ctx, r.reader, i.UID, i.Namespace, render.Present(i))
 	if err != nil || p == nil || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
 		return nil, err
 	}
