@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,14 +66,7 @@ func TestHostileTenant(t *testing.T) {
 	for name, group := range map[string]attempts{
 		"asks": h.requests(), "reads": reads, "proofs": proofs, "claims": claimsOfOthers, "pods": forgedPods, "stops": stops,
 	} {
-		t.Run(name, func(t *testing.T) {
-			for what, attempt := range group {
-				t.Run(what, func(t *testing.T) {
-					t.Parallel()
-					attempt(h.under(t))
-				})
-			}
-		})
+		t.Run(name, func(t *testing.T) { h.all(t, group) })
 	}
 	h.nothingStolen()
 	h.victim.holds("golden", image(24), 40*mib)
@@ -84,6 +78,20 @@ func TestHostileTenant(t *testing.T) {
 	if n := h.panics(); n != 0 {
 		t.Errorf("reconcilers panicked %d times", n)
 	}
+}
+
+// all makes the attempts, several at once. They mostly wait, so they do not take the places of other tests, as t.Parallel would.
+func (h *hostile) all(t *testing.T, group attempts) {
+	const atOnce = 8
+	var running errgroup.Group
+	running.SetLimit(atOnce)
+	for what, attempt := range group {
+		running.Go(func() error {
+			t.Run(what, func(t *testing.T) { attempt(h.under(t)) })
+			return nil
+		})
+	}
+	_ = running.Wait() // none is an error: each subtest says itself what is wrong
 }
 
 // everything is a client that knows all kinds the tests use.
