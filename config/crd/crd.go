@@ -4,8 +4,10 @@ package crd
 
 import "embed"
 
-//go:generate go tool -modfile=../../hack/tools/go.mod controller-gen crd:maxDescLen=0 paths=kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1 output:crd:dir=cdi
-//go:generate go tool -modfile=../../hack/tools/go.mod controller-gen crd:maxDescLen=0 paths=kubevirt.io/api/instancetype/v1beta1 output:crd:dir=instancetype
+//go:generate go tool -modfile=../../hack/tools/go.mod controller-gen crd paths=kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1 output:crd:dir=cdi
+//go:generate go tool -modfile=../../hack/tools/go.mod controller-gen crd paths=kubevirt.io/api/instancetype/v1beta1 output:crd:dir=instancetype
+// What those modules do not say of their fields.
+//go:generate go run ./describe cdi instancetype
 // What a volume comes from never changes, whether or not a webhook is there to say so: rights were asked for this source alone.
 //go:generate sed -i -f datavolumes.sed cdi/cdi.kubevirt.io_datavolumes.yaml
 // What that module's types do not say to a generator: scope and short names.

@@ -36,6 +36,8 @@ type DiskAccessList struct {
 type DiskAccessSpec struct {
 	// Disk is the identity in words, for people. The name of the object is what counts.
 	Disk string `json:"disk"`
+	// Holders are the machines that have the disk.
+	//
 	// +listType=map
 	// +listMapKey=podUID
 	Holders []Holder `json:"holders,omitempty"`
@@ -44,15 +46,17 @@ type DiskAccessSpec struct {
 // Holder is a launcher that has the disk.
 type Holder struct {
 	// Namespace, Machine and UID are those of the VirtualMachineInstance.
-	Namespace string    `json:"namespace"`
-	Machine   string    `json:"machine"`
-	UID       types.UID `json:"uid"`
+	Namespace string `json:"namespace"`
+	// Machine is the name of the machine.
+	Machine string    `json:"machine"`
+	UID     types.UID `json:"uid"`
 	// Pod and PodUID are those of the launcher.
 	Pod    string    `json:"pod"`
 	PodUID types.UID `json:"podUID"`
 	// Node is where the launcher runs; BootID is the node's when the disk was taken. Whatever ran there before has ended
 	// once the node has another.
-	Node   string `json:"node"`
+	Node string `json:"node"`
+	// BootID is the boot of the node that the launcher runs on, as the node's status says it.
 	BootID string `json:"bootID,omitempty"`
 	Mode   Mode   `json:"mode"`
 }

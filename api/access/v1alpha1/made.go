@@ -40,7 +40,8 @@ type ContainerVolumeSpec struct {
 	// Machine and MachineUID are those of the VirtualMachine, Volume is the name of its volume.
 	Machine    string    `json:"machine"`
 	MachineUID types.UID `json:"machineUID"`
-	Volume     string    `json:"volume"`
+	// Volume is the name of the machine's volume.
+	Volume string `json:"volume"`
 	// Container is what is run, also when the machine does not say it any more.
 	Container kubevirt.ContainerSource `json:"container"`
 	// Keys are the certificates the container has.
@@ -65,7 +66,10 @@ type ContainerKeys struct {
 
 // ContainerVolumeStatus is what is said about the volume.
 type ContainerVolumeStatus struct {
-	Reason  string       `json:"reason,omitempty"`
-	Message string       `json:"message,omitempty"`
-	Since   *metav1.Time `json:"since,omitempty"`
+	// Reason is one word for what is the matter.
+	Reason string `json:"reason,omitempty"`
+	// Message says what is waited for, or what went wrong.
+	Message string `json:"message,omitempty"`
+	// Since when that is so.
+	Since *metav1.Time `json:"since,omitempty"`
 }

@@ -9,28 +9,44 @@ import corev1 "k8s.io/api/core/v1"
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.volumes) || self.volumes.all(v, [has(v.persistentVolumeClaim), has(v.emptyDir), has(v.secret), has(v.configMap)].exists_one(x, x))",message="a volume of the container has one source: set one of persistentVolumeClaim, emptyDir, secret and configMap"
 type ContainerSource struct {
+	// Image is the container image.
+	//
 	// +kubebuilder:validation:MinLength=1
 	Image string `json:"image"`
+	// Command is the program; the image's own if empty.
+	//
 	// +listType=atomic
 	Command []string `json:"command,omitempty"`
+	// Args are the program's arguments; the image's own if empty.
+	//
 	// +listType=atomic
-	Args       []string `json:"args,omitempty"`
-	WorkingDir string   `json:"workingDir,omitempty"`
+	Args []string `json:"args,omitempty"`
+	// WorkingDir is where the program starts; the image's own if empty.
+	WorkingDir string `json:"workingDir,omitempty"`
 	// Ports of the container. The one called volume is where it is asked; 443 if there is none.
 	// +listType=atomic
 	Ports []corev1.ContainerPort `json:"ports,omitempty"`
+	// EnvFrom are ConfigMaps and Secrets whose keys become environment variables.
+	//
 	// +listType=atomic
 	EnvFrom []corev1.EnvFromSource `json:"envFrom,omitempty"`
+	// Env are environment variables.
+	//
 	// +listType=atomic
 	Env       []corev1.EnvVar             `json:"env,omitempty"`
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+	// VolumeMounts are where the container sees volumes as directories.
+	//
 	// +listType=atomic
 	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
+	// VolumeDevices are where the container sees volumes as devices.
+	//
 	// +listType=atomic
-	VolumeDevices            []corev1.VolumeDevice           `json:"volumeDevices,omitempty"`
-	LivenessProbe            *corev1.Probe                   `json:"livenessProbe,omitempty"`
-	ReadinessProbe           *corev1.Probe                   `json:"readinessProbe,omitempty"`
-	StartupProbe             *corev1.Probe                   `json:"startupProbe,omitempty"`
+	VolumeDevices  []corev1.VolumeDevice `json:"volumeDevices,omitempty"`
+	LivenessProbe  *corev1.Probe         `json:"livenessProbe,omitempty"`
+	ReadinessProbe *corev1.Probe         `json:"readinessProbe,omitempty"`
+	StartupProbe   *corev1.Probe         `json:"startupProbe,omitempty"`
+	// TerminationMessagePath is the file whose text becomes the message of a container that ended.
 	TerminationMessagePath   string                          `json:"terminationMessagePath,omitempty"`
 	TerminationMessagePolicy corev1.TerminationMessagePolicy `json:"terminationMessagePolicy,omitempty"`
 	ImagePullPolicy          corev1.PullPolicy               `json:"imagePullPolicy,omitempty"`
@@ -40,6 +56,8 @@ type ContainerSource struct {
 	Size *Quantity `json:"size,omitempty"`
 	// ServiceAccountName is whom the container is to the API server. Without one it has no token.
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+	// ImagePullSecrets are Secrets to pull the image with.
+	//
 	// +listType=atomic
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 	// Volumes that volumeMounts and volumeDevices name.
@@ -50,6 +68,7 @@ type ContainerSource struct {
 
 // ContainerPodVolume is a volume of the pod that the container runs in.
 type ContainerPodVolume struct {
+	// Name is what volumeMounts and volumeDevices call it.
 	Name                  string                                    `json:"name"`
 	PersistentVolumeClaim *corev1.PersistentVolumeClaimVolumeSource `json:"persistentVolumeClaim,omitempty"`
 	EmptyDir              *corev1.EmptyDirVolumeSource              `json:"emptyDir,omitempty"`

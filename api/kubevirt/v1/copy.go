@@ -32,11 +32,15 @@ type DiskCopy struct {
 type DriveCopy struct {
 	// +kubebuilder:validation:Enum=none;copy-on-write;copy-on-read;clone
 	Mode CopyMode `json:"mode"`
+	// UsageType is the kind of medium that the copy is kept on.
+	//
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
-	UsageType string    `json:"usage-type,omitempty"`
-	Capacity  *Quantity `json:"capacity,omitempty"`
-	Size      *Quantity `json:"size,omitempty"`
+	UsageType string `json:"usage-type,omitempty"`
+	// Capacity is how much the guest may write; by default as much as the disk has.
+	Capacity *Quantity `json:"capacity,omitempty"`
+	// Size of the disk, if it is to be larger than its master.
+	Size *Quantity `json:"size,omitempty"`
 }
 
 // volume is the same copy at a volume.

@@ -15,7 +15,7 @@ import (
 )
 
 //go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen object paths=.
-//go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen crd:maxDescLen=0 paths=. output:crd:dir=../../../config/crd/kubevirt
+//go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen crd paths=. output:crd:dir=../../../config/crd/kubevirt
 
 // GroupVersion is the group and version of every kind in this package.
 var GroupVersion = schema.GroupVersion{Group: "kubevirt.io", Version: "v1"}

@@ -37,26 +37,39 @@ type VirtualMachineInstanceList struct {
 
 // VirtualMachineInstanceSpec is what the guest gets and where it may run.
 type VirtualMachineInstanceSpec struct {
-	Domain                    DomainSpec                        `json:"domain"`
-	NodeSelector              map[string]string                 `json:"nodeSelector,omitempty"`
-	Affinity                  *corev1.Affinity                  `json:"affinity,omitempty"`
-	SchedulerName             string                            `json:"schedulerName,omitempty"`
-	Tolerations               []corev1.Toleration               `json:"tolerations,omitempty"`
+	Domain DomainSpec `json:"domain"`
+	// NodeSelector are labels that the machine's node must have.
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	Affinity     *corev1.Affinity  `json:"affinity,omitempty"`
+	// SchedulerName is the scheduler that places the machine.
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// Tolerations let the machine run on nodes with these taints.
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// TopologySpreadConstraints spread machines over nodes or zones.
 	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
-	PriorityClassName         string                            `json:"priorityClassName,omitempty"`
+	// PriorityClassName is the priority of the machine's pod.
+	PriorityClassName string `json:"priorityClassName,omitempty"`
 	// TerminationGracePeriodSeconds is how long the guest may take to shut down before it is switched off; 30 if unset.
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
+	// Volumes that the machine's disks are.
+	//
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=256
 	Volumes []Volume `json:"volumes,omitempty"`
+	// Networks that interfaces are connected to.
+	//
 	// +listType=map
 	// +listMapKey=name
 	Networks       []Network `json:"networks,omitempty"`
 	LivenessProbe  *Probe    `json:"livenessProbe,omitempty"`
 	ReadinessProbe *Probe    `json:"readinessProbe,omitempty"`
-	Hostname       string    `json:"hostname,omitempty"`
-	Subdomain      string    `json:"subdomain,omitempty"`
+	// Hostname is the guest's name; the machine's if empty.
+	Hostname string `json:"hostname,omitempty"`
+	// Subdomain is the Service that gives the machine a name in the cluster's DNS.
+	Subdomain string `json:"subdomain,omitempty"`
+	// Architecture of the guest; only amd64.
+	//
 	// +kubebuilder:validation:Enum=amd64;""
 	Architecture string `json:"architecture,omitempty"`
 }
@@ -72,12 +85,17 @@ type Probe struct {
 	// Exec runs a command in the guest through its guest agent; it is well if the command ends with 0.
 	Exec *corev1.ExecAction `json:"exec,omitempty"`
 	// GuestAgentPing asks whether the guest agent answers.
-	GuestAgentPing      *GuestAgentPing `json:"guestAgentPing,omitempty"`
-	InitialDelaySeconds int32           `json:"initialDelaySeconds,omitempty"`
-	TimeoutSeconds      int32           `json:"timeoutSeconds,omitempty"`
-	PeriodSeconds       int32           `json:"periodSeconds,omitempty"`
-	SuccessThreshold    int32           `json:"successThreshold,omitempty"`
-	FailureThreshold    int32           `json:"failureThreshold,omitempty"`
+	GuestAgentPing *GuestAgentPing `json:"guestAgentPing,omitempty"`
+	// InitialDelaySeconds is how long after the start it is tried first.
+	InitialDelaySeconds int32 `json:"initialDelaySeconds,omitempty"`
+	// TimeoutSeconds is how long an answer may take.
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+	// PeriodSeconds is how long it is from one try to the next.
+	PeriodSeconds int32 `json:"periodSeconds,omitempty"`
+	// SuccessThreshold is how many tries in a row must succeed.
+	SuccessThreshold int32 `json:"successThreshold,omitempty"`
+	// FailureThreshold is how many tries in a row must fail.
+	FailureThreshold int32 `json:"failureThreshold,omitempty"`
 }
 
 // GuestAgentPing has no settings.
@@ -85,6 +103,7 @@ type GuestAgentPing struct{}
 
 // Network is something an interface can be connected to.
 type Network struct {
+	// Name is what an interface calls it.
 	Name string      `json:"name"`
 	Pod  *PodNetwork `json:"pod,omitempty"`
 }
@@ -108,16 +127,26 @@ const (
 
 // VirtualMachineInstanceStatus is what the instance is.
 type VirtualMachineInstanceStatus struct {
+	// NodeName is the node that the machine runs on.
 	NodeName string `json:"nodeName,omitempty"`
-	Reason   string `json:"reason,omitempty"`
-	Phase    Phase  `json:"phase,omitempty"`
+	// Reason is one word for why the machine is in its phase.
+	Reason string `json:"reason,omitempty"`
+	Phase  Phase  `json:"phase,omitempty"`
+	// PhaseTransitionTimestamps are the phases that the machine went through, and when.
+	//
 	// +listType=atomic
 	PhaseTransitionTimestamps []PhaseTransition `json:"phaseTransitionTimestamps,omitempty"`
+	// Conditions say what is true of the machine, since when and why.
+	//
 	// +listType=map
 	// +listMapKey=type
-	Conditions []Condition          `json:"conditions,omitempty"`
-	Interfaces []NetworkInterface   `json:"interfaces,omitempty"`
+	Conditions []Condition `json:"conditions,omitempty"`
+	// Interfaces are the guest's network interfaces with their addresses.
+	Interfaces []NetworkInterface `json:"interfaces,omitempty"`
+	// ActivePods are the machine's launchers: the UID of each with its node.
 	ActivePods map[types.UID]string `json:"activePods,omitempty"`
+	// VolumeStatus is the state of each volume.
+	//
 	// +listType=map
 	// +listMapKey=name
 	VolumeStatus []VolumeStatus      `json:"volumeStatus,omitempty"`
@@ -130,26 +159,37 @@ type VirtualMachineInstanceStatus struct {
 
 // PhaseTransition is when a phase began.
 type PhaseTransition struct {
-	Phase                    Phase       `json:"phase,omitempty"`
+	Phase Phase `json:"phase,omitempty"`
+	// PhaseTransitionTimestamp is when the phase began.
 	PhaseTransitionTimestamp metav1.Time `json:"phaseTransitionTimestamp,omitempty"`
 }
 
 // NetworkInterface is an interface as the guest has it.
 type NetworkInterface struct {
-	Name string   `json:"name,omitempty"`
-	MAC  string   `json:"mac,omitempty"`
-	IP   string   `json:"ipAddress,omitempty"`
-	IPs  []string `json:"ipAddresses,omitempty"`
+	// Name of the network.
+	Name string `json:"name,omitempty"`
+	// MAC is its hardware address.
+	MAC string `json:"mac,omitempty"`
+	// IP is its first address.
+	IP string `json:"ipAddress,omitempty"`
+	// IPs are all its addresses.
+	IPs []string `json:"ipAddresses,omitempty"`
 }
 
 // VolumeStatus is a volume as the guest has it.
 type VolumeStatus struct {
-	Name    string `json:"name"`
-	Target  string `json:"target"` // the device's name in the domain
-	Phase   string `json:"phase,omitempty"`
-	Reason  string `json:"reason,omitempty"`
+	// Name of the volume.
+	Name string `json:"name"`
+	// Target is the device's name in the domain.
+	Target string `json:"target"` // the device's name in the domain
+	// Phase of a disk that is added or removed while the machine runs.
+	Phase string `json:"phase,omitempty"`
+	// Reason is one word for what is the matter with it.
+	Reason string `json:"reason,omitempty"`
+	// Message says what is waited for, or what went wrong.
 	Message string `json:"message,omitempty"`
-	Size    int64  `json:"size,omitempty"`
+	// Size of the disk in bytes.
+	Size int64 `json:"size,omitempty"`
 
 	PersistentVolumeClaimInfo *ClaimInfo `json:"persistentVolumeClaimInfo,omitempty"`
 	// HotplugVolume is set for a volume that was added while the guest ran.
@@ -186,9 +226,11 @@ const (
 
 // KeepStatus is a claim that a copy is kept in.
 type KeepStatus struct {
+	// ClaimName is the claim that gets the copy.
 	ClaimName string `json:"claimName"`
 	// Reason is ClaimMissing, ClaimNotForIt, ClaimLeaving, Starting, Writing, Kept or Failed.
-	Reason  string `json:"reason"`
+	Reason string `json:"reason"`
+	// Message says what is waited for, or what went wrong.
 	Message string `json:"message,omitempty"`
 	// Progress is how much is written, such as "45%".
 	Progress string `json:"progress,omitempty"`
@@ -196,7 +238,9 @@ type KeepStatus struct {
 
 // ClaimInfo is what is known of a volume's claim.
 type ClaimInfo struct {
-	ClaimName   string                              `json:"claimName,omitempty"`
+	// ClaimName is the claim's name.
+	ClaimName string `json:"claimName,omitempty"`
+	// AccessModes that the claim has.
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes,omitempty"`
 	VolumeMode  *corev1.PersistentVolumeMode        `json:"volumeMode,omitempty"`
 	Capacity    corev1.ResourceList                 `json:"capacity,omitempty"`

@@ -82,6 +82,8 @@ type VirtualMachineSpec struct {
 
 // VirtualMachineInstanceTemplateSpec is the instance to be made.
 type VirtualMachineInstanceTemplateSpec struct {
+	// ObjectMeta has the labels and annotations of the machine's instances.
+	//
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ObjectMeta metav1.ObjectMeta          `json:"metadata,omitempty"`
 	Spec       VirtualMachineInstanceSpec `json:"spec,omitempty"`
@@ -90,6 +92,8 @@ type VirtualMachineInstanceTemplateSpec struct {
 // DataVolumeTemplateSpec is a DataVolume to be made.
 type DataVolumeTemplateSpec struct {
 	metav1.TypeMeta `json:",inline"`
+	// ObjectMeta has the name, the labels and the annotations of the volume.
+	//
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ObjectMeta metav1.ObjectMeta    `json:"metadata,omitempty"`
 	Spec       cdiv1.DataVolumeSpec `json:"spec"`
@@ -122,10 +126,13 @@ type VirtualMachineStatus struct {
 	// Created says that an instance exists.
 	Created bool `json:"created,omitempty"`
 	// Ready says that the instance runs.
-	Ready              bool            `json:"ready,omitempty"`
-	PrintableStatus    PrintableStatus `json:"printableStatus,omitempty"`
-	RunStrategy        RunStrategy     `json:"runStrategy,omitempty"`
-	ObservedGeneration int64           `json:"observedGeneration,omitempty"`
+	Ready           bool            `json:"ready,omitempty"`
+	PrintableStatus PrintableStatus `json:"printableStatus,omitempty"`
+	RunStrategy     RunStrategy     `json:"runStrategy,omitempty"`
+	// ObservedGeneration is the generation of the spec that this status is about.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions say what is true of the machine, since when and why.
+	//
 	// +listType=map
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`
@@ -160,24 +167,33 @@ const (
 // StateChangeRequest is one start or stop that was asked for.
 type StateChangeRequest struct {
 	Action StateChangeAction `json:"action"`
-	Data   map[string]string `json:"data,omitempty"`
+	// Data has the options of the request.
+	Data map[string]string `json:"data,omitempty"`
 	// UID of the instance a stop is meant for, so that a late stop never ends the next one.
 	UID *types.UID `json:"uid,omitempty"`
 }
 
 // StartFailure counts failures in a row.
 type StartFailure struct {
-	ConsecutiveFailCount int          `json:"consecutiveFailCount,omitempty"`
-	LastFailedVMIUID     types.UID    `json:"lastFailedVMIUID,omitempty"`
-	RetryAfterTimestamp  *metav1.Time `json:"retryAfterTimestamp,omitempty"`
+	// ConsecutiveFailCount is how many starts in a row failed.
+	ConsecutiveFailCount int       `json:"consecutiveFailCount,omitempty"`
+	LastFailedVMIUID     types.UID `json:"lastFailedVMIUID,omitempty"`
+	// RetryAfterTimestamp is when the next start is tried.
+	RetryAfterTimestamp *metav1.Time `json:"retryAfterTimestamp,omitempty"`
 }
 
 // Condition is one observation of a machine or an instance.
 type Condition struct {
-	Type               string                 `json:"type"`
-	Status             corev1.ConditionStatus `json:"status"`
-	LastProbeTime      *metav1.Time           `json:"lastProbeTime,omitempty"`
-	LastTransitionTime metav1.Time            `json:"lastTransitionTime,omitempty"`
-	Reason             string                 `json:"reason,omitempty"`
-	Message            string                 `json:"message,omitempty"`
+	// Type of the condition.
+	Type string `json:"type"`
+	// Status is True, False or Unknown.
+	Status corev1.ConditionStatus `json:"status"`
+	// LastProbeTime is when it was last looked at.
+	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
+	// LastTransitionTime is since when it has this status.
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// Reason is one word for why.
+	Reason string `json:"reason,omitempty"`
+	// Message says what it waits for and what to do.
+	Message string `json:"message,omitempty"`
 }

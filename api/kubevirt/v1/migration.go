@@ -32,6 +32,8 @@ type VirtualMachineInstanceMigrationList struct {
 
 // MigrationSpec names the instance that is to move.
 type MigrationSpec struct {
+	// VMIName is the machine to move.
+	//
 	// +kubebuilder:validation:Required
 	// +kubebuilder:validation:MinLength=1
 	VMIName string `json:"vmiName,omitempty"`
@@ -55,9 +57,13 @@ const (
 // MigrationStatus is how far the migration is.
 type MigrationStatus struct {
 	Phase MigrationPhase `json:"phase,omitempty"`
+	// Conditions say what is true of the migration, since when and why.
+	//
 	// +listType=map
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`
+	// PhaseTransitionTimestamps are the phases that the migration went through, and when.
+	//
 	// +listType=atomic
 	PhaseTransitionTimestamps []MigrationPhaseTransition `json:"phaseTransitionTimestamps,omitempty"`
 	MigrationState            *MigrationState            `json:"migrationState,omitempty"`
@@ -65,8 +71,9 @@ type MigrationStatus struct {
 
 // MigrationPhaseTransition is when a phase began.
 type MigrationPhaseTransition struct {
-	Phase                    MigrationPhase `json:"phase,omitempty"`
-	PhaseTransitionTimestamp metav1.Time    `json:"phaseTransitionTimestamp,omitempty"`
+	Phase MigrationPhase `json:"phase,omitempty"`
+	// PhaseTransitionTimestamp is when the phase began.
+	PhaseTransitionTimestamp metav1.Time `json:"phaseTransitionTimestamp,omitempty"`
 }
 
 // MigrationAbortStatus is what became of the wish to cancel.
@@ -84,20 +91,34 @@ const PreCopy = "PreCopy"
 
 // MigrationState is a migration as its instance shows it.
 type MigrationState struct {
-	StartTimestamp                 *metav1.Time         `json:"startTimestamp,omitempty"`
-	EndTimestamp                   *metav1.Time         `json:"endTimestamp,omitempty"`
-	TargetNodeDomainReadyTimestamp *metav1.Time         `json:"targetNodeDomainReadyTimestamp,omitempty"`
-	TargetNode                     string               `json:"targetNode,omitempty"`
-	TargetPod                      string               `json:"targetPod,omitempty"`
-	SourceNode                     string               `json:"sourceNode,omitempty"`
-	SourcePod                      string               `json:"sourcePod,omitempty"`
-	Completed                      bool                 `json:"completed,omitempty"`
-	Failed                         bool                 `json:"failed,omitempty"`
-	FailureReason                  string               `json:"failureReason,omitempty"`
-	AbortRequested                 bool                 `json:"abortRequested,omitempty"`
-	AbortStatus                    MigrationAbortStatus `json:"abortStatus,omitempty"`
-	MigrationUID                   types.UID            `json:"migrationUid,omitempty"`
-	Mode                           string               `json:"mode,omitempty"`
+	// StartTimestamp is when the guest began to move.
+	StartTimestamp *metav1.Time `json:"startTimestamp,omitempty"`
+	// EndTimestamp is when the move ended.
+	EndTimestamp *metav1.Time `json:"endTimestamp,omitempty"`
+	// TargetNodeDomainReadyTimestamp is when the target was ready to take the guest.
+	TargetNodeDomainReadyTimestamp *metav1.Time `json:"targetNodeDomainReadyTimestamp,omitempty"`
+	// TargetNode is the node that the guest moves to.
+	TargetNode string `json:"targetNode,omitempty"`
+	// TargetPod is the launcher that takes the guest.
+	TargetPod string `json:"targetPod,omitempty"`
+	// SourceNode is the node that the guest leaves.
+	SourceNode string `json:"sourceNode,omitempty"`
+	// SourcePod is the launcher that the guest leaves.
+	SourcePod string `json:"sourcePod,omitempty"`
+	// Completed is true when the move has ended, well or not.
+	Completed bool `json:"completed,omitempty"`
+	// Failed is true if the guest stayed where it was.
+	Failed bool `json:"failed,omitempty"`
+	// FailureReason says why.
+	FailureReason string `json:"failureReason,omitempty"`
+	// AbortRequested is true when somebody deleted the migration.
+	AbortRequested bool `json:"abortRequested,omitempty"`
+	// AbortStatus says whether that was in time.
+	AbortStatus MigrationAbortStatus `json:"abortStatus,omitempty"`
+	// MigrationUID is the UID of the VirtualMachineInstanceMigration.
+	MigrationUID types.UID `json:"migrationUid,omitempty"`
+	// Mode is PreCopy.
+	Mode string `json:"mode,omitempty"`
 }
 
 // Ended says whether the migration has come to its end, one way or the other.

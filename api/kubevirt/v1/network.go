@@ -20,6 +20,8 @@ const (
 
 // NetworkHost is a server: a name or an address, and a port.
 type NetworkHost struct {
+	// Name or address of the server.
+	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?$`
 	Name string `json:"name"`
@@ -37,6 +39,8 @@ type ISCSISource struct {
 	// +kubebuilder:validation:MaxLength=223
 	// +kubebuilder:validation:Pattern=`^(iqn|eui|naa)\.[A-Za-z0-9.:_-]+$`
 	Portal string `json:"portal"`
+	// LUN is the number of the disk at the target.
+	//
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16383
 	LUN int32 `json:"lun"`
@@ -59,10 +63,16 @@ type RBDSource struct {
 	// +kubebuilder:validation:items:Pattern=`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:[0-9]{1,5})?$`
 	// +listType=atomic
 	Monitors []string `json:"monitors"`
+	// Pool that the image is in.
+	//
 	// +kubebuilder:validation:Pattern=`^[^/@:=,;\s\\]+$`
 	Pool string `json:"pool"`
+	// Namespace of the image in its pool.
+	//
 	// +kubebuilder:validation:Pattern=`^[^/@:=,;\s\\]*$`
 	Namespace string `json:"namespace,omitempty"`
+	// Image is the disk's name in its pool.
+	//
 	// +kubebuilder:validation:Pattern=`^[^/@:=,;\s\\]+$`
 	Image string `json:"image"`
 	// Snapshot of the image, which can only be read.
@@ -79,6 +89,8 @@ type RBDSource struct {
 // NBDSource is an export of an NBD server.
 type NBDSource struct {
 	Host NetworkHost `json:"host"`
+	// Export is the disk's name at the server.
+	//
 	// +kubebuilder:validation:MaxLength=4096
 	Export string     `json:"export,omitempty"`
 	TLS    *NBDTLS    `json:"tls,omitempty"`
@@ -101,8 +113,12 @@ type GlusterSource struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Hosts []NetworkHost `json:"hosts"`
+	// Volume is the Gluster volume.
+	//
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_-]+$`
 	Volume string `json:"volume"`
+	// Path is the disk's file in the volume.
+	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	Path   string     `json:"path"`
@@ -111,6 +127,8 @@ type GlusterSource struct {
 
 // HTTPSource is a disk at a URL. It can only be read.
 type HTTPSource struct {
+	// URL of the disk.
+	//
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:Pattern=`^[Hh][Tt][Tt][Pp][Ss]?://[^/@\s]+(/\S*)?$`
 	URL string `json:"url"`
@@ -147,6 +165,8 @@ type DiskSource struct {
 
 // DiskClaim is a PersistentVolumeClaim in the machine's namespace.
 type DiskClaim struct {
+	// ClaimName is a claim in the machine's namespace.
+	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`

@@ -51,21 +51,30 @@ type AddVolumeOptions struct {
 	// AccessMode is as in Volume.
 	// +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared
 	AccessMode AccessMode `json:"accessMode,omitempty"`
+	// DryRun is All if nothing is to be done but to check.
+	//
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
 }
 
 // RemoveVolumeOptions names a volume and its disk.
 type RemoveVolumeOptions struct {
+	// Name of the volume to remove.
 	Name string `json:"name"`
+	// DryRun is All if nothing is to be done but to check.
+	//
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
 }
 
 // KeepOptions name a volume that the guest has a copy of, and the claim that the copy is to be kept in.
 type KeepOptions struct {
-	Name      string `json:"name"`
+	// Name of the volume.
+	Name string `json:"name"`
+	// ClaimName is the claim that gets the copy.
 	ClaimName string `json:"claimName"`
+	// DryRun is All if nothing is to be done but to check.
+	//
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
 }
@@ -130,6 +139,7 @@ const (
 
 // HotplugVolumeStatus is the pod that holds a volume on the machine's node.
 type HotplugVolumeStatus struct {
+	// AttachPodName is the pod that holds the volume for the launcher.
 	AttachPodName string    `json:"attachPodName,omitempty"`
 	AttachPodUID  types.UID `json:"attachPodUID,omitempty"`
 }

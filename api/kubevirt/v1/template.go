@@ -31,6 +31,7 @@ func (s *ClaimSource) Claim() string {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.name) || has(self.inferFromVolume)",message="name or inferFromVolume is required"
 type InstancetypeMatcher struct {
+	// Name of the instance type.
 	Name string `json:"name,omitempty"`
 	// Kind is VirtualMachineClusterInstancetype if unset.
 	Kind string `json:"kind,omitempty"`
@@ -46,10 +47,13 @@ type InstancetypeMatcher struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.name) || has(self.inferFromVolume)",message="name or inferFromVolume is required"
 type PreferenceMatcher struct {
+	// Name of the preference.
 	Name string `json:"name,omitempty"`
 	// Kind is VirtualMachineClusterPreference if unset.
-	Kind                         string                        `json:"kind,omitempty"`
-	RevisionName                 string                        `json:"revisionName,omitempty"`
+	Kind string `json:"kind,omitempty"`
+	// RevisionName is the ControllerRevision with the preference as it was first used.
+	RevisionName string `json:"revisionName,omitempty"`
+	// InferFromVolume is the volume whose labels name the preference.
 	InferFromVolume              string                        `json:"inferFromVolume,omitempty"`
 	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
 }
@@ -67,14 +71,18 @@ const (
 
 // InstancetypeStatusRef is the instance type or preference a machine was last started with.
 type InstancetypeStatusRef struct {
-	Name                         string                        `json:"name,omitempty"`
-	Kind                         string                        `json:"kind,omitempty"`
-	ControllerRevisionRef        *ControllerRevisionRef        `json:"controllerRevisionRef,omitempty"`
+	// Name of the object.
+	Name string `json:"name,omitempty"`
+	// Kind of the object.
+	Kind                  string                 `json:"kind,omitempty"`
+	ControllerRevisionRef *ControllerRevisionRef `json:"controllerRevisionRef,omitempty"`
+	// InferFromVolume is the volume whose labels named it.
 	InferFromVolume              string                        `json:"inferFromVolume,omitempty"`
 	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
 }
 
 // ControllerRevisionRef is the copy that was made of it then.
 type ControllerRevisionRef struct {
+	// Name of the ControllerRevision.
 	Name string `json:"name,omitempty"`
 }

@@ -13,6 +13,7 @@ import corev1 "k8s.io/api/core/v1"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || !has(self.copy.usageType) || size(self.copy.usageType) == 0 || has(self.copy.capacity) || has(self.copy.size) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.ephemeral)",message="the size of a network disk or of a container disk is known when its machine starts: copy.usageType needs copy.capacity or copy.size"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepAs) || size(self.keepAs) == 0 || (has(self.copy) && self.copy.mode != 'none') || has(self.containerDisk) || has(self.ephemeral)",message="keepAs is for volumes that the guest has a copy of"
 type Volume struct {
+	// Name is what a disk calls it.
 	Name         string `json:"name"`
 	VolumeSource `json:",inline"`
 	// AccessMode is who else may have the disk meanwhile; write-exclusive if unset, read-shared where the source can only be read.
@@ -53,10 +54,12 @@ type VolumeSource struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.claimName) != has(self.name)",message="exactly one of claimName and name is required"
 type ClaimSource struct {
+	// ClaimName is a claim in the machine's namespace.
 	ClaimName string `json:"claimName,omitempty"`
 	// Name is another spelling of ClaimName.
-	Name     string `json:"name,omitempty"`
-	ReadOnly bool   `json:"readOnly,omitempty"`
+	Name string `json:"name,omitempty"`
+	// ReadOnly keeps the guest from writing.
+	ReadOnly bool `json:"readOnly,omitempty"`
 	// Hotpluggable volumes may be removed while the guest runs.
 	Hotpluggable bool `json:"hotpluggable,omitempty"`
 	// Direct says whether QEMU opens the network disk behind the claim itself, without a mount. Unset is yes where the claim's
@@ -66,16 +69,21 @@ type ClaimSource struct {
 
 // DataVolumeSource is a DataVolume in the machine's namespace.
 type DataVolumeSource struct {
-	Name         string `json:"name"`
-	Hotpluggable bool   `json:"hotpluggable,omitempty"`
+	// Name of a DataVolume in the machine's namespace.
+	Name string `json:"name"`
+	// Hotpluggable says that it may be removed while the machine runs.
+	Hotpluggable bool `json:"hotpluggable,omitempty"`
 	// Direct is as in ClaimSource.
 	Direct *bool `json:"direct,omitempty"`
 }
 
 // ContainerDiskSource is a disk in a container image; what the guest writes is lost when it stops.
 type ContainerDiskSource struct {
-	Image           string            `json:"image"`
-	ImagePullSecret string            `json:"imagePullSecret,omitempty"`
+	// Image is the container image that has the disk.
+	Image string `json:"image"`
+	// ImagePullSecret is the Secret to pull the image with.
+	ImagePullSecret string `json:"imagePullSecret,omitempty"`
+	// Path is the disk's file in the image; the only file in /disk if empty.
 	Path            string            `json:"path,omitempty"`
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 }
@@ -87,38 +95,53 @@ type EphemeralSource struct {
 
 // EmptyDiskSource is an empty disk that is lost when the guest stops.
 type EmptyDiskSource struct {
+	// Capacity is the size of the disk.
 	Capacity Quantity `json:"capacity"`
 }
 
 // HostDisk is a file on the node.
 type HostDisk struct {
+	// Path is the file on the node.
 	Path string `json:"path"`
+	// Type is Disk for a file that is there, DiskOrCreate for one that is made.
+	//
 	// +kubebuilder:validation:Enum=Disk;DiskOrCreate
-	Type     string   `json:"type"`
+	Type string `json:"type"`
+	// Capacity is the size of a disk that is made.
 	Capacity Quantity `json:"capacity,omitempty"`
-	Shared   *bool    `json:"shared,omitempty"`
+	// Shared allows other machines to use it at the same time.
+	Shared *bool `json:"shared,omitempty"`
 }
 
 // CloudInitSource is what cloud-init in the guest finds.
 type CloudInitSource struct {
-	UserDataSecretRef    *corev1.LocalObjectReference `json:"secretRef,omitempty"`
-	UserDataBase64       string                       `json:"userDataBase64,omitempty"`
+	UserDataSecretRef *corev1.LocalObjectReference `json:"secretRef,omitempty"`
+	// UserDataBase64 is the user data, base64-encoded.
+	UserDataBase64 string `json:"userDataBase64,omitempty"`
+	// UserData is the user data as it is.
 	UserData             string                       `json:"userData,omitempty"`
 	NetworkDataSecretRef *corev1.LocalObjectReference `json:"networkDataSecretRef,omitempty"`
-	NetworkDataBase64    string                       `json:"networkDataBase64,omitempty"`
-	NetworkData          string                       `json:"networkData,omitempty"`
+	// NetworkDataBase64 is the network data, base64-encoded.
+	NetworkDataBase64 string `json:"networkDataBase64,omitempty"`
+	// NetworkData is the network data as it is.
+	NetworkData string `json:"networkData,omitempty"`
 }
 
 // ConfigMapVolumeSource is a config map as a read-only disk.
 type ConfigMapVolumeSource struct {
 	corev1.LocalObjectReference `json:",inline"`
-	Optional                    *bool  `json:"optional,omitempty"`
-	VolumeLabel                 string `json:"volumeLabel,omitempty"`
+	// Optional lets the machine start without the ConfigMap.
+	Optional *bool `json:"optional,omitempty"`
+	// VolumeLabel is the label of the file system that the guest sees.
+	VolumeLabel string `json:"volumeLabel,omitempty"`
 }
 
 // SecretVolumeSource is a secret as a read-only disk.
 type SecretVolumeSource struct {
-	SecretName  string `json:"secretName,omitempty"`
-	Optional    *bool  `json:"optional,omitempty"`
+	// SecretName is a Secret in the machine's namespace.
+	SecretName string `json:"secretName,omitempty"`
+	// Optional lets the machine start without the Secret.
+	Optional *bool `json:"optional,omitempty"`
+	// VolumeLabel is the label of the file system that the guest sees.
 	VolumeLabel string `json:"volumeLabel,omitempty"`
 }

@@ -15,7 +15,7 @@ import (
 )
 
 //go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen object paths=.
-//go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen crd:maxDescLen=0 paths=. output:crd:dir=../../../config/crd/snapshot
+//go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen crd paths=. output:crd:dir=../../../config/crd/snapshot
 
 // GroupVersion is the group and version of every kind in this package.
 var GroupVersion = schema.GroupVersion{Group: "snapshot.kubevirt.io", Version: "v1beta1"}

@@ -64,8 +64,9 @@ const (
 type VirtualMachineRestoreSpec struct {
 	// Target is a VirtualMachine of the same namespace: the one the snapshot is of, or one that does not exist, which is
 	// made from the snapshot and stopped.
-	Target                     corev1.TypedLocalObjectReference `json:"target"`
-	VirtualMachineSnapshotName string                           `json:"virtualMachineSnapshotName"`
+	Target corev1.TypedLocalObjectReference `json:"target"`
+	// VirtualMachineSnapshotName is the snapshot to restore.
+	VirtualMachineSnapshotName string `json:"virtualMachineSnapshotName"`
 	// TargetReadinessPolicy is WaitGracePeriod if unset.
 	TargetReadinessPolicy *TargetReadinessPolicy `json:"targetReadinessPolicy,omitempty"`
 	VolumeRestorePolicy   *VolumeRestorePolicy   `json:"volumeRestorePolicy,omitempty"`
@@ -78,11 +79,17 @@ type VirtualMachineRestoreSpec struct {
 
 // VirtualMachineRestoreStatus is how far the restore is.
 type VirtualMachineRestoreStatus struct {
+	// Restores are the volumes with their claims.
+	//
 	// +listType=map
 	// +listMapKey=volumeName
-	Restores    []VolumeRestore `json:"restores,omitempty"`
-	RestoreTime *metav1.Time    `json:"restoreTime,omitempty"`
-	Complete    *bool           `json:"complete,omitempty"`
+	Restores []VolumeRestore `json:"restores,omitempty"`
+	// RestoreTime is when it was complete.
+	RestoreTime *metav1.Time `json:"restoreTime,omitempty"`
+	// Complete is true when the machine has its disks.
+	Complete *bool `json:"complete,omitempty"`
+	// Conditions say what is true of the restore, since when and why.
+	//
 	// +listType=map
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`
@@ -90,9 +97,12 @@ type VirtualMachineRestoreStatus struct {
 
 // VolumeRestore is one volume that is put back.
 type VolumeRestore struct {
-	VolumeName                string `json:"volumeName"`
+	// VolumeName is the machine's volume.
+	VolumeName string `json:"volumeName"`
+	// PersistentVolumeClaimName is the claim that it is restored to.
 	PersistentVolumeClaimName string `json:"persistentVolumeClaim"`
-	VolumeSnapshotName        string `json:"volumeSnapshotName"`
+	// VolumeSnapshotName is the snapshot that it comes from.
+	VolumeSnapshotName string `json:"volumeSnapshotName"`
 	// DataVolumeName is the DataVolume that the claim is the disk of.
 	DataVolumeName *string `json:"dataVolumeName,omitempty"`
 }

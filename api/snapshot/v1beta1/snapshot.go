@@ -74,7 +74,8 @@ const (
 // SourceIndication is an indication and what it means.
 type SourceIndication struct {
 	Indication Indication `json:"indication"`
-	Message    string     `json:"message"`
+	// Message says what that means.
+	Message string `json:"message"`
 }
 
 // Phase is how far a snapshot has come.
@@ -90,17 +91,26 @@ const (
 
 // VirtualMachineSnapshotStatus is what the snapshot is.
 type VirtualMachineSnapshotStatus struct {
-	SourceUID                         *types.UID   `json:"sourceUID,omitempty"`
-	VirtualMachineSnapshotContentName *string      `json:"virtualMachineSnapshotContentName,omitempty"`
-	CreationTime                      *metav1.Time `json:"creationTime,omitempty"`
-	Phase                             Phase        `json:"phase,omitempty"`
-	ReadyToUse                        *bool        `json:"readyToUse,omitempty"`
-	Error                             *Error       `json:"error,omitempty"`
+	SourceUID *types.UID `json:"sourceUID,omitempty"`
+	// VirtualMachineSnapshotContentName is the object with what was taken.
+	VirtualMachineSnapshotContentName *string `json:"virtualMachineSnapshotContentName,omitempty"`
+	// CreationTime is when the disks were taken.
+	CreationTime *metav1.Time `json:"creationTime,omitempty"`
+	Phase        Phase        `json:"phase,omitempty"`
+	// ReadyToUse is true when it can be restored.
+	ReadyToUse *bool  `json:"readyToUse,omitempty"`
+	Error      *Error `json:"error,omitempty"`
+	// Conditions say what is true of the snapshot, since when and why.
+	//
 	// +listType=map
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`
+	// Indications are words for how the disks were taken; see sourceIndications.
+	//
 	// +listType=set
 	Indications []Indication `json:"indications,omitempty"`
+	// SourceIndications say how the disks were taken.
+	//
 	// +listType=map
 	// +listMapKey=indication
 	SourceIndications []SourceIndication    `json:"sourceIndications,omitempty"`
@@ -109,16 +119,22 @@ type VirtualMachineSnapshotStatus struct {
 
 // SnapshotVolumesLists are the machine's volumes by whether they are in the snapshot.
 type SnapshotVolumesLists struct {
+	// IncludedVolumes are volumes that are in the snapshot.
+	//
 	// +listType=set
 	IncludedVolumes []string `json:"includedVolumes,omitempty"`
+	// ExcludedVolumes are volumes that are not in the snapshot.
+	//
 	// +listType=set
 	ExcludedVolumes []string `json:"excludedVolumes,omitempty"`
 }
 
 // Error is the last thing that went wrong.
 type Error struct {
-	Time    *metav1.Time `json:"time,omitempty"`
-	Message *string      `json:"message,omitempty"`
+	// Time is when it went wrong.
+	Time *metav1.Time `json:"time,omitempty"`
+	// Message says what went wrong.
+	Message *string `json:"message,omitempty"`
 }
 
 // ConditionType names a condition.
@@ -133,12 +149,18 @@ const (
 
 // Condition is one observation of a snapshot or a restore.
 type Condition struct {
-	Type               ConditionType          `json:"type"`
-	Status             corev1.ConditionStatus `json:"status"`
-	LastProbeTime      *metav1.Time           `json:"lastProbeTime,omitempty"`
-	LastTransitionTime metav1.Time            `json:"lastTransitionTime,omitempty"`
-	Reason             string                 `json:"reason,omitempty"`
-	Message            string                 `json:"message,omitempty"`
+	// Type of the condition.
+	Type ConditionType `json:"type"`
+	// Status is True, False or Unknown.
+	Status corev1.ConditionStatus `json:"status"`
+	// LastProbeTime is when it was last looked at.
+	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
+	// LastTransitionTime is since when it has this status.
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// Reason is one word for why.
+	Reason string `json:"reason,omitempty"`
+	// Message says what it waits for and what to do.
+	Message string `json:"message,omitempty"`
 }
 
 // VirtualMachineSnapshotContent is what a snapshot consists of. It outlives the machine, and its snapshot if it is to be
@@ -167,8 +189,11 @@ type VirtualMachineSnapshotContentList struct {
 
 // VirtualMachineSnapshotContentSpec is the machine and the claims as they were.
 type VirtualMachineSnapshotContentSpec struct {
+	// VirtualMachineSnapshotName is the snapshot that this belongs to.
 	VirtualMachineSnapshotName *string    `json:"virtualMachineSnapshotName,omitempty"`
 	Source                     SourceSpec `json:"source"`
+	// VolumeBackups are the snapshots of the machine's volumes.
+	//
 	// +listType=map
 	// +listMapKey=volumeName
 	VolumeBackups []VolumeBackup `json:"volumeBackups,omitempty"`
@@ -181,8 +206,12 @@ type SourceSpec struct {
 
 // VirtualMachine is the machine as it was.
 type VirtualMachine struct {
+	// ObjectMeta is the machine's own.
+	//
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ObjectMeta metav1.ObjectMeta `json:"metadata,omitempty"`
+	// Spec is the machine's own, as it was.
+	//
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
@@ -191,6 +220,8 @@ type VirtualMachine struct {
 
 // PersistentVolumeClaim is a claim as it was.
 type PersistentVolumeClaim struct {
+	// ObjectMeta is the claim's own.
+	//
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ObjectMeta metav1.ObjectMeta                `json:"metadata,omitempty"`
 	Spec       corev1.PersistentVolumeClaimSpec `json:"spec,omitempty"`
@@ -198,16 +229,22 @@ type PersistentVolumeClaim struct {
 
 // VolumeBackup is one volume of the machine, its claim, and the snapshot of that.
 type VolumeBackup struct {
+	// VolumeName is the machine's volume.
 	VolumeName            string                `json:"volumeName"`
 	PersistentVolumeClaim PersistentVolumeClaim `json:"persistentVolumeClaim"`
-	VolumeSnapshotName    *string               `json:"volumeSnapshotName,omitempty"`
+	// VolumeSnapshotName is the snapshot of its claim.
+	VolumeSnapshotName *string `json:"volumeSnapshotName,omitempty"`
 }
 
 // VirtualMachineSnapshotContentStatus is how far its VolumeSnapshots are.
 type VirtualMachineSnapshotContentStatus struct {
+	// CreationTime is when the disks were taken.
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`
-	ReadyToUse   *bool        `json:"readyToUse,omitempty"`
-	Error        *Error       `json:"error,omitempty"`
+	// ReadyToUse is true when every snapshot can be restored.
+	ReadyToUse *bool  `json:"readyToUse,omitempty"`
+	Error      *Error `json:"error,omitempty"`
+	// VolumeSnapshotStatus is the state of each snapshot.
+	//
 	// +listType=map
 	// +listMapKey=volumeSnapshotName
 	VolumeSnapshotStatus []VolumeSnapshotStatus `json:"volumeSnapshotStatus,omitempty"`
@@ -215,8 +252,11 @@ type VirtualMachineSnapshotContentStatus struct {
 
 // VolumeSnapshotStatus is how far one VolumeSnapshot is.
 type VolumeSnapshotStatus struct {
-	VolumeSnapshotName string       `json:"volumeSnapshotName"`
-	CreationTime       *metav1.Time `json:"creationTime,omitempty"`
-	ReadyToUse         *bool        `json:"readyToUse,omitempty"`
-	Error              *Error       `json:"error,omitempty"`
+	// VolumeSnapshotName is the snapshot.
+	VolumeSnapshotName string `json:"volumeSnapshotName"`
+	// CreationTime is when it was taken.
+	CreationTime *metav1.Time `json:"creationTime,omitempty"`
+	// ReadyToUse is true when it can be restored.
+	ReadyToUse *bool  `json:"readyToUse,omitempty"`
+	Error      *Error `json:"error,omitempty"`
 }
