@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer"
+	"github.com/berth-vm/berth/internal/transfer/source/open"
 )
 
 // importFlags are what a person gives instead of a task.
@@ -114,17 +115,16 @@ func (f *importFlags) source() (task.Source, error) {
 	if _, err := url.Parse(f.from); err != nil {
 		return task.Source{}, fmt.Errorf("--from: %w", err)
 	}
-	switch scheme {
-	case "http", "https":
-		return task.Source{HTTP: &task.HTTP{URL: f.from, Headers: f.headers, Access: a}}, nil
-	case "s3":
-		return task.Source{S3: &task.S3{URL: f.from, Access: a}}, nil
-	case "gs":
-		return task.Source{GCS: &task.GCS{URL: f.from, Access: a}}, nil
-	case "docker", "oci-archive":
-		return task.Source{Registry: &task.Registry{URL: f.from, Architecture: f.arch, PlainHTTP: f.plainHTTP, Access: a}}, nil
+	s, known := open.At(f.from, a)
+	switch {
+	case !known:
+		return s, fmt.Errorf("--from: do not know %s://", scheme)
+	case s.HTTP != nil:
+		s.HTTP.Headers = f.headers
+	case s.Registry != nil:
+		s.Registry.Architecture, s.Registry.PlainHTTP = f.arch, f.plainHTTP
 	}
-	return task.Source{}, fmt.Errorf("--from: do not know %s://", scheme)
+	return s, nil
 }
 
 // draw shows a bar until the returned function is called.

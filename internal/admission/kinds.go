@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/importsource"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -103,7 +104,7 @@ func checkImportSource(_ context.Context, before, after *cdiv1.VolumeImportSourc
 		return c, nil
 	}
 	s := &after.Spec
-	checkSource(asVolumeSource(s.Source), s.ContentType == cdiv1.DataVolumeArchive, specPath.Child("source"), &c)
+	checkSource(importsource.FromImport(s.Source), s.ContentType == cdiv1.DataVolumeArchive, specPath.Child("source"), &c)
 	if len(s.Checkpoints) > 0 {
 		if s.TargetClaim == nil || *s.TargetClaim == "" {
 			c.missing(specPath.Child("targetClaim"), "Unable to do multi-stage import without specifying a target claim")

@@ -3,11 +3,14 @@ package admission
 import (
 	"encoding/hex"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/importsource"
 )
 
 // What to use instead of the two sources that are not here (SCOPE.md says why).
@@ -35,18 +38,8 @@ func checkSource(s *cdiv1.DataVolumeSource, archive bool, at *field.Path, c *cau
 		c.invalid(at, "Multiple Data volume sources")
 		return
 	}
-	if s.HTTP != nil {
-		checkURL(s.HTTP.URL, at.Child("http", "url"), c, "http", "https")
-		checkChecksum(s.HTTP.Checksum, at.Child("http", "checksum"), c)
-	}
-	if s.S3 != nil {
-		checkURL(s.S3.URL, at.Child("s3", "url"), c, "http", "https", "s3")
-	}
-	if s.GCS != nil {
-		checkURL(s.GCS.URL, at.Child("gcs", "url"), c, "http", "https", "gs")
-	}
-	if s.Registry != nil {
-		checkRegistry(s.Registry, at.Child("registry"), c)
+	if kind, from := importsource.Of(s); kind != nil {
+		checkServer(kind, from, at.Child(kind.Name), c)
 	}
 	if s.PVC != nil && (s.PVC.Namespace == "" || s.PVC.Name == "") {
 		c.invalid(at.Child("PVC"), "%s source PVC is not valid", at.Child("PVC"))
@@ -66,26 +59,13 @@ func checkSource(s *cdiv1.DataVolumeSource, archive bool, at *field.Path, c *cau
 }
 
 func countSources(s *cdiv1.DataVolumeSource) int {
-	n := 0
-	for _, set := range []bool{
-		s.HTTP != nil, s.S3 != nil, s.GCS != nil, s.Registry != nil, s.PVC != nil, s.Upload != nil, s.Blank != nil,
-		s.Imageio != nil, s.VDDK != nil, s.Snapshot != nil,
-	} {
-		if set {
+	n, all := 0, reflect.ValueOf(s).Elem()
+	for i := range all.NumField() {
+		if !all.Field(i).IsNil() {
 			n++
 		}
 	}
 	return n
-}
-
-// asVolumeSource is what a VolumeImportSource and a DataVolume have in common.
-func asVolumeSource(s *cdiv1.ImportSourceType) *cdiv1.DataVolumeSource {
-	if s == nil {
-		return &cdiv1.DataVolumeSource{}
-	}
-	return &cdiv1.DataVolumeSource{
-		HTTP: s.HTTP, S3: s.S3, GCS: s.GCS, Registry: s.Registry, Blank: s.Blank, Imageio: s.Imageio, VDDK: s.VDDK,
-	}
 }
 
 func checkArchive(s *cdiv1.DataVolumeSource, at *field.Path, c *causes) {
@@ -129,24 +109,19 @@ func checkChecksum(sum string, at *field.Path, c *causes) {
 	}
 }
 
-func checkRegistry(r *cdiv1.DataVolumeSourceRegistry, at *field.Path, c *causes) {
-	if r.ImageStream != nil {
+func checkServer(kind *importsource.Kind, s importsource.Source, at *field.Path, c *causes) {
+	if s.ImageStream != "" {
 		c.invalid(at.Child("imageStream"), noImageStream)
 		return
 	}
-	if r.PullMethod != nil {
-		switch *r.PullMethod {
-		case "", cdiv1.RegistryPullPod, cdiv1.RegistryPullNode:
-		default:
-			c.invalid(at.Child("pullMethod"), `PullMethod %s is neither "pod", "node" nor ""`, *r.PullMethod)
-		}
+	switch s.PullMethod {
+	case "", cdiv1.RegistryPullPod, cdiv1.RegistryPullNode:
+	default:
+		c.invalid(at.Child("pullMethod"), `PullMethod %s is neither "pod", "node" nor ""`, s.PullMethod)
 	}
-	raw := ""
-	if r.URL != nil {
-		raw = *r.URL
-	}
-	if strings.HasPrefix(raw, cdiv1.RegistrySchemeOci+":") {
+	checkChecksum(s.Checksum, at.Child("checksum"), c)
+	if kind.Name == "registry" && strings.HasPrefix(s.URL, cdiv1.RegistrySchemeOci+":") {
 		return // a path and no host
 	}
-	checkURL(raw, at.Child("url"), c, cdiv1.RegistrySchemeDocker, cdiv1.RegistrySchemeOci)
+	checkURL(s.URL, at.Child("url"), c, kind.Schemes...)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/importsource"
 	"github.com/berth-vm/berth/internal/names"
 )
 
@@ -109,47 +110,26 @@ func importFrom(a map[string]string) (*cdiv1.DataVolumeSource, error) {
 	if a[Endpoint] == "" && kind != "none" && a[imageStream] == "" {
 		return nil, fmt.Errorf("annotation %s is missing or empty: it names what to import", Endpoint)
 	}
-	switch kind {
-	case "", "http":
-		h := &cdiv1.DataVolumeSourceHTTP{
-			URL: a[Endpoint], SecretRef: a[secret], CertConfigMap: a[certificates], Checksum: a[checksum],
-			ExtraHeaders: all(a, headers), SecretExtraHeaders: all(a, secretHeaders),
-		}
-		if skip, err := strconv.ParseBool(a[insecure]); err == nil {
-			h.InsecureSkipVerify = &skip
-		}
-		return &cdiv1.DataVolumeSource{HTTP: h}, nil
-	case "s3":
-		return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: a[Endpoint], SecretRef: a[secret], CertConfigMap: a[certificates]}}, nil
-	case "gcs":
-		return &cdiv1.DataVolumeSource{GCS: &cdiv1.DataVolumeSourceGCS{URL: a[Endpoint], SecretRef: a[secret]}}, nil
-	case "registry":
-		return &cdiv1.DataVolumeSource{Registry: registry(a)}, nil
-	case "none":
+	if kind == "none" {
 		return &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}, nil
 	}
-	return nil, fmt.Errorf("annotation %s is %q, which cannot be imported: it may be http, s3, gcs, registry, or none for a blank disk; "+
-		"download the disk and import it from one of these, or upload it", Source, kind)
-}
-
-func registry(a map[string]string) *cdiv1.DataVolumeSourceRegistry {
-	r := &cdiv1.DataVolumeSourceRegistry{URL: ptr.To(a[Endpoint])}
-	if a[imageStream] != "" {
-		r.ImageStream = ptr.To(a[imageStream])
+	if kind == "" {
+		kind = "http"
 	}
-	if a[secret] != "" {
-		r.SecretRef = ptr.To(a[secret])
+	known := importsource.Named(kind)
+	if known == nil {
+		return nil, fmt.Errorf("annotation %s is %q, which cannot be imported: it may be %s, or none for a blank disk; "+
+			"download the disk and import it from one of these, or upload it", Source, kind, strings.Join(importsource.Names(), ", "))
 	}
-	if a[certificates] != "" {
-		r.CertConfigMap = ptr.To(a[certificates])
+	from := importsource.Source{
+		URL: a[Endpoint], Secret: a[secret], Certificates: a[certificates], Checksum: a[checksum],
+		Headers: all(a, headers), SecretHeaders: all(a, secretHeaders),
+		ImageStream: a[imageStream], PullMethod: cdiv1.RegistryPullMethod(a[pullMethod]), Architecture: a[architecture],
 	}
-	if a[pullMethod] != "" {
-		r.PullMethod = ptr.To(cdiv1.RegistryPullMethod(a[pullMethod]))
+	if skip, err := strconv.ParseBool(a[insecure]); err == nil {
+		from.Insecure = &skip
 	}
-	if a[architecture] != "" {
-		r.Platform = &cdiv1.PlatformOptions{Architecture: a[architecture]}
-	}
-	return r
+	return known.Source(from), nil
 }
 
 // all are the values of the annotations that begin with a name, in the order of their names: that is how lists were written.

@@ -10,6 +10,7 @@ import (
 
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/importsource"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -39,21 +40,13 @@ type Origin struct {
 // FromSource turns the source of a DataVolume (or of a VolumeImportSource) into a worker's. Clones are not among them:
 // what a worker reads from there depends on where the claims are. An error says what cannot be done and what to use.
 func FromSource(s *cdiv1.DataVolumeSource, n Network) (Origin, error) {
-	switch {
-	case s == nil:
+	if s == nil {
 		return Origin{}, fmt.Errorf("the volume has no source")
-	case s.HTTP != nil:
-		return fromHTTP(s.HTTP, n), nil
-	case s.S3 != nil:
-		o := Origin{}
-		o.Source.S3 = &task.S3{URL: s.S3.URL, Access: o.access(n, s.S3.SecretRef, s.S3.CertConfigMap)}
-		return o, nil
-	case s.GCS != nil:
-		o := Origin{}
-		o.Source.GCS = &task.GCS{URL: s.GCS.URL, Access: o.access(n, s.GCS.SecretRef, "")}
-		return o, nil
-	case s.Registry != nil:
-		return fromRegistry(s.Registry, n)
+	}
+	if kind, from := importsource.Of(s); kind != nil {
+		return fromServer(kind, from, n)
+	}
+	switch {
 	case s.Blank != nil:
 		return Origin{Source: task.Source{Blank: &task.Blank{}}}, nil
 	case s.Upload != nil:
@@ -68,31 +61,24 @@ func FromSource(s *cdiv1.DataVolumeSource, n Network) (Origin, error) {
 	return Origin{}, fmt.Errorf("the volume's source names nothing to import")
 }
 
-func fromHTTP(h *cdiv1.DataVolumeSourceHTTP, n Network) Origin {
-	o := Origin{Checksum: h.Checksum}
-	t := &task.HTTP{URL: h.URL, Headers: h.ExtraHeaders, Access: o.access(n, h.SecretRef, h.CertConfigMap)}
-	t.Insecure = h.InsecureSkipVerify != nil && *h.InsecureSkipVerify
-	for i, name := range h.SecretExtraHeaders {
-		t.HeadersDir = HeaderDir
+func fromServer(kind *importsource.Kind, from importsource.Source, n Network) (Origin, error) {
+	if from.URL == "" && from.ImageStream != "" {
+		return Origin{}, fmt.Errorf("source %s needs a url: image streams are not supported", kind.Name)
+	}
+	if from.URL == "" {
+		return Origin{}, fmt.Errorf("source %s needs a url", kind.Name)
+	}
+	o := Origin{Checksum: from.Checksum}
+	o.Source = kind.Task(from, o.access(n, from.Secret, from.Certificates))
+	for i, name := range from.SecretHeaders {
+		o.Source.HTTP.HeadersDir = HeaderDir // no other kind has headers
 		o.Secrets = append(o.Secrets, Secret{Name: name, Dir: path.Join(HeaderDir, strconv.Itoa(i))})
 	}
-	o.Source.HTTP = t
-	return o
-}
-
-func fromRegistry(r *cdiv1.DataVolumeSourceRegistry, n Network) (Origin, error) {
-	if r.URL == nil {
-		return Origin{}, fmt.Errorf("source registry needs a url: image streams are not supported")
+	if r := o.Source.Registry; r != nil {
+		if u, err := url.Parse(r.URL); err == nil && slices.Contains(n.InsecureRegistries, u.Host) {
+			r.PlainHTTP, r.Insecure = true, true
+		}
 	}
-	o := Origin{}
-	t := &task.Registry{URL: *r.URL, Access: o.access(n, deref(r.SecretRef), deref(r.CertConfigMap))}
-	if r.Platform != nil {
-		t.Architecture = r.Platform.Architecture
-	}
-	if u, err := url.Parse(*r.URL); err == nil && slices.Contains(n.InsecureRegistries, u.Host) {
-		t.PlainHTTP, t.Insecure = true, true
-	}
-	o.Source.Registry = t
 	return o, nil
 }
 
@@ -112,17 +98,13 @@ func (o *Origin) access(n Network, secret, certs string) task.Access {
 
 // Describe is how messages call a source: where it is, without anything that could be a credential.
 func Describe(s *cdiv1.DataVolumeSource) string {
-	switch {
-	case s == nil:
+	if s == nil {
 		return "another populator"
-	case s.HTTP != nil:
-		return plain(s.HTTP.URL)
-	case s.S3 != nil:
-		return plain(s.S3.URL)
-	case s.GCS != nil:
-		return plain(s.GCS.URL)
-	case s.Registry != nil:
-		return plain(deref(s.Registry.URL))
+	}
+	if kind, from := importsource.Of(s); kind != nil {
+		return plain(from.URL)
+	}
+	switch {
 	case s.PVC != nil:
 		return fmt.Sprintf("pvc %s/%s", s.PVC.Namespace, s.PVC.Name)
 	case s.Snapshot != nil:
@@ -141,11 +123,4 @@ func plain(raw string) string {
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	return u.String()
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

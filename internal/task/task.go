@@ -43,6 +43,9 @@ type Source struct {
 	Peer     *Peer     `json:"peer,omitempty"`
 }
 
+// IsFile says that the source is a file that a server hands out as it is, so that it may be anything.
+func (s Source) IsFile() bool { return s.HTTP != nil || s.S3 != nil || s.GCS != nil }
+
 // Access is how a worker proves itself to a server and the server to it. Every field may be empty.
 type Access struct {
 	CredentialsDir string `json:"credentialsDir,omitempty"` // files accessKeyId and secretKey, as in a CDI secret

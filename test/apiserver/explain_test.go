@@ -47,7 +47,7 @@ func TestDefinitionsAreApplied(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, who := range []client.FieldOwner{"kubectl", "a-second-owner"} {
-		if err := admin.Patch(t.Context(), asObject(d), client.Apply, who, client.ForceOwnership); err != nil {
+		if err := admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(asObject(d)), who, client.ForceOwnership); err != nil {
 			t.Errorf("%s applies it: %v", who, err)
 		}
 	}

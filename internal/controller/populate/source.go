@@ -11,6 +11,7 @@ import (
 	"github.com/berth-vm/berth/internal/annotated"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/populate"
+	"github.com/berth-vm/berth/internal/importsource"
 	"github.com/berth-vm/berth/internal/origin"
 )
 
@@ -87,9 +88,10 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 			return false, err
 		}
 		s.spec = cdiv1.DataVolumeSpec{
-			Source: importSource(v.Spec.Source), ContentType: v.Spec.ContentType, Preallocation: v.Spec.Preallocation,
+			Source: importsource.FromImport(v.Spec.Source), ContentType: v.Spec.ContentType, Preallocation: v.Spec.Preallocation,
 		}
-		s.usesCredentials = usesCredentials(v.Spec.Source)
+		_, from := importsource.Of(s.spec.Source)
+		s.usesCredentials = from.NeedsSecrets()
 	case cdiv1.VolumeUploadSourceRef:
 		v, err := cluster.Get[cdiv1.VolumeUploadSource](ctx, r.reader, s.namespace, s.name)
 		if err != nil || v == nil {
@@ -117,32 +119,6 @@ func uploaded(content cdiv1.DataVolumeContentType, preallocate *bool) cdiv1.Data
 	return cdiv1.DataVolumeSpec{
 		Source: &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}, ContentType: content, Preallocation: preallocate,
 	}
-}
-
-// importSource is what a VolumeImportSource and a DataVolume have in common.
-func importSource(s *cdiv1.ImportSourceType) *cdiv1.DataVolumeSource {
-	if s == nil {
-		return &cdiv1.DataVolumeSource{}
-	}
-	return &cdiv1.DataVolumeSource{
-		HTTP: s.HTTP, S3: s.S3, GCS: s.GCS, Registry: s.Registry, Blank: s.Blank, Imageio: s.Imageio, VDDK: s.VDDK,
-	}
-}
-
-func usesCredentials(s *cdiv1.ImportSourceType) bool {
-	set := func(p *string) bool { return p != nil && *p != "" }
-	switch {
-	case s == nil:
-	case s.HTTP != nil:
-		return s.HTTP.SecretRef != "" || s.HTTP.CertConfigMap != "" || len(s.HTTP.SecretExtraHeaders) > 0
-	case s.S3 != nil:
-		return s.S3.SecretRef != "" || s.S3.CertConfigMap != ""
-	case s.GCS != nil:
-		return s.GCS.SecretRef != ""
-	case s.Registry != nil:
-		return set(s.Registry.SecretRef) || set(s.Registry.CertConfigMap)
-	}
-	return false
 }
 
 // cloneSource is the source that Kind/namespace/name stands for.

@@ -1,14 +1,17 @@
 package guest
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // TestHostDisk: a disk of the node is used as it is; one that is not there is made only if that was asked for.
@@ -33,6 +36,30 @@ func TestHostDisk(t *testing.T) {
 	}
 	if info, err := os.Stat(missing); err != nil || info.Size() != 1<<20 {
 		t.Errorf("the disk that was made: %v, %v", info, err)
+	}
+}
+
+// TestNoVolumeIsForgotten: every kind of volume that the API has is a disk that the launcher knows.
+func TestNoVolumeIsForgotten(t *testing.T) {
+	all := reflect.TypeFor[kubevirt.VolumeSource]()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // nothing is to be made of them
+	for i := range all.NumField() {
+		v := kubevirt.Volume{Name: "disk"}
+		field := reflect.ValueOf(&v.VolumeSource).Elem().Field(i)
+		field.Set(reflect.New(field.Type().Elem()))
+		if v.Container != nil {
+			continue // it has become the disk that its container made
+		}
+		if v.Networked() {
+			if _, err := remote(launch.Machine{}, v, ""); v.HTTP == nil && err != nil {
+				t.Errorf("%s: %v", all.Field(i).Name, err)
+			}
+			continue
+		}
+		if _, err := backing(ctx, launch.Machine{}, v); err == nil || strings.Contains(err.Error(), "no source") {
+			t.Errorf("%s: %v", all.Field(i).Name, err)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/importsource"
 )
 
 func (b *builder) add(p params, name string, source kubevirt.VolumeSource) error {
@@ -44,13 +45,8 @@ func (b *builder) claim(p params, i int) error {
 	return b.add(p, name, kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: claim}})
 }
 
-// types are what a claim can be filled from, and the schemes of their addresses.
-var (
-	types   = []string{"blank", "ds", "gcs", "http", "pvc", "registry", "s3", "snapshot"}
-	schemes = map[string][]string{
-		"http": {"http", "https"}, "s3": {"s3", "http", "https"}, "gcs": {"gs", "http", "https"}, "registry": {"docker", "oci-archive"},
-	}
-)
+// types are what a claim can be filled from.
+var types = slices.Sorted(slices.Values(append([]string{"blank", "ds", "pvc", "snapshot"}, importsource.Names()...)))
 
 // imported is a claim that is made for the machine and filled from something.
 func (b *builder) imported(p params, i int) error {
@@ -88,37 +84,23 @@ func (b *builder) source(kind, name string, p params) (*corev1.TypedObjectRefere
 		namespace, source, err := p.object()
 		return reference(cdiv1.VolumeCloneSourceRef, namespace, source), err
 	}
-	source := &cdiv1.ImportSourceType{}
-	url, err := p.url(schemes[kind]...)
+	server := importsource.Named(kind)
+	url, err := p.url(server.Schemes...)
 	if err != nil {
 		return nil, err
 	}
-	secret, ca := p.take("secretref", ""), p.take("certconfigmap", "")
-	switch kind {
-	case "http":
-		source.HTTP = &cdiv1.DataVolumeSourceHTTP{URL: url, SecretRef: secret, CertConfigMap: ca}
-	case "s3":
-		source.S3 = &cdiv1.DataVolumeSourceS3{URL: url, SecretRef: secret, CertConfigMap: ca}
-	case "gcs":
-		source.GCS = &cdiv1.DataVolumeSourceGCS{URL: url, SecretRef: secret}
-	case "registry":
-		source.Registry = &cdiv1.DataVolumeSourceRegistry{URL: &url}
-		if secret != "" {
-			source.Registry.SecretRef = &secret
-		}
-		if ca != "" {
-			source.Registry.CertConfigMap = &ca
-		}
-		if method := p.take("pullmethod", ""); method != "" {
-			if method != string(cdiv1.RegistryPullPod) && method != string(cdiv1.RegistryPullNode) {
-				return nil, fmt.Errorf("pullmethod %q is neither pod nor node", method)
-			}
-			source.Registry.PullMethod = new(cdiv1.RegistryPullMethod(method))
-		}
+	from := importsource.Source{URL: url, Secret: p.take("secretref", ""), Certificates: p.take("certconfigmap", "")}
+	if kind == "registry" {
+		from.PullMethod = cdiv1.RegistryPullMethod(p.take("pullmethod", ""))
+	}
+	switch from.PullMethod {
+	case "", cdiv1.RegistryPullPod, cdiv1.RegistryPullNode:
+	default:
+		return nil, fmt.Errorf("pullmethod %q is neither pod nor node", from.PullMethod)
 	}
 	made := &cdiv1.VolumeImportSource{
 		TypeMeta:   metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: cdiv1.VolumeImportSourceRef},
-		ObjectMeta: b.sourceMeta(name), Spec: cdiv1.VolumeImportSourceSpec{Source: source},
+		ObjectMeta: b.sourceMeta(name), Spec: cdiv1.VolumeImportSourceSpec{Source: importsource.ToImport(server.Source(from))},
 	}
 	b.sources = append(b.sources, made)
 	return reference(cdiv1.VolumeImportSourceRef, "", made.Name), nil

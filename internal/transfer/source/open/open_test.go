@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +48,32 @@ func TestEachKind(t *testing.T) {
 	sourcetest.Fails(t, err, task.SourceNotFound)
 	_, err = Open(t.Context(), task.Source{Peer: &task.Peer{URL: "https://host", TLSDir: t.TempDir()}})
 	sourcetest.Fails(t, err, task.SourceUntrusted)
+}
+
+// TestNoKindIsForgotten: every source that a task can have is opened, but for the two that have nothing to open, and one with an address
+// is found by it.
+func TestNoKindIsForgotten(t *testing.T) {
+	all := reflect.TypeFor[task.Source]()
+	for i := range all.NumField() {
+		var in task.Source
+		name, field := all.Field(i).Name, reflect.ValueOf(&in).Elem().Field(i)
+		field.Set(reflect.New(field.Type().Elem()))
+		opened := slices.ContainsFunc(kinds, func(k kind) bool { return k.set(in) })
+		if opened == slices.Contains([]string{"Blank", "Upload"}, name) {
+			t.Errorf("is %s opened: %v", name, opened)
+		}
+	}
+	for _, k := range kinds {
+		for _, scheme := range k.schemes {
+			s, ok := At(scheme+"://server/disk", task.Access{CADir: "/ca"})
+			if !ok || !k.set(s) || count(s) != 1 {
+				t.Errorf("%s: %+v", scheme, s)
+			}
+		}
+	}
+	if _, ok := At("ftp://server/disk", task.Access{}); ok {
+		t.Error("ftp is a source")
+	}
 }
 
 func TestSourcesThatAreNotOpened(t *testing.T) {
