@@ -110,20 +110,28 @@ func newSender(f *file, o Options) (*sender, error) {
 	if o.Pause == nil {
 		o.Pause = pause
 	}
+	transport, err := Transport(o)
+	if err != nil {
+		return nil, err
+	}
+	return &sender{Options: o, file: f, base: base, http: &http.Client{Transport: transport}}, nil
+}
+
+// Transport makes connections to the proxy, and trusts whom the options say.
+func Transport(o Options) (*http.Transport, error) {
 	config, err := trust(o)
 	if err != nil {
 		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: dialPatience, KeepAlive: 15 * time.Second}
-	transport := &http.Transport{
+	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DialContext: dialer.DialContext, TLSHandshakeTimeout: dialPatience,
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return dialTLS(ctx, dialer, network, address, config)
 		},
 		ExpectContinueTimeout: time.Second, WriteBufferSize: 64 << 10,
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, // one upload per connection: HTTP/1.1 is faster
-	}
-	return &sender{Options: o, file: f, base: base, http: &http.Client{Transport: transport}}, nil
+	}, nil
 }
 
 // dialPatience is how long a proxy may take to answer at all.

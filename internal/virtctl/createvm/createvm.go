@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -25,6 +26,7 @@ type Options struct {
 	Memory       string
 	Instancetype string // "name", or "kind/name"
 	Preference   string
+	Node         string // the one it has to run on; empty: any
 
 	// Infer takes the instance type or the preference from the first volume to boot from.
 	InferInstancetype, InferPreference bool
@@ -99,6 +101,9 @@ func (b *builder) begin() error {
 	spec := kubevirt.VirtualMachineInstanceSpec{}
 	if b.options.GracePeriod >= 0 {
 		spec.TerminationGracePeriodSeconds = &b.options.GracePeriod
+	}
+	if b.options.Node != "" {
+		spec.NodeSelector = map[string]string{corev1.LabelHostname: b.options.Node}
 	}
 	if b.options.Instancetype == "" && !b.options.InferInstancetype {
 		memory, err := resource.ParseQuantity(b.options.Memory)

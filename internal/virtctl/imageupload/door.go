@@ -48,11 +48,13 @@ func (u *upload) door(ctx context.Context) (door, error) {
 	return d, nil
 }
 
-// token asks for the right to upload, which is short-lived: the sender asks again when it has run out.
-func (u *upload) token(ctx context.Context) (string, error) {
-	made, err := kube.UploadTokens.Create(ctx, u.cluster, &uploadv1.UploadTokenRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: "token-for-virtctl", Namespace: u.cluster.Namespace},
-		Spec:       uploadv1.UploadTokenRequestSpec{PvcName: u.Name},
+func (u *upload) token(ctx context.Context) (string, error) { return Token(ctx, u.cluster, u.Name) }
+
+// Token asks for the right to upload into a claim, which is short-lived: the sender asks again when it has run out.
+func Token(ctx context.Context, c *kube.Client, claim string) (string, error) {
+	made, err := kube.UploadTokens.Create(ctx, c, &uploadv1.UploadTokenRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "token-for-virtctl", Namespace: c.Namespace},
+		Spec:       uploadv1.UploadTokenRequestSpec{PvcName: claim},
 	})
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errToken, err)

@@ -114,7 +114,7 @@ func (o *Options) checkRoom() error {
 	if err != nil || needed <= asked.Value() { // what cannot be read here the worker may still say more about
 		return nil //nolint:nilerr // see above
 	}
-	enough := roundUp(needed)
+	enough := RoundUp(needed)
 	return advise(fmt.Errorf("size %s is too small: the disk in %s has %d bytes", o.Size, o.Image, needed),
 		"Leave --size out to have a disk just as large, or ask for %s or more.", enough.String())
 }

@@ -3,6 +3,7 @@ package imageupload
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -31,13 +32,13 @@ func (o *Options) size() (resource.Quantity, error) {
 		return resource.Quantity{}, advise(
 			fmt.Errorf("%w: the image is compressed and does not say how large its disk is", errNoSize), "%s", giveSize)
 	}
-	return roundUp(n), nil
+	return RoundUp(n), nil
 }
 
 const giveSize = "Add --size with the size of the volume to make, like --size=10Gi."
 
-// roundUp is n bytes or a little more: claims are rounded to such units, and they are nicer to read.
-func roundUp(n int64) resource.Quantity {
+// RoundUp is n bytes or a little more: claims are rounded to such units, and they are nicer to read.
+func RoundUp(n int64) resource.Quantity {
 	const unit = 1 << 20
 	return *resource.NewQuantity((n+unit-1)/unit*unit, resource.BinarySI)
 }
@@ -53,21 +54,30 @@ func virtualSize(path string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	size := info.Size()
-	head := make([]byte, min(size, format.HeadSize))
-	if _, err := f.ReadAt(head, 0); err != nil {
+	n, err := DiskSize(f, info.Size())
+	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, nil
+}
+
+// DiskSize is the size of the disk in an image of that many bytes, of which it reads the beginning, the end, and what those lead to;
+// 0 if the image does not say.
+func DiskSize(image io.ReaderAt, size int64) (int64, error) {
+	head := make([]byte, min(size, format.HeadSize))
+	if _, err := image.ReadAt(head, 0); err != nil {
+		return 0, err
 	}
 	if decode.Detect(head) != decode.None {
 		return 0, nil
 	}
 	tail := make([]byte, min(size, format.TailSize))
-	if _, err := f.ReadAt(tail, size-int64(len(tail))); err != nil {
-		return 0, fmt.Errorf("read %s: %w", path, err)
+	if _, err := image.ReadAt(tail, size-int64(len(tail))); err != nil {
+		return 0, err
 	}
-	image, err := format.Open(format.Detect(head, tail, size), f, size)
+	opened, err := format.Open(format.Detect(head, tail, size), image, size)
 	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", path, err)
+		return 0, err
 	}
-	return image.Size(), nil
+	return opened.Size(), nil
 }

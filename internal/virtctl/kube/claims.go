@@ -16,9 +16,15 @@ func Claims(ctx context.Context, c *Client) ([]corev1.PersistentVolumeClaim, err
 	}
 	var out []corev1.PersistentVolumeClaim
 	for _, claim := range list.Items {
-		if owner := metav1.GetControllerOf(&claim); owner == nil || owner.Kind != "PersistentVolumeClaim" {
+		if Somebodys(&claim) {
 			out = append(out, claim)
 		}
 	}
 	return out, nil
+}
+
+// Somebodys: the claim is not one that a populator fills to become another.
+func Somebodys(claim *corev1.PersistentVolumeClaim) bool {
+	owner := metav1.GetControllerOf(claim)
+	return owner == nil || owner.Kind != "PersistentVolumeClaim"
 }

@@ -18,6 +18,7 @@ import (
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
 )
 
 // Client is one cluster and the namespace commands are about.
@@ -61,6 +62,7 @@ var (
 	DataVolumes    = data[cdiv1.DataVolume]("DataVolume", "datavolumes")
 	DataSources    = data[cdiv1.DataSource]("DataSource", "datasources")
 	UploadSources  = data[cdiv1.VolumeUploadSource]("VolumeUploadSource", "volumeuploadsources")
+	ImportSources  = data[cdiv1.VolumeImportSource]("VolumeImportSource", "volumeimportsources")
 	CloneSources   = data[cdiv1.VolumeCloneSource]("VolumeCloneSource", "volumeclonesources")
 	Profiles       = global(data[cdiv1.StorageProfile]("StorageProfile", "storageprofiles"))
 	Configurations = global(data[cdiv1.CDIConfig]("CDIConfig", "cdiconfigs"))
@@ -71,6 +73,13 @@ var (
 
 	Machines  = machine[kubevirt.VirtualMachine]("VirtualMachine", "virtualmachines")
 	Instances = machine[kubevirt.VirtualMachineInstance]("VirtualMachineInstance", "virtualmachineinstances")
+
+	Snapshots = Kind[snapshot.VirtualMachineSnapshot]{
+		name: "VirtualMachineSnapshot", resource: snapshot.GroupVersion.WithResource("virtualmachinesnapshots"),
+	}
+	Restores = Kind[snapshot.VirtualMachineRestore]{
+		name: "VirtualMachineRestore", resource: snapshot.GroupVersion.WithResource("virtualmachinerestores"),
+	}
 )
 
 func data[T any](name, resource string) Kind[T] {
@@ -127,6 +136,18 @@ func (k Kind[T]) Create(ctx context.Context, c *Client, object *T) (*T, error) {
 		return nil, fmt.Errorf("create %s %s: %w", k.name, u.GetName(), err)
 	}
 	return k.from(made)
+}
+
+// Check has the API server say whether it would take an object, and makes nothing.
+func (k Kind[T]) Check(ctx context.Context, c *Client, object *T) error {
+	u, err := k.to(object)
+	if err != nil {
+		return err
+	}
+	if _, err := k.in(c).Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		return fmt.Errorf("create %s %s: %w", k.name, u.GetName(), err)
+	}
+	return nil
 }
 
 // Update writes an object that was read before.

@@ -13,6 +13,9 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
+// Progress is the annotation of a claim that is filled without a DataVolume that says how far that is, like "42.00%".
+const Progress = annProgress
+
 const (
 	annProgress = "cdi.kubevirt.io/storage.populator.progress"
 	annMessage  = names.RunMessage

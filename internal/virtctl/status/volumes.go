@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -43,48 +41,44 @@ type Volume struct {
 
 // Volumes are the disks of a namespace, or of all if the client has none, sorted by name.
 func Volumes(ctx context.Context, c *kube.Client) ([]Volume, error) {
+	o := &Objects{}
 	claims, err := kube.Claims(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+	o.Claims = pointers(claims)
 	volumes, err := kube.DataVolumes.List(ctx, c)
 	if err != nil && !apierrors.IsNotFound(err) { // a cluster may have no data side
 		return nil, err
 	}
-	used, err := usedBy(ctx, c)
-	if err != nil {
+	o.Volumes = pointers(volumes)
+	vms, err := kube.Machines.List(ctx, c)
+	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	disks := map[string]*Disk{}
-	for i := range volumes {
-		v := &volumes[i]
-		disks[v.Namespace+"/"+v.Name] = &Disk{Disk: kube.Disk{Name: v.Name, Claim: v.Name}, Volume: v}
-	}
-	for i := range claims {
-		key := claims[i].Namespace + "/" + claims[i].Name
-		if d := disks[key]; d != nil {
-			d.PVC = &claims[i]
-		} else if len(used[key]) > 0 || ours(&claims[i]) {
-			disks[key] = &Disk{Disk: kube.Disk{Name: claims[i].Name, Claim: claims[i].Name}, PVC: &claims[i]}
-		}
-	}
-	places, err := places(ctx, c)
-	if err != nil {
+	o.Machines = pointers(vms)
+	instances, err := kube.Instances.List(ctx, c)
+	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	rooms := rooms{}
-	out := make([]Volume, 0, len(disks))
-	for _, key := range slices.Sorted(maps.Keys(disks)) {
-		d := disks[key]
-		if d.PVC != nil && d.PVC.Spec.VolumeName != "" {
-			d.PV = places[d.PVC.Spec.VolumeName]
-		}
-		v := d.row()
-		v.Machines = slices.Sorted(maps.Keys(used[key]))
-		rooms.measure(ctx, c, d, used[key], &v)
-		out = append(out, v)
+	o.Instances = pointers(instances)
+	if o.PVs, err = places(ctx, c); err != nil {
+		return nil, err
+	}
+	out, rooms := o.List(), rooms{}
+	used := o.usedBy()
+	for i := range out {
+		rooms.measure(ctx, c, used[Key(out[i].Namespace, out[i].Name)], &out[i])
 	}
 	return out, nil
+}
+
+func pointers[T any](values []T) []*T {
+	out := make([]*T, len(values))
+	for i := range values {
+		out[i] = &values[i]
+	}
+	return out
 }
 
 // ours: a claim that is filled by us without a DataVolume.
@@ -92,37 +86,6 @@ func ours(c *corev1.PersistentVolumeClaim) bool {
 	_, filled := c.Annotations[names.State]
 	_, known := c.Annotations[annProgress]
 	return filled || known
-}
-
-// usedBy are the machines that have each claim, and the node each of them is on; empty: on none.
-func usedBy(ctx context.Context, c *kube.Client) (map[string]map[string]string, error) {
-	vms, err := kube.Machines.List(ctx, c)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, err
-	}
-	instances, err := kube.Instances.List(ctx, c)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, err
-	}
-	used := map[string]map[string]string{}
-	note := func(namespace, machine, node string, disks []kube.Disk) {
-		for _, d := range disks {
-			key := namespace + "/" + d.Claim
-			if used[key] == nil {
-				used[key] = map[string]string{}
-			}
-			if used[key][machine] == "" {
-				used[key][machine] = node
-			}
-		}
-	}
-	for i := range vms {
-		note(vms[i].Namespace, vms[i].Name, "", kube.Disks(&vms[i], nil))
-	}
-	for i := range instances {
-		note(instances[i].Namespace, instances[i].Name, instances[i].Status.NodeName, kube.Disks(&kubevirt.VirtualMachine{}, &instances[i]))
-	}
-	return used, nil
 }
 
 // places are the volumes of the cluster by name; none for those who may not read them.
@@ -180,7 +143,7 @@ type rooms map[string]map[string]room
 type room struct{ used, capacity *int64 }
 
 // measure finds how full a volume is, if its node may be asked.
-func (r rooms) measure(ctx context.Context, c *kube.Client, d *Disk, on map[string]string, v *Volume) {
+func (r rooms) measure(ctx context.Context, c *kube.Client, on map[string]string, v *Volume) {
 	for _, node := range on {
 		if node == "" {
 			continue
@@ -188,7 +151,7 @@ func (r rooms) measure(ctx context.Context, c *kube.Client, d *Disk, on map[stri
 		if r[node] == nil {
 			r[node] = read(ctx, c, node)
 		}
-		if at, known := r[node][v.Namespace+"/"+d.Claim]; known {
+		if at, known := r[node][Key(v.Namespace, v.Name)]; known {
 			v.Used, v.Capacity = at.used, at.capacity
 			return
 		}

@@ -18,6 +18,9 @@ type Conn struct {
 	mu sync.Mutex
 }
 
+// Of is a websocket that is open already.
+func Of(ws *websocket.Conn) *Conn { return &Conn{ws: ws} }
+
 // Open opens the stream at a path of the API server.
 func Open(ctx context.Context, config *rest.Config, path string) (*Conn, error) {
 	ws, err := Dial(ctx, config, path)
