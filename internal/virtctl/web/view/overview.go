@@ -1,0 +1,229 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Overview is the first page: what waits, and what is where.
+type Overview struct {
+	Waits   []Wait
+	More    int // that wait and are not among Waits
+	Columns []Column
+}
+
+// Wait is something that waits, and why.
+type Wait struct {
+	Kind, Namespace, Name string
+	Phase, Why            string
+	Tone                  Tone
+	Since                 time.Time
+	Disk                  *Disk // set for a disk
+}
+
+// ID is one that nothing else that waits has.
+func (w Wait) ID() string { return "wait/" + w.Kind + "/" + w.Namespace + "/" + w.Name }
+
+// Column is a node and what is on it. The one without a name has what is on none.
+type Column struct {
+	Name     string
+	Note     string // what is unusual about the node
+	Tone     Tone
+	Pools    []Pool
+	Machines []Machine
+	Loose    []Disk // that no machine has
+}
+
+// Pool is the storage of one class on one node.
+type Pool struct {
+	Class    string
+	Volumes  int
+	Promised string // to volumes
+	Free     string // what could still be promised; empty: nobody says
+	Percent  float64
+}
+
+// mostWaits are what one reads before one looks for something.
+const mostWaits = 30
+
+// Overview is what is shown of everything.
+func (o *Objects) Overview() Overview {
+	disks := o.Disks()
+	byKey := make(map[string]Disk, len(disks))
+	for _, d := range disks {
+		byKey[d.Namespace+"/"+d.Name] = d
+	}
+	machines := o.machines(byKey)
+	out := Overview{Columns: o.columns()}
+	at := map[string]int{}
+	for i, c := range out.Columns {
+		at[c.Name] = i
+	}
+	none := at[""]
+	for _, m := range machines {
+		i, known := at[m.Node]
+		if !known {
+			i = none
+		}
+		out.Columns[i].Machines = append(out.Columns[i].Machines, m)
+	}
+	for _, d := range disks {
+		if len(d.Machines) > 0 {
+			continue
+		}
+		i, known := at[d.Node]
+		if !known {
+			i = none
+		}
+		out.Columns[i].Loose = append(out.Columns[i].Loose, d)
+	}
+	out.Waits, out.More = waits(machines, disks)
+	return out
+}
+
+// waits are what is not as it should be, the worst and then the oldest first.
+func waits(machines []Machine, disks []Disk) ([]Wait, int) {
+	var out []Wait
+	for _, m := range machines {
+		if m.Tone != Good && m.Tone != Off {
+			out = append(out, Wait{Kind: "machine", Namespace: m.Namespace, Name: m.Name, Phase: m.Status, Why: m.Why, Tone: m.Tone, Since: m.Since})
+		}
+	}
+	for _, d := range disks {
+		if d.Tone != Good && d.Tone != Off {
+			out = append(out, Wait{
+				Kind: "disk", Namespace: d.Namespace, Name: d.Name, Phase: d.Phase, Why: d.Why, Tone: d.Tone, Since: d.Since, Disk: &d,
+			})
+		}
+	}
+	urgency := map[Tone]int{Bad: 0, Waiting: 1, Busy: 1}
+	slices.SortStableFunc(out, func(a, b Wait) int {
+		return cmp.Or(cmp.Compare(urgency[a.Tone], urgency[b.Tone]), a.Since.Compare(b.Since), cmp.Compare(a.ID(), b.ID()))
+	})
+	if len(out) > mostWaits {
+		return out[:mostWaits], len(out) - mostWaits
+	}
+	return out, 0
+}
+
+// columns are the nodes, and last the one that is none.
+func (o *Objects) columns() []Column {
+	nodes := slices.SortedFunc(slices.Values(o.Nodes), func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	var out []Column
+	for _, n := range nodes {
+		c := Column{Name: n.Name, Tone: Good, Pools: o.pools(n)}
+		ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+		switch {
+		case !ready:
+			c.Note, c.Tone = "not ready", Bad
+		case n.Spec.Unschedulable:
+			c.Note, c.Tone = "takes no more pods (cordoned)", Waiting
+		}
+		out = append(out, c)
+	}
+	if len(out) == 0 { // a person who may not read nodes still sees where machines say they are
+		names := map[string]bool{}
+		for _, i := range o.Instances {
+			if i.Status.NodeName != "" {
+				names[i.Status.NodeName] = true
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			out = append(out, Column{Name: name})
+		}
+	}
+	return append(out, Column{})
+}
+
+// NodeNames are the nodes, as far as the person may know them.
+func (o *Objects) NodeNames() []string {
+	var out []string
+	for _, c := range o.columns() {
+		if c.Name != "" {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// pools are the classes that have volumes on a node, or say what they could still have there.
+func (o *Objects) pools(n *corev1.Node) []Pool {
+	type sum struct {
+		volumes        int
+		promised, free resource.Quantity
+		says           bool
+	}
+	classes := map[string]*sum{}
+	of := func(class string) *sum {
+		if classes[class] == nil {
+			classes[class] = &sum{}
+		}
+		return classes[class]
+	}
+	for _, v := range o.PVs {
+		if v.Spec.StorageClassName != "" && onlyOn(v, n.Name) {
+			s := of(v.Spec.StorageClassName)
+			s.volumes++
+			s.promised.Add(v.Spec.Capacity[corev1.ResourceStorage])
+		}
+	}
+	for _, c := range o.Capacities {
+		selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
+		if err != nil || c.NodeTopology == nil || c.Capacity == nil || !selector.Matches(labels.Set(n.Labels)) {
+			continue
+		}
+		s := of(c.StorageClassName)
+		s.free.Add(*c.Capacity)
+		s.says = true
+	}
+	var out []Pool
+	for _, name := range slices.Sorted(maps.Keys(classes)) {
+		s := classes[name]
+		p := Pool{Class: name, Volumes: s.volumes, Promised: room(s.promised)}
+		if s.says {
+			p.Free = room(s.free)
+			if all := s.promised.Value() + s.free.Value(); all > 0 {
+				p.Percent = float64(s.promised.Value()) / float64(all) * 100
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// onlyOn: the volume can be used on that node and on no other.
+func onlyOn(v *corev1.PersistentVolume, node string) bool {
+	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
+		return false
+	}
+	for _, term := range v.Spec.NodeAffinity.Required.NodeSelectorTerms {
+		for _, r := range slices.Concat(term.MatchExpressions, term.MatchFields) {
+			if len(r.Values) == 1 && r.Values[0] == node {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// room is a size as people read it.
+func room(q resource.Quantity) string {
+	n := float64(q.Value())
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if n < 1024 {
+			return fmt.Sprintf("%.4g %s", n, unit)
+		}
+		n /= 1024
+	}
+	return fmt.Sprintf("%.4g TiB", n)
+}
