@@ -7,7 +7,9 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/names"
@@ -119,6 +121,29 @@ func (w *Writer) Rebind(ctx context.Context, pv *corev1.PersistentVolume, to *co
 		return fmt.Errorf("give volume %s to claim %s/%s: %w", pv.Name, to.Namespace, to.Name, err)
 	}
 	return nil
+}
+
+// AwaitClaim has the DataVolume of that name, if there is one, wait for its claim, which comes with its data, instead of making and
+// filling another.
+func (w *Writer) AwaitClaim(ctx context.Context, live client.Reader, namespace, name string) error {
+	if name == "" {
+		return nil
+	}
+	v, err := Get[cdiv1.DataVolume](ctx, live, namespace, name)
+	switch {
+	case meta.IsNoMatchError(err): // the cluster has no such kind
+		return nil
+	case err != nil:
+		return err
+	case v == nil || v.Annotations[names.PrePopulated] == name:
+		return nil
+	}
+	next := v.DeepCopy()
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Annotations[names.PrePopulated] = name
+	return w.Change(ctx, v, next)
 }
 
 // Unannotate removes annotations that others wrote. It fails if the object is no longer as it was seen.

@@ -99,6 +99,8 @@ type Machine struct {
 	Direct map[string]Direct `json:"direct,omitempty"`
 	// Incoming is the move that the guest comes with from another launcher; empty: it is started here.
 	Incoming string `json:"incoming,omitempty"`
+	// Sent are the volumes whose claims are new and empty: their disks come with the guest.
+	Sent []string `json:"sent,omitempty"`
 }
 
 // Direct is the network disk behind a claim, as the claim's PersistentVolume describes it: what QEMU opens instead of a

@@ -29,6 +29,8 @@ type Move struct {
 	Cancel bool `json:"cancel,omitempty"`
 	// Run tells the target that the guest of the source has ended.
 	Run bool `json:"run,omitempty"`
+	// Disks are the volumes whose claims the target has replacements for, which are empty: their disks are sent.
+	Disks []string `json:"disks,omitempty"`
 }
 
 // MoveStage is how far a launcher is with a move.

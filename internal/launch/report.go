@@ -41,6 +41,7 @@ type Report struct {
 	Detail string `json:"detail,omitempty"` // one line for a person
 	To     string `json:"to,omitempty"`     // the pod that a guest which moved went to
 	Pause  int64  `json:"pause,omitempty"`  // for how many milliseconds it did not run meanwhile
+	Came   bool   `json:"came,omitempty"`   // the guest came from another launcher, and ran
 }
 
 // OK says whether the guest ended in good order.

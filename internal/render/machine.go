@@ -3,6 +3,7 @@ package render
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 
@@ -66,6 +67,8 @@ type Machine struct {
 	Incoming types.UID
 	From     string
 	Away     string
+	// Replaced are the claims that take the place of those that the guest leaves behind, by volume.
+	Replaced map[string]string
 }
 
 // PodName is the name of an instance's pod: from its UID, so that a restarted machine never meets its predecessor's.
@@ -86,7 +89,7 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launch.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
 		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach, Media: m.media(), Direct: m.Direct,
-		Incoming: string(m.Incoming),
+		Incoming: string(m.Incoming), Sent: slices.Sorted(maps.Keys(m.Replaced)),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the machine %s: %w", m.Instance.Name, err)
@@ -255,6 +258,9 @@ func (m Machine) claimVolumes() []corev1.Volume {
 	var out []corev1.Volume
 	for _, v := range m.Instance.Spec.Volumes {
 		if name, readOnly := ClaimOf(v); name != "" {
+			if other, ok := m.Replaced[v.Name]; ok {
+				name = other
+			}
 			out = append(out, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly},
 			}})

@@ -2,6 +2,7 @@ package render
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
@@ -12,6 +13,11 @@ const MoveVolume = "berth-move"
 // MoveSecret is the name of the Secret with the keys of an instance's migration. All its launchers mount it.
 func MoveSecret(i *kubevirt.VirtualMachineInstance) string {
 	return Machine{Instance: i}.PodName(Launcher) + "-move"
+}
+
+// ReplacementName is the name of the claim that a migration has in place of a volume's.
+func ReplacementName(migration types.UID, volume string) string {
+	return fit("move-" + string(migration[:min(8, len(migration))]) + "-" + volume)
 }
 
 // elsewhere is the affinity with one node left out.

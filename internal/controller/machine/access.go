@@ -201,6 +201,9 @@ func (r *Reconciler) take(ctx context.Context, s *run, disks []disk) error {
 	disks = slices.Clone(disks) // in one order for everybody, so that nobody waits for each other
 	slices.SortFunc(disks, func(a, b disk) int { return cmp.Compare(a.id.Name(), b.id.Name()) })
 	for _, d := range disks {
+		if err := r.current(ctx, d); err != nil {
+			return err
+		}
 		me.Mode = d.mode
 		if err := r.enter(ctx, d.id, me, s.beside); err != nil {
 			return err

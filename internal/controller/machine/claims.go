@@ -13,6 +13,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
@@ -148,6 +149,9 @@ func (r *Reconciler) createClaims(ctx context.Context, w *whole) error {
 		if t.claim == nil {
 			if restoring, err := r.restoring(ctx, w); err != nil || restoring {
 				return err
+			}
+			if last, _, err := replaced.Of(ctx, r.live, w.vm.Namespace, t.name); err != nil || last != nil {
+				return err // it is made again with the volume that has its data
 			}
 		}
 		switch {

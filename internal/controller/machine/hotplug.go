@@ -34,9 +34,7 @@ func coldVolume(launcher *corev1.Pod, v kubevirt.Volume) bool {
 	if launcher == nil || claim == "" {
 		return true
 	}
-	return slices.ContainsFunc(launcher.Spec.Volumes, func(x corev1.Volume) bool {
-		return x.Name == v.Name && x.PersistentVolumeClaim != nil && x.PersistentVolumeClaim.ClaimName == claim
-	})
+	return hasClaim(launcher, v.Name, claimIn(launcher, v))
 }
 
 // observeHot reads the volumes that were added to a running machine, and those that were removed and still have pods.

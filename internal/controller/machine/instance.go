@@ -50,6 +50,9 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 			return ctrl.Result{}, nil
 		}
 	}
+	if _, err := r.returnAll(ctx, i.Namespace, s.returning); err != nil {
+		return ctrl.Result{}, err
+	}
 	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies} {
 		if err := step(ctx, s); err != nil {
 			return ctrl.Result{}, err
@@ -64,6 +67,9 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 	}
 	if err := r.reportInstance(ctx, s, plan.State); err != nil {
 		return ctrl.Result{}, err
+	}
+	if len(s.returning) > 0 {
+		return ctrl.Result{RequeueAfter: returnAgain}, nil
 	}
 	if plan.State == state.DiskInUse || s.unallowed() {
 		return ctrl.Result{RequeueAfter: accessAgain}, nil
@@ -117,6 +123,9 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 func (r *Reconciler) start(ctx context.Context, s *run, p render.Payload) error {
 	pod, err := s.pods.Pod(p)
 	if err != nil {
+		return err
+	}
+	if err := r.unreplaced(ctx, s); err != nil {
 		return err
 	}
 	if p == render.Launcher {

@@ -70,8 +70,8 @@ func targetName(i *kubevirt.VirtualMachineInstance, migration types.UID) string 
 func present(all []*corev1.Pod) *corev1.Pod {
 	var at *corev1.Pod
 	for _, p := range all {
-		if machineOf(p).Incoming != "" && !orders(p).Run {
-			continue // the guest has not come
+		if machineOf(p).Incoming != "" && !came(p) {
+			continue
 		}
 		if at == nil || later(p, at) {
 			at = p
@@ -119,7 +119,7 @@ func orders(p *corev1.Pod) launch.Move {
 
 // tellMove tells a launcher about a move.
 func (r *Reconciler) tellMove(ctx context.Context, p *corev1.Pod, m launch.Move) error {
-	if orders(p) == m {
+	if same(orders(p), m) {
 		return nil
 	}
 	text, err := json.Marshal(m)
@@ -133,7 +133,7 @@ func (r *Reconciler) tellMove(ctx context.Context, p *corev1.Pod, m launch.Move)
 // only other place where it is said.
 func (r *Reconciler) inWriting(ctx context.Context, p *corev1.Pod) error {
 	owner := metav1.GetControllerOf(p)
-	if owner == nil || owner.Kind != "VirtualMachineInstance" || lastWords(p).End != launch.Moved {
+	if owner == nil || owner.Kind != "VirtualMachineInstance" || lastWords(p).End != launch.Moved && !came(p) {
 		return nil
 	}
 	i, err := cluster.Get[kubevirt.VirtualMachineInstance](ctx, r.reader, p.Namespace, owner.Name)
@@ -144,8 +144,21 @@ func (r *Reconciler) inWriting(ctx context.Context, p *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	if next := successor(p, all); next != nil && !orders(next).Run {
-		return r.tellMove(ctx, next, launch.Move{ID: machineOf(next).Incoming, Run: true})
+	if slices.ContainsFunc(all, func(q *corev1.Pod) bool { return q.UID == p.UID }) && came(p) && lastWords(p).End != launch.Moved {
+		if err := r.recordReplaced(ctx, p, i); err != nil {
+			return err
+		}
+	}
+	if next := successor(p, all); next != nil {
+		return r.handOver(ctx, next, i)
 	}
 	return nil
+}
+
+// handOver writes that a guest has come to a launcher: whose data its volumes have now, and then that it may run it.
+func (r *Reconciler) handOver(ctx context.Context, next *corev1.Pod, i *kubevirt.VirtualMachineInstance) error {
+	if err := r.recordReplaced(ctx, next, i); err != nil || orders(next).Run {
+		return err
+	}
+	return r.tellMove(ctx, next, launch.Move{ID: machineOf(next).Incoming, Run: true})
 }

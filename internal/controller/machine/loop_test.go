@@ -45,6 +45,7 @@ type scenario struct {
 	asks  []func(*world)
 	alone bool // each write is disturbed alone, too
 	local bool // its claims can be on one node only
+	class bool // and have a class that makes others
 	move  fate // of its migrations
 
 	status kubevirt.PrintableStatus
@@ -227,6 +228,7 @@ func (w *world) outcome() string {
 		}
 	}
 	left["held"] = held
+	left["claims"] = w.claimsLeft()
 	left["migrations"] = w.migrations()
 	var secrets corev1.SecretList
 	w.must(w.api.List(context.Background(), &secrets))

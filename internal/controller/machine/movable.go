@@ -53,9 +53,8 @@ func (s *run) fixedDisk(v kubevirt.Volume) string {
 		return "is a file of its node"
 	case copied != nil && copied.Mode != kubevirt.CopyOnWrite:
 		return fmt.Sprintf("is a copy of mode %s, and only copies on write are sent: use copy-on-write", copied.Mode)
-	case at >= 0 && s.disks[at].claim != nil && s.disks[at].direct == nil && !shared(s.disks[at].claim):
-		return fmt.Sprintf("is in PersistentVolumeClaim %s, which one node can have at a time: use a claim with access mode ReadWriteMany, or a network disk",
-			s.disks[at].claim.Name)
+	case at >= 0 && s.disks[at].stays():
+		return s.rooted(s.disks[at])
 	}
 	return ""
 }
@@ -84,7 +83,7 @@ func (s *run) movable() []kubevirt.Condition {
 // method is how its disks come along.
 func (s *run) method() string {
 	sent := func(v kubevirt.Volume) bool { return v.EmptyDisk != nil || v.Copied() != nil }
-	if slices.ContainsFunc(s.instance.Spec.Volumes, sent) {
+	if slices.ContainsFunc(s.instance.Spec.Volumes, sent) || slices.ContainsFunc(s.disks, disk.stays) {
 		return "BlockMigration"
 	}
 	return "LiveMigration"
@@ -111,7 +110,8 @@ func (r *Reconciler) observeMoves(ctx context.Context, s *run) error {
 	var last *kubevirt.VirtualMachineInstanceMigration
 	for i := range all {
 		m := &all[i]
-		if at := m.Status.MigrationState; at == nil || at.SourcePod == "" || m.CreationTimestamp.Before(&s.instance.CreationTimestamp) {
+		if at := m.Status.MigrationState; at == nil || at.SourcePod == "" || m.CreationTimestamp.Before(&s.instance.CreationTimestamp) ||
+			at.TargetPod != "" && at.TargetPod != targetName(s.instance, m.UID) { // it was of an instance before
 			continue
 		}
 		if last == nil || earlier(last, m) {

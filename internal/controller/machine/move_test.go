@@ -93,6 +93,7 @@ func (w *world) arrive(p *corev1.Pod) bool {
 	}
 	switch {
 	case gone:
+		w.data.run(w, p, true)
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		return true
 	case told && w.sc.move == targetDies:

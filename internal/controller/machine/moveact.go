@@ -30,13 +30,13 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 		return r.grant(ctx, v)
 	case migration.TellSource:
 		return r.tellMove(ctx, v.source, launch.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: orders(v.source).Run,
-			To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launch.MovePort))})
+			Disks: sends(v.target, v.run.instance), To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launch.MovePort))})
 	case migration.CallOff:
 		o := orders(v.source)
 		o.Cancel = true
 		return r.tellMove(ctx, v.source, o)
 	case migration.HandOver:
-		return r.tellMove(ctx, v.target, launch.Move{ID: string(v.migration.UID), Run: true})
+		return r.handOver(ctx, v.target, v.run.instance)
 	case migration.StopSource:
 		if v.source == nil {
 			return nil
@@ -44,6 +44,8 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 		return r.cluster.Delete(ctx, v.source)
 	case migration.StopTarget:
 		return r.cluster.Delete(ctx, v.target)
+	case migration.DropLeft:
+		return r.dropLeft(ctx, v)
 	case migration.DropKeys:
 		return r.dropKeys(ctx, v)
 	case migration.LetGo:
@@ -65,7 +67,12 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 	if err := r.lend(ctx, v.run.disks); err != nil {
 		return err
 	}
+	others, err := r.makeReplacements(ctx, v)
+	if err != nil {
+		return err
+	}
 	next := v.run.pods
+	next.Replaced = others
 	next.Incoming, next.From, next.Away = v.migration.UID, v.source.Name, v.source.Spec.NodeName
 	pod, err := next.Pod(render.Launcher)
 	if err != nil {
@@ -120,7 +127,11 @@ func (r *Reconciler) dropKeys(ctx context.Context, v *move) error {
 
 // grant enters the target among the holders of the disks and tells it to get ready.
 func (r *Reconciler) grant(ctx context.Context, v *move) error {
-	if err := r.take(ctx, &run{instance: v.run.instance, launcher: v.target, beside: v.source.UID}, v.run.disks); err != nil {
+	disks, err := r.disksAt(ctx, v)
+	if err != nil {
+		return err
+	}
+	if err := r.take(ctx, &run{instance: v.run.instance, launcher: v.target, beside: v.source.UID}, disks); err != nil {
 		return err
 	}
 	return r.cluster.Mark(ctx, v.target, cluster.Marks{Annotations: map[string]string{render.AnnGo: "yes"}})

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -36,10 +37,12 @@ type run struct {
 	others   []*corev1.Pod // launchers that its guest was in or is to go to
 	// migration is the last of its migrations that there is a word of; nil: there was none.
 	migration *kubevirt.MigrationState
-	beside    types.UID // the launcher that has the disks as well, while the guest moves from it
-	hot       []*hot    // what the launcher was not started with
-	kept      []*kept   // copies that are to be kept in claims
-	removed   []string  // volumes the launcher was started with and that the instance no longer lists
+	classes   map[string]*storagev1.StorageClass // of claims that one node can have at a time, while there is a launcher
+	returning []string                           // claims that are to get the volumes that their data moved to
+	beside    types.UID                          // the launcher that has the disks as well, while the guest moves from it
+	hot       []*hot                             // what the launcher was not started with
+	kept      []*kept                            // copies that are to be kept in claims
+	removed   []string                           // volumes the launcher was started with and that the instance no longer lists
 	returns   launch.Returns
 	heard     bool            // the launcher said so when it was asked whether its guest waits
 	asked     bool            // it has not said so far what became of them
@@ -87,7 +90,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 			return nil, err
 		}
 	}
-	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeMoves} {
+	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeClasses, r.observeMoves} {
 		if err := look(ctx, s); err != nil {
 			return nil, err
 		}
@@ -118,8 +121,11 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *run, v kubevirt.Volum
 	if name == "" || !coldVolume(s.launcher, v) {
 		return nil
 	}
-	d, err := r.disk(ctx, s, v, name)
+	d, err := r.disk(ctx, s, v, claimIn(s.launcher, v))
 	if err != nil {
+		return err
+	}
+	if err := r.observeReplaced(ctx, s, &d, name); err != nil {
 		return err
 	}
 	if err := r.observeAccess(ctx, s, &d, s.disks); err != nil {
@@ -325,11 +331,14 @@ func situation(p *corev1.Pod) machine.Pod {
 		return machine.Unplaceable
 	case p.Spec.NodeName == "":
 		return machine.Waiting
-	case pods.Ready(p) || started(p):
+	case up(p):
 		return machine.Up
 	}
 	return machine.Placed
 }
+
+// up: the launcher's guest runs.
+func up(p *corev1.Pod) bool { return pods.Ready(p) || started(p) }
 
 // ended is how a pod ended; empty if it has not. The kubelet says first that the container has, and of the pod seconds later.
 func ended(p *corev1.Pod) corev1.PodPhase {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/tools/events"
 	clocktest "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -31,6 +32,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -47,6 +49,7 @@ type world struct {
 	made   int
 	guests int  // that have been started
 	keeps  bool // the guest gives no disk back
+	data   contents
 	events *events.FakeRecorder
 }
 
@@ -82,6 +85,10 @@ func newWorld(t *testing.T, sc scenario) *world {
 	for _, i := range index.All() {
 		build = build.WithIndex(i.Object, i.Field, i.Of)
 	}
+	if sc.class {
+		build = build.WithObjects(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: "local.example.com",
+			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)})
+	}
 	base := build.Build()
 	w.api = base
 	w.r = &Reconciler{
@@ -111,7 +118,7 @@ func (w *world) admit(obj client.Object) error {
 // turn is what everybody else does meanwhile; it says whether they did anything. One thing at a time, so that the
 // controller sees every state there is.
 func (w *world) turn() bool {
-	return w.collect() || w.fill() || w.schedule() || w.kubelet()
+	return w.collect() || w.reclaim() || w.fill() || w.schedule() || w.kubelet()
 }
 
 // collect is the garbage collector: what belongs to something that is gone goes.
@@ -165,10 +172,15 @@ func (w *world) fill() bool {
 		var next cdiv1.DataVolumePhase
 		switch {
 		case c == nil:
+			if v.Annotations[names.PrePopulated] == v.Name {
+				continue
+			}
 			w.must(w.api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v.Name, UID: types.UID(v.Name + "-claim")},
-				Spec:   corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{w.accessMode()}},
+				Spec:   corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{w.accessMode()}, StorageClassName: w.class()},
 				Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}))
 			return true
+		case c.Spec.VolumeName != "" && c.Status.Phase != corev1.ClaimBound:
+			continue // it is its volume's to be given
 		case c.Status.Phase != corev1.ClaimBound && w.sc.held:
 			next = cdiv1.WaitForFirstConsumer
 		case c.Status.Phase != corev1.ClaimBound:
@@ -275,6 +287,7 @@ func (w *world) live(p *corev1.Pod) bool {
 		return true
 	case !ready && p.Annotations[render.AnnGo] == "yes":
 		w.guests++
+		w.data.run(w, p, false)
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		return true
 	case ready && w.guests <= len(w.sc.ends):

@@ -93,7 +93,7 @@ func (w *world) Thaw(_ *corev1.Pod, _ types.UID, done func()) (bool, error) {
 func scheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaimList{})
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.PersistentVolumeList{})
 	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{})
 	metav1.AddToGroupVersion(s, cdiv1.SchemeGroupVersion)

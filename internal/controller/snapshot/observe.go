@@ -15,6 +15,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
@@ -173,10 +174,31 @@ func (r *Reconciler) cuttable(ctx context.Context, namespace string, at home) (c
 		return cut{}, "there is no VolumeSnapshotClass for driver " + class.Provisioner, nil
 	}
 	was := asWas(c, snapshots)
+	if other, err := r.replacement(ctx, namespace, at.claim); err != nil {
+		return cut{}, "", err
+	} else if other != nil {
+		was.ObjectMeta.Annotations[annNode] = other.Annotations[annNode]
+	}
 	if volume != "" {
 		was.ObjectMeta.Annotations[annPopulatedFor] = volume
 	}
 	return cut{snapshots: snapshots, claim: was}, "", err
+}
+
+// annNode is the node that was chosen for a claim.
+const annNode = "volume.kubernetes.io/selected-node"
+
+// replacement is the claim that has the data of another while its machine runs, after it moved; nil: it has it itself.
+func (r *Reconciler) replacement(ctx context.Context, namespace, claim string) (*corev1.PersistentVolumeClaim, error) {
+	last, _, err := replaced.Of(ctx, r.live, namespace, claim)
+	if err != nil || last == nil {
+		return nil, err
+	}
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, namespace, last.Record.Replacement)
+	if err != nil || c == nil || c.UID != last.Record.UID {
+		return nil, err
+	}
+	return c, nil
 }
 
 // whole is the DataVolume that a claim is the disk of, if it is one's; or why it must not be cut: it is being filled.

@@ -8,15 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -37,7 +36,9 @@ type back struct {
 	shot     *shot // what the snapshot consists of; nil: it is not there
 	claims   []returning
 	refused  string // why the API server does not take the machine
-	now      time.Time
+	// displaced: the data of a claim is on another volume, since the machine moved.
+	displaced bool
+	now       time.Time
 }
 
 // reconcileRestore brings one restore a step further.
@@ -90,6 +91,11 @@ func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualM
 		if c.now, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, of.Namespace, c.to); err != nil {
 			return nil, err
 		}
+		last, _, err := replaced.Of(ctx, r.live, of.Namespace, c.to)
+		if err != nil {
+			return nil, err
+		}
+		b.displaced = b.displaced || last != nil
 	}
 	return b, nil
 }
@@ -110,6 +116,9 @@ func (b *back) machine() snapshot.Machine {
 	}
 	if m == snapshot.Between && b.instance.DeletionTimestamp == nil {
 		return snapshot.Running // one that is starting is to be stopped like one that runs
+	}
+	if m == snapshot.Stopped && b.displaced {
+		return snapshot.Between // a claim that is about to get the volume that its data moved to would get it in place of the restored one
 	}
 	return m
 }
@@ -259,7 +268,7 @@ func (r *Reconciler) dropClaims(ctx context.Context, b *back) error {
 		if b.claim(c) != snapshot.Old {
 			continue
 		}
-		if err := r.hold(ctx, b.of.Namespace, b.volume(c)); err != nil {
+		if err := r.cluster.AwaitClaim(ctx, r.live, b.of.Namespace, b.volume(c)); err != nil {
 			return err
 		}
 		if err := r.cluster.Delete(ctx, c.now); err != nil {
@@ -267,28 +276,6 @@ func (r *Reconciler) dropClaims(ctx context.Context, b *back) error {
 		}
 	}
 	return nil
-}
-
-// hold has a DataVolume, if there is one, wait for its claim.
-func (r *Reconciler) hold(ctx context.Context, namespace, name string) error {
-	if name == "" {
-		return nil
-	}
-	v, err := cluster.Get[cdiv1.DataVolume](ctx, r.live, namespace, name)
-	switch {
-	case meta.IsNoMatchError(err): // the cluster has no such kind
-		return nil
-	case err != nil:
-		return err
-	case v == nil || v.Annotations[annPrePopulated] == name:
-		return nil
-	}
-	next := v.DeepCopy()
-	if next.Annotations == nil {
-		next.Annotations = map[string]string{}
-	}
-	next.Annotations[annPrePopulated] = name
-	return r.cluster.Change(ctx, v, next)
 }
 
 // reportRestore writes what is said about a restore.

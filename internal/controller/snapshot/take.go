@@ -153,7 +153,13 @@ func (r *Reconciler) shoot(ctx context.Context, s *shot) error {
 		if p.taken != nil {
 			continue
 		}
-		taken := volumesnapshot.New(s.of.Namespace, p.name, p.class, p.claim.ObjectMeta.Name)
+		of := p.claim.ObjectMeta.Name
+		if other, err := r.replacement(ctx, s.of.Namespace, of); err != nil {
+			return err
+		} else if other != nil {
+			of = other.Name
+		}
+		taken := volumesnapshot.New(s.of.Namespace, p.name, p.class, of)
 		taken.OwnerReferences = []metav1.OwnerReference{owner(s.content, "VirtualMachineSnapshotContent")}
 		if err := r.cluster.Create(ctx, taken); err != nil {
 			return err

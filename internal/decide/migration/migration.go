@@ -14,6 +14,7 @@ const (
 	HandOver    Action = "HandOver"    // the target runs the guest and is the instance's launcher
 	StopSource  Action = "StopSource"  // a pod that has ended already
 	StopTarget  Action = "StopTarget"
+	DropLeft    Action = "DropLeft" // claims that were made for the target and are not needed, or were for the one before
 	DropKeys    Action = "DropKeys"
 	LetGo       Action = "LetGo" // of a migration that somebody deletes
 )
@@ -42,6 +43,9 @@ func Decide(f Facts) Plan {
 	return Plan{}
 }
 
+// ending is what is done before it is said that a migration has ended.
+var ending = []Action{DropLeft, DropKeys}
+
 // rules is the whole life of a migration; first match wins. Reading order: its end, a guest that has left its source, wishes to
 // stop, what went wrong, and the way there.
 var rules = []rule{
@@ -54,36 +58,44 @@ var rules = []rule{
 	{"a migration that is over stays as it is", func(f Facts) bool { return f.Over }, nil, ""},
 
 	{"a guest that runs at the target has moved",
-		func(f Facts) bool { return f.Handed && f.Target == Runs }, []Action{StopSource, DropKeys}, state.MigrationDone},
+		func(f Facts) bool { return f.Handed && f.Target == Runs }, []Action{StopSource, DropLeft, DropKeys}, state.MigrationDone},
 	{"a guest whose new launcher ended before it ran is lost",
-		func(f Facts) bool { return f.Handed && f.Target.gone() }, []Action{DropKeys}, state.MigrationLost},
+		func(f Facts) bool { return f.Handed && f.Target.gone() }, ending, state.MigrationLost},
 	{"a target that was told to run the guest is waited for", func(f Facts) bool { return f.Handed }, nil, state.MigrationHanding},
 	{"a target that was told by the source gets it in writing", // and is the instance's launcher from then on
 		func(f Facts) bool { return f.Guest == Sent && f.Target.alive() && f.Target != Ended }, []Action{HandOver}, state.MigrationHanding},
-	{"a guest that left for a target that ended is lost", func(f Facts) bool { return f.Guest == Sent }, []Action{DropKeys}, state.MigrationLost},
+	{"a target that runs the guest was told by the source", // whose last words are lost
+		func(f Facts) bool { return f.Target == Runs }, []Action{HandOver}, state.MigrationHanding},
+	{"a guest that left for a target that ended is lost, and its disks are where it was last",
+		func(f Facts) bool { return f.Guest == Sent && f.Target == Ended }, []Action{HandOver, DropLeft, DropKeys}, state.MigrationLost},
+	{"a guest that left for a target that is gone is lost", func(f Facts) bool { return f.Guest == Sent }, ending, state.MigrationLost},
 
+	{"a target that may have been told to run the guest is asked before it is given up",
+		func(f Facts) bool {
+			return f.Guest == Vanished && f.Word != Keeps && f.Told && f.Granted && f.Target == Placed && !f.Cancelled
+		}, nil, state.MigrationHanding},
 	{"a source that ended has no guest to send",
-		func(f Facts) bool { return f.Guest == Vanished && f.Word != Keeps }, []Action{DropKeys}, state.MigrationNoGuest},
+		func(f Facts) bool { return f.Guest == Vanished && f.Word != Keeps }, ending, state.MigrationNoGuest},
 
 	{"a source that may be sending is told to keep the guest",
 		func(f Facts) bool { return f.Cancelled && sending(f) && !f.ToldOff },
 		[]Action{CallOff}, state.MigrationAborting},
 	{"a source that may be sending is waited for",
 		func(f Facts) bool { return f.Cancelled && sending(f) }, nil, state.MigrationAborting},
-	{"a cancelled migration has ended", func(f Facts) bool { return f.Cancelled }, []Action{DropKeys}, state.MigrationAborted},
+	{"a cancelled migration has ended", func(f Facts) bool { return f.Cancelled }, ending, state.MigrationAborted},
 
 	{"a machine that does not run cannot be moved",
-		func(f Facts) bool { return f.Word != Keeps && f.Guest == Unready && !sending(f) }, []Action{DropKeys}, state.MigrationNoGuest},
+		func(f Facts) bool { return f.Word != Keeps && f.Guest == Unready && !sending(f) }, ending, state.MigrationNoGuest},
 	{"a machine that cannot be moved stays",
-		func(f Facts) bool { return f.Word != Keeps && f.Guest == Fixed && !sending(f) }, []Action{DropKeys}, state.MigrationRefused},
-	{"a source that keeps its guest has ended the migration", func(f Facts) bool { return f.Word == Keeps }, []Action{DropKeys}, state.MigrationKept},
+		func(f Facts) bool { return f.Word != Keeps && f.Guest == Fixed && !sending(f) }, ending, state.MigrationRefused},
+	{"a source that keeps its guest has ended the migration", func(f Facts) bool { return f.Word == Keeps }, ending, state.MigrationKept},
 	{"a migration waits for one before it", func(f Facts) bool { return f.Guest == Queued && !f.Told }, nil, state.MigrationQueued},
 
 	{"a source whose target is gone is told to keep the guest",
 		func(f Facts) bool { return f.Told && f.Target.gone() && !f.ToldOff }, []Action{CallOff}, state.MigrationSending},
 	{"a source that was told to send is waited for", func(f Facts) bool { return f.Told }, nil, state.MigrationSending},
 	{"a target that ended before anything was sent has failed",
-		func(f Facts) bool { return f.Target == Ended }, []Action{DropKeys}, state.MigrationTargetFailed},
+		func(f Facts) bool { return f.Target == Ended }, ending, state.MigrationTargetFailed},
 	{"a target that is being deleted is waited out", func(f Facts) bool { return f.Target == Going }, nil, state.MigrationPreparing},
 	{"a target is made", func(f Facts) bool { return f.Target == NoTarget }, []Action{StartTarget}, state.MigrationPlacing},
 	{"a target no node will have says why", func(f Facts) bool { return f.Target == Unplaceable }, nil, state.MigrationUnplaceable},

@@ -57,7 +57,10 @@ func TestInvariants(t *testing.T) {
 		if end && !does(DropKeys) {
 			t.Errorf("a migration ends and leaves its keys: %+v -> %+v", f, p)
 		}
-		if does(HandOver) && f.Guest != Sent {
+		if end && !does(DropLeft) {
+			t.Errorf("a migration ends and leaves claims: %+v -> %+v", f, p)
+		}
+		if does(HandOver) && f.Guest != Sent && f.Target != Runs {
 			t.Errorf("a target is told to run the guest of a source that has not said that it left: %+v -> %+v", f, p)
 		}
 		if does(StopTarget) && (f.Handed || f.Guest == Sent) {

@@ -46,13 +46,13 @@ func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launch.Machine) 
 	}}
 	coming, arrived := context.WithCancel(ctx)
 	defer arrived()
-	go inbox{libvirt: h.socket, image: a.image, gone: func() error { return a.gone(coming) }}.serve(coming, door)
+	go inbox{libvirt: h.socket, image: a.image, room: a.room, gone: func() error { return a.gone(coming) }}.serve(coming, door)
 	a.say(launch.MoveWaits)
 	dom, reply, end := a.await(ctx, events)
 	if end != nil {
 		return *end
 	}
-	return l.attend(ctx, guestHere{h, dom, m, events}, func() error {
+	r := l.attend(ctx, guestHere{h, dom, m, events}, func() error {
 		err := h.virt.DomainResume(dom)
 		reply <- err
 		if err != nil {
@@ -62,6 +62,8 @@ func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launch.Machine) 
 		a.say(launch.MoveRuns)
 		return nil
 	})
+	r.Came = true // or was about to: its source's is gone
+	return r
 }
 
 // await returns the guest when it is here in whole and its source's has ended, and who wants to know that it runs.
@@ -125,6 +127,34 @@ func (a *arrival) gone(ctx context.Context) error {
 		return errors.New("nobody waits for the guest any more")
 	}
 	return <-reply
+}
+
+// room makes the disk of a claim that is new as large as the source's. A device has its size, which has to do.
+func (a *arrival) room(volume string, size int64) error {
+	if !slices.Contains(a.m.Sent, volume) {
+		return fmt.Errorf("no disk is to be sent for volume %s", volume)
+	}
+	if slices.Contains(a.m.Block, volume) {
+		if has, err := sizeOf(diskDevice(volume)); err != nil || has < size {
+			return errors.Join(fmt.Errorf("the device of volume %s has %d bytes, and the guest's disk %d", volume, has, size), err)
+		}
+		return nil
+	}
+	_, err := empty(diskFile(volume), size)
+	return err
+}
+
+// sizeOf is how large a disk is, a file or a device.
+func sizeOf(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("measure a disk: %w", err)
+	}
+	n, err := f.Seek(0, io.SeekEnd)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return 0, fmt.Errorf("measure a disk: %w", err)
+	}
+	return n, nil
 }
 
 // image takes a disk that the source made for the guest, in place of the one that was made here.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,8 +41,10 @@ func devicesOf(d *libvirtxml.Domain) map[string]string {
 	return out
 }
 
-// mirrored: the disk is this launcher's alone, so it is sent.
-func mirrored(v kubevirt.Volume) bool { return v.EmptyDisk != nil || v.Copied() != nil }
+// mirrored: the disk is this launcher's alone, or the target has another claim for it, so it is sent.
+func mirrored(v kubevirt.Volume, o launch.Move) bool {
+	return v.EmptyDisk != nil || v.Copied() != nil || slices.Contains(o.Disks, v.Name)
+}
 
 // generated: the launcher makes the disk of something that may have changed since, so it is sent as it is.
 func generated(v kubevirt.Volume) bool {
@@ -168,8 +171,17 @@ func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move) error {
 			}
 		}
 	}
+	for _, volume := range o.Disks {
+		size, err := sizeOf(l.disks[volume].Path)
+		if err == nil {
+			err = to.tell(ctx, fmt.Sprintf("%s %s %d", toRoom, volume, size), nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	l.Log.Info("the guest is being sent", "move", o.ID, "to", o.To)
-	return l.perform(ctx, g)
+	return l.perform(ctx, g, o)
 }
 
 func sendImage(ctx context.Context, to moveTarget, volume string) error {
@@ -187,7 +199,7 @@ func sendImage(ctx context.Context, to moveTarget, volume string) error {
 
 // perform has libvirt send the guest, and stops it when ctx ends or it takes too long. The target holds the guest still: libvirt
 // itself lets a target run it, and if it then cannot tell the source, both run it.
-func (l *Launcher) perform(ctx context.Context, g guestHere) error {
+func (l *Launcher) perform(ctx context.Context, g guestHere, o launch.Move) error {
 	param := func(name, value string) libvirt.TypedParam {
 		return libvirt.TypedParam{Field: name, Value: *libvirt.NewTypedParamValueString(value)}
 	}
@@ -195,7 +207,7 @@ func (l *Launcher) perform(ctx context.Context, g guestHere) error {
 		libvirt.MigrateUnsafe // which disks can be opened on two nodes is the controller's to say; libvirt guesses
 	params := []libvirt.TypedParam{param(libvirt.MigrateParamURI, "unix://"+moveSocket(toMemory))}
 	for _, v := range g.m.Spec.Volumes {
-		if mirrored(v) {
+		if mirrored(v, o) {
 			flags |= libvirt.MigrateNonSharedInc
 			params = append(params, param(libvirt.MigrateParamMigrateDisks, l.moves.devices[alias(v.Name)]))
 		}
@@ -211,7 +223,7 @@ func (l *Launcher) perform(ctx context.Context, g guestHere) error {
 	}()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience(g.m))
+	late := time.After(l.patience(g.m, o))
 	stop, why := false, error(nil)
 	stops := ctx.Done()
 	for {
@@ -235,10 +247,15 @@ func (l *Launcher) perform(ctx context.Context, g guestHere) error {
 }
 
 // patience is how long the sending may take: 150 seconds for each GiB, as upstream has it, and for one at least.
-func patience(m launch.Machine) time.Duration {
+func (l *Launcher) patience(m launch.Machine, o launch.Move) time.Duration {
 	memory, err := guestMemory(m.Spec.Domain)
 	if err != nil {
 		memory = 0
+	}
+	for _, volume := range o.Disks {
+		if size, err := sizeOf(l.disks[volume].Path); err == nil {
+			memory += size
+		}
 	}
 	for _, v := range m.Spec.Volumes {
 		if v.EmptyDisk != nil {

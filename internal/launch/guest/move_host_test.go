@@ -123,7 +123,7 @@ func (w *world) launch(name, at string, m launch.Machine) *pod {
 	n := &pod{t: w.t, dir: dir, lines: make(chan string, 10_000), ended: make(chan struct{}),
 		address: fmt.Sprintf("10.98.0.%d:%d", at[0]-'a'+1, launch.MovePort)}
 	run := filepath.Join(dir, "run")
-	for _, d := range []string{"run/volumes/data", "run/meet", "run/launcher", "run/move", "run/state/kernel", "orders"} {
+	for _, d := range []string{"run/volumes/data", "run/volumes/local", "run/meet", "run/launcher", "run/move", "run/state/kernel", "orders"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			w.t.Fatal(err)
 		}
@@ -351,7 +351,8 @@ func (n *pod) move(o launch.Move) {
 	n.order(launch.MoveFile, text)
 }
 
-// mover is a machine with every kind of disk that moves: one that both nodes have, an empty one, and one that is made.
+// mover is a machine with every kind of disk that moves: one that both nodes have, an empty one, one in a claim that one node has, and
+// one that is made.
 func mover() launch.Machine {
 	q := func(s string) *kubevirt.Quantity { return new(resource.MustParse(s)) }
 	m := launch.Machine{Namespace: "team", Name: "web", UID: "uid", Emulate: true}
@@ -364,6 +365,7 @@ func mover() launch.Machine {
 	}
 	add("data", kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "data"}})
 	add("scratch", kubevirt.VolumeSource{EmptyDisk: &kubevirt.EmptyDiskSource{Capacity: *q("64Mi")}})
+	add("local", kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "local"}})
 	add("init", kubevirt.VolumeSource{CloudInitNoCloud: &kubevirt.CloudInitSource{UserData: "#!/bin/sh\necho hello\n"}})
 	return m
 }
@@ -373,31 +375,33 @@ func (w *world) boot(name, at string) *pod {
 	disk := filepath.Join(w.shared, "disk.img")
 	tool(w.t, "truncate", "-s", "64M", disk)
 	tool(w.t, "chown", "107:107", disk)
-	n := w.launch(name, at, mover())
+	m := mover()
+	m.Empty = map[string]int64{"local": 48 << 20}
+	n := w.launch(name, at, m)
 	n.expect("ready")
 	return n
 }
 
 func (w *world) target(name, at, id string) *pod {
 	m := mover()
-	m.Incoming = id
+	m.Incoming, m.Sent = id, []string{"local"}
 	return w.launch(name, at, m)
 }
 
 // check has the guest compare the disks that it wrote, and returns what the one that was made for it holds.
 func (n *pod) check(seed int) string {
 	n.t.Helper()
-	for _, disk := range []string{"vda", "vdb"} {
+	for _, disk := range []string{"vda", "vdb", "vdc"} {
 		if got := n.tell(fmt.Sprintf("verify %s 1048576 4194304 %d", disk, seed)); got != "same" {
 			n.t.Errorf("%s of %s: %s", disk, n.dir, got)
 		}
 	}
-	return n.tell("sha256 vdc")
+	return n.tell("sha256 vdd")
 }
 
 func (n *pod) fill(seed int) {
 	n.t.Helper()
-	for _, disk := range []string{"vda", "vdb"} {
+	for _, disk := range []string{"vda", "vdb", "vdc"} {
 		n.tell(fmt.Sprintf("write %s 1048576 4194304 %d", disk, seed))
 	}
 }
@@ -421,9 +425,9 @@ func TestMove(t *testing.T) {
 	target := w.target("2", "b", "move-1")
 	keys(t, "move-1", source, target)
 	target.stage(launch.MoveWaits)
-	source.move(launch.Move{ID: "move-1", To: target.address, Pod: "2"})
+	source.move(launch.Move{ID: "move-1", Disks: []string{"local"}, To: target.address, Pod: "2"})
 	source.sends()
-	source.move(launch.Move{ID: "move-1", To: target.address, Pod: "2", Cancel: true})
+	source.move(launch.Move{ID: "move-1", Disks: []string{"local"}, To: target.address, Pod: "2", Cancel: true})
 	if said := source.stage(launch.MoveStopped); said.ID != "move-1" {
 		t.Errorf("cancelled: %+v", said)
 	}
@@ -436,7 +440,7 @@ func TestMove(t *testing.T) {
 	target = w.target("3", "b", "move-2")
 	keys(t, "move-2", source, target)
 	target.stage(launch.MoveWaits)
-	source.move(launch.Move{ID: "move-2", To: target.address, Pod: "3"})
+	source.move(launch.Move{ID: "move-2", Disks: []string{"local"}, To: target.address, Pod: "3"})
 	source.sends()
 	target.kill()
 	t.Logf("the source says: %s", source.stage(launch.MoveFailed).Detail)
@@ -451,7 +455,7 @@ func TestMove(t *testing.T) {
 		keys(t, id, source, target)
 		target.stage(launch.MoveWaits)
 		began := time.Now()
-		source.move(launch.Move{ID: id, To: target.address, Pod: pod})
+		source.move(launch.Move{ID: id, Disks: []string{"local"}, To: target.address, Pod: pod})
 		r := source.report()
 		if r.End != launch.Moved || r.To != pod || r.Pause == 0 {
 			t.Fatalf("the source ended with %+v", r)

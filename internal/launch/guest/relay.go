@@ -29,6 +29,7 @@ const (
 	toMemory  = "memory"  // the guest's memory and devices, QEMU to QEMU
 	toDisks   = "disks"   // the disks that are copied, NBD
 	toImage   = "image"   // "image NAME SIZE": a disk that the source made for its guest
+	toRoom    = "room"    // "room NAME SIZE": a disk of a claim that will be sent, which the target makes room for
 	toWord    = "gone"    // the guest of the source has ended; the answer says that the target lets it run
 )
 
@@ -172,6 +173,7 @@ func splice(ctx context.Context, near net.Conn, far duplex) {
 type inbox struct {
 	libvirt string // the socket of its libvirt
 	image   func(name string, size int64, from io.Reader) error
+	room    func(name string, size int64) error
 	gone    func() error
 }
 
@@ -215,6 +217,13 @@ func (b inbox) take(ctx context.Context, c *tls.Conn) {
 	case toImage:
 		answer(c, b.receive(c, rest))
 		return
+	case toRoom:
+		name, size, err := nameAndSize(rest, 1<<62)
+		if err == nil {
+			err = b.room(name, size)
+		}
+		answer(c, err)
+		return
 	case toWord:
 		answer(c, b.gone())
 		return
@@ -243,13 +252,21 @@ func firstLine(c io.Reader) (string, error) {
 }
 
 func (b inbox) receive(c io.Reader, what string) error {
-	name, size, _ := strings.Cut(what, " ")
-	n, err := strconv.ParseInt(size, 10, 64)
-	const most = 1 << 30
-	if err != nil || n < 0 || n > most || name == "" || name != filepath.Base(name) {
-		return fmt.Errorf("%q is no image", what)
+	name, n, err := nameAndSize(what, 1<<30)
+	if err != nil {
+		return err
 	}
 	return b.image(name, n, io.LimitReader(c, n))
+}
+
+// nameAndSize reads "NAME SIZE" of a disk of at most so many bytes.
+func nameAndSize(what string, most int64) (name string, n int64, err error) {
+	name, size, _ := strings.Cut(what, " ")
+	n, err = strconv.ParseInt(size, 10, 64)
+	if err != nil || n < 0 || n > most || name == "" || name != filepath.Base(name) {
+		return "", 0, fmt.Errorf("%q is no disk", what)
+	}
+	return name, n, nil
 }
 
 const done = "done"

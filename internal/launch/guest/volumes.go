@@ -76,6 +76,9 @@ func claim(m launch.Machine, volume string) (Backing, error) {
 		return Backing{Path: diskDevice(volume), Device: true, Format: "raw"}, nil
 	}
 	path := diskFile(volume)
+	if slices.Contains(m.Sent, volume) {
+		return Backing{Path: path, Format: "raw"}, nil // the source tells how large it is
+	}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && m.Empty[volume] > 0 {
 		return firstDisk(path, m.Empty[volume])
 	} else if err != nil {

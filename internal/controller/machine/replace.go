@@ -1,0 +1,351 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/pkg/claim"
+)
+
+// A claim that one node can have at a time does not move with its guest: the target has another in its place, of the same class, size
+// and mode, and the disk is sent into it. docs/decisions/0015 has the reasons.
+
+// labelMigration on a replacement is the UID of the migration that it was made for.
+const labelMigration = "berth.dev/migration"
+
+// stays: the disk's claim is left behind when the guest moves.
+func (d disk) stays() bool { return d.claim != nil && d.direct == nil && !shared(d.claim) }
+
+// rooted is why the disk of a claim that stays cannot be sent into another; empty if it can.
+func (s *run) rooted(d disk) string {
+	const instead = "use a claim with access mode ReadWriteMany, or a network disk"
+	name, drive := d.claim.Name, s.drive(d.name)
+	class := s.classes[ptr.Deref(d.claim.Spec.StorageClassName, "")]
+	switch {
+	case d.copied != nil:
+		return fmt.Sprintf("is a copy of PersistentVolumeClaim %s, which one node can have at a time: %s", name, instead)
+	case d.mode != accessv1.WriteExclusive:
+		return fmt.Sprintf("is in PersistentVolumeClaim %s, which one node can have at a time, and is read or shared only: %s", name, instead)
+	case drive.LUN != nil || drive.CDRom != nil:
+		return fmt.Sprintf("is in PersistentVolumeClaim %s, which one node can have at a time, and is no plain disk: %s", name, instead)
+	case class == nil:
+		return fmt.Sprintf("is in PersistentVolumeClaim %s, which one node can have at a time and whose StorageClass is not there to make another: %s", name, instead)
+	case class.Provisioner == "kubernetes.io/no-provisioner":
+		return fmt.Sprintf("is in PersistentVolumeClaim %s, and StorageClass %s makes no volumes: %s", name, class.Name, instead)
+	case !claim.Waits(class) && d.pv != nil && d.pv.Spec.NodeAffinity != nil:
+		return fmt.Sprintf("is in PersistentVolumeClaim %s, and StorageClass %s makes volumes before it is known where: use one with volumeBindingMode "+
+			"WaitForFirstConsumer", name, class.Name)
+	}
+	return ""
+}
+
+// observeClasses reads the classes of claims that do not move by themselves.
+func (r *Reconciler) observeClasses(ctx context.Context, s *run) error {
+	if s.launcher == nil {
+		return nil
+	}
+	s.classes = map[string]*storagev1.StorageClass{}
+	for _, d := range s.disks {
+		name := ""
+		if d.stays() {
+			name = ptr.Deref(d.claim.Spec.StorageClassName, "")
+		}
+		if name == "" || s.classes[name] != nil {
+			continue
+		}
+		class, err := cluster.Get[storagev1.StorageClass](ctx, r.reader, "", name)
+		if err != nil {
+			return err
+		}
+		s.classes[name] = class
+	}
+	return nil
+}
+
+// claimIn is the claim that a launcher has for a volume: the one that the volume names, or its replacement.
+func claimIn(launcher *corev1.Pod, v kubevirt.Volume) string {
+	name, _ := render.ClaimOf(v)
+	if launcher == nil || name == "" || machineOf(launcher).Incoming == "" {
+		return name
+	}
+	m := machineOf(launcher)
+	other := render.ReplacementName(types.UID(m.Incoming), v.Name)
+	was := func(o kubevirt.Volume) bool {
+		of, _ := render.ClaimOf(o)
+		return o.Name == v.Name && of == name
+	}
+	if hasClaim(launcher, v.Name, other) && slices.ContainsFunc(m.Spec.Volumes, was) {
+		return other
+	}
+	return name
+}
+
+// hasClaim: the pod has that claim as its volume of that name.
+func hasClaim(p *corev1.Pod, volume, claim string) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(x corev1.Volume) bool {
+		return x.Name == volume && x.PersistentVolumeClaim != nil && x.PersistentVolumeClaim.ClaimName == claim
+	})
+}
+
+// replacements are the volumes of an instance for which a launcher has another claim, and that claim's name.
+func replacements(launcher *corev1.Pod, i *kubevirt.VirtualMachineInstance) map[string]string {
+	out := map[string]string{}
+	for _, v := range i.Spec.Volumes {
+		name, _ := render.ClaimOf(v)
+		if in := claimIn(launcher, v); in != name {
+			out[v.Name] = in
+		}
+	}
+	return out
+}
+
+// sends are the volumes whose disks are sent to a target: those that it has replacements for.
+func sends(target *corev1.Pod, i *kubevirt.VirtualMachineInstance) []string {
+	return slices.Sorted(maps.Keys(replacements(target, i)))
+}
+
+// replacement is a claim like the one that a disk is in. Whoever owns that owns it too, so that it goes when they do.
+func replacement(m *kubevirt.VirtualMachineInstanceMigration, d disk) *corev1.PersistentVolumeClaim {
+	was := d.claim
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: render.ReplacementName(m.UID, d.name),
+			Labels: map[string]string{labelMigration: string(m.UID), render.LabelVolume: d.name, "velero.io/exclude-from-backup": "true"}},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: was.Spec.AccessModes, StorageClassName: was.Spec.StorageClassName, VolumeMode: was.Spec.VolumeMode,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(d.room(), resource.BinarySI)}}},
+	}
+	for _, o := range was.OwnerReferences {
+		o.Controller, o.BlockOwnerDeletion = nil, nil
+		c.OwnerReferences = append(c.OwnerReferences, o)
+	}
+	return c
+}
+
+// makeReplacements makes the claims that the target has in place of those that stay, and says for which volume which.
+func (r *Reconciler) makeReplacements(ctx context.Context, v *move) (map[string]string, error) {
+	out := map[string]string{}
+	for _, d := range v.run.disks {
+		if !d.stays() {
+			continue
+		}
+		c := replacement(v.migration, d)
+		out[d.name] = c.Name
+		there, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, c.Namespace, c.Name)
+		if err == nil && there == nil {
+			err = r.cluster.Create(ctx, c)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// disksAt are the disks as the target has them.
+func (r *Reconciler) disksAt(ctx context.Context, v *move) ([]disk, error) {
+	disks := slices.Clone(v.run.disks)
+	others := replacements(v.target, v.run.instance)
+	for i := range disks {
+		d := &disks[i]
+		name, ok := others[d.name]
+		if !ok {
+			continue
+		}
+		var err error
+		if d.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, v.migration.Namespace, name); err != nil {
+			return nil, err
+		}
+		if err := r.identify(ctx, d); err != nil {
+			return nil, err
+		}
+		if d.claim == nil || d.pv == nil || d.pv.Name != d.claim.Spec.VolumeName {
+			return nil, notYet(name)
+		}
+	}
+	return disks, nil
+}
+
+var errUnbound = errors.New("it has no volume yet")
+
+// notYet has a step tried again: a claim has no volume yet, or the cache does not know of it.
+func notYet(claim string) error {
+	return apierrors.NewConflict(schema.GroupResource{Resource: "persistentvolumeclaims"}, claim, errUnbound)
+}
+
+// recordReplaced writes on the volumes of a launcher that a guest has come to whose data they have now. It is written before anything
+// is let go that says the same.
+func (r *Reconciler) recordReplaced(ctx context.Context, target *corev1.Pod, i *kubevirt.VirtualMachineInstance) error {
+	others := replacements(target, i)
+	for _, v := range i.Spec.Volumes {
+		name, ok := others[v.Name]
+		if !ok {
+			continue
+		}
+		root, _ := render.ClaimOf(v)
+		if err := r.recordOne(ctx, i.Namespace, root, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) recordOne(ctx context.Context, namespace, root, name string) error {
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, namespace, name)
+	if err != nil {
+		return err
+	}
+	last, _, err := replaced.Of(ctx, r.live, namespace, root)
+	if err != nil || c == nil {
+		return err
+	}
+	pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.live, "", c.Spec.VolumeName)
+	if err != nil || pv == nil {
+		return err
+	}
+	old, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, namespace, root)
+	if err != nil {
+		return err
+	}
+	switch {
+	case last != nil && last.Record.UID == c.UID:
+		return r.markOld(ctx, old, pv.Name)
+	case pv.Annotations[replaced.Annotation] != "":
+		return nil // the guest was here and has moved on
+	}
+	record := replaced.Record{Namespace: namespace, Claim: root, Turn: 1, Replacement: c.Name, UID: c.UID}
+	if last != nil {
+		record.Turn, record.Old, record.As = last.Record.Turn+1, last.Record.Old, last.Record.As
+	}
+	if old != nil {
+		record.As = asMade(old)
+	}
+	if old != nil && last == nil {
+		record.Old = old.UID
+	}
+	next, err := replaced.Bearing(pv, record)
+	if err != nil {
+		return err
+	}
+	if err := r.cluster.Change(ctx, pv, next); err != nil {
+		return err
+	}
+	return r.markOld(ctx, old, pv.Name)
+}
+
+// markOld notes on the volume that a claim has that its data is elsewhere.
+func (r *Reconciler) markOld(ctx context.Context, old *corev1.PersistentVolumeClaim, by string) error {
+	if old == nil || old.Spec.VolumeName == "" || old.Spec.VolumeName == by {
+		return nil
+	}
+	pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.live, "", old.Spec.VolumeName)
+	if err != nil || pv == nil || pv.Annotations[replaced.By] == by {
+		return err
+	}
+	return r.cluster.MarkAs(ctx, moveOwner, pv, cluster.Marks{Annotations: map[string]string{replaced.By: by}})
+}
+
+// asMade is a claim without what Kubernetes wrote onto it.
+func asMade(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	out := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, Labels: maps.Clone(c.Labels),
+		Annotations: maps.Clone(c.Annotations), OwnerReferences: c.OwnerReferences}, Spec: *c.Spec.DeepCopy()}
+	for _, key := range []string{annNode, "pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller",
+		"volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"} {
+		delete(out.Annotations, key)
+	}
+	out.Spec.VolumeName = ""
+	return out
+}
+
+// dropLeft deletes the claims that a migration leaves over: after one that failed those that were made for it, and after one that
+// succeeded those of the moves before. A claim whose volume has the data of a disk is never among them.
+func (r *Reconciler) dropLeft(ctx context.Context, v *move) error {
+	if v.run != nil {
+		for _, volume := range v.run.instance.Spec.Volumes {
+			if name, _ := render.ClaimOf(volume); name != "" {
+				if _, earlier, err := replaced.Of(ctx, r.live, v.migration.Namespace, name); err != nil {
+					return err
+				} else if err := r.dropEarlier(ctx, earlier); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	var list corev1.PersistentVolumeClaimList
+	if err := r.live.List(ctx, &list, client.InNamespace(v.migration.Namespace), client.MatchingLabels{labelMigration: string(v.migration.UID)}); err != nil {
+		return fmt.Errorf("list the claims of a migration: %w", err)
+	}
+	for i := range list.Items {
+		c := &list.Items[i]
+		if c.Name != render.ReplacementName(v.migration.UID, c.Labels[render.LabelVolume]) || c.DeletionTimestamp != nil {
+			continue
+		}
+		if recorded, err := r.recorded(ctx, c); err != nil || recorded {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.cluster.Delete(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recorded: the claim's volume has, or had, the data of another claim's disk.
+func (r *Reconciler) recorded(ctx context.Context, c *corev1.PersistentVolumeClaim) (bool, error) {
+	if c.Spec.VolumeName == "" {
+		return false, nil
+	}
+	pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.live, "", c.Spec.VolumeName)
+	return pv != nil && pv.Annotations[replaced.Annotation] != "", err
+}
+
+// dropEarlier deletes the replacements of moves before the last. The record of each stays until it is gone: it says that the data was
+// there before.
+func (r *Reconciler) dropEarlier(ctx context.Context, earlier []replaced.Volume) error {
+	for _, v := range earlier {
+		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, v.Record.Namespace, v.Record.Replacement)
+		if err != nil {
+			return err
+		}
+		if c != nil && c.UID == v.Record.UID {
+			if err := r.cluster.Delete(ctx, c); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := client.IgnoreNotFound(r.cluster.Change(ctx, v.PersistentVolume, replaced.Cleared(v.PersistentVolume))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// came: a guest runs, or ran, in a launcher that it moved to. A target runs it on the word of its source alone.
+func came(p *corev1.Pod) bool {
+	if orders(p).Run {
+		return true
+	}
+	if ended(p) != "" {
+		return lastWords(p).Came
+	}
+	return machineOf(p).Incoming != "" && up(p)
+}

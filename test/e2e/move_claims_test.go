@@ -1,0 +1,125 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// serving is the claim that a disk of the machine is in, as its instance says.
+func (y *yard) serving(vm *kubevirt.VirtualMachine, volume string) string {
+	y.T.Helper()
+	for _, v := range y.instance(y.Context(), vm).Status.VolumeStatus {
+		if v.Name == volume && v.PersistentVolumeClaimInfo != nil {
+			return v.PersistentVolumeClaimInfo.ClaimName
+		}
+	}
+	return ""
+}
+
+// claimNames are the names of all claims of the namespace.
+func (y *yard) claimNames() []string {
+	y.T.Helper()
+	list, err := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace).List(y.Context(), metav1.ListOptions{})
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	var names []string
+	for _, c := range list.Items {
+		names = append(names, c.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestMigrationLocalClaims: node-local claims, of a filesystem and of a device, and one that a DataVolume filled, follow their machine to
+// another node and back while it runs. When it has stopped they have their names, and their old volumes are gone; applied again from Git
+// the machine does not change; and it starts where its data is.
+func TestMigrationLocalClaims(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.Create(framework.Claim{Name: "files", Class: "localdisk", Size: "64Mi"})
+	y.Create(framework.Claim{Name: "device", Class: "localdisk", Size: "64Mi", Block: true})
+	claimed := func(name string) kubevirt.Volume {
+		return kubevirt.Volume{Name: name, VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: name}}}
+	}
+	vm := y.mover("follower", claimed("files"), claimed("device"),
+		kubevirt.Volume{Name: "blank", VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "follower-blank"}}},
+		kubevirt.Volume{Name: "empty", VolumeSource: kubevirt.VolumeSource{EmptyDisk: &kubevirt.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}}})
+	vm.Spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: "follower-blank"}, Spec: blank("local")}}
+	y.create(vm)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+	first, claims := y.claimNames(), []string{"files", "device", "follower-blank"}
+	old := map[string]string{}
+	for _, name := range claims {
+		old[name] = y.WaitBound(name).Name
+	}
+	disks := []string{"files", "device", "blank", "empty"}
+	y.pattern(vm, "write", 1, disks...)
+	for i := range 2 {
+		y.moves(vm, fmt.Sprintf("follow-%d", i))
+		y.pattern(vm, "verify", i+1, disks...)
+		y.pattern(vm, "write", i+2, disks...)
+		for _, volume := range disks[:3] {
+			if got := y.serving(vm, volume); !strings.HasPrefix(got, "move-") {
+				t.Errorf("disk %s is said to be in claim %q, and it has moved", volume, got)
+			}
+		}
+	}
+	y.Wait("the claims of the first move to go", patience, func(context.Context) (bool, string) {
+		all := y.claimNames()
+		return len(all) == len(first)+len(claims), strings.Join(all, " ")
+	})
+
+	at := y.instance(t.Context(), vm).Status.NodeName
+	y.run(vm, kubevirt.RunHalted)
+	y.status(vm, kubevirt.StatusStopped, boot)
+	y.Wait("the claims to have their names and their data", patience, func(context.Context) (bool, string) {
+		all := y.claimNames()
+		return slices.Equal(all, first), strings.Join(all, " ")
+	})
+	for _, name := range claims {
+		pv := y.WaitBound(name)
+		if pv.Name == old[name] || framework.VolumeNode(pv) != at {
+			t.Errorf("claim %s has volume %s on node %s, and the machine was last on %s", name, pv.Name, framework.VolumeNode(pv), at)
+		}
+		y.volumeGone(old[name])
+	}
+	y.run(vm, kubevirt.RunAlways)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+	y.pattern(vm, "verify", 3, disks[:3]...)
+	if got := y.serving(vm, "files"); got != "files" {
+		t.Errorf("disk files is in claim %s", got)
+	}
+	y.nothingOfMoves(vm)
+}
+
+// run changes the run strategy of a machine.
+func (y *yard) run(vm *kubevirt.VirtualMachine, s kubevirt.RunStrategy) {
+	y.T.Helper()
+	y.kubectl("patch", "virtualmachine", vm.Name, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"runStrategy":%q}}`, s))
+}
+
+func (y *yard) volumeGone(name string) {
+	y.T.Helper()
+	y.Wait("volume "+name+" to be gone", patience, func(ctx context.Context) (bool, string) {
+		pv, err := y.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return true, ""
+		}
+		return pv.Status.Phase == corev1.VolumeReleased && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain, string(pv.Status.Phase)
+	})
+}
