@@ -5,7 +5,10 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net"
+	"os/exec"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/test/browser"
+	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
 var pageAddress = regexp.MustCompile(`http://\S+`)
@@ -84,7 +88,8 @@ func TestWebMachine(t *testing.T) {
 	b.Shot("console")
 	b.Open("http://" + way.Host + "/machines/" + y.Namespace + "/web/screen")
 	b.Has("#stream-state", "connected", patience)
-	b.Until(`(c => c && c.width > 100 && c.height > 100)(document.querySelector("#screen canvas"))`, patience)
+	// A canvas that nobody has drawn on is 300 by 150 and transparent.
+	b.Until(`(c => c && c.width >= 640 && c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some((v, i) => i % 4 === 3 && v === 255))(document.querySelector("#screen canvas"))`, patience)
 	b.Shot("screen")
 
 	b.Open("http://" + way.Host + "/machines/" + y.Namespace + "/web")
@@ -145,4 +150,64 @@ func TestWebUpload(t *testing.T) {
 	})
 	b.Has(`[id="disk/`+y.Namespace+`/dropped"]`, "Succeeded", patience)
 	b.Calm(way.Host)
+}
+
+// TestWebSignIn: the page of config/web in the cluster. Somebody signs in with a token that may read one namespace, sees the machine in it
+// and cannot start it; the pod itself has no token.
+func TestWebSignIn(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.kubectl("-n", "berth", "apply", "--server-side", "--force-conflicts", "-k", "../../config/web")
+	t.Cleanup(func() {
+		cmd := exec.Command("../../bin/kubectl", "--kubeconfig", framework.Kubeconfig(t), "delete", "--ignore-not-found", "--wait=false", "-k", "../../config/web")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	y.kubectl("create", "serviceaccount", "looker")
+	y.kubectl("create", "role", "looker", "--verb=get,list,watch", "--resource=virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io,persistentvolumeclaims,pods")
+	y.kubectl("create", "rolebinding", "looker", "--role=looker", "--serviceaccount="+y.Namespace+":looker")
+	vm := y.machine("seen")
+	vm.Spec.RunStrategy, vm.Spec.Running = new(kubevirt.RunHalted), nil
+	y.create(vm)
+	token := strings.TrimSpace(y.kubectl("create", "token", "looker"))
+	y.kubectl("-n", "berth", "rollout", "status", "deployment/berth-web", "--timeout=3m")
+	mounts := y.kubectl("-n", "berth", "get", "pods", "-l", "app.kubernetes.io/component=web", "-o", "jsonpath={.items[*].spec.volumes[*].projected}")
+	if strings.TrimSpace(mounts) != "" {
+		t.Errorf("the pod has a token: %s", mounts)
+	}
+	port := freePort(t)
+	ctx, cancel := context.WithCancel(y.Context())
+	forward := exec.CommandContext(ctx, "../../bin/kubectl", "--kubeconfig", framework.Kubeconfig(t), "-n", "berth", "port-forward", "service/berth-web", fmt.Sprintf("%d:443", port))
+	if err := forward.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); _ = forward.Wait() })
+	base := fmt.Sprintf("https://127.0.0.1:%d", port)
+	y.Wait("the page", patience, func(ctx context.Context) (bool, string) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil, fmt.Sprint(err)
+	})
+	b := browser.New(t)
+	b.Open(base + "/volumes") // which leads to the door
+	b.Until(`location.pathname === "/sign-in"`, patience)
+	b.Fill("[name=token]", "made-up")
+	b.Click("form .main, form button")
+	b.Has("[role=alert]", "does not know this token", patience)
+	b.Fill("[name=token]", token)
+	b.Fill("[name=namespace]", y.Namespace)
+	b.Click("form .main, form button")
+	b.Has("[data-list=columns]", "seen", patience)
+	b.Has("[data-list=foot]", "nodes", patience)
+	b.Shot("sign-in")
+	b.Open(base + "/machines/" + y.Namespace + "/seen")
+	b.Click("#act-start")
+	b.Has("#said", "forbidden", patience)
+	b.Click("nav form button")
+	b.Until(`location.pathname === "/sign-in"`, patience)
+	b.Open(base + "/")
+	b.Until(`location.pathname === "/sign-in"`, patience)
 }

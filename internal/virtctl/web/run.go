@@ -2,16 +2,26 @@ package web
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/internal/virtctl/web/watch"
@@ -46,6 +56,67 @@ func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 		open(ctx, address)
 	}
 	return Serve(ctx, l, s.Handler())
+}
+
+// SignIn are the flags of a page that many people use.
+type SignIn struct {
+	Listen      string
+	Hosts       []string // names under which it is reached, besides this machine's own
+	TLS         string   // directory with tls.crt and tls.key; empty: a certificate is made at the start
+	UploadProxy string
+}
+
+// RunSignIn serves the page to people who sign in with a token, of whom everybody has their own rights and the server none. Of the
+// configuration only the cluster's address and authority are used.
+func RunSignIn(ctx context.Context, config *rest.Config, o SignIn, out io.Writer) error {
+	door, err := NewTokenDoor(ctx, config)
+	if err != nil {
+		return err
+	}
+	own, err := certificate(o.TLS)
+	if err != nil {
+		return err
+	}
+	listen := net.ListenConfig{}
+	l, err := listen.Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return fmt.Errorf("open the port: %w", err)
+	}
+	s := &Server{
+		Door: door, Hosts: append([]string{"127.0.0.1", "localhost"}, o.Hosts...), UploadProxy: o.UploadProxy,
+		Log: slog.New(slog.NewJSONHandler(out, nil)),
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", s.Handler())
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {}) // the kubelet asks by address
+	_, _ = fmt.Fprintf(out, "The page is at https://%s\n", l.Addr())
+	secured := tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: own, NextProtos: []string{"http/1.1"}})
+	return Serve(ctx, secured, mux)
+}
+
+// certificate is the one in a directory, read for every connection because it is renewed, or one that is made now.
+func certificate(dir string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if dir != "" {
+		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+			return &pair, err
+		}, nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	about := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "berth-web"}, DNSNames: []string{"localhost", "berth-web", "berth-web.berth.svc"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, about, about, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	pair := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair, nil }, nil
 }
 
 // Serve serves a handler until ctx ends.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -196,7 +197,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, p *Person) {
 	out := &httputil.ReverseProxy{
 		Transport: transport, ErrorLog: nil,
 		Rewrite: func(out *httputil.ProxyRequest) {
-			out.Out.URL = to.JoinPath(tus.Path, r.PathValue("id"))
+			out.Out.URL = &url.URL{Scheme: to.Scheme, Host: to.Host, Path: path.Join("/", to.Path, tus.Path, r.PathValue("id"))}
 			out.Out.Host = to.Host
 			for name := range out.Out.Header { // the proxy is told what tus says, and nothing about this person but the token
 				if name != "Content-Type" && !strings.HasPrefix(name, "Upload-") && name != tus.Resumable {

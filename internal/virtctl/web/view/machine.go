@@ -179,7 +179,11 @@ func steps(s *status.Seen, disks []Disk, events []*corev1.Event) []Step {
 			all = append(all, Step{What: words[string(t.Phase)], At: t.PhaseTransitionTimestamp.Time, Tone: tone})
 		}
 	}
-	all = slices.DeleteFunc(all, func(s Step) bool { return s.What == "" || s.At.IsZero() })
+	all = slices.DeleteFunc(all, func(s Step) bool {
+		// What is filled may still be given to its claim, which is then said to be filled once more.
+		again := s.What == words[string(cdiv1.Succeeded)] && slices.ContainsFunc(all, func(o Step) bool { return o.What == s.What && o.Of == s.Of && o.At.After(s.At) })
+		return s.What == "" || s.At.IsZero() || again
+	})
 	slices.SortStableFunc(all, func(a, b Step) int { return a.At.Compare(b.At) })
 	out := slices.CompactFunc(all, func(a, b Step) bool { return a.What == b.What && a.Of == b.Of })
 	for i := range out {
@@ -224,8 +228,8 @@ func diskSteps(d status.Disk, events []*corev1.Event) []Step {
 			continue
 		}
 		row := state.Of(state.Reason(e.Reason))
-		if row.Phase == cdiv1.Unknown {
-			continue // it only tells what was done
+		if row.Phase == cdiv1.Unknown || row.Phase == cdiv1.Pending {
+			continue // it only tells what was done, or that nothing is yet
 		}
 		tone := Good
 		if row.Warn {
