@@ -109,7 +109,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	@go run ./hack/fuzz -time $(FUZZTIME)
 
 ##@ Measure
-.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk bench-copies
+.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk bench-copies bench-move
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@go run ./bench
 	@$(MAKE) --no-print-directory bench-upload
@@ -128,6 +128,9 @@ bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesy
 
 bench-netdisk: packages ## network disks through the launcher beside plain QEMU with the same -blockdev; writes bench/netdisk/results.md
 	@go run ./bench/netdisk
+
+bench-move: packages ## an idle guest with a sparse disk moves, beside a plain copy of its data over the same TLS
+	@go test -tags host -run '^$$' -bench '^BenchmarkMove$$' -benchtime 1x -timeout 30m ./internal/launch/guest
 
 bench-copies: ## machines over one golden claim on the cluster that runs; writes bench/copies/results.md
 	@go run ./bench/copies

@@ -17,7 +17,7 @@ import (
 )
 
 // tool runs a program of QEMU's.
-func tool(t *testing.T, args ...string) string {
+func tool(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	if err != nil {

@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asLauncher) != "" {
 		os.Exit(beLauncher())
 	}
+	if os.Getenv(asPeer) != "" {
+		os.Exit(bePeer())
+	}
 	os.Exit(m.Run())
 }
 
@@ -64,13 +67,14 @@ func beLauncher() int {
 
 // world is a network with two nodes that share one directory of disks.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	name   string
 	shared string
+	fill   func(dir string) // puts disks into the claims of a machine that is started; nil: there are none
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "berth-move-") // unix sockets have short names
 	if err != nil {
@@ -100,7 +104,7 @@ func newWorld(t *testing.T) *world {
 
 // pod is a launcher in its pod.
 type pod struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	cmd     *exec.Cmd
 	address string
@@ -138,6 +142,9 @@ func (w *world) launch(name, at string, m launch.Machine) *pod {
 	}
 	n.order(launch.TaskFile, text)
 	n.order(launch.GoFile, []byte("yes"))
+	if w.fill != nil && m.Incoming == "" {
+		w.fill(filepath.Join(run, "volumes"))
+	}
 	tool(w.t, "chown", "-R", "107:107", run)
 	self, err := os.Executable()
 	if err != nil {
@@ -320,7 +327,7 @@ func (n *pod) report() launch.Report {
 }
 
 // keys gives both sides theirs, as the controller makes them.
-func keys(t *testing.T, id string, source, target *pod) {
+func keys(t testing.TB, id string, source, target *pod) {
 	t.Helper()
 	now := time.Now()
 	authority, err := pki.New("move", now, time.Hour)
