@@ -2,6 +2,8 @@
 // the launcher, the tests. How an image is made is in hack/images, what goes into one is in the folders beside this file.
 package images
 
+import "strings"
+
 // Names under which the images are loaded into a cluster. They carry their registry so that no container runtime adds its own, and are
 // used with imagePullPolicy IfNotPresent: a cluster that was loaded never pulls.
 const (
@@ -16,6 +18,16 @@ const (
 	// GuestGeneric is the same with a kernel that also knows SATA and USB disks and takes twice as long to start.
 	GuestGeneric = "berth.dev/berth-guest-generic:dev"
 )
+
+// RefName is the annotation by which an image is found in an OCI layout.
+const RefName = "org.opencontainers.image.ref.name"
+
+// Repository is an image's name without registry and tag: what it is called in every registry that it is pushed to.
+func Repository(image string) string {
+	_, name, _ := strings.Cut(image, "/")
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
 
 // Archives are the file names of the images as OCI archives in the folder that hack/images writes to.
 const (

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/version"
+	kubeversion "k8s.io/apimachinery/pkg/version"
 	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/filters"
 	serveroptions "k8s.io/apiserver/pkg/server/options"
@@ -29,10 +29,8 @@ import (
 
 	"github.com/berth-vm/berth/internal/aggregated"
 	"github.com/berth-vm/berth/internal/token"
+	"github.com/berth-vm/berth/internal/version"
 )
-
-// release is set by the linker: -X main.release=...
-var release = "dev"
 
 type options struct {
 	port       int
@@ -40,6 +38,7 @@ type options struct {
 }
 
 func main() {
+	version.Answer()
 	var o options
 	flag.IntVar(&o.port, "port", 8443, "`port` to listen at")
 	flag.StringVar(&o.tls, "tls", "/etc/berth/tls", "`directory` with tls.crt and tls.key")
@@ -69,7 +68,7 @@ func run(o options) error {
 	}
 	answers := &aggregated.Server{
 		Cluster: cluster, Key: func(now time.Time) (ed25519.PrivateKey, error) { return signingKey(o.seeds, now) },
-		Version: version.Info{GitVersion: release, GoVersion: goruntime.Version()}, Log: log,
+		Version: serverVersion(version.Get()), Log: log,
 	}
 	handler := answers.Handler()
 	for _, g := range aggregated.Groups {
@@ -82,6 +81,14 @@ func run(o options) error {
 		}
 	}
 	return server.PrepareRun().RunWithContext(ctrl.SetupSignalHandler())
+}
+
+// serverVersion is the version as API servers tell theirs.
+func serverVersion(i version.Info) kubeversion.Info {
+	return kubeversion.Info{
+		GitVersion: i.Version, GitCommit: i.Commit, BuildDate: i.Date, GoVersion: goruntime.Version(), Compiler: goruntime.Compiler,
+		Platform: goruntime.GOOS + "/" + goruntime.GOARCH,
+	}
 }
 
 // linger is how long requests are still taken after the server was told to stop: the cluster goes on sending them here for

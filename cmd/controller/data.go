@@ -22,6 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/controller/profile"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/version"
 )
 
 // apiService leads to the aggregated APIs, which serve with the same certificate as the webhooks.
@@ -32,7 +33,7 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 	if err := mgr.Add(configureOnce(mgr, writer)); err != nil {
 		return fmt.Errorf("add the first configuration: %w", err)
 	}
-	if err := config.Setup(mgr, writer, config.Options{Namespace: o.namespace, Version: version}); err != nil {
+	if err := config.Setup(mgr, writer, config.Options{Namespace: o.namespace, Version: version.Get().Version}); err != nil {
 		return err
 	}
 	if err := profile.Setup(mgr, writer); err != nil {

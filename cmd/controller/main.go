@@ -15,10 +15,8 @@ import (
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/keys"
 	"github.com/berth-vm/berth/internal/controller/machine"
+	"github.com/berth-vm/berth/internal/version"
 )
-
-// version is set by the linker: -X main.version=...
-var version = "dev"
 
 type options struct {
 	controllers  string
@@ -37,6 +35,7 @@ type options struct {
 }
 
 func main() {
+	version.Answer()
 	var o options
 	flag.StringVar(&o.controllers, "controllers", "all", "which side to run: data, machine or all")
 	flag.StringVar(&o.image, "worker-image", os.Getenv("BERTH_IMAGE"), "image that workers run")

@@ -26,12 +26,14 @@ import (
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launch/guest"
 	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/version"
 )
 
 // reportPath is where the kubelet looks for a container's last words.
 const reportPath = "/dev/termination-log"
 
 func main() {
+	version.Answer()
 	if os.Getpid() == 1 {
 		code, err := beInit()
 		if err != nil {

@@ -19,12 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-vm/berth/internal/localdisk"
+	"github.com/berth-vm/berth/internal/version"
 )
 
-// version is set when a release is linked.
-var version = "dev"
-
 func main() {
+	version.Answer()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err := run(ctx, os.Args[1:], os.Stderr)
 	stop()
@@ -109,7 +108,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	driver, err := localdisk.OpenPools(o.pool, o.types, version, log)
+	driver, err := localdisk.OpenPools(o.pool, o.types, version.Get().Version, log)
 	if err != nil {
 		return err
 	}

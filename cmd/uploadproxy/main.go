@@ -28,6 +28,7 @@ import (
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/upload/pace"
 	"github.com/berth-vm/berth/internal/upload/proxy"
+	"github.com/berth-vm/berth/internal/version"
 )
 
 type options struct {
@@ -37,6 +38,7 @@ type options struct {
 }
 
 func main() {
+	version.Answer()
 	var o options
 	flag.StringVar(&o.listen, "listen", ":8443", "`address` to listen at")
 	flag.StringVar(&o.tls, "tls", "/etc/berth/tls", "`directory` with the tls.crt and tls.key that clients see; empty for plain HTTP")

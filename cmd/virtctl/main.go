@@ -19,11 +19,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/berth-vm/berth/internal/version"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
-
-// version is set by the linker: -X main.version=...
-var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -94,6 +92,7 @@ func newRoot(name string, s streams) *cobra.Command {
 		Short: name + " controls virtual machines and their disks",
 		Long: name + " controls virtual machines and their disks: it uploads images, makes claims and machines, starts and stops\n" +
 			"them, and shows what they wait for.",
+		Version:       version.Get().String(),
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		SilenceErrors: true, SilenceUsage: true,
 	}

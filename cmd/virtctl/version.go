@@ -3,10 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
+	"github.com/berth-vm/berth/internal/version"
 	"github.com/berth-vm/berth/internal/virtctl/machine"
 )
 
@@ -18,7 +18,7 @@ func (a *app) version() *cobra.Command {
   virtctl version --client`),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(a.out, "Client Version: %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(a.out, "Client Version: %s\n", version.Get())
 			if err != nil || clientOnly {
 				return err
 			}
@@ -32,11 +32,17 @@ func (a *app) version() *cobra.Command {
 			}
 			var said struct {
 				GitVersion string `json:"gitVersion"`
+				GitCommit  string `json:"gitCommit"`
+				BuildDate  string `json:"buildDate"`
 			}
 			if err := json.Unmarshal(text, &said); err != nil {
 				return fmt.Errorf("read the cluster's version: %w", err)
 			}
-			_, err = fmt.Fprintf(a.out, "Server Version: %s\n", said.GitVersion)
+			from := ""
+			if said.GitCommit != "" {
+				from = fmt.Sprintf(" (commit %s, %s)", said.GitCommit, said.BuildDate)
+			}
+			_, err = fmt.Fprintf(a.out, "Server Version: %s%s\n", said.GitVersion, from)
 			return err
 		},
 	}

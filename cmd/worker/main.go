@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+
+	"github.com/berth-vm/berth/internal/version"
 )
 
 // memoryLimit is what the Go runtime tries to stay below. A worker's container is granted 128 MiB; what is not the Go
@@ -33,6 +35,7 @@ const garbagePercent = 20
 const waiting = 2
 
 func main() {
+	version.Answer()
 	debug.SetMemoryLimit(memoryLimit)
 	debug.SetGCPercent(garbagePercent)
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)

@@ -29,28 +29,24 @@ const (
 )
 
 // berth makes the image of all static programs: nothing else is in it but who they run as and whom they trust.
-func (b *build) berth(ctx context.Context) error {
+func (b *build) berth(ctx context.Context) (v1.Image, error) {
 	commands, err := b.commands()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	base, err := b.berthBase(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	steps := []oci.Step{{Layer: base, What: "user and certificate authorities"}}
 	programs, err := b.programs(ctx, commands)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	image, err := oci.Image(v1.Config{
+	return oci.Image(b.arch, v1.Config{
 		User: user, WorkingDir: "/", Env: []string{"PATH=/usr/bin"},
-		Labels: map[string]string{"org.opencontainers.image.title": "berth"},
+		Labels: b.labels("berth", "Berth's controller, API, upload proxy, node agent and workers"),
 	}, append(steps, programs...)...)
-	if err != nil {
-		return err
-	}
-	return b.archive(images.BerthArchive, images.Berth, image)
 }
 
 // commands lists the programs under cmd that go into the berth image.
@@ -74,7 +70,7 @@ func (b *build) programs(ctx context.Context, commands []string) ([]oci.Step, er
 	if len(commands) == 0 {
 		return nil, nil
 	}
-	dir := filepath.Join(b.cache, "programs")
+	dir := b.binaries()
 	var packages []string
 	for _, c := range commands {
 		packages = append(packages, "./cmd/"+c)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/berth-vm/berth/hack/images/debian"
 	"github.com/berth-vm/berth/hack/images/oci"
-	"github.com/berth-vm/berth/images"
 )
 
 // sidecars are the upstream programs beside the driver, and below hack/kubebox/csi the modules they are built in.
@@ -21,31 +20,27 @@ var sidecars = []struct{ module, pkg string }{
 
 // csi makes the image of the storage driver: Debian's programs for filesystems below, the sidecars and our program on top. It runs
 // as root, because the driver makes devices and mounts.
-func (b *build) csi(ctx context.Context) error {
+func (b *build) csi(ctx context.Context) (v1.Image, error) {
 	base, err := b.csiBase(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	steps := []oci.Step{{Layer: base, What: "e2fsprogs and xfsprogs from Debian"}}
 	for _, s := range sidecars {
 		step, err := b.sidecar(ctx, s.module, s.pkg)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		steps = append(steps, step)
 	}
 	driver, err := b.programs(ctx, []string{driverProgram})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	image, err := oci.Image(v1.Config{
+	return oci.Image(b.arch, v1.Config{
 		WorkingDir: "/", Env: []string{"PATH=/usr/bin:/usr/sbin"}, Entrypoint: []string{"/usr/bin/" + driverProgram},
-		Labels: map[string]string{"org.opencontainers.image.title": "csi"},
+		Labels: b.labels("csi", "the storage driver localdisk and its sidecars"),
 	}, append(steps, driver...)...)
-	if err != nil {
-		return err
-	}
-	return b.archive(images.CSIArchive, images.CSI, image)
 }
 
 // csiBase has the packages of the list and no others.
@@ -62,7 +57,7 @@ func (b *build) csiBase(ctx context.Context) (v1.Layer, error) {
 }
 
 func (b *build) sidecar(ctx context.Context, module, pkg string) (oci.Step, error) {
-	name, dir := path.Base(pkg), filepath.Join(b.cache, "programs")
+	name, dir := path.Base(pkg), b.binaries()
 	b.say("building %s", name)
 	if err := b.goBuild(ctx, filepath.Join("hack/kubebox/csi", module), dir, pkg); err != nil {
 		return oci.Step{}, err

@@ -16,39 +16,37 @@ import (
 // flavour is one kind of test guest. They differ in the kernel: Debian's cloud kernel reaches our init in half the time of the generic
 // one under emulation, but has no driver for SATA and USB disks.
 type flavour struct {
-	dir, archive, image string
-	kernel              string   // a package that depends on the newest kernel of its kind
-	modules             []string // lists in images/guest
+	dir     string
+	kernel  string   // a package that depends on the newest kernel of its kind
+	modules []string // lists in images/guest
 }
 
 var (
-	cloudGuest = flavour{"guest", images.GuestArchive, images.Guest, "linux-image-cloud-amd64", []string{"modules"}}
+	cloudGuest = flavour{"guest", "linux-image-cloud-amd64", []string{"modules"}}
 
 	genericGuest = flavour{
-		"guest-generic", images.GuestGenericArchive, images.GuestGeneric, "linux-image-amd64", []string{"modules", "modules.generic"},
+		"guest-generic", "linux-image-amd64", []string{"modules", "modules.generic"},
 	}
 )
 
-func (b *build) cloudGuest(ctx context.Context) error   { return b.guest(ctx, cloudGuest) }
-func (b *build) genericGuest(ctx context.Context) error { return b.guest(ctx, genericGuest) }
+func (b *build) cloudGuest(ctx context.Context) (v1.Image, error) { return b.guest(ctx, cloudGuest) }
+func (b *build) genericGuest(ctx context.Context) (v1.Image, error) {
+	return b.guest(ctx, genericGuest)
+}
 
 // guest makes a test guest's disks and the container disk that holds one of them.
-func (b *build) guest(ctx context.Context, f flavour) error {
+func (b *build) guest(ctx context.Context, f flavour) (v1.Image, error) {
 	in, err := b.guestInputs(ctx, f)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	dir := filepath.Join(b.out, f.dir)
 	m, err := bootdisk.Build(ctx, in, dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b.say("guest disk sha256:%s kernel %s in %s", m.Files[guest.Raw].SHA256, m.KernelVersion, dir)
-	image, err := b.containerDisk(dir, m)
-	if err != nil {
-		return err
-	}
-	return b.archive(f.archive, f.image, image)
+	return b.containerDisk(dir, m)
 }
 
 func (b *build) guestInputs(ctx context.Context, f flavour) (bootdisk.Inputs, error) {
@@ -101,5 +99,5 @@ func (b *build) containerDisk(dir string, m guest.Manifest) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return oci.Image(v1.Config{}, oci.Step{Layer: disk, What: "test guest disk"}, oci.Step{Layer: boot, What: "kernel and initramfs"})
+	return oci.Image(b.arch, v1.Config{}, oci.Step{Layer: disk, What: "test guest disk"}, oci.Step{Layer: boot, What: "kernel and initramfs"})
 }

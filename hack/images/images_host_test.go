@@ -30,7 +30,7 @@ func testBuild(t *testing.T) *build {
 	}
 	cache := t.TempDir()
 	return &build{
-		root: root, out: t.TempDir(), cache: cache, log: t.Output(),
+		root: root, out: t.TempDir(), cache: cache, log: t.Output(), arch: ownArch,
 		debs:   debian.Cache{Dir: filepath.Join(root, ".cache", "images", "debs")},
 		layers: oci.Cache{Dir: filepath.Join(cache, "layers")},
 	}

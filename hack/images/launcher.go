@@ -24,34 +24,30 @@ var launcherEnv = []string{
 }
 
 // launcher makes the image that runs one machine: Debian's libvirt and QEMU below, our program on top.
-func (b *build) launcher(ctx context.Context) error {
+func (b *build) launcher(ctx context.Context) (v1.Image, error) {
 	base, err := b.launcherBase(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	steps := []oci.Step{{Layer: base, What: "libvirt and QEMU from Debian"}}
 	settings, err := b.launcherSettings()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	steps = append(steps, oci.Step{Layer: settings, What: "users"})
 	config := v1.Config{
 		User: user, WorkingDir: "/", Env: launcherEnv,
-		Labels: map[string]string{"org.opencontainers.image.title": "berth-launcher"},
+		Labels: b.labels("berth-launcher", "libvirt, QEMU and the program that runs one machine of Berth"),
 	}
 	if sources, _ := filepath.Glob(filepath.Join(b.root, "cmd", launcherProgram, "*.go")); len(sources) > 0 {
 		program, err := b.programs(ctx, []string{launcherProgram})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		steps = append(steps, program...)
 		config.Entrypoint = []string{"/usr/bin/" + launcherProgram}
 	}
-	image, err := oci.Image(config, steps...)
-	if err != nil {
-		return err
-	}
-	return b.archive(images.LauncherArchive, images.Launcher, image)
+	return oci.Image(b.arch, config, steps...)
 }
 
 // launcherBase is the big layer. It changes when the list of packages or a version in Debian's archive does.

@@ -1,6 +1,9 @@
 // Command images makes the product's container images and the test guest, without a Docker daemon and without root:
 //
 //	images [-o DIR] berth|launcher|csi|makers|guest|guest-generic|all
+//	images -layout DIR -arch amd64,arm64 -version V -commit C -date D berth|launcher|csi
+//
+// The second form is for a release: it writes one OCI layout, in which every image is an index of architectures.
 //
 // "all" leaves guest-generic out: it is for the few tests of SATA and USB disks.
 //
@@ -29,6 +32,8 @@ import (
 
 	"github.com/berth-vm/berth/hack/images/debian"
 	"github.com/berth-vm/berth/hack/images/oci"
+	"github.com/berth-vm/berth/images"
+	"github.com/berth-vm/berth/internal/version"
 )
 
 func main() {
@@ -46,6 +51,8 @@ type build struct {
 	root   string // the checkout
 	out    string
 	cache  string
+	arch   string // that images are for, as Go and Debian call it
+	is     version.Info
 	debs   debian.Cache
 	layers oci.Cache
 	log    io.Writer
@@ -55,19 +62,23 @@ type build struct {
 var targets = []struct {
 	name  string
 	inAll bool
-	make  func(*build, context.Context) error
+	make  func(*build, context.Context) (v1.Image, error)
+
+	archive, image string // the file it is written to, and the name it has in there
 }{
-	{"guest", true, (*build).cloudGuest},
-	{"berth", true, (*build).berth},
-	{"launcher", true, (*build).launcher},
-	{"csi", true, (*build).csi},
-	{"makers", true, (*build).makers},
-	{"guest-generic", false, (*build).genericGuest},
+	{"guest", true, (*build).cloudGuest, images.GuestArchive, images.Guest},
+	{"berth", true, (*build).berth, images.BerthArchive, images.Berth},
+	{"launcher", true, (*build).launcher, images.LauncherArchive, images.Launcher},
+	{"csi", true, (*build).csi, images.CSIArchive, images.CSI},
+	{"makers", true, (*build).makers, images.MakersArchive, images.Makers},
+	{"guest-generic", false, (*build).genericGuest, images.GuestGenericArchive, images.GuestGeneric},
 }
 
 func run(ctx context.Context, args []string, log io.Writer) error {
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
 	out := flags.String("o", "", "folder to write to (default bin/images in the checkout)")
+	var r release
+	r.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -84,7 +95,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	}
 	cache := filepath.Join(root, ".cache", "images")
 	b := &build{
-		root: root, out: *out, cache: cache, log: log,
+		root: root, out: *out, cache: cache, log: log, arch: ownArch, is: version.Info{Version: "dev"},
 		debs: debian.Cache{Dir: filepath.Join(cache, "debs")}, layers: oci.Cache{Dir: filepath.Join(cache, "layers")},
 	}
 	unlock, err := b.lock()
@@ -99,17 +110,34 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if err := debian.Require(ctx, log, tools); err != nil {
 		return err
 	}
+	if r.layout != "" {
+		err = b.release(ctx, r, wanted)
+	} else {
+		err = b.archives(ctx, wanted)
+	}
+	if err != nil {
+		return err
+	}
+	return b.layers.Prune(time.Now().Add(-keepLayers))
+}
+
+// archives makes each image for this machine's cluster.
+func (b *build) archives(ctx context.Context, wanted []string) error {
 	for _, t := range targets {
 		if !slices.Contains(wanted, t.name) {
 			continue
 		}
 		start := time.Now()
-		if err := t.make(b, ctx); err != nil {
+		image, err := t.make(b, ctx)
+		if err == nil {
+			err = b.archive(t.archive, t.image, image)
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 		b.say("%s done in %.1f s", t.name, time.Since(start).Seconds())
 	}
-	return b.layers.Prune(time.Now().Add(-keepLayers))
+	return nil
 }
 
 // keepLayers is how long a layer that no build used stays: going back to an older commit is quick, the cache stays bounded.
@@ -182,11 +210,11 @@ func (b *build) goBuild(ctx context.Context, module, dir string, packages ...str
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make folder for programs: %w", err)
 	}
-	// No version control stamp: a commit that changes no program must not change the image.
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
+	// No version control stamp: a commit that changes no program must not change the image. A release says what it is.
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=" + b.linked(), "-o", dir + string(filepath.Separator)}
 	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
 	cmd.Dir = filepath.Join(b.root, module)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+b.arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", strings.Join(packages, " "), err, out)
 	}

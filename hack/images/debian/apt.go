@@ -30,7 +30,12 @@ type Package struct {
 }
 
 // Cache is a folder of downloaded packages. A file in it has been verified.
-type Cache struct{ Dir string }
+type Cache struct {
+	Dir string
+	// Arch is an architecture, as Debian calls it, whose packages are asked for instead of the machine's own. Prepare must have been
+	// called for one.
+	Arch string
+}
 
 // Path is where Fetch puts the package.
 func (c Cache) Path(p Package) string { return filepath.Join(c.Dir, p.File) }
@@ -52,7 +57,7 @@ func (c Cache) Closure(ctx context.Context, names ...string) ([]Package, error) 
 		"-o", "Dir::State::status=" + status, "-o", "Dir::Cache::archives=" + dir, "-o", "Debug::NoLocking=1",
 		"-o", "APT::Install-Recommends=false", "--yes", "--print-uris", "install",
 	}
-	packages, err := plan(ctx, append(args, names...), names)
+	packages, err := c.plan(ctx, append(args, names...), names)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +71,7 @@ func (c Cache) Closure(ctx context.Context, names ...string) ([]Package, error) 
 
 // Named resolves names to just these packages, sorted by name. A name may be a pattern of apt's, or name=version.
 func (c Cache) Named(ctx context.Context, names ...string) ([]Package, error) {
-	packages, err := plan(ctx, append([]string{"--print-uris", "download"}, names...), names)
+	packages, err := c.plan(ctx, append([]string{"--print-uris", "download"}, names...), names)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +83,8 @@ func (c Cache) Named(ctx context.Context, names ...string) ([]Package, error) {
 	return packages, nil
 }
 
-func plan(ctx context.Context, args, names []string) ([]Package, error) {
-	out, err := run(ctx, "", "apt-get", append([]string{"-qq"}, args...)...)
+func (c Cache) plan(ctx context.Context, args, names []string) ([]Package, error) {
+	out, err := run(ctx, "", "apt-get", c.options(args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("ask apt for %s (is its index there? apt-get update makes it): %w", strings.Join(names, " "), err)
 	}
@@ -159,11 +164,11 @@ func (c Cache) Fetch(ctx context.Context, packages []Package) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	// As root, apt would download as its own user, who cannot write here.
-	args := []string{"-qq", "-o", "APT::Sandbox::User=root", "download"}
+	args := []string{"-o", "APT::Sandbox::User=root", "download"}
 	for _, p := range missing {
 		args = append(args, p.Name+"="+p.Version)
 	}
-	if _, err := run(ctx, dir, "apt-get", args...); err != nil {
+	if _, err := run(ctx, dir, "apt-get", c.options(args...)...); err != nil {
 		return fmt.Errorf("download %d packages: %w", len(missing), err)
 	}
 	for _, p := range missing {

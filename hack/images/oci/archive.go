@@ -23,8 +23,8 @@ type Step struct {
 	What  string
 }
 
-// Image stacks layers under a configuration, for linux/amd64.
-func Image(config v1.Config, steps ...Step) (v1.Image, error) {
+// Image stacks layers under a configuration, for Linux on an architecture.
+func Image(arch string, config v1.Config, steps ...Step) (v1.Image, error) {
 	image := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	image = mutate.ConfigMediaType(image, types.OCIConfigJSON)
 	var err error
@@ -39,7 +39,7 @@ func Image(config v1.Config, steps ...Step) (v1.Image, error) {
 		return nil, fmt.Errorf("read image configuration: %w", err)
 	}
 	file = file.DeepCopy()
-	file.Architecture, file.OS, file.Created, file.Config = "amd64", "linux", v1.Time{Time: Epoch}, config
+	file.Architecture, file.OS, file.Created, file.Config = arch, "linux", v1.Time{Time: Epoch}, config
 	if image, err = mutate.ConfigFile(image, file); err != nil {
 		return nil, fmt.Errorf("set image configuration: %w", err)
 	}
@@ -89,9 +89,13 @@ func writeArchive(to io.Writer, name string, image v1.Image) error {
 	if err != nil {
 		return fmt.Errorf("read digest: %w", err)
 	}
+	about, err := image.ConfigFile()
+	if err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
 	index, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{{
 		MediaType: types.OCIManifestSchema1, Size: int64(len(manifest)), Digest: hash,
-		Platform: &v1.Platform{OS: "linux", Architecture: "amd64"},
+		Platform: about.Platform(),
 		// containerd reads the first, everybody else the second.
 		Annotations: map[string]string{"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name},
 	}}})

@@ -38,7 +38,7 @@ func layerOf(t *testing.T, c Cache, key, text string) v1.Layer {
 
 func archiveOf(t *testing.T, text string) (path, digest string) {
 	t.Helper()
-	image, err := Image(v1.Config{User: "107:107"}, Step{layerOf(t, Cache{t.TempDir()}, "key", text), "a"})
+	image, err := Image("amd64", v1.Config{User: "107:107"}, Step{layerOf(t, Cache{t.TempDir()}, "key", text), "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
