@@ -63,8 +63,17 @@ func (c *theCluster) Instance(ctx context.Context, namespace, name string) (*kub
 	return &i, c.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &i)
 }
 
+func (c *theCluster) Migrations(ctx context.Context, namespace string) ([]kubevirt.VirtualMachineInstanceMigration, error) {
+	var list kubevirt.VirtualMachineInstanceMigrationList
+	err := c.reader.List(ctx, &list, client.InNamespace(namespace))
+	return list.Items, err
+}
+
 // Carry patches what changes. The instance comes first: its grace period must hold when it is told to stop.
 func (c *theCluster) Carry(ctx context.Context, change aggregated.Change) error {
+	if change.Migration != nil {
+		return c.writer.Create(ctx, change.Migration)
+	}
 	if steps := change.InstanceSteps(); len(steps) > 0 {
 		if err := c.writer.Patch(ctx, change.Instance, append(steps, cluster.Unchanged(change.Instance))...); err != nil {
 			return err

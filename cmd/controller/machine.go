@@ -28,7 +28,7 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	if err != nil {
 		return err
 	}
-	options := machine.Options{Image: o.launcher, Emulate: o.emulate, Reach: rules, HostDirectories: directories}
+	options := machine.Options{Image: o.launcher, Namespace: o.namespace, Emulate: o.emulate, Reach: rules, HostDirectories: directories}
 	if err := machine.Setup(mgr, writer, options); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	if err := snapshot.Setup(mgr, writer, guests); err != nil {
 		return err
 	}
-	if err := admission.SetupMachine(ctx, mgr); err != nil {
+	if err := admission.SetupMachine(ctx, mgr, writer, o.namespace); err != nil {
 		return err
 	}
 	if o.controllers != "machine" {

@@ -10,8 +10,8 @@ import (
 )
 
 func (a *app) vm() *cobra.Command {
-	cmd := &cobra.Command{Use: "vm", Short: "Look at virtual machines, and keep their disks"}
-	cmd.AddCommand(a.vmStatus(), a.vmKeep())
+	cmd := &cobra.Command{Use: "vm", Short: "Look at virtual machines, keep their disks, and have them leave a node"}
+	cmd.AddCommand(a.vmStatus(), a.vmKeep(), a.vmEvacuate())
 	return cmd
 }
 

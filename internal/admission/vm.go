@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/instancetype"
 )
 
@@ -24,8 +25,8 @@ const (
 	PathCheckMachine  = "/validate/virtualmachines"
 )
 
-// SetupMachine registers the checks of machines with the manager's webhook server.
-func SetupMachine(ctx context.Context, mgr ctrl.Manager) error {
+// SetupMachine registers the checks of machines with the manager's webhook server. The KubeVirt configuration is in namespace.
+func SetupMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, namespace string) error {
 	clients, err := kubernetes.NewForConfig(mgr.GetConfig())
 	if err != nil {
 		return fmt.Errorf("set up admission of machines: %w", err)
@@ -34,7 +35,10 @@ func SetupMachine(ctx context.Context, mgr ctrl.Manager) error {
 	if r.self, err = ourselves(ctx, clients); err != nil {
 		return err
 	}
+	m := &movers{reader: mgr.GetClient(), writer: writer, namespace: namespace, self: r.self}
 	server := mgr.GetWebhookServer()
+	server.Register(PathMigration, &admission.Webhook{Handler: admission.HandlerFunc(m.checkMigration)})
+	server.Register(PathEvict, &admission.Webhook{Handler: admission.HandlerFunc(m.evict)})
 	server.Register(PathContainers, &admission.Webhook{Handler: admission.HandlerFunc(r.authorise)})
 	server.Register(PathCheckMachine, &admission.Webhook{Handler: check[kubevirt.VirtualMachine](checkMachine)})
 	if err := mgr.AddReadyzCheck("machine-webhook", func(r *http.Request) error { return server.StartedChecker()(r) }); err != nil {

@@ -32,15 +32,16 @@ import (
 
 // world is a cluster with at most one of each.
 type world struct {
-	claim     *corev1.PersistentVolumeClaim
-	machine   *kubevirt.VirtualMachine
-	instance  *kubevirt.VirtualMachineInstance
-	carried   []Change
-	conflicts int // how many changes are refused first
-	said      launch.Said
-	away      error    // of the launcher
-	asked     []string // verbs
-	guest     net.Conn // the guest's end of what was opened
+	claim      *corev1.PersistentVolumeClaim
+	machine    *kubevirt.VirtualMachine
+	instance   *kubevirt.VirtualMachineInstance
+	carried    []Change
+	conflicts  int // how many changes are refused first
+	said       launch.Said
+	away       error // of the launcher
+	migrations []kubevirt.VirtualMachineInstanceMigration
+	asked      []string // verbs
+	guest      net.Conn // the guest's end of what was opened
 }
 
 // Ask is a launcher that says the same to everything.
@@ -76,6 +77,10 @@ func (w *world) Machine(_ context.Context, _, name string) (*kubevirt.VirtualMac
 
 func (w *world) Instance(_ context.Context, _, name string) (*kubevirt.VirtualMachineInstance, error) {
 	return found(w.instance, name)
+}
+
+func (w *world) Migrations(context.Context, string) ([]kubevirt.VirtualMachineInstanceMigration, error) {
+	return w.migrations, nil
 }
 
 func (w *world) Carry(_ context.Context, c Change) error {

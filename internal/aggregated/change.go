@@ -22,6 +22,8 @@ type Change struct {
 	Disks    []kubevirt.Disk               // all of the instance's spec
 	Volumes  []kubevirt.Volume             // all of the instance's spec
 	Paused   string                        // the instance's kubevirt.AnnPaused
+
+	Migration *kubevirt.VirtualMachineInstanceMigration // to be made
 }
 
 var (

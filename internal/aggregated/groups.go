@@ -20,7 +20,7 @@ var (
 	}}
 	Subresources = Group{Name: "subresources.kubevirt.io", Versions: []string{"v1", "v1alpha3"}, Resources: []metav1.APIResource{
 		put("virtualmachines/start"), put("virtualmachines/stop"), put("virtualmachines/restart"),
-		put("virtualmachines/addvolume"), put("virtualmachines/removevolume"),
+		put("virtualmachines/addvolume"), put("virtualmachines/removevolume"), put("virtualmachines/migrate"),
 		put("virtualmachineinstances/addvolume"), put("virtualmachineinstances/removevolume"),
 		put("virtualmachineinstances/keep"),
 		put("virtualmachineinstances/pause"), put("virtualmachineinstances/unpause"),

@@ -24,6 +24,8 @@ func (s *Server) machine(a asked) (int, any, error) {
 	case "start", "stop", "restart":
 	case "addvolume", "removevolume":
 		return s.volume(a, s.machineVolume)
+	case "migrate":
+		return s.migrate(a)
 	default:
 		return 0, nil, apierrors.NewNotFound(machines, a.name+"/"+a.verb)
 	}

@@ -34,6 +34,8 @@ type Cluster interface {
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	Machine(ctx context.Context, namespace, name string) (*kubevirt.VirtualMachine, error)
 	Instance(ctx context.Context, namespace, name string) (*kubevirt.VirtualMachineInstance, error)
+	// Migrations are all of a namespace.
+	Migrations(ctx context.Context, namespace string) ([]kubevirt.VirtualMachineInstanceMigration, error)
 	// Carry carries a change out, or says by a conflict that an object is not any more as it was read.
 	Carry(ctx context.Context, c Change) error
 	// Console connects both ways to the guest of an instance until either end is closed.

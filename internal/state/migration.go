@@ -38,7 +38,7 @@ type MigrationRow struct {
 }
 
 var migrationTable = []MigrationRow{
-	{Reason: MigrationQueued, Phase: kubevirt.MigrationPending, Message: "it begins when the migration before it has ended: {detail}"},
+	{Reason: MigrationQueued, Phase: kubevirt.MigrationPending, Message: "it waits for its turn: {detail}"},
 	{Reason: MigrationPlacing, Phase: kubevirt.MigrationScheduling, Message: "a node for it is being looked for: {detail}"},
 	{Reason: MigrationUnplaceable, Phase: kubevirt.MigrationScheduling, Warn: true,
 		Message: "no other node can run the machine; make room on one, or delete the migration: {detail}"},

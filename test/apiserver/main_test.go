@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/config/crd"
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
@@ -117,7 +118,7 @@ func tail(dir string) error {
 
 // install does what kubectl apply -k does, for the parts these tests are about.
 func install(ctx context.Context, cfg *rest.Config) error {
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, volumesnapshot.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, volumesnapshot.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}
@@ -265,7 +266,7 @@ func newManager(ctx context.Context, cfg *rest.Config, dir string) (ctrl.Manager
 	if err := admission.Setup(ctx, mgr, clones); err != nil {
 		return nil, err
 	}
-	if err := admission.SetupMachine(ctx, mgr); err != nil {
+	if err := admission.SetupMachine(ctx, mgr, writer, home); err != nil {
 		return nil, err
 	}
 	if err := profile.Setup(mgr, writer); err != nil {

@@ -23,8 +23,12 @@ func TestMigrationKind(t *testing.T) {
 	if err := admin.Create(ctx, migration("nothing", "")); err == nil || !strings.Contains(err.Error(), "vmiName") {
 		t.Errorf("a migration of nothing: %v", err)
 	}
+	create(t, admin, object("{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metadata: {name: web, namespace: team}, spec: {domain: {devices: {}}}}"))
 	m := migration("move", "vmiName: web")
-	create(t, admin, m)
+	eventually(t, "the migration of an instance that was just made", func() (bool, error) {
+		err := admin.Create(ctx, m)
+		return err == nil, err
+	})
 	other := m.DeepCopy()
 	if err := unstructured.SetNestedField(other.Object, "db", "spec", "vmiName"); err != nil {
 		t.Fatal(err)

@@ -80,6 +80,22 @@ var forgedPods = attempts{
 		h.served("launcher")
 		h.machineRuns()
 	},
+	"a target of the victim's migration": func(h *hostile) {
+		i := h.yard(h.victim).instance(h.own.Context(), h.machine)
+		machine := fmt.Sprintf(`{"namespace":%q,"name":%q,"uid":%q,"incoming":"00000000-0000-0000-0000-000000000000"}`, i.Namespace, i.Name, i.UID)
+		h.pod(framework.Pod{Name: "virt-launcher-" + i.Name + "-" + string(i.UID)[:5] + "-00000000", Script: "exit 1", Labels: map[string]string{
+			"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": string(i.UID), "kubevirt.io/domain": i.Name,
+		}, Change: func(p *corev1.Pod) {
+			p.OwnerReferences = controlledBy("kubevirt.io/v1", "VirtualMachineInstance", i)
+			p.Annotations = map[string]string{"berth.dev/machine": machine, "berth.dev/go": "yes", "berth.dev/evacuate": "yes",
+				"berth.dev/move": `{"id":"00000000-0000-0000-0000-000000000000","run":true}`}
+		}})
+		h.served("target")
+		h.machineRuns()
+		if now := h.yard(h.victim).instance(h.own.Context(), h.machine); now.Status.EvacuationNodeName != "" || len(now.Status.ActivePods) != 1 {
+			h.t().Errorf("the victim's machine is to leave %q, and is in %v", now.Status.EvacuationNodeName, now.Status.ActivePods)
+		}
+	},
 	"a worker of the victim's volume": func(h *hostile) {
 		dv := h.victim.get("golden")
 		h.pod(framework.Pod{Name: "importer-golden", Script: "exit 1", Labels: map[string]string{

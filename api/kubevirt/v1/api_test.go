@@ -35,6 +35,7 @@ var additions = []string{
 	"vm.status.volumeRequests.addVolumeOptions.volumeSource.gluster",
 	"vm.status.volumeRequests.addVolumeOptions.volumeSource.http",
 	"vmi.status.volumeStatus.copy",
+	"vmim.status.sentBytes", "vmim.status.totalBytes",
 }
 
 // TestFieldsAreSpelledAsUpstreamSpellsThem walks our types beside kubevirt.io's: every JSON field of ours must be one of
@@ -69,6 +70,7 @@ func TestFieldsAreSpelledAsUpstreamSpellsThem(t *testing.T) {
 	walk("vm", reflect.TypeFor[VirtualMachine](), reflect.TypeFor[upstream.VirtualMachine]())
 	walk("vmi", reflect.TypeFor[VirtualMachineInstance](), reflect.TypeFor[upstream.VirtualMachineInstance]())
 	walk("vmim", reflect.TypeFor[VirtualMachineInstanceMigration](), reflect.TypeFor[upstream.VirtualMachineInstanceMigration]())
+	walk("kv", reflect.TypeFor[KubeVirt](), reflect.TypeFor[upstream.KubeVirt]())
 }
 
 func element(t reflect.Type) reflect.Type {

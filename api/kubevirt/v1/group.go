@@ -24,7 +24,7 @@ var GroupVersion = schema.GroupVersion{Group: "kubevirt.io", Version: "v1"}
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&VirtualMachine{}, &VirtualMachineList{}, &VirtualMachineInstance{}, &VirtualMachineInstanceList{},
-		&VirtualMachineInstanceMigration{}, &VirtualMachineInstanceMigrationList{})
+		&VirtualMachineInstanceMigration{}, &VirtualMachineInstanceMigrationList{}, &KubeVirt{}, &KubeVirtList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

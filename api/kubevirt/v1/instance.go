@@ -51,6 +51,8 @@ type VirtualMachineInstanceSpec struct {
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 	// TerminationGracePeriodSeconds is how long the guest may take to shut down before it is switched off; 30 if unset.
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
+	// EvictionStrategy is what becomes of the guest when its node is drained; what the KubeVirt configuration says if unset.
+	EvictionStrategy *EvictionStrategy `json:"evictionStrategy,omitempty"`
 	// Volumes that the machine's disks are.
 	//
 	// +listType=map
@@ -151,6 +153,8 @@ type VirtualMachineInstanceStatus struct {
 	// +listMapKey=name
 	VolumeStatus []VolumeStatus      `json:"volumeStatus,omitempty"`
 	QOSClass     *corev1.PodQOSClass `json:"qosClass,omitempty"`
+	// EvacuationNodeName is the node that the guest is to leave, while it is there.
+	EvacuationNodeName string `json:"evacuationNodeName,omitempty"`
 	// MigrationState is the last migration of the instance.
 	MigrationState *MigrationState `json:"migrationState,omitempty"`
 	// MigrationMethod is BlockMigration if some of its disks are copied, LiveMigration if none is.

@@ -12,6 +12,11 @@ import (
 // +kubebuilder:resource:shortName=vmim;vmims,categories=all
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=".status.phase"
 // +kubebuilder:printcolumn:name="VMI",type=string,JSONPath=".spec.vmiName"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=".status.migrationState.sourceNode"
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=".status.migrationState.targetNode"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="the spec of a migration cannot be changed; create another"
 type VirtualMachineInstanceMigration struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -37,6 +42,9 @@ type MigrationSpec struct {
 	// +kubebuilder:validation:Required
 	// +kubebuilder:validation:MinLength=1
 	VMIName string `json:"vmiName,omitempty"`
+	// AddedNodeSelector are labels that the new node must have besides those that the machine asks for. Of a label that the machine
+	// asks for itself, what the machine says counts.
+	AddedNodeSelector map[string]string `json:"addedNodeSelector,omitempty"`
 }
 
 // MigrationPhase is how far a migration has come.
@@ -67,6 +75,9 @@ type MigrationStatus struct {
 	// +listType=atomic
 	PhaseTransitionTimestamps []MigrationPhaseTransition `json:"phaseTransitionTimestamps,omitempty"`
 	MigrationState            *MigrationState            `json:"migrationState,omitempty"`
+	// SentBytes of TotalBytes are at the new node: memory and disks. A guest that writes makes the total grow.
+	SentBytes  int64 `json:"sentBytes,omitempty"`
+	TotalBytes int64 `json:"totalBytes,omitempty"`
 }
 
 // MigrationPhaseTransition is when a phase began.
@@ -124,4 +135,17 @@ type MigrationState struct {
 // Ended says whether the migration has come to its end, one way or the other.
 func (m *VirtualMachineInstanceMigration) Ended() bool {
 	return m.Status.Phase == MigrationSucceeded || m.Status.Phase == MigrationFailed
+}
+
+// Labels and annotations of migrations, as upstream has them.
+const (
+	LabelMigrated = "kubevirt.io/vmi-name"            // the instance; upstream's virtctl finds migrations by it
+	AnnEvacuation = "kubevirt.io/evacuationMigration" // of one that a drain asked for: the node
+)
+
+// MigrateOptions is what the subresource migrate takes.
+type MigrateOptions struct {
+	// +listType=atomic
+	DryRun            []string          `json:"dryRun,omitempty"`
+	AddedNodeSelector map[string]string `json:"addedNodeSelector,omitempty"`
 }

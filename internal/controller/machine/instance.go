@@ -53,7 +53,7 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 	if _, err := r.returnAll(ctx, i.Namespace, s.returning); err != nil {
 		return ctrl.Result{}, err
 	}
-	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies} {
+	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies, r.evacuate} {
 		if err := step(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -74,7 +74,7 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 	if plan.State == state.DiskInUse || s.unallowed() {
 		return ctrl.Result{RequeueAfter: accessAgain}, nil
 	}
-	return ctrl.Result{RequeueAfter: s.lookAgain()}, nil
+	return ctrl.Result{RequeueAfter: sooner(s.lookAgain(), s.leaves.again)}, nil
 }
 
 // accessAgain is how often to look at a disk that somebody else has, if nobody tells us that it is free.

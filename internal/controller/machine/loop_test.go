@@ -47,6 +47,7 @@ type scenario struct {
 	local bool // its claims can be on one node only
 	class bool // and have a class that makes others
 	move  fate // of its migrations
+	evict kubevirt.EvictionStrategy
 
 	status kubevirt.PrintableStatus
 	phase  kubevirt.Phase // of its instance; empty: it has none
@@ -230,6 +231,7 @@ func (w *world) outcome() string {
 	left["held"] = held
 	left["claims"] = w.claimsLeft()
 	left["migrations"] = w.migrations()
+	left["budgets"] = w.budgets()
 	var secrets corev1.SecretList
 	w.must(w.api.List(context.Background(), &secrets))
 	left["secrets"] = slices.ContainsFunc(secrets.Items, func(s corev1.Secret) bool { return w.instance() != nil && metav1.IsControlledBy(&s, w.instance()) })

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -12,51 +11,47 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
 )
 
-// The reasons why a machine cannot be moved while it runs, as upstream names them where it has them.
-const (
-	disksFixed     = "DisksNotLiveMigratable"
-	launcherTooOld = "LauncherOutdated"
-)
-
-// fixed is why the guest cannot be moved, and the reason's name; empty if it can.
-func (s *run) fixed() (reason, why string) {
+// fixed is why the guest cannot be moved: the first reason's name, and all of them for a person; empty if it can.
+func (s *run) fixed() (reason state.FixedReason, why string) {
 	has := func(v corev1.Volume) bool { return v.Name == render.MoveVolume }
 	if s.launcher != nil && !slices.ContainsFunc(s.launcher.Spec.Volumes, has) {
-		return launcherTooOld, "it was started by an earlier version of Berth; restart it once"
+		row := state.OfFixed(state.CauseLauncher)
+		return row.Reason, row.Text("", "")
 	}
 	var texts []string
 	for _, v := range s.instance.Spec.Volumes {
-		if text := s.fixedDisk(v); text != "" {
-			texts = append(texts, fmt.Sprintf("disk %s %s", v.Name, text))
+		if cause, detail := s.fixedDisk(v); cause != "" {
+			texts = append(texts, state.OfFixed(cause).Text(v.Name, detail))
 		}
 	}
 	if s.launcher != nil && len(s.lastOrders().Removed) > 0 {
-		texts = append(texts, "disks that it was started with were removed since: restart it")
+		texts = append(texts, state.OfFixed(state.CauseRemoved).Text("", ""))
 	}
 	if len(texts) == 0 {
 		return "", ""
 	}
-	return disksFixed, strings.Join(texts, "; ")
+	return state.FixedDisks, strings.Join(texts, "; ")
 }
 
-// fixedDisk is why a disk cannot be on two nodes nor be sent; empty if it can.
-func (s *run) fixedDisk(v kubevirt.Volume) string {
+// fixedDisk is why a disk can neither be on two nodes nor be sent; empty if it can.
+func (s *run) fixedDisk(v kubevirt.Volume) (cause state.FixedCause, detail string) {
 	added := slices.ContainsFunc(s.hot, func(h *hot) bool { return h.name == v.Name })
 	at := slices.IndexFunc(s.disks, func(d disk) bool { return d.name == v.Name })
 	copied := v.Copied()
 	switch {
 	case added:
-		return "was added while the machine ran: remove it, or restart the machine"
+		return state.CauseAdded, ""
 	case v.HostDisk != nil:
-		return "is a file of its node"
+		return state.CauseHostDisk, ""
 	case copied != nil && copied.Mode != kubevirt.CopyOnWrite:
-		return fmt.Sprintf("is a copy of mode %s, and only copies on write are sent: use copy-on-write", copied.Mode)
+		return state.CauseCopy, string(copied.Mode)
 	case at >= 0 && s.disks[at].stays():
 		return s.rooted(s.disks[at])
 	}
-	return ""
+	return "", ""
 }
 
 // shared: several nodes can have the claim at once.
@@ -72,9 +67,9 @@ func (s *run) movable() []kubevirt.Condition {
 	all := kubevirt.Condition{Type: "LiveMigratable", Status: corev1.ConditionTrue}
 	storage := kubevirt.Condition{Type: "StorageLiveMigratable", Status: corev1.ConditionTrue}
 	if reason, why := s.fixed(); reason != "" {
-		all.Status, all.Reason, all.Message = corev1.ConditionFalse, reason, why
-		if reason == disksFixed {
-			storage.Status, storage.Reason, storage.Message = all.Status, reason, why
+		all.Status, all.Reason, all.Message = corev1.ConditionFalse, string(reason), why
+		if reason == state.FixedDisks {
+			storage.Status, storage.Reason, storage.Message = all.Status, all.Reason, why
 		}
 	}
 	return []kubevirt.Condition{all, storage}

@@ -36,6 +36,7 @@ type move struct {
 	target    *corev1.Pod
 	sent      bool // the source says that its guest is at the target
 	before    string
+	crowded   string        // why it may not begin yet; empty: it may
 	said      launch.Moving // by the source
 	heard     launch.Moving // from the target
 }
@@ -51,7 +52,7 @@ func (r *Reconciler) reconcileMigration(ctx context.Context, req ctrl.Request) (
 	case m.DeletionTimestamp != nil && !kept:
 		return ctrl.Result{}, nil
 	case m.DeletionTimestamp == nil && !kept && !m.Ended():
-		return ctrl.Result{}, r.cluster.Mark(ctx, m, cluster.Marks{Finalizers: []string{MigrationFinalizer}})
+		return ctrl.Result{}, r.cluster.Mark(ctx, m, cluster.Marks{Finalizers: []string{MigrationFinalizer}, Labels: migrationLabels(m)})
 	}
 	v, err := r.observeMigration(ctx, m)
 	if err != nil {
@@ -94,6 +95,11 @@ func (r *Reconciler) observeMigration(ctx context.Context, m *kubevirt.VirtualMa
 		return nil, err
 	}
 	v.pair()
+	if v.target == nil && !m.Ended() {
+		if v.crowded, err = r.crowded(ctx, m); err != nil {
+			return nil, err
+		}
+	}
 	if v.target != nil && v.granted() && situation(v.target) == machine.Placed {
 		v.heard = r.askMove(ctx, v.target, m.UID)
 	}
@@ -222,7 +228,7 @@ func (v *move) guest() migration.Guest {
 		return migration.Sent
 	case v.source == nil && v.target != nil, v.target != nil && v.source != nil && ended(v.source) != "":
 		return migration.Vanished
-	case v.before != "" && v.run != nil:
+	case v.before != "" && v.run != nil, v.crowded != "":
 		return migration.Queued
 	case v.run == nil || situation(v.source) != machine.Up || v.run.instance.DeletionTimestamp != nil:
 		return migration.Unready

@@ -78,6 +78,7 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 	if err != nil {
 		return err
 	}
+	pod.Spec.NodeSelector = narrowed(pod.Spec.NodeSelector, v.migration.Spec.AddedNodeSelector)
 	return r.cluster.Create(ctx, pod)
 }
 
@@ -164,7 +165,10 @@ func moveKeys(m *kubevirt.VirtualMachineInstanceMigration, i *kubevirt.VirtualMa
 func (v *move) text(row state.MigrationRow) string {
 	switch row.Reason {
 	case state.MigrationQueued:
-		return "VirtualMachineInstanceMigration " + v.before
+		if v.before == "" {
+			return v.crowded
+		}
+		return fmt.Sprintf("VirtualMachineInstanceMigration %s of the same machine has not ended", v.before)
 	case state.MigrationUnplaceable:
 		return unschedulable(v.target)
 	case state.MigrationRefused:
@@ -210,6 +214,9 @@ func (r *Reconciler) reportMigration(ctx context.Context, v *move, f migration.F
 	succeeded, failed := row.Phase == kubevirt.MigrationSucceeded, row.Phase == kubevirt.MigrationFailed
 	next := kubevirt.MigrationStatus{Phase: row.Phase, PhaseTransitionTimestamps: old.PhaseTransitionTimestamps, MigrationState: v.state(old.MigrationState),
 		Conditions: r.conditions(old.Conditions, kubevirt.Condition{Type: "Ready", Status: truth(succeeded), Reason: string(row.Reason), Message: text})}
+	if next.SentBytes, next.TotalBytes = old.SentBytes, old.TotalBytes; v.said.Total > 0 {
+		next.SentBytes, next.TotalBytes = v.said.Sent, v.said.Total
+	}
 	now := metav1.NewTime(r.clock.Now())
 	if row.Phase != old.Phase {
 		next.PhaseTransitionTimestamps = append(next.PhaseTransitionTimestamps,

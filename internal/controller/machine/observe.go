@@ -51,6 +51,7 @@ type run struct {
 	surplus   []string        // the records of disks that are none any more
 	away      bool            // the launcher's node does not answer
 	lost      string          // why a node with its data is gone for good, and which; empty: none is
+	leaves    leaving         // what becomes of it if its node is to be emptied
 }
 
 // disk is one volume of the instance that is in a claim.

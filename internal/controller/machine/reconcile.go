@@ -27,6 +27,8 @@ import (
 // Options are what the administrator decides about all machines.
 type Options struct {
 	Image string // the launcher's
+	// Namespace is where the KubeVirt configuration is.
+	Namespace string
 	// Emulate allows guests on nodes without working KVM, slowly.
 	Emulate bool
 	// Reach are the rules for the servers of network disks.

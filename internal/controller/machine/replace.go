@@ -22,6 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -35,26 +36,24 @@ const labelMigration = "berth.dev/migration"
 func (d disk) stays() bool { return d.claim != nil && d.direct == nil && !shared(d.claim) }
 
 // rooted is why the disk of a claim that stays cannot be sent into another; empty if it can.
-func (s *run) rooted(d disk) string {
-	const instead = "use a claim with access mode ReadWriteMany, or a network disk"
+func (s *run) rooted(d disk) (cause state.FixedCause, detail string) {
 	name, drive := d.claim.Name, s.drive(d.name)
 	class := s.classes[ptr.Deref(d.claim.Spec.StorageClassName, "")]
 	switch {
 	case d.copied != nil:
-		return fmt.Sprintf("is a copy of PersistentVolumeClaim %s, which one node can have at a time: %s", name, instead)
+		return state.CauseClaimCopied, name
 	case d.mode != accessv1.WriteExclusive:
-		return fmt.Sprintf("is in PersistentVolumeClaim %s, which one node can have at a time, and is read or shared only: %s", name, instead)
+		return state.CauseClaimShared, name
 	case drive.LUN != nil || drive.CDRom != nil:
-		return fmt.Sprintf("is in PersistentVolumeClaim %s, which one node can have at a time, and is no plain disk: %s", name, instead)
+		return state.CauseClaimDrive, name
 	case class == nil:
-		return fmt.Sprintf("is in PersistentVolumeClaim %s, which one node can have at a time and whose StorageClass is not there to make another: %s", name, instead)
+		return state.CauseClassMissing, name
 	case class.Provisioner == "kubernetes.io/no-provisioner":
-		return fmt.Sprintf("is in PersistentVolumeClaim %s, and StorageClass %s makes no volumes: %s", name, class.Name, instead)
+		return state.CauseClassStatic, fmt.Sprintf("PersistentVolumeClaim %s, and StorageClass %s", name, class.Name)
 	case !claim.Waits(class) && d.pv != nil && d.pv.Spec.NodeAffinity != nil:
-		return fmt.Sprintf("is in PersistentVolumeClaim %s, and StorageClass %s makes volumes before it is known where: use one with volumeBindingMode "+
-			"WaitForFirstConsumer", name, class.Name)
+		return state.CauseClassImmediate, fmt.Sprintf("PersistentVolumeClaim %s, and StorageClass %s", name, class.Name)
 	}
-	return ""
+	return "", ""
 }
 
 // observeClasses reads the classes of claims that do not move by themselves.

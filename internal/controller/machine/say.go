@@ -135,8 +135,8 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 		Phase: row.Instance, Reason: string(row.Reason), PhaseTransitionTimestamps: old.PhaseTransitionTimestamps,
 		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{
 			{Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message},
-			s.volumesReady()}, slices.Concat(s.independent(), s.pausedCondition(), s.movable())...)...),
-		MigrationState: s.migration, MigrationMethod: old.MigrationMethod,
+			s.volumesReady()}, slices.Concat(s.independent(), s.pausedCondition(), s.movable(), s.leaves.condition())...)...),
+		MigrationState: s.migration, MigrationMethod: old.MigrationMethod, EvacuationNodeName: s.leaves.node,
 	}
 	if next.Phase == "" { // a leaving instance keeps the phase it had
 		next.Phase = old.Phase

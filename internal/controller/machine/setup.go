@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,6 +62,8 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 		Watches(&corev1.PersistentVolumeClaim{}, r.users()).
 		Watches(&accessv1.DiskAccess{}, r.waiters()).
 		Watches(&kubevirt.VirtualMachineInstanceMigration{}, handler.EnqueueRequestsFromMapFunc(instanceOfMigration)).
+		Owns(&policyv1.PodDisruptionBudget{}).
+		Watches(&kubevirt.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.allInstances)).
 		Watches(&storagev1.StorageClass{}, r.awaiting()).
 		WithOptions(options)
 	machines := ctrl.NewControllerManagedBy(mgr).Named("machine").

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.ControllerRevision{}, &appsv1.ControllerRevisionList{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{},
 		&cdiv1.CDIConfig{}, &cdiv1.CDIConfigList{})
-	s.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{})
+	s.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{}, &policyv1.PodDisruptionBudgetList{})
 	metav1.AddToGroupVersion(s, policyv1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, storagev1.SchemeGroupVersion)
@@ -80,7 +81,7 @@ func newWorld(t *testing.T, sc scenario) *world {
 	build := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&kubevirt.VirtualMachine{}, &kubevirt.VirtualMachineInstance{}, &kubevirt.VirtualMachineInstanceMigration{}, &cdiv1.DataVolume{}, &corev1.Pod{},
 			&corev1.PersistentVolumeClaim{}).
-		WithObjects(newMachine(sc.strategy), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}},
+		WithObjects(sc.machine(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}},
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}})
 	for _, i := range index.All() {
 		build = build.WithIndex(i.Object, i.Field, i.Of)
@@ -109,6 +110,8 @@ func (w *world) admit(obj client.Object) error {
 		uid = fmt.Sprintf("run%d", w.guests)
 	case *corev1.Pod:
 		uid = fmt.Sprintf("%x-%s", w.guests, o.Name)
+	case *kubevirt.VirtualMachineInstanceMigration:
+		uid = fmt.Sprintf("%x", sha256.Sum256([]byte(o.Name)))
 	}
 	obj.SetUID(types.UID(uid))
 	obj.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))

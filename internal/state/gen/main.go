@@ -63,6 +63,29 @@ func machines(w io.Writer) {
 	for _, r := range state.SnapshotRows() {
 		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", r.Reason, ends[r.End], kind(r.Warn), r.Message)
 	}
+	moves(w)
+}
+
+// moves are the tables about machines that move.
+func moves(w io.Writer) {
+	fmt.Fprint(w, "\n## What a migration can say\n\n"+
+		"Phase, the Ready condition and the event come from one row: see [migration](../flows/migration.md).\n\n"+
+		"| reason | phase | event | message |\n|---|---|---|---|\n")
+	for _, r := range state.MigrationRows() {
+		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", r.Reason, r.Phase, kind(r.Warn), r.Message)
+	}
+	fmt.Fprint(w, "\n## What is said of a guest that is to leave its node\n\n"+
+		"In the condition EvictionRequested of its instance, in an event, and in the answer to whoever asks for its pod to be evicted.\n\n"+
+		"| reason | event | message |\n|---|---|---|\n")
+	for _, r := range state.EvacuationRows() {
+		fmt.Fprintf(w, "| %s | %s | %s |\n", r.Reason, kind(r.Warn), r.Message)
+	}
+	fmt.Fprint(w, "\n## Why a machine cannot move\n\n"+
+		"In the conditions LiveMigratable and StorageLiveMigratable of its instance; several of them are joined.\n\n"+
+		"| reason | storage | message |\n|---|---|---|\n")
+	for _, r := range state.FixedRows() {
+		fmt.Fprintf(w, "| %s | %t | %s |\n", r.Reason, r.Storage, r.Message)
+	}
 }
 
 func rows(w io.Writer, all []state.Row) {

@@ -74,7 +74,8 @@ var (
 	Machines  = machine[kubevirt.VirtualMachine]("VirtualMachine", "virtualmachines")
 	Instances = machine[kubevirt.VirtualMachineInstance]("VirtualMachineInstance", "virtualmachineinstances")
 
-	Snapshots = Kind[snapshot.VirtualMachineSnapshot]{
+	Migrations = machine[kubevirt.VirtualMachineInstanceMigration]("VirtualMachineInstanceMigration", "virtualmachineinstancemigrations")
+	Snapshots  = Kind[snapshot.VirtualMachineSnapshot]{
 		name: "VirtualMachineSnapshot", resource: snapshot.GroupVersion.WithResource("virtualmachinesnapshots"),
 	}
 	Restores = Kind[snapshot.VirtualMachineRestore]{
@@ -158,6 +159,14 @@ func (k Kind[T]) Update(ctx context.Context, c *Client, object *T) error {
 	}
 	if _, err := k.in(c).Update(ctx, u, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("update %s %s: %w", k.name, u.GetName(), err)
+	}
+	return nil
+}
+
+// Delete deletes an object, or finds out whether that could be done.
+func (k Kind[T]) Delete(ctx context.Context, c *Client, name string, dryRun []string) error {
+	if err := k.in(c).Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun}); err != nil {
+		return fmt.Errorf("delete %s %s: %w", k.name, name, err)
 	}
 	return nil
 }

@@ -44,6 +44,11 @@ func Restart(ctx context.Context, c *kube.Client, name string, change Change) er
 	return put(ctx, c, "virtualmachines", name, "restart", change)
 }
 
+// Migrate moves a machine's guest to another node.
+func Migrate(ctx context.Context, c *kube.Client, name string, o kubevirt.MigrateOptions) error {
+	return put(ctx, c, "virtualmachines", name, "migrate", o)
+}
+
 // Pause stops the processors of a machine's guest.
 func Pause(ctx context.Context, c *kube.Client, name string, change Change) error {
 	return put(ctx, c, "virtualmachineinstances", name, "pause", change)

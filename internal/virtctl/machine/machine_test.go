@@ -44,6 +44,9 @@ func TestRequests(t *testing.T) {
 		"keep": {func(ctx context.Context, c *kube.Client) error {
 			return Keep(ctx, c, "web", kubevirt.KeepOptions{Name: "root", ClaimName: "mine"})
 		}, instances + "keep", `{"name":"root","claimName":"mine"}`},
+		"migrate": {func(ctx context.Context, c *kube.Client) error {
+			return Migrate(ctx, c, "web", kubevirt.MigrateOptions{AddedNodeSelector: map[string]string{"zone": "a"}})
+		}, machines + "migrate", `{"addedNodeSelector":{"zone":"a"}}`},
 		"remove for good": {func(ctx context.Context, c *kube.Client) error {
 			return RemoveVolume(ctx, c, "web", kubevirt.RemoveVolumeOptions{Name: "data"}, true)
 		}, machines + "removevolume", `{"name":"data"}`},

@@ -1,0 +1,133 @@
+package v1
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ConfigurationName is the name of the one KubeVirt that counts, in the namespace that Berth is installed in. Without it everything is
+// as its fields say of "unset".
+const ConfigurationName = "kubevirt"
+
+// KubeVirt is what an administrator decides about the machines of a cluster.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=kubevirts,shortName=kv;kvs,categories=all
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'kubevirt'",message="there is one configuration, and its name is kubevirt, in the namespace that Berth is installed in"
+type KubeVirt struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec KubeVirtSpec `json:"spec,omitempty"`
+}
+
+// KubeVirtList is a list of configurations.
+//
+// +kubebuilder:object:root=true
+type KubeVirtList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []KubeVirt `json:"items"`
+}
+
+// KubeVirtSpec has the configuration.
+type KubeVirtSpec struct {
+	Configuration KubeVirtConfiguration `json:"configuration,omitempty"`
+}
+
+// KubeVirtConfiguration is what holds for all machines.
+type KubeVirtConfiguration struct {
+	// EvictionStrategy is that of machines that have none of their own; None if unset.
+	EvictionStrategy       *EvictionStrategy       `json:"evictionStrategy,omitempty"`
+	MigrationConfiguration *MigrationConfiguration `json:"migrations,omitempty"`
+}
+
+// MigrationConfiguration is what holds for all migrations. What it says of a migration that runs already is not changed.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.allowPostCopy) || !self.allowPostCopy",message="allowPostCopy is not supported: a guest whose memory is on two nodes is lost with either of them. Use allowAutoConverge for a guest that writes too fast"
+// +kubebuilder:validation:XValidation:rule="!has(self.disableTLS) || !self.disableTLS",message="disableTLS is not supported: guests are always sent encrypted"
+// +kubebuilder:validation:XValidation:rule="!has(self.network) || size(self.network) == 0",message="network is not supported: guests are sent over the network of the pods"
+// +kubebuilder:validation:XValidation:rule="!has(self.bandwidthPerMigration) || quantity(string(self.bandwidthPerMigration)).compareTo(quantity('0')) >= 0",message="bandwidthPerMigration is bytes in a second, such as 64Mi; 0 is no limit"
+type MigrationConfiguration struct {
+	// ParallelMigrationsPerCluster is how many guests are sent at once; 5 if unset.
+	// +kubebuilder:validation:Minimum=1
+	ParallelMigrationsPerCluster *uint32 `json:"parallelMigrationsPerCluster,omitempty"`
+	// ParallelOutboundMigrationsPerNode is how many of them from one node; 2 if unset.
+	// +kubebuilder:validation:Minimum=1
+	ParallelOutboundMigrationsPerNode *uint32 `json:"parallelOutboundMigrationsPerNode,omitempty"`
+	// BandwidthPerMigration is how many bytes a second one migration sends; as many as it can if unset or 0.
+	// +kubebuilder:validation:XIntOrString
+	BandwidthPerMigration *resource.Quantity `json:"bandwidthPerMigration,omitempty"`
+	// CompletionTimeoutPerGiB is how many seconds a migration may take for each GiB that is to be sent; 150 if unset.
+	// +kubebuilder:validation:Minimum=1
+	CompletionTimeoutPerGiB *int64 `json:"completionTimeoutPerGiB,omitempty"`
+	// ProgressTimeout is after how many seconds without any progress a migration is given up; 150 if unset.
+	// +kubebuilder:validation:Minimum=1
+	ProgressTimeout *int64 `json:"progressTimeout,omitempty"`
+	// AllowAutoConverge slows a guest down that writes faster than it can be sent.
+	AllowAutoConverge *bool `json:"allowAutoConverge,omitempty"`
+	// The following are refused if they ask for anything; the rules above say why.
+	AllowPostCopy *bool   `json:"allowPostCopy,omitempty"`
+	DisableTLS    *bool   `json:"disableTLS,omitempty"`
+	Network       *string `json:"network,omitempty"`
+}
+
+// EvictionStrategy is what becomes of a running guest when its node is drained.
+//
+// +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External
+type EvictionStrategy string
+
+// The strategies.
+const (
+	EvictNone                  EvictionStrategy = "None"                  // it is shut down
+	EvictLiveMigrate           EvictionStrategy = "LiveMigrate"           // it moves, and the drain waits; one that cannot move holds the drain up
+	EvictLiveMigrateIfPossible EvictionStrategy = "LiveMigrateIfPossible" // it moves, or is shut down if it cannot
+	EvictExternal              EvictionStrategy = "External"              // the drain waits until somebody else has seen to it
+)
+
+// Migrations are the settings of migrations with everything filled in.
+type Migrations struct {
+	PerCluster, PerNode int
+	Bandwidth           int64 // bytes in a second; 0: no limit
+	PerGiB, Progress    time.Duration
+	Converge            bool
+}
+
+// Eviction is the strategy of an instance.
+func (c KubeVirtConfiguration) Eviction(i *VirtualMachineInstance) EvictionStrategy {
+	for _, s := range []*EvictionStrategy{i.Spec.EvictionStrategy, c.EvictionStrategy} {
+		if s != nil && *s != "" {
+			return *s
+		}
+	}
+	return EvictNone
+}
+
+// Migrations are the settings of migrations. The defaults are upstream's.
+func (c KubeVirtConfiguration) Migrations() Migrations {
+	m := Migrations{PerCluster: 5, PerNode: 2, PerGiB: 150 * time.Second, Progress: 150 * time.Second}
+	from := c.MigrationConfiguration
+	if from == nil {
+		return m
+	}
+	if n := from.ParallelMigrationsPerCluster; n != nil {
+		m.PerCluster = int(*n)
+	}
+	if n := from.ParallelOutboundMigrationsPerNode; n != nil {
+		m.PerNode = int(*n)
+	}
+	if q := from.BandwidthPerMigration; q != nil {
+		m.Bandwidth = max(q.Value(), 0)
+	}
+	if n := from.CompletionTimeoutPerGiB; n != nil {
+		m.PerGiB = time.Duration(*n) * time.Second
+	}
+	if n := from.ProgressTimeout; n != nil {
+		m.Progress = time.Duration(*n) * time.Second
+	}
+	m.Converge = from.AllowAutoConverge != nil && *from.AllowAutoConverge
+	return m
+}

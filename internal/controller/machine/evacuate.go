@@ -1,0 +1,230 @@
+package machine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/virtconfig"
+	"github.com/berth-vm/berth/internal/decide/evacuation"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// leaving is what becomes of a guest whose node is to be emptied, and what is said of it.
+type leaving struct {
+	node  string // that it is to leave; empty: none
+	row   state.EvacuationRow
+	text  string
+	again time.Duration // when to look again; 0: when something changes
+}
+
+// evacuate guards the guest against being evicted, and moves one that somebody wanted to evict.
+func (r *Reconciler) evacuate(ctx context.Context, s *run) error {
+	settings, err := virtconfig.Read(ctx, r.reader, r.options.Namespace)
+	if err != nil {
+		return err
+	}
+	all, err := r.migrationsOf(ctx, s.instance.Namespace, s.instance.Name)
+	if err != nil {
+		return err
+	}
+	budget, err := cluster.Owned[policyv1.PodDisruptionBudget](ctx, r.reader, s.instance.UID, s.instance.Namespace, render.Budget(s.instance).Name)
+	if err != nil {
+		return err
+	}
+	tries := r.tries(s, all)
+	facts := evacuation.Facts{Strategy: virtconfig.Strategy(settings.Eviction(s.instance)), Guest: s.leaver(), Moves: tries.moves,
+		Asked: s.launcher != nil && s.launcher.Annotations[render.AnnEvacuate] != "", Guarded: budget != nil}
+	plan := evacuation.Decide(facts)
+	if len(plan.Do) > 0 {
+		log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
+	}
+	for _, a := range plan.Do {
+		if err := r.actEvacuation(ctx, a, s, budget, tries); err != nil {
+			return fmt.Errorf("%s: %w", a, err)
+		}
+	}
+	if plan.State == "" {
+		return nil
+	}
+	row := state.OfEvacuation(plan.State)
+	detail := tries.text
+	if plan.State == state.EvacuationFixed {
+		_, detail = s.fixed()
+	}
+	s.leaves = leaving{node: s.launcher.Spec.NodeName, row: row, text: row.Text(named(s.instance), detail), again: tries.due}
+	r.tellLeaving(s)
+	return nil
+}
+
+func named(i *kubevirt.VirtualMachineInstance) string { return i.Namespace + "/" + i.Name }
+
+func (r *Reconciler) actEvacuation(ctx context.Context, a evacuation.Action, s *run, budget *policyv1.PodDisruptionBudget, t tries) error {
+	switch a {
+	case evacuation.Guard:
+		return r.cluster.Create(ctx, render.Budget(s.instance))
+	case evacuation.Unguard:
+		return r.cluster.Delete(ctx, budget)
+	case evacuation.Migrate:
+		for _, old := range t.surplus {
+			if err := r.cluster.Delete(ctx, old); err != nil {
+				return err
+			}
+		}
+		return r.cluster.Create(ctx, &kubevirt.VirtualMachineInstanceMigration{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.instance.Namespace, Name: t.next,
+				Labels:      map[string]string{kubevirt.LabelMigrated: s.instance.Name},
+				Annotations: map[string]string{kubevirt.AnnEvacuation: s.launcher.Spec.NodeName},
+				OwnerReferences: []metav1.OwnerReference{
+					*metav1.NewControllerRef(s.instance, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))}},
+			Spec: kubevirt.MigrationSpec{VMIName: s.instance.Name}})
+	}
+	return fmt.Errorf("%s is not an action on a guest that is to leave", a)
+}
+
+// leaver is the guest as the decision sees it.
+func (s *run) leaver() evacuation.Guest {
+	at := situation(s.launcher)
+	reason, _ := s.fixed()
+	switch {
+	case s.instance.DeletionTimestamp != nil, at == machine.Going, at == machine.Done, at == machine.Broken:
+		return evacuation.Ended
+	case at != machine.Up:
+		return evacuation.Unready
+	case reason != "":
+		return evacuation.Fixed
+	}
+	return evacuation.Movable
+}
+
+// tries are the migrations of a guest that is to leave its node.
+type tries struct {
+	moves   evacuation.Moves
+	next    string        // the name of the next
+	due     time.Duration // until the next; 0: at once
+	text    string
+	surplus []*kubevirt.VirtualMachineInstanceMigration // that ended long ago
+}
+
+const (
+	evacuations = "kubevirt-evacuation-"
+	// evacuateFirst and evacuateLast are how long to wait after a failure, the first time and at most.
+	evacuateFirst = 10 * time.Second
+	evacuateLast  = 5 * time.Minute
+	// evacuationsKept is how many that ended are kept for people to look at, as upstream keeps them.
+	evacuationsKept = 5
+)
+
+// tries looks at the migrations of an instance. Those from the launcher that it is in now are counted: each has the launcher and a
+// number in its name, so one that was made just before a crash is not made twice.
+func (r *Reconciler) tries(s *run, all []kubevirt.VirtualMachineInstanceMigration) tries {
+	if s.launcher == nil {
+		return tries{}
+	}
+	uid := string(s.launcher.UID)
+	prefix := evacuations + uid[:min(8, len(uid))] + "-"
+	t := tries{text: "it is about to be"}
+	slices.SortFunc(all, func(a, b kubevirt.VirtualMachineInstanceMigration) int {
+		if earlier(&a, &b) {
+			return -1
+		}
+		return 1
+	})
+	taken, failed := map[string]bool{}, 0
+	var ended []*kubevirt.VirtualMachineInstanceMigration
+	for i := range all {
+		m := &all[i]
+		taken[m.Name] = true
+		switch {
+		case !m.Ended():
+			t.moves, t.text = evacuation.Moving, fmt.Sprintf("VirtualMachineInstanceMigration %s is %s", m.Name, cmp.Or(m.Status.Phase, kubevirt.MigrationPending))
+			continue
+		case strings.HasPrefix(m.Name, evacuations) && cluster.OwnedBy(m, s.instance.UID):
+			ended = append(ended, m)
+		}
+		if at := m.Status.MigrationState; strings.HasPrefix(m.Name, prefix) && at != nil && at.Failed && at.EndTimestamp != nil {
+			failed++
+			t.due = at.EndTimestamp.Add(pause(failed)).Sub(r.clock.Now())
+			t.text = fmt.Sprintf("VirtualMachineInstanceMigration %s: %s", m.Name, at.FailureReason)
+		}
+	}
+	for n := 0; t.next == ""; n++ {
+		if name := fmt.Sprintf("%s%d", prefix, n); !taken[name] {
+			t.next = name
+		}
+	}
+	if extra := len(ended) - evacuationsKept + 1; extra > 0 {
+		t.surplus = ended[:extra]
+	}
+	if t.moves == evacuation.Moving || t.due <= 0 {
+		t.due = 0
+	} else {
+		t.moves = evacuation.Resting
+	}
+	return t
+}
+
+// pause is how long to wait after that many failures.
+func pause(failed int) time.Duration {
+	return min(evacuateFirst<<min(failed-1, 10), evacuateLast)
+}
+
+// leavingType is the condition of a guest that is to leave its node, as upstream names it.
+const leavingType = "EvictionRequested"
+
+func (l leaving) condition() []kubevirt.Condition {
+	if l.node == "" {
+		return nil
+	}
+	return []kubevirt.Condition{{Type: leavingType, Status: corev1.ConditionTrue, Reason: string(l.row.Reason), Message: l.text}}
+}
+
+// tellLeaving tells people once what becomes of a guest that is to leave.
+func (r *Reconciler) tellLeaving(s *run) {
+	known := func(c kubevirt.Condition) bool {
+		return c.Type == leavingType && c.Reason == string(s.leaves.row.Reason)
+	}
+	if slices.ContainsFunc(s.instance.Status.Conditions, known) {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if s.leaves.row.Warn {
+		kind = corev1.EventTypeWarning
+	}
+	r.cluster.Event(s.instance, kind, string(s.leaves.row.Reason), s.leaves.text)
+}
+
+// sooner is the shorter of two waits; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// allInstances brings back every instance: what holds for all of them has changed.
+func (r *Reconciler) allInstances(ctx context.Context, _ client.Object) []reconcile.Request {
+	var list kubevirt.VirtualMachineInstanceList
+	if err := r.reader.List(ctx, &list); err != nil {
+		log.FromContext(ctx).Error(err, "list instances")
+	}
+	var due []reconcile.Request
+	for i := range list.Items {
+		due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return due
+}

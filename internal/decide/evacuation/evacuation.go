@@ -1,0 +1,109 @@
+// Package evacuation decides what becomes of a running guest whose node is to be emptied: what is answered to whoever asks for its
+// pod to be evicted, and what is done then. It is a pure function from a few small facts to a plan; testdata has every situation that
+// can arise.
+//
+// Two things keep the pod of a guest that is to move: the answer, and a PodDisruptionBudget that is there before anybody asks, for when
+// nobody can be asked for an answer. That somebody asked is written on the pod; a guest that has moved is in another.
+//
+// It does not know Kubernetes objects, clients or the time: internal/controller/machine and internal/admission turn what they see into
+// facts.
+package evacuation
+
+import "github.com/berth-vm/berth/internal/state"
+
+// Strategy is what its owner, or the administrator, wants to become of the guest.
+type Strategy int
+
+// The strategies.
+const (
+	None       Strategy = iota // it may be shut down
+	Move                       // it has to move
+	MoveIfAble                 // it moves, or may be shut down if it cannot
+	External                   // somebody else sees to it
+)
+
+// Guest is the guest and whether it can move.
+type Guest int
+
+// The guests.
+const (
+	Ended   Guest = iota // there is none any more, or it is being stopped
+	Unready              // it is not known to run: it is being started
+	Fixed                // it runs and cannot be moved
+	Movable              // it runs and can be moved
+)
+
+// Moves is what is known of its migrations.
+type Moves int
+
+// What can be known.
+const (
+	Still   Moves = iota // it is not moving
+	Moving               // a migration has not ended
+	Resting              // the last failed, and the next is not due
+)
+
+// Facts is everything the decision about an instance depends on.
+type Facts struct {
+	Strategy Strategy
+	Guest    Guest
+	// Asked: somebody wants the pod that it is in to be evicted.
+	Asked bool
+	Moves Moves
+	// Guarded: its PodDisruptionBudget is there.
+	Guarded bool
+}
+
+// Action is something to do. Each is safe to repeat.
+type Action string
+
+// The actions.
+const (
+	Guard   Action = "Guard"   // make the PodDisruptionBudget
+	Unguard Action = "Unguard" // take it away
+	Migrate Action = "Migrate" // make the next migration
+)
+
+// Plan is a decision: what to do, and what to say of it on the instance; nothing if there is no state.
+type Plan struct {
+	Rule  string
+	Do    []Action
+	State state.EvacuationReason
+}
+
+type rule struct {
+	name string
+	when func(Facts) bool
+	do   []Action
+	say  state.EvacuationReason
+}
+
+// kept: nobody but us may end the guest. One that moves if it can is not known to run for a moment while it moves.
+func (f Facts) kept() bool {
+	able := f.Guest == Movable || f.Guest == Unready && f.Guarded
+	return f.Strategy == Move || f.Strategy == External || f.Strategy == MoveIfAble && able
+}
+
+// Decide finds the first rule that holds.
+func Decide(f Facts) Plan {
+	for _, r := range rules {
+		if r.when(f) {
+			return Plan{Rule: r.name, Do: r.do, State: r.say}
+		}
+	}
+	return Plan{}
+}
+
+var rules = []rule{
+	{"the pod of a guest that ended may go", func(f Facts) bool { return f.Guest == Ended && f.Guarded }, []Action{Unguard}, ""},
+	{"a guest that ended needs nothing", func(f Facts) bool { return f.Guest == Ended }, nil, ""},
+	{"a guest that is to be kept is guarded", func(f Facts) bool { return f.kept() && !f.Guarded }, []Action{Guard}, ""},
+	{"a guest that may be shut down is not guarded", func(f Facts) bool { return !f.kept() && f.Guarded }, []Action{Unguard}, ""},
+	{"a guest nobody wants to leave stays", func(f Facts) bool { return !f.Asked || !f.kept() }, nil, ""},
+	{"a guest that somebody else sees to is shown", func(f Facts) bool { return f.Strategy == External }, nil, state.EvacuationExternal},
+	{"a guest that moves is waited for", func(f Facts) bool { return f.Moves == Moving }, nil, state.EvacuationMoving},
+	{"a guest that is being started is waited for", func(f Facts) bool { return f.Guest == Unready }, nil, state.EvacuationStarting},
+	{"a guest that cannot move needs a person", func(f Facts) bool { return f.Guest == Fixed }, nil, state.EvacuationFixed},
+	{"a guest that failed to move is tried again later", func(f Facts) bool { return f.Moves == Resting }, nil, state.EvacuationResting},
+	{"a guest that is to leave moves", func(Facts) bool { return true }, []Action{Migrate}, state.EvacuationMoving},
+}

@@ -1,0 +1,29 @@
+package render
+
+import (
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// AnnEvacuate is on a launcher that somebody wants to be evicted: its guest is to move. It goes with the pod.
+const AnnEvacuate = "berth.dev/evacuate"
+
+// Budget keeps whoever drains a node from ending a guest that is to be moved instead, whether or not our webhook answers. It allows
+// no eviction of the instance's launchers, however many there are.
+func Budget(i *kubevirt.VirtualMachineInstance) *policyv1.PodDisruptionBudget {
+	uid := string(i.UID)
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fit("kubevirt-disruption-budget-" + i.Name + "-" + uid[:min(5, len(uid))]), Namespace: i.Namespace,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(i, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))},
+		},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: ptr.To(intstr.FromInt32(most)),
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{LabelMachine: "virt-launcher", LabelCreatedBy: uid}},
+		},
+	}
+}

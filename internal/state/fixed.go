@@ -1,0 +1,75 @@
+package state
+
+import "strings"
+
+// FixedReason names a row of the table of reasons why a running machine cannot be moved. The reasons are upstream's where it has them.
+type FixedReason string
+
+// Why it cannot.
+const (
+	FixedDisks    FixedReason = "DisksNotLiveMigratable"
+	FixedLauncher FixedReason = "LauncherOutdated"
+)
+
+// FixedCause is what exactly is in the way.
+type FixedCause string
+
+// The causes.
+const (
+	CauseLauncher FixedCause = "launcher"
+	CauseHostDisk FixedCause = "host disk"
+	CauseAdded    FixedCause = "added disk"
+	CauseCopy     FixedCause = "copy"
+	CauseRemoved  FixedCause = "removed disk"
+
+	// Of claims that one node can have at a time, and that no other can be made for.
+	CauseClaimCopied    FixedCause = "copy of a claim"
+	CauseClaimShared    FixedCause = "shared claim"
+	CauseClaimDrive     FixedCause = "claim in another drive"
+	CauseClassMissing   FixedCause = "claim without a class"
+	CauseClassStatic    FixedCause = "claim of a class without a provisioner"
+	CauseClassImmediate FixedCause = "claim of a class that binds at once"
+)
+
+// FixedRow is one reason why a machine cannot be moved.
+type FixedRow struct {
+	Cause   FixedCause
+	Reason  FixedReason
+	Storage bool // it is about its storage
+	// Message: {disk} is the disk, {detail} its claim or its mode.
+	Message string
+}
+
+const instead = ": use a claim with access mode ReadWriteMany, or a network disk"
+
+var fixedTable = []FixedRow{
+	{CauseLauncher, FixedLauncher, false, "it was started by an earlier version of Berth; restart it once: virtctl restart"},
+	{CauseHostDisk, FixedDisks, true, "disk {disk} is a file of its node, which no other node has: import it into a PersistentVolumeClaim and use that"},
+	{CauseAdded, FixedDisks, true, "disk {disk} was added while the machine ran: remove it (virtctl removevolume), or restart the machine"},
+	{CauseCopy, FixedDisks, true, "disk {disk} is a copy of mode {detail}, and only copies on write are sent: use copy-on-write"},
+	{CauseClaimCopied, FixedDisks, true, "disk {disk} is a copy of PersistentVolumeClaim {detail}, which one node can have at a time" + instead},
+	{CauseClaimShared, FixedDisks, true, "disk {disk} is in PersistentVolumeClaim {detail}, which one node can have at a time, and is read or shared only" + instead},
+	{CauseClaimDrive, FixedDisks, true, "disk {disk} is in PersistentVolumeClaim {detail}, which one node can have at a time, and is no plain disk" + instead},
+	{CauseClassMissing, FixedDisks, true, "disk {disk} is in PersistentVolumeClaim {detail}, which one node can have at a time and whose StorageClass is not there to make another" + instead},
+	{CauseClassStatic, FixedDisks, true, "disk {disk} is in {detail} makes no volumes" + instead},
+	{CauseClassImmediate, FixedDisks, true, "disk {disk} is in {detail} makes volumes before it is known where: use one with volumeBindingMode WaitForFirstConsumer"},
+	{CauseRemoved, FixedDisks, true, "disks that it was started with were removed since: restart it"},
+}
+
+// OfFixed is the row of a cause.
+func OfFixed(c FixedCause) FixedRow {
+	for _, row := range fixedTable {
+		if row.Cause == c {
+			return row
+		}
+	}
+	return FixedRow{Cause: c, Reason: FixedDisks, Message: string(c)}
+}
+
+// Text is the row's message about one disk.
+func (r FixedRow) Text(disk, detail string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(r.Message, "{disk}", disk), "{detail}", detail)
+}
+
+// FixedRows are all reasons.
+func FixedRows() []FixedRow { return append([]FixedRow(nil), fixedTable...) }

@@ -1,0 +1,201 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// preferring is a machine that likes a node and can run on any. Its pods and its instance have the test's label.
+func (y *yard) preferring(name, node string, strategy kubevirt.EvictionStrategy) *kubevirt.VirtualMachine {
+	vm := y.tiny(name)
+	t := vm.Spec.Template
+	t.ObjectMeta.Labels = map[string]string{"e2e.berth.dev/group": y.Namespace}
+	t.Spec.EvictionStrategy = &strategy
+	t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+		Weight: 100, Preference: oneOf(node).RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0]}}}}
+	return vm
+}
+
+// kubectlDrain empties a node of the test's pods as an administrator does, and undoes at once that the node takes no other pods: the
+// other tests need it.
+func (y *yard) kubectlDrain(node string) string {
+	y.T.Helper()
+	ctx, cancel := context.WithTimeout(y.Context(), moving)
+	defer cancel()
+	drain := exec.CommandContext(ctx, "../../bin/kubectl", "--kubeconfig", framework.Kubeconfig(y.T), "drain", node, "--ignore-daemonsets",
+		"--delete-emptydir-data", "--pod-selector=e2e.berth.dev/group="+y.Namespace, "--timeout="+moving.String())
+	var said strings.Builder
+	drain.Stdout, drain.Stderr = &said, &said
+	if err := drain.Start(); err != nil {
+		y.T.Fatal(err)
+	}
+	y.Wait("the drain to begin", patience, func(ctx context.Context) (bool, string) {
+		n, err := y.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		return err == nil && n.Spec.Unschedulable, fmt.Sprint(err)
+	})
+	y.uncordon(node)
+	if err := drain.Wait(); err != nil {
+		y.T.Fatalf("kubectl drain %s: %v\n%s", node, err, said.String())
+	}
+	return said.String()
+}
+
+func (y *yard) uncordon(node string) {
+	y.T.Helper()
+	patch := []byte(`{"spec":{"unschedulable":false}}`)
+	if _, err := y.Client.CoreV1().Nodes().Patch(context.WithoutCancel(y.Context()), node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		y.T.Fatal(err)
+	}
+}
+
+// TestDrain: machines that are to move leave a node that is emptied, by virtctl vm evacuate and by kubectl drain, and none of them is
+// started again; one that would be shut down stays with virtctl.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	v := newTool(t, y.Env)
+	node := y.ReadyNodes()[0]
+	var movers []*kubevirt.VirtualMachine
+	for n := range 3 {
+		movers = append(movers, y.preferring(fmt.Sprintf("mover-%d", n), node, kubevirt.EvictLiveMigrate))
+		y.create(movers[n])
+	}
+	stays := y.preferring("stays", node, kubevirt.EvictNone)
+	y.create(stays)
+	runs := map[string]types.UID{}
+	for _, vm := range append(movers, stays) {
+		y.status(vm, kubevirt.StatusRunning, boot)
+		i := y.instance(y.Context(), vm)
+		runs[vm.Name] = i.UID
+		if i.Status.NodeName != node {
+			t.Fatalf("%s is on %s although it prefers %s", vm.Name, i.Status.NodeName, node)
+		}
+	}
+
+	said := v.run("vm", "evacuate", node, "--cordon=false", "--selector=e2e.berth.dev/group="+y.Namespace, "--timeout="+moving.String())
+	t.Logf("virtctl vm evacuate: code %d\n%s%s", said.code, said.out, said.err)
+	if said.code != 1 || !strings.Contains(said.err, "machines stay on node "+node+": "+y.Namespace+"/stays") {
+		t.Errorf("it does not say that a machine stays")
+	}
+	y.elsewhere(node, movers, runs)
+	if i := y.instance(y.Context(), stays); i.UID != runs["stays"] || i.Status.NodeName != node {
+		t.Errorf("a machine that was to stay is %s on %s", i.UID, i.Status.NodeName)
+	}
+
+	from := y.instance(y.Context(), movers[0]).Status.NodeName
+	launcher := y.launcherOf(movers[0])
+	err := y.Client.PolicyV1().Evictions(y.Namespace).Evict(y.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: launcher.Name},
+		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}})
+	if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "Eviction triggered evacuation of VMI") {
+		t.Errorf("the eviction of a launcher: %v", err)
+	}
+	out := y.kubectlDrain(from)
+	t.Logf("kubectl drain:\n%s", out)
+	has(t, out, "Eviction triggered evacuation of VMI", "drained")
+	y.elsewhere(from, movers[:1], runs)
+	for _, vm := range movers {
+		if i := y.instance(y.Context(), vm); i.UID != runs[vm.Name] || i.Status.Phase != kubevirt.PhaseRunning || i.Status.NodeName == from {
+			t.Errorf("%s is on %s: %s, %s", vm.Name, i.Status.NodeName, i.Status.Phase, i.UID)
+		}
+		y.nothingOfMoves(vm)
+	}
+}
+
+func (y *yard) launcherOf(vm *kubevirt.VirtualMachine) *corev1.Pod {
+	y.T.Helper()
+	_, launchers := y.pods(y.Context(), vm)
+	if len(launchers) != 1 {
+		y.T.Fatalf("%s has %d launchers", vm.Name, len(launchers))
+	}
+	return &launchers[0]
+}
+
+// elsewhere: the machines run on another node, as the same instances, and nothing asks them to leave any more.
+func (y *yard) elsewhere(node string, vms []*kubevirt.VirtualMachine, runs map[string]types.UID) {
+	y.T.Helper()
+	for _, vm := range vms {
+		y.Wait(vm.Name+" to be in one launcher elsewhere", moving, func(ctx context.Context) (bool, string) {
+			_, launchers := y.pods(ctx, vm)
+			i := y.instance(ctx, vm)
+			return len(launchers) == 1 && launchers[0].Spec.NodeName != node && i.Status.NodeName == launchers[0].Spec.NodeName && i.Status.EvacuationNodeName == "",
+				fmt.Sprintf("%d launchers, %s on %s", len(launchers), i.Status.Phase, i.Status.NodeName)
+		})
+		if i := y.instance(y.Context(), vm); i.UID != runs[vm.Name] || i.Status.Phase != kubevirt.PhaseRunning {
+			y.T.Errorf("%s was started again, or is %s", vm.Name, i.Status.Phase)
+		}
+	}
+}
+
+// TestVirtctlMigrate: a machine is moved, and kept where it is, with virtctl.
+func TestVirtctlMigrate(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	v := newTool(t, y.Env)
+	vm := y.mover("web")
+	y.create(vm)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	from := y.instance(y.Context(), vm).Status.NodeName
+	before := y.launcherOf(vm).UID
+
+	refused := func(says string, args ...string) {
+		t.Helper()
+		if o := v.run(args...); o.code != 1 || !strings.Contains(o.err, says) {
+			t.Errorf("virtctl %s: code %d\n%s%s", strings.Join(args, " "), o.code, o.out, o.err)
+		}
+	}
+	refused("Found no migration to cancel for web", "migrate-cancel", "web")
+	refused("not found", "migrate", "nobody")
+	if out := v.must("migrate", "web", "--dry-run"); out != "Dry Run execution\nVM web was scheduled to migrate\n" {
+		t.Errorf("migrate --dry-run says %q", out)
+	}
+	out := v.run("migrate", "web", "--addedNodeSelector=e2e.berth.dev/nowhere="+y.Namespace)
+	if out.code != 0 || out.out != "VM web was scheduled to migrate\n" || !strings.Contains(out.err, "break when it moves") {
+		t.Errorf("migrate: code %d, %q, %q", out.code, out.out, out.err)
+	}
+	y.Wait("a migration that finds no node", moving, func(context.Context) (bool, string) {
+		said := y.kubectl("get", "vmim", "-o", "wide", "-l", kubevirt.LabelMigrated+"=web")
+		return strings.Contains(said, "TargetUnschedulable"), said
+	})
+	refused("in-flight migration detected", "migrate", "web")
+	if out := v.must("migrate-cancel", "web"); out != "VM web was scheduled to migrate-cancel\n" {
+		t.Errorf("migrate-cancel says %q", out)
+	}
+	y.Wait("the migration to be gone", moving, func(context.Context) (bool, string) {
+		said := y.kubectl("get", "vmim")
+		return strings.Contains(said, "No resources found"), said
+	})
+	if i := y.instance(y.Context(), vm); i.Status.NodeName != from || y.launcherOf(vm).UID != before {
+		t.Errorf("a migration that was cancelled moved the machine to %s", i.Status.NodeName)
+	}
+
+	began := time.Now()
+	v.must("migrate", "web")
+	y.Wait("the machine to be elsewhere", moving, func(ctx context.Context) (bool, string) {
+		i := y.instance(ctx, vm)
+		_, launchers := y.pods(ctx, vm)
+		return i.Status.NodeName != from && len(launchers) == 1 && launchers[0].UID != before, fmt.Sprintf("%d launchers, on %s", len(launchers), i.Status.NodeName)
+	})
+	t.Logf("it took %s", time.Since(began).Round(time.Second))
+	y.status(vm, kubevirt.StatusRunning, boot)
+	if o := v.run("pause", "vm", "web"); o.code != 0 {
+		t.Errorf("a machine that has moved cannot be paused: %s", o.err)
+	}
+	v.must("stop", "web", "--force", "--grace-period=0")
+	y.status(vm, kubevirt.StatusStopped, boot)
+	refused("Error migrating VirtualMachine", "migrate", "web")
+}
