@@ -109,7 +109,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	@go run ./hack/fuzz -time $(FUZZTIME)
 
 ##@ Measure
-.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk bench-copies bench-move
+.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk bench-copies bench-move bench-web
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@go run ./bench
 	@$(MAKE) --no-print-directory bench-upload
@@ -134,6 +134,9 @@ bench-move: packages ## an idle guest with a sparse disk moves, beside a plain c
 
 bench-copies: ## machines over one golden claim on the cluster that runs; writes bench/copies/results.md
 	@go run ./bench/copies
+
+bench-web: packages ## the page with a thousand machines and three thousand disks in a real browser; writes bench/web/results.md
+	@go run ./bench/web
 
 ##@ This page
 .PHONY: help clean

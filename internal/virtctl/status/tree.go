@@ -122,7 +122,7 @@ func (s *Seen) claim(d Disk) Node {
 		n.Phase = "not there"
 		return n
 	}
-	n.Phase, n.Where = string(d.PVC.Status.Phase), placeOf(d.PV)
+	n.Phase, n.Where = string(d.PVC.Status.Phase), Place(d.PV)
 	if d.PVC.Status.Phase != corev1.ClaimBound {
 		n.Since, n.Why = d.PVC.CreationTimestamp.Time, d.PVC.Annotations[annMessage]
 		if state := d.PVC.Annotations[annState]; state != "" {
@@ -147,8 +147,8 @@ func uses(p *corev1.Pod, d Disk) bool {
 	})
 }
 
-// placeOf is the node a local volume is on; empty if it is on none in particular.
-func placeOf(pv *corev1.PersistentVolume) string {
+// Place is the node a local volume is on; empty if it is on none in particular.
+func Place(pv *corev1.PersistentVolume) string {
 	if pv == nil || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return ""
 	}

@@ -51,10 +51,45 @@ func (s *sheet) add(list, id, template string, value any) {
 	s.parts = append(s.parts, part{id, template, value})
 }
 
-// draw is what changed since the last time; nil: nothing.
-func (p *pen) draw(o *view.Objects, ask question, events []*corev1.Event) (*update, error) {
+// draw is what changed since the last time; nil: nothing. The first time, when that is everything, the beginning comes by itself, so that
+// there is something to look at while the rest is written.
+func (p *pen) draw(o *view.Objects, ask question, events []*corev1.Event, send func(*update) error) error {
 	page := &sheet{lists: map[string][]string{}}
 	lay(page, o, ask, events)
+	pages := []*sheet{page}
+	if len(p.written) == 0 && len(page.parts) > 2*beginning {
+		pages = []*sheet{page.begin(), page}
+	}
+	for _, page := range pages {
+		u, err := p.write(page)
+		if err != nil || u == nil {
+			return err
+		}
+		if err := send(u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginning is how many parts fill a screen.
+const beginning = 60
+
+// begin is the first part of a page.
+func (s *sheet) begin() *sheet {
+	out := &sheet{lists: map[string][]string{}, parts: s.parts[:beginning]}
+	there := map[string]bool{}
+	for _, p := range out.parts {
+		there[p.id] = true
+	}
+	for list, ids := range s.lists {
+		out.lists[list] = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !there[id] })
+	}
+	return out
+}
+
+// write is what is different from what was written last; nil: nothing.
+func (p *pen) write(page *sheet) (*update, error) {
 	out := &update{Lists: map[string][]string{}, Parts: map[string]string{}}
 	now := make(map[string]written, len(page.parts))
 	for _, part := range page.parts {

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -53,11 +55,52 @@ func hostile() *view.Objects {
 	}
 }
 
+// drawn is all that is sent.
+func drawn(p *pen, o *view.Objects, ask question, events ...*corev1.Event) (*update, error) {
+	var all *update
+	err := p.draw(o, ask, events, func(u *update) error {
+		if all == nil {
+			all = u
+			return nil
+		}
+		maps.Copy(all.Parts, u.Parts)
+		maps.Copy(all.Lists, u.Lists)
+		return nil
+	})
+	return all, err
+}
+
+// TestBeginning: a large page begins with a screenful, and ends as what it is.
+func TestBeginning(t *testing.T) {
+	o := hostile()
+	for n := range 500 {
+		v := o.Volumes[0].DeepCopy()
+		v.Name = fmt.Sprint("v", n)
+		o.Volumes = append(o.Volumes, v)
+	}
+	var sent []*update
+	p := newPen()
+	if err := p.draw(o, question{view: "volumes"}, nil, func(u *update) error { sent = append(sent, u); return nil }); err != nil || len(sent) != 2 {
+		t.Fatalf("%d updates, %v", len(sent), err)
+	}
+	if first := sent[0]; len(first.Parts) != beginning || len(first.Lists["rows"]) > beginning || len(sent[1].Lists["rows"]) != 502 {
+		t.Errorf("%d parts, then %d in the list", len(sent[0].Parts), len(sent[1].Lists["rows"]))
+	}
+	for _, id := range sent[0].Lists["rows"] {
+		if sent[0].Parts[id] == "" {
+			t.Errorf("%s is in the list and was not sent", id)
+		}
+	}
+	if len(sent[0].Parts)+len(sent[1].Parts) != len(p.written) {
+		t.Error("something was sent twice, or not at all")
+	}
+}
+
 // TestHostile: nothing that somebody wrote becomes HTML.
 func TestHostile(t *testing.T) {
 	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: evil}, InvolvedObject: corev1.ObjectReference{Kind: "VirtualMachine", Name: evil}, Reason: evil, Message: evil}
 	for _, v := range []string{"overview", "machine", "volumes", "images", "classes"} {
-		u, err := newPen().draw(hostile(), question{view: v, namespace: evil, name: evil}, []*corev1.Event{event})
+		u, err := drawn(newPen(), hostile(), question{view: v, namespace: evil, name: evil}, event)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,21 +123,21 @@ func TestHostile(t *testing.T) {
 func TestUpdates(t *testing.T) {
 	p, o := newPen(), hostile()
 	ask := question{view: "volumes"}
-	first, err := p.draw(o, ask, nil)
+	first, err := drawn(p, o, ask)
 	if err != nil || len(first.Lists["rows"]) != 2 || len(first.Parts) < 3 {
 		t.Fatalf("%v %v", first, err)
 	}
-	if again, err := p.draw(o, ask, nil); err != nil || again != nil {
+	if again, err := drawn(p, o, ask); err != nil || again != nil {
 		t.Errorf("nothing changed, and %v %v is sent", again, err)
 	}
 	changed := o.Volumes[1].DeepCopy()
 	changed.Status.Progress = "50%"
 	o.Volumes[1] = changed
-	if u, err := p.draw(o, ask, nil); err != nil || len(u.Parts) != 1 || len(u.Lists) != 0 {
+	if u, err := drawn(p, o, ask); err != nil || len(u.Parts) != 1 || len(u.Lists) != 0 {
 		t.Errorf("one changed, and %v %v is sent", u, err)
 	}
 	o.Volumes = o.Volumes[:1]
-	if u, err := p.draw(o, ask, nil); err != nil || len(u.Parts) != 0 || len(u.Lists["rows"]) != 1 {
+	if u, err := drawn(p, o, ask); err != nil || len(u.Parts) != 0 || len(u.Lists["rows"]) != 1 {
 		t.Errorf("one is gone, and %v %v is sent", u, err)
 	}
 }

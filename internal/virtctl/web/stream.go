@@ -14,7 +14,7 @@ import (
 
 const (
 	// gather is how long a change waits for others that come with it: a machine that starts changes five objects at once.
-	gather = 20 * time.Millisecond
+	gather = 10 * time.Millisecond
 	// stillHere is how often a page on which nothing changes is told so, and its reader asked for again.
 	stillHere = 15 * time.Second
 )
@@ -40,18 +40,16 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, p *Person) {
 	}
 	pen := newPen()
 	send := func() error {
-		update, err := pen.draw(p.Store.Objects(), ask, events())
-		if err != nil || update == nil {
-			return err
-		}
-		text, err := json.Marshal(update)
-		if err != nil {
-			return fmt.Errorf("write an update: %w", err)
-		}
-		if _, err := fmt.Fprintf(w, "data: %s\n\n", text); err != nil {
-			return err
-		}
-		return out.Flush()
+		return pen.draw(p.Store.Objects(), ask, events(), func(u *update) error {
+			text, err := json.Marshal(u)
+			if err != nil {
+				return fmt.Errorf("write an update: %w", err)
+			}
+			if _, err := fmt.Fprintf(w, "data: %s\n\n", text); err != nil {
+				return err
+			}
+			return out.Flush()
+		})
 	}
 	if err := send(); err != nil {
 		s.Log.Info("a page is gone", "why", err)

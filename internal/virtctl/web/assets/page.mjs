@@ -112,9 +112,11 @@ setInterval(tick, 1000);
 
 // The search hides what does not have all its words.
 const field = document.getElementById("search");
+let searched = false;
 function search() {
-  if (!field) return;
-  const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = field?.value.toLowerCase().split(/\s+/).filter(Boolean) ?? [];
+  if (!words.length && !searched) return;
+  searched = words.length > 0;
   for (const e of document.querySelectorAll("[data-text]")) {
     e.hidden = words.length > 0 && !words.every((w) => e.dataset.text.toLowerCase().includes(w));
   }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-vm/berth/internal/virtctl/status"
 )
 
 // Overview is the first page: what waits, and what is where.
@@ -118,8 +120,9 @@ func waits(machines []Machine, disks []Disk) ([]Wait, int) {
 func (o *Objects) columns() []Column {
 	nodes := slices.SortedFunc(slices.Values(o.Nodes), func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	var out []Column
+	shares := o.shares()
 	for _, n := range nodes {
-		c := Column{Name: n.Name, Tone: Good, Pools: o.pools(n)}
+		c := Column{Name: n.Name, Tone: Good, Pools: o.pools(n, shares)}
 		ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 		})
@@ -156,39 +159,50 @@ func (o *Objects) NodeNames() []string {
 	return out
 }
 
-// pools are the classes that have volumes on a node, or say what they could still have there.
-func (o *Objects) pools(n *corev1.Node) []Pool {
-	type sum struct {
-		volumes        int
-		promised, free resource.Quantity
-		says           bool
-	}
-	classes := map[string]*sum{}
-	of := func(class string) *sum {
-		if classes[class] == nil {
-			classes[class] = &sum{}
-		}
-		return classes[class]
-	}
+// share is what is known of a class on a node.
+type share struct {
+	volumes        int
+	promised, free resource.Quantity
+	says           bool // somebody says what is free
+}
+
+// shares are the classes of each node: what their volumes there were promised.
+func (o *Objects) shares() map[string]map[string]*share {
+	out := map[string]map[string]*share{}
 	for _, v := range o.PVs {
-		if v.Spec.StorageClassName != "" && onlyOn(v, n.Name) {
-			s := of(v.Spec.StorageClassName)
+		if at := status.Place(v); at != "" && v.Spec.StorageClassName != "" {
+			s := of(out, at, v.Spec.StorageClassName)
 			s.volumes++
 			s.promised.Add(v.Spec.Capacity[corev1.ResourceStorage])
 		}
 	}
+	return out
+}
+
+func of(all map[string]map[string]*share, node, class string) *share {
+	if all[node] == nil {
+		all[node] = map[string]*share{}
+	}
+	if all[node][class] == nil {
+		all[node][class] = &share{}
+	}
+	return all[node][class]
+}
+
+// pools are the classes that have volumes on a node, or say what they could still have there.
+func (o *Objects) pools(n *corev1.Node, shares map[string]map[string]*share) []Pool {
 	for _, c := range o.Capacities {
 		selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
 		if err != nil || c.NodeTopology == nil || c.Capacity == nil || !selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}
-		s := of(c.StorageClassName)
+		s := of(shares, n.Name, c.StorageClassName)
 		s.free.Add(*c.Capacity)
 		s.says = true
 	}
 	var out []Pool
-	for _, name := range slices.Sorted(maps.Keys(classes)) {
-		s := classes[name]
+	for _, name := range slices.Sorted(maps.Keys(shares[n.Name])) {
+		s := shares[n.Name][name]
 		p := Pool{Class: name, Volumes: s.volumes, Promised: room(s.promised)}
 		if s.says {
 			p.Free = room(s.free)
@@ -199,21 +213,6 @@ func (o *Objects) pools(n *corev1.Node) []Pool {
 		out = append(out, p)
 	}
 	return out
-}
-
-// onlyOn: the volume can be used on that node and on no other.
-func onlyOn(v *corev1.PersistentVolume, node string) bool {
-	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
-		return false
-	}
-	for _, term := range v.Spec.NodeAffinity.Required.NodeSelectorTerms {
-		for _, r := range slices.Concat(term.MatchExpressions, term.MatchFields) {
-			if len(r.Values) == 1 && r.Values[0] == node {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // room is a size as people read it.
