@@ -66,6 +66,10 @@ func do(r *http.Request, c *kube.Client, a asked) (string, error) {
 		return "Asked to pause.", machine.Pause(ctx, c, name, machine.Change{})
 	case "unpause":
 		return "Asked to go on.", machine.Unpause(ctx, c, name, machine.Change{})
+	case "migrate":
+		return "Asked to move to another node.", machine.Migrate(ctx, c, name, kubevirt.MigrateOptions{})
+	case "migrate-cancel":
+		return "Asked to stay where it is.", machine.CancelMigration(ctx, c, name, nil)
 	case "addvolume":
 		source, err := machine.Source(ctx, c, a.Volume)
 		if err != nil {

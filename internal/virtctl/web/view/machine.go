@@ -20,6 +20,9 @@ type Page struct {
 	Addresses []string
 	// What can be asked of it now.
 	MayStart, MayStop, MayRestart, MayPause, MayUnpause, HasGuest bool
+	// Moving: it is being migrated, to the node that is named.
+	Moving   bool
+	MovingTo string
 
 	Tree      status.Node
 	Steps     []Step
@@ -96,6 +99,9 @@ func (o *Objects) Page(namespace, name string, events []*corev1.Event) *Page {
 	p.MayStop, p.MayRestart = !p.MayStart, i != nil
 	p.MayPause, p.MayUnpause = p.HasGuest && !paused, p.HasGuest && paused
 	if i != nil {
+		if m := i.Status.MigrationState; m != nil && !m.Completed {
+			p.Moving, p.MovingTo = true, m.TargetNode
+		}
 		for _, n := range i.Status.Interfaces {
 			if n.IP != "" {
 				p.Addresses = append(p.Addresses, n.IP)
