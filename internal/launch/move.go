@@ -1,5 +1,10 @@
 package launch
 
+import (
+	"cmp"
+	"time"
+)
+
 // A guest moves from one launcher, the source, to another, the target. Both have keys that are made for this move alone; the
 // source opens connections to the target, and whatever QEMU and libvirt have to say to each other goes through them.
 //
@@ -31,6 +36,32 @@ type Move struct {
 	Run bool `json:"run,omitempty"`
 	// Disks are the volumes whose claims the target has replacements for, which are empty: their disks are sent.
 	Disks []string `json:"disks,omitempty"`
+	// Limits are those of the sending, for the source.
+	Limits MoveLimits `json:"limits,omitzero"`
+}
+
+// MoveLimits are what an administrator says about the sending of guests.
+type MoveLimits struct {
+	// Bandwidth is how many bytes a second are sent; 0: as many as can be.
+	Bandwidth int64 `json:"bandwidth,omitempty"`
+	// PerGiB is how many seconds it may take for each GiB, and Still for how many it may make no progress at all; 0: 150.
+	PerGiB int64 `json:"perGiB,omitempty"`
+	Still  int64 `json:"still,omitempty"`
+	// Converge slows a guest down that writes faster than it can be sent.
+	Converge bool `json:"converge,omitempty"`
+}
+
+// moveSeconds is how long a move may take for each GiB, and for how long it may make no progress, if nobody says. It is upstream's.
+const moveSeconds = 150
+
+// Each is how long a move may take for each GiB.
+func (l MoveLimits) Each() time.Duration {
+	return time.Duration(cmp.Or(l.PerGiB, moveSeconds)) * time.Second
+}
+
+// Stall is for how long it may make no progress.
+func (l MoveLimits) Stall() time.Duration {
+	return time.Duration(cmp.Or(l.Still, moveSeconds)) * time.Second
 }
 
 // MoveStage is how far a launcher is with a move.

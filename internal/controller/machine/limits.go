@@ -12,6 +12,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/virtconfig"
+	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -72,6 +73,13 @@ func (r *Reconciler) sourceOf(ctx context.Context, m *kubevirt.VirtualMachineIns
 		return "", err
 	}
 	return i.Status.NodeName, nil
+}
+
+// moveLimits are those that a source is told.
+func (r *Reconciler) moveLimits(ctx context.Context) (launch.MoveLimits, error) {
+	config, err := virtconfig.Read(ctx, r.reader, r.options.Namespace)
+	m := config.Migrations()
+	return launch.MoveLimits{Bandwidth: m.Bandwidth, PerGiB: int64(m.PerGiB.Seconds()), Still: int64(m.Progress.Seconds()), Converge: m.Converge}, err
 }
 
 // narrowed are the labels that a node must have: what the machine says counts, and the others come besides.

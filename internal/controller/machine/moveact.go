@@ -29,7 +29,11 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 	case migration.Grant:
 		return r.grant(ctx, v)
 	case migration.TellSource:
-		return r.tellMove(ctx, v.source, launch.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: orders(v.source).Run,
+		limits, err := r.moveLimits(ctx)
+		if err != nil {
+			return err
+		}
+		return r.tellMove(ctx, v.source, launch.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: orders(v.source).Run, Limits: limits,
 			Disks: sends(v.target, v.run.instance), To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launch.MovePort))})
 	case migration.CallOff:
 		o := orders(v.source)

@@ -72,7 +72,8 @@ func (v *moves) heard(e libvirt.DomainEventLifecycleMsg, now time.Time) {
 
 var (
 	errAsked   = errors.New("it was asked to keep the guest")
-	errTooSlow = errors.New("the guest writes faster than it can be sent")
+	errTooSlow = errors.New("the guest writes faster than it can be sent in the time that completionTimeoutPerGiB allows; allow more, more bandwidth, or allowAutoConverge")
+	errStalls  = errors.New("nothing was sent for as long as progressTimeout allows")
 	errStill   = errors.New("the guest does not run: somebody has paused it, or it waits for a disk; a guest that has moved runs") // the target cannot tell
 )
 
@@ -215,6 +216,7 @@ func (l *Launcher) perform(ctx context.Context, g guestHere, o launch.Move) erro
 	if flags&libvirt.MigrateNonSharedInc != 0 {
 		params = append(params, param(libvirt.MigrateParamDisksURI, "unix://"+moveSocket(toDisks)))
 	}
+	flags, params = limited(flags, params, o.Limits)
 	ended := make(chan error, 1)
 	go func() {
 		uri := libvirt.OptString{"qemu+unix:///session?socket=" + moveSocket(toLibvirt)}
@@ -223,7 +225,7 @@ func (l *Launcher) perform(ctx context.Context, g guestHere, o launch.Move) erro
 	}()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(l.patience(g.m, o))
+	late, still := time.After(l.patience(g.m, o)), stillness{limit: o.Limits.Stall()}
 	stop, why := false, error(nil)
 	stops := ctx.Done()
 	for {
@@ -239,6 +241,9 @@ func (l *Launcher) perform(ctx context.Context, g guestHere, o launch.Move) erro
 			stop, why = true, errTooSlow
 		case <-tick.C:
 			l.progress(g)
+			if at := l.moves.said.Load(); at != nil && still.since(at.Sent, time.Now()) {
+				stop, why = true, errStalls
+			}
 		}
 		if stop { // libvirt refuses before the job has begun, so it is asked until it ends
 			_ = g.h.virt.DomainAbortJob(g.dom)
@@ -246,7 +251,34 @@ func (l *Launcher) perform(ctx context.Context, g guestHere, o launch.Move) erro
 	}
 }
 
-// patience is how long the sending may take: 150 seconds for each GiB, as upstream has it, and for one at least.
+// limited adds the limits of the sending to what libvirt is told. It takes MiB a second, and at least one.
+func limited(flags libvirt.DomainMigrateFlags, params []libvirt.TypedParam, l launch.MoveLimits) (libvirt.DomainMigrateFlags, []libvirt.TypedParam) {
+	if l.Converge {
+		flags |= libvirt.MigrateAutoConverge
+	}
+	if l.Bandwidth > 0 {
+		mib := uint64(max(l.Bandwidth>>20, 1))
+		params = append(params, libvirt.TypedParam{Field: libvirt.MigrateParamBandwidth, Value: *libvirt.NewTypedParamValueUllong(mib)})
+	}
+	return flags, params
+}
+
+// stillness watches whether anything is sent.
+type stillness struct {
+	limit time.Duration
+	sent  int64
+	from  time.Time
+}
+
+// since: nothing was sent for too long.
+func (s *stillness) since(sent int64, now time.Time) bool {
+	if s.from.IsZero() || sent != s.sent {
+		s.sent, s.from = sent, now
+	}
+	return now.Sub(s.from) > s.limit
+}
+
+// patience is how long the sending may take, for one GiB at least.
 func (l *Launcher) patience(m launch.Machine, o launch.Move) time.Duration {
 	memory, err := guestMemory(m.Spec.Domain)
 	if err != nil {
@@ -262,7 +294,7 @@ func (l *Launcher) patience(m launch.Machine, o launch.Move) time.Duration {
 			memory += v.EmptyDisk.Capacity.Value()
 		}
 	}
-	return time.Duration(max(memory>>20, 1<<10)) * 150 * time.Second / (1 << 10)
+	return time.Duration(max(memory>>20, 1<<10)) * o.Limits.Each() / (1 << 10)
 }
 
 // progress notes how far the sending is.

@@ -447,7 +447,8 @@ func TestMove(t *testing.T) {
 	target = w.target("3", "b", "move-2")
 	keys(t, "move-2", source, target)
 	target.stage(launch.MoveWaits)
-	source.move(launch.Move{ID: "move-2", Disks: []string{"local"}, To: target.address, Pod: "3"})
+	source.move(launch.Move{ID: "move-2", Disks: []string{"local"}, To: target.address, Pod: "3",
+		Limits: launch.MoveLimits{Bandwidth: 512 << 20, PerGiB: 600, Still: 60, Converge: true}})
 	source.sends()
 	target.kill()
 	t.Logf("the source says: %s", source.stage(launch.MoveFailed).Detail)
