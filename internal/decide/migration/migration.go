@@ -58,7 +58,9 @@ var rules = []rule{
 	{"a migration that is over stays as it is", func(f Facts) bool { return f.Over }, nil, ""},
 
 	{"a guest that runs at the target has moved",
-		func(f Facts) bool { return f.Handed && f.Target == Runs }, []Action{StopSource, DropLeft, DropKeys}, state.MigrationDone},
+		func(f Facts) bool { return f.Handed && f.Target == Runs && f.Guest != Here }, []Action{StopSource, DropLeft, DropKeys}, state.MigrationDone},
+	{"a source that has not been seen to end yet has its last words to say", // how long the guest stood still; a node that is lost says nothing
+		func(f Facts) bool { return f.Handed && f.Target == Runs }, nil, state.MigrationHanding},
 	{"a guest whose new launcher ended before it ran is lost",
 		func(f Facts) bool { return f.Handed && f.Target.gone() }, ending, state.MigrationLost},
 	{"a target that was told to run the guest is waited for", func(f Facts) bool { return f.Handed }, nil, state.MigrationHanding},
