@@ -38,6 +38,19 @@ images: build ## the container images and the test guest, loaded into the cluste
 	@go run ./hack/images all
 	@if [ -e .kubebox/kubeconfig ]; then $(BOX) load $(BIN)/images/*.tar; fi
 
+##@ Release
+RELEASE = go -C hack/release run .
+TO      = -registry '$(REGISTRY)' $(if $(CA),-ca $(abspath $(CA)))
+.PHONY: release push manifest
+release: ## dist/ for others to install from, out of a clean tree: VERSION=v0.2.0
+	@$(RELEASE) make -version '$(VERSION)'
+
+push: ## the images of dist/ to a registry: REGISTRY=HOST/PATH, and CA=FILE if it is to be trusted
+	@$(RELEASE) push $(TO)
+
+manifest: ## berth.yaml of dist/ with its images at REGISTRY; SIDE=data for the data side alone
+	@$(RELEASE) manifest $(TO) $(if $(filter data,$(SIDE)),berth-data,berth)
+
 ##@ Cluster
 .PHONY: up down status install uninstall $(BOX)
 $(BOX):
@@ -52,7 +65,17 @@ down: ## stop it and leave nothing behind
 status: $(BOX) ## what runs
 	@$(BOX) status
 
-install: ## Berth on the cluster of KUBECONFIG
+# With REGISTRY the release that is in dist/ is installed, from there; without, what is in this tree, on our own cluster.
+install: $(if $(REGISTRY),install-release,install-tree) ## Berth on the cluster of KUBECONFIG; REGISTRY=HOST/PATH: the release that was pushed there
+
+.PHONY: install-release install-tree
+install-release:
+	@$(RELEASE) manifest $(TO) $(if $(filter data,$(SIDE)),berth-data,berth) > dist/installed.yaml
+	@$(KUBECTL) apply --server-side --force-conflicts -f dist/installed.yaml
+	@$(KUBECTL) -n berth rollout status deployment --timeout 5m
+	@if [ '$(SIDE)' != data ]; then $(KUBECTL) -n berth-node rollout status daemonset --timeout 5m; fi
+
+install-tree:
 	@# definitions first: an overlay may have objects of their kinds, which the API server does not know before
 	@$(KUBECTL) apply --server-side --force-conflicts -k config/crd
 	@$(KUBECTL) kustomize config/crd | $(KUBECTL) wait --for condition=Established --timeout 1m -f - >/dev/null
@@ -84,9 +107,10 @@ packages: ## install the Debian packages that tests and benches need
 .PHONY: check lint generate generate-check unit host apiserver e2e fuzz
 check: lint generate-check ## the quick part: lint and generated files
 
-lint: ## golangci-lint over the module and the cluster's
+lint: ## golangci-lint over the module, the cluster's and the release's
 	@$(LINT) run ./...
 	@cd hack/kubebox && go tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml ./...
+	@cd hack/release && go tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml ./...
 
 generate: ## CRDs, deep copies, reference pages
 	@go generate ./...

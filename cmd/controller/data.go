@@ -30,7 +30,7 @@ const apiService = "berth-api"
 
 // setUpData adds the data side: what fills a volume, and the checks at its door.
 func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o options) error {
-	if err := mgr.Add(configureOnce(mgr, writer)); err != nil {
+	if err := mgr.Add(configureOnce(mgr, writer, o.gates)); err != nil {
 		return fmt.Errorf("add the first configuration: %w", err)
 	}
 	if err := config.Setup(mgr, writer, config.Options{Namespace: o.namespace, Version: version.Get().Version}); err != nil {

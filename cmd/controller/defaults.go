@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,7 +16,7 @@ import (
 
 // configureOnce makes the CDI resource Berth starts with where a cluster has none. It cannot be part of the manifests:
 // one kubectl apply cannot both define a kind and make an object of it.
-func configureOnce(mgr ctrl.Manager, writer *cluster.Writer) manager.Runnable {
+func configureOnce(mgr ctrl.Manager, writer *cluster.Writer, gates *string) manager.Runnable {
 	return manager.RunnableFunc(func(ctx context.Context) error {
 		var all cdiv1.CDIList
 		if err := mgr.GetAPIReader().List(ctx, &all); err != nil {
@@ -24,10 +25,22 @@ func configureOnce(mgr ctrl.Manager, writer *cluster.Writer) manager.Runnable {
 		if len(all.Items) > 0 {
 			return nil
 		}
-		var first cdiv1.CDI
-		if err := yaml.UnmarshalStrict(cdi.Default, &first); err != nil {
-			return fmt.Errorf("read the CDI resource to start with: %w", err)
+		first, err := firstConfig(gates)
+		if err != nil {
+			return err
 		}
-		return writer.Create(ctx, &first)
+		return writer.Create(ctx, first)
 	})
+}
+
+// firstConfig is the CDI resource Berth starts with, with other feature gates if there are any.
+func firstConfig(gates *string) (*cdiv1.CDI, error) {
+	var first cdiv1.CDI
+	if err := yaml.UnmarshalStrict(cdi.Default, &first); err != nil {
+		return nil, fmt.Errorf("read the CDI resource to start with: %w", err)
+	}
+	if gates != nil {
+		first.Spec.Config.FeatureGates = strings.FieldsFunc(*gates, func(r rune) bool { return r == ',' || r == ' ' })
+	}
+	return &first, nil
 }

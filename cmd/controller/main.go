@@ -26,6 +26,7 @@ type options struct {
 	networkDisks string
 	hostDisks    string
 	namespace    string
+	gates        *string // nil: as the resource that Berth starts with has them
 	health       string
 	metrics      string
 	elect        bool
@@ -45,6 +46,8 @@ func main() {
 		"the servers that network disks may be at, as a JSON list of rules with protocols, hosts, ports and pools; without one, all but those refused always")
 	flag.StringVar(&o.hostDisks, "host-disk-directories", "",
 		"directories of the nodes, separated by commas, whose files machines of every namespace may use as hostDisk; empty: none")
+	flag.Func("feature-gates", "feature gates, separated by commas, of the CDI resource that is made where a cluster has none; one that is there is never changed",
+		func(s string) error { o.gates = &s; return nil })
 	flag.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace that Berth is installed in")
 	flag.StringVar(&o.health, "health-address", ":8081", "where /healthz and /readyz are")
 	flag.StringVar(&o.metrics, "metrics-address", ":8080", "where /metrics is")

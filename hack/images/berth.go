@@ -120,7 +120,7 @@ func (b *build) berthBase(ctx context.Context) (v1.Layer, error) {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(files.write(w), w.Dir("tmp", 0o1777, 0)); err != nil {
+		if err := errors.Join(files.write(w), w.Dir("tmp", 0o1777, 0), writeList(w, packages)); err != nil {
 			return err
 		}
 		return w.Entry(tar.Header{

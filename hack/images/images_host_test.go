@@ -3,11 +3,16 @@
 package main
 
 import (
+	"archive/tar"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +24,7 @@ import (
 	"github.com/berth-vm/berth/hack/images/oci"
 	"github.com/berth-vm/berth/images"
 	"github.com/berth-vm/berth/images/guest"
+	"github.com/berth-vm/berth/internal/version"
 )
 
 // testBuild uses the checkout's downloads and nothing else that was made before.
@@ -62,6 +68,69 @@ func TestLauncher(t *testing.T) {
 		}
 	})
 	t.Run("runs a machine without privilege", func(t *testing.T) { runMachine(t, b, base) })
+}
+
+// What cannot be run here is looked at: the launcher's image for arm64 has the same programs as this machine's, for that processor.
+func TestLauncherForArm64(t *testing.T) {
+	b := testBuild(t)
+	b.arch, b.debs.Arch = "arm64", "arm64"
+	b.is = version.Info{Version: "v1.2.3", Commit: "0123456789abcdef", Date: "2026-11-16T04:00:00Z"}
+	image, err := b.forRelease(t.Context(), (*build).launcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Architecture != "arm64" || !slices.Equal(config.Config.Entrypoint, []string{"/usr/bin/launcher"}) || config.Config.User != user ||
+		config.Config.Labels["org.opencontainers.image.version"] != "v1.2.3" || config.Config.Labels["org.opencontainers.image.revision"] != "0123456789abcdef" {
+		t.Errorf("the image is %+v", config)
+	}
+	layers, err := image.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines := map[string]string{}
+	for _, l := range layers {
+		elves(t, l, machines)
+	}
+	for _, name := range []string{
+		"usr/bin/launcher", "usr/bin/qemu-system-x86_64", "usr/sbin/libvirtd", "usr/bin/qemu-img", "usr/lib/aarch64-linux-gnu/libc.so.6",
+	} {
+		if machines[name] != elf.EM_AARCH64.String() {
+			t.Errorf("%s is for %q", name, machines[name])
+		}
+	}
+	for name, machine := range machines {
+		if machine != elf.EM_AARCH64.String() && (strings.HasPrefix(name, "usr/bin/") || strings.HasPrefix(name, "usr/sbin/")) {
+			t.Errorf("%s is for %s", name, machine)
+		}
+	}
+}
+
+// elves notes which processor every ELF file of a layer is for.
+func elves(t *testing.T, l v1.Layer, machines map[string]string) {
+	t.Helper()
+	content, err := l.Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	entries := tar.NewReader(content)
+	for {
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := make([]byte, 20) // the machine is at 18
+		if _, err := io.ReadFull(entries, head); err == nil && string(head[:4]) == elf.ELFMAG {
+			machines[h.Name] = elf.Machine(binary.LittleEndian.Uint16(head[18:])).String()
+		}
+	}
 }
 
 func TestBerthBaseIsTheSameBuiltTwice(t *testing.T) {

@@ -17,10 +17,8 @@ import (
 
 // packagesLayer joins Debian packages to one layer, as if they were installed on an empty machine.
 func (b *build) packagesLayer(ctx context.Context, packages []debian.Package) (v1.Layer, error) {
-	var list strings.Builder
 	key := oci.Recipe + packagesSource
 	for _, p := range packages {
-		fmt.Fprintf(&list, "%s %s\n", p.Name, p.Version)
 		key += p.SHA256
 	}
 	return b.layers.Layer(key, func(w *oci.Writer) error {
@@ -36,10 +34,19 @@ func (b *build) packagesLayer(ctx context.Context, packages []debian.Package) (v
 				return err
 			}
 		}
-		return w.Entry(tar.Header{
-			Typeflag: tar.TypeReg, Name: "usr/share/berth/packages", Mode: 0o644, Size: int64(list.Len()),
-		}, strings.NewReader(list.String()))
+		return writeList(w, packages)
 	})
+}
+
+// writeList writes which packages an image has, for whoever asks later: a release's SBOM is made from it.
+func writeList(w *oci.Writer, packages []debian.Package) error {
+	var list strings.Builder
+	for _, p := range packages {
+		fmt.Fprintf(&list, "%s %s\n", p.Name, p.Version)
+	}
+	return w.Entry(tar.Header{
+		Typeflag: tar.TypeReg, Name: "usr/share/berth/packages", Mode: 0o644, Size: int64(list.Len()),
+	}, strings.NewReader(list.String()))
 }
 
 // mergedFolders makes the folders that no package brings or that must be there before the first package: Debian's root has had its

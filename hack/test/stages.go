@@ -26,6 +26,8 @@ func stages() []stage {
 			argv: append(words("go test -race -timeout 30m"), raced...), env: []string{"CGO_ENABLED=1"}},
 		{name: "kubebox", about: "unit tests of the test cluster's own program", tests: true,
 			dir: "hack/kubebox", argv: words("go test ./internal/... ./boot")},
+		{name: "release", about: "manifests, chart and programs of a release, pushed to a registry", tests: true,
+			dir: "hack/release", argv: words("go test -timeout 20m .")},
 		{name: "fuzz", about: "every fuzz target for a few seconds", argv: words("make fuzz FUZZTIME=5s")},
 		{name: "build", about: "the programs, and the test cluster's own", argv: []string{"make", "build", "bin/kubebox"}},
 		{name: "images", about: "container images and the test guest", needs: "build", argv: []string{"make", "images"}},

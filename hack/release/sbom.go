@@ -1,0 +1,219 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// packagesFile is where hack/images writes which Debian packages an image has.
+const packagesFile = "usr/share/berth/packages"
+
+// component is something that is in an image or in a program.
+type component struct {
+	name, version, purl string
+	in                  map[string]bool // the programs that contain it; none for a package of the system
+}
+
+// contents is what an image or a program is made of, by purl.
+type contents map[string]*component
+
+func (c contents) add(name, version, purl, program string) {
+	if c[purl] == nil {
+		c[purl] = &component{name: name, version: version, purl: purl, in: map[string]bool{}}
+	}
+	if program != "" {
+		c[purl].in[program] = true
+	}
+}
+
+// program adds the modules that a Go program was linked from, as it says itself.
+func (c contents) program(name string, binary []byte) error {
+	info, err := buildinfo.Read(bytes.NewReader(binary))
+	if err != nil {
+		return fmt.Errorf("read what %s is made of: %w", name, err)
+	}
+	c.add("stdlib", strings.TrimPrefix(info.GoVersion, "go"), "pkg:golang/stdlib@"+strings.TrimPrefix(info.GoVersion, "go"), name)
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		c.add(m.Path, m.Version, "pkg:golang/"+m.Path+"@"+m.Version, name)
+	}
+	return nil
+}
+
+// packages adds those of Debian that a list names, one "name version" in a line.
+func (c contents) packages(list []byte, arch string) {
+	for line := range strings.Lines(string(list)) {
+		if words := strings.Fields(line); len(words) == 2 {
+			purl := "pkg:deb/debian/" + words[0] + "@" + strings.ReplaceAll(words[1], "+", "%2B") + "?arch=" + arch
+			c.add(words[0], words[1], purl, "")
+		}
+	}
+}
+
+// files calls visit for every regular file in an image.
+func files(image v1.Image, visit func(name string, content io.Reader) error) error {
+	layers, err := image.Layers()
+	if err != nil {
+		return fmt.Errorf("read layers: %w", err)
+	}
+	for _, l := range layers {
+		if err := layerFiles(l, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func layerFiles(l v1.Layer, visit func(name string, content io.Reader) error) error {
+	r, err := l.Uncompressed()
+	if err != nil {
+		return fmt.Errorf("open layer: %w", err)
+	}
+	defer func() { _ = r.Close() }()
+	entries := tar.NewReader(r)
+	for {
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read layer: %w", err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			if err := visit(h.Name, entries); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// goProgram is where images have programs of ours. Others of that folder are Debian's, and no Go.
+func goProgram(name string, head []byte) bool {
+	return path.Dir(name) == "usr/bin" && bytes.HasPrefix(head, []byte("\x7fELF"))
+}
+
+// imageContents reads what is in an image out of the image itself.
+func imageContents(image v1.Image, arch string) (contents, error) {
+	c := contents{}
+	err := files(image, func(name string, content io.Reader) error {
+		if name != packagesFile && path.Dir(name) != "usr/bin" {
+			return nil
+		}
+		text, err := io.ReadAll(content)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		if name == packagesFile {
+			c.packages(text, arch)
+		} else if goProgram(name, text) && bytes.Contains(text, []byte("\xff Go buildinf:")) {
+			return c.program(path.Base(name), text)
+		}
+		return nil
+	})
+	return c, err
+}
+
+// sboms writes one SPDX document for each image of each architecture and for each virtctl.
+func (m *maker) sboms(context.Context) error {
+	release, err := readImages(m.dist)
+	if err != nil {
+		return err
+	}
+	for _, i := range release {
+		manifest, err := i.index.IndexManifest()
+		if err != nil {
+			return fmt.Errorf("read %s: %w", i.name, err)
+		}
+		for _, d := range manifest.Manifests {
+			one, err := i.index.Image(d.Digest)
+			if err != nil {
+				return fmt.Errorf("read %s: %w", i.name, err)
+			}
+			c, err := imageContents(one, d.Platform.Architecture)
+			if err != nil {
+				return fmt.Errorf("%s: %w", i.name, err)
+			}
+			purl := fmt.Sprintf("pkg:oci/%s@%s?arch=%s", i.name, strings.ReplaceAll(d.Digest.String(), ":", "%3A"), d.Platform.Architecture)
+			if err := m.sbom(i.name+"-"+d.Platform.Architecture, purl, d.Digest.Hex, c); err != nil {
+				return err
+			}
+		}
+	}
+	return m.programSBOMs()
+}
+
+// programSBOMs writes those of virtctl. Which modules it has differs between systems.
+func (m *maker) programSBOMs() error {
+	for _, p := range platforms {
+		archive := archiveOf(p.os, p.arch)
+		program, err := unpacked(filepath.Join(m.dist, archive), programName(p.os))
+		if err != nil {
+			return err
+		}
+		sum, err := sha256Of(filepath.Join(m.dist, archive))
+		if err != nil {
+			return err
+		}
+		c := contents{}
+		if err := c.program("virtctl", program); err != nil {
+			return err
+		}
+		purl := "pkg:generic/virtctl@" + m.is.Version + "?os=" + p.os + "&arch=" + p.arch
+		if err := m.sbom("virtctl-"+p.os+"-"+p.arch, purl, sum, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sbom writes an SPDX 2.3 document.
+func (m *maker) sbom(name, purl, sha256 string, c contents) error {
+	subject := "SPDXRef-Subject"
+	ref := func(purl string) []any {
+		return []any{object{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}}
+	}
+	packages := []any{object{
+		"SPDXID": subject, "name": name, "versionInfo": m.is.Version, "downloadLocation": "NOASSERTION", "filesAnalyzed": false,
+		"licenseDeclared": "Apache-2.0", "licenseConcluded": "NOASSERTION", "copyrightText": "NOASSERTION", "externalRefs": ref(purl),
+		"supplier": "Organization: Berth", "checksums": []any{object{"algorithm": "SHA256", "checksumValue": sha256}},
+	}}
+	relations := []any{object{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": subject}}
+	for n, key := range slices.Sorted(maps.Keys(c)) {
+		part := c[key]
+		id := fmt.Sprintf("SPDXRef-Package-%d", n+1)
+		described := object{
+			"SPDXID": id, "name": part.name, "versionInfo": part.version, "downloadLocation": "NOASSERTION", "filesAnalyzed": false,
+			"licenseDeclared": "NOASSERTION", "licenseConcluded": "NOASSERTION", "copyrightText": "NOASSERTION", "externalRefs": ref(part.purl),
+		}
+		if len(part.in) > 0 {
+			described["comment"] = "linked into " + strings.Join(slices.Sorted(maps.Keys(part.in)), ", ")
+		}
+		packages = append(packages, described)
+		relations = append(relations, object{"spdxElementId": subject, "relationshipType": "CONTAINS", "relatedSpdxElement": id})
+	}
+	out, err := json.MarshalIndent(object{
+		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,
+		"documentNamespace": "https://github.com/berth-vm/berth/spdx/" + name + "-" + sha256,
+		"creationInfo":      object{"created": m.is.Date, "creators": []any{"Tool: berth-release-" + m.is.Version}},
+		"packages":          packages, "relationships": relations,
+	}, "", " ")
+	if err != nil {
+		return fmt.Errorf("write SBOM of %s: %w", name, err)
+	}
+	return m.write("sbom/"+name+".spdx.json", append(out, '\n'))
+}
