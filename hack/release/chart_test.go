@@ -122,6 +122,9 @@ func TestManifests(t *testing.T) {
 			}
 		}
 		for name, o := range all {
+			if group := field(o, "spec", "group"); o["kind"] == "CustomResourceDefinition" && group != "cdi.kubevirt.io" && !machines {
+				t.Errorf("%s has a kind of %v", file, group)
+			}
 			if o["kind"] == "ClusterRole" && !machines && strings.Contains(name, "berth") && grants(o, "kubevirt.io") {
 				t.Errorf("%s of %s grants something on machines", name, file)
 			}
