@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/test/e2e/framework"
@@ -93,13 +94,14 @@ func TestDrain(t *testing.T) {
 		t.Errorf("it does not say that a machine stays")
 	}
 	y.elsewhere(node, movers, runs)
+	y.twoAtOnce(node)
 	if i := y.instance(y.Context(), stays); i.UID != runs["stays"] || i.Status.NodeName != node {
 		t.Errorf("a machine that was to stay is %s on %s", i.UID, i.Status.NodeName)
 	}
 
 	from := y.instance(y.Context(), movers[0]).Status.NodeName
 	launcher := y.launcherOf(movers[0])
-	err := y.Client.PolicyV1().Evictions(y.Namespace).Evict(y.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: launcher.Name},
+	err := y.Client.PolicyV1().Evictions(y.Namespace).Evict(y.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: launcher.Name},
 		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}})
 	if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "Eviction triggered evacuation of VMI") {
 		t.Errorf("the eviction of a launcher: %v", err)
@@ -113,6 +115,33 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%s is on %s: %s, %s", vm.Name, i.Status.NodeName, i.Status.Phase, i.UID)
 		}
 		y.nothingOfMoves(vm)
+	}
+}
+
+// twoAtOnce: of three guests that left a node, the third began when one of the others had ended.
+func (y *yard) twoAtOnce(node string) {
+	y.T.Helper()
+	var all kubevirt.VirtualMachineInstanceMigrationList
+	if err := y.kube.List(y.Context(), &all, client.InNamespace(y.Namespace)); err != nil {
+		y.T.Fatal(err)
+	}
+	var last, first time.Time // the last that began, and the first that ended
+	for _, m := range all.Items {
+		if m.Annotations[kubevirt.AnnEvacuation] != node || !m.Ended() {
+			y.T.Errorf("migration %s is not one from %s that ended", m.Name, node)
+			continue
+		}
+		for _, p := range m.Status.PhaseTransitionTimestamps {
+			if p.Phase == kubevirt.MigrationScheduling && p.PhaseTransitionTimestamp.After(last) {
+				last = p.PhaseTransitionTimestamp.Time
+			}
+		}
+		if end := m.Status.MigrationState.EndTimestamp.Time; first.IsZero() || end.Before(first) {
+			first = end
+		}
+	}
+	if len(all.Items) != 3 || last.Before(first) {
+		y.T.Errorf("%d migrations; the last began at %s, and the first ended at %s", len(all.Items), last, first)
 	}
 }
 

@@ -209,6 +209,13 @@ func TestLimits(t *testing.T) {
 			if got := strings.Join(begin, " "); got != c.want {
 				t.Errorf("%s may begin, not %s", got, c.want)
 			}
+			// One that the cache shows only now, although it is as old as the first, comes after those that have begun.
+			late := list.Items[0].DeepCopy()
+			late.ResourceVersion, late.Name, late.UID, late.Spec.VMIName = "", "late", "0", "a"
+			w.must(w.api.Create(ctx, late))
+			if why, err := w.r.crowded(ctx, late); err != nil || (why == "") != (name == "enough") {
+				t.Errorf("a late one: %q %v", why, err)
+			}
 		})
 	}
 }

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
@@ -16,51 +17,80 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// crowded is why a migration may not begin yet: as many as the configuration allows were asked for before it and have not ended.
-// Nothing is written down, so nothing can be forgotten: each migration finds its place by its age. The first of those that a node may
-// send take the places of the cluster; one that its node holds back leaves its place to the next, and so does one that no node will have,
-// however long that is so.
+// places are the migrations that this process has let begin: the cache hears of it only later, and of one that was made in the same
+// second perhaps after that. After a restart what they say of themselves is enough.
+type places struct {
+	mu    sync.Mutex
+	taken map[types.UID]bool
+}
+
+// crowded is why a migration may not begin yet: as many as the configuration allows have begun, or were asked for before it, and have
+// not ended. Nothing is written down, so nothing can be forgotten. One that its node holds back leaves its place in the cluster to the
+// next, and so does one that no node will have, however long that is so.
 func (r *Reconciler) crowded(ctx context.Context, m *kubevirt.VirtualMachineInstanceMigration) (string, error) {
 	config, err := virtconfig.Read(ctx, r.reader, r.options.Namespace)
 	if err != nil {
 		return "", err
 	}
 	limit := config.Migrations()
+	r.places.mu.Lock()
+	defer r.places.mu.Unlock()
 	var list kubevirt.VirtualMachineInstanceMigrationList
 	if err := r.reader.List(ctx, &list); err != nil {
 		return "", fmt.Errorf("list migrations: %w", err)
 	}
-	all := slices.DeleteFunc(list.Items, func(o kubevirt.VirtualMachineInstanceMigration) bool {
-		return o.Ended() || o.UID != m.UID && !earlier(&o, m)
-	})
-	slices.SortFunc(all, func(a, b kubevirt.VirtualMachineInstanceMigration) int {
+	before := r.before(list.Items, m)
+	at, err := r.sourceOf(ctx, m)
+	if err != nil || at == "" {
+		return "", err // it has nothing to send, and says so itself
+	}
+	moving, from := 0, map[string]int{}
+	for i := range before {
+		node, err := r.sourceOf(ctx, &before[i])
+		if err != nil {
+			return "", err
+		}
+		if node != "" && from[node] < limit.PerNode {
+			from[node]++
+			moving++
+		}
+	}
+	switch {
+	case from[at] >= limit.PerNode:
+		return fmt.Sprintf("%d guests move away from node %s already, and no more may at once "+
+			"(parallelOutboundMigrationsPerNode of the KubeVirt configuration)", from[at], at), nil
+	case moving >= limit.PerCluster:
+		return fmt.Sprintf("%d guests move already, and no more may at once (parallelMigrationsPerCluster of the KubeVirt configuration)", moving), nil
+	}
+	r.places.taken[m.UID] = true
+	return "", nil
+}
+
+// before are the migrations that come before this one, in their order. What has ended is forgotten.
+func (r *Reconciler) before(all []kubevirt.VirtualMachineInstanceMigration, m *kubevirt.VirtualMachineInstanceMigration) []kubevirt.VirtualMachineInstanceMigration {
+	taken := map[types.UID]bool{}
+	var out []kubevirt.VirtualMachineInstanceMigration
+	for _, o := range all {
+		if o.Ended() {
+			continue
+		}
+		begun := r.places.taken[o.UID] || o.Status.MigrationState != nil && o.Status.MigrationState.TargetPod != ""
+		taken[o.UID] = begun
+		if o.UID != m.UID && (begun || earlier(&o, m)) && reasonOf(o.Status.Conditions) != string(state.MigrationUnplaceable) {
+			out = append(out, o)
+		}
+	}
+	r.places.taken = taken
+	slices.SortFunc(out, func(a, b kubevirt.VirtualMachineInstanceMigration) int {
+		if taken[a.UID] != taken[b.UID] {
+			return map[bool]int{true: -1, false: 1}[taken[a.UID]]
+		}
 		if earlier(&a, &b) {
 			return -1
 		}
 		return 1
 	})
-	moving, from := 0, map[string]int{}
-	for i := range all {
-		o := &all[i]
-		node, err := r.sourceOf(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		this := client.ObjectKeyFromObject(o) == client.ObjectKeyFromObject(m)
-		switch {
-		case node == "", !this && reasonOf(o.Status.Conditions) == string(state.MigrationUnplaceable): // it sends nothing
-		case from[node] >= limit.PerNode && this:
-			return fmt.Sprintf("%d guests move away from node %s already, and no more may at once "+
-				"(parallelOutboundMigrationsPerNode of the KubeVirt configuration)", from[node], node), nil
-		case from[node] >= limit.PerNode:
-		case moving >= limit.PerCluster:
-			return fmt.Sprintf("%d guests move already, and no more may at once (parallelMigrationsPerCluster of the KubeVirt configuration)", moving), nil
-		default:
-			from[node]++
-			moving++
-		}
-	}
-	return "", nil
+	return out
 }
 
 // sourceOf is the node that a migration moves its guest from; empty: there is no guest.

@@ -58,6 +58,7 @@ type Reconciler struct {
 	ask     asker
 	locks   *locks // of launchers whose disks are being taken or freed
 	keyed   keyed
+	places  places
 }
 
 // say writes a status if it says something new, and an event if the reason is new and nothing else tells of it.
