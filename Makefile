@@ -70,8 +70,9 @@ install: $(if $(REGISTRY),install-release,install-tree) ## Berth on the cluster 
 
 .PHONY: install-release install-tree
 install-release:
-	@$(RELEASE) manifest $(TO) $(if $(filter data,$(SIDE)),berth-data,berth) > dist/installed.yaml
-	@$(KUBECTL) apply --server-side --force-conflicts -f dist/installed.yaml
+	@manifest=$$(mktemp); trap 'rm $$manifest' EXIT; \
+	  $(RELEASE) manifest $(TO) $(if $(filter data,$(SIDE)),berth-data,berth) > $$manifest; \
+	  $(KUBECTL) apply --server-side --force-conflicts -f $$manifest
 	@$(KUBECTL) -n berth rollout status deployment --timeout 5m
 	@if [ '$(SIDE)' != data ]; then $(KUBECTL) -n berth-node rollout status daemonset --timeout 5m; fi
 
