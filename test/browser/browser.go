@@ -26,7 +26,7 @@ import (
 // Browser is one tab of a browser with a profile of its own.
 type Browser struct {
 	T   *testing.T
-	ctx context.Context //nolint:containedctx // chromedp keeps the browser in it
+	ctx context.Context // chromedp keeps the browser in it
 
 	// Problems are what pages complained of: errors of scripts, and what the policy forbade.
 	Problems []string

@@ -79,7 +79,7 @@ func (d *SecretDoor) Who(r *http.Request) (*Person, error) {
 type TokenDoor struct {
 	config *rest.Config // where the cluster is; without anybody's rights
 	seal   cipher.AEAD
-	ctx    context.Context //nolint:containedctx // watches outlive the requests that begin them
+	ctx    context.Context // ends all watches, which outlive the requests that begin them
 	now    func() time.Time
 
 	mu     sync.Mutex
@@ -90,6 +90,7 @@ type guest struct {
 	once   sync.Once
 	person *Person
 	err    error
+	ctx    context.Context // of the watches, which outlive the request that begins them
 	end    context.CancelFunc
 	last   time.Time
 }
@@ -227,17 +228,16 @@ func (d *TokenDoor) Who(r *http.Request) (*Person, error) {
 	g := d.people[who.key()]
 	if g == nil {
 		g = &guest{}
+		g.ctx, g.end = context.WithCancel(d.ctx)
 		d.people[who.key()] = g
 	}
 	g.last = d.now()
 	d.mu.Unlock()
 	g.once.Do(func() {
-		var ctx context.Context
-		ctx, g.end = context.WithCancel(d.ctx)
 		c, err := d.client(who)
 		if err == nil {
 			g.person = &Person{Client: c}
-			g.person.Store, err = watch.Start(ctx, c)
+			g.person.Store, err = watch.Start(g.ctx, c)
 		}
 		g.err = err
 	})
@@ -257,9 +257,7 @@ func (d *TokenDoor) forget(who session) {
 	defer d.mu.Unlock()
 	if g := d.people[who.key()]; g != nil {
 		delete(d.people, who.key())
-		if g.end != nil {
-			g.end()
-		}
+		g.end()
 	}
 }
 
@@ -277,9 +275,7 @@ func (d *TokenDoor) sweep() {
 		for key, g := range d.people {
 			if d.now().Sub(g.last) > restFor {
 				delete(d.people, key)
-				if g.end != nil {
-					g.end()
-				}
+				g.end()
 			}
 		}
 		d.mu.Unlock()

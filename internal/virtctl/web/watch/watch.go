@@ -28,6 +28,7 @@ import (
 type Store struct {
 	client *kube.Client
 	now    func() time.Time
+	done   <-chan struct{} // closed when nobody looks any more
 	kinds  map[string]cache.SharedIndexInformer
 	pace   *pace
 
@@ -42,7 +43,7 @@ type Store struct {
 // ctx. Ready says when the first lists are there.
 func Start(ctx context.Context, c *kube.Client) (*Store, error) {
 	s := &Store{
-		client: c, now: time.Now, kinds: map[string]cache.SharedIndexInformer{}, pace: newPace(), watchers: map[chan struct{}]bool{},
+		client: c, now: time.Now, done: ctx.Done(), kinds: map[string]cache.SharedIndexInformer{}, pace: newPace(), watchers: map[chan struct{}]bool{},
 	}
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -228,7 +229,12 @@ const probeEvery = time.Second
 func (s *Store) probe() {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
-	for range tick.C {
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-tick.C:
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*probeEvery)
 		err := s.client.Core.Discovery().RESTClient().Get().AbsPath("/api").Do(ctx).Error()
 		cancel()
