@@ -233,3 +233,33 @@ func quote(text string) string {
 	out, _ := json.Marshal(text)
 	return string(out)
 }
+
+// TestWebToken: a person signs in with a token that the cluster knows, looks, and leaves.
+func TestWebToken(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, out := make(chan error, 1), &lines{}
+	go func() { ended <- web.RunSignIn(ctx, baseCfg, web.SignIn{Listen: "127.0.0.1:0"}, out) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("virtctl web --sign-in: %v", err)
+		}
+	})
+	at := regexp.MustCompile(`https://\S+`)
+	eventually(t, "the address of the page", func() (bool, error) { return at.MatchString(out.String()), nil })
+	base := at.FindString(out.String())
+	b := browser.New(t)
+	b.Open(base + "/volumes") // which leads to the door
+	b.Until(`location.pathname === "/sign-in"`, patience)
+	b.Fill("[name=token]", "made-up")
+	b.Click("form .main")
+	b.Has("[role=alert]", "does not know this token", patience)
+	b.Fill("[name=token]", adminToken)
+	b.Click("form .main")
+	b.Until(`document.body.dataset.ready`, patience)
+	b.Click("nav form button")
+	b.Until(`location.pathname === "/sign-in"`, patience)
+	b.Open(base + "/")
+	b.Until(`location.pathname === "/sign-in"`, patience)
+	b.Calm(strings.TrimPrefix(base, "https://"))
+}
