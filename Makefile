@@ -157,7 +157,8 @@ bench-netdisk: packages ## network disks through the launcher beside plain QEMU 
 bench-move: packages ## an idle guest with a sparse disk moves, beside a plain copy of its data over the same TLS
 	@go test -tags host -run '^$$' -bench '^BenchmarkMove$$' -benchtime 1x -timeout 30m ./internal/launch/guest
 
-bench-copies: ## machines over one golden claim on the cluster that runs; writes bench/copies/results.md
+bench-copies: packages ## copies beside plain QEMU, then machines over one golden claim on the cluster that runs; writes bench/overlay/results.md, bench/copies/results.md
+	@go run ./bench/overlay
 	@go run ./bench/copies
 
 bench-web: packages ## the page with a thousand machines and three thousand disks in a real browser; writes bench/web/results.md

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/bench/beside"
 	"github.com/berth-vm/berth/test/netserver"
 )
 
@@ -71,18 +72,18 @@ func measure(ctx context.Context, seconds time.Duration, rounds int) (report str
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return "", 0, err
 	}
-	net, err := newNamespace(ctx)
+	net, err := beside.NewNamespace(ctx)
 	if err != nil {
 		return "", 0, err
 	}
-	defer net.close()
+	defer net.Close()
 	targets, end, err := servers(dir)
 	defer end()
 	if err != nil {
 		return "", 0, err
 	}
-	b := &bench{dir: dir, net: net, seconds: seconds, launcher: filepath.Join(dir, "launcher")}
-	if err := command(ctx, "go", "build", "-o", b.launcher, "./cmd/launcher"); err != nil {
+	b := &bench{dir: dir, net: net, seconds: seconds}
+	if b.launcher, err = beside.Build(ctx, dir); err != nil {
 		return "", 0, err
 	}
 	var text strings.Builder
@@ -124,7 +125,7 @@ func servers(dir string) (targets []target, end func(), err error) {
 	shared := func(s kubevirt.VolumeSource) kubevirt.Volume { // so that the export may write beside the guest's device
 		return kubevirt.Volume{Name: "disk", AccessMode: kubevirt.WriteShared, VolumeSource: s}
 	}
-	scsi, err := netserver.StartTGT(hostAddress, place("tgt"))
+	scsi, err := netserver.StartTGT(beside.HostAddress, place("tgt"))
 	if err != nil {
 		return nil, end, err
 	}
@@ -135,7 +136,7 @@ func servers(dir string) (targets []target, end func(), err error) {
 	}
 	targets = append(targets, target{name: "iSCSI (tgt)", volume: shared(kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{
 		Host: host(scsi.Port), Portal: lun.Target, LUN: int32(lun.Number)}})})
-	nbd, err := netserver.StartNBD(hostAddress, place("nbd"), false)
+	nbd, err := netserver.StartNBD(beside.HostAddress, place("nbd"), false)
 	if err != nil {
 		return nil, end, err
 	}
@@ -145,7 +146,7 @@ func servers(dir string) (targets []target, end func(), err error) {
 		return nil, end, err
 	}
 	targets = append(targets, target{name: "NBD (nbdkit)", volume: shared(kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{Host: host(nbd.Port), Export: export}})})
-	ceph, err := netserver.StartCeph(hostAddress, place("ceph"))
+	ceph, err := netserver.StartCeph(beside.HostAddress, place("ceph"))
 	if err != nil {
 		return nil, end, err
 	}

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,63 +17,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/bench/beside"
 	"github.com/berth-vm/berth/internal/launch"
 )
-
-// user is who a launcher runs as.
-const user = "107"
 
 // node is what libvirt calls the first disk's block node.
 const node = "libvirt-1-format"
 
-// The two ends of the link between the servers and the launcher.
-const (
-	hostAddress = "10.213.77.1"
-	podAddress  = "10.213.77.2"
-)
-
 func host(port int) kubevirt.NetworkHost {
-	return kubevirt.NetworkHost{Name: hostAddress, Port: new(intstr.FromInt(port))}
+	return kubevirt.NetworkHost{Name: beside.HostAddress, Port: new(intstr.FromInt(port))}
 }
 
 func login() *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: "login"} }
 
-// namespace is a network namespace with a link to this one.
-type namespace struct{ name string }
-
-func newNamespace(ctx context.Context) (*namespace, error) {
-	n := &namespace{fmt.Sprintf("berth-bench-%d", os.Getpid())}
-	for _, args := range [][]string{
-		{"ip", "netns", "add", n.name},
-		{"ip", "link", "add", "bbhost", "type", "veth", "peer", "name", "bbpod", "netns", n.name},
-		{"ip", "addr", "add", hostAddress + "/30", "dev", "bbhost"}, {"ip", "link", "set", "bbhost", "up"},
-		{"ip", "-n", n.name, "addr", "add", podAddress + "/30", "dev", "bbpod"}, {"ip", "-n", n.name, "link", "set", "bbpod", "up"},
-		{"ip", "-n", n.name, "link", "set", "lo", "up"},
-	} {
-		if err := command(ctx, args...); err != nil {
-			n.close()
-			return nil, err
-		}
-	}
-	return n, nil
-}
-
-func (n *namespace) close() {
-	_ = exec.Command("ip", "link", "del", "bbhost").Run()
-	_ = exec.Command("ip", "netns", "del", n.name).Run()
-}
-
-func command(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
-	}
-	return nil
-}
-
 type bench struct {
 	dir, launcher string
-	net           *namespace
+	net           *beside.Namespace
 	seconds       time.Duration
 }
 
@@ -123,102 +80,44 @@ func median(list []float64) float64 {
 	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
 }
 
-// inside prepares the launcher's own view of the files, runs it as its user, and keeps its process's number.
-const inside = `set -e
-mount --make-rprivate /
-mkdir -p "$1/over" && mount -t tmpfs tmpfs "$1/over" && mkdir "$1/over/up" "$1/over/work"
-mount -t overlay overlay -o lowerdir=/etc,upperdir="$1/over/up",workdir="$1/over/work" /etc
-printf 'root:x:0:0:root:/root:/bin/sh\nqemu:x:107:107:qemu:/tmp:/bin/sh\n' > /etc/passwd
-mount -t tmpfs tmpfs /run
-mkdir -p /etc/berth/machine /run/berth/state /run/berth/launcher /run/berth/meet /run/berth/mounts/disk
-cp -r "$1/machine/." /etc/berth/machine
-[ ! -d "$1/credentials" ] || cp -r "$1/credentials" /run/berth/mounts/disk/credentials
-chown -R 107:107 /run/berth
-# not by exec: a process that changes its user forgets that it is to end with its parent
-setpriv --reuid=107 --regid=107 --clear-groups "$2" run
-exit $?
-`
-
 func (b *bench) startLauncher(ctx context.Context, t target) (s *side, blockdevs []string, err error) {
-	dir, err := os.MkdirTemp(b.dir, "launcher-")
+	dir, err := beside.Room(b.dir, "launcher")
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := b.orders(dir, t); err != nil {
+	if err := beside.Write(filepath.Join(dir, "mounts", t.volume.Name, launch.CredentialsMount), t.files); err != nil {
 		return nil, nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, "log"))
+	m := launch.Machine{Namespace: "bench", Name: "vm", Emulate: true}
+	m.Spec.Domain.Memory = &kubevirt.Memory{Guest: new(resource.MustParse("64Mi"))}
+	m.Spec.Volumes = []kubevirt.Volume{t.volume}
+	l, err := b.net.Start(ctx, beside.Orders{Program: b.launcher, Machine: m, Dir: dir})
 	if err != nil {
 		return nil, nil, err
 	}
-	defer log.Close()
-	cmd := exec.Command("ip", "netns", "exec", b.net.name, "unshare", "-m", "--kill-child", "-p", "-f", "--mount-proc", "sh", "-c", inside, "sh", dir, b.launcher)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return nil, nil, err
-	}
-	s = &side{close: func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }}
 	defer func() {
 		if err != nil {
-			text, _ := os.ReadFile(log.Name())
-			s.close()
-			err = fmt.Errorf("%w: %s", err, text)
+			err = l.Failed(err)
 		}
 	}()
-	var qemu int
-	if err := eventually(ctx, "the launcher's QEMU", func() (err error) { qemu, blockdevs, err = findQEMU(cmd.Process.Pid); return err }); err != nil {
-		return s, nil, err
-	}
-	virsh := func(args ...string) (string, error) {
-		all := append([]string{"-t", strconv.Itoa(qemu), "-m", "-n", "-p", "setpriv", "--reuid=" + user, "--regid=" + user, "--clear-groups", "env",
-			"HOME=" + launch.StateDir, "XDG_RUNTIME_DIR=" + launch.StateDir + "/runtime", "virsh", "-q", "-c", "qemu:///session"}, args...)
-		out, err := exec.CommandContext(ctx, "nsenter", all...).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("virsh %s: %w: %s", args[0], err, out)
-		}
-		return strings.TrimSpace(string(out)), nil
-	}
 	var domain string
-	if err := eventually(ctx, "the guest", func() (err error) {
-		if domain, err = virsh("list", "--name", "--state-running"); err == nil && domain == "" {
+	if err := beside.Eventually(ctx, "the guest", func() (err error) {
+		if domain, err = l.Virsh(ctx, "list", "--name", "--state-running"); err == nil && domain == "" {
 			err = errors.New("it does not run yet")
 		}
 		return err
 	}); err != nil {
-		return s, nil, err
+		return nil, nil, err
 	}
-	if _, err := virsh("suspend", domain); err != nil {
-		return s, nil, err
+	if _, err := l.Virsh(ctx, "suspend", domain); err != nil {
+		return nil, nil, err
 	}
 	for _, text := range export(launch.StateDir + "/export") {
-		if answer, err := virsh("qemu-monitor-command", domain, text); err != nil || strings.Contains(answer, `"error"`) {
-			return s, nil, fmt.Errorf("export the disk: %w %s", err, answer)
+		if answer, err := l.Virsh(ctx, "qemu-monitor-command", domain, text); err != nil || strings.Contains(answer, `"error"`) {
+			return nil, nil, fmt.Errorf("export the disk: %w %s", err, answer)
 		}
 	}
-	s.socket = fmt.Sprintf("/proc/%d/root%s/export", qemu, launch.StateDir)
-	return s, blockdevs, nil
-}
-
-// orders writes what the controller would have the kubelet mount.
-func (b *bench) orders(dir string, t target) error {
-	m := launch.Machine{Namespace: "bench", Name: "vm", Emulate: true}
-	m.Spec.Domain.Memory = &kubevirt.Memory{Guest: new(resource.MustParse("64Mi"))}
-	m.Spec.Volumes = []kubevirt.Volume{t.volume}
-	text, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	files := map[string]string{"machine/" + launch.TaskFile: string(text), "machine/" + launch.GoFile: "yes"}
-	for name, value := range t.files {
-		files["credentials/"+name] = value
-	}
-	for name, value := range files {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(value), 0o644)); err != nil {
-			return err
-		}
-	}
-	return os.Chmod(dir, 0o755)
+	return &side{socket: l.Root + launch.StateDir + "/export", close: l.Close}, l.Blockdevs(), nil
 }
 
 // export are the commands that make QEMU serve the block node.
@@ -229,53 +128,13 @@ func export(socket string) []string {
 	}
 }
 
-// findQEMU is the QEMU below a process, and what its command line says of block nodes.
-func findQEMU(ancestor int) (pid int, blockdevs []string, err error) {
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return 0, nil, err
-	}
-	for _, f := range files {
-		text, _ := os.ReadFile(f) // it may have ended
-		args := strings.Split(string(text), "\x00")
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-		if !strings.HasSuffix(args[0], "qemu-system-x86_64") || !slices.Contains(args, "-blockdev") || !below(pid, ancestor) {
-			continue
-		}
-		for i, a := range args {
-			if a == "-blockdev" {
-				blockdevs = append(blockdevs, args[i+1])
-			}
-		}
-		return pid, blockdevs, nil
-	}
-	return 0, nil, errors.New("there is none yet")
-}
-
-func below(pid, ancestor int) bool {
-	for pid > 1 && pid != ancestor {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return false
-		}
-		_, rest, _ := strings.Cut(string(text), ") ")
-		fields := strings.Fields(rest)
-		if len(fields) < 2 {
-			return false
-		}
-		pid, _ = strconv.Atoi(fields[1])
-	}
-	return pid == ancestor
-}
-
 // startPlain runs QEMU by hand with the same block nodes.
 func (b *bench) startPlain(ctx context.Context, t target, blockdevs []string) (s *side, err error) {
-	dir, err := os.MkdirTemp(b.dir, "plain-")
+	dir, err := beside.Room(b.dir, "plain")
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"netns", "exec", b.net.name, "setpriv", "--reuid=" + user, "--regid=" + user, "--clear-groups", "qemu-system-x86_64",
-		"-nodefaults", "-display", "none", "-S", "-machine", "q35", "-m", "64", "-qmp", "unix:" + dir + "/qmp,server=on,wait=off"}
+	args := []string{"-nodefaults", "-display", "none", "-S", "-machine", "q35", "-m", "64", "-qmp", "unix:" + dir + "/qmp,server=on,wait=off"}
 	if t.secret != "" {
 		if err := os.WriteFile(filepath.Join(dir, "secret"), []byte(t.secret), 0o644); err != nil {
 			return nil, err
@@ -288,11 +147,11 @@ func (b *bench) startPlain(ctx context.Context, t target, blockdevs []string) (s
 		}
 	}
 	args = append(args, "-device", "virtio-blk-pci,drive="+node+",share-rw=on")
-	if err := errors.Join(os.Chmod(dir, 0o755), command(ctx, "chown", "-R", user+":"+user, dir)); err != nil {
+	if err := beside.Command(ctx, "chown", "-R", beside.User+":"+beside.User, dir); err != nil {
 		return nil, err
 	}
 	log := filepath.Join(dir, "log")
-	cmd := exec.Command("ip", args...)
+	cmd := b.net.Plain(args...)
 	out, err := os.Create(log)
 	if err != nil {
 		return nil, err
@@ -311,7 +170,7 @@ func (b *bench) startPlain(ctx context.Context, t target, blockdevs []string) (s
 		}
 	}()
 	var c net.Conn
-	if err := eventually(ctx, "plain QEMU", func() (err error) { c, err = net.Dial("unix", dir+"/qmp"); return err }); err != nil {
+	if err := beside.Eventually(ctx, "plain QEMU", func() (err error) { c, err = net.Dial("unix", dir+"/qmp"); return err }); err != nil {
 		return s, err
 	}
 	defer c.Close()
@@ -326,22 +185,4 @@ func (b *bench) startPlain(ctx context.Context, t target, blockdevs []string) (s
 		}
 	}
 	return s, nil
-}
-
-func eventually(ctx context.Context, what string, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w", what, err)
-		}
-	}
 }
