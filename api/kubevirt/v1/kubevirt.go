@@ -69,10 +69,12 @@ type MigrationConfiguration struct {
 	ProgressTimeout *int64 `json:"progressTimeout,omitempty"`
 	// AllowAutoConverge slows a guest down that writes faster than it can be sent.
 	AllowAutoConverge *bool `json:"allowAutoConverge,omitempty"`
-	// The following are refused if they ask for anything; the rules above say why.
-	AllowPostCopy *bool   `json:"allowPostCopy,omitempty"`
-	DisableTLS    *bool   `json:"disableTLS,omitempty"`
-	Network       *string `json:"network,omitempty"`
+	// AllowPostCopy must be false: a guest that is on two nodes at once is lost if either of them is.
+	AllowPostCopy *bool `json:"allowPostCopy,omitempty"`
+	// DisableTLS must be false: guests are sent over mutual TLS only.
+	DisableTLS *bool `json:"disableTLS,omitempty"`
+	// Network must be empty: guests are sent over the network of the pods.
+	Network *string `json:"network,omitempty"`
 }
 
 // EvictionStrategy is what becomes of a running guest when its node is drained.

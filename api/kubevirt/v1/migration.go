@@ -76,7 +76,8 @@ type MigrationStatus struct {
 	PhaseTransitionTimestamps []MigrationPhaseTransition `json:"phaseTransitionTimestamps,omitempty"`
 	MigrationState            *MigrationState            `json:"migrationState,omitempty"`
 	// SentBytes of TotalBytes are at the new node: memory and disks. A guest that writes makes the total grow.
-	SentBytes  int64 `json:"sentBytes,omitempty"`
+	SentBytes int64 `json:"sentBytes,omitempty"`
+	// TotalBytes is how much there is to send.
 	TotalBytes int64 `json:"totalBytes,omitempty"`
 }
 
