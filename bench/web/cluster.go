@@ -110,7 +110,7 @@ const nodes = 20
 
 func node(n int) string { return fmt.Sprintf("node%02d", n%nodes) }
 
-func (s *simulated) add(resource, namespace, name, spec, status string) map[string]any {
+func (s *simulated) add(resource, namespace, name, spec, status string) {
 	k := s.kinds[resource]
 	meta := map[string]any{
 		"name": name, "uid": resource + name, "resourceVersion": "1", "creationTimestamp": time.Now().UTC().Format(time.RFC3339),
@@ -119,9 +119,8 @@ func (s *simulated) add(resource, namespace, name, spec, status string) map[stri
 	if namespace != "" {
 		meta["namespace"] = namespace
 	}
-	o := map[string]any{"kind": k.name, "apiVersion": k.group, "metadata": meta, "spec": json.RawMessage(spec), "status": json.RawMessage(status)}
-	k.objects = append(k.objects, o)
-	return o
+	k.objects = append(k.objects, map[string]any{"kind": k.name, "apiVersion": k.group, "metadata": meta,
+		"spec": json.RawMessage(spec), "status": json.RawMessage(status)})
 }
 
 // machine is one that runs, with its disks and its pod.

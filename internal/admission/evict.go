@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -27,7 +26,7 @@ import (
 const PathEvict = "/evict/pods"
 
 // evictor owns the annotation that says that somebody wants a launcher to be evicted.
-const evictor client.FieldOwner = "berth-evict"
+const evictor = "berth-evict"
 
 // evict answers a wish to evict a pod. A guest that is to move instead is marked by it: that is how a drain begins.
 func (m *movers) evict(ctx context.Context, req admission.Request) admission.Response {

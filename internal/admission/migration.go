@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -18,7 +17,7 @@ const PathMigration = "/validate/virtualmachineinstancemigrations"
 
 // movers looks at who is to move.
 type movers struct {
-	reader    client.Reader
+	reader    cluster.Reader
 	writer    *cluster.Writer
 	namespace string // where the configuration is
 	self      string // the user that we are
@@ -40,8 +39,8 @@ func (m *movers) checkMigration(ctx context.Context, req admission.Request) admi
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	var all kubevirt.VirtualMachineInstanceMigrationList
-	if err := m.reader.List(ctx, &all, client.InNamespace(req.Namespace)); err != nil {
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("list migrations: %w", err))
+	if err := cluster.List(ctx, m.reader, req.Namespace, &all); err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	var c causes
 	at := specPath.Child("vmiName")

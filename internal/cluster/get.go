@@ -14,6 +14,17 @@ import (
 // ErrStale says that the cache was behind the API server. The change it had missed brings its object back by itself.
 var ErrStale = errors.New("the cache is behind the API server")
 
+// Reader reads objects and cannot write.
+type Reader = client.Reader
+
+// List reads all objects of a kind in a namespace.
+func List(ctx context.Context, c Reader, namespace string, into client.ObjectList) error {
+	if err := c.List(ctx, into, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("list %T in %s: %w", into, namespace, err)
+	}
+	return nil
+}
+
 // Get reads one object; nil means that there is none.
 func Get[T any, P interface {
 	*T

@@ -69,7 +69,7 @@ func TestInvariants(t *testing.T) {
 		if end && !f.Handed && f.Target != Ended && f.Guest != Sent && f.Told && f.Word != Keeps && f.Guest != Vanished {
 			t.Errorf("a migration ends, and with it its target, that the source may have sent its guest to: %+v -> %+v", f, p)
 		}
-		if does(StopSource) && !(f.Handed && f.Target == Runs) {
+		if does(StopSource) && (!f.Handed || f.Target != Runs) {
 			t.Errorf("a source is ended although its guest does not run elsewhere: %+v -> %+v", f, p)
 		}
 		if does(TellSource) && (!f.Granted || f.Guest != Here) {

@@ -74,7 +74,7 @@ func takeFile(dir, file, address string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go box.serve(ctx, l)
-	fmt.Println("ready")
+	fmt.Fprintln(os.Stdout, "ready")
 	err = <-done
 	<-time.After(time.Second) // the answer is on its way
 	return err

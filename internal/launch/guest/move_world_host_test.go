@@ -53,7 +53,7 @@ func beLauncher() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	go func() { _ = http.Serve(door, mux) }() //nolint:gosec // of one test
+	go func() { _ = http.Serve(door, mux) }()
 	r := l.Run(ctx)
 	if err := r.Write("/run/berth/report"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -23,7 +23,7 @@ func Claims(ctx context.Context, c *Client) ([]corev1.PersistentVolumeClaim, err
 	return out, nil
 }
 
-// Somebodys: the claim is not one that a populator fills to become another.
+// Somebodys says that the claim is not one that a populator fills to become another.
 func Somebodys(claim *corev1.PersistentVolumeClaim) bool {
 	owner := metav1.GetControllerOf(claim)
 	return owner == nil || owner.Kind != "PersistentVolumeClaim"

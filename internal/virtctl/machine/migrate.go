@@ -18,9 +18,9 @@ func CancelMigration(ctx context.Context, c *kube.Client, name string, dryRun []
 			continue
 		}
 		if err := kube.Migrations.Delete(ctx, c, m.Name, dryRun); err != nil {
-			return fmt.Errorf("Error canceling migration %s of a VirtualMachine %s: %w", m.Name, name, err) //nolint:revive,staticcheck // the text clients know
+			return fmt.Errorf("Error canceling migration %s of a VirtualMachine %s: %w", m.Name, name, err) //nolint:staticcheck // the text clients know
 		}
 		return nil
 	}
-	return fmt.Errorf("Found no migration to cancel for %s", name) //nolint:revive,staticcheck // the text clients know
+	return fmt.Errorf("Found no migration to cancel for %s", name) //nolint:staticcheck // the text clients know
 }

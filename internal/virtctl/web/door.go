@@ -96,7 +96,7 @@ type guest struct {
 }
 
 const (
-	tokenCookie = "__Host-berth" // which a browser takes only from this very host, with TLS
+	tokenCookie = "__Host-berth" //nolint:gosec // a name, which a browser takes only from this very host, with TLS
 	// sessionFor is how long one is signed in. A token may end before.
 	sessionFor = 12 * time.Hour
 	// restFor is how long the watches of somebody go on who does not look.
@@ -190,7 +190,7 @@ func (d *TokenDoor) client(who session) (*kube.Client, error) {
 }
 
 func (d *TokenDoor) sealed(who session) string {
-	plain, _ := json.Marshal(who) //nolint:gosec // G117: it is sealed in the next line
+	plain, _ := json.Marshal(who)
 	nonce := make([]byte, d.seal.NonceSize())
 	_, _ = rand.Read(nonce) // never fails
 	return base64.RawURLEncoding.EncodeToString(d.seal.Seal(nonce, nonce, plain, nil))
