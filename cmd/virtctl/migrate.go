@@ -38,7 +38,7 @@ func (a *app) migrate() *cobra.Command {
 				return err
 			}
 			if err := machine.Migrate(cmd.Context(), c, args[0], o); err != nil {
-				return fmt.Errorf("Error migrating VirtualMachine %w", err) //nolint:staticcheck // the text clients know
+				return fmt.Errorf("Error migrating VirtualMachine %w", err)
 			}
 			_, _ = fmt.Fprintln(a.err, breaks)
 			_, err = fmt.Fprintf(a.out, "VM %s was scheduled to migrate\n", args[0])
