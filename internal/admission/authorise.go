@@ -14,6 +14,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/rights"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/token"
@@ -94,7 +95,8 @@ func (l *lookup) origin(ctx context.Context, v *cdiv1.DataVolume) (token.Object,
 	if ref := v.Spec.SourceRef; ref != nil && ref.Kind != cdiv1.DataVolumeDataSource {
 		return token.Object{}, false, nil
 	}
-	resolved, err := origin.Resolve(ctx, l.objects, v.Namespace, &v.Spec)
+	// asked of the API server: a DataSource that was applied with the volume may not be in the cache
+	resolved, err := origin.Resolve(ctx, cluster.Reads(l.objects.Live), v.Namespace, &v.Spec)
 	if err != nil {
 		return token.Object{}, false, err
 	}

@@ -120,7 +120,10 @@ func (b *Browser) Until(expression string, within time.Duration) time.Duration {
 	defer tick.Stop()
 	for {
 		var is bool
-		b.Do(chromedp.Evaluate("Boolean("+expression+")", &is))
+		// a page that is just left for another one has no answer
+		if err := b.try(chromedp.Evaluate("Boolean("+expression+")", &is)); err != nil && !strings.Contains(err.Error(), "navigated or closed") {
+			b.T.Fatalf("the browser: %v\n%s", err, b.state())
+		}
 		if is {
 			return time.Since(began)
 		}
