@@ -9,7 +9,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/transfer/decode"
 	"github.com/berth-vm/berth/internal/transfer/format"
-	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
@@ -46,7 +45,7 @@ func look(f *os.File) (*file, error) {
 	raw := size > 0 && decode.Detect(head) == decode.None && format.Detect(head, tail, size) == format.Raw
 	return &file{
 		File: f, name: info.Name(), size: size, raw: raw,
-		mark: fmt.Sprintf("%s/%d/%d/%x", info.Name(), size, info.ModTime().UnixNano(), sink.FileID(info)),
+		mark: fmt.Sprintf("%s/%d/%d/%x", info.Name(), size, info.ModTime().UnixNano(), fileID(info)),
 	}, nil
 }
 
@@ -72,7 +71,7 @@ func (f *file) frames(ctx context.Context, w io.Writer, off int64, sent func(int
 	buf := make([]byte, wire.MaxFrame)
 	for at := off; at < f.size; {
 		end := min(f.size, at+window)
-		data, err := sink.DataIn(ctx, f.File, at, end)
+		data, err := dataIn(ctx, f.File, at, end)
 		if err != nil {
 			return err
 		}
