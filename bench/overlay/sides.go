@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -60,6 +61,7 @@ func inTurns(round int, all ...func() error) error {
 		slices.Reverse(all)
 	}
 	for _, one := range all {
+		syscall.Sync() // what the one before wrote is not to be written during this one
 		if err := one(); err != nil {
 			return err
 		}
@@ -206,6 +208,7 @@ func (b *bench) clones(ctx context.Context, round int, t *took) error {
 		if err != nil {
 			return err
 		}
+		syscall.Sync()
 		whole, err := until(kubevirt.CopyClone)
 		return t.launched(whole-overlay, err)
 	}, func() error {
