@@ -17,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/virtconfig"
 	"github.com/berth-vm/berth/internal/decide/evacuation"
+	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -86,9 +87,8 @@ func (m *movers) launcher(ctx context.Context, namespace, name string) (*corev1.
 
 // guestIn is the guest of a launcher, as its instance says.
 func guestIn(pod *corev1.Pod, i *kubevirt.VirtualMachineInstance, movable kubevirt.Condition) evacuation.Guest {
-	ended := func(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 	switch {
-	case ended(pod.Status.Phase), pod.DeletionTimestamp != nil, i.DeletionTimestamp != nil,
+	case pods.Over(pod), pod.DeletionTimestamp != nil, i.DeletionTimestamp != nil,
 		i.Status.Phase == kubevirt.PhaseSucceeded, i.Status.Phase == kubevirt.PhaseFailed:
 		return evacuation.Ended
 	case movable.Status == corev1.ConditionTrue:
