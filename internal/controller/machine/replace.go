@@ -121,12 +121,13 @@ func sends(target *corev1.Pod, i *kubevirt.VirtualMachineInstance) []string {
 	return slices.Sorted(maps.Keys(replacements(target, i)))
 }
 
-// replacement is a claim like the one that a disk is in. Whoever owns that owns it too, so that it goes when they do.
+// replacement is a claim like the one that a disk is in. Whoever owns that owns it too, so that it goes when they do. Unlike other
+// claims that we make it belongs in a backup: until the machine stops, what the guest writes is there alone.
 func replacement(m *kubevirt.VirtualMachineInstanceMigration, d disk) *corev1.PersistentVolumeClaim {
 	was := d.claim
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: render.ReplacementName(m.UID, d.name),
-			Labels: map[string]string{labelMigration: string(m.UID), render.LabelVolume: d.name, "velero.io/exclude-from-backup": "true"}},
+			Labels: map[string]string{labelMigration: string(m.UID), render.LabelVolume: d.name}},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: was.Spec.AccessModes, StorageClassName: was.Spec.StorageClassName, VolumeMode: was.Spec.VolumeMode,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(d.room(), resource.BinarySI)}}},
 	}
