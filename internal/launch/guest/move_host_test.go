@@ -89,9 +89,11 @@ func TestMove(t *testing.T) {
 	target := w.target("2", "b", "move-1")
 	keys(t, "move-1", source, target)
 	target.stage(launch.MoveWaits)
-	source.move(launch.Move{ID: "move-1", Disks: []string{"local"}, To: target.address, Pod: "2"})
+	// So slow that it cannot end before it is stopped: a quick machine sends this guest in less than a second.
+	slow := launch.MoveLimits{Bandwidth: 16 << 20, PerGiB: 600, Still: 60, Converge: true}
+	source.move(launch.Move{ID: "move-1", Disks: []string{"local"}, To: target.address, Pod: "2", Limits: slow})
 	source.sends()
-	source.move(launch.Move{ID: "move-1", Disks: []string{"local"}, To: target.address, Pod: "2", Cancel: true})
+	source.move(launch.Move{ID: "move-1", Disks: []string{"local"}, To: target.address, Pod: "2", Limits: slow, Cancel: true})
 	if said := source.stage(launch.MoveStopped); said.ID != "move-1" {
 		t.Errorf("cancelled: %+v", said)
 	}
@@ -104,8 +106,7 @@ func TestMove(t *testing.T) {
 	target = w.target("3", "b", "move-2")
 	keys(t, "move-2", source, target)
 	target.stage(launch.MoveWaits)
-	source.move(launch.Move{ID: "move-2", Disks: []string{"local"}, To: target.address, Pod: "3",
-		Limits: launch.MoveLimits{Bandwidth: 512 << 20, PerGiB: 600, Still: 60, Converge: true}})
+	source.move(launch.Move{ID: "move-2", Disks: []string{"local"}, To: target.address, Pod: "3", Limits: slow})
 	source.sends()
 	target.kill()
 	t.Logf("the source says: %s", source.stage(launch.MoveFailed).Detail)
