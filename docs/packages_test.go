@@ -11,7 +11,7 @@ import (
 
 var (
 	arrows  = regexp.MustCompile("(?m)^\\| `([a-z/]+)` \\|([a-z/, ]*)\\| .+ \\|$")
-	support = regexp.MustCompile(`/(filltest|formattest|sourcetest|harm|golden|enumerate|gen)(/|$)`)
+	support = regexp.MustCompile(`^internal/testing/|/gen$`)
 )
 
 const module = "github.com/berth-vm/berth/"

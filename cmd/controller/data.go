@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/datavolume"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/controller/profile"
 	"github.com/berth-vm/berth/internal/render"
@@ -46,8 +46,8 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	tokens := keys.NewClone(mgr.GetAPIReader(), writer, o.namespace, clients.AuthorizationV1().SubjectAccessReviews())
-	uploads := &keys.Upload{Reader: mgr.GetAPIReader(), Writer: writer, Namespace: o.namespace, Clock: clock.RealClock{}}
+	tokens := installkeys.NewClone(mgr.GetAPIReader(), writer, o.namespace, clients.AuthorizationV1().SubjectAccessReviews())
+	uploads := &installkeys.Upload{Reader: mgr.GetAPIReader(), Writer: writer, Namespace: o.namespace, Clock: clock.RealClock{}}
 	if err := mgr.Add(uploads); err != nil {
 		return fmt.Errorf("add the keys of uploads: %w", err)
 	}
@@ -79,7 +79,7 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 		checks = append(checks, admission.ValidatingMachine)
 		apis = append(apis, "v1.subresources.kubevirt.io", "v1alpha3.subresources.kubevirt.io")
 	}
-	return o.serving.Start(ctx, mgr, writer, keys.Options{
+	return o.serving.Start(ctx, mgr, writer, installkeys.Options{
 		Namespace: o.namespace, Services: []string{apiService, admission.Service}, Dir: os.TempDir(),
 		Validating: checks, Mutating: []string{admission.Mutating}, APIServices: apis,
 	})

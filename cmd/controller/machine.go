@@ -9,7 +9,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/controller/maker"
 	"github.com/berth-vm/berth/internal/controller/media"
@@ -32,7 +32,7 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	if err := machine.Setup(mgr, writer, options); err != nil {
 		return err
 	}
-	volumes := keys.NewMaker(mgr.GetAPIReader(), writer, o.namespace, clock.RealClock{})
+	volumes := installkeys.NewMaker(mgr.GetAPIReader(), writer, o.namespace, clock.RealClock{})
 	if err := maker.Setup(mgr, writer, volumes, rules); err != nil {
 		return err
 	}
@@ -52,6 +52,6 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	if o.controllers != "machine" {
 		return nil // the data side has the certificate made for both
 	}
-	return o.serving.Start(ctx, mgr, writer, keys.Options{
+	return o.serving.Start(ctx, mgr, writer, installkeys.Options{
 		Namespace: o.namespace, Services: []string{admission.Service}, Dir: os.TempDir(), Validating: []string{admission.ValidatingMachine}})
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/index"
-	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/version"
 )
@@ -32,7 +32,7 @@ type options struct {
 	elect        bool
 	verbosity    int
 
-	serving *keys.Serving // the certificate the webhooks answer with
+	serving *installkeys.Serving // the certificate the webhooks answer with
 }
 
 func main() {
@@ -73,7 +73,7 @@ func run(o options) error {
 	}
 	// The defaults are meant for a person at a terminal; a thousand volumes bound at once need more.
 	config.QPS, config.Burst = 200, 400
-	o.serving = keys.NewServing()
+	o.serving = installkeys.NewServing()
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launch/guest"
-	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 	"github.com/berth-vm/berth/internal/version"
 )
 
@@ -104,7 +104,7 @@ func run() error {
 func hold(volume string, readOnly bool, size string) error {
 	ctx, stop := untilTold()
 	defer stop()
-	h := &meet.Holder{Volume: volume, ReadOnly: readOnly, Login: size == launch.HoldLogin}
+	h := &rendezvous.Holder{Volume: volume, ReadOnly: readOnly, Login: size == launch.HoldLogin}
 	if !h.Login {
 		var err error
 		if h.Empty, err = strconv.ParseInt(size, 10, 64); err != nil {

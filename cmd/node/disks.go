@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
 // podsDir is the kubelet's directory of pods, mounted where it is on the node.
@@ -135,7 +135,7 @@ func introduce(holder, launcher types.UID) error {
 		return err
 	}
 	defer func() { _ = l.Close() }()
-	return meet.Introduce(h, l)
+	return rendezvous.Introduce(h, l)
 }
 
 // reach connects to the socket a pod waits at. What is in that directory is the pod's own doing, so no link is followed:
@@ -146,7 +146,7 @@ func reach(dir string, pod types.UID) (*net.UnixConn, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	name := path.Join(string(pod), "volumes", "kubernetes.io~empty-dir", launch.MeetVolume, meet.Socket)
+	name := path.Join(string(pod), "volumes", "kubernetes.io~empty-dir", launch.MeetVolume, rendezvous.Socket)
 	fd, err := unix.Openat2(int(root.Fd()), name, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
 // place is where the pod of that UID waits to be introduced.
@@ -28,7 +28,7 @@ func place(t *testing.T, dir, pod string) string {
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(at, meet.Socket)
+	return filepath.Join(at, rendezvous.Socket)
 }
 
 func TestNoLinkIsFollowed(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 // TestMakerPods: the pod of a container that makes a volume, with little and with all that can be said about it.

@@ -12,8 +12,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 func sameYAML(t *testing.T, name string, obj any) {

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/page"
 	"github.com/berth-vm/berth/internal/transfer/source"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 func command(t *testing.T, name string, args ...string) string {
@@ -53,7 +53,7 @@ func wantOnDevice(t *testing.T, dev string, want []byte, size int) {
 	if len(got) != size || !bytes.Equal(got[:len(want)], want) {
 		t.Fatalf("the device of %d bytes does not begin with the image of %d", len(got), len(want))
 	}
-	if !page.IsZero(got[len(want):]) {
+	if !zeropage.IsZero(got[len(want):]) {
 		t.Fatal("what lies behind the image on the device is not zero")
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
-// imp is one image on its way to one disk.
-type imp struct {
+// importing is one image on its way to one disk.
+type importing struct {
 	*Transfer
 	blob source.Blob
 	info source.Info
@@ -25,7 +25,7 @@ type imp struct {
 }
 
 // run finds out what the image is and brings it the way that suits it.
-func (i *imp) run(ctx context.Context) error {
+func (i *importing) run(ctx context.Context) error {
 	if err := i.recall(); err != nil {
 		return err
 	}
@@ -62,13 +62,13 @@ func (i *imp) run(ctx context.Context) error {
 
 // rawSource says that the bytes are the disk. Whoever filled it may have put the head of an image there, and an image
 // that names other files; it is not looked at.
-func (i *imp) rawSource() bool {
+func (i *importing) rawSource() bool {
 	s := i.task.Source
 	return i.task.Raw || s.Peer != nil || s.Local != nil && s.Local.Raw
 }
 
 // recall looks for what an earlier run left.
-func (i *imp) recall() error {
+func (i *importing) recall() error {
 	b, err := i.disk.Note()
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (i *imp) recall() error {
 }
 
 // sweep brings an image that can be read anywhere.
-func (i *imp) sweep(ctx context.Context, kind format.Kind, at *source.ReaderAt) error {
+func (i *importing) sweep(ctx context.Context, kind format.Kind, at *source.ReaderAt) error {
 	image, err := format.Open(kind, at, i.info.Size)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func because(ctx context.Context, err error) error {
 }
 
 // begin prepares the disk, or finds that the earlier run finished it and only could not say so any more.
-func (i *imp) begin(virtual int64) (done bool, err error) {
+func (i *importing) begin(virtual int64) (done bool, err error) {
 	i.report.Format, i.report.Virtual = i.note.Format, virtual
 	limit, err := i.disk.Limit()
 	if err != nil {
@@ -163,7 +163,7 @@ func (i *imp) begin(virtual int64) (done bool, err error) {
 
 // finish checks what was brought and makes it durable; or keeps what there is, if err says that it is not all. k is nil
 // if this transfer cannot be continued.
-func (i *imp) finish(err error, k *keeper) error {
+func (i *importing) finish(err error, k *keeper) error {
 	if err == nil && i.sum != nil {
 		i.report.Digest = i.sum.digest()
 		err = i.sum.check(i.info.Name)

@@ -26,7 +26,7 @@ type keeper struct {
 }
 
 // keep starts writing notes. If the target itself fails, it calls fail. It returns nil if nobody could continue from them.
-func (i *imp) keep(claim func(*note) error, fail func(error)) *keeper {
+func (i *importing) keep(claim func(*note) error, fail func(error)) *keeper {
 	if !i.info.Ranged && !i.info.Resumes || i.info.Version == "" {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/berth-vm/berth/internal/transfer/page"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 const testCluster = 64 << 10
@@ -35,7 +35,7 @@ func qcow2(t testing.TB, disk []byte, seed uint64, compressed, late bool) []byte
 	for _, c := range rng.Perm(clusters) {
 		p := make([]byte, testCluster)
 		copy(p, disk[c*testCluster:])
-		if page.IsZero(p) {
+		if zeropage.IsZero(p) {
 			continue
 		}
 		var b bytes.Buffer

@@ -8,8 +8,8 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format"
-	"github.com/berth-vm/berth/internal/transfer/page"
 	"github.com/berth-vm/berth/internal/transfer/source"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 )
 
 // runs brings a raw disk that comes in order and says itself where it is zero: an upload whose sender knows.
-func (i *imp) runs(ctx context.Context, blob source.Runs) error {
+func (i *importing) runs(ctx context.Context, blob source.Runs) error {
 	i.note.Format, i.note.Virtual = string(format.Raw), i.info.Size
 	if i.old != nil && (i.old.State != nil || i.old.Format != i.note.Format || i.old.Virtual != i.note.Virtual) {
 		i.old = nil
@@ -30,7 +30,7 @@ func (i *imp) runs(ctx context.Context, blob source.Runs) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &runs{imp: i, fail: cancel, under: map[int64]struct{}{}}
+	r := &runs{importing: i, fail: cancel, under: map[int64]struct{}{}}
 	if i.old != nil {
 		r.at = i.old.Mark
 	}
@@ -46,7 +46,7 @@ func (i *imp) runs(ctx context.Context, blob source.Runs) error {
 
 // runs is a disk on its way from one reader to a few writers.
 type runs struct {
-	*imp
+	*importing
 	fail context.CancelCauseFunc
 
 	mu    sync.Mutex         // guards what follows
@@ -64,7 +64,7 @@ type run struct {
 func (r *runs) run(ctx context.Context, in source.RunReader) error {
 	free, jobs := make(chan []byte, runWriters+1), make(chan run)
 	for range cap(free) {
-		free <- make([]byte, runSize+page.Size)
+		free <- make([]byte, runSize+zeropage.Size)
 	}
 	var writers sync.WaitGroup
 	for range runWriters {
@@ -93,7 +93,7 @@ func (r *runs) read(ctx context.Context, in source.RunReader, free chan []byte, 
 	for r.at < r.info.Size {
 		buf := <-free
 		j := run{buf: buf, off: r.at}
-		begin := int(r.at % page.Size)
+		begin := int(r.at % zeropage.Size)
 		n, zeroes, err := begin, int64(0), error(nil)
 		for n < len(buf) && r.at+int64(n-begin) < r.info.Size && zeroes == 0 && err == nil && ctx.Err() == nil {
 			var m int

@@ -18,7 +18,7 @@ import (
 var errStartOver = errors.New("the checkpoint of an earlier run cannot be used")
 
 // stream brings an image that comes in one piece, in order: compressed as a whole, or from a source without ranges.
-func (i *imp) stream(ctx context.Context) error {
+func (i *importing) stream(ctx context.Context) error {
 	if i.old != nil && (i.old.State == nil || !i.info.Ranged && !i.info.Resumes) {
 		i.old = nil
 	}
@@ -34,10 +34,10 @@ func (i *imp) stream(ctx context.Context) error {
 	return err
 }
 
-func (i *imp) streamOnce(ctx context.Context) error {
+func (i *importing) streamOnce(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &stream{imp: i}
+	s := &stream{importing: i}
 	defer s.close()
 	if err := s.connect(ctx); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (i *imp) streamOnce(ctx context.Context) error {
 
 // stream is what one pass through a stream needs.
 type stream struct {
-	*imp
+	*importing
 	wrap     decode.Kind // the compression around it
 	ahead    *source.Ahead
 	feed     *feed
@@ -245,7 +245,7 @@ func (s *stream) begin(size int64) error {
 		s.note.Format = s.old.Format
 	}
 	s.note.Virtual = size
-	done, err := s.imp.begin(size)
+	done, err := s.importing.begin(size)
 	if done {
 		s.finished = true
 		return errors.New("finished already")

@@ -11,9 +11,9 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format"
-	"github.com/berth-vm/berth/internal/transfer/page"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 // sweepers is how many units are under way at a time. Two cores are busy with two; the others wait for the network.
@@ -179,14 +179,14 @@ type stretch struct {
 }
 
 func (s *sweep) worker() *sweeper {
-	return &sweeper{sweep: s, x: newExpander(), buf: make([]byte, unitSize+page.Size), open: stretch{buf: make([]byte, stretchSize)}}
+	return &sweeper{sweep: s, x: newExpander(), buf: make([]byte, unitSize+zeropage.Size), open: stretch{buf: make([]byte, stretchSize)}}
 }
 
 func (w *sweeper) close() { w.x.close() }
 
 // bytes is [from, to) of the file, which is in u.
 func (w *sweeper) bytes(u *unit, from, to int64) []byte {
-	shift := u.from % page.Size
+	shift := u.from % zeropage.Size
 	return w.buf[from-u.from+shift : to-u.from+shift]
 }
 

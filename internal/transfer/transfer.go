@@ -117,7 +117,7 @@ func (t *Transfer) bring(ctx context.Context, blob source.Blob) error {
 	if err != nil {
 		return err
 	}
-	i := &imp{Transfer: t, blob: blob, info: info, disk: disk, sum: sum}
+	i := &importing{Transfer: t, blob: blob, info: info, disk: disk, sum: sum}
 	err = i.run(ctx)
 	t.report.Written = disk.Written()
 	if err != nil && outcome(ctx, err).Outcome() == task.Fatal {

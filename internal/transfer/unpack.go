@@ -21,8 +21,8 @@ func (t *Transfer) unpack(ctx context.Context, blob source.Blob, sum *checksum) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	i := &imp{Transfer: t, blob: blob, info: blob.Info(), sum: sum}
-	s := &stream{imp: i}
+	i := &importing{Transfer: t, blob: blob, info: blob.Info(), sum: sum}
+	s := &stream{importing: i}
 	err = s.unpack(ctx, dir)
 	s.close()
 	t.report.Written = dir.Written()

@@ -13,7 +13,7 @@ import (
 
 // refusePage refuses a web page at a URL that should lead to an image: a login, a listing, a "not found" under 200. It has no
 // signature, so it would become a raw disk. An image that a server merely calls a page is one all the same.
-func (i *imp) refusePage(kind format.Kind, wrap decode.Kind, head []byte) error {
+func (i *importing) refusePage(kind format.Kind, wrap decode.Kind, head []byte) error {
 	if !i.task.Source.IsFile() || kind != format.Raw && kind != format.Unsigned {
 		return nil
 	}

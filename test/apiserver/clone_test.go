@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/token"
 )
 
@@ -300,7 +300,7 @@ func TestRightsAreAskedAgain(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return keys.NewClone(admin, nil, home, clients.AuthorizationV1().SubjectAccessReviews()).Verify(t.Context(), proof, wanted)
+		return installkeys.NewClone(admin, nil, home, clients.AuthorizationV1().SubjectAccessReviews()).Verify(t.Context(), proof, wanted)
 	}
 	if err := fresh(); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/admission"
-	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/token"
 )
 
@@ -35,7 +35,7 @@ func authority(t *testing.T) string {
 func TestCertificateIsReplaced(t *testing.T) {
 	before := authority(t)
 	secret := &corev1.Secret{}
-	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: home, Name: keys.ServingSecret}, secret); err != nil {
+	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: home, Name: installkeys.ServingSecret}, secret); err != nil {
 		t.Fatal(err)
 	}
 	secret.Data = nil
@@ -62,7 +62,7 @@ func TestCloneKeyIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret := &corev1.Secret{}
-	secret.Namespace, secret.Name = home, keys.CloneSecret
+	secret.Namespace, secret.Name = home, installkeys.CloneSecret
 	if err := admin.Delete(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}

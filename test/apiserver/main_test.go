@@ -40,7 +40,7 @@ import (
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
-	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/profile"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
@@ -60,7 +60,7 @@ var (
 	scheme  = runtime.NewScheme()
 	admin   client.Client
 	users   = map[string]client.Client{}
-	clones  *keys.Clone
+	clones  *installkeys.Clone
 	ports   []int // of the webhook server, and one nobody listens on
 	baseCfg *rest.Config
 )
@@ -239,7 +239,7 @@ func createUsers(ctx context.Context, cfg *rest.Config) error {
 
 // newManager is the part of cmd/controller that is tested here.
 func newManager(ctx context.Context, cfg *rest.Config, dir string) (ctrl.Manager, error) {
-	serving := keys.NewServing()
+	serving := installkeys.NewServing()
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Metrics: metrics.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		WebhookServer: webhook.NewServer(webhook.Options{
@@ -256,8 +256,8 @@ func newManager(ctx context.Context, cfg *rest.Config, dir string) (ctrl.Manager
 	if err != nil {
 		return nil, err
 	}
-	clones = keys.NewClone(mgr.GetAPIReader(), writer, home, clients.AuthorizationV1().SubjectAccessReviews())
-	if err := serving.Start(ctx, mgr, writer, keys.Options{
+	clones = installkeys.NewClone(mgr.GetAPIReader(), writer, home, clients.AuthorizationV1().SubjectAccessReviews())
+	if err := serving.Start(ctx, mgr, writer, installkeys.Options{
 		Namespace: home, Services: []string{admission.Service}, Dir: dir,
 		Validating: []string{admission.Validating, admission.ValidatingMachine}, Mutating: []string{admission.Mutating},
 	}); err != nil {

@@ -27,8 +27,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	goldenfile "github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/inside"
+	goldenfile "github.com/berth-vm/berth/internal/testing/golden"
 )
 
 // accounts are all that are made by our manifests, as the API server calls them.

@@ -15,10 +15,10 @@ import (
 	"github.com/berth-vm/berth/internal/annotated"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
 const name = "disk"
@@ -70,7 +70,7 @@ func TestLoop(t *testing.T) {
 		t.Run(string(want), func(t *testing.T) {
 			t.Parallel()
 			scene := filltest.Scene{Objects: append(filltest.Driver(), waits, sc.claim), Reports: sc.reports}
-			calm := filltest.Harm(t, scene, name, build, outcome)
+			calm := filltest.WithFaults(t, scene, name, build, outcome)
 			c := filltest.Get[corev1.PersistentVolumeClaim](calm, filltest.Team, name)
 			if said := c.Annotations[cluster.AnnState]; said != string(want) {
 				t.Errorf("it says %s, want %s: %v", said, want, c.Annotations)
@@ -143,7 +143,7 @@ func TestReplacedByItsOwner(t *testing.T) {
 		}},
 		Reports: []task.Report{filltest.Done()},
 	}
-	w := filltest.Harm(t, scene, name, build, outcome)
+	w := filltest.WithFaults(t, scene, name, build, outcome)
 	now := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
 	if !annotated.Complete(now) || w.Tries != 1 {
 		t.Fatalf("after %d tries: %v", w.Tries, now.Annotations)

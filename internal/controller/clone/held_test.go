@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
 // TestFinalizerOfAnImport: a volume that is no clone and bears the finalizer of clones, because somebody wrote it, is let go too.

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
 // TestUserOf: only a pod that may be writing now keeps a clone waiting. One that itself waits for the clone never would end.

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/controller/config"
-	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/decide/cron"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/filltest"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -167,7 +167,7 @@ func TestLoop(t *testing.T) {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
 			scene := filltest.Scene{Objects: append(sc.objects, sc.cron), Reports: []task.Report{sc.report}}
-			calm := filltest.Harm(t, scene, name, build(sc.phase), outcome)
+			calm := filltest.WithFaults(t, scene, name, build(sc.phase), outcome)
 			c := filltest.Get[cdiv1.DataImportCron](calm, filltest.Team, name)
 			if got := condition(c.Status, cdiv1.DataImportCronUpToDate); got.Reason != string(sc.says) {
 				t.Errorf("it says %s (%s), want %s", got.Reason, got.Message, sc.says)

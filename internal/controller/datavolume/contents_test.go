@@ -11,10 +11,10 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
 const (
@@ -167,7 +167,7 @@ func TestReservedVolume(t *testing.T) {
 				mode = filltest.Waits
 			}
 			scene := filltest.Scene{Objects: []client.Object{filltest.Class(mode), v, c.class.DeepCopy()}, Reports: []task.Report{filltest.Done()}}
-			w := filltest.Harm(t, scene, volumeName, build, outcome)
+			w := filltest.WithFaults(t, scene, volumeName, build, outcome)
 			got := volumeIn(w)
 			if why, text := reason(got); why != c.want || w.Tries != c.tries {
 				t.Errorf("it says %s (%s) after %d transfers, want %s after %d", why, text, w.Tries, c.want, c.tries)

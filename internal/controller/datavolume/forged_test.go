@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
 var request = ctrl.Request{NamespacedName: types.NamespacedName{Namespace: filltest.Team, Name: volumeName}}

@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
 const volumeName = "disk"
@@ -112,7 +112,7 @@ func TestLoop(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			calm := filltest.Harm(t, sc.scene(), volumeName, build, outcome)
+			calm := filltest.WithFaults(t, sc.scene(), volumeName, build, outcome)
 			if phase := volumeIn(calm).Status.Phase; phase != sc.phase {
 				t.Errorf("phase is %s, want %s", phase, sc.phase)
 			}

@@ -18,9 +18,9 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
+	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
 // sharers is a world of two instances that name the same two claims, in opposite orders.
@@ -53,10 +53,10 @@ func sharers(t *testing.T, change func(name string, i *kubevirt.VirtualMachineIn
 func (w *world) both(order []string, together bool) {
 	w.t.Helper()
 	for range 60 {
-		before, failed := w.harm.Writes, false
+		before, failed := w.faults.Writes, false
 		for _, name := range order {
 			_, err := w.r.reconcileInstance(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: name}})
-			if err != nil && !harm.Caused(err) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			if err != nil && !faults.Caused(err) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 				w.t.Fatalf("reconcile %s: %v", name, err)
 			}
 			failed = failed || err != nil
@@ -66,7 +66,7 @@ func (w *world) both(order []string, together bool) {
 		}
 		_, err := w.keep(context.Background(), ctrl.Request{})
 		failed = failed || err != nil
-		if !w.turn() && !failed && w.harm.Writes == before {
+		if !w.turn() && !failed && w.faults.Writes == before {
 			return
 		}
 	}
@@ -98,11 +98,11 @@ func (w *world) named(name string) *kubevirt.VirtualMachineInstance {
 func TestTwoMachinesOneDisk(t *testing.T) {
 	calm := sharers(t, nil)
 	calm.both([]string{"a", "b"}, false)
-	for at := 0; at <= calm.harm.Writes; at++ {
-		for _, kind := range harm.Kinds {
+	for at := 0; at <= calm.faults.Writes; at++ {
+		for _, kind := range faults.Kinds {
 			for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
 				w := sharers(t, nil)
-				w.harm.At, w.harm.Kind = at, kind
+				w.faults.At, w.faults.Kind = at, kind
 				w.both(order, false)
 				runs := w.going()
 				if len(runs) != 1 {

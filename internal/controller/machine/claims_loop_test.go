@@ -14,7 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/harm"
+	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
 // claimWorld is a world of a machine with claim templates, and without a data side.
@@ -78,13 +78,13 @@ func TestClaimsLoop(t *testing.T) {
 			if got := calm.vm().Status.PrintableStatus; got != c.status {
 				t.Fatalf("the machine is %s:\n%s", got, want)
 			}
-			for at := 1; at <= calm.harm.Writes; at++ {
-				for _, kind := range harm.Kinds {
+			for at := 1; at <= calm.faults.Writes; at++ {
+				for _, kind := range faults.Kinds {
 					w := claimWorld(t, c.objects...)
-					w.harm.At, w.harm.Kind = at, kind
+					w.faults.At, w.faults.Kind = at, kind
 					w.run()
 					if diff := cmp.Diff(want, w.claimsOutcome()); diff != "" {
-						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.harm.Writes, kind, diff)
+						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.faults.Writes, kind, diff)
 					}
 				}
 			}

@@ -14,11 +14,11 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/ask"
-	"github.com/berth-vm/berth/internal/controller/harm"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
+	"github.com/berth-vm/berth/internal/testing/faults"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -127,10 +127,10 @@ func copier(t *testing.T, all *bool) *world {
 // TestMastersLetGo: a master is somebody else's when the copy has all of it, on the launcher's word and not before, whatever
 // write is refused or is the controller's last; the machine that had it goes on.
 func TestMastersLetGo(t *testing.T) {
-	scene := func(t *testing.T, at int, kind harm.Kind) (writes int) {
+	scene := func(t *testing.T, at int, kind faults.Kind) (writes int) {
 		all := false
 		w := copier(t, &all)
-		w.harm.At, w.harm.Kind = at, kind
+		w.faults.At, w.faults.Kind = at, kind
 		w.both([]string{"a"}, false)
 		w.both([]string{"a", "b"}, false)
 		if got := w.going(); len(got) != 1 || got[0] != "a" {
@@ -149,9 +149,9 @@ func TestMastersLetGo(t *testing.T) {
 				t.Errorf("%s: holders %v", disk, holders)
 			}
 		}
-		writes = w.harm.Writes
+		writes = w.faults.Writes
 		// Nobody remembers the launcher's word: a controller that is new does not take the masters again, nor stop anybody.
-		w.r.ask = func(*corev1.Pod) (launch.Returns, error) { return launch.Returns{}, ask.ErrNoAnswerYet }
+		w.r.ask = func(*corev1.Pod) (launch.Returns, error) { return launch.Returns{}, probe.ErrNoAnswerYet }
 		w.both([]string{"a", "b"}, true)
 		if got := w.going(); len(got) != 2 {
 			t.Fatalf("a controller that is new: %v run", got)
@@ -165,9 +165,9 @@ func TestMastersLetGo(t *testing.T) {
 		}
 		return writes
 	}
-	last := scene(t, -1, harm.Kinds[0])
+	last := scene(t, -1, faults.Kinds[0])
 	for at := range last {
-		for _, kind := range harm.Kinds {
+		for _, kind := range faults.Kinds {
 			t.Run(fmt.Sprintf("%d %s", at, kind), func(t *testing.T) { scene(t, at, kind) })
 		}
 	}

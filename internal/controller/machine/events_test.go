@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/harm"
+	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
 // told keeps events by what they are about.
@@ -29,11 +29,11 @@ func TestFewEvents(t *testing.T) {
 		if len(sc.asks) > 0 || len(sc.ends) > 0 {
 			continue // more than one start
 		}
-		for _, kind := range append([]harm.Kind{""}, harm.Kinds...) {
+		for _, kind := range append([]faults.Kind{""}, faults.Kinds...) {
 			w, events := newWorld(t, sc), told{}
-			w.r.cluster = cluster.New(w.harm.Client(w.api.(client.WithWatch), w.admit), events, w.clock)
+			w.r.cluster = cluster.New(w.faults.Client(w.api.(client.WithWatch), w.admit), events, w.clock)
 			if kind != "" {
-				w.harm.At, w.harm.Kind = harm.Every, kind
+				w.faults.At, w.faults.Kind = faults.Every, kind
 			}
 			w.run()
 			total := 0

@@ -17,7 +17,6 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/names"
@@ -25,6 +24,7 @@ import (
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
+	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
 // keeper is a world where machine a has copies, and whose launcher writes to the claims that it is given.
@@ -123,9 +123,9 @@ func (k *keeper) holders() (out []string) {
 // TestKeptCopies: a copy is kept in the claim that was made for it, whatever write is refused or is the controller's last. The claim never
 // looks complete before the launcher has said that it is; a machine that is deleted meanwhile ends after it; then nothing but the claim is left.
 func TestKeptCopies(t *testing.T) {
-	scene := func(t *testing.T, at int, kind harm.Kind) (writes int) {
+	scene := func(t *testing.T, at int, kind faults.Kind) (writes int) {
 		k := newKeeper(t)
-		k.harm.At, k.harm.Kind = at, kind
+		k.faults.At, k.faults.Kind = at, kind
 		k.both([]string{"a"}, false)
 		k.order("mine", "run-a/one")
 		k.ask("mine")
@@ -150,11 +150,11 @@ func TestKeptCopies(t *testing.T) {
 		if left := k.records(); k.named("a") != nil || len(k.holders()) > 0 || len(left) > 0 {
 			t.Errorf("left: instance %v, pods %v, records %v", k.named("a") != nil, k.holders(), left)
 		}
-		return k.harm.Writes
+		return k.faults.Writes
 	}
-	last := scene(t, -1, harm.Kinds[0])
+	last := scene(t, -1, faults.Kinds[0])
 	for at := range last {
-		for _, kind := range harm.Kinds {
+		for _, kind := range faults.Kinds {
 			t.Run(fmt.Sprintf("%d %s", at, kind), func(t *testing.T) { scene(t, at, kind) })
 		}
 	}

@@ -21,8 +21,8 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
 // The loop tests run both reconcilers against a cluster that plays data side, scheduler, binder, kubelet, guest and garbage
@@ -110,27 +110,27 @@ func loop(t *testing.T, scenarios []scenario) {
 			if i := calm.instance(); i != nil && i.Status.Phase != sc.phase || i == nil && sc.phase != "" {
 				t.Fatalf("the instance is not %s:\n%s", sc.phase, want)
 			}
-			if limit := 40 * (1 + len(sc.ends) + len(sc.asks)); calm.harm.Writes > limit {
-				t.Errorf("%d writes, more than %d", calm.harm.Writes, limit)
+			if limit := 40 * (1 + len(sc.ends) + len(sc.asks)); calm.faults.Writes > limit {
+				t.Errorf("%d writes, more than %d", calm.faults.Writes, limit)
 			}
-			last := harm.Every
+			last := faults.Every
 			if sc.alone {
-				last = calm.harm.Writes
+				last = calm.faults.Writes
 			}
-			for k := harm.Every; k <= last; k++ {
-				for _, kind := range harm.Kinds {
+			for k := faults.Every; k <= last; k++ {
+				for _, kind := range faults.Kinds {
 					w := newWorld(t, sc)
-					w.harm.At, w.harm.Kind = k, kind
+					w.faults.At, w.faults.Kind = k, kind
 					w.run()
 					if diff := cmp.Diff(want, w.outcome()); diff != "" {
-						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", k, calm.harm.Writes, kind, diff)
+						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", k, calm.faults.Writes, kind, diff)
 					}
 				}
 			}
-			before := calm.harm.Writes
+			before := calm.faults.Writes
 			calm.settle()
-			if calm.harm.Writes != before {
-				t.Errorf("%d writes although nothing was left to do", calm.harm.Writes-before)
+			if calm.faults.Writes != before {
+				t.Errorf("%d writes although nothing was left to do", calm.faults.Writes-before)
 			}
 		})
 	}
@@ -150,10 +150,10 @@ func (w *world) settle() {
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}}
 	waits := 0 // in a row in which nothing but time went by
 	for range 200 {
-		before, failed, later := w.harm.Writes, false, false
+		before, failed, later := w.faults.Writes, false, false
 		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance, w.migrate, w.keep} {
 			result, err := reconcile(context.Background(), request)
-			if err != nil && !harm.Caused(err) && !apierrors.IsConflict(err) {
+			if err != nil && !faults.Caused(err) && !apierrors.IsConflict(err) {
 				w.t.Fatalf("reconcile: %v", err)
 			}
 			failed = failed || err != nil
@@ -163,7 +163,7 @@ func (w *world) settle() {
 			}
 		}
 		waits++
-		if w.turn() || failed || w.harm.Writes != before {
+		if w.turn() || failed || w.faults.Writes != before {
 			waits = 0
 		}
 		if waits > 3 || waits > 0 && !later {

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -29,14 +29,14 @@ func TestPaused(t *testing.T) {
 	}{
 		{name: "never asked for", says: launch.Returns{Paused: true}},
 		{name: "about to be paused", wish: "pausing", asked: true, again: answerAfter},
-		{name: "about to be paused, no answer yet", wish: "pausing", err: ask.ErrNoAnswerYet, asked: true, again: answerAfter},
+		{name: "about to be paused, no answer yet", wish: "pausing", err: probe.ErrNoAnswerYet, asked: true, again: answerAfter},
 		{name: "paused, and nobody wrote it down", wish: "pausing", says: launch.Returns{Paused: true}, want: true, asked: true, again: returnsAgain},
 		{name: "paused", wish: "true", says: launch.Returns{Paused: true}, want: true, asked: true, again: returnsAgain},
 		{name: "paused, an answer from before", wish: "true", asked: true, again: answerAfter},
-		{name: "paused, no answer yet", wish: "true", err: ask.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
+		{name: "paused, no answer yet", wish: "true", err: probe.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
 		{name: "paused, no answer", wish: "true", err: errors.New("away"), want: true, asked: true, again: answerAfter},
 		{name: "about to go on", wish: "unpausing", says: launch.Returns{Paused: true}, want: true, asked: true, again: answerAfter},
-		{name: "about to go on, no answer yet", wish: "unpausing", err: ask.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
+		{name: "about to go on, no answer yet", wish: "unpausing", err: probe.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
 		{name: "goes on", wish: "false", asked: true},
 		{name: "goes on, an answer from before", wish: "false", says: launch.Returns{Paused: true}, want: true, asked: true, again: answerAfter},
 	} {

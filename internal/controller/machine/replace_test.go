@@ -12,10 +12,10 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
 // contents is what is on volumes: how many guests have written to them, counted for each disk of the machine.
@@ -127,10 +127,10 @@ func TestFollowLoop(t *testing.T) {
 
 // TestFollowSourceDies: a source that ends on the way leaves the data where it was, and nothing of the target.
 func TestFollowSourceDies(t *testing.T) {
-	for _, kind := range append([]harm.Kind{""}, harm.Kinds...) {
+	for _, kind := range append([]faults.Kind{""}, faults.Kinds...) {
 		t.Run(string(kind), func(t *testing.T) {
 			w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways, move: sourceDies, asks: []func(*world){moveTo("one")}})
-			w.harm.Kind = kind
+			w.faults.Kind = kind
 			w.run()
 			if got := w.migrations()["one"]; !strings.HasPrefix(got, "Failed NotRunning") || w.guests != 2 {
 				t.Errorf("%s, and %d guests were started", got, w.guests)

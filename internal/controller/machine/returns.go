@@ -14,7 +14,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launch"
@@ -54,7 +54,7 @@ func (r *Reconciler) observeReturns(ctx context.Context, s *run) error {
 	}
 	var err error
 	s.returns, err = r.ask(s.launcher)
-	s.asked = errors.Is(err, ask.ErrNoAnswerYet)
+	s.asked = errors.Is(err, probe.ErrNoAnswerYet)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("no word of disks to be given back", "launcher", s.launcher.Name, "error", err.Error())
 	}
@@ -138,7 +138,7 @@ func (r *Reconciler) observeWaits(ctx context.Context, s *run) {
 	}
 	var err error
 	s.returns, err = r.ask(s.launcher)
-	s.asked = errors.Is(err, ask.ErrNoAnswerYet)
+	s.asked = errors.Is(err, probe.ErrNoAnswerYet)
 	s.heard = err == nil
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("no word of network disks", "launcher", s.launcher.Name, "error", err.Error())

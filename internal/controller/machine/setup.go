@@ -24,8 +24,8 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/ask"
 	"github.com/berth-vm/berth/internal/controller/metrics"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -39,7 +39,7 @@ const byClaim = "claim"
 // Setup adds both controllers to mgr.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, options: o,
-		ask: ask.At[launch.Returns](launch.ReadyPort, launch.ReturnsPath), locks: newLocks()}
+		ask: probe.At[launch.Returns](launch.ReadyPort, launch.ReturnsPath), locks: newLocks()}
 	var err error
 	if r.data, err = dataSide(mgr); err != nil {
 		return err

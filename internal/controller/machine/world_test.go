@@ -30,23 +30,23 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/end"
-	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
 // world is a cluster of one machine.
 type world struct {
 	t      *testing.T
 	sc     scenario
-	api    client.Client // without harm: what the cluster itself uses
+	api    client.Client // without faults: what the cluster itself uses
 	r      *Reconciler
 	keeper *end.Keeper
 	clock  *clocktest.FakePassiveClock
-	harm   harm.Harm
+	faults faults.Injector
 	made   int
 	guests int  // that have been started
 	keeps  bool // the guest gives no disk back
@@ -94,7 +94,7 @@ func newWorld(t *testing.T, sc scenario) *world {
 	w.api = base
 	w.r = &Reconciler{
 		reader: base, live: base, data: true, clock: w.clock, options: Options{Image: "launcher", Emulate: true},
-		cluster: cluster.New(w.harm.Client(base, w.admit), w.events, w.clock), ask: w.launcherSays, locks: newLocks(),
+		cluster: cluster.New(w.faults.Client(base, w.admit), w.events, w.clock), ask: w.launcherSays, locks: newLocks(),
 	}
 	w.keeper = &end.Keeper{Reader: base, Live: base, Cluster: w.r.cluster, Finalizer: render.LauncherEnd, Before: w.r.releaseDisks}
 	return w

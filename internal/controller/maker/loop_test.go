@@ -27,9 +27,9 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/harm"
 	contract "github.com/berth-vm/berth/internal/maker"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
 // The loop tests run the reconciler against a cluster that plays kubelet, container, guest and garbage collector. Each scenario is run
@@ -40,10 +40,10 @@ const ns, vmName = "team", "web"
 
 type world struct {
 	t       *testing.T
-	api     client.Client // without harm
+	api     client.Client // without faults
 	r       *Reconciler
 	clock   *clocktest.FakePassiveClock
-	harm    harm.Harm
+	faults  faults.Injector
 	made    int
 	storage map[string]bool // what containers have made and not deleted, by machine's UID and volume
 	answer  func() (*kubevirt.MadeSource, error)
@@ -73,7 +73,7 @@ func newWorld(t *testing.T) *world {
 		WithStatusSubresource(&kubevirt.VirtualMachine{}, &accessv1.ContainerVolume{}, &corev1.Pod{}).Build()
 	w.api = base
 	w.r = &Reconciler{reader: base, live: base, clock: w.clock, keys: w, ask: w,
-		cluster: cluster.New(w.harm.Client(base, w.admit), w.events, w.clock)}
+		cluster: cluster.New(w.faults.Client(base, w.admit), w.events, w.clock)}
 	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: vmName, UID: "vm-uid"},
 		Spec: kubevirt.VirtualMachineSpec{Template: &kubevirt.VirtualMachineInstanceTemplateSpec{}}}
 	vm.Spec.Template.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{Container: &kubevirt.ContainerSource{Image: "maker"}}}}
@@ -174,13 +174,13 @@ func (w *world) settle() {
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}}
 	waits := 0
 	for range 200 {
-		before := w.harm.Writes
+		before := w.faults.Writes
 		result, err := w.r.Reconcile(context.Background(), request)
-		if err != nil && !harm.Caused(err) && !apierrors.IsConflict(err) {
+		if err != nil && !faults.Caused(err) && !apierrors.IsConflict(err) {
 			w.t.Fatalf("reconcile: %v", err)
 		}
 		waits++
-		if w.turn() || err != nil || w.harm.Writes != before {
+		if w.turn() || err != nil || w.faults.Writes != before {
 			waits = 0
 		}
 		if waits > 4 || waits > 0 && (result.RequeueAfter == 0 || result.RequeueAfter > time.Minute) {
@@ -291,7 +291,7 @@ func sweepInOrder(w *world) {
 	w.leaving = true
 	for range 40 {
 		_, err := w.r.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}})
-		if err != nil && !harm.Caused(err) && !apierrors.IsConflict(err) {
+		if err != nil && !faults.Caused(err) && !apierrors.IsConflict(err) {
 			w.t.Fatal(err)
 		}
 	}
@@ -338,9 +338,9 @@ func TestLoop(t *testing.T) {
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			run := func(at int, kind harm.Kind) *world {
+			run := func(at int, kind faults.Kind) *world {
 				w := newWorld(t)
-				w.harm.At, w.harm.Kind = at, kind
+				w.faults.At, w.faults.Kind = at, kind
 				w.settle()
 				for _, ask := range sc.asks {
 					ask(w)
@@ -356,17 +356,17 @@ func TestLoop(t *testing.T) {
 				}
 			}
 			// Not every write: a Secret that we may not read is replaced in three, and somebody must live that long.
-			for at := 1; at <= calm.harm.Writes; at++ {
-				for _, kind := range harm.Kinds {
+			for at := 1; at <= calm.faults.Writes; at++ {
+				for _, kind := range faults.Kinds {
 					if diff := cmp.Diff(want, run(at, kind).outcome()); diff != "" {
-						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.harm.Writes, kind, diff)
+						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.faults.Writes, kind, diff)
 					}
 				}
 			}
-			before := calm.harm.Writes
+			before := calm.faults.Writes
 			calm.settle()
-			if calm.harm.Writes != before {
-				t.Errorf("%d writes although nothing was left to do", calm.harm.Writes-before)
+			if calm.faults.Writes != before {
+				t.Errorf("%d writes although nothing was left to do", calm.faults.Writes-before)
 			}
 		})
 	}

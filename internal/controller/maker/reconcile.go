@@ -24,7 +24,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/decide/maker"
 	contract "github.com/berth-vm/berth/internal/maker"
 	"github.com/berth-vm/berth/internal/reach"
@@ -44,7 +44,7 @@ type Keys interface {
 	Serving(ctx context.Context, name string) (files map[string][]byte, trusted string, until time.Time, err error)
 }
 
-// asker asks a container. It does not wait: an answer that is not there yet is ask.ErrNoAnswerYet.
+// asker asks a container. It does not wait: an answer that is not there yet is probe.ErrNoAnswerYet.
 type asker interface {
 	Make(ctx context.Context, v *volume) (*kubevirt.MadeSource, error)
 	Delete(ctx context.Context, v *volume) error
@@ -313,5 +313,5 @@ var _ asker = (*asking)(nil)
 
 // pending: no answer so far.
 func pending(err error) bool {
-	return errors.Is(err, ask.ErrNoAnswerYet) || errors.Is(err, contract.ErrNotYet)
+	return errors.Is(err, probe.ErrNoAnswerYet) || errors.Is(err, contract.ErrNotYet)
 }

@@ -17,8 +17,8 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/ask"
-	"github.com/berth-vm/berth/internal/controller/keys"
+	"github.com/berth-vm/berth/internal/controller/installkeys"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	contract "github.com/berth-vm/berth/internal/maker"
 	"github.com/berth-vm/berth/internal/reach"
 	"github.com/berth-vm/berth/internal/render"
@@ -28,10 +28,10 @@ import (
 const parallel = 4
 
 // Setup adds the controller to mgr.
-func Setup(mgr ctrl.Manager, writer *cluster.Writer, k *keys.Maker, rules reach.Rules) error {
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, k *installkeys.Maker, rules reach.Rules) error {
 	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, keys: k, reach: rules,
 		ask: &asking{tls: k.Asking,
-			makes: ask.Aside[question, *kubevirt.MadeSource]{Patience: contract.Patience}, deletes: ask.Aside[question, bool]{Patience: contract.Patience}}}
+			makes: probe.Aside[question, *kubevirt.MadeSource]{Patience: contract.Patience}, deletes: probe.Aside[question, bool]{Patience: contract.Patience}}}
 	err := ctrl.NewControllerManagedBy(mgr).Named("volume-maker").
 		For(&kubevirt.VirtualMachine{}).
 		Owns(&kubevirt.VirtualMachineInstance{}).
@@ -57,8 +57,8 @@ func machineOf(_ context.Context, obj client.Object) []reconcile.Request {
 // asking asks containers over the pod network.
 type asking struct {
 	tls     func(ctx context.Context, name string) (*tls.Config, error)
-	makes   ask.Aside[question, *kubevirt.MadeSource]
-	deletes ask.Aside[question, bool]
+	makes   probe.Aside[question, *kubevirt.MadeSource]
+	deletes probe.Aside[question, bool]
 }
 
 // question is who is asked about what: an answer that came before the record changed is nobody's.

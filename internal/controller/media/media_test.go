@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/harm"
 	"github.com/berth-vm/berth/internal/localdisk/usage"
+	"github.com/berth-vm/berth/internal/testing/faults"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -46,8 +46,8 @@ func TestClasses(t *testing.T) {
 	own := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "own", Annotations: map[string]string{claim.UsageTypePrefix + "mine": "true"}}}
 	other := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: classPrefix + "immediate"}, Provisioner: usage.Driver}
 	for at := range 3 {
-		for _, kind := range harm.Kinds {
-			var h harm.Harm
+		for _, kind := range faults.Kinds {
+			var h faults.Injector
 			h.At, h.Kind = at, kind
 			api := fake.NewClientBuilder().WithScheme(scheme).
 				WithObjects(node("one", "fast", "mine"), node("two", "fast", "slow", "immediate"), node("three"), own.DeepCopy(), other.DeepCopy()).Build()
@@ -56,7 +56,7 @@ func TestClasses(t *testing.T) {
 			for range 3 {
 				for _, name := range []string{"fast", "slow", "mine", "off", "gone", "immediate"} {
 					_, err := r.reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Name: name}})
-					if err != nil && !harm.Caused(err) {
+					if err != nil && !faults.Caused(err) {
 						t.Fatal(err)
 					}
 				}

@@ -6,9 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
 // TestWish: a claim is cloned as it asks to be, if it can; what clients see is how it was made, with a reason only where that is a
@@ -36,7 +36,7 @@ func TestWish(t *testing.T) {
 			if c.driver {
 				objects = append(objects, filltest.Driver()...)
 			}
-			w := filltest.Harm(t, filltest.Scene{Objects: objects, Reports: []task.Report{filltest.Done()}}, name, build, outcome)
+			w := filltest.WithFaults(t, filltest.Scene{Objects: objects, Reports: []task.Report{filltest.Done()}}, name, build, outcome)
 			got := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name)
 			why, fellBack := got.Annotations[back]
 			if got.Status.Phase != corev1.ClaimBound || got.Annotations[names.CloneType] != c.way || fellBack != c.fallback {

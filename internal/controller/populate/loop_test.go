@@ -14,11 +14,11 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/filltest"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/filltest"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
@@ -91,7 +91,7 @@ func TestLoop(t *testing.T) {
 			if sc.consumed {
 				scene.Consumed = []string{name}
 			}
-			calm := filltest.Harm(t, scene, name, build, outcome)
+			calm := filltest.WithFaults(t, scene, name, build, outcome)
 			c := filltest.Get[corev1.PersistentVolumeClaim](calm, filltest.Team, name)
 			if said := c.Annotations[cluster.AnnState]; said != string(sc.said) {
 				t.Errorf("it says %s, want %s: %s", said, sc.said, c.Annotations[cluster.AnnRunningMessage])

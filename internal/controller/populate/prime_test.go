@@ -8,10 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/berth-vm/berth/internal/controller/filltest"
-	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/filltest"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 // TestPrime: what is made for a claim, as it is made.

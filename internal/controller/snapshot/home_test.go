@@ -17,7 +17,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
-	"github.com/berth-vm/berth/internal/controller/harm"
+	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
 // importer plays what keeps DataVolumes: one without a claim fills a new one, unless it is told to wait; a claim that is
@@ -106,13 +106,13 @@ func everywhere(t *testing.T, do func(w *world)) *world {
 	calm := newWorld(t, false, false)
 	do(calm)
 	want := calm.kept()
-	for at := 1; at <= calm.harm.Writes; at++ {
-		for _, kind := range harm.Kinds {
+	for at := 1; at <= calm.faults.Writes; at++ {
+		for _, kind := range faults.Kinds {
 			w := newWorld(t, false, false)
-			w.harm.At, w.harm.Kind = at, kind
+			w.faults.At, w.faults.Kind = at, kind
 			do(w)
 			if diff := cmp.Diff(want, w.kept()); diff != "" {
-				t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.harm.Writes, kind, diff)
+				t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.faults.Writes, kind, diff)
 			}
 		}
 	}

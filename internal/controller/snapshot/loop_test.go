@@ -31,19 +31,19 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/ask"
-	"github.com/berth-vm/berth/internal/controller/harm"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/testing/faults"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // world is a cluster of one machine with one disk, its storage played by a few lines.
 type world struct {
 	t      *testing.T
-	api    client.Client // without harm: what the cluster itself uses
+	api    client.Client // without faults: what the cluster itself uses
 	r      *Reconciler
 	clock  *clocktest.FakePassiveClock
-	harm   harm.Harm
+	faults faults.Injector
 	agent  bool // the guest has one
 	frozen bool
 	story  []string // what the guest and the storage went through
@@ -70,7 +70,7 @@ func (w *world) asked(done func()) bool {
 // Freeze and Thaw make the world the guest.
 func (w *world) Freeze(_ *corev1.Pod, _ types.UID, done func()) (bool, error) {
 	if !w.asked(done) {
-		return false, ask.ErrNoAnswerYet
+		return false, probe.ErrNoAnswerYet
 	}
 	if w.agent && !w.frozen {
 		w.story = append(w.story, "frozen")
@@ -81,7 +81,7 @@ func (w *world) Freeze(_ *corev1.Pod, _ types.UID, done func()) (bool, error) {
 
 func (w *world) Thaw(_ *corev1.Pod, _ types.UID, done func()) (bool, error) {
 	if !w.asked(done) {
-		return false, ask.ErrNoAnswerYet
+		return false, probe.ErrNoAnswerYet
 	}
 	if w.frozen {
 		w.story = append(w.story, "thawed")
@@ -121,7 +121,7 @@ func newWorld(t *testing.T, running, agent bool) *world {
 	base := b.Build()
 	w.api = base
 	w.r = &Reconciler{reader: base, live: base, clock: w.clock, guest: w, answered: make(chan event.GenericEvent),
-		cluster: cluster.New(w.harm.Client(base, w.admit), events.NewFakeRecorder(1000), w.clock)}
+		cluster: cluster.New(w.faults.Client(base, w.admit), events.NewFakeRecorder(1000), w.clock)}
 	return w
 }
 
@@ -244,7 +244,7 @@ func (w *world) run(obj client.Object, reconcile func(context.Context, ctrl.Requ
 	w.must(w.api.Create(ctx, obj))
 	for range 60 {
 		result, err := reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
-		if err != nil && !harm.Caused(err) {
+		if err != nil && !faults.Caused(err) {
 			w.t.Fatalf("reconcile: %v", err)
 		}
 		if err == nil && result.RequeueAfter == 0 && !w.back {
@@ -338,12 +338,12 @@ func TestLoop(t *testing.T) {
 			if claim.UID == "old" || claim.Spec.DataSourceRef == nil || claim.Annotations["volume.kubernetes.io/selected-node"] != "node1" {
 				t.Errorf("the claim was not put back: %+v", claim)
 			}
-			for at := 1; at <= calm.harm.Writes; at++ {
-				for _, kind := range harm.Kinds {
+			for at := 1; at <= calm.faults.Writes; at++ {
+				for _, kind := range faults.Kinds {
 					w := newWorld(t, c.running, c.agent)
-					w.harm.At, w.harm.Kind = at, kind
+					w.faults.At, w.faults.Kind = at, kind
 					if diff := cmp.Diff(want, do(w)); diff != "" {
-						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.harm.Writes, kind, diff)
+						t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.faults.Writes, kind, diff)
 					}
 				}
 			}

@@ -17,7 +17,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
@@ -49,7 +49,7 @@ func (r *Reconciler) reconcileSnapshot(ctx context.Context, req ctrl.Request) (c
 	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
 	for _, a := range plan.Do {
 		err := r.act(ctx, a, s)
-		if errors.Is(err, ask.ErrNoAnswerYet) {
+		if errors.Is(err, probe.ErrNoAnswerYet) {
 			break // the guest's answer brings it back
 		}
 		if err != nil {

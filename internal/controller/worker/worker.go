@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -20,7 +20,7 @@ import (
 type Asker func(worker *corev1.Pod) (task.Progress, error)
 
 // AskOverHTTP asks over the pod network.
-func AskOverHTTP() Asker { return ask.At[task.Progress](task.ProgressPort, task.ProgressPath) }
+func AskOverHTTP() Asker { return probe.At[task.Progress](task.ProgressPort, task.ProgressPath) }
 
 // Progress is how far a running worker is, nil if it does not say: that is no reason to stop.
 func (a Asker) Progress(ctx context.Context, pod *corev1.Pod) *task.Progress {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
-	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 var modes = []accessv1.Mode{accessv1.WriteExclusive, accessv1.WriteShared, accessv1.ReadShared}

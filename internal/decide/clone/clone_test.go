@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 // every calls do with all combinations of what matters: yes or no for each fact, and each wish.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/berth-vm/berth/internal/decide/enumerate"
 	"github.com/berth-vm/berth/internal/decide/volume"
-	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/testing/enumerate"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 func pick[E ~int](set func(*Facts, E), names ...string) enumerate.Axis[Facts] {

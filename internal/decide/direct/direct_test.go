@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/berth-vm/berth/internal/decide/enumerate"
-	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/testing/enumerate"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 var axes = []enumerate.Axis[Facts]{

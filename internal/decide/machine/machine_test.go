@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/decide/enumerate"
-	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/state"
+	"github.com/berth-vm/berth/internal/testing/enumerate"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 var instanceAxes = []enumerate.Axis[Facts]{

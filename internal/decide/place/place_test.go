@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/berth-vm/berth/internal/decide/enumerate"
-	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/testing/enumerate"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 // pods are the situations of a pod that wants the claim; the first is that there is none.

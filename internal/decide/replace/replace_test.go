@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/berth-vm/berth/internal/decide/enumerate"
-	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/testing/enumerate"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 func flag(name string, of func(*Facts) *bool) enumerate.Axis[Facts] {

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/berth-vm/berth/internal/decide/enumerate"
-	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/state"
+	"github.com/berth-vm/berth/internal/testing/enumerate"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 func flagAxis[F any](no, yes string, set func(*F, bool)) enumerate.Axis[F] {

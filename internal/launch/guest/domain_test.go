@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/golden"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 // goldenHost is a node like the tests': no KVM, OVMF from Debian.

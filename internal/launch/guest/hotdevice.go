@@ -6,7 +6,7 @@ import (
 	"syscall"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
 // plug is the way of a disk into the machine: the file, the block node on it, the device on that. What was done is undone
@@ -51,7 +51,7 @@ func pluggable(disk kubevirt.Disk) error {
 }
 
 // node is the block node of a disk that was handed over.
-func node(p *plug, disk kubevirt.Disk, o meet.Offer) map[string]any {
+func node(p *plug, disk kubevirt.Disk, o rendezvous.Offer) map[string]any {
 	d := driver(disk, Backing{Device: o.Device})
 	kind := map[bool]string{true: "host_device", false: "file"}[o.Device]
 	direct := d.Cache == string(kubevirt.CacheNone)

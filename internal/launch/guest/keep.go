@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
 // keeps writes copies of the guest's disks into claims while the guest runs. QEMU mirrors the disk: every write of the guest goes
@@ -91,12 +91,12 @@ func (s *keeps) take(name string, order launch.KeepOrder, o offer) bool {
 			s.over(k, err)
 		}
 	}
-	_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})
+	_ = rendezvous.SendAnswer(o.holder, rendezvous.Answer{Attached: true})
 	return true
 }
 
 // start has QEMU begin. What was done is undone if the next step is refused.
-func (s *keeps) start(k *keeping, o meet.Offer) error {
+func (s *keeps) start(k *keeping, o rendezvous.Offer) error {
 	if o.ReadOnly || o.Login {
 		return errors.New("the claim cannot be written to")
 	}
@@ -204,7 +204,7 @@ func (s *keeps) follow(want map[string]launch.KeepOrder) {
 			}
 		}
 		if k.stop && k.file == nil {
-			_ = meet.SendAnswer(k.holder, meet.Answer{Released: true})
+			_ = rendezvous.SendAnswer(k.holder, rendezvous.Answer{Released: true})
 			_ = k.holder.Close()
 			delete(s.all, name)
 		}
@@ -247,7 +247,7 @@ func (s *keeps) look(k *keeping) error {
 		s.concluded(k, j)
 		return nil
 	}
-	if meet.SendAnswer(k.holder, meet.Answer{Attached: true}) != nil {
+	if rendezvous.SendAnswer(k.holder, rendezvous.Answer{Attached: true}) != nil {
 		k.stop = true
 	}
 	s.words[k.order.Claim] = launch.Keep{Done: j.Done, Total: j.Total}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
 // kept is a real QEMU with a copy on write of 64 MiB over a master that is 7s in its first quarter, and somebody who writes to it.
@@ -100,7 +100,7 @@ func (k *kept) offer(f *os.File, device bool) *net.UnixConn {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.plugs.offer["keep.root"] = offer{meet.Offer{Volume: "keep.root", Device: device}, again, conns[0]}
+	k.plugs.offer["keep.root"] = offer{rendezvous.Offer{Volume: "keep.root", Device: device}, again, conns[0]}
 	return conns[1]
 }
 
@@ -206,10 +206,10 @@ func TestKeep(t *testing.T) {
 }
 
 // answers are those that a holder has got so far.
-func answers(c *net.UnixConn) (got meet.Answer, gone bool) {
+func answers(c *net.UnixConn) (got rendezvous.Answer, gone bool) {
 	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	for {
-		a, err := meet.ReceiveAnswer(c)
+		a, err := rendezvous.ReceiveAnswer(c)
 		if err != nil {
 			return got, !os.IsTimeout(err) && !strings.Contains(err.Error(), "i/o timeout")
 		}

@@ -14,7 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
 // plugs gives a running guest disks and takes them back. One goroutine owns it; everything else reaches it by channels.
@@ -37,7 +37,7 @@ type plugs struct {
 
 // offer is a disk that a holder hands over, and the holder.
 type offer struct {
-	meet.Offer
+	rendezvous.Offer
 	file   *os.File
 	holder *net.UnixConn
 }
@@ -71,7 +71,7 @@ func (l *Launcher) startPlugs(qemu *monitor, m launch.Machine, q *quiet, done <-
 		network: newNetwork(l.remotes, m), keeps: newKeeps(qemu, l.Log, q.during),
 		offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
 	}
-	door, err := meet.Serve(launch.MeetDir, func(c *net.UnixConn) bool {
+	door, err := rendezvous.Serve(launch.MeetDir, func(c *net.UnixConn) bool {
 		go p.listen(c, done)
 		return true
 	})
@@ -87,7 +87,7 @@ func (l *Launcher) startPlugs(qemu *monitor, m launch.Machine, q *quiet, done <-
 
 // listen takes a holder's offer to whoever owns the disks.
 func (p *plugs) listen(c *net.UnixConn, done <-chan struct{}) {
-	o, f, err := meet.ReceiveOffer(c)
+	o, f, err := rendezvous.ReceiveOffer(c)
 	if err != nil {
 		p.log.Warn("a disk was not handed over", "error", err.Error())
 		_ = c.Close()
@@ -231,7 +231,7 @@ func ownDisk(m launch.Machine, volume string) (kubevirt.Disk, offer, error) {
 	if err != nil {
 		return disk, offer{}, err
 	}
-	o := offer{Offer: meet.Offer{Volume: volume, Device: b.Device, ReadOnly: disk.ReadsOnly()}}
+	o := offer{Offer: rendezvous.Offer{Volume: volume, Device: b.Device, ReadOnly: disk.ReadsOnly()}}
 	mode := os.O_RDWR
 	if o.ReadOnly {
 		mode = os.O_RDONLY
@@ -260,7 +260,7 @@ func (p *plugs) attach(disk kubevirt.Disk, o offer) {
 	had, again := p.has[disk.Name]
 	if err == nil && again && had.file == id {
 		had.holder = o.holder
-		_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})
+		_ = rendezvous.SendAnswer(o.holder, rendezvous.Answer{Attached: true})
 		return
 	}
 	var made *plug
@@ -280,13 +280,13 @@ func (p *plugs) attach(disk kubevirt.Disk, o offer) {
 	made.file = id
 	p.has[disk.Name] = made
 	p.log.Info("the guest was given a disk", "volume", disk.Name)
-	_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})
+	_ = rendezvous.SendAnswer(o.holder, rendezvous.Answer{Attached: true})
 }
 
 // refuse tells a holder why the guest cannot have its disk.
 func (p *plugs) refuse(volume string, o offer, err error) {
 	p.log.Error("the guest cannot have a disk", "volume", volume, "error", err.Error())
-	_ = meet.SendAnswer(o.holder, meet.Answer{Refused: cut(err.Error())})
+	_ = rendezvous.SendAnswer(o.holder, rendezvous.Answer{Refused: cut(err.Error())})
 	_ = o.holder.Close()
 }
 
@@ -344,7 +344,7 @@ func (p *plugs) gone(id string) {
 		}
 		p.log.Info("the guest gave a disk back", "volume", volume)
 		if plug.holder != nil {
-			_ = meet.SendAnswer(plug.holder, meet.Answer{Released: true})
+			_ = rendezvous.SendAnswer(plug.holder, rendezvous.Answer{Released: true})
 			_ = plug.holder.Close()
 		}
 		delete(p.has, volume)

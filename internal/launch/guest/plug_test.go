@@ -20,7 +20,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
 // fakeQEMU answers every command in order and writes it down, for the function it returns; refuse makes it refuse one.
@@ -80,7 +80,7 @@ func diskOffer(t *testing.T) offer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return offer{Offer: meet.Offer{Volume: "data", Device: true}, file: f}
+	return offer{Offer: rendezvous.Offer{Volume: "data", Device: true}, file: f}
 }
 
 func TestADiskComesAndGoes(t *testing.T) {
@@ -132,7 +132,7 @@ func TestWhatWasBegunIsUndone(t *testing.T) {
 func TestAnotherHolder(t *testing.T) {
 	qemu, said := fakeQEMU(t, "")
 	p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}}
-	hand := func(f *os.File) meet.Answer {
+	hand := func(f *os.File) rendezvous.Answer {
 		ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -151,8 +151,8 @@ func TestAnotherHolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.attach(kubevirt.Disk{Name: "data"}, offer{Offer: meet.Offer{Volume: "data"}, file: again, holder: conns[0]})
-		a, err := meet.ReceiveAnswer(conns[1])
+		p.attach(kubevirt.Disk{Name: "data"}, offer{Offer: rendezvous.Offer{Volume: "data"}, file: again, holder: conns[0]})
+		a, err := rendezvous.ReceiveAnswer(conns[1])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
 // loginsDir is where the Secrets of added disks are kept: in memory, as the kubelet keeps those of the disks from the start.
@@ -59,7 +59,7 @@ func (n *network) open(added launch.Added, file *os.File) (b Backing, l *login, 
 			n.drop(v.Name)
 		}
 	}()
-	if err = meet.UnpackLogin(file, dir); err != nil {
+	if err = rendezvous.UnpackLogin(file, dir); err != nil {
 		return b, nil, err
 	}
 	if v.NBD != nil && v.NBD.TLS != nil {
@@ -137,7 +137,7 @@ func (p *plugs) attachNetwork(disk kubevirt.Disk, added launch.Added, o offer) {
 	had, again := p.has[disk.Name]
 	if err == nil && again && had.source == string(text) {
 		had.holder = o.holder
-		_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})
+		_ = rendezvous.SendAnswer(o.holder, rendezvous.Answer{Attached: true})
 		return
 	}
 	var made *plug
@@ -158,7 +158,7 @@ func (p *plugs) attachNetwork(disk kubevirt.Disk, added launch.Added, o offer) {
 	p.network.remotes.device(disk.Name, made.id)
 	p.has[disk.Name] = made
 	p.log.Info("the guest was given a disk", "volume", disk.Name)
-	_ = meet.SendAnswer(o.holder, meet.Answer{Attached: true})
+	_ = rendezvous.SendAnswer(o.holder, rendezvous.Answer{Attached: true})
 }
 
 func (p *plugs) plugAdded(disk kubevirt.Disk, added launch.Added, o offer) (*plug, error) {

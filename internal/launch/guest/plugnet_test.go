@@ -15,7 +15,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/meet"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
 // netPlugs is a guest that network disks can be added to, whose servers all answer on a port of this host. The rules for
@@ -96,7 +96,7 @@ func TestNetworkHolder(t *testing.T) {
 	p, said := netPlugs(t, "")
 	added := launch.Added{Volume: kubevirt.Volume{Name: "data", VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{
 		Host: kubevirt.NetworkHost{Name: "127.0.0.1", Port: new(intstr.FromInt(1))}, Portal: "iqn.2017-01.io.kubevirt:sn.42", SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}}}
-	hand := func(a launch.Added, login bool) meet.Answer {
+	hand := func(a launch.Added, login bool) rendezvous.Answer {
 		t.Helper()
 		f, err := os.CreateTemp(t.TempDir(), "login")
 		if err != nil {
@@ -104,13 +104,13 @@ func TestNetworkHolder(t *testing.T) {
 		}
 		_, _ = f.WriteString(`{"credentials/node.session.auth.username": "YWxpY2U=", "credentials/node.session.auth.password": "aHVzaA=="}`)
 		ends := pair(t)
-		o := offer{Offer: meet.Offer{Volume: "data", Login: login}, file: f, holder: ends[0]}
+		o := offer{Offer: rendezvous.Offer{Volume: "data", Login: login}, file: f, holder: ends[0]}
 		if a.Volume.Name == "" {
 			p.attach(kubevirt.Disk{Name: "data"}, o)
 		} else {
 			p.attachNetwork(kubevirt.Disk{Name: "data"}, a, o)
 		}
-		answer, err := meet.ReceiveAnswer(ends[1])
+		answer, err := rendezvous.ReceiveAnswer(ends[1])
 		if err != nil {
 			t.Fatal(err)
 		}

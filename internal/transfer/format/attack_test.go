@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/formattest"
 	"github.com/berth-vm/berth/internal/transfer/format"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/formattest"
 )
 
 // attack is an image in the shape of a known attack and how it must be refused.

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/formattest"
 	"github.com/berth-vm/berth/internal/transfer/format"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/formattest"
 )
 
 // TestDamageThatShows: bytes that were lost or changed in what an import does not need mean that others were too. QEMU refuses

@@ -7,9 +7,9 @@ import (
 	"io"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/format/feed"
 	"github.com/berth-vm/berth/internal/transfer/format/qcow2"
 	"github.com/berth-vm/berth/internal/transfer/format/raw"
+	"github.com/berth-vm/berth/internal/transfer/format/sequential"
 	"github.com/berth-vm/berth/internal/transfer/format/vdi"
 	"github.com/berth-vm/berth/internal/transfer/format/vhd"
 	"github.com/berth-vm/berth/internal/transfer/format/vhdx"
@@ -47,7 +47,7 @@ func NewDecoder(kind Kind, out Output) (*Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Decoder{kind, feed.New(plan, out)}, nil
+	return &Decoder{kind, sequential.New(plan, out)}, nil
 }
 
 // Resume makes a decoder that goes on where State was taken.
@@ -64,7 +64,7 @@ func Resume(state []byte, out Output) (*Decoder, error) {
 	if err != nil {
 		return nil, errState
 	}
-	d, err := feed.Resume(plan, out, state)
+	d, err := sequential.Resume(plan, out, state)
 	if err != nil {
 		return nil, fmt.Errorf("resume %s image: %w", kind, err)
 	}
@@ -130,7 +130,7 @@ func newRaw(kind Kind, out Output) *raw.Decoder {
 	return nil
 }
 
-func newPlan(kind Kind) (feed.Plan, error) {
+func newPlan(kind Kind) (sequential.Plan, error) {
 	switch kind {
 	case QCOW2:
 		return &qcow2.Plan{}, nil

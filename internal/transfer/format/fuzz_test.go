@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/formattest"
 	"github.com/berth-vm/berth/internal/transfer/format"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/formattest"
 )
 
 // fuzzDisk bounds the disks a fuzzer makes, so that it tries many small ones rather than a few large ones.

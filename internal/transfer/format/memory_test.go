@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/berth-vm/berth/internal/testing/formattest"
 	"github.com/berth-vm/berth/internal/transfer/format"
-	"github.com/berth-vm/berth/internal/transfer/format/formattest"
 )
 
 // vast is a qcow2 that exists only where it is read: 64 GiB in 64 KiB clusters, no two of which are side by side both

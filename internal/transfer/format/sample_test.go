@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berth-vm/berth/internal/testing/formattest"
 	"github.com/berth-vm/berth/internal/transfer/format"
-	"github.com/berth-vm/berth/internal/transfer/format/formattest"
 )
 
 const sumsPath = "testdata/samples/sums.txt"

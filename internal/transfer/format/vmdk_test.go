@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/formattest"
 	"github.com/berth-vm/berth/internal/transfer/format"
-	"github.com/berth-vm/berth/internal/transfer/format/formattest"
 )
 
 // exported is a disk of 100 MiB and some sectors with data in three of its four grain tables.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/page"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 const (
@@ -64,7 +64,7 @@ func openDevice(o Options) (*device, error) {
 func newDevice(o Options, h *os.File, size int64) *device {
 	d := &device{o: o, w: newWriter(h, o.Path), size: size, tail: size}
 	if size >= tailMin {
-		d.tail = (size - tailSize) &^ (page.Size - 1)
+		d.tail = (size - tailSize) &^ (zeropage.Size - 1)
 	}
 	d.held = make([]byte, size-d.tail)
 	return d
@@ -75,7 +75,7 @@ func newDevice(o Options, h *os.File, size int64) *device {
 func (d *device) zeroDevice(off, n int64) error {
 	fd := int(d.w.file.Fd())
 	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-	if !d.o.Preallocate && off%page.Size == 0 && n%page.Size == 0 {
+	if !d.o.Preallocate && off%zeropage.Size == 0 && n%zeropage.Size == 0 {
 		err := unix.Fallocate(fd, punch, off, n)
 		for errors.Is(err, syscall.EINTR) {
 			err = unix.Fallocate(fd, punch, off, n)
@@ -97,7 +97,7 @@ func (d *device) writeZeroes(off, n int64) error {
 			if err := d.read(p, off); err != nil {
 				return err
 			}
-			if page.IsZero(p) {
+			if zeropage.IsZero(p) {
 				continue
 			}
 		}
@@ -110,7 +110,7 @@ func (d *device) writeZeroes(off, n int64) error {
 
 // read reads around the page cache where it can, so that looking at a whole device leaves nothing behind.
 func (d *device) read(p []byte, off int64) error {
-	if direct := d.w.direct.Load(); direct != nil && off%page.Size == 0 && len(p)%page.Size == 0 {
+	if direct := d.w.direct.Load(); direct != nil && off%zeropage.Size == 0 && len(p)%zeropage.Size == 0 {
 		if _, err := direct.ReadAt(p, off); err == nil {
 			return nil
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/page"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 // fakeDevice is a file of fixed size that is treated like a block device, full of old content.
@@ -127,7 +127,7 @@ func TestDeviceSizes(t *testing.T) {
 	got := make([]byte, 8<<20-700)
 	_, err := d.ReadAt(got, 1<<20+700)
 	must(t, err)
-	if !page.IsZero(got) {
+	if !zeropage.IsZero(got) {
 		t.Error("what lies behind the image is not zero")
 	}
 }
@@ -185,14 +185,14 @@ func TestDeviceParksEverything(t *testing.T) {
 	order := rand.New(rand.NewPCG(1, 1)).Perm(size / cluster)
 	var at int64
 	for _, c := range order {
-		if p := want[c*cluster : (c+1)*cluster]; !page.IsZero(p) {
+		if p := want[c*cluster : (c+1)*cluster]; !zeropage.IsZero(p) {
 			_, err := d.Park(p)
 			must(t, err)
 		}
 	}
 	p := make([]byte, cluster)
 	for _, c := range order {
-		if page.IsZero(want[c*cluster : (c+1)*cluster]) {
+		if zeropage.IsZero(want[c*cluster : (c+1)*cluster]) {
 			continue
 		}
 		must(t, d.Parked(p, at))

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/page"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 // unpackingName marks a directory that is not complete.
@@ -198,7 +198,7 @@ func (d *Directory) fill(f *os.File, size int64, r io.Reader) error {
 			return err
 		}
 		for len(p) > 0 {
-			n, zero := page.Run(p, off)
+			n, zero := zeropage.Run(p, off)
 			if !zero {
 				if _, err := f.WriteAt(p[:n], off); err != nil {
 					return failed(err)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/page"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 // file is a disk that is a file. Until it is finished it has another name, so that half a disk is never taken for one:
@@ -78,7 +78,7 @@ func (f *file) Limit() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	free &^= page.Size - 1
+	free &^= zeropage.Size - 1
 	if f.o.Size == 0 || f.o.Size > capacity {
 		return free, nil
 	}
@@ -257,7 +257,7 @@ func (f *file) fill() error {
 			return err
 		}
 		for at := 0; at < len(p); {
-			n, zero := page.Run(p[at:], off+int64(at))
+			n, zero := zeropage.Run(p[at:], off+int64(at))
 			if zero { // else the image is there already
 				if err := f.w.write(zeroes[:n], off+int64(at)); err != nil {
 					return err

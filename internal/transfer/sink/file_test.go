@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/page"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 func random(n int, seed uint64) []byte {
@@ -95,7 +95,7 @@ func TestFilePreallocated(t *testing.T) {
 			}
 			got, err := os.ReadFile(path)
 			must(t, err)
-			if len(got) != 8<<20 || !bytes.Equal(got[5000:105_000], want) || !page.IsZero(got[105_000:]) {
+			if len(got) != 8<<20 || !bytes.Equal(got[5000:105_000], want) || !zeropage.IsZero(got[105_000:]) {
 				t.Error("the disk is not what was written")
 			}
 		})

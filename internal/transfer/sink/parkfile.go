@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berth-vm/berth/internal/transfer/page"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 // parkFile holds what is parked beside a disk that is a file. Bytes are written by one goroutine; forgetting and using
@@ -138,7 +138,7 @@ func (f *file) reclaim(seen *int64) bool {
 	}
 	before := k.reclaimed.Load()
 	k.forgot = slices.DeleteFunc(k.forgot, func(s span) bool {
-		from, to := (s.from+page.Size-1)&^(page.Size-1), s.to&^(page.Size-1)
+		from, to := (s.from+zeropage.Size-1)&^(zeropage.Size-1), s.to&^(zeropage.Size-1)
 		if from >= to {
 			return false // it may grow
 		}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berth-vm/berth/internal/transfer/page"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 const (
@@ -73,7 +73,7 @@ func (w *writer) sync() error {
 // writePages writes the pages of p that are not zero.
 func (w *writer) writePages(p []byte, off int64) error {
 	for len(p) > 0 {
-		n, zero := page.Run(p, off)
+		n, zero := zeropage.Run(p, off)
 		if !zero {
 			if err := w.write(p[:n], off); err != nil {
 				return err
@@ -91,13 +91,13 @@ func (w *writer) write(p []byte, off int64) error {
 	if d == nil || len(p) < directMin {
 		return w.buffered(p, off)
 	}
-	if head := int(-off & (page.Size - 1)); head > 0 {
+	if head := int(-off & (zeropage.Size - 1)); head > 0 {
 		if err := w.buffered(p[:head], off); err != nil {
 			return err
 		}
 		p, off = p[head:], off+int64(head)
 	}
-	whole := len(p) &^ (page.Size - 1)
+	whole := len(p) &^ (zeropage.Size - 1)
 	if err := w.around(d, p[:whole], off); err != nil {
 		return err
 	}

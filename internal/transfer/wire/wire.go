@@ -32,7 +32,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/berth-vm/berth/internal/transfer/page"
+	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
 // The names of the protocol.
@@ -80,7 +80,7 @@ func NewPlainWriter(w io.Writer) *Writer { return &Writer{w: w} }
 func (w *Writer) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
-		n, zero := page.Run(p[done:min(len(p), done+MaxFrame)], 0)
+		n, zero := zeropage.Run(p[done:min(len(p), done+MaxFrame)], 0)
 		var err error
 		if zero {
 			err = w.Zeroes(int64(n))

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
 // TestPod keeps the consumer of each kind of place in testdata.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/inside"
 	"github.com/berth-vm/berth/internal/launch"
 )
@@ -23,7 +23,7 @@ import (
 // Exec reaches guests through the API server.
 type Exec struct {
 	run   func(ctx context.Context, launcher *corev1.Pod, verb string, streams remotecommand.StreamOptions) error
-	aside ask.Aside[question, launch.Quiet]
+	aside probe.Aside[question, launch.Quiet]
 }
 
 // question is a verb that a launcher is asked, for one snapshot: two snapshots of a machine must not take each other's answers.
@@ -46,11 +46,11 @@ func New(config *rest.Config) (*Exec, error) {
 
 func newExec(run func(context.Context, *corev1.Pod, string, remotecommand.StreamOptions) error) *Exec {
 	// A guest that is asked to hold still may have much to write first; after MostQuiet the launcher would let it go.
-	return &Exec{run: run, aside: ask.Aside[question, launch.Quiet]{Patience: launch.MostQuiet}}
+	return &Exec{run: run, aside: probe.Aside[question, launch.Quiet]{Patience: launch.MostQuiet}}
 }
 
 // Freeze makes the guest hold still; false means that it has no agent that answers. Before the launcher has answered the error
-// is ask.ErrNoAnswerYet, and done is called when it has.
+// is probe.ErrNoAnswerYet, and done is called when it has.
 func (e *Exec) Freeze(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error) {
 	q, err := e.ask(launcher, snapshot, launch.FreezeVerb, done)
 	return q.Agent && q.Held, err

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"github.com/berth-vm/berth/internal/controller/ask"
+	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/inside"
 	"github.com/berth-vm/berth/internal/launch"
 )
@@ -50,7 +50,7 @@ func TestAnswers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e, told := newExec(row.run), 0
 				freeze := func() (bool, error) { return e.Freeze(pod("a"), "snap", func() { told++ }) }
-				if _, err := freeze(); !errors.Is(err, ask.ErrNoAnswerYet) {
+				if _, err := freeze(); !errors.Is(err, probe.ErrNoAnswerYet) {
 					t.Fatalf("asked: %v", err)
 				}
 				<-time.After(launch.MostQuiet + time.Second)
@@ -112,12 +112,12 @@ func TestAHungLauncherIsAloneWithIt(t *testing.T) {
 		for n := range 500 {
 			for _, kind := range []string{"hung", "flood"} {
 				uid := types.UID(fmt.Sprint(kind, n))
-				if _, err := e.Freeze(pod(uid), uid, func() {}); !errors.Is(err, ask.ErrNoAnswerYet) {
+				if _, err := e.Freeze(pod(uid), uid, func() {}); !errors.Is(err, probe.ErrNoAnswerYet) {
 					t.Fatal(err)
 				}
 			}
 		}
-		if _, err := e.Freeze(pod("good"), "snap", func() {}); !errors.Is(err, ask.ErrNoAnswerYet) {
+		if _, err := e.Freeze(pod("good"), "snap", func() {}); !errors.Is(err, probe.ErrNoAnswerYet) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -139,7 +139,7 @@ func TestTwoSnapshotsOfAMachine(t *testing.T) {
 		e := newExec(says(`{"agent":true,"held":true}`))
 		_, _ = e.Freeze(pod("a"), "first", func() {})
 		synctest.Wait()
-		if _, err := e.Freeze(pod("a"), "second", func() {}); !errors.Is(err, ask.ErrNoAnswerYet) {
+		if _, err := e.Freeze(pod("a"), "second", func() {}); !errors.Is(err, probe.ErrNoAnswerYet) {
 			t.Errorf("the second has the first's answer: %v", err)
 		}
 		synctest.Wait()

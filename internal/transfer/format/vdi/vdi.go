@@ -10,7 +10,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/feed"
+	"github.com/berth-vm/berth/internal/transfer/format/sequential"
 )
 
 const (
@@ -124,23 +124,25 @@ func Open(f extent.File) (extent.Image, error) {
 // Plan reads a VDI that comes as a stream: its map comes first.
 type Plan struct{ m *image }
 
-// Head implements feed.Plan.
+// Head implements sequential.Plan.
 func (p *Plan) Head(head []byte, _ bool) (int64, error) {
 	m, err := parse(head)
 	p.m = m
 	return int64(len(head)), err
 }
 
-// Shape implements feed.Plan.
+// Shape implements sequential.Plan.
 func (p *Plan) Shape() extent.Shape { return extent.Shape{Disk: p.m.disk, Unit: p.m.block} }
 
-// Tables implements feed.Plan.
-func (p *Plan) Tables(b *feed.Book) { b.Want(feed.Region{Off: p.m.table, Len: p.m.blocks * 4}) }
+// Tables implements sequential.Plan.
+func (p *Plan) Tables(b *sequential.Book) {
+	b.Want(sequential.Region{Off: p.m.table, Len: p.m.blocks * 4})
+}
 
-// Table implements feed.Plan.
-func (p *Plan) Table(b *feed.Book, _ feed.Region, at int64, piece []byte) error {
+// Table implements sequential.Plan.
+func (p *Plan) Table(b *sequential.Book, _ sequential.Region, at int64, piece []byte) error {
 	return p.m.entries(at, piece, b.Place)
 }
 
-// Open implements feed.Plan.
+// Open implements sequential.Plan.
 func (p *Plan) Open(f extent.File) (extent.Image, error) { return Open(f) }

@@ -3,7 +3,7 @@ package vhd
 import (
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/feed"
+	"github.com/berth-vm/berth/internal/transfer/format/sequential"
 )
 
 // Trailer recognises the footer of a fixed disk that came as a stream: the last sector, which is no part of the disk.
@@ -18,7 +18,7 @@ func Trailer(last []byte, size int64) (int64, bool) {
 // Plan reads a dynamic VHD that comes as a stream: its table comes first.
 type Plan struct{ d *disk }
 
-// Head implements feed.Plan.
+// Head implements sequential.Plan.
 func (p *Plan) Head(head []byte, _ bool) (int64, error) {
 	size := int64(len(head))
 	if size < FooterSize {
@@ -41,18 +41,18 @@ func (p *Plan) Head(head []byte, _ bool) (int64, error) {
 	return size, err
 }
 
-// Shape implements feed.Plan.
+// Shape implements sequential.Plan.
 func (p *Plan) Shape() extent.Shape { return extent.Shape{Disk: p.d.disk, Unit: p.d.block} }
 
-// Tables implements feed.Plan.
-func (p *Plan) Tables(b *feed.Book) {
-	b.Want(feed.Region{Off: p.d.table, Len: p.d.blocks * 4})
+// Tables implements sequential.Plan.
+func (p *Plan) Tables(b *sequential.Book) {
+	b.Want(sequential.Region{Off: p.d.table, Len: p.d.blocks * 4})
 }
 
-// Table implements feed.Plan.
-func (p *Plan) Table(b *feed.Book, _ feed.Region, at int64, piece []byte) error {
+// Table implements sequential.Plan.
+func (p *Plan) Table(b *sequential.Book, _ sequential.Region, at int64, piece []byte) error {
 	return p.d.entries(at, piece, b.Place)
 }
 
-// Open implements feed.Plan.
+// Open implements sequential.Plan.
 func (p *Plan) Open(f extent.File) (extent.Image, error) { return Open(f) }

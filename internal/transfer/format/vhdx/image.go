@@ -7,7 +7,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/feed"
+	"github.com/berth-vm/berth/internal/transfer/format/sequential"
 )
 
 // The states of a block that matter; in all others below partial there is no data.
@@ -110,7 +110,7 @@ const (
 	wantLog
 )
 
-// Head implements feed.Plan.
+// Head implements sequential.Plan.
 func (p *Plan) Head(head []byte, _ bool) (int64, error) {
 	size := int64(len(head))
 	if size < fixedSize {
@@ -133,24 +133,24 @@ func (p *Plan) Head(head []byte, _ bool) (int64, error) {
 	return size, err
 }
 
-// Shape implements feed.Plan.
+// Shape implements sequential.Plan.
 func (p *Plan) Shape() extent.Shape { return extent.Shape{Disk: p.m.disk, Unit: p.m.block} }
 
-// Tables implements feed.Plan.
-func (p *Plan) Tables(b *feed.Book) {
-	b.Want(feed.Region{Off: p.m.bat.off, Len: p.m.entries() * 8, Tag: wantTable})
+// Tables implements sequential.Plan.
+func (p *Plan) Tables(b *sequential.Book) {
+	b.Want(sequential.Region{Off: p.m.bat.off, Len: p.m.entries() * 8, Tag: wantTable})
 	if p.m.logID != (guid{}) {
-		b.Want(feed.Region{Off: p.m.log.off, Len: p.m.log.n, Tag: wantLog})
+		b.Want(sequential.Region{Off: p.m.log.off, Len: p.m.log.n, Tag: wantLog})
 	}
 }
 
-// Table implements feed.Plan.
-func (p *Plan) Table(b *feed.Book, r feed.Region, at int64, piece []byte) error {
+// Table implements sequential.Plan.
+func (p *Plan) Table(b *sequential.Book, r sequential.Region, at int64, piece []byte) error {
 	if r.Tag == wantLog {
 		return nil // Open looks at it
 	}
 	return p.m.extents(at, piece, b.Place)
 }
 
-// Open implements feed.Plan.
+// Open implements sequential.Plan.
 func (p *Plan) Open(f extent.File) (extent.Image, error) { return Open(f) }

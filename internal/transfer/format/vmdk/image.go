@@ -6,7 +6,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
-	"github.com/berth-vm/berth/internal/transfer/format/feed"
+	"github.com/berth-vm/berth/internal/transfer/format/sequential"
 )
 
 // Open reads the header and the descriptor.
@@ -88,7 +88,7 @@ const (
 	second = 1
 )
 
-// Head implements feed.Plan.
+// Head implements sequential.Plan.
 func (p *Plan) Head(head []byte, whole bool) (int64, error) {
 	h, err := parse(head)
 	if err != nil {
@@ -110,24 +110,24 @@ func (p *Plan) Head(head []byte, whole bool) (int64, error) {
 	return int64(len(head)), err
 }
 
-// Shape implements feed.Plan.
+// Shape implements sequential.Plan.
 func (p *Plan) Shape() extent.Shape { return p.h.shape(0) }
 
-// Tables implements feed.Plan.
-func (p *Plan) Tables(b *feed.Book) {
+// Tables implements sequential.Plan.
+func (p *Plan) Tables(b *sequential.Book) {
 	if p.h.directory >= 0 {
-		b.Want(feed.Region{Off: p.h.directory, Len: p.h.directorySize(), Tag: wantDirectory})
+		b.Want(sequential.Region{Off: p.h.directory, Len: p.h.directorySize(), Tag: wantDirectory})
 		return
 	}
 	b.Want(marker(p.h.first))
 }
 
-func marker(off int64) feed.Region {
-	return feed.Region{Off: off, Len: markerSize, Passing: true}
+func marker(off int64) sequential.Region {
+	return sequential.Region{Off: off, Len: markerSize, Passing: true}
 }
 
-// Table implements feed.Plan.
-func (p *Plan) Table(b *feed.Book, r feed.Region, at int64, piece []byte) error {
+// Table implements sequential.Plan.
+func (p *Plan) Table(b *sequential.Book, r sequential.Region, at int64, piece []byte) error {
 	switch {
 	case r.Passing && r.Tag&second != 0:
 		p.special(b, r, piece)
@@ -136,7 +136,7 @@ func (p *Plan) Table(b *feed.Book, r feed.Region, at int64, piece []byte) error 
 		return p.grain(b, r.Off, piece)
 	case r.Tag == wantDirectory:
 		return p.h.tables(at, piece, func(t run) error {
-			b.Want(feed.Region{Off: t.off, Len: t.n, Tag: t.guest})
+			b.Want(sequential.Region{Off: t.off, Len: t.n, Tag: t.guest})
 			return nil
 		})
 	default:
@@ -145,7 +145,7 @@ func (p *Plan) Table(b *feed.Book, r feed.Region, at int64, piece []byte) error 
 }
 
 // grain takes a marker: that of a grain, or the first part of another one.
-func (p *Plan) grain(b *feed.Book, off int64, m []byte) error {
+func (p *Plan) grain(b *sequential.Book, off int64, m []byte) error {
 	le := binary.LittleEndian
 	lba, size := le.Uint64(m), int64(le.Uint32(m[8:]))
 	if size == 0 {
@@ -154,7 +154,7 @@ func (p *Plan) grain(b *feed.Book, off int64, m []byte) error {
 		if lba > maxSectors {
 			return task.Errorf(task.BadImage, "vmdk marker at byte %d speaks of %d sectors, beyond any file", off, lba)
 		}
-		b.Want(feed.Region{Off: off + markerSize, Len: 4, Tag: int64(lba)<<1 | second, Passing: true})
+		b.Want(sequential.Region{Off: off + markerSize, Len: 4, Tag: int64(lba)<<1 | second, Passing: true})
 		return nil
 	}
 	if size > 2*p.h.grain || lba >= uint64(p.h.disk/sector) || int64(lba)*sector%p.h.grain != 0 {
@@ -167,12 +167,12 @@ func (p *Plan) grain(b *feed.Book, off int64, m []byte) error {
 }
 
 // special takes the kind of a marker that is not a grain's: a table, a directory or a footer follows, or nothing.
-func (p *Plan) special(b *feed.Book, r feed.Region, kind []byte) {
+func (p *Plan) special(b *sequential.Book, r sequential.Region, kind []byte) {
 	const endOfStream = 0
 	if binary.LittleEndian.Uint32(kind) != endOfStream {
 		b.Want(marker(r.Off - markerSize + sector + r.Tag>>1*sector))
 	}
 }
 
-// Open implements feed.Plan.
+// Open implements sequential.Plan.
 func (p *Plan) Open(f extent.File) (extent.Image, error) { return Open(f) }

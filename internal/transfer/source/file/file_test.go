@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/sourcetest"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
 	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/sourcetest"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
 )
 
 // BenchmarkRead reads 256 MiB from a server in this process, beside a plain GET of the same.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
+	"github.com/berth-vm/berth/internal/testing/sourcetest"
 )
 
 // TestRedirectsTakeNoSecretsAlong lets a server send us to another one, and back.

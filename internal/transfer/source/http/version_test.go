@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
+	"github.com/berth-vm/berth/internal/testing/sourcetest"
 )
 
 // TestWeakVersions: a source that cannot tell its versions apart says so, and is asked twice before its ranges are trusted.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
+	"github.com/berth-vm/berth/internal/testing/sourcetest"
 )
 
 // TestEachKind sends each kind of source to a server that has the bytes, or knows nothing.

@@ -27,8 +27,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/sourcetest"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
 	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 

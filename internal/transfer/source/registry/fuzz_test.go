@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
+	"github.com/berth-vm/berth/internal/testing/sourcetest"
 )
 
 // FuzzScan looks for a disk in two layers of anything.

@@ -30,9 +30,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/sourcetest"
 	"github.com/berth-vm/berth/internal/transfer/decode"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
 )
 
 // entry is a file of a layer; without a type it is a plain one.

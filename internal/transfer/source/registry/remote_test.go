@@ -21,7 +21,7 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
+	"github.com/berth-vm/berth/internal/testing/sourcetest"
 )
 
 // small is an image whose disk says text.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/sourcetest"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/sourcetest"
 )
 
 func TestConformance(t *testing.T) {

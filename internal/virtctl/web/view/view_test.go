@@ -14,7 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
-	"github.com/berth-vm/berth/internal/golden"
+	"github.com/berth-vm/berth/internal/testing/golden"
 	"github.com/berth-vm/berth/internal/virtctl/status"
 )
 

@@ -1,0 +1,221 @@
+// Package rendezvous lets two pods of one node talk without a network and without sharing a volume: the node's agent makes a pair
+// of connected sockets and gives each of them an end. Over theirs, a disk's holder hands the launcher an open file, which
+// needs no mount, no device node and no rule of a device cgroup in the launcher's pod.
+//
+// It does not know which pods may meet; the agent does. Neither side trusts the other: messages are bounded and a file too
+// many is closed.
+package rendezvous
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Socket is the name of the socket a pod listens on for introductions.
+const Socket = "meet.sock"
+
+// patience is how long an introduction may take: both sides are on one machine and do nothing else meanwhile.
+const patience = 5 * time.Second
+
+// Offer is what a holder says with the open disk: what it is.
+type Offer struct {
+	Volume   string `json:"volume"`
+	Device   bool   `json:"device"` // a block device, not a file
+	ReadOnly bool   `json:"readOnly,omitempty"`
+	Login    bool   `json:"login,omitempty"` // not the disk, but what is needed to log in at its server
+}
+
+// Answer is what a launcher says of a disk. After Attached, Released follows when the guest has given it up.
+type Answer struct {
+	Attached bool   `json:"attached,omitempty"`
+	Released bool   `json:"released,omitempty"`
+	Refused  string `json:"refused,omitempty"` // why the guest cannot have it
+}
+
+// Serve takes introductions in dir until the listener is closed. take is given this side's end and says whether it wants
+// it; it owns the end then.
+func Serve(dir string, take func(*net.UnixConn) bool) (*net.UnixListener, error) {
+	path := filepath.Join(dir, Socket)
+	_ = os.Remove(path) // of a container that ran before in this pod
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("wait for introductions: %w", err)
+	}
+	// The agent is another user. Nobody else has this directory.
+	if err := os.Chmod(path, 0o666); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	go func() {
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			go introduced(c, take) // one that says nothing delays nobody else
+		}
+	}()
+	return l, nil
+}
+
+func introduced(agent *net.UnixConn, take func(*net.UnixConn) bool) {
+	defer func() { _ = agent.Close() }()
+	_ = agent.SetDeadline(time.Now().Add(patience))
+	var hello struct{}
+	f, err := receive(agent, &hello)
+	if err != nil || f == nil {
+		return
+	}
+	defer func() { _ = f.Close() }()
+	end, err := net.FileConn(f)
+	if err != nil {
+		return
+	}
+	pair, ok := end.(*net.UnixConn)
+	word := "no"
+	if ok && take(pair) {
+		word = "yes"
+	} else {
+		_ = end.Close()
+	}
+	_, _ = agent.Write([]byte(word))
+}
+
+// errDeclined: one of the two has company already, or is leaving.
+var errDeclined = errors.New("declined")
+
+// Introduce gives each of the two connections an end of a new pair of sockets.
+func Introduce(holder, launcher *net.UnixConn) error {
+	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make a pair of sockets: %w", err)
+	}
+	for i, c := range []*net.UnixConn{holder, launcher} {
+		end := os.NewFile(uintptr(ends[i]), "pair")
+		defer func() { _ = end.Close() }() // what was not taken ends with this
+		if err := give(c, end); err != nil {
+			return fmt.Errorf("introduce the %s: %w", [...]string{"holder", "launcher"}[i], err)
+		}
+	}
+	return nil
+}
+
+func give(c *net.UnixConn, end *os.File) error {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if err := send(c, struct{}{}, end); err != nil {
+		return err
+	}
+	word := make([]byte, 8)
+	n, err := c.Read(word)
+	if err != nil {
+		return err
+	}
+	if string(word[:n]) != "yes" {
+		return errDeclined
+	}
+	return nil
+}
+
+// SendOffer hands an open disk over.
+func SendOffer(c *net.UnixConn, o Offer, disk *os.File) error { return send(c, o, disk) }
+
+// ReceiveOffer is the launcher's side of SendOffer. The file is the caller's.
+func ReceiveOffer(c *net.UnixConn) (Offer, *os.File, error) {
+	var o Offer
+	f, err := receive(c, &o)
+	if err == nil && f == nil {
+		err = errors.New("an offer without a disk")
+	}
+	return o, f, err
+}
+
+// SendAnswer tells the holder what became of its disk.
+func SendAnswer(c *net.UnixConn, a Answer) error { return send(c, a, nil) }
+
+// ReceiveAnswer waits for the launcher's word. An error means that the launcher is gone.
+func ReceiveAnswer(c *net.UnixConn) (Answer, error) {
+	var a Answer
+	f, err := receive(c, &a)
+	if f != nil {
+		_ = f.Close()
+	}
+	return a, err
+}
+
+// longest is the size of the longest message: an answer with a sentence of QEMU's.
+const longest = 4 << 10
+
+func send(c *net.UnixConn, message any, file *os.File) error {
+	text, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	if len(text) > longest {
+		return fmt.Errorf("a message of %d bytes; at most %d are read", len(text), longest)
+	}
+	var rights []byte
+	if file != nil {
+		rights = syscall.UnixRights(int(file.Fd()))
+	}
+	if _, _, err := c.WriteMsgUnix(text, rights, nil); err != nil {
+		return fmt.Errorf("speak to the other side: %w", err)
+	}
+	return nil
+}
+
+func receive(c *net.UnixConn, message any) (*os.File, error) {
+	text, control := make([]byte, longest), make([]byte, syscall.CmsgSpace(4))
+	n, cn, _, _, err := c.ReadMsgUnix(text, control)
+	if err != nil {
+		return nil, fmt.Errorf("listen to the other side: %w", err)
+	}
+	file, err := onlyFile(control[:cn])
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, errors.Join(errors.New("the other side is gone"), closeFile(file))
+	}
+	if err := json.Unmarshal(text[:n], message); err != nil {
+		return nil, errors.Join(fmt.Errorf("understand the other side: %w", err), closeFile(file))
+	}
+	return file, nil
+}
+
+func closeFile(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// onlyFile is the one file that came with a message; nil if there was none.
+func onlyFile(control []byte) (*os.File, error) {
+	messages, err := syscall.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil, fmt.Errorf("read what came with a message: %w", err)
+	}
+	var all []int
+	for _, m := range messages {
+		if fds, err := syscall.ParseUnixRights(&m); err == nil {
+			all = append(all, fds...)
+		}
+	}
+	for i, fd := range all {
+		syscall.CloseOnExec(fd)
+		if i > 0 {
+			_ = syscall.Close(fd)
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	return os.NewFile(uintptr(all[0]), "handed over"), nil
+}
