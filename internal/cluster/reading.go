@@ -31,7 +31,11 @@ func (r Reading) Read(ctx context.Context, namespace, name string, into runtime.
 	case *corev1.PersistentVolumeClaim, *corev1.PersistentVolume, *cdiv1.DataSource, *cdiv1.VolumeCloneSource, *cdiv1.StorageProfile:
 		from = r.Objects
 	}
-	err := from.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, into.(client.Object))
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	err := from.Get(ctx, key, into.(client.Object))
+	if _, volume := into.(*corev1.PersistentVolume); volume && apierrors.IsNotFound(err) {
+		err = r.Live.Get(ctx, key, into.(client.Object)) // a claim that names it may reach the cache before it
+	}
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return false, nil

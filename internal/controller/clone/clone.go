@@ -88,10 +88,10 @@ type Target struct {
 	Vague  bool // there is none, and what was asked for cannot be completed
 	Block  bool
 
-	Recorded bool // what is on it is recorded: nothing may be written to it any more, or nobody knows
-	Grown    bool // its driver fills it with a disk that is smaller than the claim is for
-	Readable bool // it is bound, or will be by the worker that reads the source
-	Worked   bool // there is a worker
+	Recorded bool        // what is on it is recorded: nothing may be written to it any more, or nobody knows
+	Grown    bool        // its driver fills it with a disk that is smaller than the claim is for
+	Readable bool        // it is bound, or will be by the worker that reads the source
+	Worker   *corev1.Pod // that fills it; nil: there is none
 
 	Settings config.Settings
 	Content  task.Content
@@ -112,6 +112,7 @@ type Seen struct {
 	home     *corev1.NodeSelector // where the source can be used; nil: everywhere
 	place    place.Facts
 	apart    bool // no node reaches both the source and the claim's volume
+	stranded bool // the worker needs both of them in one pod, and they are apart
 	driver   bool // the provisioner of the claim's class is a CSI driver
 	wish     *cdiv1.CDICloneStrategy
 	classes  struct{ target, source string } // for snapshots of the claim's and of the source's storage class

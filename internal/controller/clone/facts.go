@@ -125,7 +125,7 @@ func (s *Seen) claimFact() clone.Claim {
 		return clone.Settled
 	case s.target.Vague:
 		return clone.Vague
-	case s.target.Worked:
+	case s.target.Worker != nil:
 		return clone.Copied
 	case s.target.Claim == nil:
 		return clone.Unmade

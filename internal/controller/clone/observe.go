@@ -3,6 +3,7 @@ package clone
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/nodes"
 	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
@@ -106,27 +108,60 @@ func (c *Cloner) Observe(ctx context.Context, s *Seen, t Target) error {
 	t.Recorded, t.Grown = s.target.Recorded, s.target.Grown // as it was when the source was looked for
 	s.target = t
 	if s.IsClone() && s.resolved.Lacks == "" && !s.made() && !t.Recorded && s.denied == nil && s.found.There() && s.found.Lacks() == "" &&
-		!t.Vague && !t.Worked {
-		if err := c.observeChoice(ctx, s); err != nil {
+		!t.Vague {
+		if err := c.observeRest(ctx, s); err != nil {
 			return err
 		}
-		s.chosen = true
 	}
 	s.decide()
 	return nil
+}
+
+// observeRest reads what the choice depends on; if there is a worker already, only whether that can ever run.
+func (c *Cloner) observeRest(ctx context.Context, s *Seen) error {
+	if s.target.Worker == nil {
+		s.chosen = true
+		return c.observeChoice(ctx, s)
+	}
+	if no, _ := pods.Unplaceable(s.target.Worker); !no || !readsBeside(s.target.Worker, s.target.Claim.Name) {
+		return nil
+	}
+	if err := c.observeApart(ctx, s); err != nil {
+		return err
+	}
+	s.stranded = s.apart
+	return nil
+}
+
+// readsBeside: a worker has another claim than the one it fills, which it reads.
+func readsBeside(worker *corev1.Pod, own string) bool {
+	return slices.ContainsFunc(worker.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName != own
+	})
+}
+
+// Stranded says that the worker can never run: it was made to read the source on its own node when nobody knew yet that source and
+// claim are on different ones.
+func (s *Seen) Stranded() bool { return s.stranded }
+
+// observeApart finds out where the source and the claim's volume are.
+func (c *Cloner) observeApart(ctx context.Context, s *Seen) error {
+	err := c.observeAids(ctx, s)
+	if err != nil {
+		return err
+	}
+	if s.home, err = c.home(ctx, s); err != nil {
+		return err
+	}
+	s.apart, err = c.apart(ctx, s)
+	return err
 }
 
 // observeChoice reads what the choice of a strategy, and its next step, depend on.
 func (c *Cloner) observeChoice(ctx context.Context, s *Seen) error {
 	var err error
 	if s.target.Claim != nil {
-		if err := c.observeAids(ctx, s); err != nil {
-			return err
-		}
-		if s.home, err = c.home(ctx, s); err != nil {
-			return err
-		}
-		if s.apart, err = c.apart(ctx, s); err != nil {
+		if err := c.observeApart(ctx, s); err != nil {
 			return err
 		}
 	} else if err := c.observePlace(ctx, s, s.found); err != nil {
@@ -197,8 +232,8 @@ func (c *Cloner) apart(ctx context.Context, s *Seen) (bool, error) {
 	if s.target.Claim == nil || s.target.Claim.Spec.VolumeName == "" || s.home == nil {
 		return false, nil // the scheduler will place what is not placed yet beside the other
 	}
-	pv, err := cluster.Get[corev1.PersistentVolume](ctx, c.reader, "", s.target.Claim.Spec.VolumeName)
-	if err != nil || pv == nil {
+	var pv corev1.PersistentVolume
+	if ok, err := c.objects.Read(ctx, "", s.target.Claim.Spec.VolumeName, &pv); !ok || err != nil {
 		return false, err
 	}
 	homes, err := nodes.In(ctx, c.reader, s.home)
@@ -206,7 +241,7 @@ func (c *Cloner) apart(ctx context.Context, s *Seen) (bool, error) {
 		return false, err
 	}
 	for i := range homes {
-		if reach.CheckNodeAffinity(pv, homes[i].Labels) == nil {
+		if reach.CheckNodeAffinity(&pv, homes[i].Labels) == nil {
 			return false, nil
 		}
 	}

@@ -95,12 +95,13 @@ func (c *Cloner) disks(ctx context.Context, pod *corev1.Pod) ([]corev1.Persisten
 		if of == nil || of.Spec.VolumeName == "" {
 			continue
 		}
-		pv, err := cluster.Get[corev1.PersistentVolume](ctx, c.reader, "", of.Spec.VolumeName)
+		var pv corev1.PersistentVolume
+		there, err := c.objects.Read(ctx, "", of.Spec.VolumeName, &pv)
 		if err != nil {
 			return nil, err
 		}
-		if pv != nil {
-			disks = append(disks, *pv)
+		if there {
+			disks = append(disks, pv)
 		}
 	}
 	return disks, nil

@@ -309,7 +309,7 @@ func (e *Engine) show(ctx context.Context, s *Seen) error {
 	}
 	phase := corev1.PodPending
 	switch s.workerFact() {
-	case volume.NoWorker, volume.Going, volume.CutOff, volume.Done, volume.Retained, volume.Fatal:
+	case volume.NoWorker, volume.Going, volume.Stranded, volume.CutOff, volume.Done, volume.Retained, volume.Fatal:
 		return nil
 	case volume.Running:
 		if s.role() == render.RoleUpload {

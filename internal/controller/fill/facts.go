@@ -163,6 +163,9 @@ func (s *Seen) workerFact() volume.Worker {
 		return volume.Running
 	case corev1.PodPending, corev1.PodUnknown:
 	}
+	if s.clone.Stranded() {
+		return volume.Stranded
+	}
 	return pendingFact(pod)
 }
 

@@ -96,7 +96,7 @@ func (s *Seen) target() cloning.Target {
 	return cloning.Target{
 		Claim: s.claim, Class: s.class, Wanted: &s.wanted, Vague: s.claim == nil && s.lacks != nil, Block: s.block(),
 		Recorded: s.dataFact() != volume.None, Grown: s.claim != nil && s.outgrown(),
-		Readable: fact == volume.Bound || fact == volume.Waiting, Worked: s.worker != nil,
+		Readable: fact == volume.Bound || fact == volume.Waiting, Worker: s.worker,
 		Settings: s.settings, Content: s.content(),
 	}
 }

@@ -82,6 +82,8 @@ func (s *Seen) workerDetail(f volume.Facts) string {
 		return s.lastError()
 	case volume.Unplaceable:
 		return second(pods.Unplaceable(s.worker))
+	case volume.Stranded:
+		return "its source is on another node, so it is streamed instead"
 	case volume.Unfetchable:
 		return second(pods.Waiting(s.worker))
 	case volume.CutOff:

@@ -28,11 +28,12 @@ func (e *Engine) observeReserved(ctx context.Context, s *Seen) error {
 		return nil
 	}
 	if name := c.Spec.VolumeName; name != "" {
-		pv, err := cluster.Get[corev1.PersistentVolume](ctx, e.reader, "", name)
-		if err == nil && pv != nil && !madeFor(pv, c) {
-			s.reserved = pv
+		var pv corev1.PersistentVolume
+		there, err := e.objects.Read(ctx, "", name, &pv)
+		if there && !madeFor(&pv, c) {
+			s.reserved = &pv
 		}
-		s.filled = s.order.itself(c) && pv != nil && pv.Annotations[cluster.AnnFilledFor] == string(c.UID)
+		s.filled = s.order.itself(c) && there && pv.Annotations[cluster.AnnFilledFor] == string(c.UID)
 		return err
 	}
 	volumes, err := e.reservedFor(ctx, c.Namespace, c.Name)
@@ -141,11 +142,12 @@ func (e *Engine) noteFilled(ctx context.Context, s *Seen) error {
 	if !s.order.itself(s.claim) || s.claim.Spec.VolumeName == "" {
 		return nil
 	}
-	pv, err := cluster.Get[corev1.PersistentVolume](ctx, e.reader, "", s.claim.Spec.VolumeName)
-	if err != nil || pv == nil || pv.Annotations[cluster.AnnFilledFor] == string(s.claim.UID) {
+	var pv corev1.PersistentVolume
+	there, err := e.objects.Read(ctx, "", s.claim.Spec.VolumeName, &pv)
+	if !there || err != nil || pv.Annotations[cluster.AnnFilledFor] == string(s.claim.UID) {
 		return err
 	}
-	return e.cluster.Mark(ctx, pv, cluster.Marks{Annotations: map[string]string{cluster.AnnFilledFor: string(s.claim.UID)}})
+	return e.cluster.Mark(ctx, &pv, cluster.Marks{Annotations: map[string]string{cluster.AnnFilledFor: string(s.claim.UID)}})
 }
 
 // noteKept writes on a DataVolume that its claim was filled before, as its clients expect.

@@ -174,6 +174,8 @@ var rules = []rule{
 		[]Action{RecordRestart, StopWorker}, state.Retrying},
 	{"a failed worker pauses",
 		func(f Facts) bool { return f.Worker == Failed }, nil, state.Retrying},
+	{"a worker that no node can ever have is made again in another way",
+		func(f Facts) bool { return f.Worker == Stranded }, []Action{StopWorker}, state.WorkerGoing},
 	{"the last worker must be gone before the next",
 		func(f Facts) bool { return f.Worker == Going }, []Action{StopWorker}, state.WorkerGoing},
 	{"what may be somebody's data is not written over",

@@ -82,6 +82,7 @@ const (
 	Going              // it is being deleted, or it was made for an earlier claim of this name
 	Pending            // made, not running yet
 	Unplaceable        // no node will have it
+	Stranded           // nor ever can: it was made to have a source beside its claim that is on another node
 	Unfetchable        // the node cannot fetch its image
 	Running
 	CutOff // its node does not answer, so nobody knows how far it is

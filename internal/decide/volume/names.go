@@ -20,7 +20,7 @@ func (d Data) String() string {
 }
 
 func (w Worker) String() string {
-	return name(w, "NoWorker", "Going", "Pending", "Unplaceable", "Unfetchable", "Running", "CutOff",
+	return name(w, "NoWorker", "Going", "Pending", "Unplaceable", "Stranded", "Unfetchable", "Running", "CutOff",
 		"Done", "Retained", "Failed", "Fatal")
 }
 
