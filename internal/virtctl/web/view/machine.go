@@ -241,13 +241,22 @@ func diskSteps(d status.Disk, events []*corev1.Event) []Step {
 		if row.Warn {
 			tone = Bad
 		}
-		first := e.FirstTimestamp.Time
-		if first.IsZero() {
-			first = told(e)
-		}
-		out = append(out, Step{What: words[string(row.Phase)], Of: d.Name, At: first, Tone: tone})
+		out = append(out, Step{What: words[string(row.Phase)], Of: d.Name, At: firstTold(e), Tone: tone})
 	}
-	return out
+	// A disk and its claim tell the same step, each for itself, and steps of another disk may come between the two.
+	slices.SortStableFunc(out, func(a, b Step) int { return a.At.Compare(b.At) })
+	return slices.CompactFunc(out, func(a, b Step) bool { return a.What == b.What })
+}
+
+// firstTold is when an event was told for the first time.
+func firstTold(e *corev1.Event) time.Time {
+	switch {
+	case !e.FirstTimestamp.IsZero():
+		return e.FirstTimestamp.Time
+	case !e.EventTime.IsZero():
+		return e.EventTime.Time
+	}
+	return e.CreationTimestamp.Time
 }
 
 // words are how the page calls phases. A phase that is not here is no step.

@@ -2,6 +2,7 @@ package view
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -151,6 +152,33 @@ func TestPage(t *testing.T) {
 	}
 	if p := o.Page("team", "none", events); p != nil {
 		t.Errorf("a machine that is not there is %v", p)
+	}
+}
+
+// TestStepsOnce: what a disk and its claim both tell is one step, also if a step of another disk comes between; what is told again and
+// again is as old as its first time.
+func TestStepsOnce(t *testing.T) {
+	o := &Objects{Objects: status.Objects{PVs: map[string]*corev1.PersistentVolume{}}}
+	o.Machines = []*kubevirt.VirtualMachine{machine("web", kubevirt.StatusWaitingForVolumeBinding, "held", "root", "data")}
+	o.fill("web-root", cdiv1.WaitForFirstConsumer, "N/A", "held", "")
+	o.fill("web-data", cdiv1.WaitForFirstConsumer, "N/A", "held", "")
+	told := func(kind, name string, second int) *corev1.Event {
+		e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: kind + name}, Reason: "WaitForFirstConsumer",
+			EventTime: metav1.NewMicroTime(at(second).Time), InvolvedObject: corev1.ObjectReference{Kind: kind, Name: name}}
+		if kind == "PersistentVolumeClaim" && name == "web-data" {
+			e.Series = &corev1.EventSeries{Count: 9, LastObservedTime: metav1.NewMicroTime(at(100).Time)}
+		}
+		return e
+	}
+	events := []*corev1.Event{told("DataVolume", "web-root", 3), told("DataVolume", "web-data", 4),
+		told("PersistentVolumeClaim", "web-root", 5), told("PersistentVolumeClaim", "web-data", 6)}
+	var got []string
+	for _, s := range o.Page("team", "web", events).Steps {
+		got = append(got, s.At.Format("05")+" "+s.What+" "+s.Of)
+	}
+	want := []string{"00 created ", "02 disk asked for root", "02 disk asked for data", "03 held until a node is chosen root", "04 held until a node is chosen data"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the steps are %q, want %q", got, want)
 	}
 }
 
