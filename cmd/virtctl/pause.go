@@ -14,18 +14,18 @@ import (
 )
 
 func (a *app) pause() *cobra.Command {
-	return a.freeze("pause", "Pause a virtual machine", "Stop the processors of a virtual machine. Its memory is kept, and it stays where it is.", machine.Pause)
+	return a.freeze("pause", "Pause a virtual machine", "Stop the processors of a virtual machine. Its memory is kept, and it stays where it is.", "Pause machine web", machine.Pause)
 }
 
 func (a *app) unpause() *cobra.Command {
-	return a.freeze("unpause", "Unpause a virtual machine", "Let a virtual machine go on that was paused.", machine.Unpause)
+	return a.freeze("unpause", "Unpause a virtual machine", "Let a virtual machine go on that was paused.", "Let machine web go on", machine.Unpause)
 }
 
-func (a *app) freeze(verb, short, long string, do func(context.Context, *kube.Client, string, machine.Change) error) *cobra.Command {
+func (a *app) freeze(verb, short, long, example string, do func(context.Context, *kube.Client, string, machine.Change) error) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: verb + " (vm|vmi) NAME", Short: short, Long: long, Example: a.examples(`
-  # ` + long[:4] + ` machine web
+  # ` + example + `
   virtctl ` + verb + ` vm web`),
 		Args: cobra.ExactArgs(2), ValidArgsFunction: a.kinds(),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -15,14 +15,18 @@ import (
 type change struct {
 	verb, short, example string
 	force                bool // it takes a grace period
+	pause                bool // it can leave the guest paused
 	do                   func(context.Context, *kube.Client, string, machine.Change) error
 }
 
 func (a *app) start() *cobra.Command {
 	return a.change(change{
-		verb: "start", short: "Start a virtual machine", do: machine.Start, example: `
+		verb: "start", short: "Start a virtual machine", do: machine.Start, pause: true, example: `
   # Start the machine web
-  virtctl start web`,
+  virtctl start web
+
+  # ... and have its guest stand still until virtctl unpause vm web
+  virtctl start web --paused`,
 	})
 }
 
@@ -58,6 +62,9 @@ func (a *app) change(c change) *cobra.Command {
 	}
 	s := cmd.Flags()
 	s.BoolVar(&dryRun, "dry-run", false, "have the request checked and change nothing")
+	if c.pause {
+		s.BoolVar(&request.Paused, "paused", false, "start the machine in paused state")
+	}
 	if c.force {
 		s.BoolVar(&force, "force", false, "end the guest after --grace-period, whatever its machine says")
 		s.Int64Var(&grace, "grace-period", -1, "how many seconds the guest may take to shut down; needs --force")

@@ -42,6 +42,7 @@ type world struct {
 	migrations []kubevirt.VirtualMachineInstanceMigration
 	asked      []string // verbs
 	guest      net.Conn // the guest's end of what was opened
+	plays      func(net.Conn)
 }
 
 // Ask is a launcher that says the same to everything.
@@ -57,6 +58,9 @@ func (w *world) Open(_ context.Context, _ *kubevirt.VirtualMachineInstance, verb
 	}
 	user, guest := net.Pipe()
 	w.guest = guest
+	if w.plays != nil {
+		go w.plays(guest)
+	}
 	return user, w.said, nil
 }
 
@@ -179,6 +183,8 @@ func TestVerbs(t *testing.T) {
 	old.Spec.RunStrategy, old.Spec.Running = nil, ptr.To(false)
 	fresh := vm(kubevirt.RunManual)
 	fresh.Status = kubevirt.VirtualMachineStatus{}
+	probed := vm(kubevirt.RunManual)
+	probed.Spec.Template.Spec.LivenessProbe = &kubevirt.Probe{}
 	const add = `{"name":"new","disk":{"name":"other"},"volumeSource":{"dataVolume":{"name":"dv2"}}}`
 	for name, row := range map[string]struct {
 		machine  *kubevirt.VirtualMachine
@@ -195,11 +201,15 @@ func TestVerbs(t *testing.T) {
 		"start one that ended":       {vm(kubevirt.RunManual), vmi(kubevirt.PhaseSucceeded), "virtualmachines/vm/start", "", 202, `/status/stateChangeRequests=[{"action":"Start"}]`},
 		"start one that runs":        {vm(kubevirt.RunManual), running, "virtualmachines/vm/start", "", 409, "VM is already running"},
 		"start one that always runs": {vm(kubevirt.RunAlways), off, "virtualmachines/vm/start", "", 409, "Always does not support manual start requests"},
-		"start paused":               {vm(kubevirt.RunManual), off, "virtualmachines/vm/start", `{"paused":true}`, 400, "paused"},
-		"start, dry":                 {vm(kubevirt.RunHalted), off, "virtualmachines/vm/start", `{"dryRun":["All"]}`, 202, ""},
-		"start, half dry":            {vm(kubevirt.RunHalted), off, "virtualmachines/vm/start", `{"dryRun":["Some"]}`, 400, "dryRun"},
-		"start nothing":              {nil, off, "virtualmachines/vm/start", "", 404, "not found"},
-		"start with nonsense":        {vm(kubevirt.RunHalted), off, "virtualmachines/vm/start", "{", 400, "cannot be read"},
+		"start a manual one paused": {vm(kubevirt.RunManual), off, "virtualmachines/vm/start", `{"paused":true}`, 202,
+			`/status/stateChangeRequests=[{"action":"Start","data":{"paused":"true"}}]`},
+		"start a halted one paused": {vm(kubevirt.RunHalted), off, "virtualmachines/vm/start", `{"paused":true}`, 202,
+			`/status/stateChangeRequests=[{"action":"Start","data":{"paused":"true"}}]`},
+		"start one with a probe paused": {probed, off, "virtualmachines/vm/start", `{"paused":true}`, 403, "LivenessProbe"},
+		"start, dry":                    {vm(kubevirt.RunHalted), off, "virtualmachines/vm/start", `{"dryRun":["All"]}`, 202, ""},
+		"start, half dry":               {vm(kubevirt.RunHalted), off, "virtualmachines/vm/start", `{"dryRun":["Some"]}`, 400, "dryRun"},
+		"start nothing":                 {nil, off, "virtualmachines/vm/start", "", 404, "not found"},
+		"start with nonsense":           {vm(kubevirt.RunHalted), off, "virtualmachines/vm/start", "{", 400, "cannot be read"},
 		"stop one that always runs": {vm(kubevirt.RunAlways), running, "virtualmachines/vm/stop", `{"gracePeriod":5}`, 202,
 			`/spec/terminationGracePeriodSeconds=5 /spec/runStrategy="Halted"`},
 		"stop a manual one":     {vm(kubevirt.RunManual), running, "virtualmachines/vm/stop", "", 202, `/status/stateChangeRequests=[{"action":"Stop","uid":"u1"}]`},

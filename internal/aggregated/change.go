@@ -1,6 +1,7 @@
 package aggregated
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // Change is what a request comes to: new values of a few fields. A nil object stays as it is.
@@ -40,17 +42,27 @@ func runs(i *kubevirt.VirtualMachineInstance) bool {
 	return i != nil && i.DeletionTimestamp == nil && i.Status.Phase != kubevirt.PhaseSucceeded && i.Status.Phase != kubevirt.PhaseFailed
 }
 
-// start is the change that starts a machine. Its words are the ones clients know.
-func start(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance) (Change, error) {
+// start is the change that starts a machine, or has it start paused. Its words are the ones clients know.
+func start(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, paused bool) (Change, error) {
 	if runs(i) {
 		return Change{}, conflict(m, "VM is already running")
 	}
+	request := kubevirt.StateChangeRequest{Action: kubevirt.StartRequest}
+	if paused {
+		if why := launch.Pausable(m.Spec.Template.Spec); why != "" {
+			return Change{}, apierrors.NewForbidden(machines, m.Name, errors.New(why))
+		}
+		request.Data = map[string]string{kubevirt.DataPaused: kubevirt.DataTrue}
+	}
 	switch s := m.Spec.Strategy(); s {
 	case kubevirt.RunHalted:
+		if paused { // the controller changes the strategy when it has read the request: a strategy cannot say how to start
+			return Change{Machine: m, Requests: []kubevirt.StateChangeRequest{request}}, nil
+		}
 		always := kubevirt.RunAlways
 		return Change{Machine: m, Strategy: &always}, nil
 	case kubevirt.RunManual, kubevirt.RunRerunOnFailure, kubevirt.RunOnce:
-		return Change{Machine: m, Requests: []kubevirt.StateChangeRequest{{Action: kubevirt.StartRequest}}}, nil
+		return Change{Machine: m, Requests: []kubevirt.StateChangeRequest{request}}, nil
 	case kubevirt.RunAlways:
 		return Change{}, conflict(m, "%s does not support manual start requests", s)
 	default:

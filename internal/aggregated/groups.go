@@ -24,7 +24,7 @@ var (
 		put("virtualmachineinstances/addvolume"), put("virtualmachineinstances/removevolume"),
 		put("virtualmachineinstances/keep"),
 		put("virtualmachineinstances/pause"), put("virtualmachineinstances/unpause"),
-		get("virtualmachineinstances/console"), get("virtualmachineinstances/vnc"),
+		get("virtualmachineinstances/console"), get("virtualmachineinstances/vnc"), get("virtualmachineinstances/vnc/screenshot"),
 		get("virtualmachineinstances/portforward"), get("virtualmachines/portforward"),
 		get("virtualmachineinstances/guestosinfo"), get("virtualmachineinstances/filesystemlist"), get("virtualmachineinstances/userlist"),
 		{Name: "version", Kind: "Version", Verbs: metav1.Verbs{"get", "list"}},

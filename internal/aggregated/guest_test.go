@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"image/png"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -136,6 +138,23 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// TestScreenshot: what is on the guest's screen comes as a picture.
+func TestScreenshot(t *testing.T) {
+	w := &world{instance: vmi(kubevirt.PhaseRunning), plays: func(c net.Conn) {
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+		_, _ = io.WriteString(c, "RFB 003.008\n\x01\x01\x00\x00\x00\x00\x00\x02\x00\x01"+strings.Repeat("\x00", 16)+"\x00\x00\x00\x00"+
+			"\x00\x00\x00\x01\x00\x00\x00\x00\x00\x02\x00\x01\x00\x00\x00\x00"+"\xff\x00\x00\x00"+"\x00\x00\xff\x00") // a blue and a red pixel
+	}}
+	status, text := send(t, serve(t, w), http.MethodGet, base+"virtualmachineinstances/vm/vnc/screenshot", "")
+	picture, err := png.Decode(strings.NewReader(text))
+	if status != http.StatusOK || err != nil {
+		t.Fatalf("%d %q: %v", status, text, err)
+	}
+	if r, _, b, _ := picture.At(0, 0).RGBA(); picture.Bounds().Dx() != 2 || r != 0 || b != 0xffff || !slices.Equal(w.asked, []string{"vnc"}) {
+		t.Errorf("the picture is %v, its first pixel %v, asked %q", picture.Bounds(), picture.At(0, 0), w.asked)
+	}
+}
+
 // TestDatagrams: each message is one datagram, whatever the streams on the way make of it.
 func TestDatagrams(t *testing.T) {
 	w := &world{instance: vmi(kubevirt.PhaseRunning)}
@@ -167,6 +186,9 @@ func TestStreamsRefused(t *testing.T) {
 		asked  int
 	}{
 		"vnc":                                      {&world{instance: running, said: launch.Said{Refused: "the machine has no screen"}}, 409, "the machine has no screen", 1},
+		"vnc/screenshot":                           {&world{instance: running, said: launch.Said{Refused: "the machine has no screen"}}, 409, "the machine has no screen", 1},
+		"vnc/screenshot?moveCursor=true":           {&world{instance: vmi(kubevirt.PhaseScheduled)}, 409, "VMI is not running", 0},
+		"vnc/screenshot?":                          {&world{instance: running, plays: func(c net.Conn) { _ = c.Close() }}, 500, "take a picture of the screen", 1},
 		"portforward/22/tcp":                       {&world{instance: vmi(kubevirt.PhaseScheduled)}, 409, "VMI is not running", 0},
 		"portforward/23":                           {&world{instance: running, away: errors.New("away")}, 500, "away", 1},
 		"portforward/0":                            {&world{instance: running}, 400, "not between 1 and 65535", 0},

@@ -38,9 +38,6 @@ func (s *Server) machine(a asked) (int, any, error) {
 			return 0, nil, apierrors.NewBadRequest("the grace period is negative")
 		}
 	}
-	if o.Paused {
-		return 0, nil, apierrors.NewBadRequest("machines cannot be started paused")
-	}
 	return s.carry(a, o.DryRun, func(ctx context.Context) (Change, error) {
 		m, err := s.Cluster.Machine(ctx, a.namespace, a.name)
 		if err != nil {
@@ -55,7 +52,7 @@ func (s *Server) machine(a asked) (int, any, error) {
 		}
 		switch a.verb {
 		case "start":
-			return start(m, i)
+			return start(m, i, o.Paused)
 		case "stop":
 			return stop(m, i, o.GracePeriod)
 		}

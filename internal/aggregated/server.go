@@ -78,6 +78,7 @@ func (s *Server) Handler() http.Handler {
 		instance := "GET " + base + "/namespaces/{namespace}/virtualmachineinstances/{name}/"
 		mux.HandleFunc(instance+"console", s.console)
 		mux.HandleFunc(instance+"vnc", s.screen)
+		mux.HandleFunc(instance+"vnc/screenshot", s.screenshot)
 		for _, verb := range []string{launch.OSInfoVerb, launch.FilesystemsVerb, launch.UsersVerb} {
 			mux.HandleFunc(instance+verb, s.answer(func(a asked) (int, any, error) { return s.inform(a, verb) }))
 		}

@@ -4,18 +4,23 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"image/png"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,6 +54,29 @@ func TestVirtctlGuest(t *testing.T) {
 		t.Errorf("the Service leads to %q", got)
 	}
 	volumeRow(y, v, vm)
+	startsPaused(y, v, vm)
+}
+
+// startsPaused: a machine that is started paused has a guest that says nothing until it is unpaused, and then starts as any other.
+func startsPaused(y *yard, v *tool, vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	v.must("stop", "web", "--force", "--grace-period=0")
+	y.status(vm, kubevirt.StatusStopped, patience)
+	if out := v.must("start", "web", "--paused"); out != "VM web was scheduled to start\n" {
+		y.T.Errorf("start --paused says %q", out)
+	}
+	y.status(vm, kubevirt.StatusPaused, boot)
+	if s := vm.Spec.Strategy(); s != kubevirt.RunAlways {
+		y.T.Errorf("a halted machine that was started has the strategy %s", s)
+	}
+	_, launchers := y.pods(y.Context(), vm)
+	said, err := y.Client.CoreV1().Pods(y.Namespace).GetLogs(launchers[0].Name, &corev1.PodLogOptions{}).DoRaw(y.Context())
+	if err != nil || strings.Contains(string(said), "berth-guest") {
+		y.T.Errorf("a guest that stands still has said %s (%v)", said, err)
+	}
+	v.must("unpause", "vm", "web")
+	y.guestSays(vm, "berth-guest: ready")
+	y.status(vm, kubevirt.StatusRunning, patience)
 }
 
 func agentSays(y *yard, v *tool) {
@@ -171,6 +199,13 @@ func screen(y *yard, v *tool, vm *kubevirt.VirtualMachine) {
 	hello := make([]byte, 12)
 	if _, err := io.ReadFull(conn, hello); err != nil || string(hello) != "RFB 003.008\n" {
 		y.T.Errorf("the screen says %q, %v", hello, err)
+	}
+	shot := filepath.Join(y.T.TempDir(), "screen.png") // while somebody looks
+	v.must("vnc", "screenshot", "web", "--file", shot)
+	if text, err := os.ReadFile(shot); err != nil {
+		y.T.Error(err)
+	} else if c, err := png.DecodeConfig(bytes.NewReader(text)); err != nil || c.Width < 640 || c.Height < 400 {
+		y.T.Errorf("the picture is %d by %d: %v", c.Width, c.Height, err)
 	}
 	in, echo, end := started(y, v, "port-forward", "--stdio", "vm/web", "7")
 	defer end()

@@ -36,6 +36,8 @@ type VirtualMachineInstanceList struct {
 }
 
 // VirtualMachineInstanceSpec is what the guest gets and where it may run.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.startStrategy) || !has(self.livenessProbe)",message="a machine with a livenessProbe cannot start paused: its guest would not answer the probe"
 type VirtualMachineInstanceSpec struct {
 	Domain DomainSpec `json:"domain"`
 	// NodeSelector are labels that the machine's node must have.
@@ -51,6 +53,8 @@ type VirtualMachineInstanceSpec struct {
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 	// TerminationGracePeriodSeconds is how long the guest may take to shut down before it is switched off; 30 if unset.
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
+	// StartStrategy is Paused for a guest whose processors stand still until it is unpaused; it runs at once if unset.
+	StartStrategy *StartStrategy `json:"startStrategy,omitempty"`
 	// EvictionStrategy is what becomes of the guest when its node is drained; what the KubeVirt configuration says if unset.
 	EvictionStrategy *EvictionStrategy `json:"evictionStrategy,omitempty"`
 	// Volumes that the machine's disks are.
@@ -74,6 +78,19 @@ type VirtualMachineInstanceSpec struct {
 	//
 	// +kubebuilder:validation:Enum=amd64;""
 	Architecture string `json:"architecture,omitempty"`
+}
+
+// StartStrategy is how a guest begins.
+//
+// +kubebuilder:validation:Enum=Paused
+type StartStrategy string
+
+// StartPaused has the guest's processors stand still until somebody lets them go on.
+const StartPaused StartStrategy = "Paused"
+
+// StartsPaused: the guest stands still until somebody lets it go on.
+func (s *VirtualMachineInstanceSpec) StartsPaused() bool {
+	return s.StartStrategy != nil && *s.StartStrategy == StartPaused
 }
 
 // Probe asks the guest whether it is well, one way. Ports are numbers: a guest has no named ones.

@@ -9,12 +9,14 @@ import "k8s.io/apimachinery/pkg/types"
 // Start, stop and restart go to status.stateChangeRequests, oldest first:
 //
 //	start    [{action: Start}]
+//	         [{action: Start, data: {paused: "true"}}] if its guest is to stand still until it is unpaused
 //	stop     [{action: Stop, uid: UID of the instance}]
 //	restart  [{action: Stop, uid: UID of the instance}, {action: Start}]
 //
 // A stop whose uid is not the present instance's is dropped. Requests are for the strategies Manual, RerunOnFailure and
 // Once, and restart for Always too; a machine of strategy Always is stopped by setting spec.runStrategy to Halted, and a
-// Halted one started by setting it to Always, since the strategy would undo anything else. A grace period other than the
+// Halted one started by setting it to Always, since the strategy would undo anything else; only if it is to start paused is a
+// start asked of a Halted one, and the controller changes the strategy. A grace period other than the
 // machine's own is patched into the instance's spec.terminationGracePeriodSeconds first; the guest is given that time.
 //
 // A volume that is to stay with the machine goes to status.volumeRequests, which is carried out on the machine's template
@@ -26,6 +28,15 @@ import "k8s.io/apimachinery/pkg/types"
 // and says it.
 //
 // Whoever adds a request uses a JSON patch that tests the metadata.resourceVersion it read, and tries again on a conflict.
+
+// DataPaused and DataTrue are the data of a start whose guest is to stand still until somebody lets it go on.
+const (
+	DataPaused = "paused"
+	DataTrue   = "true"
+)
+
+// Paused: the guest is to stand still until somebody lets it go on.
+func (q StateChangeRequest) Paused() bool { return q.Data[DataPaused] == DataTrue }
 
 // AnnPaused on an instance, if a person has ever asked to pause it: how far that is.
 const (

@@ -2089,6 +2089,11 @@ func (in *VirtualMachineInstanceSpec) DeepCopyInto(out *VirtualMachineInstanceSp
 		*out = new(int64)
 		**out = **in
 	}
+	if in.StartStrategy != nil {
+		in, out := &in.StartStrategy, &out.StartStrategy
+		*out = new(StartStrategy)
+		**out = **in
+	}
 	if in.EvictionStrategy != nil {
 		in, out := &in.EvictionStrategy, &out.EvictionStrategy
 		*out = new(EvictionStrategy)

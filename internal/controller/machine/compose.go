@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -49,6 +50,9 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 		return err
 	}
 	w.next = newInstance(w.vm)
+	if w.request() == machine.StartPausedAsked {
+		w.next.Spec.StartStrategy = ptr.To(kubevirt.StartPaused)
+	}
 	err := instancetype.Apply(w.next, w.kind.typ, w.kind.preference)
 	var problem *instancetype.Problem
 	switch {

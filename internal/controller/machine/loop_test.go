@@ -78,6 +78,8 @@ func scenarios() []scenario {
 		{name: "once, and stopped", strategy: kubevirt.RunOnce, asks: []func(*world){stop}, status: stopped},
 		{name: "manual", strategy: kubevirt.RunManual, status: stopped},
 		{name: "manual, started", strategy: kubevirt.RunManual, asks: []func(*world){start}, status: running, phase: kubevirt.PhaseRunning},
+		{name: "manual, started paused", strategy: kubevirt.RunManual, asks: []func(*world){startPaused}, status: kubevirt.StatusPaused, phase: kubevirt.PhaseRunning},
+		{name: "halted, started paused", alone: true, strategy: kubevirt.RunHalted, asks: []func(*world){startPaused}, status: kubevirt.StatusPaused, phase: kubevirt.PhaseRunning},
 		{name: "manual, started and stopped", strategy: kubevirt.RunManual, asks: []func(*world){start, stop}, status: stopped},
 		{name: "rerun, stopped", strategy: kubevirt.RunRerunOnFailure, asks: []func(*world){stop}, status: stopped},
 		{name: "rerun, stopped and started", strategy: kubevirt.RunRerunOnFailure, asks: []func(*world){stop, start}, status: running,
@@ -264,6 +266,12 @@ func requests(actions ...kubevirt.StateChangeAction) func(*world) {
 			}
 		})
 	}
+}
+
+func startPaused(w *world) {
+	w.change(true, func(vm *kubevirt.VirtualMachine) {
+		vm.Status.StateChangeRequests = []kubevirt.StateChangeRequest{{Action: kubevirt.StartRequest, Data: map[string]string{"paused": "true"}}}
+	})
 }
 
 func lateStop(w *world) {

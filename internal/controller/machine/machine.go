@@ -132,6 +132,8 @@ func (r *Reconciler) actMachine(ctx context.Context, a machine.Action, w *whole)
 		return r.cluster.Create(ctx, w.next)
 	case machine.DeleteInstance:
 		return r.cluster.Delete(ctx, w.run.instance)
+	case machine.SetAlways:
+		return r.setAlways(ctx, w)
 	case machine.AskStart:
 		return r.askStart(ctx, w)
 	case machine.TakeRequest:

@@ -8,8 +8,15 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// pauseAsked is which of pausing and unpausing was last asked for; empty: neither ever was, and the launcher is not asked.
-func (s *run) pauseAsked() string { return s.instance.Annotations[kubevirt.AnnPaused] }
+// pauseAsked is which of pausing and unpausing was last asked for, with the start if not since; empty: neither ever was, and the
+// launcher is not asked.
+func (s *run) pauseAsked() string {
+	asked, since := s.instance.Annotations[kubevirt.AnnPaused]
+	if !since && s.instance.Spec.StartsPaused() {
+		return kubevirt.PausedTrue
+	}
+	return asked
+}
 
 // paused: somebody has stopped the guest's processors. The launcher knows; until it answers, what was certain last counts.
 func (s *run) paused() bool {

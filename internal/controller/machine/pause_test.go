@@ -21,6 +21,7 @@ func TestPaused(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		wish  string
+		still bool // it is to start paused
 		says  launch.Returns
 		err   error
 		want  bool
@@ -37,6 +38,9 @@ func TestPaused(t *testing.T) {
 		{name: "paused, no answer", wish: "true", err: errors.New("away"), want: true, asked: true, again: answerAfter},
 		{name: "about to go on", wish: "unpausing", says: launch.Returns{Paused: true}, want: true, asked: true, again: answerAfter},
 		{name: "about to go on, no answer yet", wish: "unpausing", err: probe.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
+		{name: "started paused", still: true, says: launch.Returns{Paused: true}, want: true, asked: true, again: returnsAgain},
+		{name: "started paused, no answer yet", still: true, err: probe.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
+		{name: "started paused, and goes on", still: true, wish: "false", asked: true},
 		{name: "goes on", wish: "false", asked: true},
 		{name: "goes on, an answer from before", wish: "false", says: launch.Returns{Paused: true}, want: true, asked: true, again: answerAfter},
 	} {
@@ -46,6 +50,9 @@ func TestPaused(t *testing.T) {
 				Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}},
 		}
 		s.launcher.Spec.NodeName = "n"
+		if c.still {
+			s.instance.Spec.StartStrategy = new(kubevirt.StartPaused)
+		}
 		if c.wish != "" {
 			s.instance.Annotations = map[string]string{kubevirt.AnnPaused: c.wish}
 		}

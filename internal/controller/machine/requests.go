@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
@@ -31,6 +32,8 @@ func (w *whole) request() machine.Request {
 	switch {
 	case len(q) == 0:
 		return machine.NoRequest
+	case q[0].Action == kubevirt.StartRequest && q[0].Paused():
+		return machine.StartPausedAsked
 	case q[0].Action == kubevirt.StartRequest:
 		return machine.StartAsked
 	case len(q) > 1 && q[1].Action == kubevirt.StartRequest:
@@ -59,6 +62,17 @@ func (r *Reconciler) askStart(ctx context.Context, w *whole) error {
 	next := w.vm.DeepCopy()
 	next.Status.StateChangeRequests = append(w.asked(), kubevirt.StateChangeRequest{Action: kubevirt.StartRequest})
 	return r.cluster.ChangeStatus(ctx, w.vm, next)
+}
+
+// setAlways changes the strategy of a halted machine, in the form it has.
+func (r *Reconciler) setAlways(ctx context.Context, w *whole) error {
+	next := w.vm.DeepCopy()
+	if next.Spec.Running != nil {
+		*next.Spec.Running = true
+	} else {
+		next.Spec.RunStrategy = ptr.To(kubevirt.RunAlways)
+	}
+	return r.cluster.Change(ctx, w.vm, next)
 }
 
 // served is the strategy to record: one that begins with a run has had it as soon as there is an instance.

@@ -338,6 +338,9 @@ func (w *world) launcherSays(p *corev1.Pod) (launch.Returns, error) {
 		said.Given = append(said.Given, d.Removed...)
 		said.Serial = d.Serial
 	}
+	if i := w.instance(); i != nil {
+		said.Paused = i.Spec.StartsPaused()
+	}
 	if w.keeps {
 		said = launch.Returns{Kept: map[string]string{"extra": "it was asked for"}}
 	}

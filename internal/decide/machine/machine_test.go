@@ -30,9 +30,9 @@ var machineAxes = []enumerate.Axis[RunFacts]{
 		f.Instance = Instances(i)
 		return name(f.Instance, "NoInstance", "Living", "EndedWell", "EndedBadly", "Departing", "Stranger")
 	}},
-	{Count: int(RestartAsked) + 1, Set: func(f *RunFacts, i int) string {
+	{Count: int(StartPausedAsked) + 1, Set: func(f *RunFacts, i int) string {
 		f.Request = Request(i)
-		return name(f.Request, "NoRequest", "StartAsked", "StopAsked", "RestartAsked")
+		return name(f.Request, "NoRequest", "StartAsked", "StopAsked", "RestartAsked", "StartPausedAsked")
 	}},
 	{Count: len(strategies), Set: func(f *RunFacts, i int) string { f.Strategy = strategies[i]; return string(f.Strategy) }},
 	{Count: 2, Set: func(f *RunFacts, i int) string { f.RetryDue = i == 1; return either(i, "pausing", "due") }},
@@ -173,7 +173,7 @@ func TestMachineInvariants(t *testing.T) {
 		if does(CreateInstance) && f.Strategy == kubevirt.RunHalted {
 			fail("a halted machine is started")
 		}
-		if does(CreateInstance) && f.Served && f.Strategy != kubevirt.RunAlways && f.Request != StartAsked {
+		if does(CreateInstance) && f.Served && f.Strategy != kubevirt.RunAlways && !f.starts() {
 			fail("a machine that was stopped starts again by itself")
 		}
 		if does(DeleteInstance) && f.Instance == Living && f.Strategy != kubevirt.RunHalted && f.Request != StopAsked && f.Request != RestartAsked {

@@ -27,6 +27,7 @@ const (
 	StartAsked
 	StopAsked
 	RestartAsked
+	StartPausedAsked // its guest is to stand still until somebody lets it go on
 )
 
 // RunFacts is everything the decision about a machine depends on.
@@ -50,6 +51,7 @@ const (
 	DeleteInstance Action = "DeleteInstance" //
 	AskStart       Action = "AskStart"       // as a person would
 	TakeRequest    Action = "TakeRequest"    // the start that was asked for has been made
+	SetAlways      Action = "SetAlways"      // the strategy of a halted machine becomes Always
 )
 
 type machineRule struct {
@@ -68,6 +70,9 @@ func Run(f RunFacts) Plan {
 	}
 	return Plan{}
 }
+
+// starts: a start was asked for.
+func (f RunFacts) starts() bool { return f.Request == StartAsked || f.Request == StartPausedAsked }
 
 // again: the strategy wants another instance after the last one ended.
 func (f RunFacts) again() bool {
@@ -113,12 +118,17 @@ var machineRules = []machineRule{
 			return f.Strategy == kubevirt.RunHalted && f.Instance == NoInstance && f.Request == StartAsked
 		},
 		[]Action{CreateDisks, TakeRequest}, state.Halted},
+	{"a halted machine that is to start paused is told how by the request, which stays until it has an instance",
+		func(f RunFacts) bool {
+			return f.Strategy == kubevirt.RunHalted && f.Instance == NoInstance && f.Request == StartPausedAsked
+		},
+		[]Action{SetAlways}, state.Provisioning},
 	{"a halted machine does not run",
 		func(f RunFacts) bool { return f.Strategy == kubevirt.RunHalted && f.Instance != NoInstance },
 		[]Action{DeleteInstance}, state.Stopping},
 
 	{"a start of a machine that runs is done",
-		func(f RunFacts) bool { return f.Instance == Living && f.Request == StartAsked },
+		func(f RunFacts) bool { return f.Instance == Living && f.starts() },
 		[]Action{CreateDisks, TakeRequest}, state.AsInstance},
 	{"a living instance is the machine",
 		func(f RunFacts) bool { return f.Instance == Living }, []Action{CreateDisks}, state.AsInstance},
@@ -129,7 +139,7 @@ var machineRules = []machineRule{
 		[]Action{AskStart}, state.Restarting},
 	{"an ended instance that is wanted again is cleared away",
 		func(f RunFacts) bool {
-			return f.Instance != NoInstance && (f.Request == StartAsked || f.again() && (f.RetryDue || f.Instance == EndedWell))
+			return f.Instance != NoInstance && (f.starts() || f.again() && (f.RetryDue || f.Instance == EndedWell))
 		},
 		[]Action{DeleteInstance}, state.Restarting},
 	{"an instance that failed to start is tried again after a pause",
@@ -147,7 +157,7 @@ var machineRules = []machineRule{
 		func(f RunFacts) bool { return f.Means == VolumeAwaited }, nil, state.VolumeMaking},
 
 	{"a start that was asked for makes an instance",
-		func(f RunFacts) bool { return f.Request == StartAsked },
+		func(f RunFacts) bool { return f.starts() },
 		[]Action{CreateDisks, CreateInstance, TakeRequest}, state.Provisioning},
 	{"a machine that is to run gets an instance",
 		func(f RunFacts) bool { return f.first() }, []Action{CreateDisks, CreateInstance}, state.Provisioning},

@@ -48,7 +48,7 @@ type running struct {
 }
 
 func newRunning(h *hypervisor, dom libvirt.Domain, m launch.Machine) *running {
-	r := &running{h: h, dom: dom, spec: m.Spec, pauser: &pauser{
+	r := &running{h: h, dom: dom, spec: m.Spec, pauser: &pauser{paused: still(m),
 		suspend: func() error { return h.virt.DomainSuspend(dom) }, resume: func() error { return h.virt.DomainResume(dom) }}}
 	if c := cards(m); len(c) > 0 {
 		r.card = "host" + alias(c[0].Name)
@@ -191,8 +191,16 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 	if err != nil {
 		return refused(fmt.Errorf("libvirt refuses the machine: %w", serverFault(m, err)))
 	}
-	return l.attend(ctx, guestHere{h, dom, m, events}, func() error { return h.virt.DomainResume(dom) })
+	return l.attend(ctx, guestHere{h, dom, m, events}, func() error {
+		if still(m) {
+			return nil // it stands still already
+		}
+		return h.virt.DomainResume(dom)
+	})
 }
+
+// still: the guest begins with its processors standing still. One that comes from another launcher runs.
+func still(m launch.Machine) bool { return m.Incoming == "" && m.Spec.StartsPaused() }
 
 // guestHere is a guest that this launcher has, and that does not run yet.
 type guestHere struct {

@@ -72,6 +72,16 @@ func Run(ctx context.Context, c *kube.Client, name string, o Options, out io.Wri
 	return stream.Join(ctx, screen, here)
 }
 
+// Screenshot is a picture of the screen of a machine that runs, as PNG.
+func Screenshot(ctx context.Context, c *kube.Client, name string, move bool) ([]byte, error) {
+	picture, err := c.Core.CoreV1().RESTClient().Get().AbsPath(machine.Path(c, "virtualmachineinstances", name, "vnc"), "screenshot").
+		Param("moveCursor", strconv.FormatBool(move)).SetHeader("Accept", "image/png, */*").Do(ctx).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("Can't access VMI %s: %w", name, err) //nolint:staticcheck // the text clients know
+	}
+	return picture, nil
+}
+
 // start starts the first viewer that is installed; what is returned waits for its end.
 func start(ctx context.Context, at string) (func(), error) {
 	for _, v := range viewers {
