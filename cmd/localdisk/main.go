@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-vm/berth/internal/localdisk"
+	"github.com/berth-vm/berth/internal/scrape"
 	"github.com/berth-vm/berth/internal/version"
 )
 
@@ -43,6 +44,7 @@ type options struct {
 	registry string // the kubelet's directory for plugins; empty: it is not told
 	reported string // the socket's path as the kubelet sees it
 	types    []localdisk.Settings
+	metrics  string // where Prometheus asks; empty: nowhere
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -58,6 +60,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.endpoint, "endpoint", "/csi/csi.sock", "`path` of the socket to serve on")
 	flags.StringVar(&o.registry, "registry", "", "the kubelet's `directory` plugins_registry; empty: the kubelet is not told")
 	flags.StringVar(&o.reported, "reported-endpoint", "", "`path` of the socket as the kubelet sees it; --endpoint if empty")
+	flags.StringVar(&o.metrics, "metrics", "", "`address` at which Prometheus finds /metrics, as plain HTTP; nowhere if empty")
 	annotations := flags.String("annotations", "", "`file` with the annotations of this pod: kubevirt.io/storage.usage-type.NAME is the directory of a pool of that usage type")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -113,6 +116,13 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	defer driver.Close()
+	if o.metrics != "" {
+		end, err := scrape.Serve(o.metrics, log, localdisk.Metrics{Pools: driver})
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	servers := []*socket{{path: o.endpoint, server: driver.Server()}}

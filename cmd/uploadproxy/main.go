@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/berth-vm/berth/internal/scrape"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/upload/pace"
 	"github.com/berth-vm/berth/internal/upload/proxy"
@@ -33,6 +34,7 @@ import (
 
 type options struct {
 	listen, tls, client, keys string
+	metrics                   string
 	places                    int
 	perNamespace, perClaim    int
 }
@@ -44,6 +46,7 @@ func main() {
 	flag.StringVar(&o.tls, "tls", "/etc/berth/tls", "`directory` with the tls.crt and tls.key that clients see; empty for plain HTTP")
 	flag.StringVar(&o.client, "client", "/etc/berth/client", "`directory` with the tls.crt, tls.key and ca.crt for workers")
 	flag.StringVar(&o.keys, "token-keys", "/etc/berth/token-keys", "`directory` with the public keys of tokens")
+	flag.StringVar(&o.metrics, "metrics", "", "`address` at which Prometheus finds /metrics, as plain HTTP; nowhere if empty")
 	flag.IntVar(&o.places, "places", proxy.DefaultPlaces, "how many uploads there may be at once")
 	flag.IntVar(&o.perNamespace, "places-per-namespace", 0, "how many of them one namespace may have; 0 is half of them")
 	flag.IntVar(&o.perClaim, "places-per-claim", proxy.DefaultPerClaim, "how many requests there may be at once for one claim")
@@ -80,13 +83,21 @@ func run(ctx context.Context, o options) error {
 	}
 	tell, done := teller(cluster)
 	defer done()
+	meter := proxy.NewMeter()
+	if o.metrics != "" {
+		end, err := scrape.Serve(o.metrics, log, meter)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	server := &http.Server{
 		Addr: o.listen, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		Handler: proxy.New(proxy.Options{
 			Find: proxy.Finder(cluster), Keys: func() []ed25519.PublicKey { return publicKeys(o.keys) },
 			Dial: proxy.NewDialer(o.client), Tell: tell, Places: o.places, PerNamespace: o.perNamespace, PerClaim: o.perClaim, Patience: proxy.DefaultPatience,
-			Pace: pace.Default, Log: log,
+			Pace: pace.Default, Meter: meter, Log: log,
 		}),
 	}
 	if o.tls != "" {

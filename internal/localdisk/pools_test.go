@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -132,6 +133,60 @@ func TestPools(t *testing.T) {
 	}
 	if volumesIn(t, main) != 0 || volumesIn(t, fast) != 0 || volumesIn(t, slow) != 0 {
 		t.Error("a volume is left")
+	}
+}
+
+// TestPoolMetrics: what is promised, written and left of each pool is shown, as it is at that moment.
+func TestPoolMetrics(t *testing.T) {
+	settings := func(dir, kind string) Settings {
+		return Settings{Dir: dir, UsageType: kind, Node: "node1", Capacity: 1 << 30, Overcommit: 2, FSType: "ext4"}
+	}
+	pools, err := OpenPools(settings(marked(t), ""), []Settings{settings(marked(t), "fast")}, "test", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pools.Close()
+	made, err := pools.types["fast"].CreateVolume(t.Context(), blockVolume("volume", "fast"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := parseID(kindVolume, made.GetVolume().GetVolumeId())
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := os.OpenFile(pools.types["fast"].pool.image(id), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := image.Write(make([]byte, 64<<10)); err != nil || image.Sync() != nil || image.Close() != nil {
+		t.Fatal(err)
+	}
+	want := `
+# HELP localdisk_pool_capacity_bytes What a pool has
+# TYPE localdisk_pool_capacity_bytes gauge
+localdisk_pool_capacity_bytes{node="node1",usage_type=""} 1.073741824e+09
+localdisk_pool_capacity_bytes{node="node1",usage_type="fast"} 1.073741824e+09
+# HELP localdisk_pool_limit_bytes What a pool may promise: its capacity times the overcommit ratio
+# TYPE localdisk_pool_limit_bytes gauge
+localdisk_pool_limit_bytes{node="node1",usage_type=""} 2.147483648e+09
+localdisk_pool_limit_bytes{node="node1",usage_type="fast"} 2.147483648e+09
+# HELP localdisk_pool_promised_bytes What a pool has promised to volumes, and keeps for snapshots
+# TYPE localdisk_pool_promised_bytes gauge
+localdisk_pool_promised_bytes{node="node1",usage_type=""} 0
+localdisk_pool_promised_bytes{node="node1",usage_type="fast"} 1.048576e+06
+# HELP localdisk_pool_used_bytes What volumes and snapshots of a pool have written
+# TYPE localdisk_pool_used_bytes gauge
+localdisk_pool_used_bytes{node="node1",usage_type=""} 0
+localdisk_pool_used_bytes{node="node1",usage_type="fast"} 65536
+# HELP localdisk_pool_volumes Volumes in a pool
+# TYPE localdisk_pool_volumes gauge
+localdisk_pool_volumes{node="node1",usage_type=""} 0
+localdisk_pool_volumes{node="node1",usage_type="fast"} 1
+`
+	err = testutil.CollectAndCompare(Metrics{Pools: pools}, strings.NewReader(want), "localdisk_pool_capacity_bytes", "localdisk_pool_limit_bytes",
+		"localdisk_pool_promised_bytes", "localdisk_pool_used_bytes", "localdisk_pool_volumes")
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -15,6 +15,8 @@ type room struct {
 	Free     int64 // in the filesystem, right now
 	Limit    int64 // of what may be promised: Capacity times the overcommit ratio
 	Ratio    float64
+	Used     int64 // what volumes and snapshots have written; blocks that they share may count twice, but never more than are used
+	Volumes  int
 }
 
 // Available is how large the next thin volume may be: what is not promised yet, and never more than the free blocks
@@ -46,14 +48,18 @@ func (p *pool) room() (room, error) {
 	}
 	for _, v := range volumes {
 		r.Promised += max(v.size, v.allocated)
+		r.Used += v.allocated
 	}
+	r.Volumes = len(volumes)
 	snapshots, err := p.list(kindSnapshot)
 	if err != nil {
 		return room{}, err
 	}
 	for _, s := range snapshots {
 		r.Promised += s.allocated
+		r.Used += s.allocated
 	}
+	r.Used = min(r.Used, int64(st.Blocks-st.Bfree)*st.Bsize)
 	for _, bytes := range p.pending {
 		r.Promised += bytes
 	}

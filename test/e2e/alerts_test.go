@@ -51,13 +51,15 @@ func TestAlert(t *testing.T) {
 		"berth_machines_oldest_waiting_seconds", "berth_datavolumes", "berth_datavolume_retries", "berth_datavolumes_oldest_waiting_seconds",
 		"berth_transfers_total", "berth_transfer_bytes_total", "berth_transfer_duration_seconds_bucket", "kubevirt_cdi_cr_ready",
 		"kubevirt_cdi_datavolume_pending", "kubevirt_cdi_storageprofile_info", `workqueue_depth{name="machine"}`,
-		`workqueue_depth{name="instance"}`, `workqueue_depth{name="datavolume"}`,
+		`workqueue_depth{name="instance"}`, `workqueue_depth{name="datavolume"}`, "berth_upload_places", "berth_uploads_active", "berth_uploads_waiting",
+		"berth_upload_bytes_total", "localdisk_pool_free_bytes", "localdisk_pool_volumes",
 	} {
 		text, err := fetch(b.Context(), prometheus+"/api/v1/query?query="+url.QueryEscape(metric))
 		if err != nil || !strings.Contains(text, `"metric":`) {
 			t.Errorf("the cluster does not serve %s: %s %v", metric, text, err)
 		}
 	}
+	b.dashboard(prometheus)
 	b.web.put("/missing.img", image(8))
 	b.untilPhase("disk", cdiv1.Succeeded)
 	b.Wait("the alert to clear", patience, func(ctx context.Context) (bool, string) {
@@ -66,16 +68,57 @@ func TestAlert(t *testing.T) {
 	})
 }
 
-// prometheus is the address of one that scrapes every controller, on loopback.
+// emptyPanels are expressions of panels that have nothing to show while nothing of the kind is in the cluster.
+var emptyPanels = map[string]bool{
+	"sum by (status) (berth_machines)": true, "berth_machines_waiting": true, "kubevirt_number_of_vms": true,
+	`berth_datavolumes{phase="UploadReady"}`: true, "kubevirt_cdi_import_progress_total": true, "kubevirt_cdi_clone_progress_total": true,
+	"kubevirt_cdi_dataimportcron_outdated": true,
+}
+
+// dashboard asks Prometheus what every panel of the dashboard asks: each is understood, and has something to show.
+func (b *bed) dashboard(prometheus string) {
+	b.T.Helper()
+	text, err := os.ReadFile("../../config/monitoring/dashboard.json")
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		b.T.Fatal(err)
+	}
+	asked := 0
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			asked++
+			b.Wait("panel "+p.Title+" to have data", patience, func(ctx context.Context) (bool, string) { // a rate needs two scrapes
+				said, err := fetch(ctx, prometheus+"/api/v1/query?query="+url.QueryEscape(target.Expr))
+				understood := err == nil && strings.Contains(said, `"status":"success"`)
+				return understood && (emptyPanels[target.Expr] || strings.Contains(said, `"metric":`)), fmt.Sprint(said, err)
+			})
+		}
+	}
+	if asked < 15 {
+		b.T.Errorf("the dashboard asks %d times: is it still read?", asked)
+	}
+}
+
+// prometheus is the address of one that scrapes every program that serves metrics, on loopback.
 func (b *bed) prometheus() string {
 	b.T.Helper()
-	pods, err := b.Client.CoreV1().Pods("berth").List(b.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
-	if err != nil || len(pods.Items) == 0 {
-		b.T.Fatalf("find the controllers: %d, %v", len(pods.Items), err)
-	}
 	var targets []string
-	for _, p := range pods.Items {
-		targets = append(targets, fmt.Sprintf("%q", net.JoinHostPort(p.Status.PodIP, "8080")))
+	for namespace, selector := range map[string]string{"berth": "app.kubernetes.io/component in (controller, uploadproxy)", "localdisk": "app.kubernetes.io/name=localdisk"} {
+		pods, err := b.Client.CoreV1().Pods(namespace).List(b.Context(), metav1.ListOptions{LabelSelector: selector})
+		if err != nil || len(pods.Items) < 2 {
+			b.T.Fatalf("find %s: %d, %v", selector, len(pods.Items), err)
+		}
+		for _, p := range pods.Items {
+			targets = append(targets, fmt.Sprintf("%q", net.JoinHostPort(p.Status.PodIP, "8080")))
+		}
 	}
 	rules, err := os.ReadFile("../../config/monitoring/rules.yaml")
 	if err != nil {

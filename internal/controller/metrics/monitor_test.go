@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestServiceMonitor: the ServiceMonitor finds the Service beside it, and the Service the controller's pods and their port.
+// TestServiceMonitor: each ServiceMonitor finds the Service beside it and no other, and the Service the pods of its program and their port.
 func TestServiceMonitor(t *testing.T) {
 	read := func(path string) [][]byte {
 		text, err := os.ReadFile(path)
@@ -27,34 +27,48 @@ func TestServiceMonitor(t *testing.T) {
 		}
 	}
 	parts := read(monitoring + "servicemonitor.yaml")
-	var service corev1.Service
-	var monitor struct {
-		Metadata struct{ Namespace string }
-		Spec     struct {
-			Selector  struct{ MatchLabels map[string]string }
-			Endpoints []struct{ Port string }
+	programs := []string{"controller/deployment.yaml", "uploadproxy/deployment.yaml", "localdisk/base/daemonset.yaml"}
+	if len(parts) != 2*len(programs) {
+		t.Fatalf("%d objects for %d programs", len(parts), len(programs))
+	}
+	found := map[string]int{}
+	for i, file := range programs {
+		var service corev1.Service
+		var monitor struct {
+			Metadata struct{ Namespace string }
+			Spec     struct {
+				Selector  struct{ MatchLabels map[string]string }
+				Endpoints []struct{ Port string }
+			}
 		}
-	}
-	into(parts[0], &service)
-	into(parts[1], &monitor)
-	var controller appsv1.Deployment
-	for _, part := range read("../../../config/controller/deployment.yaml") {
-		if bytes.Contains(part, []byte("kind: Deployment")) {
-			into(part, &controller)
+		into(parts[2*i], &service)
+		into(parts[2*i+1], &monitor)
+		var program appsv1.Deployment // what is looked at, a DaemonSet has too
+		for _, part := range read("../../../config/" + file) {
+			if bytes.Contains(part, []byte("kind: Deployment")) || bytes.Contains(part, []byte("kind: DaemonSet")) {
+				into(part, &program)
+			}
 		}
-	}
-	if !labels.SelectorFromSet(monitor.Spec.Selector.MatchLabels).Matches(labels.Set(service.Labels)) || monitor.Metadata.Namespace != service.Namespace {
-		t.Errorf("the monitor looks for %v, the Service has %v", monitor.Spec.Selector.MatchLabels, service.Labels)
-	}
-	if !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(controller.Spec.Template.Labels)) || service.Namespace != controller.Namespace {
-		t.Errorf("the Service looks for %v, the pods have %v", service.Spec.Selector, controller.Spec.Template.Labels)
-	}
-	ports := map[string]bool{}
-	for _, p := range controller.Spec.Template.Spec.Containers[0].Ports {
-		ports[p.Name] = true
-	}
-	port := service.Spec.Ports[0]
-	if len(monitor.Spec.Endpoints) != 1 || monitor.Spec.Endpoints[0].Port != port.Name || !ports[port.TargetPort.String()] {
-		t.Errorf("port %v of the Service leads to %s; the pods have %v", port.Name, port.TargetPort.String(), maps.Keys(ports))
+		for n := range programs {
+			var other corev1.Service
+			into(parts[2*n], &other)
+			if labels.SelectorFromSet(monitor.Spec.Selector.MatchLabels).Matches(labels.Set(other.Labels)) && monitor.Metadata.Namespace == other.Namespace {
+				found[file]++
+			}
+		}
+		if !labels.SelectorFromSet(monitor.Spec.Selector.MatchLabels).Matches(labels.Set(service.Labels)) || found[file] != 1 {
+			t.Errorf("%s: the monitor looks for %v, the Service has %v; it finds %d", file, monitor.Spec.Selector.MatchLabels, service.Labels, found[file])
+		}
+		if !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(program.Spec.Template.Labels)) || service.Namespace != program.Namespace {
+			t.Errorf("%s: the Service looks for %v, the pods have %v", file, service.Spec.Selector, program.Spec.Template.Labels)
+		}
+		ports := map[string]bool{}
+		for _, p := range program.Spec.Template.Spec.Containers[0].Ports {
+			ports[p.Name] = true
+		}
+		port := service.Spec.Ports[0]
+		if len(monitor.Spec.Endpoints) != 1 || monitor.Spec.Endpoints[0].Port != port.Name || !ports[port.TargetPort.String()] {
+			t.Errorf("%s: port %v of the Service leads to %s; the pods have %v", file, port.Name, port.TargetPort.String(), maps.Keys(ports))
+		}
 	}
 }

@@ -12,6 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berth-vm/berth/internal/localdisk"
+	"github.com/berth-vm/berth/internal/upload/proxy"
 )
 
 //go:generate go test -run ^TestReference$ . -update
@@ -27,14 +30,14 @@ var described = regexp.MustCompile(`fqName: "([^"]*)", help: "([^"]*)", constLab
 func TestReference(t *testing.T) {
 	var page bytes.Buffer
 	page.WriteString("# Metrics\n\nWritten from the code by `go generate ./internal/controller/metrics`; do not edit.\n\n" +
-		"The controller serves them on port 8080, path `/metrics`, beside those of its runtime. Names that begin with\n" +
-		"`kubevirt_cdi` are CDI's, for the alerts and dashboards that know them.\n\n| metric | labels | |\n|---|---|---|\n")
-	rows := rows(t)
-	if len(rows) < 10 {
-		t.Errorf("%d metrics: are they still read?", len(rows))
-	}
-	for _, row := range rows {
-		page.WriteString(row)
+		"Each program serves its own on port 8080, path `/metrics`, beside those of its runtime. Names that begin with\n" +
+		"`kubevirt_cdi` are CDI's, for the alerts and dashboards that know them.\n")
+	for _, p := range programs(t) {
+		rows := rows(t, p.collectors...)
+		if len(rows) < 5 {
+			t.Errorf("%s has %d metrics: are they still read?", p.name, len(rows))
+		}
+		page.WriteString("\n## " + p.name + "\n\n| metric | labels | |\n|---|---|---|\n" + strings.Join(rows, ""))
 	}
 	if *update {
 		if err := os.WriteFile(referencePage, page.Bytes(), 0o644); err != nil {
@@ -50,15 +53,30 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// rows has one for each metric, in the order of their names.
-func rows(t *testing.T) []string {
+// program is one that serves metrics.
+type program struct {
+	name       string
+	collectors []prometheus.Collector
+}
+
+func programs(t *testing.T) []program {
 	t.Helper()
 	transfers, err := NewTransfers(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return []program{
+		{"The controller", []prometheus.Collector{Now{}, Machines{}, transfers.total, transfers.bytes, transfers.duration}},
+		{"The upload proxy", []prometheus.Collector{proxy.NewMeter()}},
+		{"The local disk driver of each node", []prometheus.Collector{localdisk.Metrics{}}},
+	}
+}
+
+// rows has one for each metric, in the order of their names.
+func rows(t *testing.T, collectors ...prometheus.Collector) []string {
+	t.Helper()
 	descriptions := make(chan *prometheus.Desc, 64)
-	for _, c := range []prometheus.Collector{Now{}, Machines{}, transfers.total, transfers.bytes, transfers.duration} {
+	for _, c := range collectors {
 		c.Describe(descriptions)
 	}
 	close(descriptions)

@@ -19,15 +19,17 @@ const monitoring = "../../../config/monitoring/"
 var runtimes = []string{"workqueue_depth"}
 
 var (
-	named   = regexp.MustCompile(`\b(?:berth|kubevirt|workqueue)_[a-z_]+`)
+	named   = regexp.MustCompile(`\b(?:berth|kubevirt|workqueue|localdisk)_[a-z_]+`)
 	reasons = regexp.MustCompile(`reason=~?"([^"]+)"`)
 )
 
 // TestRulesNameWhatIsThere: every metric and every reason that an alert or a panel names exists, and every alert says what to do.
 func TestRulesNameWhatIsThere(t *testing.T) {
 	known := slices.Clone(runtimes)
-	for _, row := range rows(t) {
-		known = append(known, strings.Split(row, "`")[1])
+	for _, p := range programs(t) {
+		for _, row := range rows(t, p.collectors...) {
+			known = append(known, strings.Split(row, "`")[1])
+		}
 	}
 	check := func(where, expression string) {
 		found := named.FindAllString(expression, -1)

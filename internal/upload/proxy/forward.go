@@ -80,7 +80,7 @@ const dialPatience = 10 * time.Second
 // forward hands a request to a worker and its answer back.
 func (p *proxy) forward(w http.ResponseWriter, r *http.Request, to Worker, path string) {
 	start := time.Now()
-	body := &counter{ReadCloser: r.Body}
+	body := &counter{ReadCloser: r.Body, meter: p.Meter}
 	if r.Body != nil {
 		r.Body = body
 	}
@@ -184,13 +184,15 @@ func (g gathered) WriteTo(w io.Writer) (written int64, err error) {
 // counter counts what a client sent and remembers why it stopped.
 type counter struct {
 	io.ReadCloser
-	n   int64
-	err error
+	n     int64
+	err   error
+	meter *Meter
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.n += int64(n)
+	c.meter.sent(n)
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.err = err
 	}

@@ -6,6 +6,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/berth-vm/berth/internal/token"
@@ -36,7 +38,9 @@ type Options struct {
 	// Patience is how long a worker is waited for that is not ready.
 	Patience time.Duration
 	Pace     pace.Limit
-	Log      *slog.Logger
+	// Meter measures what goes through; nil measures nothing.
+	Meter *Meter
+	Log   *slog.Logger
 }
 
 // The defaults: a hundred uploads at once are more than any node takes, and at less than half a MiB each they leave half of the
@@ -77,6 +81,9 @@ type proxy struct {
 // New is the proxy as a handler.
 func New(o Options) http.Handler {
 	p := &proxy{Options: o, places: newPlaces(o)}
+	if o.Meter != nil {
+		o.Meter.places.Set(float64(o.Places))
+	}
 	mux := http.NewServeMux()
 	for _, version := range []string{"/v1beta1", "/v1alpha1"} {
 		for _, path := range []string{"/upload", "/upload-async", "/upload-form", "/upload-form-async"} {
@@ -105,8 +112,25 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	p.routes.ServeHTTP(w, r)
+	answer := &answered{ResponseWriter: w}
+	p.routes.ServeHTTP(answer, r)
+	p.Meter.answered(cmp.Or(answer.code, http.StatusOK))
 }
+
+// answered remembers with which code a request was answered.
+type answered struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answered) WriteHeader(code int) {
+	a.code = cmp.Or(a.code, code)
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets deadlines be set, see http.ResponseController.
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // discover says that an endpoint is there, which is how clients choose one.
 func discover(http.ResponseWriter, *http.Request) {}
@@ -167,6 +191,8 @@ func bearer(header string) (string, bool) {
 
 // pass finds the worker and hands the request over.
 func (p *proxy) pass(w http.ResponseWriter, r *http.Request, c token.Claim, path string) {
+	ready := sync.OnceFunc(p.Meter.wait())
+	defer ready()
 	leave, err := p.places.enter(c)
 	if err != nil {
 		p.refuse(w, c, err)
@@ -184,7 +210,9 @@ func (p *proxy) pass(w http.ResponseWriter, r *http.Request, c token.Claim, path
 		return
 	}
 	defer back()
+	ready()
 	if r.ContentLength != 0 {
+		defer p.Meter.send()()
 		r.Body = pace.Body(w, r, p.Pace)
 	}
 	p.forward(w, r, worker, path)

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/berth-vm/berth/internal/pki"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/token"
@@ -266,6 +268,37 @@ func TestNoMoreThanThereAreFor(t *testing.T) {
 	h.answers(503, "all there is room for", "POST", "/v1beta1/upload", h.token("b", time.Minute), strings.NewReader("disk"))
 	if got := finish(); got != 200 {
 		t.Errorf("the first upload was answered %d", got)
+	}
+}
+
+// TestMeter: an upload under way is counted while it is, with what it has sent and what it was answered.
+func TestMeter(t *testing.T) {
+	m := NewMeter()
+	h := newHouse(t, func(o *Options) { o.Places, o.Meter = 3, m })
+	h.worker("a", "a", "the-proxy")
+	is := func(when string, active, waiting, bytes float64) {
+		t.Helper()
+		a, w, b := testutil.ToFloat64(m.active), testutil.ToFloat64(m.waiting), testutil.ToFloat64(m.bytes)
+		if a != active || w != waiting || b < bytes {
+			t.Errorf("%s: %v under way, %v wait, %v bytes", when, a, w, b)
+		}
+	}
+	is("before", 0, 0, 0)
+	finish := h.begin("a")
+	for testutil.ToFloat64(m.active) == 0 { // it has its place a moment before it is counted
+		<-time.After(time.Millisecond)
+	}
+	is("meanwhile", 1, 0, 0)
+	if got := finish(); got != 200 {
+		t.Errorf("the upload was answered %d", got)
+	}
+	for testutil.ToFloat64(m.active) != 0 {
+		<-time.After(time.Millisecond)
+	}
+	is("afterwards", 0, 0, 1<<20)
+	h.answers(400, "Bearer", "POST", "/v1beta1/upload", "", nil)
+	if ok, bad := testutil.ToFloat64(m.requests.WithLabelValues("200")), testutil.ToFloat64(m.requests.WithLabelValues("400")); ok != 1 || bad != 1 || testutil.ToFloat64(m.places) != 3 {
+		t.Errorf("%v were answered with 200 and %v with 400", ok, bad)
 	}
 }
 
