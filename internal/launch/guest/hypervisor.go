@@ -75,6 +75,37 @@ func startHypervisor(ctx context.Context, dir, more string) (*hypervisor, error)
 	return h, nil
 }
 
+// starting is a hypervisor on its way.
+type starting struct {
+	done chan struct{}
+	h    *hypervisor
+	err  error
+}
+
+// startAside starts the hypervisor while something else is done. It takes about a second to look at what QEMU can do, and would
+// begin with it only when it is given a machine.
+func startAside(ctx context.Context, dir, more string) *starting {
+	s := &starting{done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		if s.h, s.err = startHypervisor(ctx, dir, more); s.err == nil {
+			_, _ = s.h.virt.ConnectGetDomainCapabilities(nil, nil, nil, nil, 0) // an error is one of the machine's too, and said there
+		}
+	}()
+	return s
+}
+
+func (s *starting) wait() (*hypervisor, error) {
+	<-s.done
+	return s.h, s.err
+}
+
+func (s *starting) close() {
+	if h, _ := s.wait(); h != nil {
+		h.close()
+	}
+}
+
 // connect tries until libvirtd answers: it has no way to say that it is ready.
 func (h *hypervisor) connect(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

@@ -111,6 +111,8 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	defer remotes.close()
 	l.remotes = remotes
 	l.copies.Store(newProgress())
+	virt := startAside(ctx, launch.StateDir, remotes.conf())
+	defer virt.close()
 	disks, err := prepare(ctx, m, remotes, l.copies.Load())
 	if ctx.Err() != nil {
 		return launch.Report{End: launch.Stopped, Detail: "stopped while its disks were made"}
@@ -128,11 +130,10 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 		return refused(fmt.Errorf("write the domain: %w", err))
 	}
 	l.moves.devices = devicesOf(domain)
-	h, err := startHypervisor(ctx, launch.StateDir, remotes.conf())
+	h, err := virt.wait()
 	if err != nil {
 		return refused(err)
 	}
-	defer h.close()
 	if err := remotes.keep(h); err != nil {
 		return refused(err)
 	}
