@@ -52,9 +52,28 @@ func New(t *testing.T) *Browser {
 	ctx, cancel := chromedp.NewContext(start)
 	t.Cleanup(func() { cancel(); cancelStart() })
 	b := &Browser{T: t, ctx: ctx, Requests: map[string]bool{}}
-	chromedp.ListenTarget(ctx, b.listen)
-	b.Do(network.Enable(), log.Enable())
+	b.attend()
 	return b
+}
+
+// attend begins to listen to the tab.
+func (b *Browser) attend() {
+	b.T.Helper()
+	chromedp.ListenTarget(b.ctx, b.listen)
+	b.Do(network.Enable(), log.Enable())
+}
+
+// NewTab opens another tab of the same browser, with what it remembers, and closes the one that was there.
+func (b *Browser) NewTab() {
+	b.T.Helper()
+	closed := b.ctx
+	next, cancel := chromedp.NewContext(closed)
+	b.T.Cleanup(cancel)
+	b.ctx = next
+	b.attend()
+	if err := chromedp.Run(closed, page.Close()); err != nil {
+		b.T.Fatalf("close the tab: %v", err)
+	}
 }
 
 func (b *Browser) listen(event any) {

@@ -8,15 +8,18 @@ import (
 	"net"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/test/browser"
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
@@ -66,6 +69,7 @@ func TestWebMachine(t *testing.T) {
 	b.Shot("importing")
 	b.Open("http://" + way.Host + "/")
 	b.Has(".waits", "waiting for its disks", patience)
+	b.Has("[data-list=columns]", "written", patience) // of the pools of nodes
 	b.Shot("waits")
 	close(y.gate.open)
 	b.Open("http://" + way.Host + "/machines/" + y.Namespace + "/web")
@@ -74,6 +78,9 @@ func TestWebMachine(t *testing.T) {
 	vm.Namespace, vm.Name = y.Namespace, "web"
 	y.status(vm, kubevirt.StatusRunning, boot)
 	b.Has(".steps", "running", patience)
+	if steps := b.Text(".steps"); strings.Count(steps, "held until a node is chosen") != 1 {
+		t.Errorf("one disk was held once, and the steps are\n%s", steps)
+	}
 	b.Shot("machine")
 
 	way.Cut()
@@ -92,26 +99,101 @@ func TestWebMachine(t *testing.T) {
 	b.Until(`(c => c && c.width >= 640 && c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some((v, i) => i % 4 === 3 && v === 255))(document.querySelector("#screen canvas"))`, patience)
 	b.Shot("screen")
 
-	askToStop(b, "http://"+way.Host+"/machines/"+y.Namespace+"/web")
+	press(b, "http://"+way.Host+"/machines/"+y.Namespace+"/web", "#act-stop", "Asked to stop.")
 	b.Has("#state", "Stopped", boot)
 	b.Calm(way.Host)
 }
 
-// askToStop asks until it is taken: the API behind the page may be starting again, because another test ended it. Then the page says so.
-func askToStop(b *browser.Browser, page string) {
+// press presses a button until what it asks for is taken: the API behind the page may be starting again, because another test ended it.
+// Then the page says so.
+func press(b *browser.Browser, page, button, want string) {
 	b.T.Helper()
 	for end := time.Now().Add(patience); ; {
 		b.Open(page)
-		b.Click("#act-stop")
+		b.Click(button)
 		b.Until(`!document.querySelector("#said").hidden`, patience)
 		said := b.Text("#said")
-		if strings.Contains(said, "Asked to stop.") {
+		if strings.Contains(said, want) {
 			return
 		}
 		if time.Now().After(end) || !strings.Contains(said, "currently unable to handle the request") {
-			b.T.Fatalf("asked to stop, the page says %q", said)
+			b.T.Fatalf("%s was pressed, and the page says %q", button, said)
 		}
 	}
+}
+
+// TestWebVerbs: what a person asks of a machine through the page is done, and the page shows it: it is paused and goes on, gets a disk and
+// gives it back, has a snapshot taken and goes back to it, moves to another node, and is restarted.
+func TestWebVerbs(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	vm := y.mover("verbs", kubevirt.Volume{Name: "root", VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "verbs-root"}}})
+	vm.Spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: "verbs-root"}, Spec: blank(classDisk)}}
+	y.create(vm)
+	if err := y.kube.Create(t.Context(), &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "spare"}, Spec: blank(classDisk)}); err != nil {
+		t.Fatal(err)
+	}
+	b, way := openPage(y)
+	page := "http://" + way.Host + "/machines/" + y.Namespace + "/verbs"
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+
+	press(b, page, "#act-pause", "Asked to pause.")
+	b.Has("#state", "Paused", patience)
+	press(b, page, "#act-unpause", "Asked to go on.")
+	b.Has("#state", "Running", patience)
+
+	press(b, page, `form[data-act=addvolume] button`, "Asked to add spare.")
+	y.Wait("the guest to have the disk", boot, func(ctx context.Context) (bool, string) {
+		all := fmt.Sprint(y.instance(ctx, vm).Status.VolumeStatus)
+		return slices.ContainsFunc(y.instance(ctx, vm).Status.VolumeStatus, func(v kubevirt.VolumeStatus) bool {
+			return v.Name == "spare" && v.Phase == kubevirt.VolumeReady
+		}), all
+	})
+	press(b, page, `button[data-volume=spare]`, "Asked to remove spare.")
+	b.Until(`document.querySelector("#add-volume")?.innerText.includes("spare")`, patience) // it is nobody's again
+
+	y.pattern(vm, "write", 1, "root")
+	press(b, page, `form[data-act=snapshot] button`, "Snapshot verbs-1 is being taken.")
+	b.Until(`document.querySelector("button[data-snapshot='verbs-1']")`, patience)
+	y.pattern(vm, "write", 2, "root")
+	press(b, page, "#act-stop", "Asked to stop.")
+	b.Has("#state", "Stopped", patience)
+	press(b, page, `button[data-snapshot='verbs-1']`, "The machine goes back to verbs-1")
+	b.Until(`document.querySelector("button[data-snapshot='verbs-1']")`, boot) // it can be gone back to again
+	y.Wait("the restore to be complete", boot, func(ctx context.Context) (bool, string) {
+		var all snapshotv1.VirtualMachineRestoreList
+		err := y.kube.List(ctx, &all, client.InNamespace(y.Namespace))
+		return err == nil && len(all.Items) == 1 && all.Items[0].Status.Complete != nil && *all.Items[0].Status.Complete, fmt.Sprint(all.Items, err)
+	})
+	b.Shot("snapshots")
+	press(b, page, "#act-start", "Asked to start.")
+	b.Has("#state", "Running", boot)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+	y.pattern(vm, "verify", 1, "root")
+	asksToMove(y, b, vm, page)
+	b.Calm(way.Host)
+}
+
+// asksToMove has a machine move and restart through its page, which says where it is and what it is doing.
+func asksToMove(y *yard, b *browser.Browser, vm *kubevirt.VirtualMachine, page string) {
+	y.T.Helper()
+	from := y.instance(y.Context(), vm)
+	press(b, page, "#act-migrate", "Asked to move to another node.")
+	b.Has(".head", "moves to", patience)
+	b.Shot("moving")
+	b.Until(fmt.Sprintf(`(t => t.includes(", on ") && !t.includes(", on %s") && !t.includes("moves to"))(document.querySelector(".head").innerText)`, from.Status.NodeName), moving)
+	if at := y.instance(y.Context(), vm).Status.NodeName; at == from.Status.NodeName || !strings.Contains(b.Text(".head"), ", on "+at) {
+		y.T.Errorf("it went from %s to %s, and the page says %s", from.Status.NodeName, at, b.Text(".head"))
+	}
+	y.pattern(vm, "verify", 1, "root")
+	press(b, page, "#act-restart", "Asked to restart.")
+	y.Wait("the machine to run again", boot, func(ctx context.Context) (bool, string) {
+		i := y.instance(ctx, vm)
+		return i != nil && i.UID != from.UID && i.Status.Phase == kubevirt.PhaseRunning, fmt.Sprint(i)
+	})
+	b.Has("#state", "Running", patience)
 }
 
 // typeUntil types a line in the terminal again and again until the guest answers: one that still boots is deaf.
@@ -132,7 +214,7 @@ func typeUntil(b *browser.Browser, line, want string) {
 }
 
 // TestWebUpload: a file that is dropped on the page becomes a volume. It is held, says so and is put on a node; its bar moves; the
-// connection is lost on the way, and the upload goes on where it was.
+// connection is lost on the way, the tab is closed, and the upload goes on where it was.
 func TestWebUpload(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
@@ -156,6 +238,21 @@ func TestWebUpload(t *testing.T) {
 	way.Cut()
 	b.Has("#uploads", "it goes on in", patience)
 	way.Mend()
+	b.Until(`document.querySelector("#uploads progress").value > 35`, boot)
+	b.NewTab()
+	b.Open("http://" + way.Host + "/volumes")
+	b.Has("#uploads", "did not end: drop the file again", patience)
+	b.Until(`document.body.dataset.ready`, patience)
+	b.Drop("#drop", path)
+	b.Has("#upload-ask h2", "Go on with dropped.img", patience)
+	b.Click("#upload-ask .main")
+	again := `[...document.querySelectorAll("#uploads progress")].at(-1)`
+	b.Until(again+`.value > 0`, boot)
+	var from float64
+	b.Do(chromedp.Evaluate(again+`.value`, &from))
+	if from < 20 { // where the first tab was long before
+		t.Errorf("the upload begins anew: it is at %.0f %%", from)
+	}
 	b.Has("#uploads", "sent; the cluster makes a disk of it.", boot)
 	y.Wait("the volume to be filled", boot, func(ctx context.Context) (bool, string) {
 		var dv cdiv1.DataVolume

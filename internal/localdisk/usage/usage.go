@@ -11,5 +11,11 @@ const Annotation = "kubevirt.io/storage.usage-type."
 // Topology and the name of a usage type are a label of the nodes that offer it.
 const Topology = Driver + "/usage-type."
 
+// App is the name of the driver in the label app.kubernetes.io/name of its pods.
+const App = "localdisk"
+
+// MetricsPort is where the driver's pods show how full their pools are.
+const MetricsPort = 8080
+
 // Parameter of a class whose volumes are in the pool of a usage type.
 const Parameter = "usageType"

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/berth-vm/berth/internal/localdisk/usage"
 	"github.com/berth-vm/berth/internal/virtctl/status"
 )
 
@@ -51,7 +53,16 @@ type Pool struct {
 	Promised string // to volumes
 	Free     string // what could still be promised; empty: nobody says
 	Percent  float64
+	// Used is what is written of what the pool has; empty: nobody says. Classes of one pool have it in common.
+	Used, Capacity string
+	UsedPercent    float64
 }
+
+// Measure is what a pool holds, in bytes.
+type Measure struct{ Used, Capacity int64 }
+
+// PoolKey is a pool among those that are measured: of a node, and of a usage type or none.
+func PoolKey(node, usageType string) string { return node + "/" + usageType }
 
 // mostWaits are what one reads before one looks for something.
 const mostWaits = 30
@@ -200,6 +211,10 @@ func (o *Objects) pools(n *corev1.Node, shares map[string]map[string]*share) []P
 		s.free.Add(*c.Capacity)
 		s.says = true
 	}
+	classes := map[string]*storagev1.StorageClass{}
+	for _, c := range o.Classes {
+		classes[c.Name] = c
+	}
 	var out []Pool
 	for _, name := range slices.Sorted(maps.Keys(shares[n.Name])) {
 		s := shares[n.Name][name]
@@ -210,9 +225,19 @@ func (o *Objects) pools(n *corev1.Node, shares map[string]map[string]*share) []P
 				p.Percent = float64(s.promised.Value()) / float64(all) * 100
 			}
 		}
+		if c := classes[name]; c != nil && c.Provisioner == usage.Driver {
+			p.measure(o.Measured[PoolKey(n.Name, c.Parameters[usage.Parameter])])
+		}
 		out = append(out, p)
 	}
 	return out
+}
+
+func (p *Pool) measure(m Measure) {
+	if m.Capacity > 0 {
+		p.Used, p.Capacity = room(*resource.NewQuantity(m.Used, resource.BinarySI)), room(*resource.NewQuantity(m.Capacity, resource.BinarySI))
+		p.UsedPercent = float64(m.Used) / float64(m.Capacity) * 100
+	}
 }
 
 // room is a size as people read it.

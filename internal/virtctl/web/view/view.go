@@ -35,6 +35,8 @@ type Objects struct {
 	Restores   []*snapshot.VirtualMachineRestore
 	// Speeds are how fast volumes are filled, in percent for each second, by namespace/name.
 	Speeds map[string]float64
+	// Measured is what pools hold, by PoolKey; empty for a person who may not ask.
+	Measured map[string]Measure
 	// Missing are kinds that the person may not read.
 	Missing []string
 	// Lost is why the cluster cannot be reached; empty: it can.

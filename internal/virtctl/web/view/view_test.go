@@ -101,15 +101,16 @@ func world() *Objects {
 	free := resource.MustParse("30Gi")
 	o.Capacities = []*storagev1.CSIStorageCapacity{{StorageClassName: "local", Capacity: &free,
 		NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: "node1"}}}}
+	o.Measured = map[string]Measure{PoolKey("node1", ""): {Used: 3 << 30, Capacity: 50 << 30}, PoolKey("node1", "fast"): {Used: 1, Capacity: 2}}
 	waits := storagev1.VolumeBindingWaitForFirstConsumer
 	o.Classes = []*storagev1.StorageClass{
-		{ObjectMeta: metav1.ObjectMeta{Name: "local", Annotations: map[string]string{"storageclass.kubevirt.io/is-default-virt-class": "true"}}, Provisioner: "berth.dev/localdisk", VolumeBindingMode: &waits},
+		{ObjectMeta: metav1.ObjectMeta{Name: "local", Annotations: map[string]string{"storageclass.kubevirt.io/is-default-virt-class": "true"}}, Provisioner: "localdisk.berth.dev", VolumeBindingMode: &waits},
 		{ObjectMeta: metav1.ObjectMeta{Name: "strange"}, Provisioner: "example.org/x"},
 	}
 	block, clone := corev1.PersistentVolumeBlock, cdiv1.CloneStrategySnapshot
 	o.Profiles = []*cdiv1.StorageProfile{{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Status: cdiv1.StorageProfileStatus{
 		CloneStrategy: &clone, ClaimPropertySets: []cdiv1.ClaimPropertySet{{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: &block}},
-		Conditions: []cdiv1.StorageProfileCondition{{ConditionState: cdiv1.ConditionState{Message: "Provisioner berth.dev/localdisk is known"}}}}}}
+		Conditions: []cdiv1.StorageProfileCondition{{ConditionState: cdiv1.ConditionState{Message: "Provisioner localdisk.berth.dev is known"}}}}}}
 	return o
 }
 

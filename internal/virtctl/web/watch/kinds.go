@@ -109,7 +109,7 @@ func (s *Store) Objects() *view.Objects {
 		Images: of[*cdiv1.DataSource](s, "datasources"), Crons: of[*cdiv1.DataImportCron](s, "dataimportcrons"),
 		Snapshots: of[*snapshot.VirtualMachineSnapshot](s, "virtualmachinesnapshots"),
 		Restores:  of[*snapshot.VirtualMachineRestore](s, "virtualmachinerestores"),
-		Speeds:    s.pace.speeds(s.now()), Missing: s.Missing(),
+		Speeds:    s.pace.speeds(s.now()), Missing: s.Missing(), Measured: s.Measured(),
 	}
 	if err := s.Lost(); err != nil {
 		o.Lost = err.Error()

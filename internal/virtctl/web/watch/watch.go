@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/berth-vm/berth/internal/virtctl/kube"
+	"github.com/berth-vm/berth/internal/virtctl/web/view"
 )
 
 // Store has the objects of one person.
@@ -37,6 +38,8 @@ type Store struct {
 	lost     error    // why the cluster cannot be reached at the moment
 	watchers map[chan struct{}]bool
 	probing  bool
+	measured map[string]view.Measure
+	looked   chan struct{} // somebody has begun to look
 }
 
 // Start begins to watch everything the person may read: in all namespaces, or where that is not allowed in the client's. It ends with
@@ -44,6 +47,7 @@ type Store struct {
 func Start(ctx context.Context, c *kube.Client) (*Store, error) {
 	s := &Store{
 		client: c, now: time.Now, done: ctx.Done(), kinds: map[string]cache.SharedIndexInformer{}, pace: newPace(), watchers: map[chan struct{}]bool{},
+		looked: make(chan struct{}, 1),
 	}
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -75,6 +79,11 @@ func Start(ctx context.Context, c *kube.Client) (*Store, error) {
 	for _, informer := range s.kinds {
 		go informer.Run(ctx.Done())
 	}
+	go func() {
+		if s.Ready(ctx) == nil {
+			s.measure(ctx)
+		}
+	}()
 	return s, nil
 }
 
@@ -200,6 +209,13 @@ func (s *Store) Missing() []string {
 	return append([]string(nil), s.missing...)
 }
 
+// Measured is what is known of pools.
+func (s *Store) Measured() map[string]view.Measure {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.measured // never changed, but replaced
+}
+
 // Lost is why the cluster cannot be reached at the moment; nil: it can.
 func (s *Store) Lost() error {
 	s.mu.Lock()
@@ -254,6 +270,12 @@ func (s *Store) Watch() (changes <-chan struct{}, end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watchers[c] = true
+	if len(s.watchers) == 1 {
+		select {
+		case s.looked <- struct{}{}:
+		default:
+		}
+	}
 	return c, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
