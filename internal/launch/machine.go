@@ -22,6 +22,7 @@ const (
 
 	FilesDir  = "/run/berth/volumes"
 	BlockDir  = "/dev/berth"
+	SetsDir   = "/dev/fdset"       // QEMU's own word: a name in it is a set of files that it was handed
 	StateDir  = "/run/berth/state" // overlays, generated images, sockets: lost with the pod
 	OwnDir    = "/run/berth/launcher"
 	KernelDir = StateDir + "/kernel" // the kernel of a kernelBoot container

@@ -34,6 +34,8 @@ type Move struct {
 	Cancel bool `json:"cancel,omitempty"`
 	// Run tells the target that the guest of the source has ended.
 	Run bool `json:"run,omitempty"`
+	// Volumes are those that the target has. The guest is sent only if its disks are the same.
+	Volumes []string `json:"volumes,omitempty"`
 	// Disks are the volumes whose claims the target has replacements for, which are empty: their disks are sent.
 	Disks []string `json:"disks,omitempty"`
 	// Limits are those of the sending, for the source.

@@ -10,6 +10,9 @@ import (
 // MoveVolume has the keys of the migration at hand. A launcher without it was started before there were migrations.
 const MoveVolume = "berth-move"
 
+// SetsVolume has the names of disks that were added. A launcher without it gives them to its guest behind libvirt's back.
+const SetsVolume = "berth-sets"
+
 // MoveSecret is the name of the Secret with the keys of an instance's migration. All its launchers mount it.
 func MoveSecret(i *kubevirt.VirtualMachineInstance) string {
 	return Machine{Instance: i}.PodName(Launcher) + "-move"

@@ -32,6 +32,7 @@ func (m Machine) payload(pod *corev1.Pod) {
 	add("berth-state", launch.StateDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
 	add("berth-own", launch.OwnDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
 	add(launch.MeetVolume, launch.MeetDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+	add(SetsVolume, launch.SetsDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
 	// The Secret is there while the guest moves; a pod cannot be given one later.
 	add(MoveVolume, launch.MoveKeysDir, secretSource(MoveSecret(m.Instance), ptr.To(true)), true)
 	for _, v := range spec.Volumes {

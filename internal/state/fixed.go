@@ -19,8 +19,13 @@ const (
 	CauseLauncher FixedCause = "launcher"
 	CauseHostDisk FixedCause = "host disk"
 	CauseAdded    FixedCause = "added disk"
+	CauseAdding   FixedCause = "disk that is being added"
+	CauseKeeping  FixedCause = "copy that is being kept"
 	CauseCopy     FixedCause = "copy"
 	CauseRemoved  FixedCause = "removed disk"
+	CauseUnlike   FixedCause = "other disks than the target"
+
+	CauseAddedNetwork FixedCause = "added network disk"
 
 	// Of claims that one node can have at a time, and that no other can be made for.
 	CauseClaimCopied    FixedCause = "copy of a claim"
@@ -45,7 +50,11 @@ const instead = ": use a claim with access mode ReadWriteMany, or a network disk
 var fixedTable = []FixedRow{
 	{CauseLauncher, FixedLauncher, false, "it was started by an earlier version of Berth; restart it once: virtctl restart"},
 	{CauseHostDisk, FixedDisks, true, "disk {disk} is a file of its node, which no other node has: import it into a PersistentVolumeClaim and use that"},
-	{CauseAdded, FixedDisks, true, "disk {disk} was added while the machine ran: remove it (virtctl removevolume), or restart the machine"},
+	{CauseAdded, FixedDisks, true, "disk {disk} was added while the machine ran, by an earlier version of Berth: remove it (virtctl removevolume), or restart the machine"},
+	{CauseAdding, FixedDisks, true, "disk {disk} is being added or removed: wait until the machine has it, or has it no longer"},
+	{CauseAddedNetwork, FixedDisks, true, "disk {disk} is a network disk that was added while the machine ran: remove it (virtctl removevolume), or restart the machine"},
+	{CauseKeeping, FixedDisks, true, "a copy is being kept in a claim ({disk}): wait until it is written"},
+	{CauseUnlike, FixedDisks, true, "disks were added or removed while the target was made ({detail}): migrate again"},
 	{CauseCopy, FixedDisks, true, "disk {disk} is a copy of mode {detail}, and only copies on write are sent: use copy-on-write"},
 	{CauseClaimCopied, FixedDisks, true, "disk {disk} is a copy of PersistentVolumeClaim {detail}, which one node can have at a time" + instead},
 	{CauseClaimShared, FixedDisks, true, "disk {disk} is in PersistentVolumeClaim {detail}, which one node can have at a time, and is read or shared only" + instead},

@@ -43,8 +43,18 @@ func (y *yard) claimNames() []string {
 	return names
 }
 
-// TestMigrationLocalClaims: node-local claims, of a filesystem and of a device, and one that a DataVolume filled, follow their machine to
-// another node and back while it runs. When it has stopped they have their names, and their old volumes are gone; applied again from Git
+// addsClaim adds the disk of a claim to a running machine, for this run alone.
+func (y *yard) addsClaim(vm *kubevirt.VirtualMachine, name string, bus kubevirt.DiskBus) {
+	y.T.Helper()
+	o := added(name, bus)
+	o.VolumeSource = &kubevirt.HotplugVolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: name}}
+	y.subresource("virtualmachineinstances", vm.Name, "addvolume", o)
+	y.plugged(vm, name)
+	y.guestSays(vm, "serial="+name+" size=")
+}
+
+// TestMigrationLocalClaims: node-local claims, of a filesystem and of a device, one that a DataVolume filled, and two that were added while
+// it runs, follow their machine to another node and back while it runs. When it has stopped they have their names, and their old volumes are gone; applied again from Git
 // the machine does not change; and it starts where its data is.
 func TestMigrationLocalClaims(t *testing.T) {
 	t.Parallel()
@@ -61,18 +71,22 @@ func TestMigrationLocalClaims(t *testing.T) {
 	y.create(vm)
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.guestSays(vm, "berth-guest: ready")
-	first, claims := y.claimNames(), []string{"files", "device", "follower-blank"}
+	y.Create(framework.Claim{Name: "more", Class: "localdisk", Size: "64Mi", Block: true})
+	y.Create(framework.Claim{Name: "morefiles", Class: "localdisk", Size: "64Mi"})
+	y.addsClaim(vm, "more", kubevirt.BusVirtio)
+	y.addsClaim(vm, "morefiles", kubevirt.BusSCSI)
+	first, claims := y.claimNames(), []string{"files", "device", "follower-blank", "more", "morefiles"}
 	old := map[string]string{}
 	for _, name := range claims {
 		old[name] = y.WaitBound(name).Name
 	}
-	disks := []string{"files", "device", "blank", "empty"}
+	disks := []string{"files", "device", "blank", "more", "morefiles", "empty"}
 	y.pattern(vm, "write", 1, disks...)
 	for i := range 2 {
 		y.moves(vm, fmt.Sprintf("follow-%d", i))
 		y.pattern(vm, "verify", i+1, disks...)
 		y.pattern(vm, "write", i+2, disks...)
-		for _, volume := range disks[:3] {
+		for _, volume := range disks[:5] {
 			if got := y.serving(vm, volume); !strings.HasPrefix(got, "move-") {
 				t.Errorf("disk %s is said to be in claim %q, and it has moved", volume, got)
 			}

@@ -220,6 +220,17 @@ func (s *run) allDisks() []disk {
 	return out
 }
 
+// guestDisks are those the machine was started with, and after them those that were added for its guest.
+func (s *run) guestDisks() []disk {
+	out := slices.Clone(s.disks)
+	for _, h := range s.hot {
+		if h.wanted && h.keep == nil {
+			out = append(out, h.disk)
+		}
+	}
+	return out
+}
+
 // told: the launcher's orders have the disk already, and its guest may have it.
 func (s *run) told(volume string) bool {
 	last := s.lastOrders()

@@ -27,6 +27,14 @@ func (s *run) fixed() (reason state.FixedReason, why string) {
 			texts = append(texts, state.OfFixed(cause).Text(v.Name, detail))
 		}
 	}
+	for _, h := range s.hot {
+		switch {
+		case h.keep != nil && situation(h.holder) != machine.NoPod:
+			texts = append(texts, state.OfFixed(state.CauseKeeping).Text(h.name, ""))
+		case !h.wanted: // it is no volume of the machine any more, and its guest may have it
+			texts = append(texts, state.OfFixed(state.CauseAdding).Text(h.name, ""))
+		}
+	}
 	if s.launcher != nil && len(s.lastOrders().Removed) > 0 {
 		texts = append(texts, state.OfFixed(state.CauseRemoved).Text("", ""))
 	}
@@ -38,18 +46,36 @@ func (s *run) fixed() (reason state.FixedReason, why string) {
 
 // fixedDisk is why a disk can neither be on two nodes nor be sent; empty if it can.
 func (s *run) fixedDisk(v kubevirt.Volume) (cause state.FixedCause, detail string) {
-	added := slices.ContainsFunc(s.hot, func(h *hot) bool { return h.name == v.Name })
 	at := slices.IndexFunc(s.disks, func(d disk) bool { return d.name == v.Name })
 	copied := v.Copied()
+	for _, h := range s.hot {
+		if h.name == v.Name {
+			return s.fixedAdded(h)
+		}
+	}
 	switch {
-	case added:
-		return state.CauseAdded, ""
 	case v.HostDisk != nil:
 		return state.CauseHostDisk, ""
 	case copied != nil && copied.Mode != kubevirt.CopyOnWrite:
 		return state.CauseCopy, string(copied.Mode)
 	case at >= 0 && s.disks[at].stays():
 		return s.rooted(s.disks[at])
+	}
+	return "", ""
+}
+
+// fixedAdded is why a disk that was added cannot come along; empty if it can.
+func (s *run) fixedAdded(h *hot) (cause state.FixedCause, detail string) {
+	named := slices.ContainsFunc(s.launcher.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == render.SetsVolume })
+	switch {
+	case !h.wanted || h.is != machine.Ready || h.access != machine.Have || situation(h.holder) != machine.Up:
+		return state.CauseAdding, ""
+	case h.pods.Network != nil:
+		return state.CauseAddedNetwork, ""
+	case !named:
+		return state.CauseAdded, ""
+	case h.stays():
+		return s.rooted(h.disk)
 	}
 	return "", ""
 }
@@ -78,7 +104,7 @@ func (s *run) movable() []kubevirt.Condition {
 // method is how its disks come along.
 func (s *run) method() string {
 	sent := func(v kubevirt.Volume) bool { return v.EmptyDisk != nil || v.Copied() != nil }
-	if slices.ContainsFunc(s.instance.Spec.Volumes, sent) || slices.ContainsFunc(s.disks, disk.stays) {
+	if slices.ContainsFunc(s.instance.Spec.Volumes, sent) || slices.ContainsFunc(s.guestDisks(), disk.stays) {
 		return "BlockMigration"
 	}
 	return "LiveMigration"

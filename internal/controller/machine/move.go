@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -233,10 +234,28 @@ func (v *move) guest() migration.Guest {
 	case v.run == nil || situation(v.source) != machine.Up || v.run.instance.DeletionTimestamp != nil:
 		return migration.Unready
 	}
-	if reason, _ := v.run.fixed(); reason != "" && v.target == nil {
+	if reason, _ := v.run.fixed(); reason != "" && v.target == nil || v.unlike() != "" {
 		return migration.Fixed
 	}
 	return migration.Here
+}
+
+// unlike are the disks that were added or removed since the target was made, which a source that was told already looks after itself.
+func (v *move) unlike() string {
+	if v.target == nil || v.run == nil || orders(v.source).ID == string(v.migration.UID) {
+		return ""
+	}
+	has, wants := volumeNames(machineOf(v.target).Spec.Volumes), volumeNames(v.run.instance.Spec.Volumes)
+	both := func(name string) bool { return slices.Contains(has, name) && slices.Contains(wants, name) }
+	return strings.Join(slices.Compact(slices.DeleteFunc(slices.Sorted(slices.Values(slices.Concat(has, wants))), both)), ", ")
+}
+
+func volumeNames(volumes []kubevirt.Volume) []string {
+	var out []string
+	for _, v := range volumes {
+		out = append(out, v.Name)
+	}
+	return out
 }
 
 func (v *move) situation() migration.Target {

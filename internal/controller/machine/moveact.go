@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 			return err
 		}
 		return r.tellMove(ctx, v.source, launch.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: orders(v.source).Run, Limits: limits,
-			Disks: sends(v.target, v.run.instance), To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launch.MovePort))})
+			Volumes: volumeNames(machineOf(v.target).Spec.Volumes), Disks: sends(v.target), To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launch.MovePort))})
 	case migration.CallOff:
 		o := orders(v.source)
 		o.Cancel = true
@@ -76,7 +77,12 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 		return err
 	}
 	next := v.run.pods
-	next.Replaced = others
+	next.Replaced, next.Block = others, slices.Clone(next.Block)
+	for _, d := range v.run.guestDisks()[len(v.run.disks):] { // it is started with what was added
+		if d.block() {
+			next.Block = append(next.Block, d.name)
+		}
+	}
 	next.Incoming, next.From, next.Away = v.migration.UID, v.source.Name, v.source.Spec.NodeName
 	pod, err := next.Pod(render.Launcher)
 	if err != nil {
@@ -176,8 +182,10 @@ func (v *move) text(row state.MigrationRow) string {
 	case state.MigrationUnplaceable:
 		return unschedulable(v.target)
 	case state.MigrationRefused:
-		_, why := v.run.fixed()
-		return why
+		if _, why := v.run.fixed(); why != "" {
+			return why
+		}
+		return state.OfFixed(state.CauseUnlike).Text("", v.unlike())
 	case state.MigrationNoGuest:
 		return "VirtualMachineInstance " + v.migration.Spec.VMIName
 	case state.MigrationKept, state.MigrationAborted:

@@ -91,7 +91,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 			return nil, err
 		}
 	}
-	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeClasses, r.observeMoves} {
+	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeMoves} {
 		if err := look(ctx, s); err != nil {
 			return nil, err
 		}
@@ -100,7 +100,10 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 	if err := r.observeKeeps(ctx, s); err != nil {
 		return nil, err
 	}
-	return s, r.observeHot(ctx, s)
+	if err := r.observeHot(ctx, s); err != nil {
+		return nil, err
+	}
+	return s, r.observeClasses(ctx, s)
 }
 
 // observeVolume adds the disk of a volume that the machine is started with, and what its pod has to know of it. A volume that

@@ -62,7 +62,7 @@ func (r *Reconciler) observeClasses(ctx context.Context, s *run) error {
 		return nil
 	}
 	s.classes = map[string]*storagev1.StorageClass{}
-	for _, d := range s.disks {
+	for _, d := range s.guestDisks() {
 		name := ""
 		if d.stays() {
 			name = ptr.Deref(d.claim.Spec.StorageClassName, "")
@@ -104,10 +104,11 @@ func hasClaim(p *corev1.Pod, volume, claim string) bool {
 	})
 }
 
-// replacements are the volumes of an instance for which a launcher has another claim, and that claim's name.
-func replacements(launcher *corev1.Pod, i *kubevirt.VirtualMachineInstance) map[string]string {
+// replacements are the volumes for which a launcher has another claim, and that claim's name. What its instance lists now is no matter: a
+// disk that is removed while the guest moves has moved.
+func replacements(launcher *corev1.Pod) map[string]string {
 	out := map[string]string{}
-	for _, v := range i.Spec.Volumes {
+	for _, v := range machineOf(launcher).Spec.Volumes {
 		name, _ := render.ClaimOf(v)
 		if in := claimIn(launcher, v); in != name {
 			out[v.Name] = in
@@ -117,9 +118,7 @@ func replacements(launcher *corev1.Pod, i *kubevirt.VirtualMachineInstance) map[
 }
 
 // sends are the volumes whose disks are sent to a target: those that it has replacements for.
-func sends(target *corev1.Pod, i *kubevirt.VirtualMachineInstance) []string {
-	return slices.Sorted(maps.Keys(replacements(target, i)))
-}
+func sends(target *corev1.Pod) []string { return slices.Sorted(maps.Keys(replacements(target))) }
 
 // replacement is a claim like the one that a disk is in. Whoever owns that owns it too, so that it goes when they do. Unlike other
 // claims that we make it belongs in a backup: until the machine stops, what the guest writes is there alone.
@@ -141,7 +140,7 @@ func replacement(m *kubevirt.VirtualMachineInstanceMigration, d disk) *corev1.Pe
 // makeReplacements makes the claims that the target has in place of those that stay, and says for which volume which.
 func (r *Reconciler) makeReplacements(ctx context.Context, v *move) (map[string]string, error) {
 	out := map[string]string{}
-	for _, d := range v.run.disks {
+	for _, d := range v.run.guestDisks() {
 		if !d.stays() {
 			continue
 		}
@@ -160,8 +159,8 @@ func (r *Reconciler) makeReplacements(ctx context.Context, v *move) (map[string]
 
 // disksAt are the disks as the target has them.
 func (r *Reconciler) disksAt(ctx context.Context, v *move) ([]disk, error) {
-	disks := slices.Clone(v.run.disks)
-	others := replacements(v.target, v.run.instance)
+	disks := v.run.guestDisks()
+	others := replacements(v.target)
 	for i := range disks {
 		d := &disks[i]
 		name, ok := others[d.name]
@@ -192,21 +191,22 @@ func notYet(claim string) error {
 // recordReplaced writes on the volumes of a launcher that a guest has come to whose data they have now. It is written before anything
 // is let go that says the same.
 func (r *Reconciler) recordReplaced(ctx context.Context, target *corev1.Pod, i *kubevirt.VirtualMachineInstance) error {
-	others := replacements(target, i)
-	for _, v := range i.Spec.Volumes {
+	others := replacements(target)
+	for _, v := range machineOf(target).Spec.Volumes {
 		name, ok := others[v.Name]
 		if !ok {
 			continue
 		}
 		root, _ := render.ClaimOf(v)
-		if err := r.recordOne(ctx, i.Namespace, root, name); err != nil {
+		if err := r.recordOne(ctx, i, root, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *Reconciler) recordOne(ctx context.Context, namespace, root, name string) error {
+func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineInstance, root, name string) error {
+	namespace := i.Namespace
 	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, namespace, name)
 	if err != nil {
 		return err
@@ -229,7 +229,7 @@ func (r *Reconciler) recordOne(ctx context.Context, namespace, root, name string
 	case pv.Annotations[replaced.Annotation] != "":
 		return nil // the guest was here and has moved on
 	}
-	record := replaced.Record{Namespace: namespace, Claim: root, Turn: 1, Replacement: c.Name, UID: c.UID}
+	record := replaced.Record{Namespace: namespace, Claim: root, Machine: i.Name, Turn: 1, Replacement: c.Name, UID: c.UID}
 	if last != nil {
 		record.Turn, record.Old, record.As = last.Record.Turn+1, last.Record.Old, last.Record.As
 	}

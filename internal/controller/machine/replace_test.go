@@ -121,8 +121,28 @@ func TestFollowLoop(t *testing.T) {
 		{name: "cancelled", local: true, class: true, strategy: always, move: staysSending, asks: []func(*world){one, cancel("one")}, status: running, phase: up},
 		{name: "target dies", local: true, class: true, strategy: always, move: targetDies, asks: []func(*world){one}, status: running, phase: up},
 		{name: "target cannot", local: true, class: true, strategy: always, move: targetNever, asks: []func(*world){one}, status: running, phase: up},
+		{name: "with a disk that was added", local: true, class: true, strategy: always, asks: []func(*world){addDisk(false), one}, status: running, phase: up},
+		{name: "with a disk that was added, and stopped", local: true, class: true, strategy: always, asks: []func(*world){addDisk(false), one, stop}, status: halted},
+		{name: "with a disk that was added, there and back, and removed", local: true, class: true, strategy: always,
+			asks: []func(*world){addDisk(false), one, moveTo("two"), removeDisk, stop}, status: halted},
 		{name: "stopped while it moves", local: true, class: true, strategy: always, move: staysSending, asks: []func(*world){one, stop}, status: halted},
 	})
+}
+
+// TestFollowAdded: a disk that was added for this run alone comes along, and its claim has its name and its data when the machine stops.
+func TestFollowAdded(t *testing.T) {
+	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways,
+		asks: []func(*world){addDisk(false), moveTo("one"), setStrategy(kubevirt.RunHalted)}})
+	w.run()
+	if got := w.migrations()["one"]; !strings.HasPrefix(got, "Succeeded Moved") {
+		t.Errorf("the migration: %s", got)
+	}
+	if got := w.data.newest["extra"]; got != 1 {
+		t.Errorf("%d guests came with the added disk", got)
+	}
+	if got := w.claimsLeft(); !slices.Equal(got, []string{"extra Bound 0 behind", "web-data Bound 0 behind", "web-root Bound 0 behind"}) {
+		t.Errorf("claims are %v", got)
+	}
 }
 
 // TestFollowSourceDies: a source that ends on the way leaves the data where it was, and nothing of the target.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -214,10 +215,14 @@ func (r *Reconciler) returnNames(ctx context.Context, w *whole) (bool, error) {
 	if w.run != nil || w.vm.DeletionTimestamp != nil {
 		return true, nil
 	}
-	var due []string
+	// Those of its template, whoever moved them, and those that were added while it ran.
+	due, err := replaced.ClaimsOf(ctx, r.reader, w.vm.Namespace, w.vm.Name)
+	if err != nil {
+		return false, err
+	}
 	for _, v := range newInstance(w.vm).Spec.Volumes {
 		name, _ := render.ClaimOf(v)
-		if name == "" {
+		if name == "" || slices.Contains(due, name) {
 			continue
 		}
 		last, _, err := replaced.Of(ctx, r.reader, w.vm.Namespace, name)

@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,6 +31,8 @@ const (
 type Record struct {
 	Namespace string `json:"namespace"`
 	Claim     string `json:"claim"`
+	// Machine is whose guest the data moved with.
+	Machine string `json:"machine,omitempty"`
 	// Old is the UID of the claim that had this name when the data moved; empty: there was none.
 	Old types.UID `json:"old,omitempty"`
 	// Turn is one more with every move: of several volumes the last has the data.
@@ -75,6 +78,23 @@ func Of(ctx context.Context, reader client.Reader, namespace, claim string) (las
 		}
 	}
 	return last, earlier, nil
+}
+
+// ClaimsOf are the claims of a namespace whose data moved with the guest of one machine.
+func ClaimsOf(ctx context.Context, reader client.Reader, namespace, machine string) ([]string, error) {
+	var list corev1.PersistentVolumeList
+	if err := reader.List(ctx, &list, client.HasLabels{Label}); err != nil {
+		return nil, fmt.Errorf("list the volumes with the data of other claims: %w", err)
+	}
+	var out []string
+	for i := range list.Items {
+		var r Record
+		if json.Unmarshal([]byte(list.Items[i].Annotations[Annotation]), &r) == nil && r.Namespace == namespace && r.Machine == machine {
+			out = append(out, r.Claim)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
 }
 
 // Bearing is the volume with a record on it.

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
-	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
@@ -21,8 +19,9 @@ import (
 
 // moves sends the guest of this launcher to another.
 type moves struct {
-	devices map[string]string // by volume: its disk as libvirt names it
-	said    atomic.Pointer[launch.Moving]
+	said  atomic.Pointer[launch.Moving]
+	still sync.Mutex // held while the guest is sent, so that its disks stay as they are
+	qemu  *monitor
 
 	mu     sync.Mutex
 	at     launch.Move // the last that was begun
@@ -30,20 +29,6 @@ type moves struct {
 	cancel context.CancelCauseFunc
 	since  time.Time // when the guest was last held for the move
 	moving bool
-}
-
-// devicesOf are the disks of a domain as libvirt names them.
-func devicesOf(d *libvirtxml.Domain) map[string]string {
-	out := map[string]string{}
-	for _, disk := range d.Devices.Disks {
-		out[disk.Alias.Name] = disk.Target.Dev
-	}
-	return out
-}
-
-// mirrored: the disk is this launcher's alone, or the target has another claim for it, so it is sent.
-func mirrored(v kubevirt.Volume, o launch.Move) bool {
-	return v.EmptyDisk != nil || v.Copied() != nil || slices.Contains(o.Disks, v.Name)
 }
 
 // generated: the launcher makes the disk of something that may have changed since, so it is sent as it is.
@@ -78,7 +63,8 @@ var (
 )
 
 // startMoves follows the orders about moves until the guest ends.
-func (l *Launcher) startMoves(ctx context.Context, g guestHere, ended <-chan struct{}) {
+func (l *Launcher) startMoves(ctx context.Context, g guestHere, qemu *monitor, ended <-chan struct{}) {
+	l.moves.qemu = qemu
 	go func() {
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
@@ -128,12 +114,14 @@ func (l *Launcher) follow(ctx context.Context, g guestHere, o launch.Move) {
 // depart sends the guest and says what came of it. Of a guest that is gone the watch over it tells.
 func (l *Launcher) depart(ctx context.Context, g guestHere, o launch.Move) {
 	v := &l.moves
+	v.still.Lock()
 	err := l.send(ctx, g, o)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err == nil {
 		return // moving still: nobody touches it any more
 	}
+	v.still.Unlock()
 	v.moving = false
 	said := launch.Moving{ID: o.ID, Stage: launch.MoveFailed, Detail: cut(err.Error())}
 	if errors.Is(context.Cause(ctx), errAsked) {
@@ -146,6 +134,10 @@ func (l *Launcher) depart(ctx context.Context, g guestHere, o launch.Move) {
 func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move) error {
 	if state, _, err := g.h.virt.DomainGetState(g.dom, 0); err != nil || libvirt.DomainState(state) != libvirt.DomainRunning {
 		return errors.Join(errStill, err)
+	}
+	sent, err := l.sending(g, o)
+	if err != nil {
+		return err
 	}
 	keys, err := awaitKeys(ctx, launch.MoveKeysDir, o.ID, launch.MoveSource)
 	if err != nil {
@@ -173,16 +165,12 @@ func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move) error {
 		}
 	}
 	for _, volume := range o.Disks {
-		size, err := sizeOf(l.disks[volume].Path)
-		if err == nil {
-			err = to.tell(ctx, fmt.Sprintf("%s %s %d", toRoom, volume, size), nil)
-		}
-		if err != nil {
+		if err := to.tell(ctx, fmt.Sprintf("%s %s %d", toRoom, volume, sent.sizes[volume]), nil); err != nil {
 			return err
 		}
 	}
 	l.Log.Info("the guest is being sent", "move", o.ID, "to", o.To)
-	return l.perform(ctx, g, o)
+	return l.perform(ctx, g, o, sent)
 }
 
 func sendImage(ctx context.Context, to moveTarget, volume string) error {
@@ -200,20 +188,18 @@ func sendImage(ctx context.Context, to moveTarget, volume string) error {
 
 // perform has libvirt send the guest, and stops it when ctx ends or it takes too long. The target holds the guest still: libvirt
 // itself lets a target run it, and if it then cannot tell the source, both run it.
-func (l *Launcher) perform(ctx context.Context, g guestHere, o launch.Move) error {
+func (l *Launcher) perform(ctx context.Context, g guestHere, o launch.Move, sent *sending) error {
 	param := func(name, value string) libvirt.TypedParam {
 		return libvirt.TypedParam{Field: name, Value: *libvirt.NewTypedParamValueString(value)}
 	}
 	flags := libvirt.MigrateLive | libvirt.MigratePeer2peer | libvirt.MigratePaused | libvirt.MigrateAbortOnError |
 		libvirt.MigrateUnsafe // which disks can be opened on two nodes is the controller's to say; libvirt guesses
-	params := []libvirt.TypedParam{param(libvirt.MigrateParamURI, "unix://"+moveSocket(toMemory))}
-	for _, v := range g.m.Spec.Volumes {
-		if mirrored(v, o) {
-			flags |= libvirt.MigrateNonSharedInc
-			params = append(params, param(libvirt.MigrateParamMigrateDisks, l.moves.devices[alias(v.Name)]))
-		}
+	params := []libvirt.TypedParam{param(libvirt.MigrateParamURI, "unix://"+moveSocket(toMemory)), param(libvirt.MigrateParamDestXML, sent.guest)}
+	for _, device := range sent.mirrored {
+		params = append(params, param(libvirt.MigrateParamMigrateDisks, device))
 	}
-	if flags&libvirt.MigrateNonSharedInc != 0 {
+	if len(sent.mirrored) > 0 {
+		flags |= libvirt.MigrateNonSharedInc
 		params = append(params, param(libvirt.MigrateParamDisksURI, "unix://"+moveSocket(toDisks)))
 	}
 	flags, params = limited(flags, params, o.Limits)
@@ -225,7 +211,7 @@ func (l *Launcher) perform(ctx context.Context, g guestHere, o launch.Move) erro
 	}()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	late, still := time.After(l.patience(g.m, o)), stillness{limit: o.Limits.Stall()}
+	late, still := time.After(patience(g.m, o, sent)), stillness{limit: o.Limits.Stall()}
 	stop, why := false, error(nil)
 	stops := ctx.Done()
 	for {
@@ -279,20 +265,13 @@ func (s *stillness) since(sent int64, now time.Time) bool {
 }
 
 // patience is how long the sending may take, for one GiB at least.
-func (l *Launcher) patience(m launch.Machine, o launch.Move) time.Duration {
+func patience(m launch.Machine, o launch.Move, sent *sending) time.Duration {
 	memory, err := guestMemory(m.Spec.Domain)
 	if err != nil {
 		memory = 0
 	}
-	for _, volume := range o.Disks {
-		if size, err := sizeOf(l.disks[volume].Path); err == nil {
-			memory += size
-		}
-	}
-	for _, v := range m.Spec.Volumes {
-		if v.EmptyDisk != nil {
-			memory += v.EmptyDisk.Capacity.Value()
-		}
+	for _, size := range sent.sizes {
+		memory += size
 	}
 	return time.Duration(max(memory>>20, 1<<10)) * o.Limits.Each() / (1 << 10)
 }

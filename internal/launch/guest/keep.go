@@ -70,6 +70,9 @@ func (p *plugs) keep(want map[string]launch.KeepOrder, said *launch.Returns) {
 // to be told so.
 func (s *keeps) take(name string, order launch.KeepOrder, o offer) bool {
 	k := s.all[name]
+	if o.reader != nil {
+		_ = o.reader.Close() // it is written to, and nothing else
+	}
 	switch {
 	case k != nil && k.order != order:
 		return false // follow ends it
@@ -100,7 +103,7 @@ func (s *keeps) start(k *keeping, o rendezvous.Offer) error {
 	if o.ReadOnly || o.Login {
 		return errors.New("the claim cannot be written to")
 	}
-	source, size, err := s.source(k.order.Volume)
+	source, size, err := s.qemu.disk(k.order.Volume)
 	if err != nil {
 		return err
 	}
@@ -138,32 +141,6 @@ func (k *keeping) node(device bool, size int64) map[string]any {
 		"driver": "raw", "node-name": k.id, "size": size, "discard": "unmap", "detect-zeroes": "unmap",
 		"file": map[string]any{"driver": kind, "filename": fmt.Sprintf("/dev/fdset/%d", k.set), "discard": "unmap"},
 	}
-}
-
-// source is the block node that the guest's disk is on, and the disk's size.
-func (s *keeps) source(volume string) (string, int64, error) {
-	answer, err := s.qemu.run("query-block", nil, nil)
-	if err != nil {
-		return "", 0, err
-	}
-	var drives []struct {
-		Device   string `json:"qdev"`
-		Inserted struct {
-			Node  string `json:"node-name"`
-			Image struct {
-				Size int64 `json:"virtual-size"`
-			} `json:"image"`
-		} `json:"inserted"`
-	}
-	if err := json.Unmarshal(answer, &drives); err != nil {
-		return "", 0, fmt.Errorf("read QEMU's list of drives: %w", err)
-	}
-	for _, d := range drives {
-		if v, ok := volumeOf(d.Device); ok && v == volume && d.Inserted.Node != "" {
-			return d.Inserted.Node, d.Inserted.Image.Size, nil
-		}
-	}
-	return "", 0, fmt.Errorf("the guest has no disk %s", volume)
 }
 
 // makeRoom makes an empty disk of that size, or says that it does not fit. A device is not emptied: all of it is written.

@@ -100,7 +100,7 @@ func (k *kept) offer(f *os.File, device bool) *net.UnixConn {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.plugs.offer["keep.root"] = offer{rendezvous.Offer{Volume: "keep.root", Device: device}, again, conns[0]}
+	k.plugs.offer["keep.root"] = offer{Offer: rendezvous.Offer{Volume: "keep.root", Device: device}, file: again, holder: conns[0]}
 	return conns[1]
 }
 

@@ -140,3 +140,51 @@ func (m *monitor) freePort() (string, error) {
 	}
 	return "", errors.New("every PCI port of the machine is taken; add the disk with bus scsi, or remove another first")
 }
+
+// disk is the block node that the guest's disk is on, and the disk's size.
+func (m *monitor) disk(volume string) (string, int64, error) {
+	answer, err := m.run("query-block", nil, nil)
+	if err != nil {
+		return "", 0, err
+	}
+	var drives []struct {
+		Device   string `json:"qdev"`
+		Inserted struct {
+			Node  string `json:"node-name"`
+			Image struct {
+				Size int64 `json:"virtual-size"`
+			} `json:"image"`
+		} `json:"inserted"`
+	}
+	if err := json.Unmarshal(answer, &drives); err != nil {
+		return "", 0, fmt.Errorf("read QEMU's list of drives: %w", err)
+	}
+	for _, d := range drives {
+		if v, ok := volumeOf(d.Device); ok && v == volume && d.Inserted.Node != "" {
+			return d.Inserted.Node, d.Inserted.Image.Size, nil
+		}
+	}
+	return "", 0, fmt.Errorf("the guest has no disk %s", volume)
+}
+
+// nodeOf is the block node that has a file open.
+func (m *monitor) nodeOf(path string) (string, error) {
+	answer, err := m.run("query-named-block-nodes", map[string]bool{"flat": true}, nil)
+	if err != nil {
+		return "", err
+	}
+	var nodes []struct {
+		Name   string `json:"node-name"`
+		Driver string `json:"drv"`
+		File   string `json:"file"`
+	}
+	if err := json.Unmarshal(answer, &nodes); err != nil {
+		return "", fmt.Errorf("read QEMU's list of block nodes: %w", err)
+	}
+	for _, n := range nodes {
+		if n.File == path && (n.Driver == "file" || n.Driver == "host_device") {
+			return n.Name, nil
+		}
+	}
+	return "", fmt.Errorf("QEMU has no block node for %s", path)
+}

@@ -3,7 +3,10 @@
 package guest
 
 import (
+	"encoding/json"
 	"fmt"
+	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,11 +16,12 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
 // mover is a machine with every kind of disk that moves: one that both nodes have, an empty one, one in a claim that one node has, and
-// one that is made.
-func mover() launch.Machine {
+// one that is made; and disks of claims that one node has that were added to it while it ran.
+func mover(added ...string) launch.Machine {
 	q := func(s string) *kubevirt.Quantity { return new(resource.MustParse(s)) }
 	m := launch.Machine{Namespace: "team", Name: "web", UID: "uid", Emulate: true}
 	m.Spec.Domain.Memory = &kubevirt.Memory{Guest: q("192Mi")}
@@ -31,6 +35,9 @@ func mover() launch.Machine {
 	add("scratch", kubevirt.VolumeSource{EmptyDisk: &kubevirt.EmptyDiskSource{Capacity: *q("64Mi")}})
 	add("local", kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "local"}})
 	add("init", kubevirt.VolumeSource{CloudInitNoCloud: &kubevirt.CloudInitSource{UserData: "#!/bin/sh\necho hello\n"}})
+	for _, name := range added {
+		add(name, kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: name}})
+	}
 	return m
 }
 
@@ -46,16 +53,62 @@ func (w *world) boot(name, at string) *pod {
 	return n
 }
 
-func (w *world) target(name, at, id string) *pod {
-	m := mover()
-	m.Incoming, m.Sent = id, []string{"local"}
+func (w *world) target(name, at, id string, added ...string) *pod {
+	m := mover(added...)
+	m.Incoming, m.Sent = id, append([]string{"local"}, added...)
 	return w.launch(name, at, m)
+}
+
+// add gives a guest that runs a disk of 32 MiB, as the holder of a claim does.
+func (w *world) add(n *pod, volume string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, volume+".img")
+	tool(w.t, "truncate", "-s", "32M", path)
+	meet := func(dir string) *net.UnixConn {
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, rendezvous.Socket), Net: "unix"})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return c
+	}
+	here, introduced := filepath.Join(w.dir, "holder"), make(chan *net.UnixConn, 1)
+	if err := os.Mkdir(here, 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	door, err := rendezvous.Serve(here, func(c *net.UnixConn) bool { introduced <- c; return true })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = door.Close() })
+	if err := rendezvous.Introduce(meet(here), meet(filepath.Join(n.dir, "run/meet"))); err != nil {
+		w.t.Fatal(err)
+	}
+	disk, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	reader, err := os.Open(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c := <-introduced
+	if err := rendezvous.SendOffer(c, rendezvous.Offer{Volume: volume}, disk, reader); err != nil {
+		w.t.Fatal(err)
+	}
+	text, err := json.Marshal(launch.Disks{Added: []kubevirt.Disk{{Name: volume, Serial: volume}}, Serial: 1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n.order(launch.DisksFile, text)
+	if a, err := rendezvous.ReceiveAnswer(c); err != nil || !a.Attached {
+		w.t.Fatalf("the holder of %s heard %+v, %v", volume, a, err)
+	}
 }
 
 // check has the guest compare the disks that it wrote, and returns what the one that was made for it holds.
 func (n *pod) check(seed int) string {
 	n.t.Helper()
-	for _, disk := range []string{"vda", "vdb", "vdc"} {
+	for _, disk := range []string{"vda", "vdb", "vdc", "serial=more"} {
 		if got := n.tell(fmt.Sprintf("verify %s 1048576 4194304 %d", disk, seed)); got != "same" {
 			n.t.Errorf("%s of %s: %s", disk, n.dir, got)
 		}
@@ -65,7 +118,7 @@ func (n *pod) check(seed int) string {
 
 func (n *pod) fill(seed int) {
 	n.t.Helper()
-	for _, disk := range []string{"vda", "vdb", "vdc"} {
+	for _, disk := range []string{"vda", "vdb", "vdc", "serial=more"} {
 		n.tell(fmt.Sprintf("write %s 1048576 4194304 %d", disk, seed))
 	}
 }
@@ -82,18 +135,20 @@ func (n *pod) boots() int {
 func TestMove(t *testing.T) {
 	w := newWorld(t)
 	source := w.boot("1", "a")
+	w.add(source, "more")
 	source.fill(1)
 	made := source.check(1)
 
+	both, all := []string{"local", "more"}, []string{"data", "scratch", "local", "init", "more"}
 	t.Log("a move that is cancelled")
-	target := w.target("2", "b", "move-1")
+	target := w.target("2", "b", "move-1", "more")
 	keys(t, "move-1", source, target)
 	target.stage(launch.MoveWaits)
 	// So slow that it cannot end before it is stopped: a quick machine sends this guest in less than a second.
 	slow := launch.MoveLimits{Bandwidth: 16 << 20, PerGiB: 600, Still: 60, Converge: true}
-	source.move(launch.Move{ID: "move-1", Disks: []string{"local"}, To: target.address, Pod: "2", Limits: slow})
+	source.move(launch.Move{ID: "move-1", Disks: both, Volumes: all, To: target.address, Pod: "2", Limits: slow})
 	source.sends()
-	source.move(launch.Move{ID: "move-1", Disks: []string{"local"}, To: target.address, Pod: "2", Limits: slow, Cancel: true})
+	source.move(launch.Move{ID: "move-1", Disks: both, Volumes: all, To: target.address, Pod: "2", Limits: slow, Cancel: true})
 	if said := source.stage(launch.MoveStopped); said.ID != "move-1" {
 		t.Errorf("cancelled: %+v", said)
 	}
@@ -103,10 +158,10 @@ func TestMove(t *testing.T) {
 	}
 
 	t.Log("a target that dies on the way")
-	target = w.target("3", "b", "move-2")
+	target = w.target("3", "b", "move-2", "more")
 	keys(t, "move-2", source, target)
 	target.stage(launch.MoveWaits)
-	source.move(launch.Move{ID: "move-2", Disks: []string{"local"}, To: target.address, Pod: "3", Limits: slow})
+	source.move(launch.Move{ID: "move-2", Disks: both, Volumes: all, To: target.address, Pod: "3", Limits: slow})
 	source.sends()
 	target.kill()
 	t.Logf("the source says: %s", source.stage(launch.MoveFailed).Detail)
@@ -115,13 +170,23 @@ func TestMove(t *testing.T) {
 		t.Errorf("after a failed move its cloud-init disk is another: %s, not %s", got, made)
 	}
 
+	t.Log("a move to a target that was made before the disk was added")
+	target = w.target("0", "b", "move-0")
+	keys(t, "move-0", source, target)
+	target.stage(launch.MoveWaits)
+	source.move(launch.Move{ID: "move-0", Disks: []string{"local"}, Volumes: all[:4], To: target.address, Pod: "0"})
+	if said := source.of("move-0", launch.MoveFailed); !strings.Contains(said.Detail, "(more)") {
+		t.Errorf("a target without the disk: %+v", said)
+	}
+	target.kill()
+
 	for i, at := range []string{"b", "a"} {
 		id, pod := fmt.Sprintf("move-%d", i+3), fmt.Sprint(i+4)
-		target = w.target(pod, at, id)
+		target = w.target(pod, at, id, "more")
 		keys(t, id, source, target)
 		target.stage(launch.MoveWaits)
 		began := time.Now()
-		source.move(launch.Move{ID: id, Disks: []string{"local"}, To: target.address, Pod: pod})
+		source.move(launch.Move{ID: id, Disks: both, Volumes: all, To: target.address, Pod: pod})
 		r := source.report()
 		if r.End != launch.Moved || r.To != pod || r.Pause == 0 {
 			t.Fatalf("the source ended with %+v", r)

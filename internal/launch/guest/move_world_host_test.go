@@ -113,7 +113,7 @@ type pod struct {
 
 // enter is a shell's program: the pod's directories, and then the launcher as the user of a pod. The shell buries the orphans.
 const enter = `mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs none /run && mkdir -p /run/berth && mount --bind "$1" /run/berth &&
-mkdir -p /run/netns /etc/berth 2>/dev/null; mkdir -p /run/berth/volumes/data && mount --bind "$2" /run/berth/volumes/data &&
+mkdir -p /run/netns /etc/berth /dev/fdset 2>/dev/null; mount -t tmpfs -o mode=777 none /dev/fdset && mkdir -p /run/berth/volumes/data && mount --bind "$2" /run/berth/volumes/data &&
 mount -t tmpfs none /etc/berth && mkdir /etc/berth/machine && mount --bind "$3" /etc/berth/machine && mount --bind "$4" /etc/passwd &&
 setpriv --reuid 107 --regid 107 --clear-groups --inh-caps=-all "$5" & wait $!`
 
@@ -124,7 +124,7 @@ func (w *world) launch(name, at string, m launch.Machine) *pod {
 	n := &pod{t: w.t, dir: dir, lines: make(chan string, 10_000), ended: make(chan struct{}),
 		address: fmt.Sprintf("10.98.0.%d:%d", at[0]-'a'+1, launch.MovePort)}
 	run := filepath.Join(dir, "run")
-	for _, d := range []string{"run/volumes/data", "run/volumes/local", "run/meet", "run/launcher", "run/move", "run/state/kernel", "orders"} {
+	for _, d := range []string{"run/volumes/data", "run/volumes/local", "run/volumes/more", "run/meet", "run/launcher", "run/move", "run/state/kernel", "orders"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			w.t.Fatal(err)
 		}
@@ -269,11 +269,17 @@ func (n *pod) returns() launch.Returns {
 // stage waits until the launcher is at one of the stages of a move.
 func (n *pod) stage(want ...launch.MoveStage) launch.Moving {
 	n.t.Helper()
+	return n.of("", want...)
+}
+
+// of is stage for one move.
+func (n *pod) of(id string, want ...launch.MoveStage) launch.Moving {
+	n.t.Helper()
 	late := time.After(3 * time.Minute)
 	for {
 		r := n.returns()
 		for _, s := range want {
-			if r.Move != nil && r.Move.Stage == s {
+			if r.Move != nil && r.Move.Stage == s && (id == "" || r.Move.ID == id) {
 				return *r.Move
 			}
 		}

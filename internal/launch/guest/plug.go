@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,10 @@ type plugs struct {
 	keeps   *keeps
 	// own opens a disk that the guest was started with.
 	own func(volume string) (kubevirt.Disk, offer, error)
+	// domain is the guest as libvirt knows it, and still is held while it moves: nobody touches its disks then.
+	domain attacher
+	sets   string // where the names of sets of files are
+	still  *sync.Mutex
 }
 
 // offer is a disk that a holder hands over, and the holder.
@@ -40,14 +45,16 @@ type offer struct {
 	rendezvous.Offer
 	file   *os.File
 	holder *net.UnixConn
+	reader *os.File // the same disk, opened for reading; nil: file is
 }
 
 // plug is a disk the guest was given.
 type plug struct {
-	id     string // of the device, its block node and its set of files
-	set    int
+	id     string        // of the device, and of the block node of a network disk
+	set    int           // of the files; libvirt calls it by name and knows the disk
 	holder *net.UnixConn // nil: it is in this pod
 	file   fileID        // what QEMU has open
+	leaves bool          // the guest has given it up, and its files may be open still
 	// source is what a network disk is, and certificates the name of its object; empty with others.
 	source, certificates string
 }
@@ -64,8 +71,10 @@ type plea struct {
 const again = 10 * time.Second
 
 // startPlugs waits for disks until the guest ends.
-func (l *Launcher) startPlugs(qemu *monitor, m launch.Machine, q *quiet, done <-chan struct{}) error {
+func (l *Launcher) startPlugs(qemu *monitor, g guestHere, q *quiet, done <-chan struct{}) error {
+	m := g.m
 	p := &plugs{
+		domain: attached{g.h, g.dom, launch.CPUs(m.Spec.Domain.CPU)}, sets: launch.SetsDir, still: &l.moves.still,
 		own:  func(volume string) (kubevirt.Disk, offer, error) { return ownDisk(m, volume) },
 		qemu: qemu, dir: launch.TaskDir, log: l.Log, offers: make(chan offer),
 		network: newNetwork(l.remotes, m), keeps: newKeeps(qemu, l.Log, q.during),
@@ -87,16 +96,20 @@ func (l *Launcher) startPlugs(qemu *monitor, m launch.Machine, q *quiet, done <-
 
 // listen takes a holder's offer to whoever owns the disks.
 func (p *plugs) listen(c *net.UnixConn, done <-chan struct{}) {
-	o, f, err := rendezvous.ReceiveOffer(c)
+	what, files, err := rendezvous.ReceiveOffer(c)
 	if err != nil {
 		p.log.Warn("a disk was not handed over", "error", err.Error())
 		_ = c.Close()
 		return
 	}
+	o := offer{Offer: what, file: files[0], holder: c}
+	if len(files) > 1 {
+		o.reader = files[1]
+	}
 	select {
-	case p.offers <- offer{o, f, c}:
+	case p.offers <- o:
 	case <-done:
-		_, _ = f.Close(), c.Close()
+		o.drop()
 	}
 }
 
@@ -113,14 +126,27 @@ func (p *plugs) run(done <-chan struct{}) {
 		case id := <-p.qemu.deleted:
 			p.gone(id)
 		case <-tick.C:
-			p.follow(readDisks(p.dir), time.Now())
+			if p.still.TryLock() {
+				p.follow(readDisks(p.dir), time.Now())
+				p.still.Unlock()
+			}
 		case <-done:
 			return
 		}
 	}
 }
 
-func (o offer) drop() { _, _ = o.file.Close(), o.holder.Close() }
+func (o offer) drop() {
+	o.closeFiles()
+	_ = o.holder.Close()
+}
+
+func (o offer) closeFiles() {
+	_ = o.file.Close()
+	if o.reader != nil {
+		_ = o.reader.Close()
+	}
+}
 
 // readDisks are the orders as they are now. Before the first there is an empty file or none.
 func readDisks(dir string) launch.Disks {
@@ -133,6 +159,7 @@ func readDisks(dir string) launch.Disks {
 
 // follow makes the guest's disks what the orders say, and leaves word of those it does not give back.
 func (p *plugs) follow(want launch.Disks, now time.Time) {
+	p.settle()
 	for _, disk := range want.Added {
 		o, ok := p.offer[disk.Name]
 		if !ok {
@@ -212,7 +239,7 @@ func (p *plugs) plugOwn(volume string) (*plug, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = o.file.Close() }()
+	defer o.closeFiles()
 	return p.plug(disk, o)
 }
 
@@ -232,11 +259,13 @@ func ownDisk(m launch.Machine, volume string) (kubevirt.Disk, offer, error) {
 		return disk, offer{}, err
 	}
 	o := offer{Offer: rendezvous.Offer{Volume: volume, Device: b.Device, ReadOnly: disk.ReadsOnly()}}
-	mode := os.O_RDWR
-	if o.ReadOnly {
-		mode = os.O_RDONLY
+	if o.file, err = os.Open(b.Path); err != nil || o.ReadOnly {
+		return disk, o, err
 	}
-	o.file, err = os.OpenFile(b.Path, mode, 0)
+	o.reader = o.file
+	if o.file, err = os.OpenFile(b.Path, os.O_RDWR, 0); err != nil {
+		_ = o.reader.Close()
+	}
 	return disk, o, err
 }
 
@@ -255,7 +284,7 @@ var errAnotherFile = errors.New("the guest still has the disk that it was given 
 // attach gives the guest a disk and tells the holder. One that it has already came from a holder that was restarted or
 // replaced; QEMU keeps the file it has, so the new holder must have that one.
 func (p *plugs) attach(disk kubevirt.Disk, o offer) {
-	defer func() { _ = o.file.Close() }() // QEMU has a copy of its own
+	defer o.closeFiles() // QEMU has copies of its own
 	id, err := idOf(o.file)
 	had, again := p.has[disk.Name]
 	if err == nil && again && had.file == id {
@@ -320,27 +349,29 @@ func (p *plugs) eject(volume, id string, now time.Time) {
 	}
 }
 
-// gone lets go of what the guest has given up.
+// gone notes that the guest has given a device up.
 func (p *plugs) gone(id string) {
 	if q := p.asked[id]; q != nil {
 		q.given = true
 	}
+	for _, plug := range p.has {
+		plug.leaves = plug.leaves || plug.id == id
+	}
+	p.settle()
+}
+
+// settle lets go of what the guest has given up and nobody has open any more.
+func (p *plugs) settle() {
 	for volume, plug := range p.has {
-		if plug.id != id {
+		if !plug.leaves {
 			continue
 		}
-		_, err := p.qemu.run("blockdev-del", map[string]string{"node-name": id}, nil)
-		if err == nil && plug.set > 0 {
-			_, err = p.qemu.run("remove-fd", map[string]int{"fdset-id": plug.set}, nil)
-		}
-		if err == nil && plug.certificates != "" {
-			_, err = p.qemu.run("object-del", map[string]string{"id": plug.certificates}, nil)
-		}
-		if plug.source != "" {
-			p.network.drop(volume)
-		}
+		closed, err := p.closed(volume, plug)
 		if err != nil {
 			p.log.Warn("a disk is not quite gone", "volume", volume, "error", err.Error())
+		}
+		if !closed {
+			continue
 		}
 		p.log.Info("the guest gave a disk back", "volume", volume)
 		if plug.holder != nil {
@@ -348,6 +379,6 @@ func (p *plugs) gone(id string) {
 			_ = plug.holder.Close()
 		}
 		delete(p.has, volume)
-		delete(p.asked, id)
+		delete(p.asked, plug.id)
 	}
 }

@@ -2,7 +2,10 @@ package guest
 
 import (
 	"bufio"
+	std "cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -10,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -23,8 +27,9 @@ import (
 	"github.com/berth-vm/berth/internal/launch/rendezvous"
 )
 
-// fakeQEMU answers every command in order and writes it down, for the function it returns; refuse makes it refuse one.
-func fakeQEMU(t *testing.T, refuse string) (*monitor, func() []string) {
+// fakeQEMU answers every command in order and writes it down, for the function it returns; refuse makes it refuse one, and answers
+// are other answers than its own.
+func fakeQEMU(t *testing.T, refuse string, answers ...func(command string) string) (*monitor, func() []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "monitor")
 	l, err := net.Listen("unix", path)
@@ -34,6 +39,7 @@ func fakeQEMU(t *testing.T, refuse string) (*monitor, func() []string) {
 	t.Cleanup(func() { _ = l.Close() })
 	var mu sync.Mutex
 	var said []string
+	sets := func() string { return `{"return": [` + strings.Join(nodesOfSets(t), ",") + `]}` }
 	go func() {
 		c, err := l.Accept()
 		if err != nil {
@@ -58,7 +64,18 @@ func fakeQEMU(t *testing.T, refuse string) (*monitor, func() []string) {
 			case "query-pci":
 				answer = `{"return": [{"devices": [{"qdev_id": "pci.1", "pci_bridge": {"devices": [{}]}}, {"qdev_id": "pci.2", "pci_bridge": {}}]}]}`
 			case "device_del":
-				answer += `{"event": "DEVICE_DELETED", "data": {"device": "hot1", "path": "/machine/peripheral/hot1"}}`
+				var about struct{ ID string }
+				_ = json.Unmarshal(q.Arguments, &about)
+				answer += fmt.Sprintf(`{"event": "DEVICE_DELETED", "data": {"device": %q, "path": "/machine/peripheral/%s"}}`, about.ID, about.ID)
+			case "query-fdsets":
+				answer = `{"return": []}`
+			case "add-fd":
+				answer = `{"return": {"fd": 7}}`
+			case "query-named-block-nodes":
+				answer = sets()
+			}
+			for _, other := range answers {
+				answer = std.Or(other(q.Execute), answer)
 			}
 			_, _ = c.Write([]byte(answer + "\n"))
 		}
@@ -80,58 +97,141 @@ func diskOffer(t *testing.T) offer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return offer{Offer: rendezvous.Offer{Volume: "data", Device: true}, file: f}
+	reader, err := os.Open(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return offer{Offer: rendezvous.Offer{Volume: "data", Device: true}, file: f, reader: reader}
+}
+
+// fakeDomain notes what libvirt is told, or refuses.
+type fakeDomain struct {
+	disks  []string
+	refuse error
+}
+
+func (d *fakeDomain) attach(disk kubevirt.Disk, b Backing) error {
+	if d.refuse != nil {
+		return d.refuse
+	}
+	_, err := os.Stat(b.Path) // libvirt looks too
+	d.disks = append(d.disks, fmt.Sprintf("%s %s device=%t read-only=%t", disk.Name, filepath.Base(b.Path), b.Device, b.ReadOnly))
+	return err
+}
+
+// fakeSets is where the sets of files of a test have their names.
+var fakeSets sync.Map
+
+// nodesOfSets are block nodes for every set that has a name.
+func nodesOfSets(t *testing.T) []string {
+	dir, ok := fakeSets.Load(t)
+	if !ok {
+		return nil
+	}
+	names, _ := filepath.Glob(filepath.Join(dir.(string), "*"))
+	var out []string
+	for _, name := range names {
+		out = append(out, fmt.Sprintf(`{"node-name": "libvirt-5-format", "drv": "raw", "file": %q}`, name),
+			fmt.Sprintf(`{"node-name": "libvirt-5-storage", "drv": "host_device", "file": %q}`, name))
+	}
+	return out
+}
+
+// plugsTo is a guest that has no disks yet.
+func plugsTo(t *testing.T, qemu *monitor, d attacher) *plugs {
+	t.Helper()
+	dir := t.TempDir()
+	fakeSets.Store(t, dir)
+	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, domain: d, sets: dir,
+		still: &sync.Mutex{}, returns: &atomic.Pointer[launch.Returns]{}}
 }
 
 func TestADiskComesAndGoes(t *testing.T) {
 	qemu, said := fakeQEMU(t, "")
-	p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}}
+	domain := &fakeDomain{}
+	p := plugsTo(t, qemu, domain)
 	made, err := p.plug(kubevirt.Disk{Name: "data", Serial: "S"}, diskOffer(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{
-		"qmp_capabilities",
-		`add-fd {"fdset-id":1}`,
-		`blockdev-add {"discard":"unmap","driver":"raw","file":{"aio":"native","cache":{"direct":true,"no-flush":false},"discard":"unmap",` +
-			`"driver":"host_device","filename":"/dev/fdset/1","read-only":false},"node-name":"hot1","read-only":false}`,
-		"query-pci",
-		`device_add {"bus":"pci.2","drive":"hot1","driver":"virtio-blk-pci-non-transitional","id":"hot1","rerror":"stop","serial":"S",` +
-			`"share-rw":false,"werror":"stop","write-cache":"on"}`,
-	}
+	want := []string{"qmp_capabilities", `add-fd {"fdset-id":65537}`, `add-fd {"fdset-id":65537}`, `query-named-block-nodes {"flat":true}`,
+		`blockdev-reopen {"options":[{"aio":"native","auto-read-only":false,"cache":{"direct":true,"no-flush":false},"discard":"unmap",` +
+			`"driver":"host_device","filename":"` + p.setPath(65537) + `","node-name":"libvirt-5-storage","read-only":false}]}`,
+		`remove-fd {"fd":7,"fdset-id":65537}`}
 	if diff := cmp.Diff(want, said()); diff != "" {
 		t.Errorf("QEMU was told (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff([]string{"data 65537 device=true read-only=false"}, domain.disks); diff != "" {
+		t.Errorf("libvirt was told (-want +got):\n%s", diff)
+	}
+	p.has["data"] = made
 	if _, err := qemu.run("device_del", map[string]string{"id": made.id}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if id := <-qemu.deleted; id != made.id {
 		t.Errorf("%q was deleted, not %q", id, made.id)
 	}
+	p.gone(made.id)
+	if left, _ := os.ReadDir(p.sets); len(p.has) > 0 || len(left) > 0 {
+		t.Errorf("after it was given back there are %d disks and %d names of sets", len(p.has), len(left))
+	}
+}
+
+// TestAnOpenDiskIsNotGivenBack: a holder is told that it may go when nobody has its disk open any more, and not before.
+func TestAnOpenDiskIsNotGivenBack(t *testing.T) {
+	var open atomic.Bool
+	open.Store(true)
+	qemu, _ := fakeQEMU(t, "", func(command string) string {
+		if command == "query-fdsets" && open.Load() {
+			return `{"return": [{"fdset-id": 65537, "fds": []}]}`
+		}
+		return ""
+	})
+	p := plugsTo(t, qemu, &fakeDomain{})
+	ends := pair(t)
+	p.has["data"] = &plug{id: "ua-data", set: 65537, holder: ends[0]}
+	p.gone("ua-data")
+	if len(p.has) != 1 {
+		t.Fatal("a disk that QEMU has open was given back")
+	}
+	open.Store(false)
+	p.follow(launch.Disks{}, time.Now())
+	if a, err := rendezvous.ReceiveAnswer(ends[1]); err != nil || !a.Released || len(p.has) != 0 {
+		t.Errorf("after it was closed the holder heard %+v, %v; disks: %v", a, err, p.has)
+	}
 }
 
 func TestWhatWasBegunIsUndone(t *testing.T) {
-	for refuse, undone := range map[string][]string{
-		"blockdev-add": {`remove-fd {"fdset-id":1}`},
-		"device_add":   {`blockdev-del {"node-name":"hot1"}`, `remove-fd {"fdset-id":1}`},
-	} {
+	for refuse, domain := range map[string]*fakeDomain{"add-fd": {}, "": {refuse: errors.New("libvirt says no")}} {
 		qemu, said := fakeQEMU(t, refuse)
-		p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}}
+		p := plugsTo(t, qemu, domain)
 		if _, err := p.plug(kubevirt.Disk{Name: "data"}, diskOffer(t)); err == nil || !strings.Contains(err.Error(), "no") {
-			t.Errorf("%s refused: %v", refuse, err)
+			t.Errorf("%q refused: %v", refuse, err)
 		}
 		got := said()
-		got = got[len(got)-len(undone):]
-		if diff := cmp.Diff(undone, got); diff != "" {
-			t.Errorf("after %s was refused (-want +got):\n%s", refuse, diff)
+		if last := got[len(got)-1]; last != `remove-fd {"fdset-id":65537}` {
+			t.Errorf("after %q was refused QEMU was told %s", refuse, last)
 		}
+		if left, _ := os.ReadDir(p.sets); len(left) > 0 {
+			t.Errorf("after %q was refused %d names of sets are left", refuse, len(left))
+		}
+	}
+}
+
+// TestADiskForWritingAlone: libvirt opens a disk for reading before it is written to.
+func TestADiskForWritingAlone(t *testing.T) {
+	qemu, _ := fakeQEMU(t, "")
+	o := diskOffer(t)
+	o.reader = nil
+	if _, err := plugsTo(t, qemu, &fakeDomain{}).plug(kubevirt.Disk{Name: "data"}, o); !errors.Is(err, errOneFile) {
+		t.Errorf("plugged: %v", err)
 	}
 }
 
 // TestAnotherHolder: whoever replaces a holder is told that the guest has the disk only if it holds what QEMU has open.
 func TestAnotherHolder(t *testing.T) {
 	qemu, said := fakeQEMU(t, "")
-	p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}}
+	p := plugsTo(t, qemu, &fakeDomain{})
 	hand := func(f *os.File) rendezvous.Answer {
 		ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET, 0)
 		if err != nil {
@@ -151,7 +251,11 @@ func TestAnotherHolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.attach(kubevirt.Disk{Name: "data"}, offer{Offer: rendezvous.Offer{Volume: "data"}, file: again, holder: conns[0]})
+		reader, err := os.Open(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.attach(kubevirt.Disk{Name: "data"}, offer{Offer: rendezvous.Offer{Volume: "data"}, file: again, reader: reader, holder: conns[0]})
 		a, err := rendezvous.ReceiveAnswer(conns[1])
 		if err != nil {
 			t.Fatal(err)
@@ -184,7 +288,7 @@ func TestADiskTheGuestKeeps(t *testing.T) {
 		qemu, told := fakeQEMU(t, refuse)
 		var l Launcher
 		p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), asked: map[string]*plea{}, returns: &l.returns,
-			has: map[string]*plug{"data": {id: "hot1", set: 1, holder: &net.UnixConn{}}}}
+			has: map[string]*plug{"data": {id: "ua-data", set: 65537, holder: &net.UnixConn{}}}, sets: t.TempDir()}
 		orders, start := launch.Disks{Removed: []string{"root"}}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 		for _, after := range []time.Duration{0, again / 2} {
 			p.follow(orders, start.Add(after))
@@ -201,10 +305,10 @@ func TestADiskTheGuestKeeps(t *testing.T) {
 		for _, line := range told() {
 			asks[line]++
 		}
-		if asks[`device_del {"id":"hot1"}`] != 2 || asks[`device_del {"id":"ua-root"}`] != 2 {
+		if asks[`device_del {"id":"ua-data"}`] != 2 || asks[`device_del {"id":"ua-root"}`] != 2 {
 			t.Errorf("QEMU was told %v", asks)
 		}
-		p.gone("hot1")
+		p.gone("ua-data")
 		p.gone("ua-root")
 		p.follow(orders, start.Add(3*again))
 		if diff := cmp.Diff(launch.Returns{Kept: map[string]string{}, Given: []string{"root"}}, l.Returns()); diff != "" {
@@ -218,10 +322,12 @@ func TestADiskTheGuestKeeps(t *testing.T) {
 func TestADiskIsWantedAfterAll(t *testing.T) {
 	qemu, told := fakeQEMU(t, "")
 	var l Launcher
-	p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
-		own: func(volume string) (kubevirt.Disk, offer, error) {
-			return kubevirt.Disk{Name: volume}, diskOffer(t), nil
-		}}
+	domain := &fakeDomain{}
+	p := plugsTo(t, qemu, domain)
+	p.returns = &l.returns
+	p.own = func(volume string) (kubevirt.Disk, offer, error) {
+		return kubevirt.Disk{Name: volume}, diskOffer(t), nil
+	}
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	p.follow(launch.Disks{Removed: []string{"root"}}, now)
 	p.gone("ua-root")
@@ -231,12 +337,15 @@ func TestADiskIsWantedAfterAll(t *testing.T) {
 	var got []string
 	for _, line := range told() {
 		if verb, _, _ := strings.Cut(line, " "); strings.HasPrefix(verb, "device_") {
-			got = append(got, line[:min(len(line), 26)])
+			got = append(got, line)
 		}
 	}
-	want := []string{`device_del {"id":"ua-root"}`[:26], `device_add {"bus":"pci.2","drive":"hot1"`[:26], `device_del {"id":"hot1"}`}
+	want := []string{`device_del {"id":"ua-root"}`, `device_del {"id":"ua-root"}`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("QEMU was told (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"root 65537 device=true read-only=false"}, domain.disks); diff != "" {
+		t.Errorf("libvirt was told (-want +got):\n%s", diff)
 	}
 }
 

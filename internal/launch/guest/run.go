@@ -129,7 +129,6 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	if err != nil {
 		return refused(fmt.Errorf("write the domain: %w", err))
 	}
-	l.moves.devices = devicesOf(domain)
 	h, err := virt.wait()
 	if err != nil {
 		return refused(err)
@@ -241,7 +240,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	if err := errors.Join(q.serve(ended), now.serveVerbs(ended)); err != nil {
 		return refused(err)
 	}
-	if err := l.startPlugs(qemu, m, q, ended); err != nil {
+	if err := l.startPlugs(qemu, g, q, ended); err != nil {
 		return refused(err)
 	}
 	l.startFills(h, dom, qemu, m, ended)
@@ -251,7 +250,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	s := newStalls(now.pauser.goOn, l.remotes, qemu)
 	s.say = func(text string, cause launch.Fault) { l.waits.Store(&waitsFor{text, cause}) }
 	s.why = func() []string { return fullDisks(qemu, l.disks) }
-	l.startMoves(ctx, g, ended)
+	l.startMoves(ctx, g, qemu, ended)
 	return l.moves.handOver(ctx, watch(ctx, g, s, &l.moves))
 }
 

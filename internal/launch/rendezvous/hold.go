@@ -32,7 +32,7 @@ func (h *Holder) Hold(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = disk.Close() }()
+	defer func() { _ = closeAll(disk) }()
 	meetings := make(chan *net.UnixConn)
 	var busy sync.Mutex // held while a launcher has the disk or is being asked
 	l, err := Serve(launch.MeetDir, func(c *net.UnixConn) bool {
@@ -65,12 +65,12 @@ func (h *Holder) Hold(ctx context.Context) error {
 }
 
 // handOver gives a launcher the disk and stays until it is released or the launcher is gone.
-func (h *Holder) handOver(ctx context.Context, c *net.UnixConn, disk *os.File, device bool) (released bool, err error) {
+func (h *Holder) handOver(ctx context.Context, c *net.UnixConn, disk []*os.File, device bool) (released bool, err error) {
 	defer func() { _ = c.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 	defer h.ready.Store(false)
-	if err := SendOffer(c, Offer{Volume: h.Volume, Device: device, ReadOnly: h.ReadOnly, Login: h.Login}, disk); err != nil {
+	if err := SendOffer(c, Offer{Volume: h.Volume, Device: device, ReadOnly: h.ReadOnly, Login: h.Login}, disk...); err != nil {
 		return false, nil //nolint:nilerr // gone before it began
 	}
 	for {
@@ -87,8 +87,24 @@ func (h *Holder) handOver(ctx context.Context, c *net.UnixConn, disk *os.File, d
 	}
 }
 
-// open opens the disk the way the guest will have it: QEMU takes a file it is handed only as it was opened.
-func (h *Holder) open() (f *os.File, device bool, err error) {
+// open opens the disk the way the guest will have it, and for reading as well: QEMU takes a file it is handed only as it was opened, and
+// opens a disk for reading before somebody writes to it.
+func (h *Holder) open() (files []*os.File, device bool, err error) {
+	f, device, err := h.openFirst()
+	if err != nil {
+		return nil, false, err
+	}
+	if h.Login || h.ReadOnly {
+		return []*os.File{f}, device, nil
+	}
+	again, err := os.Open(f.Name())
+	if err != nil {
+		return nil, false, errors.Join(fmt.Errorf("open the disk for reading: %w", err), f.Close())
+	}
+	return []*os.File{f, again}, device, nil
+}
+
+func (h *Holder) openFirst() (f *os.File, device bool, err error) {
 	if h.Login {
 		f, err = packLogin(filepath.Join(launch.MountDir, h.Volume))
 		return f, false, err

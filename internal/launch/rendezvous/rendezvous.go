@@ -67,12 +67,12 @@ func introduced(agent *net.UnixConn, take func(*net.UnixConn) bool) {
 	defer func() { _ = agent.Close() }()
 	_ = agent.SetDeadline(time.Now().Add(patience))
 	var hello struct{}
-	f, err := receive(agent, &hello)
-	if err != nil || f == nil {
+	f, err := receive(agent, &hello, 1)
+	if err != nil || len(f) == 0 {
 		return
 	}
-	defer func() { _ = f.Close() }()
-	end, err := net.FileConn(f)
+	defer func() { _ = f[0].Close() }()
+	end, err := net.FileConn(f[0])
 	if err != nil {
 		return
 	}
@@ -123,36 +123,33 @@ func give(c *net.UnixConn, end *os.File) error {
 	return nil
 }
 
-// SendOffer hands an open disk over.
-func SendOffer(c *net.UnixConn, o Offer, disk *os.File) error { return send(c, o, disk) }
+// SendOffer hands an open disk over: as the guest is to have it and, if that is for writing, once more for reading.
+func SendOffer(c *net.UnixConn, o Offer, disk ...*os.File) error { return send(c, o, disk...) }
 
-// ReceiveOffer is the launcher's side of SendOffer. The file is the caller's.
-func ReceiveOffer(c *net.UnixConn) (Offer, *os.File, error) {
+// ReceiveOffer is the launcher's side of SendOffer. The files are the caller's.
+func ReceiveOffer(c *net.UnixConn) (Offer, []*os.File, error) {
 	var o Offer
-	f, err := receive(c, &o)
-	if err == nil && f == nil {
+	f, err := receive(c, &o, 2)
+	if err == nil && len(f) == 0 {
 		err = errors.New("an offer without a disk")
 	}
 	return o, f, err
 }
 
 // SendAnswer tells the holder what became of its disk.
-func SendAnswer(c *net.UnixConn, a Answer) error { return send(c, a, nil) }
+func SendAnswer(c *net.UnixConn, a Answer) error { return send(c, a) }
 
 // ReceiveAnswer waits for the launcher's word. An error means that the launcher is gone.
 func ReceiveAnswer(c *net.UnixConn) (Answer, error) {
 	var a Answer
-	f, err := receive(c, &a)
-	if f != nil {
-		_ = f.Close()
-	}
+	_, err := receive(c, &a, 0)
 	return a, err
 }
 
 // longest is the size of the longest message: an answer with a sentence of QEMU's.
 const longest = 4 << 10
 
-func send(c *net.UnixConn, message any, file *os.File) error {
+func send(c *net.UnixConn, message any, files ...*os.File) error {
 	text, err := json.Marshal(message)
 	if err != nil {
 		return err
@@ -161,8 +158,12 @@ func send(c *net.UnixConn, message any, file *os.File) error {
 		return fmt.Errorf("a message of %d bytes; at most %d are read", len(text), longest)
 	}
 	var rights []byte
-	if file != nil {
-		rights = syscall.UnixRights(int(file.Fd()))
+	if len(files) > 0 {
+		fds := make([]int, 0, len(files))
+		for _, f := range files {
+			fds = append(fds, int(f.Fd()))
+		}
+		rights = syscall.UnixRights(fds...)
 	}
 	if _, _, err := c.WriteMsgUnix(text, rights, nil); err != nil {
 		return fmt.Errorf("speak to the other side: %w", err)
@@ -170,52 +171,54 @@ func send(c *net.UnixConn, message any, file *os.File) error {
 	return nil
 }
 
-func receive(c *net.UnixConn, message any) (*os.File, error) {
-	text, control := make([]byte, longest), make([]byte, syscall.CmsgSpace(4))
+// receive reads a message and at most so many files that come with it.
+func receive(c *net.UnixConn, message any, most int) ([]*os.File, error) {
+	text, control := make([]byte, longest), make([]byte, syscall.CmsgSpace(4*max(most, 1)))
 	n, cn, _, _, err := c.ReadMsgUnix(text, control)
 	if err != nil {
 		return nil, fmt.Errorf("listen to the other side: %w", err)
 	}
-	file, err := onlyFile(control[:cn])
+	files, err := filesIn(control[:cn], most)
 	if err != nil {
 		return nil, err
 	}
 	if n == 0 {
-		return nil, errors.Join(errors.New("the other side is gone"), closeFile(file))
+		return nil, errors.Join(errors.New("the other side is gone"), closeAll(files))
 	}
 	if err := json.Unmarshal(text[:n], message); err != nil {
-		return nil, errors.Join(fmt.Errorf("understand the other side: %w", err), closeFile(file))
+		return nil, errors.Join(fmt.Errorf("understand the other side: %w", err), closeAll(files))
 	}
-	return file, nil
+	return files, nil
 }
 
-func closeFile(f *os.File) error {
-	if f == nil {
-		return nil
+func closeAll(files []*os.File) error {
+	var err error
+	for _, f := range files {
+		err = errors.Join(err, f.Close())
 	}
-	return f.Close()
+	return err
 }
 
-// onlyFile is the one file that came with a message; nil if there was none.
-func onlyFile(control []byte) (*os.File, error) {
+// filesIn are the files that came with a message, as many as are wanted; the others are closed.
+func filesIn(control []byte, most int) ([]*os.File, error) {
 	messages, err := syscall.ParseSocketControlMessage(control)
 	if err != nil {
 		return nil, fmt.Errorf("read what came with a message: %w", err)
 	}
-	var all []int
+	var files []*os.File
 	for _, m := range messages {
-		if fds, err := syscall.ParseUnixRights(&m); err == nil {
-			all = append(all, fds...)
+		fds, err := syscall.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			syscall.CloseOnExec(fd)
+			if len(files) == most {
+				_ = syscall.Close(fd)
+				continue
+			}
+			files = append(files, os.NewFile(uintptr(fd), "handed over"))
 		}
 	}
-	for i, fd := range all {
-		syscall.CloseOnExec(fd)
-		if i > 0 {
-			_ = syscall.Close(fd)
-		}
-	}
-	if len(all) == 0 {
-		return nil, nil
-	}
-	return os.NewFile(uintptr(all[0]), "handed over"), nil
+	return files, nil
 }

@@ -52,19 +52,31 @@ func TestADiskIsHandedOver(t *testing.T) {
 	if _, err := disk.WriteString("content"); err != nil {
 		t.Fatal(err)
 	}
-	if err := SendOffer(h, Offer{Volume: "data", Device: true}, disk); err != nil {
+	reader, err := os.Open(disk.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := SendOffer(h, Offer{Volume: "data", Device: true}, disk, reader); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(disk.Name()); err != nil { // nobody needs its name any more
 		t.Fatal(err)
 	}
-	offer, file, err := ReceiveOffer(l)
+	offer, files, err := ReceiveOffer(l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := io.ReadAll(io.NewSectionReader(file, 0, 100))
-	if err != nil || string(got) != "content" || offer != (Offer{Volume: "data", Device: true}) {
-		t.Errorf("handed over were %+v with %q, %v", offer, got, err)
+	if len(files) != 2 {
+		t.Fatalf("%d files were handed over", len(files))
+	}
+	for _, file := range files {
+		got, err := io.ReadAll(io.NewSectionReader(file, 0, 100))
+		if err != nil || string(got) != "content" || offer != (Offer{Volume: "data", Device: true}) {
+			t.Errorf("handed over were %+v with %q, %v", offer, got, err)
+		}
+	}
+	if _, err := files[1].WriteString("x"); err == nil {
+		t.Error("the second file can be written to")
 	}
 	for _, a := range []Answer{{Attached: true}, {Released: true}, {Refused: "no room"}} {
 		if err := SendAnswer(l, a); err != nil {
@@ -105,7 +117,7 @@ func TestAnOfferWithoutADiskIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, l := <-holders, <-launchers
-	if err := send(h, Offer{Volume: "data"}, nil); err != nil {
+	if err := send(h, Offer{Volume: "data"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := ReceiveOffer(l); err == nil {
