@@ -18,7 +18,7 @@ type importing struct {
 	*Transfer
 	blob source.Blob
 	info source.Info
-	disk sink.Disk
+	disk sink.Target
 	sum  *checksum
 	note note  // the one being kept
 	old  *note // what an earlier run left and may be continued

@@ -15,7 +15,8 @@ const DefaultEvery = 2 * time.Second
 
 // keeper writes a note now and then. Data is durable before the note that claims it is.
 type keeper struct {
-	disk  sink.Disk
+	disk  interface{ Sync() error }
+	notes sink.Checkpoint
 	base  note
 	claim func(*note) error // fills in what is done at the moment
 
@@ -31,7 +32,7 @@ func (i *importing) keep(claim func(*note) error, fail func(error)) *keeper {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	k := &keeper{disk: i.disk, base: i.note, claim: claim, stop: cancel}
+	k := &keeper{disk: i.disk, notes: i.disk, base: i.note, claim: claim, stop: cancel}
 	k.done.Go(func() {
 		tick := time.NewTicker(i.Every)
 		defer tick.Stop()
@@ -75,7 +76,7 @@ func (k *keeper) note() error {
 	if err != nil {
 		return fmt.Errorf("encode the checkpoint: %w", err)
 	}
-	if k.disk.Save(b) == nil {
+	if k.notes.Save(b) == nil {
 		k.last = n.Mark
 	}
 	return nil

@@ -13,7 +13,9 @@ import (
 // output is the disk as a decoder of a stream sees it. Plain extents are written at once; coded ones are expanded by
 // workers of their own, because one core is busy with the stream already.
 type output struct {
-	disk  sink.Disk
+	disk sink.Disk
+	// On a device nothing parked may be read beside a write that moves it; the sink sees to that.
+	sink.Parking
 	begin func(size int64) error
 	limit int64 // of the disk
 	// reached is the end of the last byte put.
@@ -36,8 +38,8 @@ type job struct {
 // outputDepth bounds the coded extents under way: of 64 KiB as a rule, of maxCoded at worst.
 const outputDepth = 8
 
-func newOutput(disk sink.Disk, limit int64, begin func(size int64) error) *output {
-	o := &output{disk: disk, begin: begin, limit: limit}
+func newOutput(target sink.Target, limit int64, begin func(size int64) error) *output {
+	o := &output{disk: target, Parking: target, begin: begin, limit: limit}
 	o.spare = make(chan []byte, outputDepth)
 	for range outputDepth {
 		o.spare <- nil
@@ -118,13 +120,3 @@ func (o *output) close() {
 		o.jobs = nil
 	}
 }
-
-// Park implements format.Output.
-func (o *output) Park(p []byte) (int64, error) { return o.disk.Park(p) }
-
-// Parked implements format.Output. On a device it must not run beside a write that moves what is parked; the sink sees
-// to that.
-func (o *output) Parked(p []byte, at int64) error { return o.disk.Parked(p, at) }
-
-// Forget implements extent.Forgetter.
-func (o *output) Forget(at, n int64) { o.disk.Forget(at, n) }

@@ -28,7 +28,7 @@ type sweep struct {
 	blob  source.Blob
 	size  int64 // of the file
 	image format.Image
-	disk  sink.Disk
+	disk  sink.Target
 	sum   *checksum // nil: gaps are not fetched
 	meter *meter
 

@@ -126,7 +126,7 @@ func (t *Transfer) bring(ctx context.Context, blob source.Blob) error {
 	return errors.Join(err, disk.Close())
 }
 
-func (t *Transfer) open() (sink.Disk, error) {
+func (t *Transfer) open() (sink.Target, error) {
 	target := t.task.Target
 	return sink.Open(sink.Options{Path: target.Path, Size: target.Size, Preallocate: target.Preallocate})
 }

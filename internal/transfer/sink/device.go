@@ -244,7 +244,7 @@ func (d *device) Discard() error {
 	return d.Save(nil)
 }
 
-// Note implements Disk. Behind the caller's note lies what is known of parked bytes.
+// Note implements Checkpoint. Behind the caller's note lies what is known of parked bytes.
 func (d *device) Note() ([]byte, error) {
 	if d.tail == d.size {
 		return nil, nil
@@ -284,7 +284,7 @@ func (d *device) Note() ([]byte, error) {
 	return newest[4 : 4+size], nil
 }
 
-// Save implements Disk.
+// Save implements Checkpoint.
 func (d *device) Save(note []byte) error {
 	d.parking.Lock()
 	defer d.parking.Unlock()

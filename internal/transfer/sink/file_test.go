@@ -22,7 +22,7 @@ func random(n int, seed uint64) []byte {
 	return p
 }
 
-func mustOpen(t *testing.T, o Options) Disk {
+func mustOpen(t *testing.T, o Options) Target {
 	t.Helper()
 	d, err := Open(o)
 	if err != nil {
@@ -39,7 +39,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func write(t *testing.T, d Disk, p []byte, off int64) {
+func write(t *testing.T, d Target, p []byte, off int64) {
 	t.Helper()
 	if n, err := d.WriteAt(p, off); err != nil || n != len(p) {
 		t.Fatalf("write %d bytes at %d: %d, %v", len(p), off, n, err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Note implements Disk. A note without a disk beside it is left over from a volume that was emptied by hand.
+// Note implements Checkpoint. A note without a disk beside it is left over from a volume that was emptied by hand.
 func (f *file) Note() ([]byte, error) {
 	_, errPart := os.Lstat(f.beside("part"))
 	_, errFinal := os.Lstat(f.o.Path)
@@ -27,7 +27,7 @@ func (f *file) Note() ([]byte, error) {
 	return unseal(h)
 }
 
-// Save implements Disk.
+// Save implements Checkpoint.
 func (f *file) Save(note []byte) error {
 	f.noting.Lock()
 	defer f.noting.Unlock()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Park implements Disk: on the part of the device that is not written yet.
+// Park implements Parking: on the part of the device that is not written yet.
 func (d *device) Park(p []byte) (int64, error) {
 	d.parking.Lock()
 	defer d.parking.Unlock()
@@ -47,7 +47,7 @@ func (d *device) writeLast() error {
 	return d.w.write(l.last, int64(place)*l.place)
 }
 
-// Parked implements Disk.
+// Parked implements Parking.
 func (d *device) Parked(p []byte, at int64) error {
 	d.parking.Lock()
 	defer d.parking.Unlock()
@@ -73,7 +73,7 @@ func (d *device) Parked(p []byte, at int64) error {
 	return nil
 }
 
-// Forget implements Disk. From then on there is no note: one would speak of bytes that may be overwritten.
+// Forget implements Parking. From then on there is no note: one would speak of bytes that may be overwritten.
 func (d *device) Forget(at, n int64) {
 	d.parking.Lock()
 	defer d.parking.Unlock()
@@ -88,7 +88,7 @@ func (d *device) Forget(at, n int64) {
 	}
 }
 
-// Unpark implements Disk.
+// Unpark implements Parking.
 func (d *device) Unpark(n int64) error {
 	d.parking.Lock()
 	defer d.parking.Unlock()

@@ -57,7 +57,7 @@ func (f *file) openPark(flags int) error {
 	return nil
 }
 
-// Park implements Disk: what is parked goes to a file beside the disk.
+// Park implements Parking: what is parked goes to a file beside the disk.
 func (f *file) Park(p []byte) (int64, error) {
 	k := &f.park
 	if k.file == nil {
@@ -73,7 +73,7 @@ func (f *file) Park(p []byte) (int64, error) {
 	return at, nil
 }
 
-// Parked implements Disk.
+// Parked implements Parking.
 func (f *file) Parked(p []byte, at int64) error {
 	k := &f.park
 	if k.file == nil || at < 0 || at+int64(len(p)) > k.end {
@@ -85,7 +85,7 @@ func (f *file) Parked(p []byte, at int64) error {
 	return nil
 }
 
-// Unpark implements Disk.
+// Unpark implements Parking.
 func (f *file) Unpark(n int64) error {
 	k := &f.park
 	if k.file == nil {
@@ -104,7 +104,7 @@ func (f *file) Unpark(n int64) error {
 	return failed(k.file.Truncate(n))
 }
 
-// Forget implements Disk. The room is only given back when there is no other: until then a crash loses nothing.
+// Forget implements Parking. The room is only given back when there is no other: until then a crash loses nothing.
 func (f *file) Forget(at, n int64) {
 	k := &f.park
 	k.mu.Lock()

@@ -13,8 +13,15 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// Disk is a target for one guest disk. WriteAt is safe for concurrent use on disjoint ranges; the rest is for one
-// goroutine at a time.
+// Target is where a guest's disk is made: the disk itself, and room beside it for what is needed until it is whole. WriteAt is safe
+// for concurrent use on disjoint ranges; the rest is for one goroutine at a time.
+type Target interface {
+	Disk
+	Checkpoint
+	Parking
+}
+
+// Disk is what the guest will see.
 type Disk interface {
 	// WriteAt writes p at off. It finds the zero pages of p and leaves them unwritten, because Begin made everything
 	// zero.
@@ -43,7 +50,10 @@ type Disk interface {
 	Close() error
 	// Written counts the bytes written to the target by this run.
 	Written() int64
+}
 
+// Checkpoint is the note from which a later run continues.
+type Checkpoint interface {
 	// Note returns what the last Save of an earlier run kept at the target, nil if there is nothing (whole).
 	Note() ([]byte, error)
 	// Save keeps a note until the next Save, or until Finish removes it. A crash during Save leaves the one before. It
@@ -52,7 +62,10 @@ type Disk interface {
 	// Tail is where the end of the disk begins that is kept in memory until Finish, because the note lies there
 	// meanwhile. A note that claims more than what lies before it speaks of bytes that will be lost.
 	Tail() int64
+}
 
+// Parking is room for bytes whose place on the disk is not known yet.
+type Parking interface {
 	// Park keeps p outside the disk and returns its number; Parked reads it back.
 	Park(p []byte) (at int64, err error)
 	Parked(p []byte, at int64) error
@@ -74,7 +87,7 @@ type Options struct {
 var ErrFinished = errors.New("the disk is finished already")
 
 // Open opens the target at o.Path: a block device if there is one, a file otherwise. It changes nothing there.
-func Open(o Options) (Disk, error) {
+func Open(o Options) (Target, error) {
 	info, err := os.Stat(o.Path)
 	switch {
 	case err == nil && info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0:
