@@ -2,7 +2,6 @@ package aggregated
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -109,8 +108,7 @@ func (t stream) fromUser() error {
 		if err != nil {
 			return err
 		}
-		frame := append(binary.BigEndian.AppendUint16(nil, uint16(len(datagram))), datagram...)
-		if _, err := t.guest.Write(frame); err != nil {
+		if err := launch.WriteDatagram(t.guest, datagram); err != nil {
 			return err
 		}
 	}
@@ -121,14 +119,10 @@ func (t stream) fromGuest() error {
 		_, err := io.Copy(t.user, t.guest)
 		return err
 	}
-	frame := make([]byte, launch.MostDatagram)
-	var length [2]byte
+	room := make([]byte, launch.MostDatagram)
 	for {
-		if _, err := io.ReadFull(t.guest, length[:]); err != nil {
-			return err
-		}
-		datagram := frame[:binary.BigEndian.Uint16(length[:])]
-		if _, err := io.ReadFull(t.guest, datagram); err != nil {
+		datagram, err := launch.ReadDatagram(t.guest, room)
+		if err != nil {
 			return err
 		}
 		if _, err := t.user.Write(datagram); err != nil {

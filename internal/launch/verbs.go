@@ -37,10 +37,6 @@ type Said struct {
 	Answer json.RawMessage `json:"answer,omitempty"`
 }
 
-// MostDatagram is the largest datagram that is forwarded. On their way through the pod's streams, which do not keep messages
-// apart, each comes after its length in two bytes, the higher one first.
-const MostDatagram = 1<<16 - 1
-
 // Pausable is why a machine cannot be paused; empty: it can. The kubelet would end a guest that does not answer its probe.
 func Pausable(spec kubevirt.VirtualMachineInstanceSpec) string {
 	if spec.LivenessProbe != nil {

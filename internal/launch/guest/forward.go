@@ -1,11 +1,9 @@
 package guest
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -137,9 +135,9 @@ func relay(user *peer, guest net.Conn, done <-chan struct{}) {
 		}
 	}()
 	go func() {
-		frame := make([]byte, 2+launch.MostDatagram)
+		room := make([]byte, launch.MostDatagram)
 		for {
-			n, err := guest.Read(frame[2:])
+			n, err := guest.Read(room)
 			if err != nil {
 				var gone net.Error
 				if errors.Is(err, net.ErrClosed) || errors.As(err, &gone) && gone.Timeout() {
@@ -148,20 +146,15 @@ func relay(user *peer, guest net.Conn, done <-chan struct{}) {
 				continue // a port that nobody listens at yet
 			}
 			moved.Store(time.Now().Unix())
-			binary.BigEndian.PutUint16(frame, uint16(n))
-			if _, err := user.conn.Write(frame[:2+n]); err != nil {
+			if launch.WriteDatagram(user.conn, room[:n]) != nil {
 				return
 			}
 		}
 	}()
-	frame := make([]byte, launch.MostDatagram)
-	var length [2]byte
+	room := make([]byte, launch.MostDatagram)
 	for {
-		if _, err := io.ReadFull(user, length[:]); err != nil {
-			break
-		}
-		datagram := frame[:binary.BigEndian.Uint16(length[:])]
-		if _, err := io.ReadFull(user, datagram); err != nil {
+		datagram, err := launch.ReadDatagram(user, room)
+		if err != nil {
 			break
 		}
 		moved.Store(time.Now().Unix())
