@@ -144,6 +144,9 @@ const (
 	AnnEvacuation = "kubevirt.io/evacuationMigration" // of one that a drain asked for: the node
 )
 
+// LabelOutdated is on instances whose guest runs in an older image than a new one would.
+const LabelOutdated = "kubevirt.io/outdatedLauncherImage"
+
 // MigrateOptions is what the subresource migrate takes.
 type MigrateOptions struct {
 	// +listType=atomic

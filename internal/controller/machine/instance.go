@@ -53,7 +53,7 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 	if _, err := r.returnAll(ctx, i.Namespace, s.returning); err != nil {
 		return ctrl.Result{}, err
 	}
-	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies, r.evacuate} {
+	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies, r.evacuate, r.markOutdated} {
 		if err := step(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -89,6 +89,26 @@ func (r *Reconciler) keep(ctx context.Context, p *corev1.Pod) (bool, error) {
 	next := p.DeepCopy()
 	next.Finalizers = append(next.Finalizers, render.LauncherEnd)
 	return false, r.cluster.Change(ctx, p, next)
+}
+
+// markOutdated labels an instance whose guest runs in another image than a new one would, as after an upgrade: the guest is left alone
+// until somebody restarts or moves it.
+func (r *Reconciler) markOutdated(ctx context.Context, s *run) error {
+	_, marked := s.instance.Labels[kubevirt.LabelOutdated]
+	outdated := s.launcher != nil && !end.Over(s.launcher) && !runsIn(s.launcher, r.options.Image)
+	if s.instance.DeletionTimestamp != nil || marked == outdated {
+		return nil
+	}
+	marks := cluster.Marks{Finalizers: []string{Finalizer}}
+	if outdated {
+		marks.Labels = map[string]string{kubevirt.LabelOutdated: ""}
+	}
+	return r.cluster.Mark(ctx, s.instance, marks)
+}
+
+// runsIn says whether one of the pod's containers has the image.
+func runsIn(p *corev1.Pod, image string) bool {
+	return slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Image == image })
 }
 
 func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {

@@ -19,6 +19,7 @@ var (
 	waiting  = prometheus.NewDesc("berth_machines_waiting", "Machines that are to run and do not, by reason", []string{"reason"}, nil)
 	oldest   = prometheus.NewDesc("berth_machines_oldest_waiting_seconds",
 		"For how long the machine that has waited longest has given its reason; 0: none waits", nil, nil)
+	outdatedVMIs = prometheus.NewDesc("kubevirt_vmi_number_of_outdated", "Instances whose guest runs in an older launcher image than a new one would", nil, nil)
 
 	volumeOldest = prometheus.NewDesc("berth_datavolumes_oldest_waiting_seconds",
 		"For how long the unfinished DataVolume that has said nothing new the longest has been in that phase", []string{"phase"}, nil)
@@ -34,7 +35,7 @@ type Machines struct {
 
 // Describe is for Prometheus.
 func (Machines) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{machines, vms, waiting, oldest} {
+	for _, d := range []*prometheus.Desc{machines, vms, waiting, oldest, outdatedVMIs} {
 		out <- d
 	}
 }
@@ -70,6 +71,10 @@ func (m Machines) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(waiting, prometheus.GaugeValue, n, reason)
 	}
 	out <- prometheus.MustNewConstMetric(oldest, prometheus.GaugeValue, longest.Seconds())
+	var old kubevirt.VirtualMachineInstanceList
+	if m.Reader.List(ctx, &old, client.HasLabels{kubevirt.LabelOutdated}) == nil {
+		out <- prometheus.MustNewConstMetric(outdatedVMIs, prometheus.GaugeValue, float64(len(old.Items)))
+	}
 }
 
 // given is the reason a machine gives for how it is, since when, and whether it is ready.

@@ -100,6 +100,7 @@ func TestMachines(t *testing.T) {
 		machine("runs", kubevirt.RunAlways, kubevirt.StatusRunning, "GuestRunning", corev1.ConditionTrue, 0),
 		machine("off", kubevirt.RunHalted, kubevirt.StatusStopped, "Halted", corev1.ConditionFalse, time.Hour),
 		machine("waits", kubevirt.RunAlways, kubevirt.StatusProvisioning, "DiskInUse", corev1.ConditionFalse, 90*time.Second),
+		&kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "runs", Labels: map[string]string{kubevirt.LabelOutdated: ""}}},
 		machine("paused", kubevirt.RunAlways, kubevirt.StatusPaused, "PausedByUser", corev1.ConditionFalse, time.Hour),
 	).Build()
 	want := `
@@ -118,6 +119,9 @@ berth_machines_waiting{reason="DiskInUse"} 1
 # HELP kubevirt_number_of_vms VirtualMachines by namespace
 # TYPE kubevirt_number_of_vms gauge
 kubevirt_number_of_vms{namespace="ns"} 4
+# HELP kubevirt_vmi_number_of_outdated Instances whose guest runs in an older launcher image than a new one would
+# TYPE kubevirt_vmi_number_of_outdated gauge
+kubevirt_vmi_number_of_outdated 1
 `
 	if err := testutil.CollectAndCompare(Machines{Reader: c, Now: func() time.Time { return now }}, strings.NewReader(want)); err != nil {
 		t.Error(err)
