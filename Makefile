@@ -76,24 +76,27 @@ install-release:
 	@$(KUBECTL) -n berth rollout status deployment --timeout 5m
 	@if [ '$(SIDE)' != data ]; then $(KUBECTL) -n berth-node rollout status daemonset --timeout 5m; fi
 
+# what make asks before it runs the first line
+HAD = $(shell $(KUBECTL) get namespace berth -o name 2>/dev/null)
 install-tree:
 	@# definitions first: an overlay may have objects of their kinds, which the API server does not know before
 	@$(KUBECTL) apply --server-side --force-conflicts -k config/crd
 	@$(KUBECTL) kustomize config/crd | $(KUBECTL) wait --for condition=Established --timeout 1m -f - >/dev/null
 	@$(KUBECTL) apply --server-side --force-conflicts -k $(OVERLAY)
-	@$(KUBECTL) -n berth rollout restart deployment >/dev/null # the images keep their name when they change
+	@# the images keep their name when they change; what was not there before runs the new ones already
+	@$(if $(HAD),$(KUBECTL) -n berth rollout restart deployment >/dev/null)
 	@$(KUBECTL) -n berth rollout status deployment --timeout 5m || { $(KUBECTL) -n berth get pods \
 	  -o custom-columns='POD:.metadata.name,IMAGE:.spec.containers[*].image,WAITS FOR:.status.containerStatuses[*].state.waiting.reason,SAYS:.status.containerStatuses[*].state.waiting.message'; \
 	  echo "an image that is not on the nodes: 'make images' makes it and loads it into our own cluster"; exit 1; }
-	@$(KUBECTL) -n berth-node rollout restart daemonset >/dev/null
+	@$(if $(HAD),$(KUBECTL) -n berth-node rollout restart daemonset >/dev/null)
 	@$(KUBECTL) -n berth-node rollout status daemonset --timeout 5m
 	@# the driver serves volumes that are in use: it starts anew only if its image is another one
 	@if [ $(OVERLAY) = config/kubebox ]; then $(KUBECTL) -n localdisk patch daemonset localdisk -p \
 	  "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{\"berth.dev/image\":\"$$(cat $(BIN)/images/csi.tar.digest)\"}}}}}" >/dev/null; \
 	  $(KUBECTL) -n localdisk rollout status daemonset --timeout 5m; fi
 
-uninstall: ## take it off again
-	@$(KUBECTL) delete --ignore-not-found -k $(OVERLAY)
+uninstall: build ## take it off again; WITH_DATA=keep: machines, volumes and claims stay
+	@$(BIN)/virtctl --kubeconfig $(KUBECONFIG) uninstall $(if $(WITH_DATA),--with-data=$(WITH_DATA))
 
 ##@ Test
 .PHONY: packages

@@ -1,0 +1,120 @@
+// Package uninstall takes Berth off a cluster, in the reverse order of its installation. It finds what was installed by one label, and
+// knows nothing of what the installed programs do.
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-vm/berth/internal/virtctl/kube"
+)
+
+// Installed is the label of every object that an installation of Berth consists of.
+const Installed = "berth.dev/installed"
+
+// Options are what the user says.
+type Options struct {
+	KeepData bool
+	DryRun   bool
+	Timeout  time.Duration
+}
+
+// Run takes Berth off. Nothing is changed before it is certain that nothing stands in the way.
+func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	all, err := find(ctx, c)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return errors.New("Berth is not installed on this cluster: nothing has the label " + Installed)
+	}
+	u := &uninstallation{client: c, options: o, all: all, out: out}
+	if err := u.readDefinitions(); err != nil {
+		return err
+	}
+	made, err := u.made(ctx)
+	if err != nil {
+		return err
+	}
+	if len(made) > 0 && !o.KeepData {
+		return &inUse{made}
+	}
+	if err := u.mayDelete(ctx); err != nil {
+		return err
+	}
+	if len(made) > 0 {
+		_, _ = fmt.Fprintln(out, "Stays as it is, with the definitions of its kinds:", strings.Join(made, ", "))
+	}
+	return u.steps(ctx)
+}
+
+// uninstallation is one on its way.
+type uninstallation struct {
+	client      *kube.Client
+	options     Options
+	all         []object
+	definitions []definition
+	out         io.Writer
+}
+
+// inUse is what people have made with Berth and would lose.
+type inUse struct{ made []string }
+
+func (e *inUse) Error() string {
+	return "Berth is in use: there are " + strings.Join(e.made, ", ") + "; they would go with the definitions of their kinds, and claims with them"
+}
+
+// Advice says what to do about it.
+func (*inUse) Advice() string {
+	return "Delete them first, or say --with-data=keep: Berth goes, and all that was made with it stays, claims and running guests too."
+}
+
+// steps does it. Each step may have been done by an earlier try.
+func (u *uninstallation) steps(ctx context.Context) error {
+	for _, s := range []struct {
+		title string
+		of    func(object) bool
+	}{
+		{"what the API server asks Berth", func(o object) bool { return o.isOneOf(asked) }},
+		{"the programs", func(o object) bool { return o.isOneOf(programs) }},
+	} {
+		if err := u.delete(ctx, s.title, s.of); err != nil {
+			return err
+		}
+	}
+	// Nobody is left who would take them away when an object is deleted, and nobody who would set them again.
+	if err := u.dropFinalizers(ctx); err != nil {
+		return err
+	}
+	last := slices.Concat(asked, programs, []string{definitionKind, "Namespace"})
+	if err := u.delete(ctx, "accounts, rights and services", func(o object) bool { return !o.isOneOf(last) }); err != nil {
+		return err
+	}
+	if !u.options.KeepData {
+		if err := u.delete(ctx, "the definitions of kinds", func(o object) bool { return o.isOneOf([]string{definitionKind}) }); err != nil {
+			return err
+		}
+	}
+	if err := u.delete(ctx, "namespaces", func(o object) bool { return o.isOneOf([]string{"Namespace"}) }); err != nil {
+		return err
+	}
+	if u.options.DryRun {
+		_, err := fmt.Fprintln(u.out, "Nothing was changed.")
+		return err
+	}
+	_, err := fmt.Fprintln(u.out, "Berth is off this cluster.")
+	return err
+}
+
+var (
+	// asked are those whose calls fail once nobody answers them, so they go before the programs that answer.
+	asked    = []string{"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "APIService"}
+	programs = []string{"Deployment", "DaemonSet"}
+)
