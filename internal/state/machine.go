@@ -30,6 +30,7 @@ const (
 	LauncherLeaving     MachineReason = "PodTerminating"
 	GuestRunning        MachineReason = "GuestRunning"
 	GuestUnready        MachineReason = "GuestNotReady"
+	GuestArriving       MachineReason = "GuestArriving"
 	NodeAway            MachineReason = "NodeUnreachable"
 	EndUnknown          MachineReason = "EndUnknown"
 	NodeLost            MachineReason = "DataOnLostNode"
@@ -109,6 +110,8 @@ var machineTable = []MachineRow{
 	{Reason: GuestRunning, Status: kubevirt.StatusRunning, Instance: kubevirt.PhaseRunning, Ready: true, Message: "its guest runs: {detail}"},
 	{Reason: GuestUnready, Status: kubevirt.StatusRunning, Instance: kubevirt.PhaseRunning,
 		Message: "its guest runs and its readiness probe does not hold yet: {detail}"},
+	{Reason: GuestArriving, Status: kubevirt.StatusRunning, Instance: kubevirt.PhaseRunning, Quiet: true,
+		Message: "its guest has moved and goes on in a moment: {detail}"},
 	{Reason: NodeAway, Status: kubevirt.StatusUnknown, Instance: kubevirt.PhaseUnknown, Warn: true,
 		Message: "its node does not answer, and its disks are there: it goes on when the node is back: {detail}"},
 	{Reason: EndUnknown, Status: kubevirt.StatusStopping, Warn: true,

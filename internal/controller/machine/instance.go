@@ -121,6 +121,8 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 		return r.cluster.Delete(ctx, s.consumer)
 	case machine.StopLauncher:
 		return r.cluster.DeleteWithin(ctx, s.launcher, render.GracePeriod(s.instance.Spec)) // it may have been changed since
+	case machine.StopOthers:
+		return r.stopOthers(ctx, s)
 	case machine.Nominate:
 		return r.cluster.ApplyStatus(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.launcher.Namespace, Name: s.launcher.Name, UID: s.launcher.UID},

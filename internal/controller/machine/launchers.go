@@ -14,6 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -108,6 +109,32 @@ func successor(p *corev1.Pod, all []*corev1.Pod) *corev1.Pod {
 	return all[at]
 }
 
+// arrives: the launcher is one that the guest came to. No other target is ever the instance's launcher.
+func (s *run) arrives() bool { return s.launcher != nil && machineOf(s.launcher).Incoming != "" }
+
+// otherLaunchers is how far those are that do not have the guest.
+func (s *run) otherLaunchers() machine.Pod {
+	switch {
+	case len(s.others) == 0:
+		return machine.NoPod
+	case slices.ContainsFunc(s.others, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }):
+		return machine.Placed
+	}
+	return machine.Going
+}
+
+// stopOthers deletes them.
+func (r *Reconciler) stopOthers(ctx context.Context, s *run) error {
+	for _, p := range s.others {
+		if p.DeletionTimestamp == nil {
+			if err := r.cluster.Delete(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // orders is what a launcher was told about moves.
 func orders(p *corev1.Pod) launch.Move {
 	var m launch.Move
@@ -117,9 +144,9 @@ func orders(p *corev1.Pod) launch.Move {
 	return m
 }
 
-// tellMove tells a launcher about a move.
+// tellMove tells a launcher about a move. One that is being deleted is not told: a kubelet brings such a pod no news, and it ends by itself.
 func (r *Reconciler) tellMove(ctx context.Context, p *corev1.Pod, m launch.Move) error {
-	if same(orders(p), m) {
+	if same(orders(p), m) || p.DeletionTimestamp != nil {
 		return nil
 	}
 	text, err := json.Marshal(m)

@@ -14,7 +14,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
@@ -201,8 +203,66 @@ func TestMoveLoop(t *testing.T) {
 		{name: "a machine that is stopped", strategy: kubevirt.RunHalted, asks: []func(*world){moveTo("one")}, status: kubevirt.StatusStopped},
 		{name: "stopped while it moves", strategy: always, move: staysSending, asks: []func(*world){moveTo("one"), setStrategy(kubevirt.RunHalted)},
 			status: kubevirt.StatusStopped},
+		{name: "deleted while it moves", strategy: always, move: staysSending, asks: []func(*world){moveTo("one"), remove}},
 		{name: "moved and deleted", strategy: always, asks: []func(*world){moveTo("one"), cancel("one"), remove}},
 	})
+}
+
+// TestMoveEvents: a guest that moves is started once, and says so once: it has never not run.
+func TestMoveEvents(t *testing.T) {
+	for _, how := range []fate{moves, movesUntold} {
+		w, events := newWorld(t, scenario{strategy: kubevirt.RunAlways, move: how}), told{}
+		w.r.cluster = cluster.New(w.faults.Client(w.api.(client.WithWatch), w.admit), events, w.clock)
+		w.settle()
+		before := len(events["*v1.VirtualMachineInstance"]) + len(events["*v1.VirtualMachine"])
+		moveTo("one")(w)
+		w.settle()
+		if got := w.migrations()["one"]; !strings.HasPrefix(got, "Succeeded") {
+			t.Errorf("the migration: %s", got)
+		}
+		if after := len(events["*v1.VirtualMachineInstance"]) + len(events["*v1.VirtualMachine"]); after != before {
+			t.Errorf("the machine tells of more than was done:\n%s", events)
+		}
+		if phases := w.instance().Status.PhaseTransitionTimestamps; countRunning(phases) != 1 {
+			t.Errorf("it went through the phases %+v", phases)
+		}
+	}
+}
+
+func countRunning(phases []kubevirt.PhaseTransition) (n int) {
+	for _, p := range phases {
+		if p.Phase == kubevirt.PhaseRunning {
+			n++
+		}
+	}
+	return n
+}
+
+// TestMoveDeleted: an instance that is deleted while its guest is sent is there until no launcher of it is among the holders of its disks.
+func TestMoveDeleted(t *testing.T) {
+	w := newWorld(t, scenario{strategy: kubevirt.RunAlways, move: staysSending})
+	w.settle()
+	moveTo("one")(w)
+	w.settle()
+	w.must(w.api.Delete(context.Background(), w.instance()))
+	was := w.instance().UID
+	for range 100 {
+		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileInstance, w.keep} {
+			_, err := reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}})
+			w.must(err)
+		}
+		if i := w.instance(); i != nil && i.UID == was {
+			w.turn()
+			continue
+		}
+		var records accessv1.DiskAccessList
+		w.must(w.api.List(context.Background(), &records))
+		if n := len(records.Items); n > 0 || len(w.launcherPods()) > 0 {
+			t.Errorf("the instance is gone, and %d records and %d launchers are left", n, len(w.launcherPods()))
+		}
+		return
+	}
+	t.Error("the instance is never gone")
 }
 
 // TestMoveSaid: what people read of a migration.

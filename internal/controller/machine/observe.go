@@ -301,6 +301,10 @@ func (s *run) facts() machine.Facts {
 		Access:   s.access(),
 		Consumer: situation(s.consumer),
 		Launcher: situation(s.launcher),
+		Others:   s.otherLaunchers(),
+	}
+	if f.Launcher == machine.Placed && s.arrives() {
+		f.Launcher = machine.Up // it has the guest, and the kubelet has not asked it yet
 	}
 	if s.launcher != nil {
 		f.Released = s.released()

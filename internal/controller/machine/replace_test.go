@@ -125,6 +125,7 @@ func TestFollowLoop(t *testing.T) {
 		{name: "with a disk that was added, and stopped", local: true, class: true, strategy: always, asks: []func(*world){addDisk(false), one, stop}, status: halted},
 		{name: "with a disk that was added, there and back, and removed", local: true, class: true, strategy: always,
 			asks: []func(*world){addDisk(false), one, moveTo("two"), removeDisk, stop}, status: halted},
+		{name: "deleted while it moves", local: true, class: true, strategy: always, move: staysSending, asks: []func(*world){one, remove}},
 		{name: "stopped while it moves", local: true, class: true, strategy: always, move: staysSending, asks: []func(*world){one, stop}, status: halted},
 	})
 }
@@ -211,6 +212,34 @@ func TestFollowLost(t *testing.T) {
 	}
 	if text := why(w.vm()); !strings.Contains(text, "which is gone: restore it from a backup") {
 		t.Errorf("it says %q", text)
+	}
+}
+
+// TestFollowForeign: a claim that somebody made under the name of one whose data moved is neither used nor deleted, and the machine says
+// what to do about it; when it is gone the machine goes on with its own data.
+func TestFollowForeign(t *testing.T) {
+	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways})
+	w.settle()
+	moveTo("one")(w)
+	w.settle()
+	ctx := context.Background()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: vmName + "-data"}}
+	w.must(w.api.Delete(ctx, claim.DeepCopy()))
+	w.must(w.api.Delete(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim.Name}}))
+	claim.UID, claim.Spec.AccessModes, claim.Spec.StorageClassName = "foreign", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, w.class()
+	w.must(w.api.Create(ctx, claim))
+	w.bind(claim)
+	setStrategy(kubevirt.RunHalted)(w)
+	w.settle()
+	setStrategy(kubevirt.RunAlways)(w)
+	w.settle()
+	if text := why(w.vm()); !strings.Contains(text, "delete that claim, and the machine goes on with its own data") || w.guests != 1 {
+		t.Errorf("%d guests were started, and it says %q", w.guests, text)
+	}
+	w.must(w.api.Delete(ctx, claim))
+	w.settle()
+	if w.guests != 2 || w.vm().Status.PrintableStatus != kubevirt.StatusRunning {
+		t.Errorf("%d guests were started: %s %s", w.guests, w.vm().Status.PrintableStatus, why(w.vm()))
 	}
 }
 

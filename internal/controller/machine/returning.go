@@ -38,10 +38,25 @@ func (r *Reconciler) observeReplaced(ctx context.Context, s *run, d *disk, name 
 	case last != nil:
 		s.returning = append(s.returning, name)
 		d.is, d.why = machine.Filling, fmt.Sprintf("PersistentVolumeClaim %s gets volume %s, which has its data since the machine moved", name, last.Name)
+		switch (&displaced{volume: last, claim: d.claim}).facts().Claim {
+		case replace.Stranger:
+			d.is, d.why = machine.Failed, inTheWay(name, last)
+		case replace.Leaving:
+			d.why += ", as soon as the claim that it had is gone: it stays while some other pod uses it"
+		case replace.Old, replace.Absent, replace.Open, replace.Bound:
+		}
 	case d.pv != nil && d.pv.Annotations[replaced.By] != "":
 		d.is, d.why = machine.Failed, outdated(d.claim.Name, d.pv)
 	}
 	return nil
+}
+
+// inTheWay is said of a claim that somebody made under the name of one whose data moved. It has a volume of its own, perhaps with data,
+// so it is not ours to delete.
+func inTheWay(claim string, last *replaced.Volume) string {
+	return fmt.Sprintf("somebody made PersistentVolumeClaim %s anew, with another volume, while the machine's data was on volume %s: "+
+		"delete that claim, and the machine goes on with its own data; or, to go on with that claim and lose what the machine wrote, "+
+		"take the label %s off PersistentVolume %s", claim, last.Name, replaced.Label, last.Name)
 }
 
 func outdated(claim string, pv *corev1.PersistentVolume) string {

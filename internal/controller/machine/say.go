@@ -71,6 +71,8 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 	switch {
 	case s.away && situation(s.launcher) != machine.Going:
 		r = state.NodeAway
+	case r == state.GuestRunning && s.arrives() && !up(s.launcher):
+		r = state.GuestArriving
 	case r == state.GuestRunning && !pods.Ready(s.launcher):
 		r = state.GuestUnready
 	case r == state.DiskMissing && slices.ContainsFunc(s.disks, func(d disk) bool { return d.unoffered }):

@@ -52,6 +52,8 @@ type Facts struct {
 	Disks    Disks
 	Consumer Pod
 	Launcher Pod
+	// Others are launchers that the guest left or did not come to, taken together: NoPod, Placed or Going.
+	Others Pod
 	// Access to the disks, if they are Ready.
 	Access Access
 	// Nominated: the launcher is promised the consumer's node, so the room survives the consumer.

@@ -15,7 +15,8 @@ const (
 	GiveDisks     Action = "GiveDisks"     // take it out again: its guest was never started
 	Release       Action = "Release"       // tell the launcher that its disks are filled
 	StopLauncher  Action = "StopLauncher"
-	Forget        Action = "Forget" // nothing is left: let the instance go
+	StopOthers    Action = "StopOthers" // launchers that do not have the guest
+	Forget        Action = "Forget"     // nothing is left: let the instance go
 )
 
 // Plan is a decision: what to do, in this order, and what to say.
@@ -51,6 +52,10 @@ var instanceRules = []rule{
 		func(f Facts) bool { return f.Leaving && f.Consumer.alive() }, []Action{StopConsumer}, state.Stopping},
 	{"a leaving instance waits for its pods",
 		func(f Facts) bool { return f.Leaving && (f.Launcher == Going || f.Consumer == Going) }, nil, state.Stopping},
+	{"a leaving instance stops the launchers that its guest did not come to", // not before: its guest may be on the way there
+		func(f Facts) bool { return f.Leaving && f.Others.alive() }, []Action{StopOthers}, state.Stopping},
+	{"a leaving instance waits for them", // they are among the holders of its disks
+		func(f Facts) bool { return f.Leaving && f.Others == Going }, nil, state.Stopping},
 	{"a leaving instance without pods is let go",
 		func(f Facts) bool { return f.Leaving }, []Action{Forget}, state.Stopping},
 

@@ -14,6 +14,7 @@ import (
 var instanceAxes = []enumerate.Axis[Facts]{
 	{Count: 2, Set: func(f *Facts, i int) string { f.Leaving = i == 1; return either(i, "stays", "leaves") }},
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Launcher = Pod(i); return f.Launcher.String() }},
+	{Count: 3, Set: func(f *Facts, i int) string { f.Others = []Pod{NoPod, Placed, Going}[i]; return f.Others.String() }},
 	{Count: int(Failed) + 1, Set: func(f *Facts, i int) string { f.Disks = Disks(i); return f.Disks.String() }},
 	{Count: int(Partly) + 1, Set: func(f *Facts, i int) string { f.Access = Access(i); return f.Access.String() }},
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Consumer = Pod(i); return f.Consumer.String() }},
@@ -59,7 +60,7 @@ func either(i int, no, yes string) string {
 func line(p Plan) string { return fmt.Sprintf("%s %v", p.State, p.Do) }
 
 func TestInstanceTable(t *testing.T) {
-	golden.Equal(t, "testdata/instance.txt", "# life launcher disks access consumer promise order -> state [actions]\n"+
+	golden.Equal(t, "testdata/instance.txt", "# life launcher others disks access consumer promise order -> state [actions]\n"+
 		enumerate.Table(instanceAxes, func(f Facts) string { return line(Instance(f)) }))
 }
 
