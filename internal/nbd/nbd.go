@@ -1,9 +1,9 @@
-// Package nbd serves a disk that can only be read over the NBD protocol: as much of it as QEMU needs (fixed newstyle,
-// simple replies, any number of connections), on any listener. It is how QEMU reads what it has no good driver for: our
-// own reader is behind a socket of the pod.
+// Package nbd serves a disk over the NBD protocol: as much of it as QEMU needs (fixed newstyle, simple replies, any number
+// of connections), on any listener. It is how QEMU uses what it has no good driver for: our own reader is behind a socket,
+// or a disk that is still being filled.
 //
-// It knows nothing of where the bytes come from. It writes nothing, so a client that tries is told that it may not. What
-// a client sends is bounded before memory is taken for it.
+// It knows nothing of where the bytes are. A disk that is no Writer is only read, and a client that tries to write is told
+// that it may not. What a client sends is bounded before memory is taken for it.
 package nbd
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sync"
 )
 
-// Disk is what is served. It is read by several at once.
+// Disk is what is served. It is read by several at once. One that is a Writer too is written to.
 type Disk interface {
 	io.ReaderAt
 	Size() int64
@@ -38,19 +38,20 @@ const (
 	repInvalid                 = 1<<31 | 3
 	infoExport, infoBlockSize  = 0, 3
 
-	flagHasFlags, flagReadOnly, flagMultiConn = 1, 2, 256
+	flagHasFlags, flagReadOnly, flagFlush, flagFUA, flagZeroes, flagMultiConn = 1, 2, 4, 8, 64, 256
 
-	cmdRead, cmdDisconnect, cmdFlush = 0, 2, 3
-	cmdWrite                         = 1
+	cmdRead, cmdWrite, cmdDisconnect, cmdFlush, cmdZeroes = 0, 1, 2, 3, 6
 
-	errPermission, errIO, errInvalid = 1, 5, 22
+	errPermission, errIO, errInvalid, errNoSpace = 1, 5, 22, 28
 )
 
 // Bounds of what a client may ask for: the longest option (a name has 4 KiB at most), the longest read (what QEMU
-// splits larger ones into) and the reads that are carried out at once for one client.
+// splits larger ones into) and the requests that are carried out at once for one client. Whoever serves a disk that is
+// written to has less memory: it is filled by a worker.
 const (
 	longestOption = 8 << 10
 	longestRead   = 32 << 20
+	longestWrite  = 1 << 20
 	atOnce        = 16
 )
 
@@ -78,9 +79,15 @@ func Serve(l net.Listener, d Disk) error {
 	}
 }
 
+// ErrGone is what Answer returns of a client that went without saying so: it may come back.
+var ErrGone = errors.New("the client went without a word")
+
 // Answer serves one client until it leaves. It does not close the connection.
 func Answer(c io.ReadWriter, d Disk) error {
-	s := &session{in: bufio.NewReaderSize(c, 64<<10), out: c, disk: d}
+	s := &session{in: bufio.NewReaderSize(c, 64<<10), out: c, disk: d, longest: longestRead}
+	if w, ok := d.(Writer); ok {
+		s.to, s.longest = w, longestWrite
+	}
 	if err := s.negotiate(); err != nil {
 		return err
 	}
@@ -92,10 +99,12 @@ func Answer(c io.ReadWriter, d Disk) error {
 
 // session is one client.
 type session struct {
-	in   *bufio.Reader
-	disk Disk
-	left bool // the client left during negotiation
-	bare bool // it wants no padding after an export's name
+	in      *bufio.Reader
+	disk    Disk
+	to      Writer // the disk if it may be written to, nil otherwise
+	longest uint32 // read or write
+	left    bool   // the client left during negotiation
+	bare    bool   // it wants no padding after an export's name
 
 	mu  sync.Mutex // of out: an answer is written as a whole
 	out io.Writer
@@ -156,7 +165,7 @@ func (s *session) option(option uint32, data []byte) (done bool, err error) {
 			return false, s.reply(option, repInvalid, nil)
 		}
 		sizes := be.AppendUint16(nil, infoBlockSize)
-		for _, n := range []uint32{1, 64 << 10, longestRead} { // least, liked, most
+		for _, n := range []uint32{1, 64 << 10, s.longest} { // least, liked, most
 			sizes = be.AppendUint32(sizes, n)
 		}
 		return option == optGo, errors.Join(s.reply(option, repInfo, s.export(be.AppendUint16(nil, infoExport))),
@@ -166,8 +175,11 @@ func (s *session) option(option uint32, data []byte) (done bool, err error) {
 }
 
 func (s *session) export(b []byte) []byte {
-	b = be.AppendUint64(b, uint64(s.disk.Size()))
-	return be.AppendUint16(b, flagHasFlags|flagReadOnly|flagMultiConn)
+	flags := uint16(flagHasFlags | flagReadOnly | flagMultiConn)
+	if s.to != nil {
+		flags = flagHasFlags | flagFlush | flagFUA | flagZeroes | flagMultiConn // a flush is of what all connections wrote
+	}
+	return be.AppendUint16(be.AppendUint64(b, uint64(s.disk.Size())), flags)
 }
 
 func (s *session) reply(option, kind uint32, data []byte) error {
@@ -175,6 +187,14 @@ func (s *session) reply(option, kind uint32, data []byte) error {
 	b = be.AppendUint32(be.AppendUint32(b, option), kind)
 	b = be.AppendUint32(b, uint32(len(data)))
 	return s.write(append(b, data...))
+}
+
+// request is what a client asks for.
+type request struct {
+	flags, command uint16
+	cookie, off    uint64
+	n              uint32
+	data           []byte // to be written
 }
 
 // transmit answers requests, several at a time.
@@ -186,53 +206,56 @@ func (s *session) transmit() error {
 		var head [28]byte
 		if _, err := io.ReadFull(s.in, head[:]); err != nil {
 			if errors.Is(err, io.EOF) {
-				return nil
+				return ErrGone
 			}
 			return err
 		}
 		if be.Uint32(head[:]) != magicAsk {
 			return fmt.Errorf("request: %w", ErrProtocol)
 		}
-		command, cookie := be.Uint16(head[6:]), be.Uint64(head[8:])
-		off, n := be.Uint64(head[16:]), be.Uint32(head[24:])
-		switch command {
-		case cmdDisconnect:
+		r := request{flags: be.Uint16(head[4:]), command: be.Uint16(head[6:]), cookie: be.Uint64(head[8:]), off: be.Uint64(head[16:]), n: be.Uint32(head[24:])}
+		if r.command == cmdDisconnect {
 			return nil
-		case cmdRead:
-			places <- struct{}{}
-			running.Go(func() {
-				_ = s.read(cookie, off, n) // a client that is gone is noticed where requests are read
-				<-places
-			})
-		case cmdFlush: // nothing is ever unwritten
-			if err := s.answer(cookie, 0, nil); err != nil {
-				return err
-			}
-		case cmdWrite:
-			if _, err := io.CopyN(io.Discard, s.in, int64(n)); err != nil {
-				return err
-			}
-			if err := s.answer(cookie, errPermission, nil); err != nil {
-				return err
-			}
-		default:
-			if err := s.answer(cookie, errInvalid, nil); err != nil {
-				return err
-			}
 		}
+		places <- struct{}{} // before memory is taken for what is to be written
+		if err := s.payload(&r); err != nil {
+			return err
+		}
+		running.Go(func() {
+			_ = s.do(r) // a client that is gone is noticed where requests are read
+			<-places
+		})
 	}
 }
 
-func (s *session) read(cookie, off uint64, n uint32) error {
+// do carries out a request and answers it.
+func (s *session) do(r request) error {
+	switch r.command {
+	case cmdRead:
+		return s.read(r.cookie, r.off, r.n)
+	case cmdFlush:
+		return s.answer(r.cookie, s.flush(), nil)
+	case cmdWrite, cmdZeroes:
+		return s.answer(r.cookie, s.change(r), nil)
+	}
+	return s.answer(r.cookie, errInvalid, nil)
+}
+
+// outside: the request reaches beyond the disk.
+func (s *session) outside(off uint64, n uint32) bool {
 	size := uint64(s.disk.Size())
-	if n > longestRead || off > size || uint64(n) > size-off {
+	return off > size || uint64(n) > size-off
+}
+
+func (s *session) read(cookie, off uint64, n uint32) error {
+	if n > s.longest || s.outside(off, n) {
 		return s.answer(cookie, errInvalid, nil)
 	}
 	// The answer's head is in front of the data, so that both are written at once.
 	const head = 16
 	b := make([]byte, head+int(n))
 	if _, err := s.disk.ReadAt(b[head:], int64(off)); err != nil && !errors.Is(err, io.EOF) {
-		return s.answer(cookie, errIO, nil)
+		return s.answer(cookie, code(err), nil)
 	}
 	return s.answer(cookie, 0, b)
 }

@@ -194,11 +194,34 @@ func FuzzAnswer(f *testing.F) {
 		"\x25\x60\x95\x13\x00\x00\x00\x00ABCDEFGH\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x10"))
 	f.Add([]byte("\x00\x00\x00\x01IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00\x25\x60\x95\x13\x00\x00\x00\x01ABCDEFGH"))
 	f.Add([]byte("\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x03\xff\xff\xff\xff"))
+	f.Add([]byte("\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00\x25\x60\x95\x13\x00\x01\x00\x01ABCDEFGH" +
+		"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02hi"))
 	f.Fuzz(func(_ *testing.T, in []byte) {
 		c := struct {
 			io.Reader
 			io.Writer
 		}{bytes.NewReader(in), io.Discard}
 		_ = Answer(c, disk{bytes.NewReader(content(4096)), -1})
+		c.Reader = bytes.NewReader(in)
+		_ = Answer(c, scratch{disk{bytes.NewReader(content(4096)), -1}})
 	})
 }
+
+// scratch takes writes and forgets them.
+type scratch struct{ disk }
+
+func (s scratch) WriteAt(p []byte, off int64) (int, error) {
+	if off < 0 || off+int64(len(p)) > s.Size() {
+		panic("a write beyond the disk")
+	}
+	return len(p), nil
+}
+
+func (s scratch) Zero(off, n int64) error {
+	if off < 0 || off+n > s.Size() {
+		panic("zeroes beyond the disk")
+	}
+	return nil
+}
+
+func (s scratch) Flush() error { return nil }

@@ -29,6 +29,8 @@ type Task struct {
 	Checksum string `json:"checksum,omitempty"`
 	// Raw says that the source's bytes are the disk: they are neither decompressed nor looked at for a format.
 	Raw bool `json:"raw,omitempty"`
+	// Early has the disk served to its guest while it is being filled, if its image allows that.
+	Early bool `json:"early,omitempty"`
 }
 
 // Source says where the bytes come from. Exactly one field is set.
@@ -175,6 +177,15 @@ type Progress struct {
 	Rate    int64   `json:"rate"`    // bytes a second over the last few seconds
 	// Trouble is why the last upload came to nothing, while another is waited for.
 	Trouble string `json:"trouble,omitempty"`
+	// Early is nil if the disk is not to be served before it is full.
+	Early *Early `json:"early,omitempty"`
+}
+
+// Early is how far a disk is that is to be served to its guest while it is being filled.
+type Early struct {
+	Serves  bool   `json:"serves,omitempty"`
+	Clients int    `json:"clients,omitempty"` // that use it
+	Cannot  string `json:"cannot,omitempty"`  // why it is not served, in words
 }
 
 // Stage is what a worker is doing.

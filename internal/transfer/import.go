@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/decode"
+	"github.com/berth-vm/berth/internal/transfer/early"
 	"github.com/berth-vm/berth/internal/transfer/format"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
@@ -22,6 +23,9 @@ type importing struct {
 	sum  *checksum
 	note note  // the one being kept
 	old  *note // what an earlier run left and may be continued
+
+	early *early.State // a guest may have used the disk, so that it is never begun anew; nil: none could
+	guest *serving     // it is being used; nil: it is not
 }
 
 // run finds out what the image is and brings it the way that suits it.
@@ -33,6 +37,7 @@ func (i *importing) run(ctx context.Context) error {
 		return i.runs(ctx, runs)
 	}
 	if !i.info.Ranged || i.info.Size < 0 || i.info.Member != nil {
+		i.unserved("its source can only be read in order")
 		return i.stream(ctx)
 	}
 	at, err := source.NewReaderAt(ctx, i.blob)
@@ -47,6 +52,7 @@ func (i *importing) run(ctx context.Context) error {
 		return err
 	}
 	if decode.Detect(head) != decode.None {
+		i.unserved("its image is compressed as a whole, so that it can only be read in order")
 		return i.stream(ctx)
 	}
 	tail := make([]byte, min(format.TailSize, i.info.Size))
@@ -77,6 +83,9 @@ func (i *importing) recall() error {
 		i.info.Version = ""
 		i.say(fmt.Sprintf("%s %s: what is read of it at different times may not belong together, so an interrupted transfer starts over; "+
 			"a checksum would prove it", i.info.Name, i.info.Weak))
+	}
+	if i.early, err = early.Recall(i.task.Target.Path, i.task.Claim); err != nil {
+		return err
 	}
 	i.note = newNote(i.task, i.info)
 	old := readNote(b)
@@ -121,9 +130,12 @@ func (i *importing) sweep(ctx context.Context, kind format.Kind, at *source.Read
 	if err := s.start(ctx, i.old); err != nil {
 		return err
 	}
+	if err := i.serve(ctx, s); err != nil {
+		return err
+	}
 	k := i.keep(s.claim, cancel)
 	err = s.run(ctx)
-	return i.finish(because(ctx, err), k)
+	return i.endServing(ctx, i.finish(because(ctx, err), k))
 }
 
 // because adds why ctx ended to an error that may be no more than a consequence of it.
@@ -143,6 +155,10 @@ func (i *importing) begin(virtual int64) (done bool, err error) {
 	}
 	if err := fits(virtual, limit); err != nil {
 		return false, err
+	}
+	if i.old == nil && i.early != nil {
+		return false, task.Errorf(task.SourceChanged, "%s cannot be gone on with (%s), and a guest has used what there is of it; "+
+			"bring back the source as it was, or delete the volume and its machine's changes with it", i.info.Name, i.remark)
 	}
 	if i.old == nil {
 		err = i.disk.Begin(virtual, false)
@@ -176,6 +192,11 @@ func (i *importing) finish(err error, k *keeper) error {
 	}
 	i.tellSize(i.disk.Size())
 	i.meter.enter(task.Flushing, 0)
+	if i.guest != nil {
+		if err := i.guest.disk.Complete(); err != nil {
+			return err
+		}
+	}
 	if err := i.disk.Finish(); err != nil {
 		return fmt.Errorf("finish the disk: %w", err)
 	}

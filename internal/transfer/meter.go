@@ -20,6 +20,7 @@ type meter struct {
 	percent float64
 	samples [rateSamples]sample
 	next    int
+	early   func() task.Early // nil: the disk is not to be used before it is full
 }
 
 type sample struct {
@@ -39,6 +40,13 @@ func (m *meter) reached(done int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done = max(m.done, done)
+}
+
+// serves has the progress say how far the disk is served.
+func (m *meter) serves(early func() task.Early) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.early = early
 }
 
 func (m *meter) enter(s task.Stage, total int64) {
@@ -68,6 +76,10 @@ func (m *meter) progress(now time.Time) task.Progress {
 		oldest = m.samples[0]
 	}
 	p := task.Progress{Version: task.Version, Stage: m.stage, Done: m.done, Total: m.total, Percent: m.percent}
+	if m.early != nil {
+		e := m.early()
+		p.Early = &e
+	}
 	if passed := now.Sub(oldest.at); passed > 0 {
 		p.Rate = int64(float64(m.done-oldest.done) / passed.Seconds())
 	}

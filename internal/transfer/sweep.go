@@ -31,6 +31,8 @@ type sweep struct {
 	disk  sink.Target
 	sum   *checksum // nil: gaps are not fetched
 	meter *meter
+	// reached is told how far the file is dealt with; nil: nobody wants to know.
+	reached func(mark int64)
 
 	mu     sync.Mutex // guards what follows
 	moved  sync.Cond
@@ -142,6 +144,9 @@ func (s *sweep) retire(u *unit, w *sweeper, held []held, err error) error {
 	s.mark = u.mark
 	s.turn++
 	s.meter.reached(u.mark)
+	if s.reached != nil {
+		s.reached(u.mark)
+	}
 	s.moved.Broadcast()
 	return nil
 }

@@ -65,6 +65,9 @@ func (t *Transfer) run(ctx context.Context) error {
 	if t.task.Source.Blank != nil {
 		return t.blank()
 	}
+	if done, err := t.serveWhole(ctx); done || err != nil {
+		return err
+	}
 	blob, err := t.openSource(ctx)
 	if err != nil {
 		return err
@@ -118,9 +121,9 @@ func (t *Transfer) bring(ctx context.Context, blob source.Blob) error {
 		return err
 	}
 	i := &importing{Transfer: t, blob: blob, info: info, disk: disk, sum: sum}
-	err = i.run(ctx)
+	err = i.condemn(ctx, i.run(ctx))
 	t.report.Written = disk.Written()
-	if err != nil && outcome(ctx, err).Outcome() == task.Fatal {
+	if err != nil && outcome(ctx, err).Outcome() == task.Fatal && i.early == nil {
 		err = errors.Join(err, disk.Discard()) // nothing of it can be used
 	}
 	return errors.Join(err, disk.Close())

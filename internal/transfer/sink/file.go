@@ -214,7 +214,8 @@ func (f *file) resume(h *os.File, unknown bool) error {
 // clear removes whatever an earlier run, finished or not, left.
 func (f *file) clear() error {
 	f.park.close()
-	if err := f.remove("note", "note-new", "parked", "part"); err != nil {
+	// Those of an early guest are of a claim before: of this one, nothing is begun anew.
+	if err := f.remove("note", "note-new", "parked", "part", "guest", "guest-new", "nbd", "verdict", "verdict-new"); err != nil {
 		return err
 	}
 	if err := os.Remove(f.o.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -305,6 +306,15 @@ func outside(p []byte, off, size int64) error {
 func (f *file) ReadAt(p []byte, off int64) (int, error) {
 	n, err := f.w.file.ReadAt(p, off)
 	return n, failed(err)
+}
+
+// Again implements Shared.
+func (f *file) Again() (*os.File, error) {
+	h, err := os.OpenFile(f.beside("part"), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, failed(fmt.Errorf("open the disk for its guest: %w", err))
+	}
+	return h, nil
 }
 
 // Sync implements Disk.

@@ -76,6 +76,13 @@ type Parking interface {
 	Unpark(n int64) error
 }
 
+// Shared is a Disk that its guest may use while it is filled.
+type Shared interface {
+	Disk
+	// Again opens the disk once more, after Begin, for whoever writes zeroes too. The caller closes it.
+	Again() (*os.File, error)
+}
+
 // Options say what is to become of a target.
 type Options struct {
 	Path        string

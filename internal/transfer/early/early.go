@@ -1,0 +1,78 @@
+// Package early lets a guest use a disk while it is being filled. A cluster of the disk is absent or present. What the guest
+// asks for and is absent is fetched first; what the guest writes is present from then on, so that the fill never touches it
+// again: guest writes win. What belongs to the guest is kept in a journal beside the disk, so that a fill that was killed goes
+// on without losing one write that the guest was told of.
+//
+// It knows neither where the image is nor how the disk is stored: it is between the two, and serves the disk over NBD on a
+// socket beside it. What becomes of a guest whose image turns out bad is for others to decide; a file beside the disk tells
+// them (Verdict).
+package early
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/berth-vm/berth/internal/transfer/format"
+)
+
+// cluster is what is fetched, written and noted as a whole: small enough that a guest's write in the middle of one costs a
+// short fetch, large enough that the notes of a disk of 1 TiB take 2 MiB of memory.
+const cluster = 64 << 10
+
+// beside is a file beside a disk that is a file. The sink names its own files in the same way, and whoever copies a volume
+// leaves all of them out.
+func beside(disk, what string) string {
+	dir, base := filepath.Split(disk)
+	return filepath.Join(dir, "."+base+".berth-"+what)
+}
+
+// Socket is where a disk is served while it is being filled.
+func Socket(disk string) string { return beside(disk, "nbd") }
+
+// journalFile is where the guest's clusters are noted.
+func journalFile(disk string) string { return beside(disk, "guest") }
+
+func verdictFile(disk string) string { return beside(disk, "verdict") }
+
+// verdictMax bounds what is read of a verdict; one is a sentence.
+const verdictMax = 4 << 10
+
+// Condemn leaves word for whoever runs the guest that the disk will not be completed as things are, and why.
+func Condemn(disk, why string) error {
+	part := verdictFile(disk) + "-new"
+	if err := errors.Join(os.WriteFile(part, []byte(why[:min(len(why), verdictMax)]), 0o660), os.Rename(part, verdictFile(disk))); err != nil {
+		return fmt.Errorf("leave word that the disk will not be completed: %w", err)
+	}
+	return nil
+}
+
+// Acquit takes the word back: the disk is being filled again.
+func Acquit(disk string) error {
+	if err := os.Remove(verdictFile(disk)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("take back that the disk will not be completed: %w", err)
+	}
+	return nil
+}
+
+// Verdict is why the disk will not be completed as things are; empty if nobody said so.
+func Verdict(disk string) string {
+	b, err := os.ReadFile(verdictFile(disk))
+	if err != nil {
+		return ""
+	}
+	return string(b[:min(len(b), verdictMax)])
+}
+
+// Source is the image that the disk is filled from.
+type Source struct {
+	// Fetch reads a stretch of the image's file.
+	Fetch func(ctx context.Context, from, to int64) ([]byte, error)
+	// Expand returns the bytes that the stored ones of a coded extent stand for. They are the caller's.
+	Expand func(e format.Extent, stored []byte) ([]byte, error)
+	// Places is where in the file each part of the disk is.
+	Places *Map
+}

@@ -1,0 +1,204 @@
+package transfer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/format"
+	"github.com/berth-vm/berth/internal/transfer/sink"
+)
+
+// serving is a disk that its guest uses while it is filled.
+type serving struct {
+	disk   *early.Disk
+	server *early.Server
+}
+
+// unserved says why a disk that is to be used before it is full is not.
+func (i *importing) unserved(why string) {
+	if !i.task.Early {
+		return
+	}
+	i.say("it could not be used before it was full: " + why)
+	i.meter.serves(func() task.Early { return task.Early{Cannot: why} })
+}
+
+// unservable is why the disk cannot be used before it is full, in words; empty if it can.
+func (i *importing) unservable() string {
+	_, shared := i.disk.(sink.Shared)
+	switch {
+	case !i.task.Source.IsFile():
+		return "its source is no file on a server"
+	case !shared:
+		return "it is a device, without room for notes of what the guest writes"
+	case i.info.Version == "":
+		return "the server does not prove that the file stays the same, by a strong ETag for example; a checksum would"
+	case i.task.Claim == "":
+		return "it is on no claim"
+	case i.disk.Size() > early.MostSize:
+		return fmt.Sprintf("it is larger than %d bytes", int64(early.MostSize))
+	}
+	return ""
+}
+
+// serve has the guest use the disk from now on, if it is to and can.
+func (i *importing) serve(ctx context.Context, s *sweep) error {
+	if !i.task.Early && i.early == nil {
+		return nil
+	}
+	if why := i.unservable(); why != "" {
+		i.unserved(why)
+		return nil
+	}
+	places, err := early.NewMap(ctx, s.image, s.size)
+	if errors.Is(err, early.ErrScattered) {
+		i.unserved(err.Error())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := i.noteBeginning(); err != nil {
+		return err
+	}
+	path := i.task.Target.Path
+	disk, err := early.Begin(ctx, early.Target{Disk: i.disk, Path: path, Claim: i.task.Claim}, i.reading(places))
+	if err != nil {
+		return err
+	}
+	server, err := early.Serve(early.Socket(path), disk.Guest(), i.early != nil)
+	if err != nil && i.early == nil { // no machine has it, and none will
+		i.unserved(err.Error())
+		return disk.Close()
+	}
+	if err = errors.Join(err, early.Acquit(path)); err != nil {
+		return errors.Join(err, disk.Close())
+	}
+	disk.Reached(s.mark)
+	i.guest, i.early = &serving{disk, server}, &early.State{Size: disk.Size()}
+	i.meter.serves(func() task.Early { return task.Early{Serves: true, Clients: server.Clients()} })
+	s.disk, s.blob, s.reached = disk, disk.Yielding(i.blob), disk.Reached
+	return nil
+}
+
+// noteBeginning leaves a checkpoint before there is anything to claim: once a guest has used the disk, nothing can be begun anew.
+func (i *importing) noteBeginning() error {
+	if i.old != nil {
+		return nil
+	}
+	n := i.note
+	if i.sum != nil {
+		var err error
+		if n.Hash, err = i.sum.save(); err != nil {
+			return err
+		}
+	}
+	b, err := json.Marshal(n)
+	if err != nil {
+		return fmt.Errorf("encode the checkpoint: %w", err)
+	}
+	return errors.Join(i.disk.Sync(), i.disk.Save(b))
+}
+
+// reading is the image as it is read for the guest.
+func (i *importing) reading(places *early.Map) early.Source {
+	var mu sync.Mutex // an expander is for one at a time, and a cluster takes it a millisecond
+	x := newExpander()
+	return early.Source{
+		Places: places,
+		Fetch: func(ctx context.Context, from, to int64) ([]byte, error) {
+			to = min(to, i.info.Size)
+			r, err := i.blob.Open(ctx, from, to-from)
+			if err != nil {
+				return nil, err
+			}
+			defer r.Close() // the bytes are here, or err says why not
+			p := make([]byte, to-from)
+			n, err := io.ReadFull(r, p)
+			i.meter.read(int64(n))
+			if err != nil {
+				return nil, fmt.Errorf("read %s at byte %d: %w", i.info.Name, from, err)
+			}
+			return p, nil
+		},
+		Expand: func(e format.Extent, stored []byte) ([]byte, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			p, err := x.expand(e, stored)
+			return append([]byte(nil), p...), err
+		},
+	}
+}
+
+// endServing serves on until the guest has the disk itself, if all is well; else it ends at once, and leaves word if there is no
+// use in waiting.
+func (i *importing) endServing(ctx context.Context, err error) error {
+	if i.guest == nil {
+		return err
+	}
+	if err == nil {
+		err = i.guest.server.Idle(ctx)
+	}
+	i.guest.disk.Stop()
+	i.guest.server.Close()
+	return errors.Join(err, i.guest.disk.Close())
+}
+
+// condemn leaves word for whoever runs the guest if its disk will not be completed as things are.
+func (i *importing) condemn(ctx context.Context, err error) error {
+	reason := outcome(ctx, err)
+	if i.early == nil || reason.Outcome() != task.Fatal && reason != task.SourceChanged {
+		return err
+	}
+	return errors.Join(err, early.Condemn(i.task.Target.Path, strings.ReplaceAll(err.Error(), "\n", "; ")))
+}
+
+// serveWhole is for a disk that an earlier run completed while its guest used it: it is served until the guest has the disk
+// itself, and its source is not needed any more.
+func (t *Transfer) serveWhole(ctx context.Context) (done bool, err error) {
+	target := t.task.Target
+	at, err := early.Recall(target.Path, t.task.Claim)
+	if err != nil || at == nil || !at.Whole || target.Content != task.Disk {
+		return false, err
+	}
+	disk, err := t.open()
+	if err != nil {
+		return false, err
+	}
+	err = disk.Begin(at.Size, true)
+	if err == nil {
+		err = disk.Finish()
+	}
+	if errors.Is(err, sink.ErrFinished) {
+		err = nil
+	}
+	if err = errors.Join(err, disk.Close()); err != nil {
+		return false, err
+	}
+	t.report.Format, t.report.Virtual = string(format.Raw), at.Size
+	t.meter.enter(task.Flushing, 0)
+	return true, t.serveOn(ctx)
+}
+
+func (t *Transfer) serveOn(ctx context.Context) error {
+	path := t.task.Target.Path
+	disk, err := early.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	server, err := early.Serve(early.Socket(path), disk.Guest(), true)
+	if err != nil {
+		return errors.Join(err, disk.Close())
+	}
+	t.meter.serves(func() task.Early { return task.Early{Serves: true, Clients: server.Clients()} })
+	err = errors.Join(server.Idle(ctx), early.Acquit(path))
+	server.Close()
+	return errors.Join(err, disk.Close())
+}
