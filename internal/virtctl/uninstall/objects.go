@@ -56,7 +56,7 @@ func find(ctx context.Context, c *kube.Client) ([]object, error) {
 			return nil, fmt.Errorf("ask the cluster for its kinds: %w", err)
 		}
 		for _, r := range list.APIResources {
-			if !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "delete") {
+			if !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "delete") || r.Name == "endpoints" { // made by Kubernetes, which warns of them
 				continue
 			}
 			found, err := listAll(ctx, c, version.WithResource(r.Name), Installed+"=true")

@@ -128,6 +128,7 @@ spec:
       spec: {source: {blank: {}}, storage: {storageClassName: local, accessModes: [ReadWriteOnce], resources: {requests: {storage: 64Mi}}}}
   template:
     spec:
+      evictionStrategy: LiveMigrate
       terminationGracePeriodSeconds: 0
       domain: {memory: {guest: 32Mi}, resources: {requests: {cpu: 10m}}, devices: {}}
       volumes: [{name: disk, dataVolume: {name: kept-disk}}]

@@ -3,11 +3,14 @@
 package install
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
 // TestUninstall takes Berth off a cluster where it is in use and then off one where it is not, and installs it again each time.
@@ -28,7 +31,7 @@ func TestUninstall(t *testing.T) {
 		}
 	})
 
-	s.refuses(nil, "Berth is in use", "1 VirtualMachine,", "2 DataVolumes", "--with-data=keep")
+	s.refuses(nil, "Berth is in use", "1 VirtualMachine", "2 DataVolumes", "--with-data=keep")
 	s.refuses([]string{"--with-data=lose"}, "it can be keep")
 	s.refuses([]string{"--with-data=keep", "--as=nobody"}, `User "nobody" cannot list`)
 	if out, err := s.virtctl("uninstall", "--with-data=keep", "--dry-run"); err != nil || !strings.Contains(out, "would delete Deployment berth/berth-controller") ||
@@ -52,6 +55,10 @@ func TestUninstall(t *testing.T) {
 	s.waitField("vm", "kept", ".status.printableStatus", "Running")
 	s.runsOn(guest)
 	s.kubectl("", "delete", "vm", "kept", "--timeout=2m")
+	s.Wait("what this and other tests have left to go", patience, func(context.Context) (bool, string) {
+		left, err := s.command("bin/kubectl", "--kubeconfig", framework.Kubeconfig(t), "get", "vm,vmi,dv", "-A", "-o", "name")
+		return err == nil && left == "", left
+	})
 
 	s.takeOff()
 	if _, err := s.Dynamic.Resource(definitions).Get(s.Context(), "datavolumes.cdi.kubevirt.io", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
