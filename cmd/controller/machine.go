@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/export"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/controller/maker"
@@ -18,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/reach"
 )
 
-// setUpMachine adds the machine side: what runs machines, takes their snapshots, and the check at their door.
+// setUpMachine adds the machine side: what runs machines, takes their snapshots, lets people download their disks, and the check at their door.
 func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o options) error {
 	rules, err := reach.Parse(o.networkDisks)
 	if err != nil {
@@ -50,7 +51,8 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 		return err
 	}
 	if o.controllers != "machine" {
-		return nil // the data side has the certificate made for both
+		// Exports are served by workers, which are the data side's: its image, and what the administrator says about them.
+		return export.Setup(mgr, writer, o.image) // the data side has the certificate made for both
 	}
 	return o.serving.Start(ctx, mgr, writer, installkeys.Options{
 		Namespace: o.namespace, Services: []string{admission.Service}, Dir: os.TempDir(), Validating: []string{admission.ValidatingMachine}})

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/controller/index"
@@ -30,7 +31,7 @@ const leaseFor = 15 * time.Second
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, accessv1.AddToScheme, volumesnapshot.AddToScheme,
+		clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, exportv1.AddToScheme, accessv1.AddToScheme, volumesnapshot.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register API types: %w", err)

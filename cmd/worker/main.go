@@ -1,4 +1,4 @@
-// Command worker moves the bytes of one volume: it imports, clones, receives or serves one, as a task.Task or its flags say, and
+// Command worker moves the bytes of one volume: it imports, clones, receives, serves or exports one, as a task.Task or its flags say, and
 // ends. It has no Kubernetes client and needs none: its task is a file, its report another.
 package main
 
@@ -21,6 +21,7 @@ const memoryLimit = 96 << 20
 
 const usage = `usage: worker run [--task FILE] [--report FILE] [--listen ADDRESS]
        worker serve [--task FILE]
+       worker export [--task FILE]
        worker poll [--task FILE] [--report FILE]
        worker bind [--task FILE] [--report FILE]
        worker import --from SOURCE --to TARGET [flags]
@@ -56,6 +57,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return runTask(ctx, args, stderr)
 	case "serve":
 		return serveVolume(ctx, args, stderr)
+	case "export":
+		return exportVolumes(ctx, args, stderr)
 	case "bind":
 		return bindClaim(args, stderr)
 	case "poll":

@@ -13,20 +13,33 @@ import (
 
 // serveVolume lets the worker of a clone's target read a volume, until it is told to stop.
 func serveVolume(ctx context.Context, args []string, stderr io.Writer) int {
-	flags := flag.NewFlagSet("worker serve", flag.ContinueOnError)
+	return servesTask(args, stderr, "serve", func(s task.Serve, ready func(string)) error {
+		return transfer.Serve(ctx, s, func(a net.Addr) { ready(fmt.Sprintf("serving %s at %s", s.Volume, a)) })
+	})
+}
+
+// exportVolumes lets people download volumes, until it is told to stop.
+func exportVolumes(ctx context.Context, args []string, stderr io.Writer) int {
+	return servesTask(args, stderr, "export", func(e task.Export, ready func(string)) error {
+		return transfer.Export(ctx, e, func(a net.Addr) { ready(fmt.Sprintf("exporting %d volumes at %s", len(e.Volumes), a)) })
+	})
+}
+
+// servesTask is a verb that serves what its task says.
+func servesTask[T any](args []string, stderr io.Writer, verb string, serve func(task T, ready func(string)) error) int {
+	flags := flag.NewFlagSet("worker "+verb, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	path := flags.String("task", task.TaskPath, "`file` to read what to serve from")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
 		return 2
 	}
-	var s task.Serve
-	if err := readJSON(*path, &s); err != nil {
-		fmt.Fprintf(stderr, "worker serve: %v\n", err)
-		return 1
+	var t T
+	err := readJSON(*path, &t)
+	if err == nil {
+		err = serve(t, func(where string) { fmt.Fprintf(stderr, "worker: %s\n", where) })
 	}
-	err := transfer.Serve(ctx, s, func(a net.Addr) { fmt.Fprintf(stderr, "worker: serving %s at %s\n", s.Volume, a) })
 	if err != nil {
-		fmt.Fprintf(stderr, "worker serve: %v\n", err)
+		fmt.Fprintf(stderr, "worker %s: %v\n", verb, err)
 		return 1
 	}
 	return 0

@@ -120,6 +120,22 @@ type Serve struct {
 	TLSDir  string  `json:"tlsDir"`
 }
 
+// Export is what the worker is given that lets people download volumes, over TLS and to those who show a token.
+type Export struct {
+	Version  int              `json:"version"`
+	Volumes  []ExportedVolume `json:"volumes"`
+	Listen   string           `json:"listen"`
+	TLSDir   string           `json:"tlsDir"`   // tls.crt, tls.key
+	TokenDir string           `json:"tokenDir"` // file token
+}
+
+// ExportedVolume is one that can be downloaded.
+type ExportedVolume struct {
+	Name    string  `json:"name"`
+	Path    string  `json:"path"` // a file, a block device, or a directory when the content is an archive
+	Content Content `json:"content"`
+}
+
 // Content is what the volume holds.
 type Content string
 

@@ -39,12 +39,16 @@ func Serve(ctx context.Context, s task.Serve, ready func(net.Addr)) error {
 		return err
 	}
 	defer done()
-	l, err := net.Listen("tcp", s.Listen)
+	return listen(ctx, s.Listen, &http.Server{Handler: handler, TLSConfig: config, ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}, ready) // HTTP/1.1: each range has its own flow control
+}
+
+// listen serves over TLS until ctx ends.
+func listen(ctx context.Context, address string, server *http.Server, ready func(net.Addr)) error {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("listen for the peer: %w", err)
+		return fmt.Errorf("listen: %w", err)
 	}
-	server := &http.Server{Handler: handler, TLSConfig: config, ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}} // HTTP/1.1: each range has its own flow control
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = server.Close()

@@ -146,10 +146,20 @@ func TestMachineLife(t *testing.T) {
 // kubectl runs kubectl in the test's namespace.
 func (y *yard) kubectl(args ...string) string {
 	y.T.Helper()
-	out, err := exec.CommandContext(y.Context(), "../../bin/kubectl",
-		append([]string{"--kubeconfig", framework.Kubeconfig(y.T), "-n", y.Namespace}, args...)...).CombinedOutput()
+	return kubectl(y.Env, args...)
+}
+
+func (b *bed) kubectl(args ...string) string {
+	b.T.Helper()
+	return kubectl(b.Env, args...)
+}
+
+func kubectl(e *framework.Env, args ...string) string {
+	e.T.Helper()
+	out, err := exec.CommandContext(e.Context(), "../../bin/kubectl",
+		append([]string{"--kubeconfig", framework.Kubeconfig(e.T), "-n", e.Namespace}, args...)...).CombinedOutput()
 	if err != nil {
-		y.T.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+		e.T.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }

@@ -27,7 +27,7 @@ func TestForgedContent(t *testing.T) {
 			w := newWorld(t, false, false)
 			s := &snapshotv1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: "forged", UID: "forged"}}
 			s.Spec.Source.Name = vm.Name
-			content := &snapshotv1.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: contentName(s)}}
+			content := &snapshotv1.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: ContentName(s)}}
 			content.Spec.Source.VirtualMachine = recorded
 			content.Spec.VolumeBackups = []snapshotv1.VolumeBackup{{VolumeName: "root"}}
 			r := &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: "forged"}}

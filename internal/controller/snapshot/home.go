@@ -59,6 +59,11 @@ func homeOf(name string, spec *kubevirt.VirtualMachineSpec, v kubevirt.Volume) h
 	return h
 }
 
+// ClaimOf is the claim that a volume of the machine called name is in; empty: it is in none.
+func ClaimOf(name string, spec *kubevirt.VirtualMachineSpec, v kubevirt.Volume) string {
+	return homeOf(name, spec, v).claim
+}
+
 // returning is one claim that is put back.
 type returning struct {
 	part

@@ -42,7 +42,8 @@ type part struct {
 	taken  *volumesnapshot.Snapshot // nil: there is none
 }
 
-func contentName(s *snapshotv1.VirtualMachineSnapshot) string {
+// ContentName is the object with what belongs to a snapshot.
+func ContentName(s *snapshotv1.VirtualMachineSnapshot) string {
 	return "vmsnapshot-content-" + string(s.UID)
 }
 
@@ -59,7 +60,7 @@ func sound(c *snapshotv1.VirtualMachineSnapshotContent) error {
 func (r *Reconciler) observe(ctx context.Context, of *snapshotv1.VirtualMachineSnapshot) (*shot, error) {
 	s := &shot{of: of, now: r.clock.Now()}
 	var err error
-	if s.content, err = cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, of.Namespace, contentName(of)); err != nil {
+	if s.content, err = cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, of.Namespace, ContentName(of)); err != nil {
 		return nil, err
 	}
 	if err := sound(s.content); err != nil {

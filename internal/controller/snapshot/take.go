@@ -98,7 +98,7 @@ func (r *Reconciler) act(ctx context.Context, a snapshot.Action, s *shot) error 
 // record writes down the machine, its claims, and what their snapshots will be called.
 func (r *Reconciler) record(ctx context.Context, s *shot) error {
 	c := &snapshotv1.VirtualMachineSnapshotContent{
-		ObjectMeta: metav1.ObjectMeta{Name: contentName(s.of), Namespace: s.of.Namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: ContentName(s.of), Namespace: s.of.Namespace},
 		Spec: snapshotv1.VirtualMachineSnapshotContentSpec{
 			VirtualMachineSnapshotName: ptr.To(s.of.Name),
 			Source: snapshotv1.SourceSpec{VirtualMachine: &snapshotv1.VirtualMachine{

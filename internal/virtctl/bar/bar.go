@@ -40,6 +40,13 @@ func Bytes(out io.Writer) *Bar { return begin(out, MiB) }
 // Percent is a bar of something whose size nobody says: done and total are parts of a whole.
 func Percent(out io.Writer) *Bar { return begin(out, share) }
 
+// Count is for bytes of which nobody knows how many there will be.
+func Count(out io.Writer) *Bar {
+	return begin(out, func(done, _ int64, _ time.Duration, _ int) string {
+		return fmt.Sprintf(" %.2f MiB", float64(done)/(1<<20))
+	})
+}
+
 func begin(out io.Writer, line func(int64, int64, time.Duration, int) string) *Bar {
 	b := &Bar{out: out, width: width, clock: clock.RealClock{}, line: line, first: -1}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {

@@ -17,6 +17,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 
+	export "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
 )
@@ -77,6 +78,9 @@ var (
 	Migrations = machine[kubevirt.VirtualMachineInstanceMigration]("VirtualMachineInstanceMigration", "virtualmachineinstancemigrations")
 	Snapshots  = Kind[snapshot.VirtualMachineSnapshot]{
 		name: "VirtualMachineSnapshot", resource: snapshot.GroupVersion.WithResource("virtualmachinesnapshots"),
+	}
+	Exports = Kind[export.VirtualMachineExport]{
+		name: "VirtualMachineExport", resource: export.GroupVersion.WithResource("virtualmachineexports"),
 	}
 	Restores = Kind[snapshot.VirtualMachineRestore]{
 		name: "VirtualMachineRestore", resource: snapshot.GroupVersion.WithResource("virtualmachinerestores"),

@@ -1,0 +1,254 @@
+package export
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/snapshot"
+	"github.com/berth-vm/berth/internal/decide/export"
+	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/pods"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// seen is one export and everything its next step depends on, read once.
+type seen struct {
+	of      *exportv1.VirtualMachineExport
+	source  export.Source
+	why     string // what the source lacks, for a person
+	machine *string
+	disks   []disk
+	server  *corev1.Pod // nil: there is none
+	now     time.Time
+}
+
+// disk is one that is exported.
+type disk struct {
+	name   string
+	claim  *corev1.PersistentVolumeClaim
+	backup *snapshotv1.VolumeBackup // of a snapshot: what the claim is made from
+}
+
+// defaultTTL is how long an export lasts if nobody says otherwise, as clients expect it.
+const defaultTTL = 2 * time.Hour
+
+func expiry(of *exportv1.VirtualMachineExport) time.Time {
+	ttl := defaultTTL
+	if d := of.Spec.TTLDuration; d != nil {
+		ttl = d.Duration
+	}
+	return of.CreationTimestamp.Add(ttl)
+}
+
+// observe reads what an export depends on.
+func (r *Reconciler) observe(ctx context.Context, of *exportv1.VirtualMachineExport) (*seen, error) {
+	s := &seen{of: of, now: r.clock.Now()}
+	var err error
+	switch of.Spec.Source.Kind {
+	case exportv1.Machine:
+		err = r.observeMachine(ctx, s)
+	case exportv1.Snapshot:
+		err = r.observeSnapshot(ctx, s)
+	default:
+		var claim *corev1.PersistentVolumeClaim
+		claim, err = r.observeClaim(ctx, s, of.Spec.Source.Name)
+		s.disks = []disk{{name: of.Spec.Source.Name, claim: claim}}
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.server, err = cluster.Owned[corev1.Pod](ctx, r.reader, of.UID, of.Namespace, render.ExportName(of.Name))
+	return s, err
+}
+
+// lacks notes what is wrong with the source; the first counts.
+func (s *seen) lacks(what export.Source, format string, args ...any) {
+	if s.source == export.Usable {
+		s.source, s.why = what, fmt.Sprintf(format, args...)
+	}
+}
+
+func (r *Reconciler) observeMachine(ctx context.Context, s *seen) error {
+	name := s.of.Spec.Source.Name
+	vm, err := cluster.Get[kubevirt.VirtualMachine](ctx, r.reader, s.of.Namespace, name)
+	if err != nil {
+		return err
+	}
+	if vm == nil || vm.DeletionTimestamp != nil || vm.Spec.Template == nil {
+		s.lacks(export.Missing, "VirtualMachine %s", name)
+		return nil
+	}
+	s.machine = &name
+	i, err := cluster.Get[kubevirt.VirtualMachineInstance](ctx, r.reader, s.of.Namespace, name)
+	if err != nil {
+		return err
+	}
+	if i != nil && i.Status.Phase != kubevirt.PhaseSucceeded && i.Status.Phase != kubevirt.PhaseFailed {
+		s.lacks(export.InUse, "VirtualMachine %s runs", name)
+	}
+	for _, v := range vm.Spec.Template.Spec.AllVolumes() {
+		at := snapshot.ClaimOf(vm.Name, &vm.Spec, v)
+		if at == "" || v.Copied() != nil { // a master is not the machine's
+			continue
+		}
+		claim, err := r.observeClaim(ctx, s, at)
+		if err != nil {
+			return err
+		}
+		s.disks = append(s.disks, disk{name: v.Name, claim: claim})
+	}
+	if len(s.disks) == 0 {
+		s.lacks(export.Empty, "VirtualMachine %s", name)
+	}
+	return nil
+}
+
+// observeClaim reads a claim, and notes why it cannot be read from.
+func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*corev1.PersistentVolumeClaim, error) {
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, s.of.Namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil || c.DeletionTimestamp != nil {
+		s.lacks(export.Missing, "PersistentVolumeClaim %s", name)
+		return nil, nil
+	}
+	user, err := r.userOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	moved, _, err := replaced.Of(ctx, r.live, c.Namespace, c.Name)
+	if err != nil {
+		return nil, err
+	}
+	filling := c.Annotations[names.MayFill]
+	switch {
+	case user != "":
+		s.lacks(export.InUse, "pod %s uses PersistentVolumeClaim %s", user, name)
+	case c.Status.Phase != corev1.ClaimBound:
+		s.lacks(export.Unready, "PersistentVolumeClaim %s is %s", name, c.Status.Phase)
+	case filling != "" && filling != names.Filled:
+		s.lacks(export.Unready, "PersistentVolumeClaim %s is being filled", name)
+	case moved != nil:
+		s.lacks(export.Unready, "the data of PersistentVolumeClaim %s is with the guest that moved, and is given back", name)
+	}
+	return c, nil
+}
+
+// userOf names a pod that may write to the claim, or none. Our own workers that have a claim which is complete only read it.
+func (r *Reconciler) userOf(ctx context.Context, c *corev1.PersistentVolumeClaim) (string, error) {
+	var all corev1.PodList
+	if err := r.reader.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{index.PodClaim: c.Name}); err != nil {
+		return "", fmt.Errorf("list pods that use %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	for i := range all.Items {
+		pod := &all.Items[i]
+		if _, writes := pods.Has(pod, c.Name); writes && !pods.Over(pod) && pod.Labels[render.LabelApp] != render.App {
+			return pod.Name, nil
+		}
+	}
+	return "", nil
+}
+
+func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
+	name := s.of.Spec.Source.Name
+	from, err := cluster.Get[snapshotv1.VirtualMachineSnapshot](ctx, r.reader, s.of.Namespace, name)
+	if err != nil {
+		return err
+	}
+	if from == nil || from.DeletionTimestamp != nil {
+		s.lacks(export.Missing, "VirtualMachineSnapshot %s", name)
+		return nil
+	}
+	s.machine = &from.Spec.Source.Name
+	if !ptr.Deref(from.Status.ReadyToUse, false) {
+		s.lacks(export.Unready, "VirtualMachineSnapshot %s is %s", name, from.Status.Phase)
+		return nil
+	}
+	content, err := cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, s.of.Namespace, snapshot.ContentName(from))
+	if err != nil {
+		return err
+	}
+	if content == nil {
+		s.lacks(export.Missing, "content of VirtualMachineSnapshot %s", name)
+		return nil
+	}
+	for i := range content.Spec.VolumeBackups {
+		b := &content.Spec.VolumeBackups[i]
+		if b.VolumeSnapshotName == nil {
+			continue
+		}
+		at := render.ExportClaim(s.of.UID, b.VolumeName)
+		claim, err := cluster.Owned[corev1.PersistentVolumeClaim](ctx, r.reader, s.of.UID, s.of.Namespace, at)
+		if err != nil {
+			return err
+		}
+		if claim == nil {
+			s.lacks(export.Unmade, "%s", at)
+		}
+		s.disks = append(s.disks, disk{name: b.VolumeName, claim: claim, backup: b})
+	}
+	if len(s.disks) == 0 {
+		s.lacks(export.Empty, "VirtualMachineSnapshot %s", name)
+	}
+	return nil
+}
+
+// facts are what the decision sees.
+func (s *seen) facts() export.Facts {
+	return export.Facts{Source: s.source, Server: s.serving(), Expired: !s.now.Before(expiry(s.of))}
+}
+
+func (s *seen) serving() export.Server {
+	p := s.server
+	switch {
+	case p == nil:
+		return export.None
+	case p.DeletionTimestamp != nil:
+		return export.Leaving
+	case pods.Over(p), s.source == export.Usable && !s.serves(p):
+		return export.Over
+	case pods.Ready(p):
+		return export.Serving
+	case len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].LastTerminationState.Terminated != nil:
+		return export.Failing
+	}
+	return export.Starting
+}
+
+// serves: the pod has the disks that the source has now.
+func (s *seen) serves(p *corev1.Pod) bool {
+	var has, wants []string
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			has = append(has, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	for _, d := range s.disks {
+		wants = append(wants, d.claim.Name)
+	}
+	return fmt.Sprint(has) == fmt.Sprint(wants)
+}
+
+// exported is the disk as the server gets it.
+func (d disk) exported() render.Exported {
+	out := render.Exported{Name: d.name, Content: task.Disk, Disk: render.Disk{
+		Claim: d.claim.Name, Block: ptr.Deref(d.claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock,
+	}}
+	if d.claim.Annotations[names.ContentType] == string(task.Archive) && !out.Block {
+		out.Content = task.Archive
+	}
+	return out
+}

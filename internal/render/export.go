@@ -1,0 +1,137 @@
+package render
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// RoleExport is the role of the server of an export.
+const RoleExport = "virt-export-server"
+
+// AnnExportCA is on the server of an export: the authority that signed its certificate, as PEM. It is nobody's secret, and the Secret
+// with the key is not read again.
+const AnnExportCA = "berth.dev/export-ca"
+
+// ExportPort is where the server of an export listens, and exportServicePort where its Service does.
+const (
+	ExportPort        = 8443
+	exportServicePort = 443
+)
+
+// Where the server finds what it is given.
+const (
+	exportVolumes = "/volumes"
+	exportTokens  = "/var/run/berth/token" //nolint:gosec // G101: where a Secret is mounted
+)
+
+// ExportName is the name of the server of an export and of its Service.
+func ExportName(export string) string { return fit("virt-export-" + export) }
+
+// Exported is one disk of an export.
+type Exported struct {
+	Disk
+	Name    string // what it is called in the export
+	Content task.Content
+}
+
+// Export is everything that the server of an export is made of.
+type Export struct {
+	Name, Namespace string // of the export
+	UID             types.UID
+	Owner           metav1.OwnerReference
+	Labels          map[string]string // of the export, which its server has too
+	Annotations     map[string]string
+	Disks           []Exported
+	Keys, Token     string // Secrets
+	CA              string
+	Settings        Settings
+}
+
+// Pod is the server. It goes on until it is deleted.
+func (e Export) Pod() (*corev1.Pod, error) {
+	t := task.Export{Version: task.Version, Listen: fmt.Sprintf(":%d", ExportPort), TLSDir: TLSDir, TokenDir: exportTokens}
+	block := false
+	for i, d := range e.Disks {
+		dir, device := exportPlace(i)
+		t.Volumes = append(t.Volumes, task.ExportedVolume{Name: d.Name, Path: d.path(dir, device, d.Content), Content: d.Content})
+		block = block || d.Block
+	}
+	annotations := map[string]string{AnnExportCA: e.CA}
+	for key, value := range e.Annotations {
+		if ofPeople(key) {
+			annotations[key] = value
+		}
+	}
+	pod, err := Worker{
+		Name: ExportName(e.Name), Namespace: e.Namespace, Role: RoleExport, Owner: e.Owner, VolumeUID: e.UID, ClaimUID: e.UID,
+		Command: "export", Task: t, Listen: ExportPort, Annotations: annotations, Settings: e.Settings,
+		Secrets: []Secret{{Name: e.Keys, Dir: TLSDir}, {Name: e.Token, Dir: exportTokens}},
+	}.Pod()
+	if err != nil {
+		return nil, err
+	}
+	for key, value := range e.Labels {
+		if _, ours := pod.Labels[key]; !ours && ofPeople(key) {
+			pod.Labels[key] = value
+		}
+	}
+	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	c := &pod.Spec.Containers[0]
+	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError // it leaves no report
+	for i := range e.Disks {
+		name := fmt.Sprintf("volume-%d", i)
+		dir, device := exportPlace(i)
+		attach(c, &e.Disks[i].Disk, name, dir, device, true)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, claimVolume(name, &e.Disks[i].Disk))
+	}
+	if block {
+		pod.Spec.SecurityContext.SupplementalGroups = []int64{diskGroup}
+	}
+	return pod, nil
+}
+
+// ofPeople says that a label or an annotation is not one by which a program of ours or of Kubernetes knows something.
+func ofPeople(key string) bool {
+	for _, domain := range []string{"berth.dev/", "kubevirt.io/", "kubernetes.io/", "k8s.io/"} {
+		if strings.Contains(key, domain) {
+			return false
+		}
+	}
+	return true
+}
+
+// exportPlace is where the i-th disk is.
+func exportPlace(i int) (dir, device string) {
+	return path.Join(exportVolumes, fmt.Sprint(i)), fmt.Sprintf("/dev/berth-volume-%d", i)
+}
+
+// Service leads to the server.
+func (e Export) Service() *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: ExportName(e.Name), Namespace: e.Namespace, Labels: Labels(RoleExport), OwnerReferences: []metav1.OwnerReference{e.Owner},
+		},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{LabelComponent: RoleExport, LabelVolumeUID: string(e.UID)},
+			Ports:    []corev1.ServicePort{{Name: "export", Port: exportServicePort, TargetPort: intstr.FromInt32(ExportPort)}},
+		},
+	}
+}
+
+// ExportHost is the name of the server in the cluster, which its certificate is for.
+func ExportHost(namespace, export string) string {
+	return ExportName(export) + "." + namespace + ".svc"
+}
+
+// ExportClaim is the name of the claim that a volume of a snapshot is read from while it is exported.
+func ExportClaim(export types.UID, volume string) string {
+	return fit("export-" + string(export) + "-" + volume)
+}

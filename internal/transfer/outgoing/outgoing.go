@@ -1,0 +1,21 @@
+// Package outgoing writes a disk as people take it away: as a qcow2 image, or compressed. Both are made while the disk is read, and
+// what holds nothing is neither read nor sent.
+//
+// It does not know who reads, nor where the disk is; it is told where there may be data.
+package outgoing
+
+import (
+	"context"
+	"io"
+)
+
+// Disk is what is written. Its bytes must not change meanwhile.
+type Disk struct {
+	io.ReaderAt
+	Size int64
+	// Data says where in [from, to) there may be anything but zeroes, as offset and length, in order.
+	Data func(ctx context.Context, from, to int64) ([][2]int64, error)
+}
+
+// window bounds the list of extents that is in memory.
+const window = 256 << 20
