@@ -20,7 +20,8 @@ func (a *app) migrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "migrate VM", Short: "Migrate a virtual machine",
 		Long: "Move the guest of a running virtual machine to another node, with its memory and its disks. It runs on until it is there and\n" +
-			"stands still for a moment then; its addresses, as it sees them itself, stay.\n\n" + breaks,
+			"stands still for a moment then; its addresses, as it sees them itself, stay.\n\n" + breaks + "\n\n" +
+			"The disks of a machine that is stopped are copied to another node if they are on one alone. It can be started after that.",
 		Example: a.examples(`
   # Move machine web to the node that the scheduler finds best
   virtctl migrate web

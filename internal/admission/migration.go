@@ -44,15 +44,22 @@ func (m *movers) checkMigration(ctx context.Context, req admission.Request) admi
 	}
 	var c causes
 	at := specPath.Child("vmiName")
+	stopped := asked.Annotations[kubevirt.AnnOffline] == "true"
 	switch {
+	case stopped:
+		if err := m.checkStopped(ctx, &c, req.Namespace, name, i); err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
 	case i == nil:
 		c.invalid(at, `the VMI "%s/%s" does not exist`, req.Namespace, name)
 		return c.response()
 	case i.Status.Phase == kubevirt.PhaseSucceeded || i.Status.Phase == kubevirt.PhaseFailed:
 		c.invalid(at, "Cannot migrate VMI in finalized state.")
 	}
-	if is := condition(i, "LiveMigratable"); is.Status == corev1.ConditionFalse {
-		c.invalid(at, "Cannot migrate VMI, Reason: %s, Message: %s", is.Reason, is.Message)
+	if !stopped {
+		if is := condition(i, "LiveMigratable"); is.Status == corev1.ConditionFalse {
+			c.invalid(at, "Cannot migrate VMI, Reason: %s, Message: %s", is.Reason, is.Message)
+		}
 	}
 	for _, o := range all.Items {
 		if o.Spec.VMIName == name && !o.Ended() {
@@ -61,6 +68,20 @@ func (m *movers) checkMigration(ctx context.Context, req admission.Request) admi
 		}
 	}
 	return c.response()
+}
+
+// checkStopped: there is a machine whose disks can be copied because it does not run.
+func (m *movers) checkStopped(ctx context.Context, c *causes, namespace, name string, i *kubevirt.VirtualMachineInstance) error {
+	vm, err := cluster.Get[kubevirt.VirtualMachine](ctx, m.reader, namespace, name)
+	switch at := specPath.Child("vmiName"); {
+	case err != nil:
+		return err
+	case vm == nil:
+		c.invalid(at, `the VM "%s/%s" does not exist`, namespace, name)
+	case i != nil:
+		c.invalid(at, "the annotation %s is for machines that do not run: stop it, or leave the annotation out", kubevirt.AnnOffline)
+	}
+	return nil
 }
 
 // condition is one of an instance; empty: it has none of that type.

@@ -3,6 +3,7 @@ package aggregated
 import (
 	"context"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -20,7 +21,10 @@ func (s *Server) migrate(a asked) (int, any, error) {
 			return Change{}, err
 		}
 		i, err := s.Cluster.Instance(ctx, a.namespace, a.name)
-		if err != nil {
+		switch {
+		case apierrors.IsNotFound(err):
+			i = nil
+		case err != nil:
 			return Change{}, err
 		}
 		all, err := s.Cluster.Migrations(ctx, a.namespace)
@@ -31,22 +35,26 @@ func (s *Server) migrate(a asked) (int, any, error) {
 	})
 }
 
-// migrateMachine is the change that moves a guest. Its words are the ones clients know. What else is in the way the migration says, or
+// migrateMachine is the change that moves a guest, or the disks of a machine that is stopped. Its words are the ones clients know. What else is in the way the migration says, or
 // whoever looks at new ones.
 func migrateMachine(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, all []kubevirt.VirtualMachineInstanceMigration,
 	o kubevirt.MigrateOptions,
 ) (Change, error) {
-	if !runs(i) || i.Status.Phase != kubevirt.PhaseRunning {
+	if i != nil && (!runs(i) || i.Status.Phase != kubevirt.PhaseRunning) {
 		return Change{}, conflict(m, "VM is not running")
 	}
 	for _, other := range all {
-		if other.Spec.VMIName == i.Name && !other.Ended() {
+		if other.Spec.VMIName == m.Name && !other.Ended() {
 			return Change{}, conflict(m, "in-flight migration detected. Active migration job (%s) is currently already in progress for VMI %s.",
-				other.UID, i.Name)
+				other.UID, m.Name)
 		}
 	}
-	return Change{Migration: &kubevirt.VirtualMachineInstanceMigration{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "kubevirt-migrate-vm-", Namespace: m.Namespace, Labels: map[string]string{kubevirt.LabelMigrated: i.Name}},
-		Spec:       kubevirt.MigrationSpec{VMIName: i.Name, AddedNodeSelector: o.AddedNodeSelector},
-	}}, nil
+	asked := &kubevirt.VirtualMachineInstanceMigration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "kubevirt-migrate-vm-", Namespace: m.Namespace, Labels: map[string]string{kubevirt.LabelMigrated: m.Name}},
+		Spec:       kubevirt.MigrationSpec{VMIName: m.Name, AddedNodeSelector: o.AddedNodeSelector},
+	}
+	if i == nil { // it has nothing but disks to move
+		asked.Annotations = map[string]string{kubevirt.AnnOffline: "true"}
+	}
+	return Change{Migration: asked}, nil
 }

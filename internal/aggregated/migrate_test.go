@@ -29,7 +29,8 @@ func TestMigrate(t *testing.T) {
 		"one that ended":      {world{machine: vm(kubevirt.RunAlways), instance: vmi(kubevirt.PhaseRunning), migrations: []kubevirt.VirtualMachineInstanceMigration{over, another}}, "", http.StatusAccepted, "", true},
 		"one is under way":    {world{machine: vm(kubevirt.RunAlways), instance: vmi(kubevirt.PhaseRunning), migrations: []kubevirt.VirtualMachineInstanceMigration{under}}, "", http.StatusConflict, "in-flight migration detected. Active migration job (u9)", false},
 		"not running":         {world{machine: vm(kubevirt.RunAlways), instance: vmi(kubevirt.PhaseScheduled)}, "", http.StatusConflict, "VM is not running", false},
-		"no instance":         {world{machine: vm(kubevirt.RunHalted)}, "", http.StatusNotFound, "", false},
+		"stopped":             {world{machine: vm(kubevirt.RunHalted)}, "", http.StatusAccepted, "", true},
+		"stopped, under way":  {world{machine: vm(kubevirt.RunHalted), migrations: []kubevirt.VirtualMachineInstanceMigration{under}}, "", http.StatusConflict, "in-flight migration detected", false},
 		"no machine":          {world{}, "", http.StatusNotFound, "", false},
 		"a body that is none": {world{machine: vm(kubevirt.RunAlways), instance: vmi(kubevirt.PhaseRunning)}, "{", http.StatusBadRequest, "cannot be read", false},
 	} {
@@ -48,6 +49,9 @@ func TestMigrate(t *testing.T) {
 			if m.Spec.VMIName != "vm" || m.Namespace != "ns" || m.GenerateName == "" || m.Labels[kubevirt.LabelMigrated] != "vm" ||
 				(m.Spec.AddedNodeSelector["zone"] == "a") != strings.Contains(c.body, "zone") {
 				t.Errorf("%+v", m)
+			}
+			if (m.Annotations[kubevirt.AnnOffline] == "true") != (c.w.instance == nil) {
+				t.Errorf("it is taken for one of a machine that does not run: %v", m.Annotations)
 			}
 		})
 	}

@@ -27,6 +27,10 @@ const (
 	MigrationTargetFailed MigrationReason = "TargetFailed"
 	MigrationLost         MigrationReason = "TargetLost"
 	MigrationAborted      MigrationReason = "Aborted"
+	MigrationCopying      MigrationReason = "Copying"
+	MigrationCopied       MigrationReason = "Copied"
+	MigrationStarted      MigrationReason = "NotStopped"
+	MigrationImmovable    MigrationReason = "NotMovable"
 )
 
 // MigrationRow is one thing that can be said about a migration.
@@ -55,6 +59,11 @@ var migrationTable = []MigrationRow{
 	{Reason: MigrationTargetFailed, Phase: kubevirt.MigrationFailed, Warn: true, Message: "the new node could not take the guest, which runs where it was: {detail}"},
 	{Reason: MigrationLost, Phase: kubevirt.MigrationFailed, Warn: true,
 		Message: "the guest had left its old node when the launcher on the new one ended; the machine is started again as after a crash: {detail}"},
+	{Reason: MigrationCopying, Phase: kubevirt.MigrationRunning, Message: "the disks of the stopped machine are being copied to another node: {detail}"},
+	{Reason: MigrationCopied, Phase: kubevirt.MigrationSucceeded, Message: "the disks of the stopped machine are on another node: {detail}"},
+	{Reason: MigrationStarted, Phase: kubevirt.MigrationFailed, Warn: true,
+		Message: "the machine was started before its disks could be copied, and nothing was moved; stop it, or move it as it runs: {detail}"},
+	{Reason: MigrationImmovable, Phase: kubevirt.MigrationFailed, Warn: true, Message: "the disks of the stopped machine cannot be moved: {detail}"},
 	{Reason: MigrationAborted, Phase: kubevirt.MigrationFailed, Message: "it was cancelled, and the guest was not moved: {detail}"},
 }
 

@@ -121,6 +121,85 @@ func TestMigrationLocalClaims(t *testing.T) {
 	y.nothingOfMoves(vm)
 }
 
+// TestMigrationStopped: the disks of a machine that is stopped, of a filesystem, of a device and of a DataVolume, are copied to another node by
+// virtctl migrate. Its claims keep their names and its old volumes go; the machine starts there, with its data. One that is started meanwhile
+// waits, and one that is cancelled stays where it was.
+func TestMigrationStopped(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	v := newTool(t, y.Env)
+	y.Create(framework.Claim{Name: "files", Class: "localdisk", Size: "64Mi"})
+	y.Create(framework.Claim{Name: "device", Class: "localdisk", Size: "64Mi", Block: true})
+	claimed := func(name string) kubevirt.Volume {
+		return kubevirt.Volume{Name: name, VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: name}}}
+	}
+	vm := y.mover("still", claimed("files"), claimed("device"),
+		kubevirt.Volume{Name: "blank", VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "still-blank"}}})
+	vm.Spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: "still-blank"}, Spec: blank("local")}}
+	y.create(vm)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+	disks := []string{"files", "device", "blank"}
+	y.pattern(vm, "write", 7, disks...)
+	y.run(vm, kubevirt.RunHalted)
+	y.status(vm, kubevirt.StatusStopped, boot)
+	first, claims, old := y.claimNames(), []string{"files", "device", "still-blank"}, map[string]string{}
+	from := ""
+	for _, name := range claims {
+		pv := y.WaitBound(name)
+		old[name], from = pv.Name, framework.VolumeNode(pv)
+	}
+
+	v.must("migrate", "still", "--addedNodeSelector=e2e.berth.dev/nowhere="+y.Namespace)
+	y.Wait("a migration that finds no node", moving, func(context.Context) (bool, string) {
+		said := y.kubectl("get", "vmim", "-o", "wide")
+		return strings.Contains(said, "TargetUnschedulable"), said
+	})
+	y.run(vm, kubevirt.RunAlways)
+	y.Wait("the machine to say what it waits for", moving, func(context.Context) (bool, string) {
+		said := y.kubectl("get", "vm", "still", "-o", "wide")
+		return strings.Contains(said, "virtctl migrate-cancel still"), said
+	})
+	v.must("migrate-cancel", "still")
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+	y.pattern(vm, "verify", 7, disks...)
+	y.pattern(vm, "write", 8, disks...)
+	y.run(vm, kubevirt.RunHalted)
+	y.status(vm, kubevirt.StatusStopped, boot)
+
+	v.must("migrate", "still")
+	y.Wait("the claims to have their names and new volumes", moving, func(ctx context.Context) (bool, string) {
+		said := y.kubectl("get", "vmim,pvc", "-o", "wide")
+		moved := 0
+		for _, name := range claims {
+			c, err := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace).Get(ctx, name, metav1.GetOptions{})
+			if err == nil && c.Status.Phase == corev1.ClaimBound && c.Spec.VolumeName != old[name] {
+				moved++
+			}
+		}
+		return moved == len(claims) && slices.Equal(y.claimNames(), first), said
+	})
+	at := ""
+	for _, name := range claims {
+		pv := y.WaitBound(name)
+		if at == "" {
+			at = framework.VolumeNode(pv)
+		}
+		if on := framework.VolumeNode(pv); on == from || on != at {
+			t.Errorf("claim %s is on node %s, and was on %s; another is on %s", name, on, from, at)
+		}
+		y.volumeGone(old[name])
+	}
+	y.run(vm, kubevirt.RunAlways)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+	y.pattern(vm, "verify", 8, disks...)
+	if on := y.instance(t.Context(), vm).Status.NodeName; on != at {
+		t.Errorf("the machine runs on %s, and its disks are on %s", on, at)
+	}
+}
+
 // run changes the run strategy of a machine.
 func (y *yard) run(vm *kubevirt.VirtualMachine, s kubevirt.RunStrategy) {
 	y.T.Helper()

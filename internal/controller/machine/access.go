@@ -149,6 +149,10 @@ func (r *Reconciler) takenBy(ctx context.Context, s *run, d *disk, h accessv1.Ho
 	}
 	text := fmt.Sprintf("%s, and %s has it %s in pod %s on node %s", whose, who, h.Mode, h.Pod, h.Node)
 	pod, err := cluster.Get[corev1.Pod](ctx, r.reader, h.Namespace, h.Pod)
+	if pod != nil && pod.UID == h.PodUID && isMover(pod) {
+		return fmt.Sprintf("%s, and it is being copied to another node since somebody moves machine %s; it can be had after that, or after: virtctl migrate-cancel %s",
+			whose, h.Machine, h.Machine), nil
+	}
 	if err == nil && (pod == nil || pod.UID != h.PodUID) {
 		text += "; that pod was removed before the node had said that it has ended, so it may still run: " +
 			"the disk is free when the node has been restarted or taken out of the cluster, or when an administrator who knows better deletes DiskAccess " +

@@ -46,6 +46,7 @@ type scenario struct {
 	alone bool // each write is disturbed alone, too
 	local bool // its claims can be on one node only
 	class bool // and have a class that makes others
+	homes bool // and say so
 	move  fate // of its migrations
 	evict kubevirt.EvictionStrategy
 

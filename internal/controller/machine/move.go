@@ -55,6 +55,9 @@ func (r *Reconciler) reconcileMigration(ctx context.Context, req ctrl.Request) (
 	case m.DeletionTimestamp == nil && !kept && !m.Ended():
 		return ctrl.Result{}, r.cluster.Mark(ctx, m, cluster.Marks{Finalizers: []string{MigrationFinalizer}, Labels: migrationLabels(m)})
 	}
+	if m.Annotations[kubevirt.AnnOffline] == "true" {
+		return r.reconcileOffline(ctx, m)
+	}
 	v, err := r.observeMigration(ctx, m)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -74,7 +77,7 @@ func (r *Reconciler) reconcileMigration(ctx context.Context, req ctrl.Request) (
 		return ctrl.Result{}, nil
 	}
 	row := state.OfMigration(plan.State)
-	if err := r.reportMigration(ctx, v, facts, row); err != nil {
+	if err := r.reportMigration(ctx, v, facts.Told, row, v.text(row)); err != nil {
 		return ctrl.Result{}, err
 	}
 	if row.Phase == kubevirt.MigrationSucceeded || row.Phase == kubevirt.MigrationFailed {

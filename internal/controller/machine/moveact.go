@@ -55,8 +55,9 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 		return r.dropKeys(ctx, v)
 	case migration.LetGo:
 		return r.cluster.Mark(ctx, v.migration, cluster.Marks{})
+	case migration.StartMover, migration.Hold, migration.MakeCopies, migration.Place, migration.Record, migration.StopMover:
 	}
-	return fmt.Errorf("%s is not an action on a migration", a)
+	return fmt.Errorf("%s is not an action on the migration of a guest", a)
 }
 
 // startTarget makes the pod that the guest goes to, with the machine's own constraints, on any node but the guest's; and before it
@@ -202,6 +203,7 @@ func (v *move) text(row state.MigrationRow) string {
 	case state.MigrationDone:
 		return v.doneText()
 	case state.MigrationPlacing, state.MigrationPlaced, state.MigrationPreparing, state.MigrationReady, state.MigrationHanding, state.MigrationAborting:
+	case state.MigrationCopying, state.MigrationCopied, state.MigrationStarted, state.MigrationImmovable: // of machines that do not run
 	}
 	if v.target == nil {
 		return ""
@@ -220,9 +222,9 @@ func (v *move) doneText() string {
 }
 
 // reportMigration writes what is said about a migration.
-func (r *Reconciler) reportMigration(ctx context.Context, v *move, f migration.Facts, row state.MigrationRow) error {
+func (r *Reconciler) reportMigration(ctx context.Context, v *move, told bool, row state.MigrationRow, detail string) error {
 	old := v.migration.Status
-	text := row.Text(v.text(row))
+	text := row.Text(detail)
 	succeeded, failed := row.Phase == kubevirt.MigrationSucceeded, row.Phase == kubevirt.MigrationFailed
 	next := kubevirt.MigrationStatus{Phase: row.Phase, PhaseTransitionTimestamps: old.PhaseTransitionTimestamps, MigrationState: v.state(old.MigrationState),
 		Conditions: r.conditions(old.Conditions, kubevirt.Condition{Type: "Ready", Status: truth(succeeded), Reason: string(row.Reason), Message: text})}
@@ -235,7 +237,7 @@ func (r *Reconciler) reportMigration(ctx context.Context, v *move, f migration.F
 			kubevirt.MigrationPhaseTransition{Phase: row.Phase, PhaseTransitionTimestamp: now})
 	}
 	at := next.MigrationState
-	if f.Told && at.StartTimestamp == nil {
+	if told && at.StartTimestamp == nil {
 		at.StartTimestamp = &now
 	}
 	if v.migration.DeletionTimestamp != nil {

@@ -61,6 +61,10 @@ func (r *Reconciler) observeClasses(ctx context.Context, s *run) error {
 	if s.launcher == nil {
 		return nil
 	}
+	return r.readClasses(ctx, s)
+}
+
+func (r *Reconciler) readClasses(ctx context.Context, s *run) error {
 	s.classes = map[string]*storagev1.StorageClass{}
 	for _, d := range s.guestDisks() {
 		name := ""

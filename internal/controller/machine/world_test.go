@@ -61,7 +61,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{}, &storagev1.StorageClassList{})
 	s.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.ControllerRevision{}, &appsv1.ControllerRevisionList{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{},
-		&cdiv1.CDIConfig{}, &cdiv1.CDIConfigList{})
+		&cdiv1.CDIConfig{}, &cdiv1.CDIConfigList{}, &cdiv1.VolumeCloneSource{}, &cdiv1.VolumeCloneSourceList{})
 	s.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{}, &policyv1.PodDisruptionBudgetList{})
 	metav1.AddToGroupVersion(s, policyv1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
@@ -133,7 +133,11 @@ func (w *world) collect() bool {
 		p := &pods.Items[i]
 		owner := metav1.GetControllerOf(p)
 		var gone bool
-		if owner.Kind == "Pod" {
+		if owner.Kind == "VirtualMachineInstanceMigration" {
+			o, err := cluster.Get[kubevirt.VirtualMachineInstanceMigration](ctx, w.api, ns, owner.Name)
+			w.must(err)
+			gone = o == nil || o.UID != owner.UID
+		} else if owner.Kind == "Pod" {
 			o, err := cluster.Get[corev1.Pod](ctx, w.api, ns, owner.Name)
 			w.must(err)
 			gone = o == nil || o.UID != owner.UID
@@ -188,6 +192,7 @@ func (w *world) fill() bool {
 			next = cdiv1.WaitForFirstConsumer
 		case c.Status.Phase != corev1.ClaimBound:
 			w.bind(c)
+			w.place(c, "node1")
 			return true
 		case w.sc.broken:
 			next = cdiv1.Failed
@@ -219,6 +224,33 @@ func (w *world) bind(c *corev1.PersistentVolumeClaim) {
 	w.must(w.api.Status().Update(ctx, c))
 }
 
+// populate is the populator of clones: what was on the source is on the claim.
+func (w *world) populate(c *corev1.PersistentVolumeClaim) {
+	if c.Spec.DataSourceRef == nil {
+		return
+	}
+	ctx := context.Background()
+	from, err := cluster.Get[cdiv1.VolumeCloneSource](ctx, w.api, ns, c.Spec.DataSourceRef.Name)
+	w.must(err)
+	source, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, w.api, ns, from.Spec.Source.Name)
+	w.must(err)
+	w.data.on[c.Spec.VolumeName] = w.data.on[source.Spec.VolumeName]
+	c.Annotations = map[string]string{names.PopulatedFor: c.Name}
+	w.must(w.api.Update(ctx, c))
+}
+
+// place notes where a volume is, of a class whose volumes are on nodes.
+func (w *world) place(c *corev1.PersistentVolumeClaim, at string) {
+	if !w.sc.homes {
+		return
+	}
+	pv, err := cluster.Get[corev1.PersistentVolume](context.Background(), w.api, "", c.Spec.VolumeName)
+	w.must(err)
+	pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{at}}}}}}}
+	w.must(w.api.Update(context.Background(), pv))
+}
+
 // schedule gives pods a node and binds their claims there.
 func (w *world) schedule() bool {
 	ctx := context.Background()
@@ -226,7 +258,7 @@ func (w *world) schedule() bool {
 	w.must(w.api.List(ctx, &pods))
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if p.Spec.NodeName != "" || len(p.Status.Conditions) > 0 || p.DeletionTimestamp != nil {
+		if p.Spec.NodeName != "" || len(p.Status.Conditions) > 0 || p.DeletionTimestamp != nil || len(p.Spec.SchedulingGates) > 0 {
 			continue
 		}
 		if w.sc.nowhere {
@@ -243,6 +275,8 @@ func (w *world) schedule() bool {
 			w.must(err)
 			if c.Status.Phase != corev1.ClaimBound {
 				w.bind(c)
+				w.populate(c)
+				w.place(c, node(p))
 			}
 		}
 		p.Spec.NodeName = node(p)
