@@ -16,6 +16,7 @@ import (
 // TestUninstall takes Berth off a cluster where it is in use and then off one where it is not, and installs it again each time.
 func TestUninstall(t *testing.T) {
 	s := newSite(t)
+	s.waitUnused()
 	s.kubectl(machine+"---"+blank("spare"), "apply", "-f", "-")
 	s.waitField("vm", "kept", ".status.printableStatus", "Running")
 	s.waitField("dv", "spare", ".status.phase", "Succeeded")
@@ -55,10 +56,7 @@ func TestUninstall(t *testing.T) {
 	s.waitField("vm", "kept", ".status.printableStatus", "Running")
 	s.runsOn(guest)
 	s.kubectl("", "delete", "vm", "kept", "--timeout=2m")
-	s.Wait("what this and other tests have left to go", patience, func(context.Context) (bool, string) {
-		left, err := s.command("bin/kubectl", "--kubeconfig", framework.Kubeconfig(t), "get", "vm,vmi,dv", "-A", "-o", "name")
-		return err == nil && left == "", left
-	})
+	s.waitUnused()
 
 	s.takeOff()
 	if _, err := s.Dynamic.Resource(definitions).Get(s.Context(), "datavolumes.cdi.kubevirt.io", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -70,6 +68,15 @@ func TestUninstall(t *testing.T) {
 	whole = true
 	s.kubectl(blank("after"), "apply", "-f", "-")
 	s.waitField("dv", "after", ".status.phase", "Succeeded")
+}
+
+// waitUnused waits until what this and other tests have left is gone.
+func (s *site) waitUnused() {
+	s.T.Helper()
+	s.Wait("what tests have left to go", patience, func(context.Context) (bool, string) {
+		left, err := s.command("bin/kubectl", "--kubeconfig", framework.Kubeconfig(s.T), "get", "vm,vmi,vmim,dv", "-A", "-o", "name")
+		return err == nil && left == "", left
+	})
 }
 
 // refuses checks that the command with these flags does nothing and says why.
