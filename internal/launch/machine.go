@@ -193,6 +193,8 @@ type Returns struct {
 	Serial int `json:"serial,omitempty"`
 	// Paused: a person has stopped the guest's processors.
 	Paused bool `json:"paused,omitempty"`
+	// Early are the volumes that it was started with before they were full.
+	Early []string `json:"early,omitempty"`
 	// Move is how far the move of its guest is; nil: there was none.
 	Move *Moving `json:"move,omitempty"`
 }

@@ -29,9 +29,11 @@ const (
 	DiskAbsent      Fault = "DiskAbsent"      // its server has no such disk
 	DiskRefused     Fault = "DiskRefused"     // machines may not talk to its server
 	DiskUnsupported Fault = "DiskUnsupported" // it wants something that QEMU's client cannot do
-	// These two befall a guest that runs.
-	DiskFull    Fault = "DiskFull"    // a write found no room
-	DiskStalled Fault = "DiskStalled" // its server answers, and reads or writes do not come back
+	// These befall a guest that runs.
+	DiskFull Fault = "DiskFull" // a write found no room
+	// DiskCondemned: it is used while it is imported, and the import cannot be completed as things are.
+	DiskCondemned Fault = "DiskCondemned"
+	DiskStalled   Fault = "DiskStalled" // its server answers, and reads or writes do not come back
 )
 
 // Report is a launcher's last words.

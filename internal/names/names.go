@@ -16,6 +16,8 @@ const (
 	// nothing.
 	Contents    = "berth.dev/contents"
 	ContentsRaw = "raw"
+	// BootEarly with the value true: a machine may start with the disk while it is being imported.
+	BootEarly = "berth.dev/boot-early"
 )
 
 // ApplyProfile as a label of a claim asks admission to complete it by its class's profile, its size too.
@@ -51,6 +53,8 @@ const (
 	ImportPod   = "cdi.kubevirt.io/storage.import.importPodName"
 	UploadPod   = "cdi.kubevirt.io/storage.uploadPodName"
 	Preallocate = "cdi.kubevirt.io/storage.preallocation"
+	// ServedOn is the node where the worker serves the claim's disk while it fills it: a machine may start there.
+	ServedOn = "berth.dev/served-on"
 )
 
 // Annotations of a claim that say how it is cloned.

@@ -23,6 +23,7 @@ const (
 	CauseKeeping  FixedCause = "copy that is being kept"
 	CauseCopy     FixedCause = "copy"
 	CauseRemoved  FixedCause = "removed disk"
+	CauseEarly    FixedCause = "disk that was being imported"
 	CauseUnlike   FixedCause = "other disks than the target"
 
 	CauseAddedNetwork FixedCause = "added network disk"
@@ -54,6 +55,7 @@ var fixedTable = []FixedRow{
 	{CauseAdding, FixedDisks, true, "disk {disk} is being added or removed: wait until the machine has it, or has it no longer"},
 	{CauseAddedNetwork, FixedDisks, true, "disk {disk} is a network disk that was added while the machine ran: remove it (virtctl removevolume), or restart the machine"},
 	{CauseKeeping, FixedDisks, true, "a copy is being kept in a claim ({disk}): wait until it is written"},
+	{CauseEarly, FixedDisks, true, "disk {disk} was being imported when the machine was started: restart the machine when the import is done"},
 	{CauseUnlike, FixedDisks, true, "disks were added or removed while the target was made ({detail}): migrate again"},
 	{CauseCopy, FixedDisks, true, "disk {disk} is a copy of mode {detail}, and only copies on write are sent: use copy-on-write"},
 	{CauseClaimCopied, FixedDisks, true, "disk {disk} is a copy of PersistentVolumeClaim {detail}, which one node can have at a time" + instead},

@@ -56,6 +56,7 @@ const (
 	DiskUnsupported MachineReason = "DiskUnsupported"
 	DiskFull        MachineReason = "DiskFull"
 	DiskStalled     MachineReason = "DiskStalled"
+	DiskCondemned   MachineReason = "DiskCondemned" // of one that is used while it is imported
 	// A volume that a container makes. They are the reasons of its record too.
 	VolumeStarting   MachineReason = "VolumeContainerStarting"
 	VolumeMaking     MachineReason = "VolumeBeingMade"
@@ -146,6 +147,8 @@ var machineTable = []MachineRow{
 		Message: "the server has no such disk; make it there, or correct the volume: {detail}"},
 	{Reason: DiskRefused, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
 		Message: "machines may not have disks at that server; only the administrator can allow it, and never the pod's own addresses: {detail}"},
+	{Reason: DiskCondemned, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
+		Message: "its guest is paused: it was started before a disk was imported, and the import cannot be completed; the DataVolume says what to do: {detail}"},
 	{Reason: VolumeStarting, Status: kubevirt.StatusProvisioning, Message: "the container that makes one of its volumes is being started: {detail}"},
 	{Reason: VolumeMaking, Status: kubevirt.StatusProvisioning, Message: "a container makes one of its volumes: {detail}"},
 	{Reason: VolumeMade, Status: kubevirt.StatusProvisioning, Message: "a container has made one of its volumes: {detail}"},

@@ -20,7 +20,9 @@ import (
 // Feature gates of the CDI resource's spec.config.featureGates.
 const (
 	HonorWaitForFirstConsumer = "HonorWaitForFirstConsumer"
-	DataVolumeClaimAdoption   = "DataVolumeClaimAdoption"
+	// BootEarly is ours: machines may start with disks that are being imported. It is off until its flow is tested on a cluster.
+	BootEarly               = "BootEarly"
+	DataVolumeClaimAdoption = "DataVolumeClaimAdoption"
 )
 
 // Settings are the values in force: what the administrator wrote, and the default of everything else.

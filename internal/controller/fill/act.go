@@ -60,6 +60,7 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 		return e.mark(ctx, s, func(m marks) {
 			m[names.Fatal] = "true"
 			delete(m, names.PodReady)
+			delete(m, names.ServedOn)
 			m[names.PodPhase] = string(corev1.PodFailed)
 			m[names.RunMessage], m[names.RunReason] = s.lastError(), string(s.runReason())
 		})
@@ -80,6 +81,7 @@ func (s *Seen) done(m marks) {
 	delete(m, names.RunMessage)
 	delete(m, names.RunReason)
 	delete(m, names.PodReady)
+	delete(m, names.ServedOn)
 	if s.report != nil && s.report.Virtual > 0 {
 		m[names.DiskSize] = strconv.FormatInt(s.report.Virtual, 10)
 	}
@@ -238,7 +240,7 @@ func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	m := marks{}
 	for _, key := range []string{
 		names.PodPhase, names.PodReady, names.Restarts, names.Fatal, names.RunMessage, names.RunReason, names.ImportPod, names.UploadPod,
-		names.Preallocate, names.DiskSize, names.MayFill, names.PopulatedFor,
+		names.Preallocate, names.DiskSize, names.MayFill, names.PopulatedFor, names.ServedOn,
 	} {
 		if value, ok := c.Annotations[key]; ok {
 			m[key] = value
@@ -324,6 +326,7 @@ func (e *Engine) show(ctx context.Context, s *Seen) error {
 	}
 	return e.mark(ctx, s, func(m marks) {
 		m[names.PodPhase] = string(phase)
+		s.markServed(m)
 		if s.role() == render.RoleUpload {
 			m[names.PodReady] = strconv.FormatBool(phase == corev1.PodRunning)
 		}

@@ -103,7 +103,7 @@ func (s *Seen) workerDetail(f volume.Facts) string {
 		if s.progress != nil && s.progress.Trouble != "" {
 			return "the last upload failed: " + s.progress.Trouble
 		}
-		return s.failedBefore()
+		return joined(s.earlyText(), s.failedBefore())
 	case volume.NoWorker, volume.Done, volume.Retained:
 	}
 	return ""

@@ -78,7 +78,10 @@ func (r *Reconciler) addedVolume(ctx context.Context, s *run, v kubevirt.Volume)
 	case coldVolume(s.launcher, v):
 		return nil, nil
 	default:
-		if d, err = r.disk(ctx, s, v, name); err == nil {
+		if d, err = r.disk(ctx, s, v, name); err == nil && d.early { // only who starts with a disk can have it before it is full
+			d.is, d.early = machine.Filling, false
+		}
+		if err == nil {
 			err = r.observeAccess(ctx, s, &d, s.allDisks())
 		}
 		if err == nil {

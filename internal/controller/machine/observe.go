@@ -72,6 +72,7 @@ type disk struct {
 	access    machine.Access
 	copied    *kubevirt.DiskCopy // the guest has a copy of it; nil: it has the disk itself
 	holds     bool               // the launcher is among its holders
+	early     bool               // it is being filled, and the guest can have it meanwhile
 	empty     int64              // the size of the disk to make in the claim if there is none yet; 0: none is to be made
 }
 
@@ -233,6 +234,7 @@ func (r *Reconciler) disk(ctx context.Context, s *run, v kubevirt.Volume, name s
 			d.is, d.why = machine.Filling, fmt.Sprintf("PersistentVolumeClaim %s is not filled: %s", name, lacks)
 		}
 	}
+	d.observeEarly(s.launcher)
 	if err := r.identify(ctx, &d); err != nil {
 		return d, err
 	}

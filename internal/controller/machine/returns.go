@@ -145,11 +145,11 @@ func (r *Reconciler) observeWaits(ctx context.Context, s *run) {
 	}
 }
 
-// networked: some of its disks are at servers.
+// networked: some of its disks are at servers, or were when it was started.
 func (s *run) networked() bool {
 	return slices.ContainsFunc(s.instance.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Networked() }) ||
 		slices.ContainsFunc(s.disks, func(d disk) bool { return d.direct != nil }) ||
-		s.launcher != nil && len(s.lastOrders().Network) > 0
+		s.launcher != nil && len(s.lastOrders().Network) > 0 || s.mayBeEarly()
 }
 
 // lookAgain is when to ask the launcher next; 0 if there is nothing to ask.

@@ -100,7 +100,7 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		return row
 	case (r == state.GuestRunning || r == state.GuestUnready) && s.returns.Waits != "":
 		row = state.OfMachine(state.GuestPaused)
-		if c := s.returns.Cause; c == launch.DiskFull || c == launch.DiskStalled {
+		if c := s.returns.Cause; c == launch.DiskFull || c == launch.DiskStalled || c == launch.DiskCondemned {
 			row = state.OfMachine(state.MachineReason(c))
 		}
 		row.Message = row.Text(s.instance.Name, s.returns.Waits)
@@ -175,7 +175,8 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 
 func (s *run) volumesReady() kubevirt.Condition {
 	c := kubevirt.Condition{Type: "DataVolumesReady", Status: corev1.ConditionTrue, Reason: "AllDVsReady", Message: "all of its volumes are filled"}
-	if s.worst() != machine.Ready {
+	early := slices.ContainsFunc(s.disks, func(d disk) bool { return d.early })
+	if s.worst() != machine.Ready || early {
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "NotAllDVsReady", s.disksText()
 	}
 	return c

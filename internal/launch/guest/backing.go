@@ -7,6 +7,7 @@
 package guest
 
 import (
+	"net"
 	"path"
 
 	"github.com/berth-vm/berth/internal/launch"
@@ -27,6 +28,8 @@ type Backing struct {
 	Keeps bool
 	// Copied: it is a copy, with its master or without it.
 	Copied bool
+	// Early is a connection to the worker that serves the disk as Remote while it fills it; nil: it is complete.
+	Early net.Conn
 	// Limit is how long the file may become; 0: its medium says when it is full.
 	Limit int64
 }

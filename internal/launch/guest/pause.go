@@ -12,11 +12,12 @@ import (
 type pauser struct {
 	mu      sync.Mutex
 	paused  bool
+	held    bool // as well or instead: a disk of the guest's will not be completed
 	suspend func() error
 	resume  func() error
 }
 
-var errPaused = errors.New("a person has paused the guest")
+var errPaused = errors.New("the guest is to stand still: a person has paused it, or one of its disks will not be completed")
 
 // The words clients know.
 var (
@@ -31,8 +32,10 @@ func (p *pauser) pause() error {
 	if p.paused {
 		return errAlreadyPaused
 	}
-	if err := p.suspend(); err != nil {
-		return fmt.Errorf("pause the guest: %w", err)
+	if !p.held {
+		if err := p.suspend(); err != nil {
+			return fmt.Errorf("pause the guest: %w", err)
+		}
 	}
 	p.paused = true
 	return nil
@@ -45,10 +48,32 @@ func (p *pauser) unpause() error {
 	if !p.paused {
 		return errNotPaused
 	}
-	if err := p.resume(); err != nil {
-		return fmt.Errorf("let the guest go on: %w", err)
+	if !p.held {
+		if err := p.resume(); err != nil {
+			return fmt.Errorf("let the guest go on: %w", err)
+		}
 	}
 	p.paused = false
+	return nil
+}
+
+// hold stops the guest, or lets it go on, because of its disks. A person's word counts besides.
+func (p *pauser) hold(stop bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held == stop {
+		return nil
+	}
+	change := p.resume
+	if stop {
+		change = p.suspend
+	}
+	if !p.paused {
+		if err := change(); err != nil {
+			return fmt.Errorf("stop the guest or let it go on: %w", err)
+		}
+	}
+	p.held = stop
 	return nil
 }
 
@@ -56,7 +81,7 @@ func (p *pauser) unpause() error {
 func (p *pauser) goOn() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.paused {
+	if p.paused || p.held {
 		return errPaused
 	}
 	return p.resume()

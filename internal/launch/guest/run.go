@@ -35,6 +35,10 @@ type Launcher struct {
 	// copies is how far its copies are; nil before there are any.
 	copies atomic.Pointer[progress]
 	moves  moves
+	// early are the volumes that the guest was started with before they were full: libvirt knows them as served ones.
+	early atomic.Pointer[[]string]
+	// condemned is what there is to say of disks that will not be completed; nil or empty: nothing.
+	condemned atomic.Pointer[string]
 }
 
 // running is a guest that runs.
@@ -84,7 +88,10 @@ func (l *Launcher) Returns() launch.Returns {
 	if r := l.ready.Load(); r != nil {
 		said.Paused = r.pauser.is()
 	}
-	w := l.waiting()
+	w := l.earlyText(l.waiting())
+	if all := l.early.Load(); all != nil {
+		said.Early = *all
+	}
 	said.Waits, said.Cause = w.text, w.cause
 	said.Move = l.moves.said.Load()
 	return said
@@ -244,6 +251,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 		return refused(err)
 	}
 	l.startFills(h, dom, qemu, m, ended)
+	l.startEarly(qemu, now.pauser, ended)
 	defer context.AfterFunc(ctx, func() { _ = now.unpause() })() // a guest that is paused would not hear that it is to stop
 	l.ready.Store(now)
 	defer l.ready.Store(nil)

@@ -47,11 +47,11 @@ func backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing,
 	mounted := filepath.Join(launch.MountDir, v.Name)
 	switch s := v.VolumeSource; {
 	case s.DataVolume != nil, s.PersistentVolumeClaim != nil:
-		b, err := claim(m, v.Name)
+		b, err := claimed(ctx, m, v)
 		b.ReadOnly = s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ReadOnly || v.Reads()
 		return b, err
 	case s.Ephemeral != nil:
-		return claim(m, v.Name)
+		return claimed(ctx, m, v)
 	case s.ContainerDisk != nil:
 		return containerDisk(mounted)
 	case s.EmptyDisk != nil:
@@ -68,6 +68,21 @@ func backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing,
 		return directoryISO(ctx, made, label(s.Secret.VolumeLabel), mounted)
 	}
 	return Backing{}, errors.New("it has no source this launcher knows")
+}
+
+// claimed is the disk of a volume in a claim. One that is being filled is had from the worker that fills it.
+func claimed(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing, error) {
+	if slices.Contains(m.Block, v.Name) || slices.Contains(m.Sent, v.Name) || v.Copied() != nil {
+		return claim(m, v.Name)
+	}
+	b, err := served(ctx, diskFile(v.Name))
+	if b == nil && err == nil {
+		return claim(m, v.Name)
+	}
+	if err != nil {
+		return Backing{}, err
+	}
+	return *b, nil
 }
 
 // claim is the disk of a claim: the device itself, or disk.img in it.

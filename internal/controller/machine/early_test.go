@@ -1,0 +1,45 @@
+package machine
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/names"
+)
+
+// TestEarlyDisk: a disk that is being filled is ready if it is served where the launcher is or can still go, and for nobody else.
+func TestEarlyDisk(t *testing.T) {
+	on := func(node string) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}} }
+	for name, c := range map[string]struct {
+		change   func(*disk)
+		launcher *corev1.Pod
+		want     machine.Disks
+	}{
+		"before there is a launcher":  {want: machine.Ready},
+		"a launcher without a node":   {launcher: on(""), want: machine.Ready},
+		"a launcher on its node":      {launcher: on("node1"), want: machine.Ready},
+		"a launcher elsewhere":        {launcher: on("node2"), want: machine.Filling},
+		"nobody serves it":            {change: func(d *disk) { delete(d.claim.Annotations, names.ServedOn) }, want: machine.Filling},
+		"its worker has ended":        {change: func(d *disk) { d.claim.Annotations[names.PodPhase] = "Failed" }, want: machine.Filling},
+		"the guest is to have a copy": {change: func(d *disk) { d.copied = &kubevirt.DiskCopy{} }, want: machine.Filling},
+		"a device":                    {change: func(d *disk) { d.claim.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }, want: machine.Filling},
+		"a claim that is not bound":   {change: func(d *disk) { d.claim.Status.Phase = corev1.ClaimPending }, want: machine.Filling},
+		"one that failed":             {change: func(d *disk) { d.is = machine.Failed }, want: machine.Failed},
+	} {
+		d := disk{is: machine.Filling, claim: &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{names.ServedOn: "node1", names.PodPhase: "Running"}},
+			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}}
+		if c.change != nil {
+			c.change(&d)
+		}
+		d.observeEarly(c.launcher)
+		if d.is != c.want || d.early != (c.want == machine.Ready) {
+			t.Errorf("%s: %s, early %v", name, d.is, d.early)
+		}
+	}
+}
