@@ -1,18 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	export "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/virtctl/imageupload"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/internal/virtctl/vmexport"
 )
@@ -24,6 +29,9 @@ type exportFlags struct {
 	ttl, wait         string
 	format            string
 	forward           bool
+
+	to, toContext, toNamespace string
+	upload                     imageupload.Options
 }
 
 func (a *app) vmExport() *cobra.Command {
@@ -138,13 +146,20 @@ func (f *exportFlags) define(s *pflag.FlagSet) {
 	s.BoolVar(&f.forward, "port-forward", true, "reach the server through the API server, which is how it is reached without --service-url")
 	s.IntVar(&f.LocalPort, "local-port", 0, "local port that is forwarded; one is chosen if it is 0")
 	s.IntVar(&f.Retries, "retry", 5, "how many tries in a row may bring nothing")
+	s.StringVar(&f.to, "to-kubeconfig", "", "kubeconfig of a cluster to send the volume to, instead of a file")
+	s.StringVar(&f.toContext, "to-context", "", "context in that kubeconfig; its own choice if it is empty")
+	s.StringVar(&f.toNamespace, "to-namespace", "", "namespace there; the context's if it is empty")
+	s.StringVar(&f.upload.Name, "to-name", "", "DataVolume to make there; the volume's name, or the export's, if it is empty")
+	s.StringVar(&f.upload.Class, "to-storage-class", "", "storage class there")
+	s.BoolVar(&f.upload.ForceBind, "to-force-bind", false, "bind the DataVolume anywhere if its class waits for a first consumer")
+	s.StringVar(&f.upload.ProxyURL, "to-uploadproxy-url", "", "address of the upload proxy there")
 	s.StringVar(&f.wait, "readiness-timeout", "2m", "how long to wait for the export to be ready")
 }
 
 func (a *app) exportDownload() *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
-		Use: "download NAME --output FILE [--vm VM | --snapshot SNAPSHOT | --pvc CLAIM]", Short: "Download a volume of an export",
+		Use: "download NAME (--output FILE | --to-kubeconfig FILE) [--vm VM | --snapshot SNAPSHOT | --pvc CLAIM]", Short: "Download a volume of an export",
 		Long: "Download a volume of an export, which is made and deleted again if a source is given. Formats raw and qcow2 go on where they were\n" +
 			"if the connection breaks, or if the command is repeated after it was ended: until it is whole, the file is FILE.part. In raw files and\n" +
 			"qcow2 images there is no room taken for what the disk has nothing in.",
@@ -155,7 +170,10 @@ func (a *app) exportDownload() *cobra.Command {
   # Export volume root of machine web, and download it as a qcow2 image
   virtctl vmexport download web-export --vm=web --volume=root --format=qcow2 --output=root.qcow2
 
-  # ... into another program
+  # Send it to another cluster, where it becomes DataVolume root
+  virtctl vmexport download web-export --vm=web --volume=root --to-kubeconfig=there.yaml
+
+  # Download it into another program
   virtctl vmexport download web-export --vm=web --volume=root --format=raw --output=- | sha256sum`),
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.names(exports),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -166,6 +184,9 @@ func (a *app) exportDownload() *cobra.Command {
 			c, err := a.client()
 			if err != nil {
 				return err
+			}
+			if f.to != "" {
+				return f.send(cmd.Context(), c, o, a.out)
 			}
 			said := a.out
 			if o.Output == "-" {
@@ -193,10 +214,34 @@ func (f *exportFlags) download(name string) (vmexport.Options, error) {
 		return o, errors.New("--retry is not a valid value, acceptable values are positive integers")
 	case o.LocalPort < 0 || o.LocalPort > 65535:
 		return o, errors.New("--local-port is not a valid value, acceptable values are valid port numbers")
-	case o.Output == "":
+	case f.to != "" && (o.Output != "" || f.format != ""):
+		return o, errors.New("--to-kubeconfig excludes --output and --format: the volume becomes a DataVolume of that cluster")
+	case f.to == "" && o.Output == "":
 		return o, errors.New("warning: Binary output can mess up your terminal. Use '--output -' to output into stdout anyway or consider '--output <FILE>' to save to a file")
 	}
 	return o, nil
+}
+
+// send sends the volume to another cluster.
+func (f *exportFlags) send(ctx context.Context, c *kube.Client, o vmexport.Options, out io.Writer) error {
+	there := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: f.to},
+		&clientcmd.ConfigOverrides{CurrentContext: f.toContext, Context: api.Context{Namespace: f.toNamespace}})
+	config, err := there.ClientConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster to send to: %w", err)
+	}
+	namespace, _, err := there.Namespace()
+	if err != nil {
+		return fmt.Errorf("find the cluster to send to: %w", err)
+	}
+	to, err := kube.New(config, namespace)
+	if err != nil {
+		return err
+	}
+	if f.upload.Name == "" {
+		f.upload.Name = cmp.Or(o.Volume, o.Name)
+	}
+	return vmexport.Import(ctx, c, to, o, f.upload, out)
 }
 
 func exports(ctx context.Context, c *kube.Client) ([]string, error) {

@@ -46,7 +46,7 @@ func opened(t *testing.T, path string) *os.File {
 }
 
 // TestExport: what was imported comes out as it went in: as raw bytes, compressed, and as a qcow2 image, from a file and from a
-// device. What is in use is not read and says so; an export whose time is over is gone.
+// device; sent to another cluster it is the same disk there. What is in use is not read and says so; an export whose time is over is gone.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -78,6 +78,15 @@ func TestExport(t *testing.T) {
 		if info, err := os.Stat(qcow2); err != nil || info.Size() > 15*mib {
 			t.Errorf("%s: 12 MiB of data are an image of %d bytes, %v", name, info.Size(), err)
 		}
+	}
+	// to another cluster, which is this one
+	v.must("vmexport", "download", "across", "--pvc=file", "--to-kubeconfig", framework.Kubeconfig(t), "--to-namespace", b.Namespace,
+		"--to-name=copy", "--to-storage-class="+classImmediate, "--to-uploadproxy-url="+proxyURL(b))
+	b.untilPhase("copy", cdiv1.Succeeded)
+	there := filepath.Join(t.TempDir(), "copy.img")
+	v.must("vmexport", "download", "back", "--pvc=copy", "--format=raw", "--output", there)
+	if got, size := hashed(t, opened(t, there)); got != sum(image(24), size) {
+		t.Errorf("the disk that was sent is another, of %d bytes", size)
 	}
 	b.exportWaits(v)
 }

@@ -57,11 +57,22 @@ func (r *Refused) Error() string {
 // has taken it all. An error that is a *Refused is the server's last word; any other is what went wrong in the last of
 // Options.Retries tries.
 func Send(ctx context.Context, path string, o Options) error {
-	f, err := open(path)
+	opened, err := os.Open(path)
+	if err != nil {
+		return err // it names the file and what was attempted
+	}
+	defer opened.Close() // opened for reading
+	f, err := look(opened)
 	if err != nil {
 		return err
 	}
-	defer f.Close() // opened for reading
+	return send(ctx, f, o)
+}
+
+// SendFrom is Send for what is no file of this machine. It is not looked at whether it changes: its reader must.
+func SendFrom(ctx context.Context, from Origin, o Options) error { return send(ctx, from.file(), o) }
+
+func send(ctx context.Context, f *file, o Options) error {
 	s, err := newSender(f, o)
 	if err != nil {
 		return err
@@ -195,17 +206,4 @@ func (s *sender) wait(ctx context.Context, n int, err error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-func open(path string) (*file, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err // it names the file and what was attempted
-	}
-	opened, err := look(f)
-	if err != nil {
-		_ = f.Close() // it was only looked at
-		return nil, err
-	}
-	return opened, nil
 }

@@ -12,13 +12,28 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
+// Origin is what is sent where it is no file of this machine.
+type Origin struct {
+	io.ReaderAt
+	Name string
+	Size int64
+	// Mark is what it is known again by: an upload that was begun goes on only with the same.
+	Mark string
+}
+
 // file is what is sent.
 type file struct {
-	*os.File
-	name string
-	size int64
-	mark string // what it is known again by
-	raw  bool   // its bytes are the disk
+	Origin
+	raw bool // its bytes are the disk
+	// data says where there may be anything but zeroes; now is the mark that it has by now.
+	data func(ctx context.Context, from, to int64) ([][2]int64, error)
+	now  func() (string, error)
+}
+
+// file is what is sent of an Origin: all of it.
+func (o Origin) file() *file {
+	return &file{Origin: o, now: func() (string, error) { return o.Mark, nil },
+		data: func(_ context.Context, from, to int64) ([][2]int64, error) { return [][2]int64{{from, to - from}}, nil }}
 }
 
 // look finds out what there is to know of a file before it is sent.
@@ -44,19 +59,28 @@ func look(f *os.File) (*file, error) {
 	}
 	raw := size > 0 && decode.Detect(head) == decode.None && format.Detect(head, tail, size) == format.Raw
 	return &file{
-		File: f, name: info.Name(), size: size, raw: raw,
-		mark: fmt.Sprintf("%s/%d/%d/%x", info.Name(), size, info.ModTime().UnixNano(), fileID(info)),
+		Origin: Origin{ReaderAt: f, Name: info.Name(), Size: size,
+			Mark: fmt.Sprintf("%s/%d/%d/%x", info.Name(), size, info.ModTime().UnixNano(), fileID(info))},
+		raw:  raw,
+		data: func(ctx context.Context, from, to int64) ([][2]int64, error) { return dataIn(ctx, f, from, to) },
+		now: func() (string, error) {
+			again, err := look(f)
+			if err != nil {
+				return "", err
+			}
+			return again.Mark, nil
+		},
 	}, nil
 }
 
 // look again: a file that changed under way must not be taken for the one whose first half the server has.
 func (f *file) unchanged() error {
-	now, err := look(f.File)
+	now, err := f.now()
 	if err != nil {
 		return err
 	}
-	if now.mark != f.mark {
-		return fmt.Errorf("%s changed while it was uploaded", f.Name())
+	if now != f.Mark {
+		return fmt.Errorf("%s changed while it was uploaded", f.Name)
 	}
 	return nil
 }
@@ -69,9 +93,9 @@ const window = 256 << 20
 func (f *file) frames(ctx context.Context, w io.Writer, off int64, sent func(int64)) error {
 	out := wire.NewPlainWriter(w)
 	buf := make([]byte, wire.MaxFrame)
-	for at := off; at < f.size; {
-		end := min(f.size, at+window)
-		data, err := dataIn(ctx, f.File, at, end)
+	for at := off; at < f.Size; {
+		end := min(f.Size, at+window)
+		data, err := f.data(ctx, at, end)
 		if err != nil {
 			return err
 		}
@@ -83,7 +107,7 @@ func (f *file) frames(ctx context.Context, w io.Writer, off int64, sent func(int
 			for stop := d[0] + d[1]; at < stop; {
 				p := buf[:min(int64(len(buf)), stop-at)]
 				if _, err := f.ReadAt(p, at); err != nil {
-					return fmt.Errorf("read %s: %w", f.Name(), err)
+					return fmt.Errorf("read %s: %w", f.Name, err)
 				}
 				if _, err := out.Write(p); err != nil {
 					return err
@@ -100,10 +124,10 @@ func (f *file) frames(ctx context.Context, w io.Writer, off int64, sent func(int
 // bytes writes the file as it is from off on.
 func (f *file) bytes(_ context.Context, w io.Writer, off int64, sent func(int64)) error {
 	buf := make([]byte, wire.MaxFrame)
-	for at := off; at < f.size; {
-		p := buf[:min(int64(len(buf)), f.size-at)]
+	for at := off; at < f.Size; {
+		p := buf[:min(int64(len(buf)), f.Size-at)]
 		if _, err := f.ReadAt(p, at); err != nil {
-			return fmt.Errorf("read %s: %w", f.Name(), err)
+			return fmt.Errorf("read %s: %w", f.Name, err)
 		}
 		if _, err := w.Write(p); err != nil {
 			return err

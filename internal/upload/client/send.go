@@ -30,7 +30,7 @@ func (s *sender) send(ctx context.Context) error {
 		var refused *Refused
 		switch {
 		case err == nil:
-			s.Progress(s.file.size, s.file.size)
+			s.Progress(s.file.Size, s.file.Size)
 			return nil
 		case errors.Is(err, errNoTus), ctx.Err() != nil, hopeless(err):
 			return err
@@ -62,18 +62,18 @@ func (s *sender) try(ctx context.Context) (int64, error) {
 	if err := s.file.unchanged(); err != nil {
 		return offset, &Refused{Status: http.StatusPreconditionFailed, Message: err.Error()}
 	}
-	s.Progress(offset, s.file.size)
+	s.Progress(offset, s.file.Size)
 	return offset, s.patch(ctx, offset)
 }
 
 // create makes the upload. The server knows the file again by its fingerprint, so that doing it twice does no harm.
 func (s *sender) create(ctx context.Context) error {
-	about := map[string]string{"filename": s.file.name, tus.Fingerprint: s.file.mark}
+	about := map[string]string{"filename": s.file.Name, tus.Fingerprint: s.file.Mark}
 	if s.file.raw {
 		about[tus.Format] = tus.Raw
 	}
 	answer, err := s.do(ctx, http.MethodPost, s.at(tus.Path), map[string]string{
-		tus.Length: strconv.FormatInt(s.file.size, 10), tus.Metadata: tus.FormatMetadata(about),
+		tus.Length: strconv.FormatInt(s.file.Size, 10), tus.Metadata: tus.FormatMetadata(about),
 	})
 	if err != nil {
 		return err
@@ -108,8 +108,8 @@ func (s *sender) offset(ctx context.Context) (int64, error) {
 		return 0, verdict(answer)
 	}
 	offset, err := tus.ParseOffset(answer.Header)
-	if err != nil || offset > s.file.size {
-		return 0, fmt.Errorf("the server is at byte %q of %d", answer.Header.Get(tus.Offset), s.file.size)
+	if err != nil || offset > s.file.Size {
+		return 0, fmt.Errorf("the server is at byte %q of %d", answer.Header.Get(tus.Offset), s.file.Size)
 	}
 	return offset, nil
 }
@@ -118,15 +118,15 @@ func (s *sender) offset(ctx context.Context) (int64, error) {
 func (s *sender) patch(ctx context.Context, offset int64) error {
 	b := body{from: offset, length: -1, kind: tus.Frames, write: s.file.frames}
 	if s.plain {
-		b = body{from: offset, length: s.file.size - offset, kind: tus.Plain, write: s.file.bytes}
+		b = body{from: offset, length: s.file.Size - offset, kind: tus.Plain, write: s.file.bytes}
 	}
 	answer, err := s.stream(ctx, http.MethodPatch, s.upload, b)
 	switch {
 	case err != nil:
 		return err
 	case answer.StatusCode == http.StatusNoContent:
-		if at, err := tus.ParseOffset(answer.Header); err != nil || at != s.file.size {
-			return fmt.Errorf("the server took %d bytes of %d", at, s.file.size)
+		if at, err := tus.ParseOffset(answer.Header); err != nil || at != s.file.Size {
+			return fmt.Errorf("the server took %d bytes of %d", at, s.file.Size)
 		}
 		return nil
 	case answer.StatusCode == http.StatusUnsupportedMediaType && !s.plain:
@@ -151,11 +151,11 @@ func (s *sender) post(ctx context.Context) error {
 			}
 		}
 		answer, err := s.stream(ctx, http.MethodPost, s.at(asyncPath), body{
-			length: s.file.size, kind: "application/octet-stream", write: s.file.bytes,
+			length: s.file.Size, kind: "application/octet-stream", write: s.file.bytes,
 		})
 		if err == nil {
 			if answer.StatusCode == http.StatusOK {
-				s.Progress(s.file.size, s.file.size)
+				s.Progress(s.file.Size, s.file.Size)
 				return nil
 			}
 			err = verdict(answer)
@@ -234,7 +234,7 @@ func (s *sender) stream(ctx context.Context, method string, to *url.URL, b body)
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	out := newOutgoing(func(w io.Writer) error {
-		err := b.write(sending, w, b.from, func(at int64) { s.Progress(at, s.file.size) })
+		err := b.write(sending, w, b.from, func(at int64) { s.Progress(at, s.file.Size) })
 		s.whole = s.whole || err == nil
 		return err
 	})

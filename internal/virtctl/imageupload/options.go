@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-vm/berth/internal/upload/client"
 )
 
 // Options are what the user asks for.
@@ -24,6 +26,9 @@ type Options struct {
 
 	Image   string // the file; of Image and Archive one is set
 	Archive string
+
+	// From is what is uploaded where it is no file; its size must be said then.
+	From *client.Origin
 
 	Size       string
 	Class      string
@@ -134,7 +139,10 @@ func (o *Options) checkOnePlace() error {
 
 // path is the file that is uploaded.
 func (o *Options) path() string {
-	if o.Archive != "" {
+	switch {
+	case o.From != nil:
+		return o.From.Name
+	case o.Archive != "":
 		return o.Archive
 	}
 	return o.Image
