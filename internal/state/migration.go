@@ -14,6 +14,7 @@ const (
 	MigrationQueued       MigrationReason = "AnotherMigration"
 	MigrationPlacing      MigrationReason = "TargetPlacing"
 	MigrationUnplaceable  MigrationReason = "TargetUnschedulable"
+	MigrationUnplaced     MigrationReason = "TargetNeverScheduled"
 	MigrationPlaced       MigrationReason = "TargetPlaced"
 	MigrationPreparing    MigrationReason = "TargetPreparing"
 	MigrationReady        MigrationReason = "TargetReady"
@@ -46,6 +47,8 @@ var migrationTable = []MigrationRow{
 	{Reason: MigrationPlacing, Phase: kubevirt.MigrationScheduling, Message: "a node for it is being looked for: {detail}"},
 	{Reason: MigrationUnplaceable, Phase: kubevirt.MigrationScheduling, Warn: true,
 		Message: "no other node can run the machine; make room on one, or delete the migration: {detail}"},
+	{Reason: MigrationUnplaced, Phase: kubevirt.MigrationFailed, Warn: true,
+		Message: "no other node could run the machine for five minutes, and it stays where it was; make room on one, and migrate again: {detail}"},
 	{Reason: MigrationPlaced, Phase: kubevirt.MigrationScheduled, Message: "it has a node: {detail}"},
 	{Reason: MigrationPreparing, Phase: kubevirt.MigrationPreparingTarget, Message: "the new node gets ready for the guest: {detail}"},
 	{Reason: MigrationReady, Phase: kubevirt.MigrationTargetReady, Message: "the guest is about to be sent: {detail}"},

@@ -40,6 +40,15 @@ type move struct {
 	crowded   string        // why it may not begin yet; empty: it may
 	said      launch.Moving // by the source
 	heard     launch.Moving // from the target
+	late      bool          // no node has had the target for too long
+}
+
+// placeWithin is how long a node is looked for, as upstream has it.
+const placeWithin = 5 * time.Minute
+
+// tooLate: no node has had the pod for longer than that.
+func (r *Reconciler) tooLate(p *corev1.Pod) bool {
+	return p != nil && p.Spec.NodeName == "" && r.clock.Now().Sub(p.CreationTimestamp.Time) > placeWithin
 }
 
 // reconcileMigration brings one migration a step further.
@@ -99,6 +108,7 @@ func (r *Reconciler) observeMigration(ctx context.Context, m *kubevirt.VirtualMa
 		return nil, err
 	}
 	v.pair()
+	v.late = r.tooLate(v.target)
 	if v.target == nil && !m.Ended() {
 		if v.crowded, err = r.crowded(ctx, m); err != nil {
 			return nil, err
@@ -196,7 +206,7 @@ func (r *Reconciler) migrationsAbout(name func(client.Object) string) func(conte
 func (v *move) granted() bool { return v.target.Annotations[render.AnnGo] == "yes" }
 
 func (v *move) facts() migration.Facts {
-	f := migration.Facts{Over: v.migration.Ended(), Cancelled: v.migration.DeletionTimestamp != nil, Guest: v.guest(), Target: v.situation()}
+	f := migration.Facts{Over: v.migration.Ended(), Cancelled: v.migration.DeletionTimestamp != nil, Guest: v.guest(), Target: v.situation(), Late: v.late}
 	if v.run != nil && v.run.instance.DeletionTimestamp != nil && !f.Over {
 		f.Cancelled = true
 	}

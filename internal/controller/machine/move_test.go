@@ -265,6 +265,23 @@ func TestMoveDeleted(t *testing.T) {
 	t.Error("the instance is never gone")
 }
 
+// TestMoveNowhere: a migration whose target no node will have waits for five minutes, and leaves nothing.
+func TestMoveNowhere(t *testing.T) {
+	w := newWorld(t, scenario{strategy: kubevirt.RunAlways})
+	w.settle()
+	w.sc.nowhere = true
+	moveTo("one")(w)
+	w.settle()
+	if got := w.migrations()["one"]; !strings.HasPrefix(got, "Scheduling TargetUnschedulable") {
+		t.Errorf("at first: %s", got)
+	}
+	w.clock.SetTime(w.clock.Now().Add(placeWithin))
+	w.settle()
+	if got := w.migrations()["one"]; !strings.HasPrefix(got, "Failed TargetNeverScheduled") || len(w.launcherPods()) != 1 {
+		t.Errorf("after five minutes: %s, and %d launchers", got, len(w.launcherPods()))
+	}
+}
+
 // TestMoveSaid: what people read of a migration.
 func TestMoveSaid(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -180,7 +180,7 @@ func (v *move) text(row state.MigrationRow) string {
 			return v.crowded
 		}
 		return fmt.Sprintf("VirtualMachineInstanceMigration %s of the same machine has not ended", v.before)
-	case state.MigrationUnplaceable:
+	case state.MigrationUnplaceable, state.MigrationUnplaced:
 		return unschedulable(v.target)
 	case state.MigrationRefused:
 		if _, why := v.run.fixed(); why != "" {

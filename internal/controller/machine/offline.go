@@ -39,6 +39,7 @@ type offline struct {
 	copies    []disk      // in their place, in the same order
 	away      string      // the node
 	held      bool
+	late      bool   // no node has had the pod for too long
 	fixed     string // why it cannot be moved
 	busy      string // what is waited for first
 }
@@ -78,6 +79,7 @@ func (r *Reconciler) reconcileOffline(ctx context.Context, m *kubevirt.VirtualMa
 
 func (r *Reconciler) observeOffline(ctx context.Context, m *kubevirt.VirtualMachineInstanceMigration) (*offline, error) {
 	v := &offline{migration: m}
+	defer func() { v.late = r.tooLate(v.pod) }()
 	named := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Spec.VMIName, UID: m.UID}}
 	var err error
 	if v.pod, err = r.pod(ctx, &run{instance: named, pods: render.Machine{Instance: named}}, render.Consumer); err != nil {
@@ -183,7 +185,7 @@ func (r *Reconciler) holdsAll(ctx context.Context, p *corev1.Pod, disks []disk) 
 
 func (v *offline) facts() migration.OfflineFacts {
 	f := migration.OfflineFacts{Over: v.migration.Ended(), Cancelled: v.migration.DeletionTimestamp != nil,
-		Held: v.held, Fixed: v.fixed != "", Busy: v.busy != "", Runs: v.machine != nil && v.machine.run != nil, Copies: v.far()}
+		Held: v.held, Late: v.late, Fixed: v.fixed != "", Busy: v.busy != "", Runs: v.machine != nil && v.machine.run != nil, Copies: v.far()}
 	if v.machine == nil || v.machine.vm.DeletionTimestamp != nil {
 		f.Cancelled = f.Cancelled || !f.Over
 	}
@@ -240,7 +242,7 @@ func (v *offline) text(reason state.MigrationReason) string {
 		return v.fixed
 	case state.MigrationQueued:
 		return v.busy
-	case state.MigrationUnplaceable:
+	case state.MigrationUnplaceable, state.MigrationUnplaced:
 		return unschedulable(v.pod)
 	case state.MigrationStarted, state.MigrationAborted, state.MigrationTargetFailed:
 		return "VirtualMachine " + v.migration.Spec.VMIName

@@ -60,6 +60,8 @@ type Facts struct {
 	Guest     Guest
 	Word      Word
 	Target    Target
+	// Late: no node has had the target for longer than one waits for that.
+	Late bool
 	// Granted: the target is among the holders of the disks and was told so.
 	Granted bool
 	// Told: the source was told where to send the guest; ToldOff: and to keep it after all.

@@ -100,6 +100,8 @@ var rules = []rule{
 		func(f Facts) bool { return f.Target == Ended }, ending, state.MigrationTargetFailed},
 	{"a target that is being deleted is waited out", func(f Facts) bool { return f.Target == Going }, nil, state.MigrationPreparing},
 	{"a target is made", func(f Facts) bool { return f.Target == NoTarget }, []Action{StartTarget}, state.MigrationPlacing},
+	{"a target that no node has had for too long is given up", // a node that gets room much later would have a guest that nobody moves any more
+		func(f Facts) bool { return f.Late && (f.Target == Unplaceable || f.Target == Waiting) }, ending, state.MigrationUnplaced},
 	{"a target no node will have says why", func(f Facts) bool { return f.Target == Unplaceable }, nil, state.MigrationUnplaceable},
 	{"a target is being placed", func(f Facts) bool { return f.Target == Waiting }, nil, state.MigrationPlacing},
 	{"a target that is placed may have the disks", func(f Facts) bool { return !f.Granted }, []Action{Grant}, state.MigrationPlaced},

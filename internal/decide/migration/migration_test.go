@@ -26,6 +26,7 @@ var axes = []enumerate.Axis[Facts]{
 	{Count: 2, Set: func(f *Facts, i int) string { f.Cancelled = i == 1; return either(i, "-", "cancelled") }},
 	{Count: int(Vanished) + 1, Set: func(f *Facts, i int) string { f.Guest = Guest(i); return f.Guest.String() }},
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Target = Target(i); return f.Target.String() }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Late = i == 1; return either(i, "-", "late") }},
 	{Count: int(Keeps) + 1, Set: func(f *Facts, i int) string { f.Word = Word(i); return f.Word.String() }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Granted = i == 1; return either(i, "-", "granted") }},
 	{Count: 3, Set: func(f *Facts, i int) string {
@@ -36,7 +37,7 @@ var axes = []enumerate.Axis[Facts]{
 }
 
 func TestTable(t *testing.T) {
-	golden.Equal(t, "testdata/decisions.txt", "# over cancelled guest target word disks source run -> state [actions]\n"+
+	golden.Equal(t, "testdata/decisions.txt", "# over cancelled guest target late word disks source run -> state [actions]\n"+
 		enumerate.Table(axes, func(f Facts) string {
 			p := Decide(f)
 			return fmt.Sprintf("%s %v", p.State, p.Do)

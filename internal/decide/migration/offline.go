@@ -35,7 +35,9 @@ type OfflineFacts struct {
 	// Gated: it is not to be given a node yet.
 	Gated bool
 	// Held: it is among the holders of the old disks.
-	Held   bool
+	Held bool
+	// Late: no node has had the pod for longer than one waits for that.
+	Late   bool
 	Copies Copies
 }
 
@@ -86,6 +88,8 @@ var offlineRules = []offlineRule{
 	{"the copies are made when the disks are held", func(f OfflineFacts) bool { return f.Copies == NoCopies }, []Action{MakeCopies}, state.MigrationPlacing},
 	{"the pod gets a node when its claims are there", func(f OfflineFacts) bool { return f.Gated }, []Action{Place}, state.MigrationPlacing},
 	{"copies that are complete are written down", func(f OfflineFacts) bool { return f.Copies == Filled }, []Action{Record}, state.MigrationCopying},
+	{"a pod that no node has had for too long is given up", func(f OfflineFacts) bool { return f.Late && (f.Pod == Unplaceable || f.Pod == Waiting) },
+		[]Action{DropLeft}, state.MigrationUnplaced},
 	{"a pod that no node will have says why", func(f OfflineFacts) bool { return f.Pod == Unplaceable }, nil, state.MigrationUnplaceable},
 	{"a pod is being placed, or its claims are being filled", func(OfflineFacts) bool { return true }, nil, state.MigrationCopying},
 }

@@ -22,11 +22,12 @@ var offlineAxes = []enumerate.Axis[OfflineFacts]{
 	{Count: 2, Set: func(f *OfflineFacts, i int) string { f.Fixed = i == 1; return either(i, "-", "fixed") }},
 	{Count: 2, Set: func(f *OfflineFacts, i int) string { f.Busy = i == 1; return either(i, "-", "busy") }},
 	{Count: len(movers), Set: func(f *OfflineFacts, i int) string { f.Pod = movers[i]; return f.Pod.String() }},
+	{Count: 2, Set: func(f *OfflineFacts, i int) string { f.Late = i == 1; return either(i, "-", "late") }},
 	{Count: 2, Set: func(f *OfflineFacts, i int) string { f.Gated = i == 1; return either(i, "-", "gated") }},
 }
 
 func TestOfflineTable(t *testing.T) {
-	golden.Equal(t, "testdata/offline.txt", "# over copies cancelled machine disks fixed names pod gate -> state [actions]\n"+
+	golden.Equal(t, "testdata/offline.txt", "# over copies cancelled machine disks fixed names pod late gate -> state [actions]\n"+
 		enumerate.Table(offlineAxes, func(f OfflineFacts) string {
 			p := Offline(f)
 			return fmt.Sprintf("%s %v", p.State, p.Do)
