@@ -157,8 +157,9 @@ bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesy
 bench-netdisk: packages ## network disks through the launcher beside plain QEMU with the same -blockdev; writes bench/netdisk/results.md
 	@go run ./bench/netdisk
 
-bench-move: packages ## an idle guest with a sparse disk moves, beside a plain copy of its data over the same TLS
-	@go test -tags host -run '^$$' -bench '^BenchmarkMove$$' -benchtime 1x -timeout 30m ./internal/launch/guest
+bench-move: packages ## an idle guest with a sparse disk moves, beside a plain copy of its data over the same TLS; writes bench/move/results.md
+	@mkdir -p bench/move
+	@BERTH_BENCH_RESULTS=$(CURDIR)/bench/move/results.md go test -tags host -run '^$$' -bench '^BenchmarkMove$$' -benchtime 1x -timeout 30m ./internal/launch/guest
 
 bench-copies: packages ## copies beside plain QEMU, then machines over one golden claim on the cluster that runs; writes bench/overlay/results.md, bench/copies/results.md
 	@go run ./bench/overlay
