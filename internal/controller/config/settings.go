@@ -20,7 +20,8 @@ import (
 // Feature gates of the CDI resource's spec.config.featureGates.
 const (
 	HonorWaitForFirstConsumer = "HonorWaitForFirstConsumer"
-	// BootEarly is ours: machines may start with disks that are being imported. It is off until its flow is tested on a cluster.
+	// BootEarly is ours: machines may start with disks that are being imported. It is off until more has been ended in
+	// the middle on a cluster than workers.
 	BootEarly               = "BootEarly"
 	DataVolumeClaimAdoption = "DataVolumeClaimAdoption"
 )
