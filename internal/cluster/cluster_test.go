@@ -78,6 +78,24 @@ func TestReportSaysNewsOnce(t *testing.T) {
 	}
 }
 
+// TestReportOfAnotherVersion: somebody else wrote to the volume before we reported, and the cache has that version, without what was
+// reported: nothing is told a second time.
+func TestReportOfAnotherVersion(t *testing.T) {
+	v := volume()
+	v.UID = "uid"
+	w, _, recorder := newWriter(t, v)
+	for _, version := range []string{"", "7"} {
+		stale := v.DeepCopy()
+		stale.ResourceVersion = version
+		if err := w.Report(t.Context(), stale, status(state.Import.Reason(state.InProgress))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(recorder.Events); got != 1 {
+		t.Errorf("%d events for one piece of news", got)
+	}
+}
+
 // TestDeleteSparesASuccessor: the fake client knows no preconditions, so what the server is asked is looked at; that
 // it does as asked is its own business.
 func TestDeleteSparesASuccessor(t *testing.T) {

@@ -64,8 +64,12 @@ func (w *Writer) lastSaid(v *cdiv1.DataVolume) cdiv1.DataVolumeStatus {
 // Forget drops what is remembered of a volume that is gone.
 func (w *Writer) Forget(volume types.NamespacedName) { w.said.Delete(volume) }
 
-// Tell tells whoever watches obj what is said about it.
+// Tell tells whoever watches obj what is said about it. What was the last to be told is not told again: somebody else may have written
+// to the object meanwhile, and a cache that is a moment behind has that version with what was said before.
 func (w *Writer) Tell(v client.Object, s state.State) {
+	if v.GetUID() != "" && w.told.again(v.GetUID(), string(s.Reason)+": "+s.Text()) {
+		return
+	}
 	kind := corev1.EventTypeNormal
 	if s.Warn {
 		kind = corev1.EventTypeWarning

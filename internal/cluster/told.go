@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// told is the reason of the last event about each object, by its UID: the cache hears later of a status that was written, and
+// told is the reason of the last event about each object, or what it said, by its UID: the cache hears later of a status that was written, and
 // whoever looks again before that sees the same change again.
 type told struct {
 	mu     sync.Mutex

@@ -75,11 +75,17 @@ func (y *yard) migrate(vm *kubevirt.VirtualMachine, name string) *kubevirt.Virtu
 		return m.Ended(), fmt.Sprintf("%s: %s", m.Status.Phase, migrationSays(m))
 	})
 	y.T.Logf("migration %s: %s: %s", name, m.Status.Phase, migrationSays(m))
+	y.oneLauncher(vm)
+	return m
+}
+
+// oneLauncher waits until the launcher that a guest has left is gone.
+func (y *yard) oneLauncher(vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
 	y.Wait("one launcher to be left", patience, func(ctx context.Context) (bool, string) {
 		_, launchers := y.pods(ctx, vm)
 		return len(launchers) == 1, fmt.Sprintf("%d launchers", len(launchers))
 	})
-	return m
 }
 
 func migrationSays(m *kubevirt.VirtualMachineInstanceMigration) string {

@@ -187,6 +187,7 @@ func asksToMove(y *yard, b *browser.Browser, vm *kubevirt.VirtualMachine, page s
 	if at := y.instance(y.Context(), vm).Status.NodeName; at == from.Status.NodeName || !strings.Contains(b.Text(".head"), ", on "+at) {
 		y.T.Errorf("it went from %s to %s, and the page says %s", from.Status.NodeName, at, b.Text(".head"))
 	}
+	y.oneLauncher(vm)
 	y.pattern(vm, "verify", 1, "root")
 	press(b, page, "#act-restart", "Asked to restart.")
 	y.Wait("the machine to run again", boot, func(ctx context.Context) (bool, string) {
