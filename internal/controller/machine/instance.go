@@ -16,6 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/inside"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -95,7 +96,8 @@ func (r *Reconciler) keep(ctx context.Context, p *corev1.Pod) (bool, error) {
 // until somebody restarts or moves it.
 func (r *Reconciler) markOutdated(ctx context.Context, s *run) error {
 	_, marked := s.instance.Labels[kubevirt.LabelOutdated]
-	outdated := s.launcher != nil && !end.Over(s.launcher) && !runsIn(s.launcher, r.options.Image)
+	outdated := s.launcher != nil && !end.Over(s.launcher) && slices.ContainsFunc(s.launcher.Spec.Containers,
+		func(c corev1.Container) bool { return c.Name == inside.Container && c.Image != r.options.Image })
 	if s.instance.DeletionTimestamp != nil || marked == outdated {
 		return nil
 	}
@@ -104,11 +106,6 @@ func (r *Reconciler) markOutdated(ctx context.Context, s *run) error {
 		marks.Labels = map[string]string{kubevirt.LabelOutdated: ""}
 	}
 	return r.cluster.Mark(ctx, s.instance, marks)
-}
-
-// runsIn says whether one of the pod's containers has the image.
-func runsIn(p *corev1.Pod, image string) bool {
-	return slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Image == image })
 }
 
 func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
