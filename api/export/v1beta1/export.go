@@ -40,7 +40,7 @@ const (
 
 // VirtualMachineExportSpec is what to export, and to whom.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.source.apiGroup) ? self.source.apiGroup : ”) + '/' + self.source.kind in ['/PersistentVolumeClaim', 'kubevirt.io/VirtualMachine', 'snapshot.kubevirt.io/VirtualMachineSnapshot']",message="source must be a PersistentVolumeClaim (without a group), a VirtualMachine of group kubevirt.io or a VirtualMachineSnapshot of group snapshot.kubevirt.io"
+// +kubebuilder:validation:XValidation:rule="(has(self.source.apiGroup) ? self.source.apiGroup + '/' : '/') + self.source.kind in ['/PersistentVolumeClaim', 'kubevirt.io/VirtualMachine', 'snapshot.kubevirt.io/VirtualMachineSnapshot']",message="source must be a PersistentVolumeClaim (without a group), a VirtualMachine of group kubevirt.io or a VirtualMachineSnapshot of group snapshot.kubevirt.io"
 type VirtualMachineExportSpec struct {
 	// Source is the machine, the snapshot or the claim, of the same namespace.
 	Source corev1.TypedLocalObjectReference `json:"source"`
