@@ -35,7 +35,7 @@ func (a *app) screenshot() *cobra.Command {
 				_, err = a.out.Write(picture)
 				return err
 			}
-			if err := os.WriteFile(file, picture, 0o644); err != nil { //nolint:gosec // a picture that the user asked for, with the modes of any file they make
+			if err := os.WriteFile(file, picture, 0o644); err != nil { // a picture that the user asked for, with the modes of any file they make
 				return fmt.Errorf("write the picture: %w", err)
 			}
 			return nil

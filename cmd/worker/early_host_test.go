@@ -36,7 +36,7 @@ func slowObject(t *testing.T, p []byte) string {
 type slowWriter struct{ http.ResponseWriter }
 
 func (s *slowWriter) Write(p []byte) (int, error) {
-	time.Sleep(time.Duration(len(p)) * time.Second / (4 << 20))
+	time.Sleep(time.Duration(len(p)) * time.Second / (4 << 20)) //nolint:forbidigo // it is what the server is: slow
 	return s.ResponseWriter.Write(p)
 }
 
@@ -56,7 +56,7 @@ func (g *earlyGuest) ask(command uint16, off int64, n int, data []byte) {
 			g.revive()
 			c, err := nbdtest.Dial(early.Socket(g.path))
 			if err != nil {
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // nobody says when a socket listens
 				continue
 			}
 			g.c = c
@@ -125,7 +125,7 @@ func killedWithGuest(t *testing.T, url string, raw []byte) {
 			scribbleOnce(t, g, want, rng)
 		}
 		if g.revive(); rng.IntN(2) == 0 {
-			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
+			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond) //nolint:forbidigo // killed at any time
 		}
 		kill()
 	}

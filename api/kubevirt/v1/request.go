@@ -35,7 +35,7 @@ const (
 	DataTrue   = "true"
 )
 
-// Paused: the guest is to stand still until somebody lets it go on.
+// Paused says whether the guest is to stand still until somebody lets it go on.
 func (q StateChangeRequest) Paused() bool { return q.Data[DataPaused] == DataTrue }
 
 // AnnPaused on an instance, if a person has ever asked to pause it: how far that is.

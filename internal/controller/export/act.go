@@ -78,7 +78,7 @@ func tokenName(of *exportv1.VirtualMachineExport) string {
 }
 
 // TokenType is the type of a token's Secret that is made here; whose it may be, config/rbac/policies.yaml says.
-const TokenType corev1.SecretType = "berth.dev/export-token"
+const TokenType corev1.SecretType = "berth.dev/export-token" //nolint:gosec // G101: a type, not a token
 
 // startServer makes the server, after what it reads. Keys are made anew until there is a server to hold them.
 func (r *Reconciler) startServer(ctx context.Context, s *seen) error {

@@ -118,11 +118,11 @@ func (w *world) run(e *exportv1.VirtualMachineExport) *exportv1.VirtualMachineEx
 		}
 		w.kubelet()
 		now := &exportv1.VirtualMachineExport{}
-		if err := w.api.Get(ctx, key, now); apierrors.IsNotFound(err) {
+		read := w.api.Get(ctx, key, now)
+		if apierrors.IsNotFound(read) {
 			return nil
-		} else {
-			w.must(err)
 		}
+		w.must(read)
 		text, failed := json.Marshal(now.Status)
 		w.must(failed)
 		if string(text) == last && err == nil {

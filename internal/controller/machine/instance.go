@@ -134,7 +134,7 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 		return r.cluster.Mark(ctx, s.instance, cluster.Marks{})
 	case machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.AskStart, machine.TakeRequest,
 		machine.StartHotConsumer, machine.StopHotConsumer, machine.StartHolder, machine.StopHolder, machine.GiveMaster,
-		machine.RecordBegun, machine.RecordKept:
+		machine.RecordBegun, machine.RecordKept, machine.SetAlways:
 	}
 	return fmt.Errorf("%s is not an action on an instance", a)
 }

@@ -237,7 +237,7 @@ func (v *offline) far() migration.Copies {
 }
 
 func (v *offline) text(reason state.MigrationReason) string {
-	switch reason {
+	switch reason { //nolint:exhaustive // of the others the copies say why
 	case state.MigrationImmovable:
 		return v.fixed
 	case state.MigrationQueued:

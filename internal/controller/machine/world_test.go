@@ -133,15 +133,16 @@ func (w *world) collect() bool {
 		p := &pods.Items[i]
 		owner := metav1.GetControllerOf(p)
 		var gone bool
-		if owner.Kind == "VirtualMachineInstanceMigration" {
+		switch owner.Kind {
+		case "VirtualMachineInstanceMigration":
 			o, err := cluster.Get[kubevirt.VirtualMachineInstanceMigration](ctx, w.api, ns, owner.Name)
 			w.must(err)
 			gone = o == nil || o.UID != owner.UID
-		} else if owner.Kind == "Pod" {
+		case "Pod":
 			o, err := cluster.Get[corev1.Pod](ctx, w.api, ns, owner.Name)
 			w.must(err)
 			gone = o == nil || o.UID != owner.UID
-		} else {
+		default:
 			o, err := cluster.Get[kubevirt.VirtualMachineInstance](ctx, w.api, ns, owner.Name)
 			w.must(err)
 			gone = o == nil || o.UID != owner.UID

@@ -73,9 +73,9 @@ func leave(c net.Conn) {
 	_ = c.Close()
 }
 
-// earlies are the disks that were being filled when the guest was started. When one is complete QEMU is moved from the worker's
+// fillings are the disks that were being filled when the guest was started. When one is complete QEMU is moved from the worker's
 // socket to the disk itself, without the guest noticing. One goroutine owns it.
-type earlies struct {
+type fillings struct {
 	qemu  *monitor
 	log   *slog.Logger
 	disks map[string]string // by volume: the file of each that QEMU has from its worker
@@ -89,7 +89,7 @@ type earlies struct {
 
 // startEarly looks after those disks until the guest ends.
 func (l *Launcher) startEarly(qemu *monitor, p *pauser, ended <-chan struct{}) {
-	e := &earlies{qemu: qemu, log: l.Log, disks: map[string]string{}, hold: p.hold, said: &l.condemned, busy: l.moves.busy}
+	e := &fillings{qemu: qemu, log: l.Log, disks: map[string]string{}, hold: p.hold, said: &l.condemned, busy: l.moves.busy}
 	for volume, b := range l.disks {
 		if b.Early != nil {
 			e.disks[volume] = b.Path
@@ -115,7 +115,7 @@ func (l *Launcher) startEarly(qemu *monitor, p *pauser, ended <-chan struct{}) {
 	}()
 }
 
-func (e *earlies) look() {
+func (e *fillings) look() {
 	var bad []string
 	for _, volume := range slices.Sorted(maps.Keys(e.disks)) {
 		path := e.disks[volume]
@@ -176,7 +176,7 @@ func (m *monitor) nodes() (map[string]blockNode, error) {
 // move puts the file in the place of the worker's socket, under the format's node, which is the guest's. The file's node ends with
 // the name that the socket's had, so that libvirt finds what it expects when it takes the disk from the guest; for a moment there
 // has to be another. Whatever it is interrupted at, it goes on there when it is tried again.
-func (e *earlies) move(volume, path string) error {
+func (e *fillings) move(volume, path string) error {
 	top, _, err := e.qemu.disk(volume)
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (e *earlies) move(volume, path string) error {
 }
 
 // add opens the file, as the format above it was opened.
-func (e *earlies) add(name, path, locking string, as blockNode) error {
+func (e *fillings) add(name, path, locking string, as blockNode) error {
 	aio := "threads"
 	if as.Cache.Direct {
 		aio = "native"
@@ -229,13 +229,13 @@ func (e *earlies) add(name, path, locking string, as blockNode) error {
 }
 
 // put has the format read and write another node.
-func (e *earlies) put(format blockNode, file string) error {
+func (e *fillings) put(format blockNode, file string) error {
 	_, err := e.qemu.run("blockdev-reopen", map[string]any{"options": []any{map[string]any{"driver": "raw", "node-name": format.Name, "file": file,
 		"discard": "unmap", "read-only": format.ReadOnly, "cache": map[string]bool{"direct": format.Cache.Direct, "no-flush": format.Cache.NoFlush}}}}, nil)
 	return err
 }
 
-func (e *earlies) drop(name string) error {
+func (e *fillings) drop(name string) error {
 	_, err := e.qemu.run("blockdev-del", map[string]string{"node-name": name}, nil)
 	return err
 }

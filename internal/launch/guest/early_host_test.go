@@ -116,7 +116,7 @@ func (f *filledDisk) guest(command string) {
 func TestEarlyMoves(t *testing.T) {
 	f := newFilledDisk(t, "")
 	var said atomic.Pointer[string]
-	e := &earlies{qemu: f.qemu, log: slog.New(slog.DiscardHandler), disks: map[string]string{"root": f.path}, said: &said,
+	e := &fillings{qemu: f.qemu, log: slog.New(slog.DiscardHandler), disks: map[string]string{"root": f.path}, said: &said,
 		hold: func(bool) error { return nil }, busy: func() bool { return false }}
 	f.guest("read -P 7 12M 64k")
 	f.guest("write -P 9 1M 128k")
@@ -167,7 +167,7 @@ func TestEarlyCondemned(t *testing.T) {
 	f := newFilledDisk(t, "sha256:"+strings.Repeat("0", 64))
 	var said atomic.Pointer[string]
 	var stops []bool
-	e := &earlies{qemu: f.qemu, log: slog.New(slog.DiscardHandler), disks: map[string]string{"root": f.path}, said: &said,
+	e := &fillings{qemu: f.qemu, log: slog.New(slog.DiscardHandler), disks: map[string]string{"root": f.path}, said: &said,
 		hold: func(stop bool) error { stops = append(stops, stop); return nil }, busy: func() bool { return false }}
 	f.guest("write -P 9 1M 128k")
 	f.open.Store(true)

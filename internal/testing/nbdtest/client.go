@@ -24,7 +24,11 @@ var be = binary.BigEndian
 
 // Commands.
 const (
-	Read, Write, Leave, Flush, Zeroes = 0, 1, 2, 3, 6
+	Read   = 0
+	Write  = 1
+	Leave  = 2
+	Flush  = 3
+	Zeroes = 6
 )
 
 // Code is an error that the server answered with.

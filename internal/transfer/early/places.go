@@ -17,7 +17,7 @@ type Map struct{ all []format.Extent }
 // mostPlaces bounds a map: 40 bytes each, so 20 MiB. A disk of 32 GiB whose every cluster is compressed has as many.
 const mostPlaces = 1 << 19
 
-// ErrScattered: the image is in so many pieces that its map does not fit the memory a worker has, or lies about them.
+// ErrScattered says that the image is in so many pieces that its map does not fit the memory a worker has, or lies about them.
 var ErrScattered = fmt.Errorf("its image is damaged or in more than %d pieces", mostPlaces)
 
 // NewMap reads all tables of an image whose file has size bytes.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -113,7 +114,7 @@ func TestRanges(t *testing.T) {
 				from := random.IntN(len(all))
 				p := make([]byte, 1+random.IntN(200<<10))
 				n, err := i.ReadAt(p, int64(from))
-				if n < len(p) && err != io.EOF || !bytes.Equal(p[:n], all[from:from+n]) || n < min(len(p), len(all)-from) {
+				if n < len(p) && !errors.Is(err, io.EOF) || !bytes.Equal(p[:n], all[from:from+n]) || n < min(len(p), len(all)-from) {
 					t.Fatalf("%d bytes at %d: %d, %v", len(p), from, n, err)
 				}
 			}

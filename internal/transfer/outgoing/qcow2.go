@@ -63,7 +63,7 @@ func (i *Image) count() {
 	const words = entries / 64 // of used, for one L2 table
 	for w, word := range i.used {
 		n := bits.OnesCount64(word)
-		i.ranks[w+1] = i.ranks[w] + uint32(n) //nolint:gosec // G115: 2^32 clusters are 256 TiB
+		i.ranks[w+1] = i.ranks[w] + uint32(n) // 2^32 clusters are 256 TiB
 		if table := int64(w / words); n > 0 && (len(i.l2) == 0 || i.l2[len(i.l2)-1] != table) {
 			i.l2 = append(i.l2, table)
 		}
@@ -165,10 +165,10 @@ func (i *Image) header(page []byte) {
 	be.PutUint32(page[4:], 3)
 	be.PutUint32(page[20:], clusterBits)
 	be.PutUint64(page[24:], uint64((i.disk.Size+sector-1)/sector*sector)) // a disk has whole sectors
-	be.PutUint32(page[36:], uint32(i.l1Size))                             //nolint:gosec // G115: see count
+	be.PutUint32(page[36:], uint32(i.l1Size))                             // see count
 	be.PutUint64(page[40:], uint64(i.l1)*cluster)
 	be.PutUint64(page[48:], uint64(i.countTable)*cluster)
-	be.PutUint32(page[56:], uint32(i.countBlocks-i.countTable)) //nolint:gosec // G115: a few
+	be.PutUint32(page[56:], uint32(i.countBlocks-i.countTable)) // a few
 	be.PutUint32(page[96:], 4)                                  // reference counts have 1<<4 bits
 	be.PutUint32(page[100:], headerSize)
 }

@@ -33,7 +33,7 @@ func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 		return err
 	}
 	if len(all) == 0 {
-		return errors.New("Berth is not installed on this cluster: nothing has the label " + Installed)
+		return errors.New("nothing on this cluster has the label " + Installed + ": Berth is not installed on it")
 	}
 	u := &uninstallation{client: c, options: o, all: all, out: out}
 	if err := u.readDefinitions(); err != nil {

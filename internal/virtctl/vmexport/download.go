@@ -25,7 +25,7 @@ func Download(ctx context.Context, c *kube.Client, o Options, standard, out io.W
 		if err = errors.Join(err, to.end(err == nil)); err != nil {
 			return err
 		}
-		r.say("Download finished succesfully")
+		r.say("Download finished succesfully") //nolint:misspell // as upstream spells it
 		return nil
 	})
 }
@@ -59,7 +59,7 @@ func (r *run) download(ctx context.Context, to *target) error {
 			idle = -1
 			continue
 		case idle >= r.Retries:
-			return fmt.Errorf("retry count reached, exiting unsuccesfully: %w", err)
+			return fmt.Errorf("retry count reached, exiting unsuccesfully: %w", err) //nolint:misspell // as upstream spells it
 		}
 		r.say("%v; trying again in %s", err, pause(idle))
 		timer := time.NewTimer(pause(idle))

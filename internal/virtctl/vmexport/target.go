@@ -34,7 +34,7 @@ func newTarget(path string, standard io.Writer) (*target, error) {
 		return &target{out: standard}, nil
 	}
 	t := &target{path: path}
-	f, err := os.OpenFile(t.part(), os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // G302: as any file that the user makes
+	f, err := os.OpenFile(t.part(), os.O_RDWR|os.O_CREATE, 0o644) // as any file that the user makes
 	if err != nil {
 		return nil, err // it names the file and what was attempted
 	}

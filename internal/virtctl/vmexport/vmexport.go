@@ -84,7 +84,7 @@ func (r *run) create(ctx context.Context) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) { // one that is there is the user's own
 		return fmt.Errorf("create the token of the export: %w", err)
 	}
-	r.say("VirtualMachineExport '%s/%s' created succesfully", r.cluster.Namespace, r.Name)
+	r.say("VirtualMachineExport '%s/%s' created succesfully", r.cluster.Namespace, r.Name) //nolint:misspell // as upstream spells it
 	return nil
 }
 
@@ -102,7 +102,7 @@ func (r *run) remove(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	r.say("VirtualMachineExport '%s/%s' deleted succesfully", r.cluster.Namespace, r.Name)
+	r.say("VirtualMachineExport '%s/%s' deleted succesfully", r.cluster.Namespace, r.Name) //nolint:misspell // as upstream spells it
 	return nil
 }
 

@@ -62,7 +62,7 @@ func TestUninstall(t *testing.T) {
 	if _, err := s.Dynamic.Resource(definitions).Get(s.Context(), "datavolumes.cdi.kubevirt.io", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the definition of DataVolumes is still there: %v", err)
 	}
-	s.refuses(nil, "Berth is not installed on this cluster")
+	s.refuses(nil, "Berth is not installed")
 
 	s.install()
 	whole = true
