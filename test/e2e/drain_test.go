@@ -132,8 +132,9 @@ func (y *yard) twoAtOnce(node string) {
 			continue
 		}
 		for _, p := range m.Status.PhaseTransitionTimestamps {
-			if p.Phase == kubevirt.MigrationScheduling && p.PhaseTransitionTimestamp.After(last) {
-				last = p.PhaseTransitionTimestamp.Time
+			if p.Phase == kubevirt.MigrationScheduling || p.Phase == kubevirt.MigrationScheduled { // the scheduler may be too quick for the former
+				last = later(last, p.PhaseTransitionTimestamp.Time)
+				break
 			}
 		}
 		if end := m.Status.MigrationState.EndTimestamp.Time; first.IsZero() || end.Before(first) {
@@ -143,6 +144,13 @@ func (y *yard) twoAtOnce(node string) {
 	if len(all.Items) != 3 || last.Before(first) {
 		y.T.Errorf("%d migrations; the last began at %s, and the first ended at %s", len(all.Items), last, first)
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 func (y *yard) launcherOf(vm *kubevirt.VirtualMachine) *corev1.Pod {
