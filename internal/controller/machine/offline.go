@@ -24,7 +24,7 @@ import (
 )
 
 // A machine that does not run is moved by cloning the claims that are on its node. internal/decide/migration says in which order, and
-// docs/decisions/0018 why.
+// docs/decisions/0019 why.
 
 // claimsGate keeps a pod from being given a node before the copies that it has are to be filled.
 const claimsGate = "berth.dev/copies"
