@@ -56,7 +56,7 @@ type paced struct {
 func (p *paced) Write(b []byte) (int, error) {
 	for n := 0; n < len(b); {
 		m := min(len(b)-n, 16<<10)
-		time.Sleep(time.Duration(int64(m) * int64(time.Second) / p.s.rate.Load()))
+		time.Sleep(time.Duration(int64(m) * int64(time.Second) / p.s.rate.Load())) //nolint:forbidigo // it is what the source is: slow
 		k, err := p.ResponseWriter.Write(b[n : n+m])
 		p.s.served.Add(int64(k))
 		if n += k; err != nil {
@@ -189,7 +189,7 @@ func TestUsedWhileFilled(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("it is not complete: %+v", u.work.Progress())
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // nobody says when it is so far
 	}
 	scribble(t, c, want, rng, 60) // complete, and still served
 	if e := u.work.Progress().Early; e == nil || !e.Serves || e.Clients != 1 {

@@ -58,7 +58,7 @@ func TestExport(t *testing.T) {
 		dir := t.TempDir()
 		raw, packed, qcow2 := filepath.Join(dir, "disk.img"), filepath.Join(dir, "disk.img.gz"), filepath.Join(dir, "disk.qcow2")
 		out := v.must("vmexport", "download", "out-"+name, "--pvc", name, "--format=raw", "--output", raw, "--keep-vme")
-		has(t, out, fmt.Sprintf("VirtualMachineExport '%s/out-%s' created succesfully", b.Namespace, name), "Download finished succesfully")
+		has(t, out, fmt.Sprintf("VirtualMachineExport '%s/out-%s' created succesfully", b.Namespace, name), "Download finished succesfully") //nolint:misspell // as upstream spells it
 		got, size := hashed(t, opened(t, raw))
 		if want := sum(image(24), size); size < 24*mib || got != want {
 			t.Errorf("%s: %d bytes come out as %s, not %s", name, size, got, want)
@@ -95,7 +95,7 @@ func TestExport(t *testing.T) {
 func (b *bed) exportWaits(v *tool) {
 	b.T.Helper()
 	pod := b.Start(framework.Pod{Name: "user", Claims: []string{"file"}, Script: "sleep 3600"})
-	if out := v.must("vmexport", "create", "busy", "--pvc", "file"); !strings.Contains(out, "created succesfully") {
+	if out := v.must("vmexport", "create", "busy", "--pvc", "file"); !strings.Contains(out, "created succesfully") { //nolint:misspell // as upstream spells it
 		b.T.Errorf("create says %q", out)
 	}
 	b.kubectl("wait", "vmexport/busy", "--for=jsonpath={.status.conditions[0].reason}=InUse", "--timeout=60s")
@@ -107,7 +107,7 @@ func (b *bed) exportWaits(v *tool) {
 		b.T.Fatal(err)
 	}
 	b.kubectl("wait", "vmexport/busy", "--for=jsonpath={.status.phase}=Ready", "--timeout=90s")
-	has(b.T, v.must("vmexport", "delete", "busy"), "deleted succesfully")
+	has(b.T, v.must("vmexport", "delete", "busy"), "deleted succesfully") //nolint:misspell // as upstream spells it
 	v.must("vmexport", "create", "short", "--pvc", "file", "--ttl=10s")
 	b.Wait("the export and its server to be gone", patience, func(ctx context.Context) (bool, string) {
 		_, err := b.Client.CoreV1().Pods(b.Namespace).Get(ctx, "virt-export-short", metav1.GetOptions{})

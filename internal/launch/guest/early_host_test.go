@@ -57,7 +57,7 @@ func newFilledDisk(t *testing.T, checksum string) *filledDisk {
 		if b, err = served(t.Context(), f.path); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // nobody says when it is so far
 	}
 	defer leave(b.Early)
 	socket := filepath.Join(dir, "monitor")
@@ -70,7 +70,7 @@ func newFilledDisk(t *testing.T, checksum string) *filledDisk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // nobody says when it is so far
 		if f.qemu, err = dialMonitor(t.Context(), socket); err == nil {
 			return f
 		}
@@ -89,7 +89,7 @@ type stopped struct {
 
 func (h *stopped) Write(p []byte) (int, error) {
 	for h.n += len(p); h.n > 1<<20 && !h.open.Load() && h.ctx.Err() == nil; {
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // nobody says when it is so far
 	}
 	return h.ResponseWriter.Write(p)
 }
@@ -130,7 +130,7 @@ func TestEarlyMoves(t *testing.T) {
 	f.guest("write -P 4 8M 4k") // waits for the next worker
 	f.guest("flush")
 	f.open.Store(true)
-	for began := time.Now(); len(e.disks) > 0; time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); len(e.disks) > 0; time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // nobody says when it is so far
 		if e.look(); time.Since(began) > 30*time.Second {
 			_, err := os.Stat(f.path)
 			t.Fatalf("not moved: %v, %v", e.move("root", f.path), err)

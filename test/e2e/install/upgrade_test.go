@@ -78,7 +78,7 @@ func (s *site) tryToCreate() (stop func() (tries int, refused error)) {
 			if err != nil && refused == nil {
 				refused = fmt.Errorf("try %d: %w", tries, err)
 			}
-			time.Sleep(50 * time.Millisecond) // as fast as a busy cluster's users, not as the API server can
+			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // as fast as a busy cluster's users, not as the API server can
 		}
 	})
 	return func() (int, error) {
@@ -99,7 +99,7 @@ func (s *slowly) Write(p []byte) (int, error) {
 		if err != nil {
 			return done, err
 		}
-		time.Sleep(64 * time.Millisecond)
+		time.Sleep(64 * time.Millisecond) //nolint:forbidigo // it is what the server is: slow
 	}
 	return done, nil
 }
