@@ -317,8 +317,11 @@ func (r *Reconciler) makeCopies(ctx context.Context, v *offline) error {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(v.migration, kubevirt.GroupVersion.WithKind("VirtualMachineInstanceMigration"))}},
 			Spec: cdiv1.VolumeCloneSourceSpec{Source: corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: d.claim.Name}}}
 		there, err := cluster.Get[cdiv1.VolumeCloneSource](ctx, r.reader, from.Namespace, from.Name)
-		if err == nil && there == nil {
+		switch {
+		case err == nil && there == nil:
 			err = r.cluster.Create(ctx, from)
+		case err == nil && !cluster.OwnedBy(there, v.migration.UID):
+			err = fmt.Errorf("VolumeCloneSource %s is not the migration's own: delete it, so that the right one can be made", from.Name)
 		}
 		if err != nil {
 			return err
