@@ -27,7 +27,7 @@ test: packages ## everything CI runs, with a summary: lint, unit, host, API serv
 	@go run ./hack/test
 
 ##@ Build
-.PHONY: build images
+.PHONY: build images load
 build: $(CMDS:%=$(BIN)/%) ## the programs, static, in bin/
 
 .PHONY: $(CMDS:%=$(BIN)/%)
@@ -36,7 +36,10 @@ $(CMDS:%=$(BIN)/%): $(BIN)/%:
 
 images: build ## the container images and the test guest, loaded into the cluster if it runs
 	@go run ./hack/images all
-	@if [ -e .kubebox/kubeconfig ]; then $(BOX) load $(BIN)/images/*.tar; fi
+	@if [ -e .kubebox/kubeconfig ]; then $(MAKE) --no-print-directory load; fi
+
+load: ## the images that were made, loaded into the cluster
+	@$(BOX) load $(BIN)/images/*.tar
 
 ##@ Release
 RELEASE = go -C hack/release run .

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -22,9 +24,22 @@ type stage struct {
 	dir   string // where argv runs, below the top of the checkout
 	argv  []string
 	env   []string
+	lane  lane
 	// after a failure of an earlier stage this one is still run if it does not depend on it
 	needs string
 }
+
+// lane says beside what a stage runs.
+type lane int
+
+const (
+	// inTurn stages run one after the other.
+	inTurn lane = iota
+	// beside them run, one after the other too, those that need nothing but a processor: they get what the others leave.
+	beside
+	// first and alone run those that write files which the others read.
+	first
+)
 
 type result struct {
 	stage
@@ -81,23 +96,61 @@ func indexOf(all []stage, name string) int {
 	return -1
 }
 
-// run executes the stages in order and reports whether all of them passed.
+// run executes the stages and reports whether all of them passed.
 func run(ctx context.Context, out io.Writer, stages []stage) bool {
-	var results []result
+	start := time.Now()
+	out = &whole{out: out}
+	r := &runner{out: out, results: make([]result, len(stages)), all: stages}
+	r.lane(ctx, first)
+	var lanes sync.WaitGroup
+	lanes.Go(func() { r.lane(ctx, beside) })
+	r.lane(ctx, inTurn)
+	lanes.Wait()
+	return summarise(out, r.results, time.Since(start))
+}
+
+// whole lets what one lane writes at once not be parted by what another one writes.
+type whole struct {
+	sync.Mutex
+	out io.Writer
+}
+
+func (w *whole) Write(p []byte) (int, error) {
+	w.Lock()
+	defer w.Unlock()
+	return w.out.Write(p)
+}
+
+// runner has the stages and, at the same place, their results.
+type runner struct {
+	out     io.Writer
+	all     []stage
+	results []result
+}
+
+// lane runs the stages of one lane in their order. What a stage beside others prints is shown when it has ended.
+func (r *runner) lane(ctx context.Context, l lane) {
 	broken := map[string]bool{}
-	for i, s := range stages {
-		if s.needs != "" && broken[s.needs] {
+	for i, s := range r.all {
+		switch {
+		case s.lane != l:
+			continue
+		case s.needs != "" && broken[s.needs]:
 			broken[s.name] = true
-			results = append(results, result{stage: s, notRun: true})
+			r.results[i] = result{stage: s, notRun: true}
 			continue
 		}
-		fmt.Fprintf(out, "\n=== [%d/%d] %s: %s\n", i+1, len(stages), s.name, s.about)
-		r := execute(ctx, out, s)
-		broken[s.name] = r.err != nil
-		fmt.Fprintf(out, "=== %s: %s in %s\n", s.name, r.verdict(), r.took.Round(time.Second))
-		results = append(results, r)
+		fmt.Fprintf(r.out, "\n=== [%d/%d] %s: %s\n", i+1, len(r.all), s.name, s.about)
+		var said bytes.Buffer
+		to := r.out
+		if l == beside {
+			to = &said
+		}
+		done := execute(ctx, to, s)
+		broken[s.name] = done.err != nil
+		fmt.Fprintf(r.out, "%s=== %s: %s in %s\n", said.Bytes(), s.name, done.verdict(), done.took.Round(time.Second))
+		r.results[i] = done
 	}
-	return summarise(out, results)
 }
 
 func execute(ctx context.Context, out io.Writer, s stage) result {
@@ -106,6 +159,9 @@ func execute(ctx context.Context, out io.Writer, s stage) result {
 	argv := s.argv
 	if s.tests {
 		argv = append([]string{argv[0], argv[1], "-json"}, argv[2:]...)
+	}
+	if s.lane == beside {
+		argv = append([]string{"nice", "-n", "19"}, argv...)
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), s.env...)
@@ -137,10 +193,9 @@ func (r result) verdict() string {
 	return "passed"
 }
 
-func summarise(out io.Writer, results []result) bool {
+func summarise(out io.Writer, results []result, took time.Duration) bool {
 	ok := true
 	var passed, failed int
-	var took time.Duration
 	var slow []timed
 	fmt.Fprintf(out, "\n%-10s %8s %8s %8s  %s\n", "stage", "passed", "failed", "time", "")
 	for _, r := range results {
@@ -151,7 +206,7 @@ func summarise(out io.Writer, results []result) bool {
 			return fmt.Sprint(n)
 		}
 		fmt.Fprintf(out, "%-10s %8s %8s %8s  %s\n", r.name, count(r.passed), count(r.failed), r.took.Round(time.Second), r.verdict())
-		passed, failed, took = passed+r.passed, failed+r.failed, took+r.took
+		passed, failed = passed+r.passed, failed+r.failed
 		slow = append(slow, r.slow...)
 		if r.err != nil || r.notRun {
 			ok = false

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestLanes: what writes files runs before everything else, what runs beside others is shown whole, and a stage is left out
+// where the one it needs has failed.
+func TestLanes(t *testing.T) {
+	dir := t.TempDir()
+	sh := func(name string, l lane, needs, script string) stage {
+		return stage{name: name, lane: l, needs: needs, dir: dir, argv: []string{"sh", "-c", script}}
+	}
+	var out bytes.Buffer
+	ok := run(t.Context(), &out, []stage{
+		sh("wait", beside, "", "echo one; mkfifo pipe 2>/dev/null; test -e made && cat pipe && echo two"),
+		sh("make", first, "", "mkfifo pipe; echo yes > made"),
+		sh("serve", inTurn, "", "test -e made && echo three > pipe"),
+		sh("break", inTurn, "", "exit 3"),
+		sh("follow", inTurn, "break", "echo never"),
+	})
+	said := out.String()
+	for _, want := range []string{"one\nthree\ntwo\n=== wait: passed", "=== serve: passed", "not run, break failed", "0 passed, 2 failed"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the run does not say %q", want)
+		}
+	}
+	if ok || strings.Contains(said, "never") || strings.Index(said, "make: passed") > strings.Index(said, "wait:") {
+		t.Errorf("the run is ok: %t, and says:\n%s", ok, said)
+	}
+}
