@@ -72,7 +72,7 @@ func (e Export) Pod() (*corev1.Pod, error) {
 	}
 	pod, err := Worker{
 		Name: ExportName(e.Name), Namespace: e.Namespace, Role: RoleExport, Owner: e.Owner, VolumeUID: e.UID, ClaimUID: e.UID,
-		Command: "export", Task: t, Listen: ExportPort, Annotations: annotations, Settings: e.Settings,
+		Command: exportVerb, Task: t, Listen: ExportPort, Annotations: annotations, Settings: e.Settings,
 		Secrets: []Secret{{Name: e.Keys, Dir: TLSDir}, {Name: e.Token, Dir: exportTokens}},
 	}.Pod()
 	if err != nil {

@@ -18,7 +18,7 @@ func (w Worker) volumes() []corev1.Volume {
 		}}},
 	}}}
 	if w.Target != nil {
-		volumes = append(volumes, claimVolume("target", w.Target))
+		volumes = append(volumes, claimVolume(target, w.Target))
 	}
 	if w.Source != nil {
 		volumes = append(volumes, claimVolume("source", w.Source))

@@ -178,7 +178,7 @@ func (w Worker) container() corev1.Container {
 		Name:            "worker",
 		Image:           w.Settings.Image,
 		ImagePullPolicy: w.Settings.PullPolicy,
-		Command:         []string{"/usr/bin/worker", w.Command},
+		Command:         []string{program, w.Command},
 		Resources:       w.Settings.Resources,
 		Ports:           []corev1.ContainerPort{{Name: "progress", ContainerPort: task.ProgressPort}},
 		SecurityContext: &corev1.SecurityContext{
@@ -197,7 +197,7 @@ func (w Worker) container() corev1.Container {
 			TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(w.Listen)},
 		}}
 	}
-	attach(&c, w.Target, "target", TargetDir, TargetDevice, false)
+	attach(&c, w.Target, target, TargetDir, TargetDevice, false)
 	attach(&c, w.Source, "source", SourceDir, SourceDevice, true)
 	for i, s := range w.Secrets {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{

@@ -2,33 +2,23 @@ package clone
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/index"
-	"github.com/berth-vm/berth/internal/pods"
-	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/controller/users"
 )
 
-// userOf names a pod that may be writing to a clone's source, or none. Our own workers only read it.
+// userOf names a pod that may be writing to a clone's source, or none.
 func (c *Cloner) userOf(ctx context.Context, s *Seen) (string, error) {
-	source := s.found.Claim
-	if source == nil {
+	if s.found.Claim == nil {
 		return "", nil
 	}
-	var all corev1.PodList
-	users := client.MatchingFields{index.PodClaim: source.Name}
-	if err := c.reader.List(ctx, &all, client.InNamespace(source.Namespace), users); err != nil {
-		return "", fmt.Errorf("list pods that use %s/%s: %w", source.Namespace, source.Name, err)
+	all, err := users.Of(ctx, c.reader, s.found.Claim)
+	if err != nil {
+		return "", err
 	}
-	for i := range all.Items {
-		pod := &all.Items[i]
-		if _, writes := pods.Has(pod, source.Name); !writes || pods.Over(pod) || pod.Labels[render.LabelApp] == render.App {
-			continue
-		}
+	for _, pod := range all {
 		if may, err := c.mayRun(ctx, s, pod); may || err != nil {
 			return pod.Namespace + "/" + pod.Name, err
 		}

@@ -22,8 +22,13 @@ func TestUserOf(t *testing.T) {
 	}
 	reading := pod(corev1.PodRunning, "node1", "golden")
 	reading.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
-	worker := pod(corev1.PodRunning, "node1", "golden")
-	worker.Labels = render.Labels(render.RoleServe)
+	labelled := pod(corev1.PodRunning, "node1", "golden")
+	labelled.Labels = render.Labels(render.RoleServe)
+	worker, err := render.Worker{Namespace: reading.Namespace, Name: "server", Role: render.RoleServe, Command: "serve", Source: &render.Disk{Claim: "golden"}}.Pod()
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.Status.Phase, worker.Spec.NodeName = corev1.PodRunning, "node1"
 	for name, c := range map[string]struct {
 		disk []client.Object // the clone's claim, if there is one
 		pod  *corev1.Pod
@@ -34,6 +39,7 @@ func TestUserOf(t *testing.T) {
 		"has failed":                      {pod: pod(corev1.PodFailed, "node1", "golden")},
 		"only reads":                      {pod: reading},
 		"is a worker":                     {pod: worker},
+		"says that it is a worker":        {pod: labelled, uses: true},
 		"uses another":                    {pod: pod(corev1.PodRunning, "node1", "other")},
 		"is starting":                     {pod: pod(corev1.PodPending, "node1", "golden"), uses: true},
 		"has no node":                     {pod: pod(corev1.PodPending, "", "golden")},

@@ -31,7 +31,6 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/index"
-	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
@@ -243,11 +242,6 @@ func TestWaits(t *testing.T) {
 	t.Run("running", func(t *testing.T) {
 		i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "vm"}}
 		says(t, newWorld(t, i).run(of(exportv1.Machine, "vm")), exportv1.Pending, "VirtualMachine vm runs")
-	})
-	t.Run("being filled", func(t *testing.T) {
-		w := newWorld(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "half",
-			Annotations: map[string]string{names.MayFill: "uid"}}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}})
-		says(t, w.run(of(exportv1.Claim, "half")), exportv1.Pending, "PersistentVolumeClaim half is being filled")
 	})
 	t.Run("no volumes", func(t *testing.T) {
 		vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "bare"}}

@@ -7,17 +7,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
+	"github.com/berth-vm/berth/internal/controller/users"
 	"github.com/berth-vm/berth/internal/decide/export"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
@@ -125,7 +125,7 @@ func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*c
 		s.lacks(export.Missing, "PersistentVolumeClaim %s", name)
 		return nil, nil
 	}
-	user, err := r.userOf(ctx, c)
+	writers, err := users.Of(ctx, r.reader, c)
 	if err != nil {
 		return nil, err
 	}
@@ -133,33 +133,16 @@ func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*c
 	if err != nil {
 		return nil, err
 	}
-	filling := c.Annotations[names.MayFill]
+	proof, lacks := origin.Complete(c)
 	switch {
-	case user != "":
-		s.lacks(export.InUse, "pod %s uses PersistentVolumeClaim %s", user, name)
-	case c.Status.Phase != corev1.ClaimBound:
-		s.lacks(export.Unready, "PersistentVolumeClaim %s is %s", name, c.Status.Phase)
-	case filling != "" && filling != names.Filled:
-		s.lacks(export.Unready, "PersistentVolumeClaim %s is being filled", name)
+	case proof == origin.Unproven:
+		s.lacks(export.Unready, "PersistentVolumeClaim %s: %s", name, lacks)
+	case len(writers) > 0:
+		s.lacks(export.InUse, "pod %s uses PersistentVolumeClaim %s", writers[0].Name, name)
 	case moved != nil:
 		s.lacks(export.Unready, "the data of PersistentVolumeClaim %s is with the guest that moved, and is given back", name)
 	}
 	return c, nil
-}
-
-// userOf names a pod that may write to the claim, or none. Our own workers that have a claim which is complete only read it.
-func (r *Reconciler) userOf(ctx context.Context, c *corev1.PersistentVolumeClaim) (string, error) {
-	var all corev1.PodList
-	if err := r.reader.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{index.PodClaim: c.Name}); err != nil {
-		return "", fmt.Errorf("list pods that use %s/%s: %w", c.Namespace, c.Name, err)
-	}
-	for i := range all.Items {
-		pod := &all.Items[i]
-		if _, writes := pods.Has(pod, c.Name); writes && !pods.Over(pod) && pod.Labels[render.LabelApp] != render.App {
-			return pod.Name, nil
-		}
-	}
-	return "", nil
 }
 
 func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {

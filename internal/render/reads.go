@@ -1,0 +1,64 @@
+package render
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	program = "/usr/bin/worker"
+	target  = "target" // the volume that a worker writes
+)
+
+// The verbs of workers that have claims.
+const (
+	runVerb    = "run"
+	serveVerb  = "serve"
+	exportVerb = "export"
+)
+
+// OnlyReads says whether the pod is a worker that has the claim to read from it, and cannot or does not write to it. Anybody who makes
+// pods can give one our labels and owners, so what it runs and how it has the claim counts: a mount that is only for reading is proof, and
+// of a device, which Kubernetes has no such mount for, that the worker has it as a source.
+func OnlyReads(p *corev1.Pod, claim string) bool {
+	if p.Labels[LabelApp] != App { // of others' pods we keep no containers
+		return false
+	}
+	var has []string
+	for _, v := range p.Spec.Volumes {
+		if c := v.PersistentVolumeClaim; c != nil && c.ClaimName == claim {
+			has = append(has, v.Name)
+		}
+	}
+	all := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
+	for _, e := range p.Spec.EphemeralContainers {
+		all = append(all, corev1.Container(e.EphemeralContainerCommon))
+	}
+	reads := false
+	for _, c := range all {
+		for _, m := range c.VolumeMounts {
+			if !slices.Contains(has, m.Name) {
+				continue
+			}
+			if !m.ReadOnly {
+				return false
+			}
+			reads = true
+		}
+		for _, d := range c.VolumeDevices {
+			if !slices.Contains(has, d.Name) {
+				continue
+			}
+			if d.Name == target || !isWorker(c) {
+				return false
+			}
+			reads = true
+		}
+	}
+	return reads
+}
+
+func isWorker(c corev1.Container) bool {
+	return len(c.Command) == 2 && c.Command[0] == program && len(c.Args) == 0 && slices.Contains([]string{runVerb, serveVerb, exportVerb}, c.Command[1])
+}
