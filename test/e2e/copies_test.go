@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -52,15 +53,15 @@ func (y *yard) golden(name, class string, mode corev1.PersistentVolumeMode) {
 }
 
 // claimed is a master in a claim.
-func (y *yard) claimed(mode corev1.PersistentVolumeMode) master {
+func (y *yard) claimed(name string, mode corev1.PersistentVolumeMode) master {
 	y.T.Helper()
-	y.golden("golden", "localdisk", mode)
-	disk := "/golden/disk.img"
+	y.golden(name, "localdisk", mode)
+	disk := "/" + name + "/disk.img"
 	if mode == corev1.PersistentVolumeBlock {
-		disk = "/dev/golden"
+		disk = "/dev/" + name
 	}
-	return master{kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "golden"}}}, func() string {
-		out := y.Run(framework.Pod{Name: "sum", Claims: []string{"golden"}, Script: fmt.Sprintf("head -c %d %s | sha256sum", testguest.DiskSize, disk)})
+	return master{kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: name}}}, func() string {
+		out := y.Run(framework.Pod{Name: "sum-" + name, Claims: []string{name}, Script: fmt.Sprintf("head -c %d %s | sha256sum", testguest.DiskSize, disk)})
 		return strings.Fields(out)[0]
 	}}
 }
@@ -90,8 +91,8 @@ func (y *yard) fileSum(file string, offset, length int64) string {
 
 // masters are a master of every kind.
 var masters = map[string]func(*yard) master{
-	"filesystem": func(y *yard) master { return y.claimed(corev1.PersistentVolumeFilesystem) },
-	"block":      func(y *yard) master { return y.claimed(corev1.PersistentVolumeBlock) },
+	"filesystem": func(y *yard) master { return y.claimed("golden", corev1.PersistentVolumeFilesystem) },
+	"block":      func(y *yard) master { return y.claimed("golden-block", corev1.PersistentVolumeBlock) },
 	"image": func(*yard) master {
 		return master{volume: kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{
 			Image: images.Guest, ImagePullPolicy: corev1.PullIfNotPresent}}}}
@@ -118,45 +119,62 @@ var masters = map[string]func(*yard) master{
 	},
 }
 
-// TestCopy: a guest boots from its own copy of every kind of master, in every mode. It reads what the master has, writes and
-// reads that back, and the master is what it was, byte by byte.
+// TestCopy: every kind of master is copied in every mode, by guests that have a copy in each mode and boot from one of them. They
+// read what the masters have, write and read that back, and the masters are what they were, byte by byte.
 func TestCopy(t *testing.T) {
-	for _, mode := range []kubevirt.CopyMode{kubevirt.CopyOnWrite, kubevirt.CopyOnRead, kubevirt.CopyClone} {
-		for kind, make := range masters {
-			t.Run(string(mode)+"/"+kind, func(t *testing.T) {
-				t.Parallel()
-				y := newYard(t)
-				close(y.gate.open)
-				m := make(y)
-				m.volume.Copy = &kubevirt.DiskCopy{Mode: mode}
-				vm := y.networked("linked", m.volume)
-				y.boots(vm)
-				y.beginsAsMaster(vm)
-				y.guestWrites(vm)
-				if mode != kubevirt.CopyOnWrite {
-					y.independent(vm)
-					y.beginsAsMaster(vm)
+	t.Parallel()
+	modes := []kubevirt.CopyMode{kubevirt.CopyOnWrite, kubevirt.CopyOnRead, kubevirt.CopyClone}
+	kinds := slices.Sorted(maps.Keys(masters))
+	for i, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			close(y.gate.open)
+			var sums []func() string
+			vm := y.networked("linked", kubevirt.Volume{})
+			spec := &vm.Spec.Template.Spec
+			spec.Volumes, spec.Domain.Devices.Disks = nil, nil
+			for j, serial := range []string{"root", "second", "third"} {
+				m := masters[kinds[(i+j)%len(kinds)]](y)
+				m.volume.Name, m.volume.Copy = serial, &kubevirt.DiskCopy{Mode: modes[(i+j)%len(modes)]}
+				spec.Volumes = append(spec.Volumes, m.volume)
+				spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, kubevirt.Disk{Name: serial, Serial: serial})
+				if m.sum != nil {
+					sums = append(sums, m.sum)
 				}
-				if m.sum != nil && m.sum() != y.fileSum(guestDir+"/"+testguest.Raw, 0, testguest.DiskSize) {
+			}
+			y.boots(vm)
+			for _, d := range spec.Domain.Devices.Disks {
+				y.beginsAsMaster(vm, d.Serial)
+				y.guestWritesTo(vm, d.Serial)
+			}
+			y.needs(vm, 1)
+			for _, sum := range sums {
+				if sum() != y.fileSum(guestDir+"/"+testguest.Raw, 0, testguest.DiskSize) {
 					t.Error("the master was changed")
 				}
-			})
-		}
+			}
+		})
 	}
 }
 
-// beginsAsMaster has the guest read an area that nobody writes to.
-func (y *yard) beginsAsMaster(vm *kubevirt.VirtualMachine) {
+// beginsAsMaster has the guest read an area of a disk that nobody writes to.
+func (y *yard) beginsAsMaster(vm *kubevirt.VirtualMachine, serial string) {
 	y.T.Helper()
 	const offset, length = 1 << 20, 8 << 20
-	y.typeLine(vm, fmt.Sprintf("sha256 serial=root %d %d", offset, length))
-	y.guestSays(vm, fmt.Sprintf("berth-guest: sha256 serial=root %d %d: %s", offset, length, y.fileSum(guestDir+"/"+testguest.Raw, offset, length)))
+	y.typeLine(vm, fmt.Sprintf("sha256 serial=%s %d %d", serial, offset, length))
+	y.guestSays(vm, fmt.Sprintf("berth-guest: sha256 serial=%s %d %d: %s", serial, offset, length, y.fileSum(guestDir+"/"+testguest.Raw, offset, length)))
 }
 
-// independent waits until the copies of a machine have all of their masters, and are no holders of them.
-func (y *yard) independent(vm *kubevirt.VirtualMachine) {
+// needs waits until the copies of a machine have all of their masters, but for so many that are written over theirs, and the
+// machine is no holder of the others.
+func (y *yard) needs(vm *kubevirt.VirtualMachine, masters int) {
 	y.T.Helper()
-	y.Wait("machine "+vm.Name+" to need no master", patience, func(ctx context.Context) (bool, string) {
+	reason := "Independent"
+	if masters > 0 {
+		reason = "OnMaster"
+	}
+	y.Wait(fmt.Sprintf("machine %s to need %d masters", vm.Name, masters), patience, func(ctx context.Context) (bool, string) {
 		i := y.instance(ctx, vm)
 		if i == nil {
 			return false, "no instance"
@@ -165,13 +183,14 @@ func (y *yard) independent(vm *kubevirt.VirtualMachine) {
 		if err := y.kube.List(ctx, &records); err != nil {
 			return false, err.Error()
 		}
+		var held []string
 		for _, r := range records.Items {
 			if slices.ContainsFunc(r.Spec.Holders, func(h accessv1.Holder) bool { return h.UID == i.UID }) {
-				return false, fmt.Sprintf("it holds %s; %+v", r.Spec.Disk, i.Status.VolumeStatus)
+				held = append(held, r.Spec.Disk)
 			}
 		}
 		at := slices.IndexFunc(i.Status.Conditions, func(c kubevirt.Condition) bool { return c.Type == "CopiesIndependent" })
-		return at >= 0 && i.Status.Conditions[at].Status == corev1.ConditionTrue, fmt.Sprintf("%+v", i.Status.Conditions)
+		return at >= 0 && i.Status.Conditions[at].Reason == reason && len(held) <= masters, fmt.Sprintf("it holds %s; %+v", held, i.Status.Conditions)
 	})
 }
 
@@ -191,7 +210,7 @@ func TestCopyOnReadOutlivesItsServer(t *testing.T) {
 	vm := y.networked("own", kubevirt.Volume{Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnRead}, VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{
 		Host: kubevirt.NetworkHost{Name: s.Address, Port: new(intstr.FromInt(s.Port))}, Export: name}}})
 	y.boots(vm)
-	y.independent(vm)
+	y.needs(vm, 0)
 	s.Stop()
 	const offset, length = 1 << 20, testguest.DiskSize - 1<<20 // most of it was never read by the guest
 	y.typeLine(vm, fmt.Sprintf("sha256 serial=root %d %d", offset, length))

@@ -105,7 +105,13 @@ const (
 // guestWrites has the guest write to its network disk and read it back.
 func (y *yard) guestWrites(vm *kubevirt.VirtualMachine) {
 	y.T.Helper()
-	area := fmt.Sprintf("serial=root %d %d %d", testguest.DataOffset, writeLength, writeSeed)
+	y.guestWritesTo(vm, "root")
+}
+
+// guestWritesTo is the same for any of its disks.
+func (y *yard) guestWritesTo(vm *kubevirt.VirtualMachine, serial string) {
+	y.T.Helper()
+	area := fmt.Sprintf("serial=%s %d %d %d", serial, testguest.DataOffset, writeLength, writeSeed)
 	for _, verb := range []string{"write ", "verify "} {
 		y.typeLine(vm, verb+area)
 		y.guestSays(vm, "berth-guest: "+verb+area+": ")
