@@ -14,30 +14,31 @@ const (
 	tagE2E       = "e2e"
 )
 
-// stages is the whole run. What tests a cluster waits for it a good deal of the time; what only computes runs beside it.
+// stages is the whole run. What tests a cluster waits for it a good deal of the time; what only computes runs beside it. The
+// linter vets everything, so no other stage does.
 func stages() []stage {
 	raced, plain := unitTests()
 	return []stage{
 		{name: "generate", lane: first, about: "generated files are what `make generate` makes", argv: []string{"make", "generate-check"}},
 		{name: "lint", lane: beside, about: "golangci-lint over both modules and every tag", argv: []string{"make", "lint"}},
 		{name: "unit", lane: beside, about: "unit tests, nothing but Go", tests: true,
-			argv: append(words("go test -timeout 20m"), plain...)},
+			argv: append(words("go test -vet=off -timeout 20m"), plain...)},
 		{name: "race", lane: beside, about: "unit tests of what does several things at once, with the race detector", tests: true,
-			argv: append(words("go test -race -timeout 30m"), raced...), env: []string{"CGO_ENABLED=1"}},
+			argv: append(words("go test -vet=off -race -timeout 40m"), raced...), env: []string{"CGO_ENABLED=1"}},
 		{name: "kubebox", lane: beside, about: "unit tests of the test cluster's own program", tests: true,
-			dir: "hack/kubebox", argv: words("go test ./internal/... ./boot")},
+			dir: "hack/kubebox", argv: words("go test -vet=off ./internal/... ./boot")},
 		{name: "release", lane: beside, about: "manifests, chart and programs of a release, pushed to a registry", tests: true,
-			dir: "hack/release", argv: words("go test -timeout 20m .")},
-		{name: "fuzz", lane: beside, about: "every fuzz target for a few seconds", argv: words("make fuzz FUZZTIME=5s")},
+			dir: "hack/release", argv: words("go test -vet=off -timeout 30m .")},
+		{name: "fuzz", lane: beside, about: "every fuzz target for a few seconds", argv: words("make fuzz FUZZTIME=3s")},
 		{name: "build", about: "the programs, and the test cluster's own", argv: []string{"make", "build", "bin/kubebox"}},
 		{name: "images", about: "container images and the test guest", needs: "build", argv: []string{"make", "images"}},
 		{name: "host", about: "tests that need root and Debian packages", tests: true, needs: "images",
-			argv: append(words("go test -tags "+tagHost+" -timeout 20m"), packagesWith("_"+tagHost+"_test.go")...)},
+			argv: append(words("go test -vet=off -tags "+tagHost+" -timeout 20m"), packagesWith("_"+tagHost+"_test.go")...)},
 		{name: "apiserver", about: "the real API server: CRDs, webhooks, server-side apply", tests: true, needs: "build",
-			argv: words("go test -tags " + tagAPIServer + " -timeout 15m ./test/apiserver/...")},
+			argv: words("go test -vet=off -tags " + tagAPIServer + " -timeout 15m ./test/apiserver/...")},
 		{name: "cluster", about: "three nodes with Berth on them", needs: "images", argv: []string{"make", "up", "load", "install"}},
 		{name: "e2e", about: "end-to-end tests on that cluster", needs: "cluster", tests: true,
-			argv: words("go test -tags " + tagE2E + " -timeout 60m -p 1 -parallel 4 ./test/e2e/..."),
+			argv: words("go test -vet=off -tags " + tagE2E + " -timeout 75m -p 1 -parallel 4 ./test/e2e/..."),
 			env:  []string{"E2E_KUBECONFIG=.kubebox/kubeconfig"}},
 	}
 }
