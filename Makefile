@@ -140,7 +140,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	@go run ./hack/fuzz -time $(FUZZTIME)
 
 ##@ Measure
-.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk bench-copies bench-move bench-web
+.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk bench-copies bench-move bench-stream bench-web
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@go run ./bench
 	@$(MAKE) --no-print-directory bench-upload
@@ -163,6 +163,9 @@ bench-netdisk: packages ## network disks through the launcher beside plain QEMU 
 bench-move: packages ## an idle guest with a sparse disk moves, beside a plain copy of its data over the same TLS; writes bench/move/results.md
 	@mkdir -p bench/move
 	@BERTH_BENCH_RESULTS=$(CURDIR)/bench/move/results.md go test -tags host -run '^$$' -bench '^BenchmarkMove$$' -benchtime 1x -timeout 30m ./internal/launch/guest
+
+bench-stream: packages ## a guest that boots while its disk is imported, beside one whose disk is there and beside the import alone; writes bench/stream/results.md
+	@go run ./bench/stream
 
 bench-copies: packages ## copies beside plain QEMU, then machines over one golden claim on the cluster that runs; writes bench/overlay/results.md, bench/copies/results.md
 	@go run ./bench/overlay
