@@ -202,6 +202,7 @@ type Early struct {
 	Serves  bool   `json:"serves,omitempty"`
 	Clients int    `json:"clients,omitempty"` // that use it
 	Cannot  string `json:"cannot,omitempty"`  // why it is not served, in words
+	Away    string `json:"away,omitempty"`    // why the source is waited for; empty: it answers
 }
 
 // Stage is what a worker is doing.

@@ -1,16 +1,16 @@
 package fill
 
 import (
-	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/importsource"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -20,19 +20,22 @@ func (s *Seen) bootsEarly() bool {
 	return asked && s.settings.Enabled(config.BootEarly)
 }
 
-// cannotBootEarly is why none can, as far as it can be known before the source is read; empty if it can.
-func (s *Seen) cannotBootEarly() string {
+// late is why none can, as far as it can be known before the source is read; empty if it can.
+func (s *Seen) late() state.EarlyReason {
+	kind, _ := importsource.Of(s.source)
 	switch {
-	case s.flow() != volume.Import || s.source.HTTP == nil:
-		return "it is not imported from a web server"
+	case s.clone.IsClone() && !s.clone.Worked():
+		return state.LateClone
+	case kind == nil && !s.clone.IsClone():
+		return state.LateSource
 	case s.content() == task.Archive:
-		return "it is an archive and no disk"
+		return state.LateArchive
 	case s.block():
-		return "its volumeMode is Block, which has no room for notes of what the guest writes; use Filesystem"
+		return state.LateBlock
 	case slices.Contains(s.claim.Spec.AccessModes, corev1.ReadWriteOncePod):
-		return "its access mode ReadWriteOncePod keeps the machine from it while it is filled; use ReadWriteOnce"
+		return state.LateOnePod
 	case s.order.Name != s.order.For.GetName():
-		return "its claim gets its volume only when that is full; use a DataVolume"
+		return state.LatePrime
 	}
 	return ""
 }
@@ -55,26 +58,18 @@ func (s *Seen) earlyText() string {
 	if !s.bootsEarly() {
 		return ""
 	}
-	why := s.cannotBootEarly()
 	p := s.progress
-	if why == "" && p != nil && p.Early != nil {
-		why = p.Early.Cannot
-	}
-	switch {
+	switch why := s.late(); {
 	case why != "":
-		return "no machine can start with it before it is full: " + why
-	case p == nil || p.Early == nil || !p.Early.Serves:
+		return why.Text("")
+	case p == nil || p.Early == nil:
+		return ""
+	case p.Early.Cannot != "":
+		return state.LateImage.Text(p.Early.Cannot)
+	case !p.Early.Serves:
 		return ""
 	}
-	text := "a machine can start with it"
-	if p.Early.Clients > 0 {
-		text = "booted"
-	}
-	text += fmt.Sprintf(", %.0f %% local, %d MB/s", p.Percent, p.Rate/1e6)
-	if p.Rate > 0 && p.Total > p.Done {
-		text += fmt.Sprintf(", %s left", time.Duration((p.Total-p.Done)/p.Rate)*time.Second)
-	}
-	return text
+	return state.Early{Booted: p.Early.Clients > 0, Percent: p.Percent, Rate: p.Rate, Left: max(0, p.Total-p.Done), Away: p.Early.Away}.Text()
 }
 
 // joined is sentences in one.

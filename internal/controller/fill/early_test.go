@@ -36,12 +36,22 @@ func servedVolume(change func(*Seen)) *Seen {
 // TestEarlyIsSaid: a volume says whether a machine can start with it before it is full, how far it is, or why none can.
 func TestEarlyIsSaid(t *testing.T) {
 	for want, change := range map[string]func(*Seen){
-		"booted, 12 % local, 31 MB/s, 28s left":       nil,
-		"a machine can start with it, 12 % local":     func(s *Seen) { s.progress.Early.Clients = 0 },
+		"booted, 12 % local, 31 MB/s, 28 s left":  nil,
+		"a machine can start with it, 12 % local": func(s *Seen) { s.progress.Early.Clients = 0 },
+		"the source is waited for: it is away":    func(s *Seen) { s.progress.Early.Away = "it is away" },
+		"booted, 12 %": func(s *Seen) {
+			s.source = &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: "s3://bucket/disk.raw"}}
+		},
+		"booted, 12": func(s *Seen) {
+			s.source = &cdiv1.DataVolumeSource{GCS: &cdiv1.DataVolumeSourceGCS{URL: "gs://bucket/disk.raw"}}
+		},
+		"booted, 1": func(s *Seen) {
+			s.source = &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: ptr.To("docker://registry/disk")}}
+		},
 		"before it is full: its image is compressed":  func(s *Seen) { s.progress.Early = &task.Early{Cannot: "its image is compressed"} },
 		"volumeMode is Block":                         func(s *Seen) { s.claim.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) },
 		"it is an archive":                            func(s *Seen) { s.order.Spec.ContentType = cdiv1.DataVolumeArchive },
-		"not imported from a web server":              func(s *Seen) { s.source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}} },
+		"not imported from a server":                  func(s *Seen) { s.source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}} },
 		"ReadWriteOncePod":                            func(s *Seen) { s.claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod} },
 		"its claim gets its volume only when that is": func(s *Seen) { s.order.Name = "prime" },
 	} {

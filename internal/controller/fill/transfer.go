@@ -26,7 +26,7 @@ func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 		Task: task.Task{
 			Version: task.Version, Volume: s.order.Namespace + "/" + s.order.Name, Claim: string(s.claim.UID),
 			Source: from.Source, Checksum: from.Checksum, Raw: s.order.Annotations[names.Contents] == names.ContentsRaw,
-			Early: s.bootsEarly() && s.cannotBootEarly() == "",
+			Early: s.bootsEarly() && s.late() == "",
 			Target: task.Target{
 				Path: disk.TargetPath(s.content()), Content: s.content(), Size: s.diskSize(), Preallocate: s.preallocate(),
 			},

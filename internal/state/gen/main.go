@@ -39,6 +39,12 @@ func write(w io.Writer) {
 		"[populators](../flows/populators.md).\n\n"+
 		"| reason | phase | ready | event | Running | Bound | message |\n|---|---|---|---|---|---|---|\n")
 	rows(w, state.Populations())
+	fmt.Fprint(w, "\n## What a volume says that a machine may start with before it is full\n\n"+
+		"Besides the above, where {detail} is: see [streaming](../flows/streaming.md).\n\n"+
+		"| what | message |\n|---|---|\n")
+	for _, r := range state.EarlyRows() {
+		fmt.Fprintf(w, "| %s | %s |\n", r.Reason, r.Message)
+	}
 	machines(w)
 }
 
