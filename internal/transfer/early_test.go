@@ -17,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/nbdtest"
 	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
 // slowly serves p at some bytes a second, as version says, and counts what it served.
@@ -73,6 +74,7 @@ type used struct {
 	work   *Transfer
 	cancel context.CancelFunc
 	report chan task.Report
+	blob   source.Blob // instead of the task's source; nil: that
 }
 
 func use(t *testing.T, url string, change func(*task.Task)) *used {
@@ -93,11 +95,29 @@ func (u *used) run() {
 	w := New(u.task)
 	w.Every = 50 * time.Millisecond
 	u.work, u.cancel, u.report = w, cancel, make(chan task.Report, 1)
-	go func() { u.report <- w.Run(ctx) }()
+	blob := u.blob
+	go func() {
+		if blob != nil {
+			u.report <- w.RunFrom(ctx, blob)
+			return
+		}
+		u.report <- w.Run(ctx)
+	}()
 }
 
 // dial waits for the server.
 func (u *used) dial() *nbdtest.Client {
+	u.t.Helper()
+	var r task.Report
+	c := u.dialOrEnd(&r)
+	if c == nil {
+		u.t.Fatalf("it ended: %+v", r)
+	}
+	return c
+}
+
+// dialOrEnd waits for the server, or for the worker's report.
+func (u *used) dialOrEnd(report *task.Report) *nbdtest.Client {
 	u.t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; {
 		c, err := nbdtest.Dial(early.Socket(u.task.Target.Path))
@@ -105,8 +125,8 @@ func (u *used) dial() *nbdtest.Client {
 			return c
 		}
 		select {
-		case r := <-u.report:
-			u.t.Fatalf("it ended: %+v", r)
+		case *report = <-u.report:
+			return nil
 		case <-time.After(10 * time.Millisecond):
 		}
 		if time.Now().After(end) {
@@ -324,25 +344,23 @@ func TestBadSourceOfAGuest(t *testing.T) {
 			t.Errorf("report %+v", r)
 		}
 		kept(t, u)
-	})
-}
-
-// TestCannotBeUsedEarly: what cannot be served says why, and is imported as ever.
-func TestCannotBeUsedEarly(t *testing.T) {
-	t.Parallel()
-	image := noise(1<<20, 11)
-	weak := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.ServeContent(w, r, "disk", time.Time{}, bytes.NewReader(image))
-	}))
-	t.Cleanup(weak.Close)
-	for says, url := range map[string]string{"compressed": web(t, gz(t, image), "1"), "ETag": weak.URL} {
-		k := fromURL(url, filepath.Join(t.TempDir(), "disk.img"))
-		k.Claim, k.Early = "claim-1", true
-		w := New(k)
-		r := w.Run(t.Context())
-		if e := w.Progress().Early; r.Outcome != task.Done || e == nil || e.Serves || !strings.Contains(e.Cannot, says) || !strings.Contains(r.Detail, says) {
-			t.Errorf("%s: progress says %+v, the report %+v", says, e, r)
+		if said := early.Verdict(u.task.Target.Path); !strings.Contains(said, "404") || !strings.Contains(said, "tried again") {
+			t.Errorf("the word is %q", said)
 		}
-		wantDisk(t, k.Target.Path, image, len(image))
-	}
+	})
+	t.Run("gone while it is read", func(t *testing.T) {
+		t.Parallel()
+		s, url := newSlowly(t, image, 2<<20)
+		u := use(t, url, nil)
+		write(t, u)
+		s.gone.Store(true)
+		c := u.dial() // what the guest asks for is not to be had any more, and the fill finds out with its next piece
+		_, _ = c.ReadAt(make([]byte, 4096), 3<<20)
+		s.rate.Store(1 << 40)
+		if r := <-u.report; r.Reason != task.SourceNotFound && r.Outcome != task.Done {
+			t.Errorf("report %+v", r)
+		} else if said := early.Verdict(u.task.Target.Path); (said == "") != (r.Outcome == task.Done) {
+			t.Errorf("the word is %q, the report %+v", said, r)
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/decode"
 	"github.com/berth-vm/berth/internal/transfer/early"
 	"github.com/berth-vm/berth/internal/transfer/format"
+	"github.com/berth-vm/berth/internal/transfer/format/extent"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
@@ -36,34 +37,47 @@ func (i *importing) run(ctx context.Context) error {
 	if runs, ok := i.blob.(source.Runs); ok && i.sum == nil {
 		return i.runs(ctx, runs)
 	}
-	if !i.info.Ranged || i.info.Size < 0 || i.info.Member != nil {
+	if !i.info.Ranged || i.info.Size < 0 {
 		i.unserved("its source can only be read in order")
+		return i.stream(ctx)
+	}
+	if i.info.Member != nil && !i.task.Early && i.early == nil {
 		return i.stream(ctx)
 	}
 	at, err := source.NewReaderAt(ctx, i.blob)
 	if err != nil {
 		return err
 	}
-	if i.rawSource() {
-		return i.sweep(ctx, format.Raw, at)
+	file := extent.File{ReaderAt: at, Size: i.info.Size}
+	if m := i.info.Member; m != nil {
+		switch plain, err := i.plainMember(ctx, file); {
+		case err != nil:
+			return err
+		case !plain:
+			return i.stream(ctx)
+		}
+		file = extent.File{ReaderAt: io.NewSectionReader(at, m.Offset, m.Size), Size: m.Size}
 	}
-	head := make([]byte, min(format.HeadSize, i.info.Size))
-	if _, err := at.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+	if i.rawSource() {
+		return i.sweep(ctx, format.Raw, file)
+	}
+	head := make([]byte, min(format.HeadSize, file.Size))
+	if _, err := file.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if decode.Detect(head) != decode.None {
 		i.unserved("its image is compressed as a whole, so that it can only be read in order")
 		return i.stream(ctx)
 	}
-	tail := make([]byte, min(format.TailSize, i.info.Size))
-	if _, err := at.ReadAt(tail, i.info.Size-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
+	tail := make([]byte, min(format.TailSize, file.Size))
+	if _, err := file.ReadAt(tail, file.Size-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	kind := format.Detect(head, tail, i.info.Size)
+	kind := format.Detect(head, tail, file.Size)
 	if err := i.refusePage(kind, decode.None, head); err != nil {
 		return err
 	}
-	return i.sweep(ctx, kind, at)
+	return i.sweep(ctx, kind, file)
 }
 
 // rawSource says that the bytes are the disk. Whoever filled it may have put the head of an image there, and an image
@@ -99,10 +113,13 @@ func (i *importing) recall() error {
 }
 
 // sweep brings an image that can be read anywhere.
-func (i *importing) sweep(ctx context.Context, kind format.Kind, at *source.ReaderAt) error {
-	image, err := format.Open(kind, at, i.info.Size)
+func (i *importing) sweep(ctx context.Context, kind format.Kind, file extent.File) error {
+	image, err := format.Open(kind, file, file.Size)
 	if err != nil {
 		return err
+	}
+	if m := i.info.Member; m != nil {
+		image = &memberImage{Image: image, offset: m.Offset, size: m.Size}
 	}
 	if sparse, ok := i.blob.(source.Sparse); ok && kind == format.Raw && i.sum == nil {
 		image = &sparseImage{Image: image, blob: sparse}

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ type meter struct {
 	samples [rateSamples]sample
 	next    int
 	early   func() task.Early // nil: the disk is not to be used before it is full
+	away    string            // why the source is waited for; empty: it is not
 }
 
 type sample struct {
@@ -39,7 +41,16 @@ func (m *meter) read(n int64) { m.fetched.Add(n) }
 func (m *meter) reached(done int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.done = max(m.done, done)
+	if done > m.done {
+		m.done, m.away = done, ""
+	}
+}
+
+// waits says that the source is waited for, until something of it is dealt with.
+func (m *meter) waits(why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.away = strings.ReplaceAll(why.Error(), "\n", "; ")
 }
 
 // serves has the progress say how far the disk is served.
@@ -78,6 +89,7 @@ func (m *meter) progress(now time.Time) task.Progress {
 	p := task.Progress{Version: task.Version, Stage: m.stage, Done: m.done, Total: m.total, Percent: m.percent}
 	if m.early != nil {
 		e := m.early()
+		e.Away = m.away
 		p.Early = &e
 	}
 	if passed := now.Sub(oldest.at); passed > 0 {

@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/early"
 	"github.com/berth-vm/berth/internal/transfer/format"
 	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/source"
+	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
 // serving is a disk that its guest uses while it is filled.
@@ -34,8 +38,6 @@ func (i *importing) unserved(why string) {
 func (i *importing) unservable() string {
 	_, shared := i.disk.(sink.Shared)
 	switch {
-	case !i.task.Source.IsFile():
-		return "its source is no file on a server"
 	case !shared:
 		return "it is a device, without room for notes of what the guest writes"
 	case i.info.Version == "":
@@ -84,8 +86,19 @@ func (i *importing) serve(ctx context.Context, s *sweep) error {
 	disk.Reached(s.mark)
 	i.guest, i.early = &serving{disk, server}, &early.State{Size: disk.Size()}
 	i.meter.serves(func() task.Early { return task.Early{Serves: true, Clients: server.Clients()} })
-	s.disk, s.blob, s.reached = disk, disk.Yielding(i.blob), disk.Reached
+	s.disk, s.blob, s.reached = disk, disk.Yielding(i.patiently()), disk.Reached
 	return nil
+}
+
+// patience is how the fill waits for a source that is away: for as long as that takes. The guest goes on meanwhile with what is
+// there; without this worker it would have no disk at all.
+var patience = retry.Policy{Attempts: math.MaxInt, First: time.Second, Max: 15 * time.Second, Idle: time.Hour}
+
+// patiently is the image's file as the fill reads it when a guest uses the disk. Its own patience is inside.
+func (i *importing) patiently() source.Blob {
+	p := patience
+	p.Told = i.meter.waits
+	return retry.Blob(i.blob, p)
 }
 
 // noteBeginning leaves a checkpoint before there is anything to claim: once a guest has used the disk, nothing can be begun anew.
@@ -151,13 +164,36 @@ func (i *importing) endServing(ctx context.Context, err error) error {
 	return errors.Join(err, i.guest.disk.Close())
 }
 
+// condemns: with this reason there is no use in a guest that goes on with what it has of its disk. Either the image is bad, or its
+// server answers and does not hand out what the disk was begun with. A server that is only away is waited for, and so is whatever
+// is wrong with the target or the worker itself.
+func condemns(r task.Reason) bool {
+	switch r {
+	case task.SourceNotFound, task.SourceDenied, task.SourceUntrusted, task.SourceChanged:
+		return true
+	case task.SourceUnreachable, task.SourceUnavailable, task.SourceTruncated, task.TargetBusy, task.TargetFailed, task.Interrupted, task.Completed:
+		return false
+	case task.BadTask, task.BadImage, task.UnsafeImage, task.UnsupportedImage, task.ChecksumMismatch, task.DoesNotFit:
+		return true
+	}
+	return false
+}
+
 // condemn leaves word for whoever runs the guest if its disk will not be completed as things are.
-func (i *importing) condemn(ctx context.Context, err error) error {
+func (t *Transfer) condemn(ctx context.Context, err error) error {
 	reason := outcome(ctx, err)
-	if i.early == nil || reason.Outcome() != task.Fatal && reason != task.SourceChanged {
+	if !condemns(reason) || t.task.Target.Content != task.Disk {
 		return err
 	}
-	return errors.Join(err, early.Condemn(i.task.Target.Path, strings.ReplaceAll(err.Error(), "\n", "; ")))
+	at, recallErr := early.Recall(t.task.Target.Path, t.task.Claim)
+	if at == nil || at.Whole {
+		return errors.Join(err, recallErr)
+	}
+	next := "it is tried again, and the guest goes on when that succeeds: see to the source, or delete the machine and its volume"
+	if reason.Outcome() == task.Fatal {
+		next = "it is not tried again: save what the guest wrote if it is worth something, and delete the machine and its volume"
+	}
+	return errors.Join(err, early.Condemn(t.task.Target.Path, strings.ReplaceAll(err.Error(), "\n", "; ")+"; "+next))
 }
 
 // serveWhole is for a disk that an earlier run completed while its guest used it: it is served until the guest has the disk

@@ -70,7 +70,7 @@ func (t *Transfer) run(ctx context.Context) error {
 	}
 	blob, err := t.openSource(ctx)
 	if err != nil {
-		return err
+		return t.condemn(ctx, err)
 	}
 	defer blob.Close() // read to its end, or abandoned on purpose
 	return t.bring(ctx, blob)
@@ -121,7 +121,7 @@ func (t *Transfer) bring(ctx context.Context, blob source.Blob) error {
 		return err
 	}
 	i := &importing{Transfer: t, blob: blob, info: info, disk: disk, sum: sum}
-	err = i.condemn(ctx, i.run(ctx))
+	err = t.condemn(ctx, i.run(ctx))
 	t.report.Written = disk.Written()
 	if err != nil && outcome(ctx, err).Outcome() == task.Fatal && i.early == nil {
 		err = errors.Join(err, disk.Discard()) // nothing of it can be used

@@ -141,7 +141,7 @@ func (e *fillings) look() {
 	}
 	text := ""
 	if e.held {
-		text = strings.Join(bad, "; ") + "; the guest is paused so that it does no harm. See to the source of the import, or delete the machine and the volume"
+		text = strings.Join(bad, "; ")
 	}
 	e.said.Store(&text)
 }

@@ -18,6 +18,8 @@ type Policy struct {
 	First    time.Duration // pause before the second try; it doubles with each further one
 	Max      time.Duration // and never exceeds this
 	Idle     time.Duration // how long a read may bring no byte before its connection counts as dead
+	// Told hears why there is a pause before the next try; nil: nobody wants to know.
+	Told func(error)
 }
 
 // Default is patient enough for a server's restart (pauses of 0.5, 1, 2, 4, 8 s) and no more: the controller starts the
@@ -61,6 +63,9 @@ func (p Policy) Do(ctx context.Context, f func(context.Context) error) error {
 
 // pause waits before the next try and reports whether there is to be one.
 func (p Policy) pause(ctx context.Context, try int, err error) bool {
+	if p.Told != nil {
+		p.Told(err)
+	}
 	wait := p.Max
 	if shift := try - 1; shift < 20 { // beyond, First shifted could overflow; Max is reached long before
 		wait = min(p.First<<shift, p.Max)
