@@ -4,21 +4,24 @@ package e2e
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	testguest "github.com/berth-vm/berth/images/guest"
+	"github.com/berth-vm/berth/images/guest/pattern"
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
@@ -26,16 +29,29 @@ import (
 type sluice struct {
 	files http.Handler
 	open  atomic.Bool
+	down  atomic.Bool   // it breaks off every connection
+	other atomic.Bool   // it has another file than before
+	era   atomic.Uint32 // what was begun in an earlier one is broken off
+}
+
+func (s *sluice) set(b *atomic.Bool, value bool) {
+	b.Store(value)
+	s.era.Add(1)
 }
 
 func (s *sluice) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.files.ServeHTTP(&sluiced{w, r.Context(), s, 0}, r)
+	if s.down.Load() {
+		panic(http.ErrAbortHandler)
+	}
+	w.Header().Set("ETag", fmt.Sprintf(`"other-%t"`, s.other.Load()))
+	s.files.ServeHTTP(&sluiced{w, r.Context(), s, s.era.Load(), 0}, r)
 }
 
 type sluiced struct {
 	http.ResponseWriter
 	ctx  context.Context
 	gate *sluice
+	era  uint32
 	sent int
 }
 
@@ -43,9 +59,80 @@ func (s *sluiced) Write(p []byte) (int, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for s.sent += len(p); s.sent > 5<<19 && !s.gate.open.Load() && s.ctx.Err() == nil; {
+		if s.gate.era.Load() != s.era {
+			panic(http.ErrAbortHandler)
+		}
 		<-tick.C
 	}
 	return s.ResponseWriter.Write(p)
+}
+
+// earlyMachine is one that runs while its disk is imported.
+type earlyMachine struct {
+	*yard
+	vm    *kubevirt.VirtualMachine
+	gate  *sluice
+	root  string // its DataVolume
+	wrote int
+}
+
+func newEarly(t *testing.T, file string, source func(url string) *cdiv1.DataVolumeSource) *earlyMachine {
+	t.Helper()
+	e := &earlyMachine{yard: newYard(t), gate: &sluice{files: http.StripPrefix("/bucket", http.FileServer(http.Dir(guestDir)))}}
+	e.vm = e.example("vm-early.yaml", "early")
+	root := &e.vm.Spec.DataVolumeTemplates[0]
+	e.root, root.Spec.Source = root.ObjectMeta.Name, source(e.Serve(e.gate)+"/bucket/"+file)
+	e.create(e.vm)
+	e.status(e.vm, kubevirt.StatusRunning, boot)
+	e.guestSays(e.vm, "berth-guest: ready")
+	e.saysOfRoot(cdiv1.ImportInProgress, "booted, ")
+	return e
+}
+
+func areaOf(i int) (offset int64) { return testguest.DataOffset + int64(i)*(8<<20) }
+
+// write has the guest write where it has not written so far.
+func (e *earlyMachine) write() {
+	e.T.Helper()
+	area := fmt.Sprintf("serial=root %d %d %d", areaOf(e.wrote), writeLength, writeSeed)
+	e.typeLine(e.vm, "write "+area)
+	e.guestSays(e.vm, "berth-guest: write "+area+": ")
+	e.wrote++
+}
+
+// reads has the guest read what it wrote.
+func (e *earlyMachine) reads() {
+	e.T.Helper()
+	for i := range e.wrote {
+		area := fmt.Sprintf("serial=root %d %d %d", areaOf(i), writeLength, writeSeed)
+		e.typeLine(e.vm, "verify "+area)
+		e.guestSays(e.vm, "berth-guest: verify "+area+": same")
+	}
+}
+
+// whole lets the import end, and compares the disk with the image and what the guest wrote. The guest itself writes before 1 MiB.
+func (e *earlyMachine) whole() {
+	e.T.Helper()
+	e.gate.open.Store(true)
+	e.saysOfRoot(cdiv1.Succeeded, "")
+	e.write()
+	e.reads()
+	want, err := os.ReadFile(guestDir + "/" + testguest.Raw)
+	if err != nil {
+		e.T.Fatal(err)
+	}
+	for i := range e.wrote {
+		if _, err := pattern.Stream(writeSeed).ReadAt(want[areaOf(i):areaOf(i)+writeLength], 0); err != nil {
+			e.T.Fatal(err)
+		}
+	}
+	const from, n = 1, testguest.DataOffset>>20 + testguest.DataSize>>20 - 1
+	sum := sha256.Sum256(want[from<<20 : (from+n)<<20])
+	out := strings.TrimSpace(e.Run(framework.Pod{Name: "look", Claims: []string{e.root},
+		Script: fmt.Sprintf("dd if=/%s/disk.img bs=1048576 skip=%d count=%d 2>/dev/null | sha256sum | cut -c1-64", e.root, from, n)}))
+	if out != hex.EncodeToString(sum[:]) {
+		e.T.Errorf("the disk is not the image with what the guest wrote: %s, want %x", out, sum)
+	}
 }
 
 // bootEarly lets machines start early until the test ends.
@@ -74,61 +161,57 @@ func (y *yard) bootEarly() {
 	})
 }
 
-// TestMachineBootsEarly: a machine runs while its disk is imported, writes to it, outlives its worker, and ends up on the plain disk,
-// which is the image with what the guest wrote.
+// TestMachineBootsEarly: a machine runs while its disk is imported and writes to it, and ends up on the plain disk, which is the image
+// with what the guest wrote, whatever ends meanwhile.
 func TestMachineBootsEarly(t *testing.T) {
 	newYard(t).bootEarly()
-	for name, file := range map[string]string{"raw": testguest.Raw, "qcow2": testguest.QCOW2} {
-		t.Run(name, func(t *testing.T) {
-			y := newYard(t)
-			gate := &sluice{files: http.FileServer(http.Dir(guestDir))}
-			y.url = y.Serve(gate) + "/" + file
-			vm := y.machine("early")
-			root := &vm.Spec.DataVolumeTemplates[0]
-			mode := corev1.PersistentVolumeFilesystem
-			root.ObjectMeta.Annotations = map[string]string{"berth.dev/boot-early": "true"}
-			root.Spec.Storage.VolumeMode = &mode
-			vm.Spec.Template.Spec.Domain.Devices.Disks[0].Serial = "root"
-			y.create(vm)
-			y.status(vm, kubevirt.StatusRunning, boot)
-			y.guestSays(vm, "berth-guest: ready")
-			y.saysOfRoot(vm, cdiv1.ImportInProgress, "booted")
-
-			area := func(i int) string {
-				return fmt.Sprintf("serial=root %d %d %d", testguest.DataOffset+i*8<<20, writeLength, writeSeed)
-			}
-			write := func(i int) {
-				y.typeLine(vm, "write "+area(i))
-				y.guestSays(vm, "berth-guest: write "+area(i)+": ")
-			}
-			write(0)
-			y.kubectl("delete", "pod", "--wait=false", "importer-"+root.ObjectMeta.Name)
-			write(1) // it waits for the next worker
-			gate.open.Store(true)
-			y.saysOfRoot(vm, cdiv1.Succeeded, "")
-			write(2)
-			for i := range 3 {
-				y.typeLine(vm, "verify "+area(i))
-				y.guestSays(vm, "berth-guest: verify "+area(i)+": same")
-			}
-			const quiet, length = 1 << 20, 62 << 20 // nobody writes there
-			sum := "dd if=/%s/disk.img bs=1048576 skip=%d count=%d 2>/dev/null | sha256sum | cut -c1-64; "
-			claim := root.ObjectMeta.Name
-			out := strings.Fields(y.Run(framework.Pod{Name: "look", Claims: []string{claim}, Script: fmt.Sprintf(sum, claim, 1, 62)}))
-			if want := y.fileSum(guestDir+"/"+testguest.Raw, quiet, length); len(out) != 1 || out[0] != want {
-				t.Errorf("the disk has %v where the image has %s", out, want)
-			}
+	// Its worker is deleted, its source dies and comes back, its launcher is killed. What killed workers leave is looked at closely by
+	// TestKilledWithAGuest in cmd/worker, controllers by TestVolumeControllerKilled.
+	t.Run("killed", func(t *testing.T) {
+		t.Parallel()
+		e := newEarly(t, testguest.Raw, func(url string) *cdiv1.DataVolumeSource {
+			return &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: url}}
 		})
-	}
+		e.write()
+		e.kubectl("delete", "pod", "--wait=false", "importer-"+e.root)
+		e.write() // it waits for the next worker
+		e.gate.set(&e.gate.down, true)
+		e.write()
+		e.gate.set(&e.gate.down, false)
+		first := e.instance(t.Context(), e.vm)
+		_, launchers := e.pods(t.Context(), e.vm)
+		e.kubectl("delete", "pod", "--wait=false", "--grace-period=1", launchers[0].Name)
+		e.Wait("the next run", boot, func(ctx context.Context) (bool, string) {
+			i := e.instance(ctx, e.vm)
+			return i != nil && i.UID != first.UID && i.Status.Phase == kubevirt.PhaseRunning, fmt.Sprintf("%+v", i)
+		})
+		e.guestSays(e.vm, "berth-guest: ready")
+		e.reads()
+		e.whole()
+	})
+	// Its source has another file in the middle: the guest stands still and everybody says why, until the file is back.
+	t.Run("changed", func(t *testing.T) {
+		t.Parallel()
+		e := newEarly(t, testguest.QCOW2, func(url string) *cdiv1.DataVolumeSource {
+			return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: url}}
+		})
+		e.write()
+		e.gate.set(&e.gate.other, true)
+		e.status(e.vm, kubevirt.StatusPaused, patience)
+		e.reason(e.vm, "DiskCondemned", "tried again")
+		has(t, newTool(t, e.Env).must("vm", "status", e.vm.Name), "Paused", "volume root will not be completed")
+		e.gate.set(&e.gate.other, false)
+		e.status(e.vm, kubevirt.StatusRunning, boot)
+		e.whole()
+	})
 }
 
 // saysOfRoot waits until the machine's first DataVolume is in a phase and says this.
-func (y *yard) saysOfRoot(vm *kubevirt.VirtualMachine, phase cdiv1.DataVolumePhase, text string) {
-	y.T.Helper()
-	name := vm.Spec.DataVolumeTemplates[0].ObjectMeta.Name
-	y.Wait(fmt.Sprintf("DataVolume %s to be %s and to say %q", name, phase, text), boot, func(ctx context.Context) (bool, string) {
+func (e *earlyMachine) saysOfRoot(phase cdiv1.DataVolumePhase, text string) {
+	e.T.Helper()
+	e.Wait(fmt.Sprintf("DataVolume %s to be %s and to say %q", e.root, phase, text), boot, func(ctx context.Context) (bool, string) {
 		var dv cdiv1.DataVolume
-		if err := y.kube.Get(ctx, types.NamespacedName{Namespace: y.Namespace, Name: name}, &dv); err != nil {
+		if err := e.kube.Get(ctx, types.NamespacedName{Namespace: e.Namespace, Name: e.root}, &dv); err != nil {
 			return false, err.Error()
 		}
 		said := ""

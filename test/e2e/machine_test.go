@@ -84,7 +84,13 @@ func newYard(t *testing.T) *yard {
 // machine is the example users start from, with the test guest in it.
 func (y *yard) machine(name string) *kubevirt.VirtualMachine {
 	y.T.Helper()
-	text, err := os.ReadFile("../../examples/vm.yaml")
+	return y.example("vm.yaml", name)
+}
+
+// example is a machine of the examples, with the test guest in it.
+func (y *yard) example(file, name string) *kubevirt.VirtualMachine {
+	y.T.Helper()
+	text, err := os.ReadFile("../../examples/" + file)
 	if err != nil {
 		y.T.Fatal(err)
 	}
