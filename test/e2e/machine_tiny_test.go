@@ -56,7 +56,7 @@ func bootKernel(vm *kubevirt.VirtualMachine, commands string) {
 	spec.TerminationGracePeriodSeconds = new(int64(20))
 	spec.Domain.Memory.Guest = new(resource.MustParse("192Mi"))
 	spec.Domain.Firmware = &kubevirt.Firmware{KernelBoot: &kubevirt.KernelBoot{
-		KernelArgs: fmt.Sprintf("console=ttyS0 quiet panic=1 no_timer_check berth.run=%q", commands),
+		KernelArgs: fmt.Sprintf("console=ttyS0 quiet panic=1 no_timer_check cryptomgr.notests=1 lsm=capability berth.run=%q", commands),
 		Container: &kubevirt.KernelBootContainer{Image: images.Guest, ImagePullPolicy: corev1.PullIfNotPresent,
 			KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd"},
 	}}

@@ -11,11 +11,23 @@ import (
 	"github.com/berth-vm/berth/internal/launch"
 )
 
-// ports is how many PCI Express ports the machine has at least: they must be there from the start, and what the devices it
-// starts with leave free is for virtio disks that are added later. Disks on scsi need none.
-const ports = 24
+// A machine's PCI Express ports must be there from the start: what the devices it starts with leave free is for virtio disks that
+// are added later. Disks on scsi need none. A guest looks at every port when it boots, which takes an emulated one a fifth of a
+// second each, so that a small machine gets fewer. Nothing but its memory counts, which is the same wherever it moves.
+const (
+	small      = 2 << 30
+	smallPorts = 12
+	largePorts = 24
+)
 
-func devices(m launch.Machine, cpus uint) *libvirtxml.DomainDeviceList {
+func ports(memory int64) uint {
+	if memory <= small {
+		return smallPorts
+	}
+	return largePorts
+}
+
+func devices(m launch.Machine, memory int64, cpus uint) *libvirtxml.DomainDeviceList {
 	port := uint(0)
 	d := &libvirtxml.DomainDeviceList{
 		Emulator: "/usr/bin/qemu-system-x86_64",
@@ -34,7 +46,7 @@ func devices(m launch.Machine, cpus uint) *libvirtxml.DomainDeviceList {
 				VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"}},
 		}},
 	}
-	for i := range uint(ports) {
+	for i := range ports(memory) {
 		index := i + 1
 		d.Controllers = append(d.Controllers, libvirtxml.DomainController{Type: "pci", Index: &index, Model: "pcie-root-port"})
 	}

@@ -67,7 +67,7 @@ func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.
 	if err := firmware(d, spec.Firmware, host.OVMF); err != nil {
 		return nil, err
 	}
-	d.Devices = devices(m, cpus)
+	d.Devices = devices(m, memory, cpus)
 	if err := attachDisks(d.Devices, m, disks, cpus); err != nil {
 		return nil, err
 	}
