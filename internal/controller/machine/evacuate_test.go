@@ -128,13 +128,19 @@ func TestEvacuationRetries(t *testing.T) {
 	drain(w)
 	var began []time.Time
 	seen := map[string]bool{}
-	for range 600 {
+	for until := w.clock.Now().Add(20 * time.Minute); w.clock.Now().Before(until); {
+		wait, before := time.Minute, w.faults.Writes // time goes by as the controller asks to be called again
 		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileInstance, w.migrate, w.keep} {
-			_, err := reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: vmName}})
+			result, err := reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: vmName}})
 			w.must(err)
+			if result.RequeueAfter > 0 {
+				wait = min(wait, result.RequeueAfter)
+			}
 		}
-		w.turn()
-		w.clock.SetTime(w.clock.Now().Add(2 * time.Second))
+		if w.turn() || w.faults.Writes != before {
+			wait = min(wait, time.Second)
+		}
+		w.clock.SetTime(w.clock.Now().Add(wait))
 		for name := range w.migrations() {
 			if !seen[name] {
 				seen[name] = true

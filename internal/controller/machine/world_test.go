@@ -52,6 +52,8 @@ type world struct {
 	keeps  bool // the guest gives no disk back
 	data   contents
 	events *events.FakeRecorder
+	asked  int   // how many of the scenario's asks were made
+	taped  *tape // what is kept of it while it runs; nil: nothing
 }
 
 var scheme = sync.OnceValue(func() *runtime.Scheme {
@@ -78,17 +80,22 @@ func newWorld(t *testing.T, sc scenario) *world {
 	t.Helper()
 	w := &world{t: t, sc: sc, clock: clocktest.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 		events: events.NewFakeRecorder(10000)}
-	build := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
+	objects := []client.Object{sc.machine(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}}}
+	if sc.class {
+		objects = append(objects, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: "local.example.com",
+			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)})
+	}
+	w.serve(objects)
+	return w
+}
+
+// serve gives the world an API server that has these objects, and a controller that has just been started.
+func (w *world) serve(objects []client.Object) {
+	build := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).WithReturnManagedFields().
 		WithStatusSubresource(&kubevirt.VirtualMachine{}, &kubevirt.VirtualMachineInstance{}, &kubevirt.VirtualMachineInstanceMigration{}, &cdiv1.DataVolume{}, &corev1.Pod{},
-			&corev1.PersistentVolumeClaim{}).
-		WithObjects(sc.machine(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}},
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}})
+			&corev1.PersistentVolumeClaim{}).WithObjects(objects...)
 	for _, i := range index.All() {
 		build = build.WithIndex(i.Object, i.Field, i.Of)
-	}
-	if sc.class {
-		build = build.WithObjects(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: "local.example.com",
-			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)})
 	}
 	base := build.Build()
 	w.api = base
@@ -97,7 +104,6 @@ func newWorld(t *testing.T, sc scenario) *world {
 		cluster: cluster.New(w.faults.Client(base, w.admit), w.events, w.clock), ask: w.launcherSays, locks: newLocks(),
 	}
 	w.keeper = &end.Keeper{Reader: base, Live: base, Cluster: w.r.cluster, Finalizer: render.LauncherEnd, Before: w.r.releaseDisks}
-	return w
 }
 
 // admit gives an object what the API server would. Pods are named by their instance, and pods of disks by the launcher, so
