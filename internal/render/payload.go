@@ -20,10 +20,10 @@ func (m Machine) payload(pod *corev1.Pod) {
 	spec := m.Instance.Spec
 	c := &pod.Spec.Containers[0]
 	c.ReadinessProbe, c.LivenessProbe = ready(spec.ReadinessProbe), probe("liveness", spec.LivenessProbe)
-	if spec.ReadinessProbe != nil || spec.LivenessProbe != nil {
-		c.StartupProbe = ready(nil) // the machine's own probes ask a guest that runs; until then there is none to ask
-		c.StartupProbe.FailureThreshold = math.MaxInt32
-	}
+	// The machine's own probes ask a guest that runs; until then there is none to ask. And that it was started is said once and stays said:
+	// one answer that comes too late makes a pod unready.
+	c.StartupProbe = ready(nil)
+	c.StartupProbe.FailureThreshold = math.MaxInt32
 	add := func(name, dir string, source corev1.VolumeSource, readOnly bool) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: dir, ReadOnly: readOnly})

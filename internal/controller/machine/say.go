@@ -73,7 +73,7 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		r = state.NodeAway
 	case r == state.GuestRunning && s.arrives() && !up(s.launcher):
 		r = state.GuestArriving
-	case r == state.GuestRunning && !pods.Ready(s.launcher):
+	case r == state.GuestRunning && !pods.Ready(s.launcher) && s.instance.Spec.ReadinessProbe != nil:
 		r = state.GuestUnready
 	case r == state.DiskMissing && slices.ContainsFunc(s.disks, func(d disk) bool { return d.unoffered }):
 		r = state.UsageTypeMissing

@@ -1,0 +1,35 @@
+package machine
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-vm/berth/internal/decide/machine"
+)
+
+// TestUp: a guest that was started runs, even if a node that has much to do answers a probe too late.
+func TestUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		probed, started, ready bool
+		want                   machine.Pod
+	}{
+		"not yet":                     {probed: true, want: machine.Placed},
+		"started":                     {probed: true, started: true, ready: true, want: machine.Up},
+		"a probe came back too late":  {probed: true, started: true, want: machine.Up},
+		"of an earlier version":       {started: true, ready: true, want: machine.Up},
+		"of an earlier version, busy": {started: true, want: machine.Placed}, // without a probe of its start a container is started before its guest
+	} {
+		p := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "node1", Containers: []corev1.Container{{}}}}
+		if c.probed {
+			p.Spec.Containers[0].StartupProbe = &corev1.Probe{}
+		}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Started: &c.started}}
+		if c.ready {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}
+		if got := situation(p); got != c.want {
+			t.Errorf("%s: %v instead of %v", name, got, c.want)
+		}
+	}
+}
