@@ -83,7 +83,7 @@ const (
 type Moving struct {
 	ID     string    `json:"id"`
 	Stage  MoveStage `json:"stage"`
-	Detail string    `json:"detail,omitempty"` // of one that failed
+	Detail string    `json:"detail,omitempty"` // of one that failed, or that waits
 	// Sent of Total bytes; a guest that writes makes the total grow.
 	Sent  int64 `json:"sent,omitempty"`
 	Total int64 `json:"total,omitempty"`

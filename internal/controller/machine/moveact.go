@@ -200,6 +200,9 @@ func (v *move) text(row state.MigrationRow) string {
 		if v.said.Total > 0 {
 			return fmt.Sprintf("%d of %d MiB", v.said.Sent>>20, v.said.Total>>20)
 		}
+		if v.said.Detail != "" {
+			return v.said.Detail
+		}
 	case state.MigrationDone:
 		return v.doneText()
 	case state.MigrationPlacing, state.MigrationPlaced, state.MigrationPreparing, state.MigrationReady, state.MigrationHanding, state.MigrationAborting:

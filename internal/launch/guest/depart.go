@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,14 +115,18 @@ func (l *Launcher) follow(ctx context.Context, g guestHere, o launch.Move) {
 // depart sends the guest and says what came of it. Of a guest that is gone the watch over it tells.
 func (l *Launcher) depart(ctx context.Context, g guestHere, o launch.Move) {
 	v := &l.moves
-	v.still.Lock()
-	err := l.send(ctx, g, o)
+	v.said.Store(&launch.Moving{ID: o.ID, Stage: launch.MoveSends, Detail: waitsForKeys})
+	keys, err := awaitKeys(ctx, launch.MoveKeysDir, o.ID, launch.MoveSource)
+	if err == nil {
+		v.said.Store(&launch.Moving{ID: o.ID, Stage: launch.MoveSends})
+		v.still.Lock()
+		if err = l.send(ctx, g, o, keys); err == nil {
+			return // moving still: nobody touches it any more
+		}
+		v.still.Unlock()
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err == nil {
-		return // moving still: nobody touches it any more
-	}
-	v.still.Unlock()
 	v.moving = false
 	said := launch.Moving{ID: o.ID, Stage: launch.MoveFailed, Detail: cut(err.Error())}
 	if errors.Is(context.Cause(ctx), errAsked) {
@@ -131,15 +136,14 @@ func (l *Launcher) depart(ctx context.Context, g guestHere, o launch.Move) {
 	l.Log.Warn("the guest stays", "move", o.ID, "error", err.Error())
 }
 
-func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move) error {
+// waitsForKeys is said while the guest cannot be sent yet.
+const waitsForKeys = "the kubelet has yet to bring the keys of this migration to the guest's pod"
+
+func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move, keys *tls.Config) error {
 	if state, _, err := g.h.virt.DomainGetState(g.dom, 0); err != nil || libvirt.DomainState(state) != libvirt.DomainRunning {
 		return errors.Join(errStill, err)
 	}
 	sent, err := l.sending(g, o)
-	if err != nil {
-		return err
-	}
-	keys, err := awaitKeys(ctx, launch.MoveKeysDir, o.ID, launch.MoveSource)
 	if err != nil {
 		return err
 	}

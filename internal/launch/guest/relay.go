@@ -76,11 +76,9 @@ func moveKeys(dir, id, side string) (*tls.Config, error) {
 		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}, nil
 }
 
-// awaitKeys waits for them: the kubelet brings them some time after they were made.
+// awaitKeys waits for them until the move is called off: the kubelet brings them some time after they were made. It looks at every pod
+// once in a minute and a half, and on a node that has much to do much later; how long that is worth waiting for is not for one side to say.
 func awaitKeys(ctx context.Context, dir, id, side string) (*tls.Config, error) {
-	const patience = 3 * time.Minute // the kubelet looks at every pod once in a minute and a half
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
