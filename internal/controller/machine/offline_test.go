@@ -10,10 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/render"
 )
 
 // copyTo asks for the disks of a machine that does not run to be moved.
@@ -114,5 +116,35 @@ func TestOfflineRefused(t *testing.T) {
 				t.Errorf("%s: %s", got, m.Status.Conditions[0].Message)
 			}
 		})
+	}
+}
+
+// TestOfflineForeignSource: a clone source that somebody has made in the migration's place says what would be copied, so nothing is copied
+// from it, and it is left alone. When it is gone the disks are copied.
+func TestOfflineForeignSource(t *testing.T) {
+	w := newWorld(t, scenario{local: true, class: true, homes: true, strategy: kubevirt.RunAlways, asks: []func(*world){setStrategy(kubevirt.RunHalted)}})
+	w.run()
+	name := render.ReplacementName("one-uid", "root")
+	foreign := &cdiv1.VolumeCloneSource{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: "somebody"},
+		Spec: cdiv1.VolumeCloneSourceSpec{Source: corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "secret"}}}
+	w.must(w.api.Create(context.Background(), foreign))
+	copyTo("one")(w)
+	var refused error
+	for range 50 {
+		if _, err := w.migrate(context.Background(), ctrl.Request{}); err != nil {
+			refused = err
+		}
+		w.turn()
+	}
+	if refused == nil || !strings.Contains(refused.Error(), "VolumeCloneSource "+name+" is not the migration's own: delete it") {
+		t.Errorf("it says %v", refused)
+	}
+	if c, err := cluster.Get[corev1.PersistentVolumeClaim](context.Background(), w.api, ns, name); err != nil || c != nil {
+		t.Errorf("a claim was made: %v %v", c, err)
+	}
+	w.must(w.api.Delete(context.Background(), foreign))
+	w.settle()
+	if got := w.migrations()["one"]; !strings.HasPrefix(got, "Succeeded Copied") {
+		t.Errorf("the migration: %q", got)
 	}
 }
