@@ -140,13 +140,16 @@ fuzz: ## every fuzz target for FUZZTIME
 	@go run ./hack/fuzz -time $(FUZZTIME)
 
 ##@ Measure
-.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk bench-copies bench-move bench-stream bench-web
+.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk bench-copies bench-move bench-stream bench-web bench-export
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@go run ./bench
 	@$(MAKE) --no-print-directory bench-upload
 
 bench-upload: build packages ## uploads through the proxy beside a plain TLS copy; writes bench/upload/results.md
 	@go run ./bench/upload
+
+bench-export: build packages ## disks out of the cluster beside plain reads and qemu-img convert; writes bench/export/results.md
+	@go run ./bench/export
 
 bench-vm: ## a machine's steps on the cluster that runs, both binding modes; writes bench/vm/results.md
 	@go run ./bench/vm

@@ -29,6 +29,9 @@ type exportFlags struct {
 	ttl, wait         string
 	format            string
 	forward           bool
+	manifest          bool
+	secret            bool
+	manifestFormat    string
 
 	to, toContext, toNamespace string
 	upload                     imageupload.Options
@@ -146,6 +149,9 @@ func (f *exportFlags) define(s *pflag.FlagSet) {
 	s.BoolVar(&f.forward, "port-forward", true, "reach the server through the API server, which is how it is reached without --service-url")
 	s.IntVar(&f.LocalPort, "local-port", 0, "local port that is forwarded; one is chosen if it is 0")
 	s.IntVar(&f.Retries, "retry", 5, "how many tries in a row may bring nothing")
+	s.BoolVar(&f.manifest, "manifest", false, "write the objects by which machine and volumes are made again elsewhere, instead of a volume; the export stays")
+	s.BoolVar(&f.secret, "include-secret", false, "with --manifest: also the Secret with the token, which the objects name")
+	s.StringVar(&f.manifestFormat, "manifest-output-format", "", "with --manifest: json or yaml; yaml if it is empty")
 	s.StringVar(&f.to, "to-kubeconfig", "", "kubeconfig of a cluster to send the volume to, instead of a file")
 	s.StringVar(&f.toContext, "to-context", "", "context in that kubeconfig; its own choice if it is empty")
 	s.StringVar(&f.toNamespace, "to-namespace", "", "namespace there; the context's if it is empty")
@@ -159,7 +165,7 @@ func (f *exportFlags) define(s *pflag.FlagSet) {
 func (a *app) exportDownload() *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
-		Use: "download NAME (--output FILE | --to-kubeconfig FILE) [--vm VM | --snapshot SNAPSHOT | --pvc CLAIM]", Short: "Download a volume of an export",
+		Use: "download NAME (--output FILE | --to-kubeconfig FILE | --manifest) [--vm VM | --snapshot SNAPSHOT | --pvc CLAIM]", Short: "Download a volume of an export",
 		Long: "Download a volume of an export, which is made and deleted again if a source is given. Formats raw and qcow2 go on where they were\n" +
 			"if the connection breaks, or if the command is repeated after it was ended: until it is whole, the file is FILE.part. In raw files and\n" +
 			"qcow2 images there is no room taken for what the disk has nothing in.",
@@ -173,6 +179,9 @@ func (a *app) exportDownload() *cobra.Command {
   # Send it to another cluster, where it becomes DataVolume root
   virtctl vmexport download web-export --vm=web --volume=root --to-kubeconfig=there.yaml
 
+  # Make machine web again in another namespace, while export web-export lasts
+  virtctl vmexport download web-export --vm=web --manifest --include-secret | kubectl apply -n other -f -
+
   # Download it into another program
   virtctl vmexport download web-export --vm=web --volume=root --format=raw --output=- | sha256sum`),
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.names(exports),
@@ -184,6 +193,9 @@ func (a *app) exportDownload() *cobra.Command {
 			c, err := a.client()
 			if err != nil {
 				return err
+			}
+			if f.manifest {
+				return vmexport.Manifests(cmd.Context(), c, o, vmexport.Manifest{Secret: f.secret, JSON: f.manifestFormat == "json"}, a.out, a.err)
 			}
 			if f.to != "" {
 				return f.send(cmd.Context(), c, o, a.out)
@@ -216,7 +228,15 @@ func (f *exportFlags) download(name string) (vmexport.Options, error) {
 		return o, errors.New("--local-port is not a valid value, acceptable values are valid port numbers")
 	case f.to != "" && (o.Output != "" || f.format != ""):
 		return o, errors.New("--to-kubeconfig excludes --output and --format: the volume becomes a DataVolume of that cluster")
-	case f.to == "" && o.Output == "":
+	case f.manifest && (f.to != "" || f.format != "" || o.Volume != ""):
+		return o, errors.New("--manifest is of all volumes: it excludes --volume, --format and --to-kubeconfig")
+	case f.manifest && (o.Delete || o.Keep):
+		return o, errors.New("--manifest excludes --keep-vme and --delete-vme: what it writes names the server of the export, which stays")
+	case !f.manifest && (f.secret || f.manifestFormat != ""):
+		return o, errors.New("--include-secret and --manifest-output-format are for --manifest")
+	case f.manifestFormat != "" && f.manifestFormat != "json" && f.manifestFormat != "yaml":
+		return o, errors.New("--manifest-output-format is not a valid value, acceptable values are json/yaml")
+	case f.to == "" && o.Output == "" && !f.manifest:
 		return o, errors.New("warning: Binary output can mess up your terminal. Use '--output -' to output into stdout anyway or consider '--output <FILE>' to save to a file")
 	}
 	return o, nil

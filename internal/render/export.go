@@ -6,10 +6,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -39,6 +41,8 @@ func ExportName(export string) string { return fit("virt-export-" + export) }
 type Exported struct {
 	Disk
 	Name    string // what it is called in the export
+	As      string // the claim that the machine knows it by
+	Size    resource.Quantity
 	Content task.Content
 }
 
@@ -50,7 +54,8 @@ type Export struct {
 	Labels          map[string]string // of the export, which its server has too
 	Annotations     map[string]string
 	Disks           []Exported
-	Keys, Token     string // Secrets
+	Machine         *kubevirt.VirtualMachine // that is exported, or was snapshotted; nil: a claim is
+	Keys, Token     string                   // Secrets
 	CA              string
 	Settings        Settings
 }
@@ -65,6 +70,14 @@ func (e Export) Pod() (*corev1.Pod, error) {
 		block = block || d.Block
 	}
 	annotations := map[string]string{AnnExportCA: e.CA}
+	var err error
+	if t.Manifests, err = e.manifests(); err != nil {
+		return nil, err
+	}
+	if t.Manifests != nil {
+		annotations[AnnExportManifests] = "true"
+		t.HeaderSecret = exportHeader(e.Name)
+	}
 	for key, value := range e.Annotations {
 		if ofPeople(key) {
 			annotations[key] = value

@@ -5,6 +5,8 @@
 // know Kubernetes objects, and it does not move bytes.
 package task
 
+import "encoding/json"
+
 // Version is the version of this contract. A worker refuses a Task of another version: the two are always rolled out
 // from one image, so a mismatch is a broken deployment and never something to guess about.
 const Version = 1
@@ -127,6 +129,10 @@ type Export struct {
 	Listen   string           `json:"listen"`
 	TLSDir   string           `json:"tlsDir"`   // tls.crt, tls.key
 	TokenDir string           `json:"tokenDir"` // file token
+	// Manifests are objects of Kubernetes, each by itself, by which the volumes are imported elsewhere; HeaderSecret is the name of the
+	// Secret with the token that they expect, which is made of the token when somebody asks for it.
+	Manifests    []json.RawMessage `json:"manifests,omitempty"`
+	HeaderSecret string            `json:"headerSecret,omitempty"`
 }
 
 // ExportedVolume is one that can be downloaded.

@@ -77,6 +77,7 @@ func exportHandler(e task.Export) (h http.Handler, done func(), err error) {
 		mux.HandleFunc(base+"disk.img.gz", x.serveGzip)
 		mux.HandleFunc(base+"disk.qcow2", x.serveQCOW2)
 	}
+	serveManifests(mux, e)
 	return guarded(e.TokenDir, mux), done, nil
 }
 

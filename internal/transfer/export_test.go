@@ -3,6 +3,7 @@ package transfer
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -32,7 +33,8 @@ func exporting(t *testing.T) (server *httptest.Server, disk string) {
 			t.Fatal(failed)
 		}
 	}
-	h, done, err := exportHandler(task.Export{Version: task.Version, TokenDir: dir, Volumes: []task.ExportedVolume{
+	h, done, err := exportHandler(task.Export{Version: task.Version, TokenDir: dir, HeaderSecret: "header", Manifests: []json.RawMessage{
+		json.RawMessage(`{"kind":"DataVolume"}`), json.RawMessage(`{"kind":"VirtualMachine"}`)}, Volumes: []task.ExportedVolume{
 		{Name: "root", Path: disk, Content: task.Disk}, {Name: "files", Path: archive, Content: task.Archive}}})
 	if err != nil {
 		t.Fatal(err)
@@ -137,5 +139,40 @@ func TestExportChanged(t *testing.T) {
 	}
 	if got, err := io.ReadAll(answer.Body); err == nil {
 		t.Errorf("%d bytes came, and the disk changed", len(got))
+	}
+}
+
+// TestManifests: the objects come as documents of YAML or as one List, to whoever shows the token, and the Secret has the header that is
+// asked for.
+func TestManifests(t *testing.T) {
+	server, _ := exporting(t)
+	all, secret := server.URL+"/internal/manifests/all", server.URL+"/internal/manifests/secret"
+	for _, address := range []string{all, secret} {
+		if code, _, content, _ := ask(t, address, map[string]string{ExportToken: "other"}); code != http.StatusUnauthorized || bytes.Contains(content, []byte("kind")) {
+			t.Errorf("%s without the token: %d", address, code)
+		}
+	}
+	code, header, got, err := ask(t, all, nil)
+	if want := "---\n{\"kind\":\"DataVolume\"}\n---\n{\"kind\":\"VirtualMachine\"}\n"; code != http.StatusOK || err != nil || string(got) != want ||
+		header.Get("Content-Type") != "application/yaml" {
+		t.Errorf("%d %v %q", code, err, got)
+	}
+	var list struct {
+		Kind  string
+		Items []struct {
+			Kind       string
+			Metadata   struct{ Name string }
+			StringData map[string]string
+		}
+	}
+	for address, want := range map[string]int{all: 2, secret: 1} {
+		_, _, got, err = ask(t, address, map[string]string{"Accept": "application/json"})
+		if failed := json.Unmarshal(got, &list); err != nil || failed != nil || list.Kind != "List" || len(list.Items) != want {
+			t.Fatalf("%s: %v %v %s", address, err, failed, got)
+		}
+		if s := list.Items[0]; address == secret && (s.Metadata.Name != "header" || s.StringData["token"] != "x-kubevirt-export-token:secret") {
+			t.Errorf("%+v", s)
+		}
+		list.Items = nil
 	}
 }

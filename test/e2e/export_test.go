@@ -63,6 +63,9 @@ func TestExport(t *testing.T) {
 		if want := sum(image(24), size); size < 24*mib || got != want {
 			t.Errorf("%s: %d bytes come out as %s, not %s", name, size, got, want)
 		}
+		if name == "file" {
+			b.exportHarmed(v, "out-file", "file", raw)
+		}
 		v.must("vmexport", "download", "out-"+name, "--output", packed)
 		z, err := gzip.NewReader(opened(t, packed))
 		if err != nil {

@@ -96,6 +96,28 @@ type VirtualMachineExportLink struct {
 	// +listType=map
 	// +listMapKey=name
 	Volumes []VirtualMachineExportVolume `json:"volumes,omitempty"`
+	// Manifests are where objects are that import the disks elsewhere. There are none if they would be too long.
+	//
+	// +listType=map
+	// +listMapKey=type
+	Manifests []VirtualMachineExportManifest `json:"manifests,omitempty"`
+}
+
+// ManifestType is what a manifest has.
+type ManifestType string
+
+// The manifests.
+const (
+	AllManifests ManifestType = "all"                // the machine, its volumes, and the authority that the server is known by
+	AuthHeader   ManifestType = "auth-header-secret" // the Secret with the token, which the volumes of the others name
+)
+
+// VirtualMachineExportManifest is where a manifest is.
+type VirtualMachineExportManifest struct {
+	// Type is all, or auth-header-secret: the Secret with the token, which the others name.
+	Type ManifestType `json:"type"`
+	// URL is where it is downloaded, with the token in the header x-kubevirt-export-token, as YAML or, if that is accepted, as JSON.
+	URL string `json:"url"`
 }
 
 // VirtualMachineExportVolume is one disk.

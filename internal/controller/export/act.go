@@ -105,7 +105,7 @@ func (r *Reconciler) startServer(ctx context.Context, s *seen) error {
 	}
 	e := render.Export{
 		Name: s.of.Name, Namespace: s.of.Namespace, UID: s.of.UID, Owner: s.owner(), Labels: s.of.Labels, Annotations: s.of.Annotations,
-		Keys: keysName(s.of), Token: tokenName(s.of), CA: ca, Settings: settings.Pod(r.image),
+		Machine: s.vm, Keys: keysName(s.of), Token: tokenName(s.of), CA: ca, Settings: settings.Pod(r.image),
 	}
 	for _, d := range s.disks {
 		e.Disks = append(e.Disks, d.exported())

@@ -181,7 +181,10 @@ func (w *world) end(e *exportv1.VirtualMachineExport) string {
 	if e.Status.Links.Internal.Cert != p.Annotations[render.AnnExportCA] || !strings.Contains(e.Status.Links.Internal.Cert, "BEGIN CERTIFICATE") {
 		w.t.Error("the status has another authority than the server")
 	}
-	return strings.Join(append(out, string(e.Status.Phase), p.Annotations[render.AnnTask], fmt.Sprint(p.Spec.Volumes)), "\n")
+	ca, err := json.Marshal(e.Status.Links.Internal.Cert)
+	w.must(err)
+	task := strings.ReplaceAll(p.Annotations[render.AnnTask], string(ca), "CA") // in the manifests; new with every server
+	return strings.Join(append(out, string(e.Status.Phase), task, fmt.Sprint(p.Spec.Volumes), fmt.Sprint(e.Status.Links.Internal.Manifests)), "\n")
 }
 
 // TestCrashes: whatever write is refused, or is the controller's last, the export ends in the same place.

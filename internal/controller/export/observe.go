@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -29,6 +30,7 @@ type seen struct {
 	source  export.Source
 	why     string // what the source lacks, for a person
 	machine *string
+	vm      *kubevirt.VirtualMachine // as its manifest is to be; nil: a claim is exported
 	disks   []disk
 	server  *corev1.Pod // nil: there is none
 	now     time.Time
@@ -90,7 +92,7 @@ func (r *Reconciler) observeMachine(ctx context.Context, s *seen) error {
 		s.lacks(export.Missing, "VirtualMachine %s", name)
 		return nil
 	}
-	s.machine = &name
+	s.machine, s.vm = &name, vm
 	i, err := cluster.Get[kubevirt.VirtualMachineInstance](ctx, r.reader, s.of.Namespace, name)
 	if err != nil {
 		return err
@@ -168,6 +170,9 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
 		s.lacks(export.Missing, "content of VirtualMachineSnapshot %s", name)
 		return nil
 	}
+	if was := content.Spec.Source.VirtualMachine; was != nil {
+		s.vm = &kubevirt.VirtualMachine{ObjectMeta: was.ObjectMeta, Spec: was.Spec}
+	}
 	for i := range content.Spec.VolumeBackups {
 		b := &content.Spec.VolumeBackups[i]
 		if b.VolumeSnapshotName == nil {
@@ -227,9 +232,12 @@ func (s *seen) serves(p *corev1.Pod) bool {
 
 // exported is the disk as the server gets it.
 func (d disk) exported() render.Exported {
-	out := render.Exported{Name: d.name, Content: task.Disk, Disk: render.Disk{
+	out := render.Exported{Name: d.name, As: d.claim.Name, Size: render.Size(d.claim), Content: task.Disk, Disk: render.Disk{
 		Claim: d.claim.Name, Block: ptr.Deref(d.claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock,
 	}}
+	if d.backup != nil {
+		out.As = cmp.Or(d.backup.PersistentVolumeClaim.ObjectMeta.Name, out.As)
+	}
 	if d.claim.Annotations[names.ContentType] == string(task.Archive) && !out.Block {
 		out.Content = task.Archive
 	}

@@ -82,7 +82,8 @@ func (r *Reconciler) detail(ctx context.Context, s *seen, reason state.ExportRea
 
 // links are where each disk is downloaded.
 func (s *seen) links() *exportv1.VirtualMachineExportLinks {
-	base := "https://" + render.ExportHost(s.of.Namespace, s.of.Name) + "/volumes/"
+	server := render.ExportURL(s.of.Namespace, s.of.Name)
+	base := server + "/volumes/"
 	link := &exportv1.VirtualMachineExportLink{Cert: s.server.Annotations[render.AnnExportCA]}
 	for _, d := range s.disks {
 		formats := diskFormats
@@ -94,6 +95,11 @@ func (s *seen) links() *exportv1.VirtualMachineExportLinks {
 			v.Formats = append(v.Formats, exportv1.VirtualMachineExportVolumeFormat{Format: f.format, URL: base + d.name + "/" + f.path})
 		}
 		link.Volumes = append(link.Volumes, v)
+	}
+	if s.server.Annotations[render.AnnExportManifests] != "" {
+		link.Manifests = []exportv1.VirtualMachineExportManifest{
+			{Type: exportv1.AllManifests, URL: server + render.ExportManifests}, {Type: exportv1.AuthHeader, URL: server + render.ExportHeaderManifest},
+		}
 	}
 	return &exportv1.VirtualMachineExportLinks{Internal: link}
 }

@@ -23,6 +23,7 @@ import (
 type way struct {
 	client *http.Client
 	token  string
+	accept string // a kind of answer; empty: any
 	close  func()
 }
 
@@ -93,6 +94,9 @@ func (w *way) get(ctx context.Context, method, address string, off int64, tag st
 		return nil, fmt.Errorf("ask for the volume: %w", err)
 	}
 	request.Header.Set(export.TokenHeader, w.token)
+	if w.accept != "" {
+		request.Header.Set("Accept", w.accept)
+	}
 	if off > 0 {
 		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", off))
 		request.Header.Set("If-Range", tag)
