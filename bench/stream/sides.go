@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -205,8 +204,8 @@ func (b *bench) boots(ctx context.Context, t *took) error {
 		return errors.Join(l.Failed(err), f.cmd.Process.Kill(), f.cmd.Wait())
 	}
 	first := time.Since(f.begin)
-	if _, err := os.Stat(f.disk); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(fmt.Errorf("the import was done before the guest's first line: %w", err), f.cmd.Wait())
+	if _, err := os.Stat(f.disk); err == nil {
+		return errors.Join(errors.New("the import was done before the guest's first line: have more -data, or less -rate"), f.cmd.Wait())
 	}
 	r, d, err := f.end() // when the guest has the disk itself
 	if err != nil {

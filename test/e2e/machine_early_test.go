@@ -9,15 +9,14 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	testguest "github.com/berth-vm/berth/images/guest"
@@ -94,10 +93,19 @@ func areaOf(i int) (offset int64) { return testguest.DataOffset + int64(i)*(8<<2
 // write has the guest write where it has not written so far.
 func (e *earlyMachine) write() {
 	e.T.Helper()
+	e.beginWrite()()
+}
+
+// beginWrite does not wait until it has; the function does.
+func (e *earlyMachine) beginWrite() (end func()) {
+	e.T.Helper()
 	area := fmt.Sprintf("serial=root %d %d %d", areaOf(e.wrote), writeLength, writeSeed)
 	e.typeLine(e.vm, "write "+area)
-	e.guestSays(e.vm, "berth-guest: write "+area+": ")
 	e.wrote++
+	return func() {
+		e.T.Helper()
+		e.guestSays(e.vm, "berth-guest: write "+area+": ")
+	}
 }
 
 // reads has the guest read what it wrote.
@@ -135,36 +143,10 @@ func (e *earlyMachine) whole() {
 	}
 }
 
-// bootEarly lets machines start early until the test ends.
-func (y *yard) bootEarly() {
-	y.T.Helper()
-	set := func(change func([]string) []string) {
-		ctx := context.Background() // also when the test's own context has ended
-		var cdi cdiv1.CDI
-		if err := y.kube.Get(ctx, types.NamespacedName{Name: "cdi"}, &cdi); err != nil {
-			y.T.Fatalf("read the CDI resource: %v", err)
-		}
-		before := cdi.DeepCopy()
-		if cdi.Spec.Config == nil {
-			cdi.Spec.Config = &cdiv1.CDIConfigSpec{}
-		}
-		cdi.Spec.Config.FeatureGates = change(cdi.Spec.Config.FeatureGates)
-		if err := y.kube.Patch(ctx, &cdi, client.MergeFrom(before)); err != nil {
-			y.T.Fatalf("set feature gates: %v", err)
-		}
-	}
-	set(func(gates []string) []string { return append(gates, "BootEarly") })
-	y.T.Cleanup(func() {
-		set(func(gates []string) []string {
-			return slices.DeleteFunc(gates, func(g string) bool { return g == "BootEarly" })
-		})
-	})
-}
-
 // TestMachineBootsEarly: a machine runs while its disk is imported and writes to it, and ends up on the plain disk, which is the image
 // with what the guest wrote, whatever ends meanwhile.
 func TestMachineBootsEarly(t *testing.T) {
-	newYard(t).bootEarly()
+	t.Parallel()
 	// Its worker is deleted, its source dies and comes back, its launcher is killed. What killed workers leave is looked at closely by
 	// TestKilledWithAGuest in cmd/worker, controllers by TestVolumeControllerKilled.
 	t.Run("killed", func(t *testing.T) {
@@ -176,15 +158,16 @@ func TestMachineBootsEarly(t *testing.T) {
 		e.kubectl("delete", "pod", "--wait=false", "importer-"+e.root)
 		e.write() // it waits for the next worker
 		e.gate.set(&e.gate.down, true)
-		e.write()
+		written := e.beginWrite() // of what it writes a part of, the rest is at the source
 		e.gate.set(&e.gate.down, false)
-		first := e.instance(t.Context(), e.vm)
+		written()
 		_, launchers := e.pods(t.Context(), e.vm)
 		e.kubectl("delete", "pod", "--wait=false", "--grace-period=1", launchers[0].Name)
-		e.Wait("the next run", boot, func(ctx context.Context) (bool, string) {
-			i := e.instance(ctx, e.vm)
-			return i != nil && i.UID != first.UID && i.Status.Phase == kubevirt.PhaseRunning, fmt.Sprintf("%+v", i)
+		e.Wait("the next launcher", boot, func(ctx context.Context) (bool, string) {
+			_, now := e.pods(ctx, e.vm)
+			return len(now) == 1 && now[0].UID != launchers[0].UID && now[0].Status.Phase == corev1.PodRunning, fmt.Sprintf("%d launchers", len(now))
 		})
+		e.status(e.vm, kubevirt.StatusRunning, boot)
 		e.guestSays(e.vm, "berth-guest: ready")
 		e.reads()
 		e.whole()

@@ -141,19 +141,26 @@ func TestVolumeWorkerDeleted(t *testing.T) {
 }
 
 // TestVolumeControllerKilled: of two controllers the one that leads is killed in the middle of an import; the other takes over,
-// and nothing is done twice.
+// and nothing is done twice. Machines can start with the volume meanwhile, before and after.
 func TestVolumeControllerKilled(t *testing.T) {
 	b := newBed(t)
 	release := b.web.hold()
-	b.volume(volume{class: classImmediate, storage: "40Mi"})
+	b.volume(volume{class: classImmediate, storage: "40Mi", annotations: map[string]string{"berth.dev/boot-early": "true", "berth.dev/contents": "raw"}})
 	b.untilPhase("disk", cdiv1.ImportInProgress)
 	worker := b.WaitRunning("importer-disk")
+	b.Wait("the disk to be served", patience, func(context.Context) (bool, string) {
+		on := b.claim("disk").Annotations["berth.dev/served-on"]
+		return on == worker.Spec.NodeName, on
+	})
 	first := b.leader(b.Context())
 	b.must(b.kube.Delete(b.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "berth", Name: first}}, client.GracePeriodSeconds(0)))
 	b.Wait("another controller to lead", patience, func(ctx context.Context) (bool, string) {
 		now := b.leader(ctx)
 		return now != "" && now != first, now
 	})
+	if on := b.claim("disk").Annotations["berth.dev/served-on"]; on != worker.Spec.NodeName {
+		t.Errorf("the disk is served on %q", on)
+	}
 	release()
 	dv := b.untilPhase("disk", cdiv1.Succeeded)
 	if dv.Status.RestartCount != 0 {

@@ -20,10 +20,7 @@ import (
 // Feature gates of the CDI resource's spec.config.featureGates.
 const (
 	HonorWaitForFirstConsumer = "HonorWaitForFirstConsumer"
-	// BootEarly is ours: machines may start with disks that are being imported. It is off until more has been ended in
-	// the middle on a cluster than workers.
-	BootEarly               = "BootEarly"
-	DataVolumeClaimAdoption = "DataVolumeClaimAdoption"
+	DataVolumeClaimAdoption   = "DataVolumeClaimAdoption"
 )
 
 // Settings are the values in force: what the administrator wrote, and the default of everything else.

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/importsource"
 	"github.com/berth-vm/berth/internal/names"
@@ -16,8 +15,7 @@ import (
 
 // bootsEarly: somebody asked that a machine may start before the disk is full.
 func (s *Seen) bootsEarly() bool {
-	asked := s.order.Annotations[names.BootEarly] == "true" || s.claim != nil && s.claim.Annotations[names.BootEarly] == "true"
-	return asked && s.settings.Enabled(config.BootEarly)
+	return s.order.Annotations[names.BootEarly] == "true" || s.claim != nil && s.claim.Annotations[names.BootEarly] == "true"
 }
 
 // late is why none can, as far as it can be known before the source is read; empty if it can.

@@ -9,7 +9,6 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
 )
@@ -26,7 +25,6 @@ func servedVolume(change func(*Seen)) *Seen {
 		progress: &task.Progress{Percent: 12.3, Done: 123e6, Total: 1000e6, Rate: 31e6, Early: &task.Early{Serves: true, Clients: 1}},
 	}
 	s.worker.Labels = map[string]string{"berth.dev/claim-uid": "claim"}
-	s.settings.FeatureGates = []string{config.BootEarly}
 	if change != nil {
 		change(s)
 	}
@@ -60,7 +58,6 @@ func TestEarlyIsSaid(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*Seen){
-		"the gate is off":      func(s *Seen) { s.settings.FeatureGates = nil },
 		"nobody asked for it":  func(s *Seen) { s.order.Annotations, s.claim.Annotations = nil, nil },
 		"it is not served yet": func(s *Seen) { s.progress.Early = nil },
 	} {
