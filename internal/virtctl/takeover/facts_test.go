@@ -1,0 +1,91 @@
+package takeover
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/annotated"
+	"github.com/berth-vm/berth/internal/decide/takeover"
+	"github.com/berth-vm/berth/internal/names"
+)
+
+func claim(phase corev1.PersistentVolumeClaimPhase, notes map[string]string, from string) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "disk", UID: "claim", Annotations: notes}}
+	c.Status.Phase = phase
+	if from != "" {
+		c.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: ptr.To(cdiv1.SchemeGroupVersion.Group), Kind: from, Name: "a"}
+	}
+	return c
+}
+
+// TestVolumes: CDI's words come to what may be done, and a phase that is not known to nothing at all.
+func TestVolumes(t *testing.T) {
+	volume := func(phase cdiv1.DataVolumePhase) *cdiv1.DataVolume {
+		return &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "disk", UID: "dv"}, Status: cdiv1.DataVolumeStatus{Phase: phase}}
+	}
+	owned := func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+		c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(volume(""), cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
+		return c
+	}
+	staged := volume(cdiv1.Paused)
+	staged.Spec.Source, staged.Spec.Checkpoints = &cdiv1.DataVolumeSource{VDDK: &cdiv1.DataVolumeSourceVDDK{}}, []cdiv1.DataVolumeCheckpoint{{}}
+	for name, c := range map[string]struct {
+		volume       *cdiv1.DataVolume
+		claim, prime *corev1.PersistentVolumeClaim
+		want         takeover.Verdict
+		do           int
+	}{
+		"done, with a worker's record":     {volume(cdiv1.Succeeded), owned(claim("Bound", map[string]string{names.PodPhase: "Succeeded"}, "")), nil, takeover.Taken, 0},
+		"cloned by its driver":             {volume(cdiv1.Succeeded), owned(claim("Bound", nil, cdiv1.VolumeCloneSourceRef)), nil, takeover.Taken, 1},
+		"adopted":                          {volume(cdiv1.Succeeded), claim("Bound", map[string]string{names.PopulatedFor: "disk"}, ""), nil, takeover.Taken, 1},
+		"done, and its claim gone":         {volume(cdiv1.Succeeded), nil, nil, takeover.Refused, 0},
+		"its claim is another's":           {volume(cdiv1.Pending), claim("Bound", nil, ""), nil, takeover.Taken, 0},
+		"waits for its consumer":           {volume(cdiv1.PendingPopulation), owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef)), nil, takeover.Taken, 0},
+		"waits, and CDI has begun":         {volume(cdiv1.PendingPopulation), owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef)), claim("Pending", nil, ""), takeover.Finished, 0},
+		"waits in the old way":             {volume(cdiv1.WaitForFirstConsumer), owned(claim("Pending", nil, "")), nil, takeover.Taken, 1},
+		"imports":                          {volume(cdiv1.ImportInProgress), owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef)), claim("Bound", nil, ""), takeover.Finished, 0},
+		"waits for an upload":              {volume(cdiv1.UploadReady), owned(claim("Pending", nil, cdiv1.VolumeUploadSourceRef)), claim("Bound", nil, ""), takeover.Taken, 2},
+		"in stages":                        {staged, owned(claim("Bound", nil, "")), nil, takeover.Refused, 0},
+		"a word that nobody knows":         {volume("Meditating"), owned(claim("Bound", nil, "")), nil, takeover.Refused, 0},
+		"failed, with something on a disk": {volume(cdiv1.Failed), owned(claim("Bound", nil, "")), nil, takeover.Taken, 0},
+	} {
+		if p := takeover.Decide(ofVolume(c.volume, c.claim, c.prime)); p.Verdict != c.want || len(p.Do) != c.do {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	if len(phases) != 22 { // all of the API's but Unknown
+		t.Errorf("%d phases are known", len(phases))
+	}
+}
+
+// TestClaims: claims without a DataVolume are CDI's if they order something from it.
+func TestClaims(t *testing.T) {
+	done := map[string]string{names.PodPhase: "Succeeded", annotated.Upload: ""}
+	for name, c := range map[string]struct {
+		claim, prime *corev1.PersistentVolumeClaim
+		want         takeover.Verdict // empty: it is none of CDI's
+		do           int
+	}{
+		"anybody's":                   {claim("Bound", nil, ""), nil, "", 0},
+		"another populator's":         {claim("Pending", nil, "Image"), nil, "", 0},
+		"populated":                   {claim("Bound", nil, cdiv1.VolumeImportSourceRef), nil, takeover.Taken, 1},
+		"populated, and it says so":   {claim("Bound", map[string]string{names.PopulatedFor: "disk"}, cdiv1.VolumeCloneSourceRef), nil, takeover.Taken, 0},
+		"to be populated":             {claim("Pending", nil, cdiv1.VolumeImportSourceRef), nil, takeover.Taken, 0},
+		"being populated":             {claim("Pending", nil, cdiv1.VolumeImportSourceRef), claim("Bound", nil, ""), takeover.Finished, 0},
+		"an upload's":                 {claim("Pending", nil, cdiv1.VolumeUploadSourceRef), claim("Bound", nil, ""), takeover.Taken, 2},
+		"an old upload's":             {claim("Bound", map[string]string{annotated.Upload: ""}, ""), nil, takeover.Taken, 2},
+		"an old upload's, done":       {claim("Bound", done, ""), nil, takeover.Taken, 0},
+		"an old import's, under way":  {claim("Bound", map[string]string{annotated.Endpoint: "http://a/b"}, ""), nil, takeover.Finished, 0},
+		"an old import's, not begun":  {claim("Pending", map[string]string{annotated.Endpoint: "http://a/b"}, ""), nil, takeover.Taken, 1},
+		"an order nobody understands": {claim("Pending", map[string]string{annotated.Endpoint: "http://a/b", annotated.Source: "imageio"}, ""), nil, takeover.Refused, 0},
+	} {
+		facts, ordered := ofClaim(c.claim, c.prime)
+		if p := takeover.Decide(facts); ordered != (c.want != "") || ordered && (p.Verdict != c.want || len(p.Do) != c.do) {
+			t.Errorf("%s: %t %+v", name, ordered, p)
+		}
+	}
+}
