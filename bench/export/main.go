@@ -2,7 +2,7 @@
 // as raw bytes beside plain reads of the same disk, and as a qcow2 image, which is written to a file, beside `qemu-img convert`. It writes
 // bench/export/results.md.
 //
-//	go run ./bench/export [-runs 3] [-data 512] [-disk 4096]
+//	go run ./bench/export [-runs 3] [-data 512] [-disk 1024]
 //
 // It needs bin/worker and what hack/packages lists. Nobody finds the disk in the cache, and what is written is on the disk at the end.
 package main
@@ -36,7 +36,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.runs, "runs", 3, "how often everyone runs, in turn")
 	flag.Int64Var(&o.data, "data", 512, "`MiB` of data in the disk")
-	flag.Int64Var(&o.disk, "disk", 4096, "size of the disk in `MiB`")
+	flag.Int64Var(&o.disk, "disk", 1024, "size of the disk in `MiB`")
 	flag.StringVar(&o.dir, "cache", ".cache/bench/export", "`directory` for the disk and what is made of it")
 	flag.StringVar(&o.worker, "worker", "bin/worker", "the worker's `program`")
 	flag.StringVar(&o.results, "results", "bench/export/results.md", "`file` to write")

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/berth-vm/berth/internal/pki"
@@ -34,15 +37,7 @@ func serve(ctx context.Context, worker, dir, disk string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	at := free.Addr().String()
-	if err := free.Close(); err != nil {
-		return nil, err
-	}
-	order, err := json.Marshal(task.Export{Version: task.Version, Listen: at, TLSDir: dir, TokenDir: dir,
+	order, err := json.Marshal(task.Export{Version: task.Version, Listen: "127.0.0.1:0", TLSDir: dir, TokenDir: dir,
 		Volumes: []task.ExportedVolume{{Name: "root", Path: disk, Content: task.Disk}}})
 	if err != nil {
 		return nil, err
@@ -54,11 +49,24 @@ func serve(ctx context.Context, worker, dir, disk string) (*server, error) {
 		}
 	}
 	cmd := exec.CommandContext(ctx, worker, "export", "-task", path)
-	cmd.Stderr = os.Stderr
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the worker (make build): %w", err)
 	}
 	s := &server{base: "https://" + host + "/volumes/root/", stop: func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }}
+	lines := bufio.NewScanner(said)
+	at := ""
+	for at == "" && lines.Scan() {
+		fmt.Fprintln(os.Stderr, lines.Text())
+		_, at, _ = strings.Cut(lines.Text(), " volumes at ")
+	}
+	if at == "" {
+		s.stop()
+		return nil, errors.New("the worker ended before it answered")
+	}
 	dialer := &net.Dialer{}
 	s.client = &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -66,16 +74,7 @@ func serve(ctx context.Context, worker, dir, disk string) (*server, error) {
 			return dialer.DialContext(ctx, network, at)
 		},
 	}}
-	for wait := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		c, err := dialer.DialContext(ctx, "tcp", at)
-		if err == nil {
-			return s, c.Close()
-		}
-		if time.Now().After(wait) {
-			s.stop()
-			return nil, fmt.Errorf("the worker does not answer: %w", err)
-		}
-	}
+	return s, nil
 }
 
 // keys are made as the controller makes them.
