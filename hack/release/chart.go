@@ -4,6 +4,8 @@ import (
 	_ "embed" // the parts of the chart that are written by hand
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -64,6 +66,28 @@ func (m *maker) chartFiles(release []image, rendered map[string][]object) ([]pac
 	for _, o := range rendered[whole] {
 		t := &templater{release: release}
 		template, err := t.template(o, inData[fileOf(o)])
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, packed{"berth/templates/" + fileOf(o), template, 0o644})
+	}
+	policies, err := m.networkPolicies()
+	return append(files, policies...), err
+}
+
+// networkPolicies are the templates of what is in no manifest unless somebody wants it.
+func (m *maker) networkPolicies() ([]packed, error) {
+	text, err := os.ReadFile(filepath.Join(m.root, "config", "network", "policies.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("read the network policies: %w", err)
+	}
+	var files []packed
+	for one := range strings.SplitSeq(string(text), "\n---\n") {
+		var o object
+		if err := yaml.Unmarshal([]byte(one), &o); err != nil {
+			return nil, fmt.Errorf("read the network policies: %w", err)
+		}
+		template, err := (&templater{}).template(o, field(o, "metadata", "namespace") == "berth")
 		if err != nil {
 			return nil, err
 		}
@@ -135,6 +159,9 @@ func (t *templater) template(o object, inData bool) ([]byte, error) {
 	if o["kind"] == "CustomResourceDefinition" {
 		guard = strings.TrimSuffix("and .Values.crds ("+guard+")", " ()")
 		keep(o)
+	}
+	if o["kind"] == "NetworkPolicy" {
+		guard = strings.TrimSuffix("and .Values.networkPolicies ("+guard+")", " ()")
 	}
 	t.images(o)
 	if pod, works := field(o, "spec", "template", "spec").(map[string]any); works {

@@ -223,3 +223,19 @@ func TestChartValues(t *testing.T) {
 		t.Error("definitions come along though they were not wanted")
 	}
 }
+
+// Network policies come where they are wanted, for the parts that are there.
+func TestChartNetworkPolicies(t *testing.T) {
+	_, c := made(t)
+	for sides, want := range map[string]int{"all": 4, "data": 3} {
+		n := 0
+		for name, o := range rendered(t, c, map[string]any{"sides": sides, "networkPolicies": true}) {
+			if strings.HasPrefix(name, "networkpolicy-") && field(o, "metadata", "labels", "berth.dev/installed") == "true" {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("sides %s: %d policies, not %d", sides, n, want)
+		}
+	}
+}
