@@ -102,6 +102,8 @@ type Machine struct {
 	Incoming string `json:"incoming,omitempty"`
 	// Sent are the volumes whose claims are new and empty: their disks come with the guest.
 	Sent []string `json:"sent,omitempty"`
+	// Updated are those of Sent whose claims their owner named, with the claim that each disk was in before. Whatever such a claim has goes.
+	Updated map[string]string `json:"updated,omitempty"`
 }
 
 // Direct is the network disk behind a claim, as the claim's PersistentVolume describes it: what QEMU opens instead of a

@@ -36,7 +36,7 @@ type Move struct {
 	Run bool `json:"run,omitempty"`
 	// Volumes are those that the target has. The guest is sent only if its disks are the same.
 	Volumes []string `json:"volumes,omitempty"`
-	// Disks are the volumes whose claims the target has replacements for, which are empty: their disks are sent.
+	// Disks are the volumes that the target has other claims for: their disks are sent.
 	Disks []string `json:"disks,omitempty"`
 	// Limits are those of the sending, for the source.
 	Limits MoveLimits `json:"limits,omitzero"`

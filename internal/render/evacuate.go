@@ -12,6 +12,9 @@ import (
 // AnnEvacuate is on a launcher that somebody wants to be evicted: its guest is to move. It goes with the pod.
 const AnnEvacuate = "berth.dev/evacuate"
 
+// AnnStay is on a launcher since when somebody cancelled the migration that a drain had begun: it is not begun again at once.
+const AnnStay = "berth.dev/stay"
+
 // Budget keeps whoever drains a node from ending a guest that is to be moved instead, whether or not our webhook answers. It allows
 // no eviction of the instance's launchers, however many there are.
 func Budget(i *kubevirt.VirtualMachineInstance) *policyv1.PodDisruptionBudget {

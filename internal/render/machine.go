@@ -28,11 +28,12 @@ const (
 	// AnnConsumer marks a pod that is only there to be the first consumer of a machine's claims.
 	AnnConsumer = "kubevirt.io/ephemeral-provisioning"
 	AnnDomain   = "kubevirt.io/domain"
-	AnnMachine  = "berth.dev/machine" // what the launcher is to run
-	AnnGo       = "berth.dev/go"      // "yes" once every disk is filled
-	AnnDisks    = "berth.dev/disks"   // launch.Disks: what was added and removed since
-	AnnMove     = "berth.dev/move"    // launch.Move: where its guest is to go, or that it has come
-	AnnFrom     = "berth.dev/from"    // of a pod that a guest is to come to: the pod and the node that it comes from
+	AnnMachine  = "berth.dev/machine"  // what the launcher is to run
+	AnnGo       = "berth.dev/go"       // "yes" once every disk is filled
+	AnnDisks    = "berth.dev/disks"    // launch.Disks: what was added and removed since
+	AnnMove     = "berth.dev/move"     // launch.Move: where its guest is to go, or that it has come
+	AnnReceives = "berth.dev/receives" // on a claim that a disk is being sent into, until all of it is there
+	AnnFrom     = "berth.dev/from"     // of a pod that a guest is to come to: the pod and the node that it comes from
 
 	// LauncherEnd is the finalizer that keeps a launcher or a holder until its containers have certainly ended, however it
 	// is deleted: until then its disks are in use.
@@ -69,6 +70,8 @@ type Machine struct {
 	Away     string
 	// Replaced are the claims that take the place of those that the guest leaves behind, by volume.
 	Replaced map[string]string
+	// Updated are the volumes that its owner changed to other claims while the guest ran, with the claim that each was in before.
+	Updated map[string]string
 }
 
 // PodName is the name of an instance's pod: from its UID, so that a restarted machine never meets its predecessor's.
@@ -89,7 +92,7 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launch.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
 		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach, Media: m.media(), Direct: m.Direct,
-		Incoming: string(m.Incoming), Sent: slices.Sorted(maps.Keys(m.Replaced)),
+		Incoming: string(m.Incoming), Sent: m.sent(), Updated: m.Updated,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the machine %s: %w", m.Instance.Name, err)
@@ -252,6 +255,20 @@ func ClaimOf(v kubevirt.Volume) (name string, readOnly bool) {
 		return v.Ephemeral.PersistentVolumeClaim.ClaimName, true
 	}
 	return "", false
+}
+
+// sent are the volumes whose disks come with the guest into other claims.
+func (m Machine) sent() []string {
+	return slices.Sorted(maps.Keys(both(m.Replaced, m.Updated)))
+}
+
+func both(a, b map[string]string) map[string]string {
+	out := maps.Clone(a)
+	if out == nil {
+		out = map[string]string{}
+	}
+	maps.Copy(out, b)
+	return out
 }
 
 func (m Machine) claimVolumes() []corev1.Volume {

@@ -9,6 +9,7 @@ type FixedReason string
 const (
 	FixedDisks    FixedReason = "DisksNotLiveMigratable"
 	FixedLauncher FixedReason = "LauncherOutdated"
+	FixedCPU      FixedReason = "CPUModeLiveMigrationNotSupported"
 )
 
 // FixedCause is what exactly is in the way.
@@ -17,6 +18,8 @@ type FixedCause string
 // The causes.
 const (
 	CauseLauncher FixedCause = "launcher"
+	CauseCPU      FixedCause = "processor model"
+	CauseCPUHost  FixedCause = "processor of the node"
 	CauseHostDisk FixedCause = "host disk"
 	CauseAdded    FixedCause = "added disk"
 	CauseAdding   FixedCause = "disk that is being added"
@@ -50,6 +53,8 @@ const instead = ": use a claim with access mode ReadWriteMany, or a network disk
 
 var fixedTable = []FixedRow{
 	{CauseLauncher, FixedLauncher, false, "it was started by an earlier version of Berth; restart it once: virtctl restart"},
+	{CauseCPU, FixedCPU, false, "no other node is labelled to have its CPU model, {detail}: use one that several nodes have"},
+	{CauseCPUHost, FixedCPU, false, "its CPU model is host-passthrough, and no other node has the same processor ({detail}): use host-model, or a model that several nodes have"},
 	{CauseHostDisk, FixedDisks, true, "disk {disk} is a file of its node, which no other node has: import it into a PersistentVolumeClaim and use that"},
 	{CauseAdded, FixedDisks, true, "disk {disk} was added while the machine ran, by an earlier version of Berth: remove it (virtctl removevolume), or restart the machine"},
 	{CauseAdding, FixedDisks, true, "disk {disk} is being added or removed: wait until the machine has it, or has it no longer"},

@@ -23,6 +23,15 @@ func TestRowsOfMoves(t *testing.T) {
 	for _, r := range EvacuationRows() {
 		row("evacuation "+string(r.Reason), r.Text("team/web", "detail"))
 	}
+	for _, r := range UpdateRows() {
+		row("update "+string(r.Reason), r.Text("detail"))
+	}
+	for _, r := range UpdateCauseRows() {
+		text := OfUpdateCause(r.Cause, "root", "other", "detail")
+		if row("update cause "+string(r.Cause), text); !strings.Contains(text, "root") || !strings.Contains(text, ": ") {
+			t.Errorf("%s does not say of what, or what to do: %s", r.Cause, text)
+		}
+	}
 	for _, r := range FixedRows() {
 		row("fixed "+string(r.Cause), r.Text("root", "detail"))
 		if text := r.Text("root", "detail"); !strings.Contains(text, ": ") && !strings.Contains(text, "; ") {

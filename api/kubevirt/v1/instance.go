@@ -176,6 +176,19 @@ type VirtualMachineInstanceStatus struct {
 	MigrationState *MigrationState `json:"migrationState,omitempty"`
 	// MigrationMethod is BlockMigration if some of its disks are copied, LiveMigration if none is.
 	MigrationMethod string `json:"migrationMethod,omitempty"`
+	// MigratedVolumes are the volumes whose disks are being sent into other claims.
+	//
+	// +listType=atomic
+	MigratedVolumes []MigratedVolume `json:"migratedVolumes,omitempty"`
+}
+
+// MigratedVolume is a volume whose disk is being sent into another claim.
+type MigratedVolume struct {
+	// VolumeName is the volume.
+	VolumeName string `json:"volumeName"`
+	// SourcePVCInfo is the claim that the disk is in, DestinationPVCInfo the one that it is to be in.
+	SourcePVCInfo      *ClaimInfo `json:"sourcePVCInfo,omitempty"`
+	DestinationPVCInfo *ClaimInfo `json:"destinationPVCInfo,omitempty"`
 }
 
 // PhaseTransition is when a phase began.

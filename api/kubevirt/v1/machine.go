@@ -74,11 +74,25 @@ type VirtualMachineSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	VolumeClaimTemplates []VolumeClaimTemplate `json:"volumeClaimTemplates,omitempty"`
+	// UpdateVolumesStrategy is what becomes of a running machine whose volumes are changed to other claims: Migration sends its disks into
+	// them while it runs; Replacement, or nothing, has it use them from its next start on.
+	UpdateVolumesStrategy *UpdateVolumesStrategy `json:"updateVolumesStrategy,omitempty"`
 	// Instancetype names the instance type the machine gets its processors and memory from.
 	Instancetype *InstancetypeMatcher `json:"instancetype,omitempty"`
 	// Preference names the preference that fills in what neither the machine nor its instance type says.
 	Preference *PreferenceMatcher `json:"preference,omitempty"`
 }
+
+// UpdateVolumesStrategy is what becomes of a running machine whose volumes are changed to other claims.
+//
+// +kubebuilder:validation:Enum=Migration;Replacement
+type UpdateVolumesStrategy string
+
+// The strategies.
+const (
+	UpdateByMigration   UpdateVolumesStrategy = "Migration"
+	UpdateByReplacement UpdateVolumesStrategy = "Replacement"
+)
 
 // VirtualMachineInstanceTemplateSpec is the instance to be made.
 type VirtualMachineInstanceTemplateSpec struct {
@@ -153,6 +167,8 @@ type VirtualMachineStatus struct {
 	SnapshotInProgress *string `json:"snapshotInProgress,omitempty"`
 	// RestoreInProgress is the VirtualMachineRestore that is going on.
 	RestoreInProgress *string `json:"restoreInProgress,omitempty"`
+	// VolumeUpdateState is what is done about volumes that were changed while the machine runs.
+	VolumeUpdateState *VolumeUpdateState `json:"volumeUpdateState,omitempty"`
 }
 
 // StateChangeAction is what is asked of a machine.
@@ -196,4 +212,17 @@ type Condition struct {
 	Reason string `json:"reason,omitempty"`
 	// Message says what it waits for and what to do.
 	Message string `json:"message,omitempty"`
+}
+
+// VolumeUpdateState is what is done about volumes that were changed while the machine runs.
+type VolumeUpdateState struct {
+	VolumeMigrationState *VolumeMigrationState `json:"volumeMigrationState,omitempty"`
+}
+
+// VolumeMigrationState has the volumes whose disks are being sent into other claims.
+type VolumeMigrationState struct {
+	// MigratedVolumes are those volumes.
+	//
+	// +listType=atomic
+	MigratedVolumes []MigratedVolume `json:"migratedVolumes,omitempty"`
 }

@@ -46,7 +46,7 @@ func (r *Reconciler) evacuate(ctx context.Context, s *run) error {
 	if err != nil {
 		return err
 	}
-	tries := r.tries(s, all)
+	tries := r.tries(s, all, evacuations)
 	facts := evacuation.Facts{Strategy: virtconfig.Strategy(settings.Eviction(s.instance)), Guest: s.leaver(), Moves: tries.moves,
 		Asked: s.launcher != nil && s.launcher.Annotations[render.AnnEvacuate] != "", Guarded: budget != nil}
 	plan := evacuation.Decide(facts)
@@ -80,20 +80,24 @@ func (r *Reconciler) actEvacuation(ctx context.Context, a evacuation.Action, s *
 	case evacuation.Unguard:
 		return r.cluster.Delete(ctx, budget)
 	case evacuation.Migrate:
-		for _, old := range t.surplus {
-			if err := r.cluster.Delete(ctx, old); err != nil {
-				return err
-			}
-		}
-		return r.cluster.Create(ctx, &kubevirt.VirtualMachineInstanceMigration{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.instance.Namespace, Name: t.next,
-				Labels:      map[string]string{kubevirt.LabelMigrated: s.instance.Name},
-				Annotations: map[string]string{kubevirt.AnnEvacuation: s.launcher.Spec.NodeName},
-				OwnerReferences: []metav1.OwnerReference{
-					*metav1.NewControllerRef(s.instance, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))}},
-			Spec: kubevirt.MigrationSpec{VMIName: s.instance.Name}})
+		return r.makeMigration(ctx, s, t, map[string]string{kubevirt.AnnEvacuation: s.launcher.Spec.NodeName})
 	}
 	return fmt.Errorf("%s is not an action on a guest that is to leave", a)
+}
+
+// makeMigration makes the next try.
+func (r *Reconciler) makeMigration(ctx context.Context, s *run, t tries, annotations map[string]string) error {
+	for _, old := range t.surplus {
+		if err := r.cluster.Delete(ctx, old); err != nil {
+			return err
+		}
+	}
+	return r.cluster.Create(ctx, &kubevirt.VirtualMachineInstanceMigration{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.instance.Namespace, Name: t.next, Annotations: annotations,
+			Labels: map[string]string{kubevirt.LabelMigrated: s.instance.Name},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(s.instance, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))}},
+		Spec: kubevirt.MigrationSpec{VMIName: s.instance.Name}})
 }
 
 // leaver is the guest as the decision sees it.
@@ -111,7 +115,7 @@ func (s *run) leaver() evacuation.Guest {
 	return evacuation.Movable
 }
 
-// tries are the migrations of a guest that is to leave its node.
+// tries are the migrations of a guest that were made for one purpose, and the next.
 type tries struct {
 	moves   evacuation.Moves
 	next    string        // the name of the next
@@ -131,12 +135,12 @@ const (
 
 // tries looks at the migrations of an instance. Those from the launcher that it is in now are counted: each has the launcher and a
 // number in its name, so one that was made just before a crash is not made twice.
-func (r *Reconciler) tries(s *run, all []kubevirt.VirtualMachineInstanceMigration) tries {
+func (r *Reconciler) tries(s *run, all []kubevirt.VirtualMachineInstanceMigration, purpose string) tries {
 	if s.launcher == nil {
 		return tries{}
 	}
 	uid := string(s.launcher.UID)
-	prefix := evacuations + uid[:min(8, len(uid))] + "-"
+	prefix := purpose + uid[:min(8, len(uid))] + "-"
 	t := tries{text: "it is about to be"}
 	slices.SortFunc(all, func(a, b kubevirt.VirtualMachineInstanceMigration) int {
 		if earlier(&a, &b) {
@@ -153,7 +157,7 @@ func (r *Reconciler) tries(s *run, all []kubevirt.VirtualMachineInstanceMigratio
 		case !m.Ended():
 			t.moves, t.text = evacuation.Moving, fmt.Sprintf("VirtualMachineInstanceMigration %s is %s", m.Name, cmp.Or(m.Status.Phase, kubevirt.MigrationPending))
 			continue
-		case strings.HasPrefix(m.Name, evacuations) && cluster.OwnedBy(m, s.instance.UID):
+		case strings.HasPrefix(m.Name, purpose) && cluster.OwnedBy(m, s.instance.UID):
 			ended = append(ended, m)
 		}
 		if at := m.Status.MigrationState; strings.HasPrefix(m.Name, prefix) && at != nil && at.Failed && at.EndTimestamp != nil {
@@ -170,12 +174,33 @@ func (r *Reconciler) tries(s *run, all []kubevirt.VirtualMachineInstanceMigratio
 	if extra := len(ended) - evacuationsKept + 1; extra > 0 {
 		t.surplus = ended[:extra]
 	}
+	if until, err := time.Parse(time.RFC3339, s.launcher.Annotations[render.AnnStay]); err == nil && purpose == evacuations {
+		if left := until.Add(evacuateLast).Sub(r.clock.Now()); left > t.due {
+			t.due, t.text = left, fmt.Sprintf("somebody cancelled its migration at %s, and it is not moved before %s; end the drain if it is to stay",
+				until.Format(time.TimeOnly), until.Add(evacuateLast).Format(time.TimeOnly))
+		}
+	}
 	if t.moves == evacuation.Moving || t.due <= 0 {
 		t.due = 0
 	} else {
 		t.moves = evacuation.Resting
 	}
 	return t
+}
+
+// calledOff: somebody cancelled a migration that was made to empty a node. The wish to evict the guest's pod goes with it, and one that comes
+// again, from a drain that is still under way, is not followed at once. It is done before the migration is said to have ended: the next would be
+// made then.
+func (r *Reconciler) calledOff(ctx context.Context, v *move) error {
+	p := v.source
+	if v.migration.Annotations[kubevirt.AnnEvacuation] == "" || v.migration.DeletionTimestamp == nil || p == nil || ended(p) != "" || p.DeletionTimestamp != nil ||
+		p.Annotations[render.AnnEvacuate] == "" {
+		return nil
+	}
+	next := p.DeepCopy()
+	delete(next.Annotations, render.AnnEvacuate)
+	next.Annotations[render.AnnStay] = r.clock.Now().UTC().Format(time.RFC3339)
+	return r.cluster.Change(ctx, p, next)
 }
 
 // pause is how long to wait after that many failures.

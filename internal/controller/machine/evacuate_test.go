@@ -164,6 +164,35 @@ func TestEvacuationRetries(t *testing.T) {
 	}
 }
 
+// TestEvacuationCancelled: a migration of a drain that somebody cancels is not begun again at once, even if the drain asks again; and never
+// if it does not.
+func TestEvacuationCancelled(t *testing.T) {
+	w := newWorld(t, scenario{strategy: kubevirt.RunAlways, evict: kubevirt.EvictLiveMigrate, move: staysSending, asks: []func(*world){drain}})
+	w.run()
+	for name := range w.migrations() {
+		cancel(name)(w)
+	}
+	w.settle()
+	if left := w.migrations(); len(left) > 0 || w.launcherPods()[0].Annotations[render.AnnEvacuate] != "" {
+		t.Fatalf("migrations %v, and the launcher is marked %v", left, w.launcherPods()[0].Annotations)
+	}
+	drain(w)
+	for range 3 {
+		_, err := w.r.reconcileInstance(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: vmName}})
+		w.must(err)
+	}
+	i := w.instance()
+	if text := conditionText(i.Status.Conditions, leavingType); len(w.migrations()) > 0 || !strings.Contains(text, "somebody cancelled its migration") {
+		t.Errorf("migrations %v, and it says %q", w.migrations(), text)
+	}
+	w.clock.SetTime(w.clock.Now().Add(evacuateLast))
+	w.sc.move = moves
+	w.settle()
+	if at := w.instance().Status.NodeName; at != "node2" {
+		t.Errorf("five minutes later the guest is on %s", at)
+	}
+}
+
 // TestLimits: no more migrations are under way than the configuration allows, in the cluster and from one node, and the others come
 // in their order.
 func TestLimits(t *testing.T) {

@@ -54,7 +54,7 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 	if _, err := r.returnAll(ctx, i.Namespace, s.returning); err != nil {
 		return ctrl.Result{}, err
 	}
-	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies, r.evacuate, r.markOutdated} {
+	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies, r.evacuate, r.updateVolumes, r.markOutdated} {
 		if err := step(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -75,7 +75,7 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 	if plan.State == state.DiskInUse || s.unallowed() {
 		return ctrl.Result{RequeueAfter: accessAgain}, nil
 	}
-	return ctrl.Result{RequeueAfter: sooner(s.lookAgain(), s.leaves.again)}, nil
+	return ctrl.Result{RequeueAfter: sooner(sooner(s.lookAgain(), s.leaves.again), s.updates.again)}, nil
 }
 
 // accessAgain is how often to look at a disk that somebody else has, if nobody tells us that it is free.

@@ -34,6 +34,8 @@ type whole struct {
 	why    string // it cannot be started
 	busy   busy
 	made   made // what is said about volumes that containers make
+	// partial is which of its claims have only a part of a disk, and what to do about it; empty: none has.
+	partial string
 }
 
 // reconcileMachine brings one machine a step further.
@@ -93,6 +95,9 @@ func (r *Reconciler) observeMachine(ctx context.Context, vm *kubevirt.VirtualMac
 		if w.run, err = r.observe(ctx, i); err != nil {
 			return nil, err
 		}
+	}
+	if err := r.observePartial(ctx, w); err != nil {
+		return nil, err
 	}
 	return w, r.observeMeans(ctx, w)
 }

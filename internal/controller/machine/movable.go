@@ -21,6 +21,10 @@ func (s *run) fixed() (reason state.FixedReason, why string) {
 		row := state.OfFixed(state.CauseLauncher)
 		return row.Reason, row.Text("", "")
 	}
+	if s.processor != "" {
+		row := state.OfFixed(s.processor)
+		return row.Reason, row.Text("", s.processorText)
+	}
 	var texts []string
 	for _, v := range s.instance.Spec.Volumes {
 		if cause, detail := s.fixedDisk(v); cause != "" {
@@ -60,7 +64,7 @@ func (s *run) fixedDisk(v kubevirt.Volume) (cause state.FixedCause, detail strin
 		return state.CauseEarly, ""
 	case copied != nil && copied.Mode != kubevirt.CopyOnWrite:
 		return state.CauseCopy, string(copied.Mode)
-	case at >= 0 && s.disks[at].stays():
+	case at >= 0 && s.disks[at].stays() && !s.updates.has(v.Name):
 		return s.rooted(s.disks[at])
 	}
 	return "", ""
@@ -106,7 +110,7 @@ func (s *run) movable() []kubevirt.Condition {
 // method is how its disks come along.
 func (s *run) method() string {
 	sent := func(v kubevirt.Volume) bool { return v.EmptyDisk != nil || v.Copied() != nil }
-	if slices.ContainsFunc(s.instance.Spec.Volumes, sent) || slices.ContainsFunc(s.guestDisks(), disk.stays) {
+	if slices.ContainsFunc(s.instance.Spec.Volumes, sent) || slices.ContainsFunc(s.guestDisks(), disk.stays) || len(s.updates.due()) > 0 {
 		return "BlockMigration"
 	}
 	return "LiveMigration"

@@ -3,6 +3,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -259,6 +260,10 @@ func (v *move) unlike() string {
 		return ""
 	}
 	has, wants := volumeNames(machineOf(v.target).Spec.Volumes), volumeNames(v.run.instance.Spec.Volumes)
+	if other := v.run.updates.names(); !maps.Equal(updatedClaims(v.target), other) {
+		maps.Copy(other, updatedClaims(v.target))
+		return strings.Join(slices.Sorted(maps.Keys(other)), ", ")
+	}
 	both := func(name string) bool { return slices.Contains(has, name) && slices.Contains(wants, name) }
 	return strings.Join(slices.Compact(slices.DeleteFunc(slices.Sorted(slices.Values(slices.Concat(has, wants))), both)), ", ")
 }

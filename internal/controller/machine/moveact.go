@@ -52,6 +52,9 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 	case migration.DropLeft:
 		return r.dropLeft(ctx, v)
 	case migration.DropKeys:
+		if err := r.calledOff(ctx, v); err != nil {
+			return err
+		}
 		return r.dropKeys(ctx, v)
 	case migration.LetGo:
 		return r.cluster.Mark(ctx, v.migration, cluster.Marks{})
@@ -85,6 +88,9 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 		}
 	}
 	next.Incoming, next.From, next.Away = v.migration.UID, v.source.Name, v.source.Spec.NodeName
+	if next, err = r.withUpdates(ctx, v.run, next); err != nil {
+		return err
+	}
 	pod, err := next.Pod(render.Launcher)
 	if err != nil {
 		return err
@@ -144,6 +150,9 @@ func (r *Reconciler) grant(ctx context.Context, v *move) error {
 		return err
 	}
 	if err := r.take(ctx, &run{instance: v.run.instance, launcher: v.target, beside: v.source.UID}, disks); err != nil {
+		return err
+	}
+	if err := r.markReceiving(ctx, v); err != nil {
 		return err
 	}
 	return r.cluster.Mark(ctx, v.target, cluster.Marks{Annotations: map[string]string{render.AnnGo: "yes"}})

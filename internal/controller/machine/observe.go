@@ -50,7 +50,12 @@ type run struct {
 	surplus   []string        // the records of disks that are none any more
 	away      bool            // the launcher's node does not answer
 	lost      string          // why a node with its data is gone for good, and which; empty: none is
+	misplaced string          // that its disks are where it may not run, and what to do about it; empty: they are not
 	leaves    leaving         // what becomes of it if its node is to be emptied
+	updates   updates         // volumes that were changed to other claims
+	// processor is why its processor keeps the guest on its node, and what to say of it; empty: it does not.
+	processor     state.FixedCause
+	processorText string
 }
 
 // disk is one volume of the instance that is in a claim.
@@ -91,7 +96,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 			return nil, err
 		}
 	}
-	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeMoves} {
+	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeMoves, r.observeProcessors} {
 		if err := look(ctx, s); err != nil {
 			return nil, err
 		}
@@ -103,7 +108,10 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 	if err := r.observeHot(ctx, s); err != nil {
 		return nil, err
 	}
-	return s, r.observeClasses(ctx, s)
+	if err := r.observeClasses(ctx, s); err != nil {
+		return nil, err
+	}
+	return s, r.observeUpdates(ctx, s)
 }
 
 // observeVolume adds the disk of a volume that the machine is started with, and what its pod has to know of it. A volume that
@@ -186,6 +194,11 @@ func (r *Reconciler) observeLost(ctx context.Context, s *run) error {
 		fits := slices.DeleteFunc(slices.Clone(nodes.Items), func(n corev1.Node) bool { return !where.Match(&n) })
 		if !slices.ContainsFunc(fits, func(n corev1.Node) bool { return !end.OutOfService(&n) }) {
 			s.lost = lostText(d, fits)
+		}
+		allowed := nodeaffinity.GetRequiredNodeAffinity(s.launcher)
+		if !slices.ContainsFunc(fits, func(n corev1.Node) bool { ok, err := allowed.Match(&n); return ok || err != nil }) && len(fits) > 0 {
+			s.misplaced = fmt.Sprintf("; PersistentVolumeClaim %s is on node %s, where the machine's nodeSelector or affinity does not let it run: "+
+				"stop it, and have its disks moved: virtctl migrate %s", d.claim.Name, fits[0].Name, s.instance.Name)
 		}
 	}
 	return nil

@@ -119,6 +119,18 @@ func TestOfflineRefused(t *testing.T) {
 	}
 }
 
+// TestOfflineAdvice: a machine whose node selector was changed while its disks are on another node says how to have them moved.
+func TestOfflineAdvice(t *testing.T) {
+	w := newWorld(t, scenario{local: true, class: true, homes: true, strategy: kubevirt.RunAlways, asks: []func(*world){setStrategy(kubevirt.RunHalted), nowhere(true),
+		func(w *world) {
+			w.change(false, func(vm *kubevirt.VirtualMachine) { vm.Spec.Template.Spec.NodeSelector = map[string]string{"zone": "b"} })
+		}, setStrategy(kubevirt.RunAlways)}})
+	w.run()
+	if text := why(w.vm()); !strings.Contains(text, "is on node node1") || !strings.Contains(text, "virtctl migrate web") {
+		t.Errorf("it says %q", text)
+	}
+}
+
 // TestOfflineForeignSource: a clone source that somebody has made in the migration's place says what would be copied, so nothing is copied
 // from it, and it is left alone. When it is gone the disks are copied.
 func TestOfflineForeignSource(t *testing.T) {

@@ -90,6 +90,11 @@ func claimIn(launcher *corev1.Pod, v kubevirt.Volume) string {
 		return name
 	}
 	m := machineOf(launcher)
+	if m.Updated[v.Name] == name {
+		if in := updatedClaims(launcher)[v.Name]; hasClaim(launcher, v.Name, in) {
+			return in // the guest has come, and the instance is about to be told
+		}
+	}
 	other := render.ReplacementName(types.UID(m.Incoming), v.Name)
 	was := func(o kubevirt.Volume) bool {
 		of, _ := render.ClaimOf(o)
@@ -121,8 +126,15 @@ func replacements(launcher *corev1.Pod) map[string]string {
 	return out
 }
 
-// sends are the volumes whose disks are sent to a target: those that it has replacements for.
-func sends(target *corev1.Pod) []string { return slices.Sorted(maps.Keys(replacements(target))) }
+// sends are the volumes whose disks are sent to a target: those that it has other claims for.
+func sends(target *corev1.Pod) []string { return slices.Sorted(maps.Keys(others(target))) }
+
+// others are the claims that a target has in place of those that the guest's disks are in, by volume.
+func others(target *corev1.Pod) map[string]string {
+	out := replacements(target)
+	maps.Copy(out, updatedClaims(target))
+	return out
+}
 
 // replacement is a claim like the one that a disk is in. Whoever owns that owns it too, so that it goes when they do. Unlike other
 // claims that we make it belongs in a backup: until the machine stops, what the guest writes is there alone.
@@ -145,7 +157,7 @@ func replacement(m *kubevirt.VirtualMachineInstanceMigration, d disk) *corev1.Pe
 func (r *Reconciler) makeReplacements(ctx context.Context, v *move) (map[string]string, error) {
 	out := map[string]string{}
 	for _, d := range v.run.guestDisks() {
-		if !d.stays() {
+		if !d.stays() || v.run.updates.has(d.name) {
 			continue
 		}
 		c := replacement(v.migration, d)
@@ -164,7 +176,7 @@ func (r *Reconciler) makeReplacements(ctx context.Context, v *move) (map[string]
 // disksAt are the disks as the target has them.
 func (r *Reconciler) disksAt(ctx context.Context, v *move) ([]disk, error) {
 	disks := v.run.guestDisks()
-	others := replacements(v.target)
+	others := others(v.target)
 	for i := range disks {
 		d := &disks[i]
 		name, ok := others[d.name]
@@ -206,7 +218,7 @@ func (r *Reconciler) recordReplaced(ctx context.Context, target *corev1.Pod, i *
 			return err
 		}
 	}
-	return nil
+	return r.adopt(ctx, target, i)
 }
 
 func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineInstance, root, name string) error {

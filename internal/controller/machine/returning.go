@@ -35,6 +35,8 @@ func (r *Reconciler) observeReplaced(ctx context.Context, s *run, d *disk, name 
 	switch {
 	case err != nil:
 		return err
+	case partial(d.claim) != "":
+		d.is, d.why = machine.Failed, partial(d.claim)
 	case last != nil:
 		s.returning = append(s.returning, name)
 		d.is, d.why = machine.Filling, fmt.Sprintf("PersistentVolumeClaim %s gets volume %s, which has its data since the machine moved", name, last.Name)

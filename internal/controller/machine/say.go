@@ -29,7 +29,7 @@ var details = map[state.MachineReason]func(*run) string{
 	state.DiskInUse:           (*run).disksText,
 	state.ConsumerPlacing:     (*run).disksText,
 	state.ConsumerUnplaceable: func(s *run) string { return unschedulable(s.consumer) },
-	state.LauncherUnplaceable: func(s *run) string { return unschedulable(s.launcher) },
+	state.LauncherUnplaceable: func(s *run) string { return unschedulable(s.launcher) + s.misplaced },
 	state.NodeLost:            func(s *run) string { return s.lost },
 	state.GuestEnded:          func(s *run) string { return lastWords(s.launcher).Detail },
 	state.GuestFailed:         func(s *run) string { return lastWords(s.launcher).Detail },
@@ -137,8 +137,8 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 		Phase: row.Instance, Reason: string(row.Reason), PhaseTransitionTimestamps: old.PhaseTransitionTimestamps,
 		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{
 			{Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message},
-			s.volumesReady()}, slices.Concat(s.independent(), s.pausedCondition(), s.movable(), s.leaves.condition())...)...),
-		MigrationState: s.migration, MigrationMethod: old.MigrationMethod, EvacuationNodeName: s.leaves.node,
+			s.volumesReady()}, slices.Concat(s.independent(), s.pausedCondition(), s.movable(), s.leaves.condition(), s.volumesChange())...)...),
+		MigrationState: s.migration, MigrationMethod: old.MigrationMethod, EvacuationNodeName: s.leaves.node, MigratedVolumes: s.migrated(),
 	}
 	if next.Phase == "" { // a leaving instance keeps the phase it had
 		next.Phase = old.Phase
@@ -211,9 +211,9 @@ func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan
 		Created: w.run != nil, Ready: row.Ready, PrintableStatus: row.Status, RunStrategy: w.served(p),
 		ObservedGeneration: w.vm.Generation, StartFailure: w.failures(row.Ready),
 		InstancetypeRef: w.kind.typeRef, PreferenceRef: w.kind.preferenceRef,
-		SnapshotInProgress: w.busy.snapshot, RestoreInProgress: w.busy.restore,
+		SnapshotInProgress: w.busy.snapshot, RestoreInProgress: w.busy.restore, VolumeUpdateState: w.updateState(),
 		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{{
-			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, w.pausedCondition(row)...)...),
+			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, slices.Concat(w.pausedCondition(row), w.updateConditions())...)...),
 	}
 	said := &kubevirt.VirtualMachine{ObjectMeta: objectNamed(&w.vm.ObjectMeta), Status: next}
 	// The steps of a start are events of the instance; the machine repeats those that somebody acts on: the last, and what is wrong.

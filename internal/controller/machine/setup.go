@@ -13,11 +13,13 @@ import (
 	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
@@ -65,6 +67,8 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 		Owns(&policyv1.PodDisruptionBudget{}).
 		Watches(&kubevirt.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.allInstances)).
 		Watches(&storagev1.StorageClass{}, r.awaiting()).
+		// What its owner makes of its volumes while it runs; both have the same name.
+		Watches(&kubevirt.VirtualMachine{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(options)
 	machines := ctrl.NewControllerManagedBy(mgr).Named("machine").
 		For(&kubevirt.VirtualMachine{}).

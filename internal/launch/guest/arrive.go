@@ -10,6 +10,7 @@ import (
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
+	"golang.org/x/sys/unix"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
@@ -134,14 +135,43 @@ func (a *arrival) room(volume string, size int64) error {
 	if !slices.Contains(a.m.Sent, volume) {
 		return fmt.Errorf("no disk is to be sent for volume %s", volume)
 	}
+	_, used := a.m.Updated[volume]
 	if slices.Contains(a.m.Block, volume) {
-		if has, err := sizeOf(diskDevice(volume)); err != nil || has < size {
+		has, err := sizeOf(diskDevice(volume))
+		if err != nil || has < size {
 			return errors.Join(fmt.Errorf("the device of volume %s has %d bytes, and the guest's disk %d", volume, has, size), err)
+		}
+		if used {
+			return zero(diskDevice(volume), has)
 		}
 		return nil
 	}
+	if used {
+		if err := os.Truncate(diskFile(volume), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("clear the disk of volume %s: %w", volume, err)
+		}
+	}
 	_, err := empty(diskFile(volume), size)
 	return err
+}
+
+// zero clears a device: holes of the guest's disk are not sent, so what was there would show through them.
+func zero(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("clear a device: %w", err)
+	}
+	const step = 1 << 30 // a device that cannot discard is written, and a stopped launcher is not to wait for all of it
+	for at := int64(0); at < size && err == nil; at += step {
+		n := min(step, size-at)
+		if err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, n); err != nil {
+			err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, at, n)
+		}
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("clear a device: %w", err)
+	}
+	return nil
 }
 
 // sizeOf is how large a disk is, a file or a device.

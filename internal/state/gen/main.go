@@ -98,6 +98,21 @@ func moves(w io.Writer) {
 	for _, r := range state.FixedRows() {
 		fmt.Fprintf(w, "| %s | %t | %s |\n", r.Reason, r.Storage, r.Message)
 	}
+	updates(w)
+}
+
+// updates are the tables about volumes that are changed while a machine runs.
+func updates(w io.Writer) {
+	fmt.Fprint(w, "\n## What is said of volumes that are changed while a machine runs\n\n"+
+		"In the condition VolumesChange of its instance; in RestartRequired of the machine if only a restart brings it about.\n\n"+
+		"| reason | restart | message |\n|---|---|---|\n")
+	for _, r := range state.UpdateRows() {
+		fmt.Fprintf(w, "| %s | %t | %s |\n", r.Reason, r.Restart, r.Message)
+	}
+	fmt.Fprint(w, "\n## Why the disk of a changed volume is not sent\n\n| message |\n|---|\n")
+	for _, r := range state.UpdateCauseRows() {
+		fmt.Fprintf(w, "| %s |\n", r.Message)
+	}
 }
 
 func rows(w io.Writer, all []state.Row) {

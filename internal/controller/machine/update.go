@@ -1,0 +1,330 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/decide/update"
+	"github.com/berth-vm/berth/internal/identity"
+	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// A volume of a running machine that its owner changes to another claim is sent there by a migration whose target has the other claim. The
+// target's own orders say which; the instance is given the new claims when the guest has come. docs/decisions/0022 has the reasons.
+
+const (
+	updating = "kubevirt-volumes-" // the first letters of the names of migrations that are made for it
+	// updateAgain is how often a change that cannot be made is looked at: what is in the way is not always something that we watch.
+	updateAgain = 10 * time.Second
+)
+
+// changed is a volume that is to be in another claim than its disk.
+type changed struct {
+	volume string
+	from   disk
+	to     kubevirt.Volume               // as the machine has it now
+	claim  *corev1.PersistentVolumeClaim // nil: it is not there
+	cause  state.UpdateCause             // why it cannot be sent; empty: it can
+	detail string
+}
+
+// updates are the changed volumes of a running machine, and what is done about them.
+type updates struct {
+	live  bool // by a migration
+	all   []changed
+	plan  update.Plan
+	tries tries
+	stale *kubevirt.VirtualMachineInstanceMigration // sends disks into claims that are not wanted any more; nil: none does
+	row   state.UpdateRow
+	text  string // empty: there is nothing to say
+	again time.Duration
+}
+
+// due are the volumes whose disks a migration is to send into their new claims: all that changed, or none.
+func (u updates) due() []changed {
+	if !u.live || slices.ContainsFunc(u.all, func(c changed) bool { return c.cause != "" }) {
+		return nil
+	}
+	return u.all
+}
+
+func (u updates) has(volume string) bool {
+	return slices.ContainsFunc(u.due(), func(c changed) bool { return c.volume == volume })
+}
+
+// names say which volumes are to be in which claims, for comparing.
+func (u updates) names() map[string]string {
+	out := map[string]string{}
+	for _, c := range u.due() {
+		out[c.volume], _ = render.ClaimOf(c.to)
+	}
+	return out
+}
+
+// observeUpdates compares the volumes of the instance with those of its machine.
+func (r *Reconciler) observeUpdates(ctx context.Context, s *run) error {
+	owner := metav1.GetControllerOf(s.instance)
+	if s.launcher == nil || owner == nil || owner.Kind != "VirtualMachine" {
+		return nil
+	}
+	vm, err := cluster.Get[kubevirt.VirtualMachine](ctx, r.reader, s.instance.Namespace, owner.Name)
+	if err != nil || vm == nil || vm.UID != owner.UID || vm.Spec.Template == nil {
+		return err
+	}
+	s.updates.live = ptr.Deref(vm.Spec.UpdateVolumesStrategy, "") == kubevirt.UpdateByMigration
+	wanted := newInstance(vm).Spec.Volumes
+	for _, v := range s.instance.Spec.Volumes {
+		at := slices.IndexFunc(wanted, func(w kubevirt.Volume) bool { return w.Name == v.Name })
+		old, _ := render.ClaimOf(v)
+		if at < 0 || old == "" || claimIn(s.launcher, v) != old && machineOf(s.launcher).Updated[v.Name] != "" {
+			continue // it has come, and the instance is about to be told
+		}
+		if next, _ := render.ClaimOf(wanted[at]); next == "" || next == old {
+			continue
+		}
+		c := changed{volume: v.Name, to: wanted[at]}
+		if n := slices.IndexFunc(s.disks, func(d disk) bool { return d.name == v.Name }); n >= 0 {
+			c.from = s.disks[n]
+		}
+		if err := r.judgeUpdate(ctx, s, v, &c); err != nil {
+			return err
+		}
+		s.updates.all = append(s.updates.all, c)
+	}
+	return r.planUpdate(ctx, s)
+}
+
+// judgeUpdate finds out whether a disk can be sent into its new claim.
+func (r *Reconciler) judgeUpdate(ctx context.Context, s *run, v kubevirt.Volume, c *changed) error {
+	name, readOnly := render.ClaimOf(c.to)
+	old, _ := render.ClaimOf(v)
+	drive := s.drive(v.Name)
+	var err error
+	if c.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, s.instance.Namespace, name); err != nil {
+		return err
+	}
+	switch {
+	case c.from.claim == nil:
+		c.cause = state.UpdateAdded
+	case c.from.copied != nil || c.to.Copied() != nil:
+		c.cause = state.UpdateCopied
+	case drive.LUN != nil || drive.CDRom != nil:
+		c.cause = state.UpdateDrive
+	case c.from.mode != accessv1.WriteExclusive || mode(c.to, drive) != accessv1.WriteExclusive || readOnly:
+		c.cause = state.UpdateShared
+	case c.from.direct != nil:
+		c.cause = state.UpdateDirect
+	case claimIn(s.launcher, v) != old:
+		c.cause = state.UpdateReplaced
+	case c.claim == nil || c.claim.DeletionTimestamp != nil:
+		c.cause = state.UpdateMissing
+	case modeOf(c.claim) != modeOf(c.from.claim):
+		c.cause, c.detail = state.UpdateMode, fmt.Sprintf("%s and %s", modeOf(c.from.claim), modeOf(c.claim))
+	case (disk{claim: c.claim}).room() < c.from.room():
+		c.cause, c.detail = state.UpdateSmaller, fmt.Sprintf("%d and %d bytes", c.from.room(), (disk{claim: c.claim}).room())
+	}
+	for _, o := range s.instance.Spec.Volumes {
+		if of, _ := render.ClaimOf(o); of == name && c.cause == "" {
+			c.cause, c.detail = state.UpdateTwice, o.Name
+		}
+	}
+	if c.cause == "" {
+		return r.judgeClaim(ctx, s, c)
+	}
+	return nil
+}
+
+// judgeClaim: nobody else has the claim, and nobody fills it.
+func (r *Reconciler) judgeClaim(ctx context.Context, s *run, c *changed) error {
+	if r.data {
+		v, err := cluster.Get[cdiv1.DataVolume](ctx, r.reader, c.claim.Namespace, c.claim.Name)
+		if err != nil {
+			return err
+		}
+		waits := v != nil && !(disk{volume: v}).in(cdiv1.Succeeded, cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation)
+		if waits && !slices.ContainsFunc(s.others, func(p *corev1.Pod) bool { return updatedClaims(p)[c.volume] == c.claim.Name }) {
+			c.cause, c.detail = state.UpdateFilling, filling(v)
+			return nil
+		}
+	}
+	pv, err := r.volumeOf(ctx, c.claim)
+	if err != nil || pv == nil {
+		return err
+	}
+	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.reader, "", identity.Volume(pv).Name())
+	if err != nil || record == nil {
+		return err
+	}
+	for _, h := range record.Spec.Holders {
+		if h.UID != s.instance.UID {
+			c.cause, c.detail = state.UpdateUsed, "another machine"
+			if h.Namespace == s.instance.Namespace {
+				c.detail = "machine " + h.Machine
+			}
+		}
+	}
+	return nil
+}
+
+func modeOf(c *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
+	return ptr.Deref(c.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+}
+
+// planUpdate decides what is done about changed volumes.
+func (r *Reconciler) planUpdate(ctx context.Context, s *run) error {
+	all, err := r.migrationsOf(ctx, s.instance.Namespace, s.instance.Name)
+	if err != nil {
+		return err
+	}
+	u := &s.updates
+	u.tries, u.stale = r.tries(s, all, updating), s.staleUpdate(all)
+	facts := update.Facts{Live: u.live, Guest: update.Guest(s.leaver()), Moves: update.Moves(u.tries.moves), Stale: u.stale != nil}
+	switch {
+	case len(u.all) > 0 && slices.ContainsFunc(u.all, func(c changed) bool { return c.cause != "" }):
+		facts.Change = update.Refused
+	case len(u.all) > 0:
+		facts.Change = update.Possible
+	}
+	u.plan = update.Decide(facts)
+	if len(u.plan.Do) > 0 {
+		log.FromContext(ctx).V(1).Info("decided", "rule", u.plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", u.plan.Do)
+	}
+	if u.plan.State == "" {
+		return nil
+	}
+	u.row, u.again = state.OfUpdate(u.plan.State), u.tries.due
+	if u.plan.State == state.UpdateRefused || u.plan.State == state.UpdateFixed {
+		u.again = updateAgain
+	}
+	u.text = u.row.Text(s.updateText(u.plan.State, u.tries))
+	return nil
+}
+
+// updateVolumes has the disks of changed volumes sent into their new claims.
+func (r *Reconciler) updateVolumes(ctx context.Context, s *run) error {
+	for _, a := range s.updates.plan.Do {
+		var err error
+		switch a {
+		case update.CallOff:
+			err = r.cluster.Delete(ctx, s.updates.stale)
+		case update.Migrate:
+			err = r.makeMigration(ctx, s, s.updates.tries, nil)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", a, err)
+		}
+	}
+	return nil
+}
+
+// staleUpdate is a migration that was made for changed volumes, and whose claims are not the ones that are wanted any more; nil: there is
+// none. One whose guest has come has done its work.
+func (s *run) staleUpdate(all []kubevirt.VirtualMachineInstanceMigration) *kubevirt.VirtualMachineInstanceMigration {
+	for i := range all {
+		m := &all[i]
+		if m.Ended() || m.DeletionTimestamp != nil || !strings.HasPrefix(m.Name, updating) || !cluster.OwnedBy(m, s.instance.UID) ||
+			machineOf(s.launcher).Incoming == string(m.UID) {
+			continue
+		}
+		name := targetName(s.instance, m.UID)
+		at := slices.IndexFunc(s.others, func(p *corev1.Pod) bool { return p.Name == name })
+		if len(s.updates.due()) == 0 || at >= 0 && !maps.Equal(updatedClaims(s.others[at]), s.updates.names()) {
+			return m
+		}
+	}
+	return nil
+}
+
+func (s *run) updateText(reason state.UpdateReason, t tries) string {
+	if reason == state.UpdateFixed {
+		_, why := s.fixed()
+		return why
+	}
+	var texts []string
+	for _, c := range s.updates.all {
+		name, _ := render.ClaimOf(c.to)
+		switch {
+		case reason == state.UpdateRefused && c.cause != "":
+			texts = append(texts, state.OfUpdateCause(c.cause, c.volume, name, c.detail))
+		case reason != state.UpdateRefused:
+			texts = append(texts, fmt.Sprintf("volume %s to PersistentVolumeClaim %s", c.volume, name))
+		}
+	}
+	text := strings.Join(texts, "; ")
+	if reason == state.UpdateMoving || reason == state.UpdateResting {
+		text += " (" + t.text + ")"
+	}
+	return text
+}
+
+// volumesChange is said on the instance while its volumes are not those of its machine, as upstream has it.
+func (s *run) volumesChange() []kubevirt.Condition {
+	if s.updates.text == "" {
+		return nil
+	}
+	return []kubevirt.Condition{{Type: "VolumesChange", Status: truth(!s.updates.row.Restart), Reason: string(s.updates.row.Reason), Message: s.updates.text}}
+}
+
+// migrated are the volumes whose disks are being sent into other claims.
+func (s *run) migrated() []kubevirt.MigratedVolume {
+	var out []kubevirt.MigratedVolume
+	for _, c := range s.updates.due() {
+		out = append(out, kubevirt.MigratedVolume{VolumeName: c.volume, SourcePVCInfo: c.from.status().PersistentVolumeClaimInfo,
+			DestinationPVCInfo: (disk{claim: c.claim}).status().PersistentVolumeClaimInfo})
+	}
+	return out
+}
+
+// observePartial looks for claims of a machine that does not run that have only a part of a disk.
+func (r *Reconciler) observePartial(ctx context.Context, w *whole) error {
+	if w.run != nil && w.run.launcher != nil || w.vm.Spec.Template == nil {
+		return nil
+	}
+	for _, v := range newInstance(w.vm).Spec.Volumes {
+		name, _ := render.ClaimOf(v)
+		if name == "" {
+			continue
+		}
+		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, w.vm.Namespace, name)
+		if err != nil {
+			return err
+		}
+		if text := partial(c); text != "" {
+			w.partial = text
+		}
+	}
+	return nil
+}
+
+// updateConditions are what upstream says of a machine whose volumes were changed.
+func (w *whole) updateConditions() []kubevirt.Condition {
+	var out []kubevirt.Condition
+	if w.run != nil && w.run.updates.text != "" && w.run.updates.row.Restart {
+		out = append(out, kubevirt.Condition{Type: "RestartRequired", Status: corev1.ConditionTrue, Reason: string(w.run.updates.row.Reason), Message: w.run.updates.text})
+	}
+	if w.partial != "" {
+		out = append(out, kubevirt.Condition{Type: "ManualRecoveryRequired", Status: corev1.ConditionTrue, Reason: "VolumesIncomplete", Message: w.partial})
+	}
+	return out
+}
+
+func (w *whole) updateState() *kubevirt.VolumeUpdateState {
+	if w.run == nil || len(w.run.migrated()) == 0 {
+		return nil
+	}
+	return &kubevirt.VolumeUpdateState{VolumeMigrationState: &kubevirt.VolumeMigrationState{MigratedVolumes: w.run.migrated()}}
+}

@@ -1,0 +1,183 @@
+package machine
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// otherClaim makes a claim that is to have the disk of volume root.
+func otherClaim(name string, change func(*corev1.PersistentVolumeClaim)) func(*world) {
+	return func(w *world) {
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(name + "-uid"),
+			Labels: map[string]string{render.LabelVolume: "root"}},
+			Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: w.class()}}
+		if change != nil {
+			change(c)
+		}
+		w.must(w.api.Create(context.Background(), c, client.FieldOwner("somebody")))
+	}
+}
+
+// rootIn changes volume root to a claim.
+func rootIn(claim string) func(*world) {
+	return func(w *world) {
+		w.clock.SetTime(w.clock.Now().Add(time.Minute)) // two changes are never of the same second
+		w.change(false, func(vm *kubevirt.VirtualMachine) {
+			vm.Spec.UpdateVolumesStrategy = ptr.To(kubevirt.UpdateByMigration)
+			source := kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: claim}}
+			if claim == "other" {
+				source = kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{}}
+				source.PersistentVolumeClaim.ClaimName = claim
+			}
+			vm.Spec.Template.Spec.Volumes[0].VolumeSource = source
+		})
+	}
+}
+
+// TestUpdateLoop: the disk of a volume that was changed to another claim is sent there, whatever happens to the controller; the machine has
+// all its data at every start, and does not start with a part of it.
+func TestUpdateLoop(t *testing.T) {
+	up, running, halted := kubevirt.PhaseRunning, kubevirt.StatusRunning, kubevirt.StatusStopped
+	stop, start := setStrategy(kubevirt.RunHalted), setStrategy(kubevirt.RunAlways)
+	sc := func(name string, how fate, status kubevirt.PrintableStatus, phase kubevirt.Phase, asks ...func(*world)) scenario {
+		return scenario{name: name, local: true, class: true, strategy: kubevirt.RunAlways, move: how, status: status, phase: phase,
+			asks: append([]func(*world){otherClaim("other", nil)}, asks...)}
+	}
+	loop(t, []scenario{
+		sc("sent", moves, running, up, rootIn("other")),
+		sc("sent, and the target hears of it from the controller", movesUntold, running, up, rootIn("other")),
+		sc("sent, stopped and started", moves, running, up, rootIn("other"), stop, start),
+		sc("sent and back", moves, running, up, rootIn("other"), rootIn("web-root")),
+		sc("sent, moved and stopped", moves, halted, "", rootIn("other"), moveTo("one"), stop),
+		sc("taken back", staysSending, running, up, rootIn("other"), rootIn("web-root")),
+		sc("stopped meanwhile, taken back and started", staysSending, running, up, rootIn("other"), stop, rootIn("web-root"), start),
+		sc("stopped meanwhile and started", staysSending, kubevirt.StatusDataVolumeError, kubevirt.PhasePending, rootIn("other"), stop, start),
+		sc("deleted meanwhile", staysSending, "", "", rootIn("other"), remove),
+	})
+}
+
+// TestUpdateSaid: what people read while a disk is sent into another claim, and after.
+func TestUpdateSaid(t *testing.T) {
+	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways, move: staysSending, asks: []func(*world){otherClaim("other", nil), rootIn("other")}})
+	w.run()
+	i := w.instance()
+	if text := conditionText(i.Status.Conditions, "VolumesChange"); !strings.Contains(text, "True") || !strings.Contains(text, "volume root to PersistentVolumeClaim other") {
+		t.Errorf("it says %q", text)
+	}
+	if m := i.Status.MigratedVolumes; len(m) != 1 || m[0].VolumeName != "root" || m[0].SourcePVCInfo.ClaimName != "web-root" || m[0].DestinationPVCInfo.ClaimName != "other" {
+		t.Errorf("migrated volumes: %+v", m)
+	}
+	if name, _ := render.ClaimOf(i.Spec.Volumes[0]); name != "web-root" {
+		t.Errorf("the instance names %s before its disk is there", name)
+	}
+	setStrategy(kubevirt.RunHalted)(w)
+	w.settle()
+	if text := conditionText(w.vm().Status.Conditions, "ManualRecoveryRequired"); !strings.Contains(text, "change the volume back") {
+		t.Errorf("the machine says %q", text)
+	}
+
+	w = newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways, asks: []func(*world){otherClaim("other", nil), rootIn("other")}})
+	w.run()
+	if name, _ := render.ClaimOf(w.instance().Spec.Volumes[0]); name != "other" || w.guests != 1 || w.instance().Status.NodeName != "node2" {
+		t.Errorf("the instance names %s on %s, and %d guests were started", name, w.instance().Status.NodeName, w.guests)
+	}
+	if text := conditionText(w.instance().Status.Conditions, "VolumesChange"); text != "" {
+		t.Errorf("it still says %q", text)
+	}
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](context.Background(), w.api, ns, "other")
+	w.must(err)
+	if c.Annotations[render.AnnReceives] != "" {
+		t.Error("the claim still counts as one that has a part")
+	}
+}
+
+func conditionText(all []kubevirt.Condition, kind string) string {
+	for _, c := range all {
+		if string(c.Type) == kind {
+			return string(c.Status) + " " + c.Reason + ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// TestUpdateRefused: what cannot be sent into another claim is named in one line, and nothing is done about it.
+func TestUpdateRefused(t *testing.T) {
+	size := func(s string) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(s)}
+		}
+	}
+	drive := func(d kubevirt.Disk) func(*world) {
+		return func(w *world) {
+			w.change(false, func(vm *kubevirt.VirtualMachine) {
+				d.Name = "root"
+				vm.Spec.Template.Spec.Domain.Devices.Disks = []kubevirt.Disk{d}
+			})
+		}
+	}
+	for name, c := range map[string]struct {
+		before func(*world)
+		claim  func(*corev1.PersistentVolumeClaim)
+		to     string
+		says   string
+	}{
+		"no claim":     {to: "absent", says: "absent, which is not there: make it"},
+		"smaller":      {to: "other", claim: size("1Gi"), says: "which is smaller than the one that it is in (2147483648 and 1073741824 bytes)"},
+		"another mode": {to: "other", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }, says: "(Filesystem and Block)"},
+		"another disk": {to: "web-data", says: "which volume data of the machine is in"},
+		"shared":       {before: drive(kubevirt.Disk{Shareable: ptr.To(true)}), to: "other", says: "is shared with other machines"},
+		"LUN":          {before: drive(kubevirt.Disk{DiskDevice: kubevirt.DiskDevice{LUN: &kubevirt.LunTarget{}}}), to: "other", says: "is a LUN or a CD-ROM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways})
+			if c.before != nil {
+				c.before(w)
+			}
+			w.settle()
+			if name == "smaller" {
+				root, err := cluster.Get[corev1.PersistentVolumeClaim](context.Background(), w.api, ns, "web-root")
+				w.must(err)
+				root.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+				w.must(w.api.Status().Update(context.Background(), root))
+			}
+			otherClaim("other", c.claim)(w)
+			rootIn(c.to)(w)
+			w.settle()
+			text := conditionText(w.vm().Status.Conditions, "RestartRequired")
+			if !strings.Contains(text, "invalid volumes to update with migration: volume root") || !strings.Contains(text, c.says) || strings.Contains(text, ";") {
+				t.Errorf("it says %q", text)
+			}
+			if left := w.migrations(); len(left) > 0 {
+				t.Errorf("migrations %v were made", left)
+			}
+		})
+	}
+}
+
+// TestUpdateAtRestart: without a strategy a machine has the new claim from its next start on, and says so.
+func TestUpdateAtRestart(t *testing.T) {
+	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways})
+	w.settle()
+	otherClaim("other", nil)(w)
+	rootIn("other")(w)
+	w.change(false, func(vm *kubevirt.VirtualMachine) {
+		vm.Spec.UpdateVolumesStrategy = ptr.To(kubevirt.UpdateByReplacement)
+	})
+	w.settle()
+	if text := conditionText(w.vm().Status.Conditions, "RestartRequired"); !strings.Contains(text, "virtctl restart") || len(w.migrations()) > 0 {
+		t.Errorf("it says %q, and there are migrations %v", text, w.migrations())
+	}
+}
