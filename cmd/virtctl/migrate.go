@@ -89,6 +89,7 @@ func (a *app) dryRun(wanted bool) []string {
 func (a *app) vmEvacuate() *cobra.Command {
 	o := evacuate.Options{Cordon: true}
 	var selector string
+	var cancel bool
 	cmd := &cobra.Command{
 		Use: "evacuate NODE", Short: "Move all virtual machines away from a node",
 		Long: "Have every virtual machine leave a node, as kubectl drain does for all pods, and show how far each is. The node takes no new\n" +
@@ -100,7 +101,10 @@ func (a *app) vmEvacuate() *cobra.Command {
   kubectl drain worker-1 --ignore-daemonsets --delete-emptydir-data
 
   # ... and shut down what cannot move
-  virtctl vm evacuate worker-1 --shut-down`),
+  virtctl vm evacuate worker-1 --shut-down
+
+  # Keep the machines that have not left yet
+  virtctl vm evacuate worker-1 --cancel`),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Node = args[0]
@@ -112,12 +116,16 @@ func (a *app) vmEvacuate() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if cancel {
+				return evacuate.Cancel(cmd.Context(), c, o, a.out)
+			}
 			return evacuate.Run(cmd.Context(), c, o, a.out)
 		},
 	}
 	s := cmd.Flags()
 	s.BoolVar(&o.Cordon, "cordon", true, "mark the node so that it takes no new pods")
 	s.StringVarP(&selector, "selector", "l", "", "only machines whose instances have these labels, like team=web")
+	s.BoolVar(&cancel, "cancel", false, "end the migrations that were begun to empty the node, and keep the machines that are still there")
 	s.BoolVar(&o.ShutDown, "shut-down", false, "shut machines down that are not to be moved or cannot be")
 	s.DurationVar(&o.Timeout, "timeout", 0, "give up waiting after this time, like 30m; 0 waits for ever")
 	return cmd
