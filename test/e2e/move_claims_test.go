@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/test/e2e/framework"
@@ -82,7 +83,8 @@ func TestMigrationLocalClaims(t *testing.T) {
 	}
 	disks := []string{"files", "device", "blank", "more", "morefiles", "empty"}
 	y.pattern(vm, "write", 1, disks...)
-	for i := range 2 {
+	last := rounds(t) + 1
+	for i := range rounds(t) {
 		y.moves(vm, fmt.Sprintf("follow-%d", i))
 		y.pattern(vm, "verify", i+1, disks...)
 		y.pattern(vm, "write", i+2, disks...)
@@ -91,6 +93,9 @@ func TestMigrationLocalClaims(t *testing.T) {
 				t.Errorf("disk %s is said to be in claim %q, and it has moved", volume, got)
 			}
 		}
+	}
+	if was := vm.Generation; y.kube.Get(t.Context(), client.ObjectKeyFromObject(vm), vm) != nil || vm.Generation != was {
+		t.Errorf("generation %d of the machine is %d after its moves: whoever applies it from Git sees a difference", was, vm.Generation)
 	}
 	y.Wait("the claims of the first move to go", patience, func(context.Context) (bool, string) {
 		all := y.claimNames()
@@ -114,11 +119,30 @@ func TestMigrationLocalClaims(t *testing.T) {
 	y.run(vm, kubevirt.RunAlways)
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.guestSays(vm, "berth-guest: ready")
-	y.pattern(vm, "verify", 3, disks[:3]...)
+	y.pattern(vm, "verify", last, disks[:3]...)
 	if got := y.serving(vm, "files"); got != "files" {
 		t.Errorf("disk files is in claim %s", got)
 	}
+	y.changesClaim(vm, last)
 	y.nothingOfMoves(vm)
+}
+
+// changesClaim: a volume of a running machine is changed to a claim of another class, and its disk is sent there.
+func (y *yard) changesClaim(vm *kubevirt.VirtualMachine, seed int) {
+	y.T.Helper()
+	run := y.instance(y.Context(), vm).UID
+	y.Create(framework.Claim{Name: "elsewhere", Class: "local", Size: "96Mi"})
+	y.kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p", `[{"op": "add", "path": "/spec/updateVolumesStrategy", "value": "Migration"},
+		{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "elsewhere"}]`)
+	y.Wait("the disk to be in the other claim", moving, func(ctx context.Context) (bool, string) {
+		_, launchers := y.pods(ctx, vm)
+		return len(launchers) == 1 && y.serving(vm, "files") == "elsewhere" && y.instance(ctx, vm).Spec.Volumes[0].PersistentVolumeClaim.ClaimName == "elsewhere",
+			y.kubectl("get", "vmim,vmi", "-o", "wide")
+	})
+	y.pattern(vm, "verify", seed, "files", "device", "blank")
+	if i := y.instance(y.Context(), vm); i.UID != run || i.Status.MigrationState == nil || i.Status.MigrationState.Failed {
+		y.T.Errorf("it was started again, or says of its migration %+v", i.Status.MigrationState)
+	}
 }
 
 // TestMigrationStopped: the disks of a machine that is stopped, of a filesystem, of a device and of a DataVolume, are copied to another node by

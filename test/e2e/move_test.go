@@ -4,8 +4,11 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,23 +43,41 @@ func (y *yard) mover(name string, volumes ...kubevirt.Volume) *kubevirt.VirtualM
 // answer types a command at the console of a guest and returns what it says to that.
 func (y *yard) answer(vm *kubevirt.VirtualMachine, command string) string {
 	y.T.Helper()
+	return y.answers(vm, command)[0]
+}
+
+// answers types commands at the console of a guest, all at once since every visit takes seconds, and returns what it says to each. What it said
+// to the same words before does not count.
+func (y *yard) answers(vm *kubevirt.VirtualMachine, commands ...string) []string {
+	y.T.Helper()
 	ctx, cancel := context.WithTimeout(y.Context(), boot)
 	defer cancel()
+	before, err := y.Client.CoreV1().Pods(y.Namespace).GetLogs(y.launcherOf(vm).Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	old := map[string]int{}
+	for _, command := range commands {
+		old[command] = strings.Count(string(before), "berth-guest: "+command+": ")
+	}
 	log := y.console(ctx, vm)
 	defer log.Close()
-	y.typeLine(vm, command)
-	said := ""
-	for lines := bufio.NewScanner(log); lines.Scan(); {
-		line := strings.TrimSpace(lines.Text())
+	y.typeLine(vm, strings.Join(commands, "\n"))
+	var said []string
+	for lines := bufio.NewScanner(log); len(said) < len(commands) && lines.Scan(); {
+		line, command := strings.TrimSpace(lines.Text()), commands[len(said)]
 		if i := strings.Index(line, "berth-guest: error: "+command); i >= 0 {
 			y.T.Fatalf("the guest says %s", line[i:])
 		}
 		if _, rest, ok := strings.Cut(line, "berth-guest: "+command+": "); ok {
-			said = rest
-			return said
+			if old[command]--; old[command] < 0 {
+				said = append(said, rest)
+			}
 		}
 	}
-	y.T.Fatalf("the guest did not answer %q", command)
+	if len(said) < len(commands) {
+		y.T.Fatalf("the guest did not answer %q", commands[len(said)])
+	}
 	return said
 }
 
@@ -128,12 +149,25 @@ func (y *yard) moves(vm *kubevirt.VirtualMachine, name string) {
 // pattern has the guest write to its disks, or compare what it wrote.
 func (y *yard) pattern(vm *kubevirt.VirtualMachine, verb string, seed int, disks ...string) {
 	y.T.Helper()
+	var commands []string
 	for _, disk := range disks {
-		got := y.answer(vm, fmt.Sprintf("%s serial=%s %d %d %d", verb, disk, 1<<20, 4<<20, seed))
+		commands = append(commands, fmt.Sprintf("%s serial=%s %d %d %d", verb, disk, 1<<20, 4<<20, seed))
+	}
+	for i, got := range y.answers(vm, commands...) {
 		if verb == "verify" && got != "same" {
-			y.T.Errorf("disk %s: %s", disk, got)
+			y.T.Errorf("disk %s: %s", disks[i], got)
 		}
 	}
+}
+
+// rounds is how often a guest moves from node to node in one test: there and back, or as often as E2E_MOVES says.
+func rounds(t *testing.T) int {
+	t.Helper()
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("E2E_MOVES"), "2"))
+	if err != nil || n < 1 {
+		t.Fatalf("E2E_MOVES: %v", os.Getenv("E2E_MOVES"))
+	}
+	return n
 }
 
 // TestMigration: a running guest goes to another node and back with its network disk, its overlay over a container disk, an empty
@@ -162,7 +196,7 @@ func TestMigration(t *testing.T) {
 	made := y.answer(vm, "sha256 serial=init")
 	disks := []string{"net", "root", "empty"}
 	y.pattern(vm, "write", 1, disks...)
-	for i := range 2 {
+	for i := range rounds(t) {
 		y.moves(vm, fmt.Sprintf("move-%d", i))
 		y.pattern(vm, "verify", i+1, disks...)
 		if got := y.answer(vm, "sha256 serial=init"); got != made {
