@@ -122,7 +122,7 @@ type Reading struct {
 	Home *corev1.NodeSelector
 }
 
-// Worked: a worker reads the source and writes the clone; otherwise the storage does.
+// Worked says that a worker reads the source and writes the clone; otherwise the storage does.
 func (s *Seen) Worked() bool { return s.strategy == clone.Copy || s.strategy == clone.Stream }
 
 // Reads is what a worker of the clone reads from. One whose claim is filled by its driver reads nothing: it is there to be scheduled
