@@ -365,29 +365,6 @@ func (w *world) handOver(p *corev1.Pod, ready bool) bool {
 	return true
 }
 
-// launcherSays what became of the disks that its orders want back.
-func (w *world) launcherSays(p *corev1.Pod) (launch.Returns, error) {
-	if said := w.moveSays(p); said != nil {
-		return launch.Returns{Move: said}, nil
-	}
-	var pods corev1.PodList
-	w.must(w.api.List(context.Background(), &pods, client.MatchingLabels{render.LabelMachine: "virt-launcher"}))
-	said := launch.Returns{Kept: map[string]string{}}
-	for _, p := range pods.Items {
-		var d launch.Disks
-		_ = json.Unmarshal([]byte(p.Annotations[render.AnnDisks]), &d)
-		said.Given = append(said.Given, d.Removed...)
-		said.Serial = d.Serial
-	}
-	if i := w.instance(); i != nil {
-		said.Paused = i.Spec.StartsPaused()
-	}
-	if w.keeps {
-		said = launch.Returns{Kept: map[string]string{"extra": "it was asked for"}}
-	}
-	return said, nil
-}
-
 func (w *world) must(err error) {
 	if err != nil {
 		w.t.Helper()
