@@ -11,6 +11,9 @@ KUBECTL     = $(if $(wildcard $(BIN)/kubectl),$(BIN)/kubectl,kubectl) --kubeconf
 # our own cluster emulates its machines; another one is expected to have KVM
 OVERLAY    ?= $(if $(filter .kubebox/kubeconfig,$(KUBECONFIG)),config/kubebox,config/default)
 LINT       := go tool -modfile=hack/tools/go.mod golangci-lint
+# what the linter keeps has the paths of the checkout it looked at, and is wrong for another one
+LINT_CACHE ?= $(HOME)/.cache/golangci-lint
+export GOLANGCI_LINT_CACHE := $(LINT_CACHE)$(CURDIR)
 FUZZTIME   ?= 1m
 
 # One set of flags for programs, tests and tools, hack/kubebox and hack/images too: what they share is compiled once.
