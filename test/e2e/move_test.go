@@ -63,20 +63,23 @@ func (y *yard) answers(vm *kubevirt.VirtualMachine, commands ...string) []string
 	log := y.console(ctx, vm)
 	defer log.Close()
 	y.typeLine(vm, strings.Join(commands, "\n"))
-	var said []string
-	for lines := bufio.NewScanner(log); len(said) < len(commands) && lines.Scan(); {
-		line, command := strings.TrimSpace(lines.Text()), commands[len(said)]
-		if i := strings.Index(line, "berth-guest: error: "+command); i >= 0 {
-			y.T.Fatalf("the guest says %s", line[i:])
-		}
-		if _, rest, ok := strings.Cut(line, "berth-guest: "+command+": "); ok {
-			if old[command]--; old[command] < 0 {
-				said = append(said, rest)
+	said, left := make([]string, len(commands)), len(commands)
+	for lines := bufio.NewScanner(log); left > 0 && lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		for i, command := range commands {
+			if at := strings.Index(line, "berth-guest: error: "+command); at >= 0 {
+				y.T.Fatalf("the guest says %s", line[at:])
+			}
+			if _, rest, ok := strings.Cut(line, "berth-guest: "+command+": "); ok {
+				if old[command]--; old[command] == -1 {
+					said[i] = rest
+					left--
+				}
 			}
 		}
 	}
-	if len(said) < len(commands) {
-		y.T.Fatalf("the guest did not answer %q", commands[len(said)])
+	if left > 0 {
+		y.T.Fatalf("the guest did not answer all of %q: %q", commands, said)
 	}
 	return said
 }
