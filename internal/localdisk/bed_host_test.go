@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -53,8 +54,24 @@ func command(t *testing.T, args ...string) {
 	}
 }
 
-// leaks are loop devices of files under a path, and mounts there.
+// leaks are loop devices of files under a path, and mounts there, that stay. A loop device goes a moment late if somebody has it open just
+// then, and every `mount -o loop` on this machine looks into all of them.
 func leaks(t *testing.T, under string) []string {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	left := leaksNow(t, under)
+	for range 100 {
+		if len(left) == 0 {
+			break
+		}
+		<-tick.C
+		left = leaksNow(t, under)
+	}
+	return left
+}
+
+func leaksNow(t *testing.T, under string) []string {
 	t.Helper()
 	var left []string
 	if _, err := loopsOver(func(backing string) bool {

@@ -321,7 +321,7 @@ func TestRestartFreesDevices(t *testing.T) {
 	v.stop()
 	v.start(0)
 	defer v.stop()
-	if left := leaks(t, s.Dir); len(left) != 1 {
+	if left := leaksNow(t, s.Dir); len(left) != 1 {
 		t.Errorf("attached after the start: %v", left)
 	}
 	if got := published.read(4); got != "kept" {

@@ -8,8 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/berth-vm/berth/internal/decide/takeover"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
+	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 	"github.com/berth-vm/berth/internal/virtctl/uninstall"
 )
 
@@ -25,7 +25,7 @@ func Back(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	if len(f.programs) == 0 {
 		return errors.New("there is no CDI on this cluster that could be started: no Deployment cdi-deployment")
 	}
-	if busy := f.with(takeover.Finished); len(busy) > 0 {
+	if busy := f.with(plan.Finished); len(busy) > 0 {
 		return fmt.Errorf("%s and %d others are not done: CDI would not go on with what Berth began; nothing was changed", busy[0].title(), len(busy)-1)
 	}
 	ours, err := c.Core.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: uninstall.Installed + "=true"})

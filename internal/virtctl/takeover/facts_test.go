@@ -9,8 +9,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/annotated"
-	"github.com/berth-vm/berth/internal/decide/takeover"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 )
 
 func claim(phase corev1.PersistentVolumeClaimPhase, notes map[string]string, from string) *corev1.PersistentVolumeClaim {
@@ -36,24 +36,24 @@ func TestVolumes(t *testing.T) {
 	for name, c := range map[string]struct {
 		volume       *cdiv1.DataVolume
 		claim, prime *corev1.PersistentVolumeClaim
-		want         takeover.Verdict
+		want         plan.Verdict
 		do           int
 	}{
-		"done, with a worker's record":     {volume(cdiv1.Succeeded), owned(claim("Bound", map[string]string{names.PodPhase: "Succeeded"}, "")), nil, takeover.Taken, 0},
-		"cloned by its driver":             {volume(cdiv1.Succeeded), owned(claim("Bound", nil, cdiv1.VolumeCloneSourceRef)), nil, takeover.Taken, 1},
-		"adopted":                          {volume(cdiv1.Succeeded), claim("Bound", map[string]string{names.PopulatedFor: "disk"}, ""), nil, takeover.Taken, 1},
-		"done, and its claim gone":         {volume(cdiv1.Succeeded), nil, nil, takeover.Refused, 0},
-		"its claim is another's":           {volume(cdiv1.Pending), claim("Bound", nil, ""), nil, takeover.Taken, 0},
-		"waits for its consumer":           {volume(cdiv1.PendingPopulation), owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef)), nil, takeover.Taken, 0},
-		"waits, and CDI has begun":         {volume(cdiv1.PendingPopulation), owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef)), claim("Pending", nil, ""), takeover.Finished, 0},
-		"waits in the old way":             {volume(cdiv1.WaitForFirstConsumer), owned(claim("Pending", nil, "")), nil, takeover.Taken, 1},
-		"imports":                          {volume(cdiv1.ImportInProgress), owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef)), claim("Bound", nil, ""), takeover.Finished, 0},
-		"waits for an upload":              {volume(cdiv1.UploadReady), owned(claim("Pending", nil, cdiv1.VolumeUploadSourceRef)), claim("Bound", nil, ""), takeover.Taken, 2},
-		"in stages":                        {staged, owned(claim("Bound", nil, "")), nil, takeover.Refused, 0},
-		"a word that nobody knows":         {volume("Meditating"), owned(claim("Bound", nil, "")), nil, takeover.Refused, 0},
-		"failed, with something on a disk": {volume(cdiv1.Failed), owned(claim("Bound", nil, "")), nil, takeover.Taken, 0},
+		"done, with a worker's record":     {volume(cdiv1.Succeeded), owned(claim("Bound", map[string]string{names.PodPhase: "Succeeded"}, "")), nil, plan.Taken, 0},
+		"cloned by its driver":             {volume(cdiv1.Succeeded), owned(claim("Bound", nil, cdiv1.VolumeCloneSourceRef)), nil, plan.Taken, 1},
+		"adopted":                          {volume(cdiv1.Succeeded), claim("Bound", map[string]string{names.PopulatedFor: "disk"}, ""), nil, plan.Taken, 1},
+		"done, and its claim gone":         {volume(cdiv1.Succeeded), nil, nil, plan.Refused, 0},
+		"its claim is another's":           {volume(cdiv1.Pending), claim("Bound", nil, ""), nil, plan.Taken, 0},
+		"waits for its consumer":           {volume(cdiv1.PendingPopulation), owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef)), nil, plan.Taken, 0},
+		"waits, and CDI has begun":         {volume(cdiv1.PendingPopulation), owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef)), claim("Pending", nil, ""), plan.Finished, 0},
+		"waits in the old way":             {volume(cdiv1.WaitForFirstConsumer), owned(claim("Pending", nil, "")), nil, plan.Taken, 1},
+		"imports":                          {volume(cdiv1.ImportInProgress), owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef)), claim("Bound", nil, ""), plan.Finished, 0},
+		"waits for an upload":              {volume(cdiv1.UploadReady), owned(claim("Pending", nil, cdiv1.VolumeUploadSourceRef)), claim("Bound", nil, ""), plan.Taken, 2},
+		"in stages":                        {staged, owned(claim("Bound", nil, "")), nil, plan.Refused, 0},
+		"a word that nobody knows":         {volume("Meditating"), owned(claim("Bound", nil, "")), nil, plan.Refused, 0},
+		"failed, with something on a disk": {volume(cdiv1.Failed), owned(claim("Bound", nil, "")), nil, plan.Taken, 0},
 	} {
-		if p := takeover.Decide(ofVolume(c.volume, c.claim, c.prime)); p.Verdict != c.want || len(p.Do) != c.do {
+		if p := plan.Decide(ofVolume(c.volume, c.claim, c.prime)); p.Verdict != c.want || len(p.Do) != c.do {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
@@ -67,24 +67,24 @@ func TestClaims(t *testing.T) {
 	done := map[string]string{names.PodPhase: "Succeeded", annotated.Upload: ""}
 	for name, c := range map[string]struct {
 		claim, prime *corev1.PersistentVolumeClaim
-		want         takeover.Verdict // empty: it is none of CDI's
+		want         plan.Verdict // empty: it is none of CDI's
 		do           int
 	}{
 		"anybody's":                   {claim("Bound", nil, ""), nil, "", 0},
 		"another populator's":         {claim("Pending", nil, "Image"), nil, "", 0},
-		"populated":                   {claim("Bound", nil, cdiv1.VolumeImportSourceRef), nil, takeover.Taken, 1},
-		"populated, and it says so":   {claim("Bound", map[string]string{names.PopulatedFor: "disk"}, cdiv1.VolumeCloneSourceRef), nil, takeover.Taken, 0},
-		"to be populated":             {claim("Pending", nil, cdiv1.VolumeImportSourceRef), nil, takeover.Taken, 0},
-		"being populated":             {claim("Pending", nil, cdiv1.VolumeImportSourceRef), claim("Bound", nil, ""), takeover.Finished, 0},
-		"an upload's":                 {claim("Pending", nil, cdiv1.VolumeUploadSourceRef), claim("Bound", nil, ""), takeover.Taken, 2},
-		"an old upload's":             {claim("Bound", map[string]string{annotated.Upload: ""}, ""), nil, takeover.Taken, 2},
-		"an old upload's, done":       {claim("Bound", done, ""), nil, takeover.Taken, 0},
-		"an old import's, under way":  {claim("Bound", map[string]string{annotated.Endpoint: "http://a/b"}, ""), nil, takeover.Finished, 0},
-		"an old import's, not begun":  {claim("Pending", map[string]string{annotated.Endpoint: "http://a/b"}, ""), nil, takeover.Taken, 1},
-		"an order nobody understands": {claim("Pending", map[string]string{annotated.Endpoint: "http://a/b", annotated.Source: "imageio"}, ""), nil, takeover.Refused, 0},
+		"populated":                   {claim("Bound", nil, cdiv1.VolumeImportSourceRef), nil, plan.Taken, 1},
+		"populated, and it says so":   {claim("Bound", map[string]string{names.PopulatedFor: "disk"}, cdiv1.VolumeCloneSourceRef), nil, plan.Taken, 0},
+		"to be populated":             {claim("Pending", nil, cdiv1.VolumeImportSourceRef), nil, plan.Taken, 0},
+		"being populated":             {claim("Pending", nil, cdiv1.VolumeImportSourceRef), claim("Bound", nil, ""), plan.Finished, 0},
+		"an upload's":                 {claim("Pending", nil, cdiv1.VolumeUploadSourceRef), claim("Bound", nil, ""), plan.Taken, 2},
+		"an old upload's":             {claim("Bound", map[string]string{annotated.Upload: ""}, ""), nil, plan.Taken, 2},
+		"an old upload's, done":       {claim("Bound", done, ""), nil, plan.Taken, 0},
+		"an old import's, under way":  {claim("Bound", map[string]string{annotated.Endpoint: "http://a/b"}, ""), nil, plan.Finished, 0},
+		"an old import's, not begun":  {claim("Pending", map[string]string{annotated.Endpoint: "http://a/b"}, ""), nil, plan.Taken, 1},
+		"an order nobody understands": {claim("Pending", map[string]string{annotated.Endpoint: "http://a/b", annotated.Source: "imageio"}, ""), nil, plan.Refused, 0},
 	} {
 		facts, ordered := ofClaim(c.claim, c.prime)
-		if p := takeover.Decide(facts); ordered != (c.want != "") || ordered && (p.Verdict != c.want || len(p.Do) != c.do) {
+		if p := plan.Decide(facts); ordered != (c.want != "") || ordered && (p.Verdict != c.want || len(p.Do) != c.do) {
 			t.Errorf("%s: %t %+v", name, ordered, p)
 		}
 	}

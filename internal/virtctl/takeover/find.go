@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/decide/takeover"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
+	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 	"github.com/berth-vm/berth/internal/virtctl/uninstall"
 )
 
@@ -40,7 +40,7 @@ type found struct {
 
 // row is what becomes of one volume or claim.
 type row struct {
-	takeover.Plan
+	plan.Plan
 	kind, namespace, name string
 	claim, prime          *corev1.PersistentVolumeClaim // prime is what is filled in the claim's stead; nil: there is none
 	uid                   types.UID                     // of the order that a claim is filled for
@@ -159,14 +159,14 @@ func (f *found) findVolumes(ctx context.Context, c *kube.Client) error {
 			owned[claim.UID] = true
 			prime = by[primeOf(claim)]
 		}
-		f.rows = append(f.rows, row{Plan: takeover.Decide(ofVolume(&v, claim, prime)), kind: "DataVolume", namespace: v.Namespace, name: v.Name,
+		f.rows = append(f.rows, row{Plan: plan.Decide(ofVolume(&v, claim, prime)), kind: "DataVolume", namespace: v.Namespace, name: v.Name,
 			claim: claim, prime: prime, uid: v.UID})
 	}
 	for i := range claims.Items {
 		claim := &claims.Items[i]
 		prime := by[primeOf(claim)]
 		if facts, ordered := ofClaim(claim, prime); ordered && !owned[claim.UID] {
-			f.rows = append(f.rows, row{Plan: takeover.Decide(facts), kind: "PersistentVolumeClaim", namespace: claim.Namespace, name: claim.Name,
+			f.rows = append(f.rows, row{Plan: plan.Decide(facts), kind: "PersistentVolumeClaim", namespace: claim.Namespace, name: claim.Name,
 				claim: claim, prime: prime, uid: claim.UID})
 		}
 	}

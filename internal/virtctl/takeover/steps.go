@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/restmapper"
 
-	"github.com/berth-vm/berth/internal/decide/takeover"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 )
 
 // mayChange asks for every right that will be needed before one is used.
@@ -62,7 +62,7 @@ func (t *takeoverRun) mayChange(ctx context.Context, f *found) error {
 
 // settle does what was decided about each volume. CDI does not run, and Berth not yet.
 func (t *takeoverRun) settle(ctx context.Context, f *found) error {
-	taken := f.with(takeover.Taken)
+	taken := f.with(plan.Taken)
 	t.say("Taking %d volumes", len(taken))
 	for _, r := range taken {
 		for _, a := range r.Do {
@@ -74,11 +74,11 @@ func (t *takeoverRun) settle(ctx context.Context, f *found) error {
 	return nil
 }
 
-func (t *takeoverRun) act(ctx context.Context, a takeover.Action, r row) error {
+func (t *takeoverRun) act(ctx context.Context, a plan.Action, r row) error {
 	switch a {
-	case takeover.Record:
+	case plan.Record:
 		return t.annotate(ctx, r.claim, map[string]string{names.PodPhase: string(corev1.PodSucceeded), names.PopulatedFor: r.name})
-	case takeover.Allow:
+	case plan.Allow:
 		if r.prime != nil {
 			return t.annotate(ctx, r.prime, map[string]string{names.MayFill: string(r.claim.UID)})
 		}
@@ -86,7 +86,7 @@ func (t *takeoverRun) act(ctx context.Context, a takeover.Action, r row) error {
 			return nil
 		}
 		return t.annotate(ctx, r.claim, map[string]string{names.MayFill: string(r.uid)})
-	case takeover.Stop:
+	case plan.Stop:
 		return t.stopServers(ctx, r)
 	}
 	return fmt.Errorf("no such action %s", a)

@@ -1,5 +1,5 @@
 // Package takeover puts Berth in the place of CDI on a cluster that has it, and CDI back. What becomes of each volume is decided in
-// internal/decide/takeover; this package reads the cluster, carries it out in an order in which nobody else writes what CDI writes, and
+// internal/virtctl/takeover/plan; this package reads the cluster, carries it out in an order in which nobody else writes what CDI writes, and
 // can be repeated after every step.
 //
 // CDI's programs are scaled down and nothing of theirs is deleted but what calls them: that is the way back.
@@ -15,8 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/berth-vm/berth/internal/decide/takeover"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
+	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 )
 
 // Options are what the user says.
@@ -100,7 +100,7 @@ func (t *takeoverRun) stop(ctx context.Context) (*found, error) {
 		if f, err = find(ctx, t.client); err != nil {
 			return nil, err
 		}
-		if len(f.with(takeover.Finished)) == 0 && f.refused() == nil {
+		if len(f.with(plan.Finished)) == 0 && f.refused() == nil {
 			return f, t.scaleDown(ctx, f.programs, apiName, proxyName)
 		}
 		t.say("Something began meanwhile: CDI goes on")
@@ -119,7 +119,7 @@ func (t *takeoverRun) calm(ctx context.Context) (*found, error) {
 		if f, err = find(ctx, t.client); err != nil {
 			return false, err
 		}
-		busy := f.with(takeover.Finished)
+		busy := f.with(plan.Finished)
 		if n := len(busy); n > 0 && n != said {
 			t.say("CDI finishes %d, first %s: %s", n, busy[0].title(), busy[0].Why)
 			said = n
@@ -130,7 +130,7 @@ func (t *takeoverRun) calm(ctx context.Context) (*found, error) {
 }
 
 // with are the rows of a verdict.
-func (f *found) with(v takeover.Verdict) []row {
+func (f *found) with(v plan.Verdict) []row {
 	var out []row
 	for _, r := range f.rows {
 		if r.Verdict == v {
@@ -141,7 +141,7 @@ func (f *found) with(v takeover.Verdict) []row {
 }
 
 func (f *found) refused() error {
-	switch no := f.with(takeover.Refused); {
+	switch no := f.with(plan.Refused); {
 	case len(f.programs) == 0:
 		return errors.New("there is no CDI on this cluster: no Deployment cdi-deployment")
 	case len(no) == 0:

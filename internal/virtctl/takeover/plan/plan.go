@@ -1,9 +1,9 @@
-// Package takeover decides what becomes of each volume of a cluster whose data side was CDI, when Berth takes that over. It is pure: it
+// Package plan decides what becomes of each volume of a cluster whose data side was CDI, when Berth takes that over. It is pure: it
 // does not know how a cluster is read nor how anything is done there.
 //
 // Three things hold whatever is found: what CDI has filled is not filled again, what CDI is writing is not written by anybody else, and no
 // claim is deleted.
-package takeover
+package plan
 
 // Phase is how far CDI says a volume is, as far as it matters here.
 type Phase int
