@@ -153,12 +153,13 @@ func TestPopulateAnnotations(t *testing.T) {
 	release := b.web.hold()
 	b.importSource("image", b.web.url+"/disk.img")
 	b.populate(populated{name: "disk", class: classDiskImmediate, size: "64Mi", kind: "VolumeImportSource", source: "image"})
+	// what the worker's own claim shows follows one write later
 	c := b.untilClaim("disk", "to be filled", func(c *corev1.PersistentVolumeClaim) bool {
-		return c.Annotations["cdi.kubevirt.io/storage.condition.running"] == "true"
+		return c.Annotations["cdi.kubevirt.io/storage.condition.running"] == "true" && c.Annotations["cdi.kubevirt.io/storage.pod.phase"] == "Running"
 	})
 	for key, want := range map[string]string{
 		"storage.populator.kind": "VolumeImportSource", "storage.populator.pvcPrime": "prime-" + string(c.UID), "storage.condition.bound": "false",
-		"storage.condition.running.reason": "Pod is running", "storage.pod.phase": "Running", "storage.pod.restarts": "0",
+		"storage.condition.running.reason": "Pod is running", "storage.pod.restarts": "0",
 	} {
 		if got := c.Annotations["cdi.kubevirt.io/"+key]; got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
