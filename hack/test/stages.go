@@ -1,6 +1,9 @@
 package main
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -15,7 +18,7 @@ const (
 )
 
 // stages is the whole run. What tests a cluster waits for it a good deal of the time; what only computes runs beside it. The
-// linter vets everything, so no other stage does.
+// linter vets the module, so its other stages do not.
 func stages() []stage {
 	raced, plain := unitTests()
 	return []stage{
@@ -26,14 +29,14 @@ func stages() []stage {
 		{name: "race", lane: beside, about: "unit tests of what does several things at once, with the race detector", tests: true,
 			argv: append(words("go test -vet=off -race -timeout 45m"), raced...), env: []string{"CGO_ENABLED=1"}},
 		{name: "kubebox", lane: beside, about: "unit tests of the test cluster's own program", tests: true,
-			dir: "hack/kubebox", argv: words("go test -vet=off ./internal/... ./boot")},
+			dir: "hack/kubebox", argv: words("go test ./internal/... ./boot")},
 		{name: "release", lane: beside, about: "manifests, chart and programs of a release, pushed to a registry", tests: true,
-			dir: "hack/release", argv: words("go test -vet=off -timeout 30m .")},
+			dir: "hack/release", argv: words("go test -timeout 30m .")},
 		{name: "fuzz", lane: beside, about: "every fuzz target for a few seconds", argv: words("make fuzz FUZZTIME=3s")},
 		{name: "build", about: "the programs, and the test cluster's own", argv: []string{"make", "build", "bin/kubebox"}},
 		{name: "images", about: "container images and the test guest", needs: "build", argv: []string{"make", "images"}},
 		{name: "host", about: "tests that need root and Debian packages", tests: true, needs: "images",
-			argv: append(words("go test -vet=off -tags "+tagHost+" -timeout 20m"), packagesWith("_"+tagHost+"_test.go")...)},
+			argv: append(words("go test -vet=off -tags "+tagHost+" -timeout 20m -run "+namesIn("_"+tagHost+"_test.go")), packagesWith("_"+tagHost+"_test.go")...)},
 		{name: "apiserver", about: "the real API server: CRDs, webhooks, server-side apply", tests: true, needs: "build",
 			argv: words("go test -vet=off -tags " + tagAPIServer + " -timeout 15m ./test/apiserver/...")},
 		{name: "cluster", about: "three nodes with Berth on them", needs: "images", argv: []string{"make", "up", "load", "install"}},
@@ -48,6 +51,31 @@ func words(s string) []string { return strings.Fields(s) }
 // packagesWith lists the directories below this one that hold a file whose name ends so, as package patterns.
 func packagesWith(suffix string) []string {
 	var out []string
+	for _, path := range filesWith(suffix) {
+		out = append(out, "./"+filepath.Dir(path))
+	}
+	return slices.Compact(slices.Sorted(slices.Values(out)))
+}
+
+// namesIn is a pattern of the tests in such files alone: the others of their packages have a stage of their own.
+func namesIn(suffix string) string {
+	var names []string
+	for _, path := range filesWith(suffix) {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return "." // whoever runs the tests is told what is wrong
+		}
+		for _, d := range file.Decls {
+			if f, is := d.(*ast.FuncDecl); is && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return "^(" + strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), "|") + ")$"
+}
+
+func filesWith(suffix string) []string {
+	var out []string
 	_ = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -55,9 +83,9 @@ func packagesWith(suffix string) []string {
 		case d.IsDir() && path != "." && strings.HasPrefix(d.Name(), "."), d.IsDir() && path == "hack/kubebox":
 			return fs.SkipDir
 		case strings.HasSuffix(path, suffix):
-			out = append(out, "./"+filepath.Dir(path))
+			out = append(out, path)
 		}
 		return nil
 	})
-	return slices.Compact(slices.Sorted(slices.Values(out)))
+	return out
 }

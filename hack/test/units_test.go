@@ -2,6 +2,7 @@ package main
 
 import (
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,5 +24,14 @@ func TestNoPackageIsForgotten(t *testing.T) {
 	}
 	if !slices.Contains(raced, "./internal/transfer") || !slices.Contains(plain, "./internal/decide/volume") {
 		t.Errorf("with the race detector: %s", raced)
+	}
+}
+
+// TestHostTests: the stage of what needs root runs its tests and no others.
+func TestHostTests(t *testing.T) {
+	t.Chdir("../..")
+	names := regexp.MustCompile(namesIn("_" + tagHost + "_test.go"))
+	if !names.MatchString("TestCrashInUse") || !names.MatchString("TestKilledWithAGuest") || names.MatchString("TestUsedWhileFilled") || names.MatchString("TestLanes") {
+		t.Errorf("it runs %s", names)
 	}
 }
