@@ -144,7 +144,7 @@ func (r *runner) lane(ctx context.Context, l lane) {
 		var said bytes.Buffer
 		to := r.out
 		if l == beside {
-			to = &said
+			to = &whole{out: &said} // a stage has two streams
 		}
 		done := execute(ctx, to, s)
 		broken[s.name] = done.err != nil

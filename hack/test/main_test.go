@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -13,16 +15,23 @@ func TestLanes(t *testing.T) {
 	sh := func(name string, l lane, needs, script string) stage {
 		return stage{name: name, lane: l, needs: needs, dir: dir, argv: []string{"sh", "-c", script}}
 	}
+	tests := filepath.Join(dir, "tests.sh")
+	events := `echo '{"Action":"pass","Package":"p","Test":"TestOne"}'; echo '{"Action":"pass","Package":"p"}'; sleep 0.1; echo four >&2`
+	if err := os.WriteFile(tests, []byte(events), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var out bytes.Buffer
 	ok := run(t.Context(), &out, []stage{
 		sh("wait", beside, "", "echo one; mkfifo pipe 2>/dev/null; test -e made && cat pipe && echo two"),
+		{name: "tests", lane: beside, tests: true, argv: []string{"sh", tests}},
 		sh("make", first, "", "mkfifo pipe; echo yes > made"),
 		sh("serve", inTurn, "", "test -e made && echo three > pipe"),
 		sh("break", inTurn, "", "exit 3"),
 		sh("follow", inTurn, "break", "echo never"),
 	})
 	said := out.String()
-	for _, want := range []string{"one\nthree\ntwo\n=== wait: passed", "=== serve: passed", "not run, break failed", "0 passed, 2 failed"} {
+	for _, want := range []string{"one\nthree\ntwo\n=== wait: passed", "=== serve: passed", "not run, break failed", "1 passed, 2 failed",
+		"ok   p 0.0s\nfour\n=== tests: passed"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("the run does not say %q", want)
 		}
