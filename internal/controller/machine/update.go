@@ -17,6 +17,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/users"
 	"github.com/berth-vm/berth/internal/decide/update"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/render"
@@ -158,6 +159,17 @@ func (r *Reconciler) judgeClaim(ctx context.Context, s *run, c *changed) error {
 		waits := v != nil && !(disk{volume: v}).in(cdiv1.Succeeded, cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation)
 		if waits && !slices.ContainsFunc(s.others, func(p *corev1.Pod) bool { return updatedClaims(p)[c.volume] == c.claim.Name }) {
 			c.cause, c.detail = state.UpdateFilling, filling(v)
+			return nil
+		}
+	}
+	writers, err := users.Of(ctx, r.reader, c.claim)
+	if err != nil {
+		return err
+	}
+	for _, p := range writers {
+		ours := func(o *corev1.Pod) bool { return o != nil && o.UID == p.UID }
+		if !ours(s.launcher) && !slices.ContainsFunc(s.others, ours) {
+			c.cause, c.detail = state.UpdateUsed, "pod "+p.Name
 			return nil
 		}
 	}

@@ -113,6 +113,13 @@ func conditionText(all []kubevirt.Condition, kind string) string {
 	return ""
 }
 
+// podWith is somebody's pod with a claim.
+func podWith(name, claim string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: "somebody's"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		Spec: corev1.PodSpec{NodeName: "node1", Volumes: []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}}}
+}
+
 // TestUpdateRefused: what cannot be sent into another claim is named in one line, and nothing is done about it.
 func TestUpdateRefused(t *testing.T) {
 	size := func(s string) func(*corev1.PersistentVolumeClaim) {
@@ -139,6 +146,7 @@ func TestUpdateRefused(t *testing.T) {
 		"another mode": {to: "other", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }, says: "(Filesystem and Block)"},
 		"another disk": {to: "web-data", says: "which volume data of the machine is in"},
 		"shared":       {before: drive(kubevirt.Disk{Shareable: ptr.To(true)}), to: "other", says: "is shared with other machines"},
+		"a pod":        {before: func(w *world) { w.must(w.api.Create(context.Background(), podWith("writer", "other"))) }, to: "other", says: "which pod writer has: stop it"},
 		"LUN":          {before: drive(kubevirt.Disk{DiskDevice: kubevirt.DiskDevice{LUN: &kubevirt.LunTarget{}}}), to: "other", says: "is a LUN or a CD-ROM"},
 	} {
 		t.Run(name, func(t *testing.T) {

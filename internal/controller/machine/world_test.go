@@ -138,6 +138,9 @@ func (w *world) collect() bool {
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		owner := metav1.GetControllerOf(p)
+		if owner == nil {
+			continue // somebody else's
+		}
 		var gone bool
 		switch owner.Kind {
 		case "VirtualMachineInstanceMigration":
