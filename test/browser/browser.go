@@ -6,6 +6,7 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
@@ -139,8 +141,7 @@ func (b *Browser) Until(expression string, within time.Duration) time.Duration {
 	defer tick.Stop()
 	for {
 		var is bool
-		// a page that is just left for another one has no answer
-		if err := b.try(chromedp.Evaluate("Boolean("+expression+")", &is)); err != nil && !strings.Contains(err.Error(), "navigated or closed") {
+		if err := b.try(chromedp.Evaluate("Boolean("+expression+")", &is)); err != nil && !left(err) {
 			b.T.Fatalf("the browser: %v\n%s", err, b.state())
 		}
 		if is {
@@ -153,17 +154,28 @@ func (b *Browser) Until(expression string, within time.Duration) time.Duration {
 	}
 }
 
+// left says whether an answer is missing because the page was just left for another one: the protocol has one code for all ways in which
+// that is said ("navigated or closed", "cannot find default execution context").
+func left(err error) bool {
+	var said *cdproto.Error
+	return errors.As(err, &said) && said.Code == -32000
+}
+
+// painted is whether a page can be seen: a browser drops what is typed and clicked before that.
+const painted = `document.readyState === "complete" && performance.getEntriesByType("paint").length > 0`
+
 // Click clicks on the first element that a selector finds, as soon as it is there.
 func (b *Browser) Click(selector string) {
 	b.T.Helper()
-	b.Until(fmt.Sprintf(`document.querySelector(%q)`, selector), patience)
+	b.Until(fmt.Sprintf(`%s && document.querySelector(%q)`, painted, selector), patience)
 	b.Do(chromedp.Click(selector, chromedp.ByQuery))
 }
 
 // Fill types a value into a field, instead of what it had.
 func (b *Browser) Fill(selector, value string) {
 	b.T.Helper()
-	b.Until(fmt.Sprintf(`(e => { e?.focus(); e?.select?.(); return e && e === document.activeElement; })(document.querySelector(%q))`, selector), patience)
+	b.Until(fmt.Sprintf(`%s && (e => { e?.focus(); e?.select?.(); return e && e === document.activeElement; })(document.querySelector(%q))`,
+		painted, selector), patience)
 	b.Do(input.InsertText(value))
 }
 
