@@ -133,7 +133,7 @@ func (b *Browser) Has(selector, text string, within time.Duration) time.Duration
 	return b.Until(fmt.Sprintf(`(document.querySelector(%q)?.innerText ?? "").includes(%q)`, selector, text), within)
 }
 
-// Until waits until an expression of the page is true, and says how long that took.
+// Until waits until an expression of the page is true, and says how long that took. It may be about what is not there yet.
 func (b *Browser) Until(expression string, within time.Duration) time.Duration {
 	b.T.Helper()
 	began := time.Now()
@@ -141,24 +141,26 @@ func (b *Browser) Until(expression string, within time.Duration) time.Duration {
 	defer tick.Stop()
 	for {
 		var is bool
-		if err := b.try(chromedp.Evaluate("Boolean("+expression+")", &is)); err != nil && !left(err) {
+		err := b.try(chromedp.Evaluate("Boolean("+expression+")", &is))
+		if err != nil && !early(err) {
 			b.T.Fatalf("the browser: %v\n%s", err, b.state())
 		}
 		if is {
 			return time.Since(began)
 		}
 		if time.Since(began) > within {
-			b.T.Fatalf("not after %s: %s\n%s", within, expression, b.state())
+			b.T.Fatalf("not after %s: %s (%v)\n%s", within, expression, err, b.state())
 		}
 		<-tick.C
 	}
 }
 
-// left says whether an answer is missing because the page was just left for another one: the protocol has one code for all ways in which
-// that is said ("navigated or closed", "cannot find default execution context").
-func left(err error) bool {
+// early says whether an answer is missing because the page is just left for another one, or not built so far that it has what was asked
+// about. The protocol has one code for all ways in which a page is left ("navigated or closed", "cannot find default execution context").
+func early(err error) bool {
 	var said *cdproto.Error
-	return errors.As(err, &said) && said.Code == -32000
+	var thrown *cdpruntime.ExceptionDetails
+	return errors.As(err, &said) && said.Code == -32000 || errors.As(err, &thrown)
 }
 
 // painted is whether a page can be seen: a browser drops what is typed and clicked before that.
