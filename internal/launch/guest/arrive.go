@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
@@ -23,6 +24,8 @@ type arrival struct {
 	say func(launch.MoveStage)
 	// words are questions whether the guest may run, from the source: it has ended there. Each gets its answer.
 	words chan chan error
+	// hungUp: the source's libvirt has ended the conversation.
+	hungUp chan struct{}
 }
 
 // arrive waits for a guest, holds it still until its source's has ended, and runs it to its end.
@@ -42,12 +45,13 @@ func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launch.Machine) 
 	if err != nil {
 		return refused(err)
 	}
-	a := &arrival{h: h, m: m, words: make(chan chan error), say: func(s launch.MoveStage) {
+	a := &arrival{h: h, m: m, words: make(chan chan error), hungUp: make(chan struct{}), say: func(s launch.MoveStage) {
 		l.moves.said.Store(&launch.Moving{ID: m.Incoming, Stage: s})
 	}}
 	coming, arrived := context.WithCancel(ctx)
 	defer arrived()
-	go inbox{libvirt: h.socket, image: a.image, room: a.room, gone: func() error { return a.gone(coming) }}.serve(coming, door)
+	go inbox{libvirt: h.socket, image: a.image, room: a.room, gone: func() error { return a.gone(coming) },
+		hungUp: sync.OnceFunc(func() { close(a.hungUp) })}.serve(coming, door)
 	a.say(launch.MoveWaits)
 	dom, reply, end := a.await(ctx, events)
 	if end != nil {
@@ -79,6 +83,7 @@ func (a *arrival) await(ctx context.Context, events <-chan libvirt.DomainEventLi
 				return libvirt.Domain{}, nil, &launch.Report{End: launch.Refused, Detail: errNoDomain.Error()}
 			}
 			if libvirt.DomainEventType(e.Event) == libvirt.DomainEventStopped {
+				a.answerOut(ctx)
 				return libvirt.Domain{}, nil, &launch.Report{End: launch.Refused, Detail: "the guest did not come; it is where it was"}
 			}
 		case reply := <-a.words:
@@ -101,6 +106,17 @@ func (a *arrival) await(ctx context.Context, events <-chan libvirt.DomainEventLi
 		case <-ctx.Done():
 			return libvirt.Domain{}, nil, &launch.Report{End: launch.Stopped, Detail: "stopped before the guest was handed over"}
 		}
+	}
+}
+
+// answerOut lets our libvirt answer the source's, which otherwise knows that the other side is gone and forgets why the guest could not be sent.
+func (a *arrival) answerOut(ctx context.Context) {
+	over := time.NewTimer(silent / 2)
+	defer over.Stop()
+	select {
+	case <-a.hungUp:
+	case <-over.C:
+	case <-ctx.Done():
 	}
 }
 

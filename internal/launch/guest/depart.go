@@ -224,7 +224,7 @@ func (l *Launcher) perform(ctx context.Context, g guestHere, o launch.Move, sent
 			if err != nil && why != nil {
 				return why
 			}
-			return err // nil although it was to be stopped: it was too late for that
+			return sent.plainly(err) // nil although it was to be stopped: it was too late for that
 		case <-stops:
 			stops, stop, why = nil, true, context.Cause(ctx)
 		case <-late:

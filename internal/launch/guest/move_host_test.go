@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,6 +107,21 @@ func (w *world) add(n *pod, volume string) {
 	}
 }
 
+// little gives a launcher that is yet to be started a filesystem with less room for a volume than the guest's disk has data.
+func (w *world) little(name, volume string) (undo func()) {
+	w.t.Helper()
+	dir, image := filepath.Join(w.dir, name, "run/volumes", volume), filepath.Join(w.dir, name+".fs")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	tool(w.t, "truncate", "-s", "3M", image)
+	tool(w.t, "mkfs.ext4", "-q", "-b", "1024", "-O", "^has_journal", image)
+	tool(w.t, "mount", "-o", "loop", image, dir)
+	undo = sync.OnceFunc(func() { _ = exec.Command("umount", "-l", dir).Run() })
+	w.t.Cleanup(undo)
+	return undo
+}
+
 // check has the guest compare the disks that it wrote, and returns what the one that was made for it holds.
 func (n *pod) check(seed int) string {
 	n.t.Helper()
@@ -131,7 +148,7 @@ func (n *pod) boots() int {
 }
 
 // TestMove: a guest goes to another launcher and back, with its disks and without being started again; one whose move is
-// cancelled or whose target dies stays where it is.
+// cancelled, whose target dies or whose target is full stays where it is.
 func TestMove(t *testing.T) {
 	w := newWorld(t)
 	source := w.boot("1", "a")
@@ -169,6 +186,19 @@ func TestMove(t *testing.T) {
 	if got := source.check(2); got != made {
 		t.Errorf("after a failed move its cloud-init disk is another: %s, not %s", got, made)
 	}
+
+	t.Log("a target that runs full")
+	free := w.little("full", "local")
+	target = w.target("full", "b", "move-full", "more")
+	keys(t, "move-full", source, target)
+	target.stage(launch.MoveWaits)
+	source.move(launch.Move{ID: "move-full", Disks: both, Volumes: all, To: target.address, Pod: "full"})
+	if said := source.of("move-full", launch.MoveFailed).Detail; !strings.HasPrefix(said, "disk local cannot be written at the target, which has no room for it") {
+		t.Errorf("the source says: %s", said)
+	}
+	target.kill()
+	free()
+	source.check(2)
 
 	t.Log("a move to a target that was made before the disk was added")
 	target = w.target("0", "b", "move-0")

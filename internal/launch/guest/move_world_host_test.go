@@ -112,7 +112,7 @@ type pod struct {
 }
 
 // enter is a shell's program: the pod's directories, and then the launcher as the user of a pod. The shell buries the orphans.
-const enter = `mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs none /run && mkdir -p /run/berth && mount --bind "$1" /run/berth &&
+const enter = `mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs none /run && mkdir -p /run/berth && mount --rbind "$1" /run/berth &&
 mkdir -p /run/netns /etc/berth /dev/fdset 2>/dev/null; mount -t tmpfs -o mode=777 none /dev/fdset && mkdir -p /run/berth/volumes/data && mount --bind "$2" /run/berth/volumes/data &&
 mount -t tmpfs none /etc/berth && mkdir /etc/berth/machine && mount --bind "$3" /etc/berth/machine && mount --bind "$4" /etc/passwd &&
 setpriv --reuid 107 --regid 107 --clear-groups --inh-caps=-all "$5" & wait $!`

@@ -173,6 +173,7 @@ type inbox struct {
 	image   func(name string, size int64, from io.Reader) error
 	room    func(name string, size int64) error
 	gone    func() error
+	hungUp  func() // the source's libvirt has nothing more to say; nil: nobody wants to know
 }
 
 // serve takes connections of the source until ctx ends.
@@ -232,6 +233,9 @@ func (b inbox) take(ctx context.Context, c *tls.Conn) {
 		return
 	}
 	splice(ctx, near, c)
+	if word == toLibvirt && b.hungUp != nil {
+		b.hungUp()
+	}
 }
 
 // firstLine reads no more than the line: what follows is somebody else's.

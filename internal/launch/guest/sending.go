@@ -16,9 +16,31 @@ import (
 
 // sending is what of a guest is sent besides its memory.
 type sending struct {
-	guest    string           // as the target's libvirt is to have it
-	mirrored []string         // the disks that are sent, as libvirt names them
-	sizes    map[string]int64 // of those, by volume
+	guest    string            // as the target's libvirt is to have it
+	mirrored []string          // the disks that are sent, as libvirt names them
+	sizes    map[string]int64  // of those, by volume
+	volumes  map[string]string // of those, as libvirt names them
+}
+
+// plainly is why libvirt could not send the guest, in words of the machine's owner: libvirt has names of its own for the disks.
+func (s *sending) plainly(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if strings.Contains(text, "client socket is closed") || strings.Contains(text, "Lost connection to destination host") {
+		return fmt.Errorf("the target is gone, or cannot be reached any more: %w", err)
+	}
+	_, rest, ok := strings.Cut(text, "migration of disk ")
+	device, why, failed := strings.Cut(rest, " failed")
+	volume := s.volumes[device]
+	switch {
+	case !ok || !failed || volume == "":
+		return err
+	case strings.Contains(why, "No space left on device"):
+		return fmt.Errorf("disk %s cannot be written at the target, which has no room for it: free space there, or let the guest go to another node", volume)
+	}
+	return fmt.Errorf("disk %s cannot be sent%s", volume, why)
 }
 
 // devicesOf are the disks of a domain as libvirt names them, by their aliases.
@@ -51,7 +73,7 @@ func (l *Launcher) sending(g guestHere, o launch.Move) (*sending, error) {
 	if err := sameDisks(devices, g.m, o); err != nil {
 		return nil, err
 	}
-	s := &sending{guest: elsewhere(text, &d), sizes: map[string]int64{}}
+	s := &sending{guest: elsewhere(text, &d), sizes: map[string]int64{}, volumes: map[string]string{}}
 	volumes := slices.Clone(o.Disks)
 	for _, v := range g.m.Spec.Volumes {
 		if mirrored(v, o) && !slices.Contains(volumes, v.Name) {
@@ -67,7 +89,7 @@ func (l *Launcher) sending(g guestHere, o launch.Move) (*sending, error) {
 		if err != nil {
 			return nil, fmt.Errorf("send the disk of volume %s: %w", volume, err)
 		}
-		s.mirrored, s.sizes[volume] = append(s.mirrored, device), size
+		s.mirrored, s.sizes[volume], s.volumes[device] = append(s.mirrored, device), size, volume
 	}
 	return s, nil
 }

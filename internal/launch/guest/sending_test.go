@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -44,5 +45,26 @@ func TestAddedDisksElsewhere(t *testing.T) {
 	want := strings.NewReplacer("'/dev/fdset/65537'", "'/run/berth/volumes/files/disk.img'", "'/dev/fdset/655370'", "'/dev/berth/device'").Replace(here)
 	if got := elsewhere(here, &d); got != want {
 		t.Errorf("it is\n%s\nand not\n%s", got, want)
+	}
+}
+
+// TestPlainly: what libvirt says of a disk is said of its volume, and the rest as it is.
+func TestPlainly(t *testing.T) {
+	s := &sending{volumes: map[string]string{"vdc": "local"}}
+	for said, want := range map[string]string{
+		"operation failed: migration of disk vdc failed: No space left on device": "disk local cannot be written at the target, which has no room for it: " +
+			"free space there, or let the guest go to another node",
+		"operation failed: migration of disk vdc failed: Input/output error": "disk local cannot be sent: Input/output error",
+		"operation failed: migration of disk vdc failed":                     "disk local cannot be sent",
+		"operation failed: migration of disk vdz failed: Input/output error": "operation failed: migration of disk vdz failed: Input/output error",
+		"internal error: client socket is closed":                            "the target is gone, or cannot be reached any more: internal error: client socket is closed",
+		"operation failed: job 'migration out' failed":                       "operation failed: job 'migration out' failed",
+	} {
+		if got := s.plainly(errors.New(said)).Error(); got != want {
+			t.Errorf("%s: %s", said, got)
+		}
+	}
+	if s.plainly(nil) != nil {
+		t.Error("nothing is no error")
 	}
 }
