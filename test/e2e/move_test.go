@@ -8,6 +8,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +24,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/images"
 	testguest "github.com/berth-vm/berth/images/guest"
+	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
 // moving is how long a small guest may take to another node on a busy machine.
@@ -173,7 +176,30 @@ func rounds(t *testing.T) int {
 	return n
 }
 
-// TestMigration: a running guest goes to another node and back with its network disk, its overlay over a container disk, an empty
+// sharedVariable names a directory that this machine and all nodes have in common. Of a kubebox cluster that is its state directory.
+const sharedVariable = "E2E_SHARED_DIR"
+
+// sharedClaim makes a claim that all nodes can have at once.
+func (y *yard) sharedClaim(name string) {
+	y.T.Helper()
+	here, there := filepath.Dir(framework.Kubeconfig(y.T)), "/run/kubebox"
+	if dir := os.Getenv(sharedVariable); dir != "" {
+		here, there = dir, dir
+	}
+	dir := filepath.Join(here, y.Namespace)
+	err := os.Mkdir(dir, 0o777)
+	if err == nil {
+		err = os.Chmod(dir, 0o777) // whatever the umask is: the guest's user is not ours
+	}
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	y.T.Cleanup(func() { _ = os.RemoveAll(dir) })
+	y.staticClaimOf(name, corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{
+		Path: filepath.Join(there, y.Namespace), Type: new(corev1.HostPathDirectory)}}, corev1.ReadWriteMany)
+}
+
+// TestMigration: a running guest goes to another node and back with a claim that both nodes have, its network disk, its overlay over a container disk, an empty
 // disk and its cloud-init disk, and nobody has to start it again.
 func TestMigration(t *testing.T) {
 	t.Parallel()
@@ -185,7 +211,9 @@ func TestMigration(t *testing.T) {
 	}
 	y.secret("certificates", map[string]string{"ca.crt": string(s.Certificates.CA),
 		"tls.crt": string(s.Certificates.Client.Certificate), "tls.key": string(s.Certificates.Client.Key)})
+	y.sharedClaim("shared")
 	vm := y.mover("mover",
+		kubevirt.Volume{Name: "shared", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "shared"}}},
 		kubevirt.Volume{Name: "net", VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{
 			Host: kubevirt.NetworkHost{Name: s.Address, Port: new(intstr.FromInt(s.Port))}, Export: export,
 			TLS: &kubevirt.NBDTLS{SecretRef: corev1.LocalObjectReference{Name: "certificates"}}}}},
@@ -197,7 +225,7 @@ func TestMigration(t *testing.T) {
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.guestSays(vm, "berth-guest: ready")
 	made := y.answer(vm, "sha256 serial=init")
-	disks := []string{"net", "root", "empty"}
+	disks := []string{"net", "root", "empty", "shared"}
 	y.pattern(vm, "write", 1, disks...)
 	for i := range rounds(t) {
 		y.moves(vm, fmt.Sprintf("move-%d", i))
@@ -207,6 +235,9 @@ func TestMigration(t *testing.T) {
 		}
 		y.pattern(vm, "write", i+2, disks...)
 		y.pattern(vm, "verify", i+2, disks...)
+	}
+	if in, all := y.serving(vm, "shared"), y.claimNames(); in != "shared" || slices.ContainsFunc(all, func(n string) bool { return strings.HasPrefix(n, "move-") }) {
+		t.Errorf("the disk that both nodes have is in claim %s; claims are %v", in, all)
 	}
 	y.nothingOfMoves(vm)
 }

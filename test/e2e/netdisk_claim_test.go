@@ -61,9 +61,15 @@ func (y *yard) mayRead(ref *corev1.SecretReference) {
 // staticClaim makes a PersistentVolume and the claim that it is for.
 func (y *yard) staticClaim(name string, source corev1.PersistentVolumeSource, access corev1.PersistentVolumeAccessMode) *corev1.PersistentVolume {
 	y.T.Helper()
+	return y.staticClaimOf(name, corev1.PersistentVolumeBlock, source, access)
+}
+
+func (y *yard) staticClaimOf(name string, mode corev1.PersistentVolumeMode, source corev1.PersistentVolumeSource,
+	access corev1.PersistentVolumeAccessMode) *corev1.PersistentVolume {
+	y.T.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("128Mi")}
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: y.Namespace + "-" + name}, Spec: corev1.PersistentVolumeSpec{
-		Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{access}, VolumeMode: new(corev1.PersistentVolumeBlock),
+		Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{access}, VolumeMode: &mode,
 		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, PersistentVolumeSource: source,
 		ClaimRef: &corev1.ObjectReference{Namespace: y.Namespace, Name: name},
 	}}
