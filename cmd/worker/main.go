@@ -1,5 +1,5 @@
 // Command worker moves the bytes of one volume: it imports, clones, receives, serves or exports one, as a task.Task or its flags say, and
-// ends. It has no Kubernetes client and needs none: its task is a file, its report another.
+// ends. With `stream` it serves the disks in container images, until it is told to stop. It has no Kubernetes client and needs none: its task is a file, its report another.
 package main
 
 import (
@@ -26,6 +26,7 @@ const usage = `usage: worker run [--task FILE] [--report FILE] [--listen ADDRESS
        worker bind [--task FILE] [--report FILE]
        worker import --from SOURCE --to TARGET [flags]
        worker receive --to TARGET [flags]
+       worker stream [flags] IMAGE...
 `
 
 // garbagePercent is how much garbage there may be beside what is in use, which is mostly buffers that are kept: looking
@@ -67,6 +68,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return importImage(ctx, args, stdout, stderr)
 	case "receive":
 		return receiveImage(ctx, args, stderr)
+	case "stream":
+		return streamImages(ctx, args, stderr)
 	default:
 		fmt.Fprintf(stderr, "worker: no such command %q\n%s", verb, usage)
 		return 2

@@ -208,7 +208,7 @@ func (d *Disk) fetch(from, to int64) error {
 	}
 	d.gate.enter()
 	defer d.gate.leave()
-	es := d.source.Places.in(from, to)
+	es := d.source.Places.In(from, to)
 	slices.SortFunc(es, func(a, b format.Extent) int { return cmp.Compare(a.Host, b.Host) })
 	out := make([]byte, to-from)
 	for len(es) > 0 {

@@ -43,8 +43,8 @@ func NewMap(ctx context.Context, image format.Image, size int64) (*Map, error) {
 	return m, nil
 }
 
-// in are the extents that have bytes of [from, to) of the disk. Plain ones are cut to it, coded ones are whole.
-func (m *Map) in(from, to int64) []format.Extent {
+// In are the extents that have bytes of [from, to) of the disk. Plain ones are cut to it, coded ones are whole.
+func (m *Map) In(from, to int64) []format.Extent {
 	i, _ := slices.BinarySearchFunc(m.all, from, func(e format.Extent, at int64) int {
 		if e.Guest+e.Size <= at {
 			return -1
@@ -65,5 +65,5 @@ func (m *Map) in(from, to int64) []format.Extent {
 
 // before: everything of [from, to) of the disk lies before mark in the file. What is nowhere in it is zero, and needs nothing.
 func (m *Map) before(from, to, mark int64) bool {
-	return !slices.ContainsFunc(m.in(from, to), func(e format.Extent) bool { return e.Host+e.Stored > mark })
+	return !slices.ContainsFunc(m.In(from, to), func(e format.Extent) bool { return e.Host+e.Stored > mark })
 }

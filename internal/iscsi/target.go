@@ -1,0 +1,130 @@
+package iscsi
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Target is what initiators log in to.
+type Target struct {
+	Name string // iqn....
+	// User and Secret are asked for by CHAP, of discovery too. Without a secret everybody may log in.
+	User, Secret string
+	// Address is where discovery says the target is; empty: where it was asked.
+	Address string
+	// Log hears of connections and why they ended; nil: nobody wants to know.
+	Log func(format string, args ...any)
+
+	mu   sync.RWMutex
+	luns map[int]*LUN
+
+	once    sync.Once
+	room    chan struct{} // a place for each connection
+	buffers chan struct{} // and for each buffer that is in use
+}
+
+// Put makes l the LUN of a number, in the place of another that may have been there.
+func (t *Target) Put(number int, l *LUN) error {
+	if number < 0 || number >= mostLUNs {
+		return fmt.Errorf("LUN %d: there are those from 0 to %d", number, mostLUNs-1)
+	}
+	if len(l.ID) > longestID || l.Disk.Size() <= 0 {
+		return fmt.Errorf("LUN %d: an empty disk, or an identity of more than %d characters", number, longestID)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.luns == nil {
+		t.luns = map[int]*LUN{}
+	}
+	t.luns[number] = l
+	return nil
+}
+
+// Remove takes a LUN away. Reads of it that are under way are answered.
+func (t *Target) Remove(number int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.luns, number)
+}
+
+func (t *Target) lun(number int) *LUN {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.luns[number]
+}
+
+func (t *Target) numbers() []int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var out []int
+	for n := range mostLUNs {
+		if t.luns[n] != nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func (t *Target) log(format string, args ...any) {
+	if t.Log != nil {
+		t.Log(format, args...)
+	}
+}
+
+func (t *Target) begin() {
+	t.once.Do(func() { t.room, t.buffers = make(chan struct{}, connections), make(chan struct{}, buffers) })
+}
+
+// Serve answers every initiator that connects to l until l is closed, and waits for those that are connected.
+func (t *Target) Serve(l net.Listener) error {
+	t.begin()
+	var open sync.Map
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer open.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("wait for iSCSI initiators: %w", err)
+		}
+		select {
+		case t.room <- struct{}{}:
+		default:
+			t.log("%s: refused: there are %d connections", c.RemoteAddr(), connections)
+			_ = c.Close()
+			continue
+		}
+		open.Store(c, nil)
+		all.Go(func() {
+			defer func() { open.Delete(c); _ = c.Close(); <-t.room }()
+			if err := t.Answer(c); err != nil {
+				t.log("%s: %v", c.RemoteAddr(), err)
+			}
+		})
+	}
+}
+
+// Answer serves one initiator until it leaves; nil says that it logged out. It does not close the connection.
+func (t *Target) Answer(c net.Conn) error {
+	t.begin()
+	if err := c.SetReadDeadline(time.Now().Add(loginPatience)); err != nil {
+		return fmt.Errorf("wait for a login: %w", err)
+	}
+	s := &session{target: t, conn: c, running: map[uint32]*command{}, places: make(chan struct{}, commands)}
+	if err := s.logIn(); err != nil {
+		return err
+	}
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("wait for commands: %w", err)
+	}
+	err := s.serve()
+	s.abort(func(*command) bool { return true }) // what is still being read is for nobody
+	s.all.Wait()
+	return err
+}
