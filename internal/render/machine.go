@@ -64,7 +64,8 @@ type Machine struct {
 	Reach    reach.Rules              // for the servers of network disks
 	Direct   map[string]launch.Direct // network disks behind claims that are not mounted, by volume
 	KVM      corev1.ResourceName      // what a node offers if its KVM works; empty where emulation will do
-	// Incoming is the migration that its guest comes with, From the pod and Away the node that it comes from; empty: it is started.
+	// Incoming is the migration that its guest comes with, From the pod and the node that it comes from; empty: it is started. Away is the node
+	// that it must not be on.
 	Incoming types.UID
 	From     string
 	Away     string
@@ -133,7 +134,7 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	pod.Finalizers = []string{LauncherEnd}
 	pod.Annotations[AnnMachine] = string(doc)
 	if m.Incoming != "" {
-		pod.Annotations[AnnFrom] = m.From + " " + m.Away
+		pod.Annotations[AnnFrom] = m.From
 	}
 	m.payload(pod)
 	return pod, nil

@@ -66,7 +66,7 @@ func TestMachinePods(t *testing.T) {
 func TestTargetPod(t *testing.T) {
 	start := machine()
 	m := machine()
-	m.Incoming, m.From, m.Away = "89abcdef-0000", "virt-launcher-web-01234", "node1"
+	m.Incoming, m.From, m.Away = "89abcdef-0000", "virt-launcher-web-01234 node1", "node1"
 	pod, err := m.Pod(Launcher)
 	if err != nil {
 		t.Fatal(err)

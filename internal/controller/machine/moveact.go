@@ -87,7 +87,7 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 			next.Block = append(next.Block, d.name)
 		}
 	}
-	next.Incoming, next.From, next.Away = v.migration.UID, v.source.Name, v.source.Spec.NodeName
+	next.Incoming, next.From, next.Away = v.migration.UID, v.source.Name+" "+v.source.Spec.NodeName, v.source.Spec.NodeName
 	if next, err = r.withUpdates(ctx, v.run, next); err != nil {
 		return err
 	}
