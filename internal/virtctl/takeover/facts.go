@@ -28,8 +28,8 @@ var phases = map[cdiv1.DataVolumePhase]plan.Phase{
 	cdiv1.Paused: plan.Paused, cdiv1.Succeeded: plan.Succeeded, cdiv1.Failed: plan.Failed,
 }
 
-// ofVolume is what matters of a DataVolume, the claim of its name, and the one that is filled in its stead.
-func ofVolume(v *cdiv1.DataVolume, claim, prime *corev1.PersistentVolumeClaim) plan.Facts {
+// ofVolume is what matters of a DataVolume, what it is filled from in the end, the claim of its name, and the one that is filled in its stead.
+func ofVolume(v *cdiv1.DataVolume, from *cdiv1.DataVolumeSource, claim, prime *corev1.PersistentVolumeClaim) plan.Facts {
 	f := plan.Facts{Phase: plan.Unclear, Leaving: v.DeletionTimestamp != nil, Claim: bound(claim)}
 	if p, known := phases[v.Status.Phase]; known {
 		f.Phase = p
@@ -38,7 +38,10 @@ func ofVolume(v *cdiv1.DataVolume, claim, prime *corev1.PersistentVolumeClaim) p
 		f.Phase = plan.Moving // CDI has begun, and not said so yet
 	}
 	if s := v.Spec.Source; s != nil {
-		f.Foreign = s.VDDK != nil || s.Imageio != nil || len(v.Spec.Checkpoints) > 0
+		f.Foreign = s.VDDK != nil || s.Imageio != nil || len(v.Spec.Checkpoints) > 0 || s.Registry != nil && s.Registry.ImageStream != nil
+	}
+	if at, cloned := origin.OfSource(v.Namespace, from); cloned {
+		f.Elsewhere = at.Namespace != v.Namespace
 	}
 	if claim == nil {
 		return f
@@ -99,4 +102,21 @@ func ofClaim(c, prime *corev1.PersistentVolumeClaim) (f plan.Facts, ordered bool
 		f.Phase = plan.Moving
 	}
 	return f, true
+}
+
+// ofSource is what becomes of a DataSource. What it names and what is labelled stays; there is only one way to write it that Berth does not
+// follow.
+func ofSource(s, next *cdiv1.DataSource) plan.Plan {
+	if _, broken := origin.End(s, next); broken == origin.Elsewhere {
+		return plan.Plan{Verdict: plan.Refused, Why: "it stands for a DataSource of another namespace, which Berth does not follow: name one in its own"}
+	}
+	return plan.Plan{Verdict: plan.Taken, Why: "it names what it named"}
+}
+
+// ofCron is what becomes of a DataImportCron.
+func ofCron(c *cdiv1.DataImportCron) plan.Plan {
+	if s := c.Spec.Template.Spec.Source; s != nil && s.Registry != nil && s.Registry.ImageStream != nil {
+		return plan.Plan{Verdict: plan.Refused, Why: "it follows an image stream, which Berth does not do: name the image in registry.url, or delete it"}
+	}
+	return plan.Plan{Verdict: plan.Taken, Why: "Berth asks its registry by the same schedule, and keeps what was imported"}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/annotated"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 )
 
@@ -33,6 +34,22 @@ func TestVolumes(t *testing.T) {
 	}
 	staged := volume(cdiv1.Paused)
 	staged.Spec.Source, staged.Spec.Checkpoints = &cdiv1.DataVolumeSource{VDDK: &cdiv1.DataVolumeSourceVDDK{}}, []cdiv1.DataVolumeCheckpoint{{}}
+	shared := volume(cdiv1.WaitForFirstConsumer)
+	shared.Spec.Source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "golden", Name: "debian"}}
+	named := volume(cdiv1.PendingPopulation)
+	named.Spec.SourceRef = &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Namespace: ptr.To("golden"), Name: "debian"}
+	beside := volume(cdiv1.WaitForFirstConsumer)
+	beside.Spec.SourceRef = &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Name: "debian"}
+	stream := volume(cdiv1.Pending)
+	stream.Spec.Source = &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{ImageStream: ptr.To("debian")}}
+	golden := dataSources{
+		{Namespace: "team", Name: "debian"}: {ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "debian"},
+			Spec: cdiv1.DataSourceSpec{Source: cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Name: "debian"}}}},
+		{Namespace: "team", Name: "away"}: {ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "away"},
+			Spec: cdiv1.DataSourceSpec{Source: cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "golden", Name: "debian"}}}},
+	}
+	away := volume(cdiv1.WaitForFirstConsumer)
+	away.Spec.SourceRef = &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Name: "away"}
 	for name, c := range map[string]struct {
 		volume       *cdiv1.DataVolume
 		claim, prime *corev1.PersistentVolumeClaim
@@ -50,10 +67,19 @@ func TestVolumes(t *testing.T) {
 		"imports":                          {volume(cdiv1.ImportInProgress), owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef)), claim("Bound", nil, ""), plan.Finished, 0},
 		"waits for an upload":              {volume(cdiv1.UploadReady), owned(claim("Pending", nil, cdiv1.VolumeUploadSourceRef)), claim("Bound", nil, ""), plan.Taken, 2},
 		"in stages":                        {staged, owned(claim("Bound", nil, "")), nil, plan.Refused, 0},
+		"another namespace's, waits":       {shared, owned(claim("Pending", nil, "")), nil, plan.Refused, 0},
+		"another's DataSource's, waits":    {named, nil, nil, plan.Refused, 0},
+		"its namespace's DataSource's":     {beside, owned(claim("Pending", nil, "")), nil, plan.Taken, 1},
+		"by its DataSource, another's":     {away, owned(claim("Pending", nil, "")), nil, plan.Refused, 0},
+		"an image stream's":                {stream, nil, nil, plan.Refused, 0},
 		"a word that nobody knows":         {volume("Meditating"), owned(claim("Bound", nil, "")), nil, plan.Refused, 0},
 		"failed, with something on a disk": {volume(cdiv1.Failed), owned(claim("Bound", nil, "")), nil, plan.Taken, 0},
 	} {
-		if p := plan.Decide(ofVolume(c.volume, c.claim, c.prime)); p.Verdict != c.want || len(p.Do) != c.do {
+		resolved, err := origin.Resolve(t.Context(), golden, c.volume.Namespace, &c.volume.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := plan.Decide(ofVolume(c.volume, resolved.Source, c.claim, c.prime)); p.Verdict != c.want || len(p.Do) != c.do {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
@@ -86,6 +112,29 @@ func TestClaims(t *testing.T) {
 		facts, ordered := ofClaim(c.claim, c.prime)
 		if p := plan.Decide(facts); ordered != (c.want != "") || ordered && (p.Verdict != c.want || len(p.Do) != c.do) {
 			t.Errorf("%s: %t %+v", name, ordered, p)
+		}
+	}
+}
+
+// TestSources: DataSources and crons are taken as they are, but for the ones that Berth would not follow.
+func TestSources(t *testing.T) {
+	source := func(s cdiv1.DataSourceSource) *cdiv1.DataSource {
+		return &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "debian"}, Spec: cdiv1.DataSourceSpec{Source: s}}
+	}
+	cron := func(r *cdiv1.DataVolumeSourceRegistry) *cdiv1.DataImportCron {
+		return &cdiv1.DataImportCron{Spec: cdiv1.DataImportCronSpec{Template: cdiv1.DataVolume{
+			Spec: cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{Registry: r}},
+		}}}
+	}
+	for name, c := range map[string]struct{ got, want plan.Verdict }{
+		"a claim beside it":       {ofSource(source(cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "golden", Name: "a"}}), nil).Verdict, plan.Taken},
+		"nothing yet":             {ofSource(source(cdiv1.DataSourceSource{}), nil).Verdict, plan.Taken},
+		"another namespace's":     {ofSource(source(cdiv1.DataSourceSource{DataSource: &cdiv1.DataSourceRefSourceDataSource{Namespace: "team", Name: "a"}}), nil).Verdict, plan.Refused},
+		"polls a registry":        {ofCron(cron(&cdiv1.DataVolumeSourceRegistry{URL: ptr.To("docker://a/b")})).Verdict, plan.Taken},
+		"follows an image stream": {ofCron(cron(&cdiv1.DataVolumeSourceRegistry{ImageStream: ptr.To("a")})).Verdict, plan.Refused},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %s", name, c.got)
 		}
 	}
 }

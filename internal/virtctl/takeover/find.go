@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 	"github.com/berth-vm/berth/internal/virtctl/uninstall"
@@ -38,7 +39,7 @@ type found struct {
 	others   []object // of CDI's kinds, with finalizers that only CDI takes away
 }
 
-// row is what becomes of one volume or claim.
+// row is what becomes of one object.
 type row struct {
 	plan.Plan
 	kind, namespace, name string
@@ -70,9 +71,16 @@ func find(ctx context.Context, c *kube.Client) (*found, error) {
 			}
 		}
 	}
-	if err := f.findVolumes(ctx, c); err != nil {
+	sources, err := f.findSources(ctx, c)
+	if err != nil {
 		return nil, err
 	}
+	if err := errors.Join(f.findVolumes(ctx, c, sources), f.findCrons(ctx, c)); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(f.rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.kind, b.kind))
+	})
 	for _, r := range []schema.GroupVersionResource{
 		{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},
 		{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"},
@@ -132,8 +140,70 @@ func list(ctx context.Context, c *kube.Client, r schema.GroupVersionResource) ([
 	return out, nil
 }
 
-func (f *found) findVolumes(ctx context.Context, c *kube.Client) error {
-	volumes, err := list(ctx, c, cdiv1.SchemeGroupVersion.WithResource("datavolumes"))
+// listAs reads all objects of a kind of CDI, as the type that the kind has in Go.
+func listAs[T any](ctx context.Context, c *kube.Client, resource string) ([]T, error) {
+	all, err := list(ctx, c, cdiv1.SchemeGroupVersion.WithResource(resource))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]T, len(all))
+	var failed []error
+	for i, o := range all {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &out[i]); err != nil {
+			failed = append(failed, fmt.Errorf("read %s %s/%s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), err))
+		}
+	}
+	return out, errors.Join(failed...)
+}
+
+// dataSources are those of the cluster, for whoever follows references through them.
+type dataSources map[types.NamespacedName]*cdiv1.DataSource
+
+// Read reads one.
+func (s dataSources) Read(_ context.Context, namespace, name string, into runtime.Object) (bool, error) {
+	found := s[types.NamespacedName{Namespace: namespace, Name: name}]
+	to, ok := into.(*cdiv1.DataSource)
+	if found == nil || !ok {
+		return false, nil
+	}
+	found.DeepCopyInto(to)
+	return true, nil
+}
+
+// ReadAll reads none: whoever follows references asks for one after the other.
+func (s dataSources) ReadAll(context.Context, string, map[string]string, runtime.Object) error {
+	return nil
+}
+
+func (f *found) findSources(ctx context.Context, c *kube.Client) (dataSources, error) {
+	sources, err := listAs[cdiv1.DataSource](ctx, c, "datasources")
+	if err != nil {
+		return nil, err
+	}
+	by := dataSources{}
+	for i := range sources {
+		by[types.NamespacedName{Namespace: sources[i].Namespace, Name: sources[i].Name}] = &sources[i]
+	}
+	for _, s := range by {
+		next, err := origin.Next(ctx, by, s)
+		if err != nil {
+			return nil, err
+		}
+		f.rows = append(f.rows, row{Plan: ofSource(s, next), kind: "DataSource", namespace: s.Namespace, name: s.Name})
+	}
+	return by, nil
+}
+
+func (f *found) findCrons(ctx context.Context, c *kube.Client) error {
+	crons, err := listAs[cdiv1.DataImportCron](ctx, c, "dataimportcrons")
+	for i := range crons {
+		f.rows = append(f.rows, row{Plan: ofCron(&crons[i]), kind: "DataImportCron", namespace: crons[i].Namespace, name: crons[i].Name})
+	}
+	return err
+}
+
+func (f *found) findVolumes(ctx context.Context, c *kube.Client, sources dataSources) error {
+	volumes, err := listAs[cdiv1.DataVolume](ctx, c, "datavolumes")
 	if err != nil {
 		return err
 	}
@@ -146,12 +216,11 @@ func (f *found) findVolumes(ctx context.Context, c *kube.Client) error {
 		by[types.NamespacedName{Namespace: claims.Items[i].Namespace, Name: claims.Items[i].Name}] = &claims.Items[i]
 	}
 	owned := map[types.UID]bool{}
-	var failed []error
-	for _, o := range volumes {
-		var v cdiv1.DataVolume
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &v); err != nil {
-			failed = append(failed, fmt.Errorf("read DataVolume %s/%s: %w", o.GetNamespace(), o.GetName(), err))
-			continue
+	for i := range volumes {
+		v := &volumes[i]
+		from, err := origin.Resolve(ctx, sources, v.Namespace, &v.Spec)
+		if err != nil {
+			return fmt.Errorf("follow the source of DataVolume %s/%s: %w", v.Namespace, v.Name, err)
 		}
 		claim := by[types.NamespacedName{Namespace: v.Namespace, Name: v.Name}]
 		var prime *corev1.PersistentVolumeClaim
@@ -159,7 +228,7 @@ func (f *found) findVolumes(ctx context.Context, c *kube.Client) error {
 			owned[claim.UID] = true
 			prime = by[primeOf(claim)]
 		}
-		f.rows = append(f.rows, row{Plan: plan.Decide(ofVolume(&v, claim, prime)), kind: "DataVolume", namespace: v.Namespace, name: v.Name,
+		f.rows = append(f.rows, row{Plan: plan.Decide(ofVolume(v, from.Source, claim, prime)), kind: "DataVolume", namespace: v.Namespace, name: v.Name,
 			claim: claim, prime: prime, uid: v.UID})
 	}
 	for i := range claims.Items {
@@ -170,8 +239,7 @@ func (f *found) findVolumes(ctx context.Context, c *kube.Client) error {
 				claim: claim, prime: prime, uid: claim.UID})
 		}
 	}
-	slices.SortStableFunc(f.rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name)) })
-	return errors.Join(failed...)
+	return nil
 }
 
 // primeOf is the claim that is filled in the stead of another.

@@ -37,8 +37,10 @@ type Facts struct {
 	Claim    Claim
 	Leaving  bool // it is being deleted
 	Recorded bool // the claim says that its data is complete, in the words that Berth reads
-	Foreign  bool // its source is one that Berth has not: vddk, imageio, checkpoints
+	Foreign  bool // its source is one that Berth has not: vddk, imageio, checkpoints, an image stream
 	Direct   bool // CDI writes to the claim itself, and not to another that gives its volume to it
+	// Elsewhere: it is cloned from another namespace. CDI allowed that with a token that only CDI can read.
+	Elsewhere bool
 }
 
 // Verdict is what becomes of a volume.
@@ -112,6 +114,8 @@ var rules = []rule{
 	{func(f Facts) bool { return f.Phase == Receiving }, Taken, []Action{Stop, Allow}, "CDI's server waits for an upload and is stopped: Berth has its own"},
 
 	{func(f Facts) bool { return f.Phase == Waiting && f.Claim == Bound }, Finished, nil, "its claim is bound, and CDI is about to fill it"},
+	{func(f Facts) bool { return f.Phase == Waiting && f.Elsewhere && f.Claim != Lost }, Refused, nil,
+		"it is cloned from another namespace, which CDI has allowed, and nothing was copied yet: give it its first consumer, or make it again afterwards"},
 	{func(f Facts) bool { return f.Phase == Waiting && f.Claim == Lost }, Taken, nil, "its claim has lost its volume, which nobody can change"},
 	{func(f Facts) bool { return f.Phase == Waiting && f.Claim == Unbound && f.Direct }, Taken, []Action{Allow}, "nothing was written: Berth fills it when its claim is bound"},
 	{func(f Facts) bool { return f.Phase == Waiting }, Taken, nil, "nothing was written: Berth fills it"},

@@ -22,11 +22,12 @@ var axes = []enumerate.Axis[Facts]{
 	{Count: int(Foreign) + 1, Set: func(f *Facts, i int) string { f.Claim = Claim(i); return f.Claim.String() }},
 	either(func(f *Facts, b bool) { f.Direct = b }, "by-prime", "direct"),
 	either(func(f *Facts, b bool) { f.Foreign = b }, "known", "unknown"),
+	either(func(f *Facts, b bool) { f.Elsewhere = b }, "here", "elsewhere"),
 	either(func(f *Facts, b bool) { f.Recorded = b }, "unrecorded", "recorded"),
 }
 
 func TestTable(t *testing.T) {
-	golden.Equal(t, "testdata/decisions.txt", "# leaving phase claim way source record -> verdict [actions] why\n"+
+	golden.Equal(t, "testdata/decisions.txt", "# leaving phase claim way source from record -> verdict [actions] why\n"+
 		enumerate.Table(axes, func(f Facts) string { p := Decide(f); return fmt.Sprintf("%s %v %s", p.Verdict, p.Do, p.Why) }))
 }
 
@@ -60,6 +61,9 @@ func TestInvariants(t *testing.T) {
 		}
 		if p.Verdict == Taken && f.Phase == Succeeded && (f.Claim == Absent || f.Claim == Unbound) {
 			fail("it would be filled again")
+		}
+		if p.Verdict == Taken && f.Phase == Waiting && f.Elsewhere && (f.Claim == Absent || f.Claim == Unbound) {
+			fail("it would wait for ever: Berth cannot read what CDI allowed")
 		}
 		if does(Record) && (f.Phase != Succeeded || f.Claim != Bound) {
 			fail("something is called complete that is not")
