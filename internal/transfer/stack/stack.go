@@ -1,0 +1,94 @@
+// Package stack piles up the filesystems of a container image's layers as a disk: qcow2 files, each over the one before, with one layer in each.
+// A file of the stack is as large as all so far; it holds its layer's filesystem behind those below it, and a partition table that names
+// all of them. The guest sees one disk with a partition for each layer, and a last one for what it writes.
+//
+// Files are written once, from front to back, by no other program than this, and the same layers give the same bytes. It does not know what
+// is in a filesystem.
+package stack
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// MaxLayers leaves one of a partition table's 128 entries for what the guest writes. Container runtimes allow as many.
+const MaxLayers = maxParts - 1
+
+// align is what partitions begin at multiples of, and what a disk's size is one of.
+const align = 1 << 20
+
+// Disk is a file of the stack with all those below it.
+type Disk struct {
+	Below string // the name of the file below this one, in the same directory; empty: none
+	Size  int64  // of the disk that the guest sees
+	Parts []Part
+}
+
+// Part is a partition.
+type Part struct {
+	Name        string
+	Start, Size int64
+}
+
+// Layer adds a layer: fill writes its filesystem and says how large it is. It is written to a new file over the disk, whose own file is named below.
+func (d Disk) Layer(to io.WriterAt, below, name string, fill func(io.WriterAt) (int64, error)) (Disk, error) {
+	if len(d.Parts) >= MaxLayers {
+		return Disk{}, task.Errorf(task.UnsupportedImage, "it has more than %d layers", MaxLayers)
+	}
+	q := newFile(to)
+	size, err := fill(io.NewOffsetWriter(to, cluster)) // behind the header, and next to each other
+	if err != nil {
+		return Disk{}, err
+	}
+	next := d.with(below, Part{Name: name, Start: d.end(), Size: up(size, align)})
+	next.Size = next.end() + align
+	q.run(next.Parts[len(next.Parts)-1].Start, size)
+	return next, next.seal(q)
+}
+
+// Room adds the partition that the guest writes to, which ends with the disk.
+func (d Disk) Room(to io.WriterAt, below, name string, size int64) (Disk, error) {
+	next := d.with(below, Part{Name: name, Start: d.end()})
+	next.Size = up(size, align)
+	part := &next.Parts[len(next.Parts)-1]
+	part.Size = next.Size - align - part.Start
+	if part.Size < align {
+		return Disk{}, fmt.Errorf("a disk of %d bytes leaves no room behind layers of %d", size, part.Start)
+	}
+	return next, next.seal(newFile(to))
+}
+
+func (d Disk) with(below string, p Part) Disk {
+	return Disk{Below: below, Parts: append(append([]Part(nil), d.Parts...), p)}
+}
+
+// End is where the last partition ends.
+func (d Disk) end() int64 {
+	if len(d.Parts) == 0 {
+		return align
+	}
+	last := d.Parts[len(d.Parts)-1]
+	return last.Start + last.Size
+}
+
+// Least is the size of the smallest disk with this much room behind its layers.
+func (d Disk) Least(room int64) int64 { return d.end() + up(room, align) + align }
+
+// seal writes the partition table, in front and at the end, and what makes the file a qcow2.
+func (d Disk) seal(q *file) error {
+	front, back, err := d.table()
+	if err != nil {
+		return err
+	}
+	if err := q.put(0, front); err != nil {
+		return err
+	}
+	if err := q.put(d.Size-cluster, back); err != nil {
+		return err
+	}
+	return q.finish(d.Size, d.Below)
+}
+
+func up(n, to int64) int64 { return (n + to - 1) / to * to }
