@@ -39,6 +39,9 @@ const (
 	GuestGenericArchive = "berth-guest-generic.tar"
 )
 
+// KernelDir is the folder, where hack/images writes to, of the kernel that machines from container images boot.
+const KernelDir = "kernel"
+
 // UID is the user, and the group, that every process in the images runs as and that owns disk images. It is the number that existing
 // container disks and KubeVirt's volumes already use for qemu.
 const UID = 107

@@ -35,6 +35,15 @@ func (b *build) launcher(ctx context.Context) (v1.Image, error) {
 		return nil, err
 	}
 	steps = append(steps, oci.Step{Layer: settings, What: "users"})
+	trust, err := b.authorities(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := b.kernel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	steps = append(steps, oci.Step{Layer: trust, What: "certificate authorities"}, oci.Step{Layer: kernel, What: "kernel of machines from container images"})
 	config := v1.Config{
 		User: user, WorkingDir: "/", Env: launcherEnv,
 		Labels: b.labels("berth-launcher", "libvirt, QEMU and the program that runs one machine of Berth"),

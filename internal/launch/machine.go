@@ -26,6 +26,9 @@ const (
 	StateDir  = "/run/berth/state" // overlays, generated images, sockets: lost with the pod
 	OwnDir    = "/run/berth/launcher"
 	KernelDir = StateDir + "/kernel" // the kernel of a kernelBoot container
+	// OwnKernel and OwnInitrd are in the launcher's image: what machines from container images boot.
+	OwnKernel = "/usr/share/berth/kernel/vmlinuz"
+	OwnInitrd = "/usr/share/berth/kernel/initrd"
 	// MountDir is where config maps, secrets and the disks of container images are, one directory a volume.
 	MountDir = "/run/berth/mounts"
 	// MeetDir is where a pod waits to be introduced to another by the node's agent, in a volume that the agent finds by name.

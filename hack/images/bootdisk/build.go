@@ -38,9 +38,14 @@ var (
 	initramfsSource string
 	//go:embed kernel.go
 	kernelSource string
+	//go:embed direct.go
+	directSource string
 
 	source = []string{buildSource, diskSource, grubSource, initramfsSource, kernelSource}
 )
+
+// Recipe is the text of what Direct makes its files with, for whoever keeps them.
+func Recipe() string { return buildSource + initramfsSource + kernelSource + directSource }
 
 // Build makes every file of the guest in dir. If the manifest there says that they were made from the same inputs, they are left alone.
 func Build(ctx context.Context, in Inputs, dir string) (guest.Manifest, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -19,7 +20,8 @@ const (
 
 // writeInitramfs writes the archive that the kernel unpacks as its root: our init, the modules and the list that init loads them by.
 // It is not compressed: the boot loader reads it as fast as an emulated processor would unpack it, and the disk's formats compress it.
-func writeInitramfs(path, initBinary string, k kernel, modules []string) error {
+// More files are put into the root under their own names.
+func writeInitramfs(path, initBinary string, k kernel, modules []string, more ...string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("make initramfs: %w", err)
@@ -39,6 +41,9 @@ func writeInitramfs(path, initBinary string, k kernel, modules []string) error {
 	}
 	a.entry("modules", modeFile|0o644, []byte(list.String()))
 	a.file("init", initBinary, 0o755)
+	for _, file := range more {
+		a.file(filepath.Base(file), file, 0o644)
+	}
 	a.end()
 	if err := errors.Join(a.err, buffered.Flush(), f.Close()); err != nil {
 		return fmt.Errorf("write initramfs: %w", err)

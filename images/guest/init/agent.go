@@ -9,12 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-vm/berth/images/hardware"
 )
 
 const agentPort = "org.qemu.guest_agent.0"
@@ -75,7 +76,7 @@ func (f *freezer) frozen() bool {
 // serveAgent answers the QEMU guest agent protocol on its port, if the machine has one: as much of it as an orchestrator needs to
 // know that the guest lives, to freeze it for a snapshot and to end it.
 func (g *guest) serveAgent() {
-	path := findAgentPort()
+	path := hardware.Port(agentPort)
 	if path == "" {
 		return
 	}
@@ -91,16 +92,6 @@ func (g *guest) serveAgent() {
 		// Reading ends when nobody is connected on the host's side, and can go on when somebody is.
 		g.talk(port)
 	}
-}
-
-func findAgentPort() string {
-	names, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
-	for _, name := range names {
-		if readLine(name) == agentPort {
-			return "/dev/" + filepath.Base(filepath.Dir(name))
-		}
-	}
-	return ""
 }
 
 type agentRequest struct {
@@ -253,7 +244,7 @@ func (g *guest) agentShutdown(r agentRequest) (any, error) {
 func (*guest) agentOSInfo(agentRequest) (any, error) {
 	return map[string]string{
 		"id": "berth-guest", "name": "Berth test guest", "pretty-name": "Berth test guest", "machine": "x86_64",
-		"kernel-release": readLine("/proc/sys/kernel/osrelease"), "kernel-version": readLine("/proc/sys/kernel/version"),
+		"kernel-release": hardware.ReadLine("/proc/sys/kernel/osrelease"), "kernel-version": hardware.ReadLine("/proc/sys/kernel/version"),
 	}, nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/berth-vm/berth/images/hardware"
 )
 
 // disk is what sysfs says of a block device.
@@ -41,7 +43,7 @@ func disks() []disk {
 
 func readDisk(name string) disk {
 	dir := filepath.Join(sysBlock, name)
-	sectors, _ := strconv.ParseInt(readLine(filepath.Join(dir, "size")), 10, 64)
+	sectors, _ := strconv.ParseInt(hardware.ReadLine(filepath.Join(dir, "size")), 10, 64)
 	target, _ := os.Readlink(dir)
 	return disk{Name: name, Bus: busOf(target), Serial: serialOf(dir), Size: sectors * 512}
 }
@@ -68,10 +70,10 @@ func busOf(path string) string {
 // serialOf looks in the three places where drivers put it: virtio-blk on the disk, nvme on the controller, and SCSI (so also SATA
 // and USB) in page 0x80 of the vital product data, after a header of four bytes.
 func serialOf(dir string) string {
-	if s := readLine(filepath.Join(dir, "serial")); s != "" {
+	if s := hardware.ReadLine(filepath.Join(dir, "serial")); s != "" {
 		return s
 	}
-	if s := readLine(filepath.Join(dir, "device", "serial")); s != "" {
+	if s := hardware.ReadLine(filepath.Join(dir, "device", "serial")); s != "" {
 		return s
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "device", "vpd_pg80"))

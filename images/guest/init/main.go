@@ -9,7 +9,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-vm/berth/images/hardware"
 )
 
 // guest is the running machine: what it says and what must not happen at the same time.
@@ -38,7 +39,7 @@ func (g *guest) say(format string, args ...any) {
 
 func main() {
 	g := &guest{out: os.Stdout, flush: syncDisks}
-	if err := mountKernelFilesystems(); err != nil {
+	if err := hardware.MountKernelFilesystems(); err != nil {
 		g.say("error: %v", err)
 	}
 	console, err := os.OpenFile("/dev/console", os.O_RDWR, 0)
@@ -49,14 +50,16 @@ func main() {
 	if err != nil {
 		g.say("error: %v", err)
 	}
-	g.loadModules("/modules")
+	for _, err := range hardware.LoadModules() {
+		g.say("error: %v", err)
+	}
 	// What drivers find arrives as events for a while: SCSI and SATA disks are probed in the background.
 	settle(events, 250*time.Millisecond, 5*time.Second)
 	// From here on only our own lines belong on the console, and what the kernel says when it dies.
 	_, _, _ = unix.Syscall(unix.SYS_SYSLOG, syslogConsoleLevel, 0, 1)
 
-	g.say("kernel %s firmware %s boot-id %s", readLine("/proc/sys/kernel/osrelease"), firmware(),
-		readLine("/proc/sys/kernel/random/boot_id"))
+	g.say("kernel %s firmware %s boot-id %s", hardware.ReadLine("/proc/sys/kernel/osrelease"), firmware(),
+		hardware.ReadLine("/proc/sys/kernel/random/boot_id"))
 	g.sayDisks()
 	files := g.readCloudInit()
 	go g.watch(events)
@@ -65,7 +68,7 @@ func main() {
 	go g.serveNetwork()
 	g.say("ready")
 
-	for line := range strings.SplitSeq(commandLineScript(readLine("/proc/cmdline")), ";") {
+	for line := range strings.SplitSeq(commandLineScript(hardware.ReadLine("/proc/cmdline")), ";") {
 		g.obey(line)
 	}
 	for _, line := range files.script() {
@@ -84,57 +87,9 @@ func main() {
 // syslogConsoleLevel is SYSLOG_ACTION_CONSOLE_LEVEL of syslog(2).
 const syslogConsoleLevel = 8
 
-func mountKernelFilesystems() error {
-	for _, m := range []struct{ kind, dir string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}} {
-		if err := os.MkdirAll(m.dir, 0o755); err != nil {
-			return fmt.Errorf("make %s: %w", m.dir, err)
-		}
-		if err := unix.Mount(m.kind, m.dir, m.kind, 0, ""); err != nil {
-			return fmt.Errorf("mount %s on %s: %w", m.kind, m.dir, err)
-		}
-	}
-	return nil
-}
-
-// loadModules loads the drivers that the builder listed, one path per line, each after those it depends on.
-func (g *guest) loadModules(list string) {
-	text, err := os.ReadFile(list)
-	if err != nil {
-		g.say("error: read the module list: %v", err)
-		return
-	}
-	for path := range strings.FieldsSeq(string(text)) {
-		if err := loadModule(path); err != nil {
-			g.say("error: %v", err)
-		}
-	}
-}
-
-func loadModule(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("open module: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("load module %s: %w", path, err)
-	}
-	return nil
-}
-
 func firmware() string {
 	if _, err := os.Stat("/sys/firmware/efi"); err == nil {
 		return "uefi"
 	}
 	return "bios"
-}
-
-// readLine is the first line of a small file, or "" if it cannot be read: sysfs files come and go with their devices.
-func readLine(path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	return strings.TrimSpace(line)
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/berth-vm/berth/images/hardware"
 )
 
 // serveNetwork gives every network card the address that DHCP offers, and answers on ports 7 (echo, also of datagrams) and 80 (a fixed HTTP page).
@@ -26,7 +25,7 @@ func (g *guest) serveNetwork() {
 		return
 	}
 	for _, card := range cards {
-		if err := setUp(card.Name); err != nil {
+		if err := hardware.SetUp(card.Name); err != nil {
 			g.say("error: %v", err)
 			continue
 		}
@@ -59,19 +58,19 @@ func (g *guest) echoDatagrams(address string) {
 func (g *guest) configure(card net.Interface) {
 	for try := range 10 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(try+1)*time.Second)
-		l, err := askDHCP(ctx, card)
+		l, err := hardware.AskDHCP(ctx, card)
 		cancel()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue
 		}
 		if err == nil {
-			err = apply(card, l)
+			err = hardware.Apply(card, l)
 		}
 		if err != nil {
 			g.say("error: network card %s: %v", card.Name, err)
 			return
 		}
-		g.say("network %s mac=%s address=%s gateway=%s", card.Name, card.HardwareAddr, l.address, l.gateway)
+		g.say("network %s mac=%s address=%s gateway=%s", card.Name, card.HardwareAddr, l.Address, l.Gateway)
 		return
 	}
 	g.say("error: network card %s: no DHCP server answered", card.Name)
@@ -104,94 +103,6 @@ func answerHTTP(c net.Conn) {
 	}
 	const page = "berth-guest\n"
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(page), page)
-}
-
-func setUp(card string) error {
-	return withIfreq(card, func(fd int, r *unix.Ifreq) error {
-		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
-			return fmt.Errorf("read flags of %s: %w", card, err)
-		}
-		r.SetUint16(r.Uint16() | unix.IFF_UP)
-		if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r); err != nil {
-			return fmt.Errorf("set %s up: %w", card, err)
-		}
-		return nil
-	})
-}
-
-// apply sets the address and, with it, the route to its network; then the default route.
-func apply(card net.Interface, l lease) error {
-	mask := net.CIDRMask(l.address.Bits(), 32)
-	for _, step := range []struct {
-		request uint
-		value   []byte
-	}{{unix.SIOCSIFADDR, l.address.Addr().AsSlice()}, {unix.SIOCSIFNETMASK, mask}} {
-		err := withIfreq(card.Name, func(fd int, r *unix.Ifreq) error {
-			if err := r.SetInet4Addr(step.value); err != nil {
-				return err
-			}
-			return unix.IoctlIfreq(fd, step.request, r)
-		})
-		if err != nil {
-			return fmt.Errorf("set address %s: %w", l.address, err)
-		}
-	}
-	if !l.gateway.IsValid() {
-		return nil
-	}
-	return addDefaultRoute(card.Index, l.gateway)
-}
-
-func withIfreq(card string, do func(fd int, r *unix.Ifreq) error) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open socket: %w", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	r, err := unix.NewIfreq(card)
-	if err != nil {
-		return fmt.Errorf("name network card %s: %w", card, err)
-	}
-	return do(fd, r)
-}
-
-// addDefaultRoute sends one RTM_NEWROUTE message with two attributes and reads the kernel's acknowledgement.
-func addDefaultRoute(card int, gateway netip.Addr) error {
-	const attribute = unix.SizeofRtAttr + 4
-	const length = unix.SizeofNlMsghdr + unix.SizeofRtMsg + 2*attribute
-	m := make([]byte, 0, length)
-	m = binary.NativeEndian.AppendUint32(m, length)
-	m = binary.NativeEndian.AppendUint16(m, unix.RTM_NEWROUTE)
-	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE)
-	m = append(m, 1, 0, 0, 0, 0, 0, 0, 0) // sequence number 1, any port
-	m = append(m, unix.AF_INET, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_DHCP, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0, 0)
-	m = binary.NativeEndian.AppendUint16(m, attribute)
-	m = binary.NativeEndian.AppendUint16(m, unix.RTA_GATEWAY)
-	m = append(m, gateway.AsSlice()...)
-	m = binary.NativeEndian.AppendUint16(m, attribute)
-	m = binary.NativeEndian.AppendUint16(m, unix.RTA_OIF)
-	m = binary.NativeEndian.AppendUint32(m, uint32(card))
-
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("open route socket: %w", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if err := unix.Sendto(fd, m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fmt.Errorf("ask for the route by %s: %w", gateway, err)
-	}
-	ack := make([]byte, 4096)
-	n, _, err := unix.Recvfrom(fd, ack, 0)
-	if err != nil {
-		return fmt.Errorf("read the kernel's answer about the route by %s: %w", gateway, err)
-	}
-	if n < unix.SizeofNlMsghdr+4 {
-		return fmt.Errorf("the kernel's answer about the route by %s has %d bytes", gateway, n)
-	}
-	if code := int32(binary.NativeEndian.Uint32(ack[unix.SizeofNlMsghdr:])); code != 0 {
-		return fmt.Errorf("add the route by %s: %w", gateway, unix.Errno(-code))
-	}
-	return nil
 }
 
 func (*guest) agentInterfaces(agentRequest) (any, error) {
