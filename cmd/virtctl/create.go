@@ -37,13 +37,15 @@ container disks before claims before imported volumes.
 
 With copy:cow (copy-on-write), copy:cor (copy-on-read) or copy:clone the guest has a disk of its own that begins as the volume and
 is gone when the machine stops; usage-type is the medium it is kept on, copy-capacity how much the guest may write, copy-size a
-larger disk.`
+larger disk.
+
+--from-image makes a machine of an ordinary container image: it runs the image's program, and ends when that does.`
 
 func (a *app) createVM() *cobra.Command {
 	var o createvm.Options
 	var passwordFile string
 	cmd := &cobra.Command{
-		Use:   "vm [--name NAME] (--volume-import ... | --volume-pvc ... | --volume-containerdisk ...)",
+		Use:   "vm [--name NAME] (--volume-import ... | --volume-pvc ... | --volume-containerdisk ... | --from-image IMAGE)",
 		Short: "Write the manifest of a VirtualMachine",
 		Long:  createVMHelp,
 		Example: a.examples(`
@@ -55,6 +57,9 @@ func (a *app) createVM() *cobra.Command {
 
   # A machine with a disk of its own over golden claim fedora, kept on fast storage while it runs
   virtctl create vm --name=web --volume-pvc=src:fedora,copy:cow,usage-type:fast | kubectl apply -f -
+
+  # A machine that runs the program of a container image
+  virtctl create vm --name=web --from-image=docker.io/library/nginx:1 | kubectl apply -f -
 
   # A machine that boots from a container disk and lets a user in
   virtctl create vm --name=web --volume-containerdisk=src:quay.io/containerdisks/fedora:latest --user=fedora --ssh-key="$(cat ~/.ssh/id_ed25519.pub)"`),
@@ -95,6 +100,7 @@ func defineMachine(s *pflag.FlagSet, o *createvm.Options) {
 	s.BoolVar(&o.InferInstancetype, "infer-instancetype", false, "take the instance type from the labels of the first volume to boot from")
 	s.BoolVar(&o.InferPreference, "infer-preference", false, "take the preference from the labels of the first volume to boot from")
 	s.StringArrayVar(&o.Containerdisks, "volume-containerdisk", nil, "a disk in a container image; may be repeated")
+	s.StringVar(&o.FromImage, "from-image", "", "an ordinary container image, whose program the machine runs")
 	s.StringArrayVar(&o.Claims, "volume-pvc", nil, "a claim that exists; may be repeated")
 	s.StringArrayVar(&o.Imports, "volume-import", nil, "a claim to be made and filled; may be repeated")
 	s.StringVar(&o.CloudInit.Kind, "cloud-init", "nocloud", "what cloud-init finds: nocloud, configdrive or none")

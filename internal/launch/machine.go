@@ -68,6 +68,13 @@ var (
 	CephKeys  = []string{CephKey, CephUserKey, CephUser}
 )
 
+// EnvPrefix and EnvFromPrefix are before the names of the launcher's own variables that are meant for the program of a container image: those
+// that the machine names, and those of whole ConfigMaps and Secrets.
+const (
+	EnvPrefix     = "BERTH_ENTRY_"
+	EnvFromPrefix = "BERTH_ENTRIES_"
+)
+
 // ReadOnly and ReadWrite are how a holder opens its disk.
 const (
 	ReadOnly  = "read-only"

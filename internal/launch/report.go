@@ -17,6 +17,7 @@ const (
 	Crashed    End = "Crashed"    // the guest panicked or QEMU died
 	Refused    End = "Refused"    // it never started: the machine as described cannot run here
 	Moved      End = "Moved"      // another launcher has it
+	Failed     End = "Failed"     // the program of a container image ended with another status than 0
 )
 
 // Fault is what is wrong with the server of a network disk. It is empty where nothing is, or nothing that has a name.

@@ -77,6 +77,12 @@ func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, stri
 			from = path.Clean("/" + d.Path)
 		}
 		m.copyFrom(pod, v.Name, d.Image, d.ImagePullPolicy, d.ImagePullSecret, v.Name, []string{from})
+	case v.ContainerImage != nil:
+		add(v.Name, dir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+		for _, s := range imageMounts(v.Name, v.ContainerImage) {
+			add(s.name, path.Join(dir, s.dir), s.source, true)
+		}
+		imageEnv(&pod.Spec.Containers[0], v.ContainerImage)
 	case v.ConfigMap != nil:
 		add(v.Name, dir, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: v.ConfigMap.LocalObjectReference, Optional: v.ConfigMap.Optional}}, true)

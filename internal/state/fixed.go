@@ -21,6 +21,7 @@ const (
 	CauseCPU      FixedCause = "processor model"
 	CauseCPUHost  FixedCause = "processor of the node"
 	CauseHostDisk FixedCause = "host disk"
+	CauseImage    FixedCause = "container image"
 	CauseAdded    FixedCause = "added disk"
 	CauseAdding   FixedCause = "disk that is being added"
 	CauseKeeping  FixedCause = "copy that is being kept"
@@ -56,6 +57,7 @@ var fixedTable = []FixedRow{
 	{CauseCPU, FixedCPU, false, "no other node is labelled to have its CPU model, {detail}: use one that several nodes have"},
 	{CauseCPUHost, FixedCPU, false, "its CPU model is host-passthrough, and no other node has the same processor ({detail}): use host-model, or a model that several nodes have"},
 	{CauseHostDisk, FixedDisks, true, "disk {disk} is a file of its node, which no other node has: import it into a PersistentVolumeClaim and use that"},
+	{CauseImage, FixedDisks, true, "disk {disk} is made of a container image on its node: restart the machine, which starts from its image again wherever there is room"},
 	{CauseAdded, FixedDisks, true, "disk {disk} was added while the machine ran, by an earlier version of Berth: remove it (virtctl removevolume), or restart the machine"},
 	{CauseAdding, FixedDisks, true, "disk {disk} is being added or removed: wait until the machine has it, or has it no longer"},
 	{CauseAddedNetwork, FixedDisks, true, "disk {disk} is a network disk that was added while the machine ran: remove it (virtctl removevolume), or restart the machine"},

@@ -20,6 +20,7 @@ var additions = []string{
 	"vm.spec.template.spec.volumes.gluster",
 	"vm.spec.template.spec.volumes.http",
 	"vm.spec.template.spec.volumes.container",
+	"vm.spec.template.spec.volumes.containerImage",
 	"vm.spec.template.spec.volumes.accessMode",
 	"vm.spec.template.spec.volumes.keepAs", "vm.spec.template.spec.volumes.copy",
 	"vm.spec.template.spec.domain.devices.disks.source",

@@ -51,13 +51,13 @@ func (c *DriveCopy) volume() *DiskCopy {
 	return &DiskCopy{Mode: c.Mode, UsageType: c.UsageType, Capacity: c.Capacity, Size: c.Size}
 }
 
-// Copied is the copy that the guest has instead of the volume itself; nil if it has none. A container disk and an ephemeral
-// volume always have one: a copy on write, unless they say another.
+// Copied is the copy that the guest has instead of the volume itself; nil if it has none. A container disk, a container image
+// and an ephemeral volume always have one: a copy on write, unless they say another.
 func (v *Volume) Copied() *DiskCopy {
 	switch {
 	case v.Copy != nil && v.Copy.Mode != CopyNone && v.Copy.Mode != "":
 		return v.Copy
-	case v.ContainerDisk != nil, v.Ephemeral != nil:
+	case v.ContainerDisk != nil, v.ContainerImage != nil, v.Ephemeral != nil:
 		return &DiskCopy{Mode: CopyOnWrite}
 	}
 	return nil

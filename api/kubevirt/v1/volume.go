@@ -5,13 +5,14 @@ import corev1 "k8s.io/api/core/v1"
 // Volume is what is in a drive.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.http) || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a disk at a URL can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
-// +kubebuilder:validation:XValidation:rule="!has(self.copy) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.containerDisk) || has(self.ephemeral) || has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http) || has(self.container)",message="copy is for volumes that have a master: claims, DataVolumes, container disks and network disks"
-// +kubebuilder:validation:XValidation:rule="!has(self.copy) || self.copy.mode != 'none' || !(has(self.containerDisk) || has(self.ephemeral))",message="a container disk and an ephemeral volume cannot be written to: copy.mode cannot be none"
+// +kubebuilder:validation:XValidation:rule="!has(self.copy) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.containerDisk) || has(self.ephemeral) || has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http) || has(self.container) || has(self.containerImage)",message="copy is for volumes that have a master: claims, DataVolumes, container disks, container images and network disks"
+// +kubebuilder:validation:XValidation:rule="!has(self.copy) || self.copy.mode != 'none' || !(has(self.containerDisk) || has(self.containerImage) || has(self.ephemeral))",message="a container disk, a container image and an ephemeral volume cannot be written to: copy.mode cannot be none"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || self.copy.mode == 'none' || !(has(self.persistentVolumeClaim) && has(self.persistentVolumeClaim.hotpluggable) && self.persistentVolumeClaim.hotpluggable || has(self.dataVolume) && has(self.dataVolume.hotpluggable) && self.dataVolume.hotpluggable)",message="a copy is made when the machine starts: a volume with a copy cannot be hotpluggable"
 // +kubebuilder:validation:XValidation:rule="!has(self.hotpluggable) || !self.hotpluggable || ((has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http)) && (!has(self.copy) || self.copy.mode == 'none'))",message="hotpluggable is for network disks without a copy; claims and DataVolumes have a field of their own for it"
 // +kubebuilder:validation:XValidation:rule="!has(self.rbd) || !has(self.rbd.snapshot) || size(self.rbd.snapshot) == 0 || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a snapshot can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || !has(self.copy.usageType) || size(self.copy.usageType) == 0 || has(self.copy.capacity) || has(self.copy.size) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.ephemeral)",message="the size of a network disk or of a container disk is known when its machine starts: copy.usageType needs copy.capacity or copy.size"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepAs) || size(self.keepAs) == 0 || (has(self.copy) && self.copy.mode != 'none') || has(self.containerDisk) || has(self.ephemeral)",message="keepAs is for volumes that the guest has a copy of"
+// +kubebuilder:validation:XValidation:rule="!has(self.keepAs) || size(self.keepAs) == 0 || !has(self.containerImage)",message="a machine from a container image cannot be kept: its disk needs the kernel that it was started with"
 type Volume struct {
 	// Name is what a disk calls it.
 	Name         string `json:"name"`
@@ -47,6 +48,7 @@ type VolumeSource struct {
 	Gluster               *GlusterSource         `json:"gluster,omitempty"`
 	HTTP                  *HTTPSource            `json:"http,omitempty"`
 	Container             *ContainerSource       `json:"container,omitempty"`
+	ContainerImage        *ContainerImageSource  `json:"containerImage,omitempty"`
 }
 
 // ClaimSource is a PersistentVolumeClaim in the machine's namespace. In a VirtualMachine it may also be the name of one

@@ -84,14 +84,16 @@ func readOrders(file string) (entry.Orders, error) {
 const patience = time.Minute
 
 func until(there func() bool) bool {
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if there() {
-			return true
-		}
-		if time.Now().After(end) {
+	look, end := time.NewTicker(10*time.Millisecond), time.After(patience)
+	defer look.Stop()
+	for !there() {
+		select {
+		case <-look.C:
+		case <-end:
 			return false
 		}
 	}
+	return true
 }
 
 func openPort() {

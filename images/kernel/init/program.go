@@ -88,12 +88,19 @@ func endOthers() {
 	if unix.Kill(-1, unix.SIGTERM) != nil {
 		return
 	}
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	look, end := time.NewTicker(20*time.Millisecond), time.After(2*time.Second)
+	defer look.Stop()
+	for {
 		if _, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); errors.Is(err, syscall.ECHILD) {
 			return
 		}
+		select {
+		case <-look.C:
+		case <-end:
+			_ = unix.Kill(-1, unix.SIGKILL)
+			return
+		}
 	}
-	_ = unix.Kill(-1, unix.SIGKILL)
 }
 
 // servePowerButtons calls back when the host asks the machine to end.

@@ -14,10 +14,12 @@ import (
 	"syscall"
 )
 
+func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, "sample: "+format, args...) }
+
 func main() {
 	dir, _ := os.Getwd()
 	host, _ := os.Hostname()
-	fmt.Printf("sample: args=%q uid=%d gid=%d dir=%s host=%s greeting=%q terminal=%t\n", os.Args[1:], os.Getuid(), os.Getgid(), dir, host,
+	say("args=%q uid=%d gid=%d dir=%s host=%s greeting=%q terminal=%t\n", os.Args[1:], os.Getuid(), os.Getgid(), dir, host,
 		os.Getenv("GREETING"), terminal())
 	for _, arg := range os.Args[1:] {
 		verb, value, _ := strings.Cut(arg, "=")
@@ -25,7 +27,7 @@ func main() {
 		case "list":
 			list(value)
 		case "write":
-			fmt.Printf("sample: write %s: %v\n", value, os.WriteFile(value, []byte("written"), 0o600))
+			say("write %s: %v\n", value, os.WriteFile(value, []byte("written"), 0o600))
 		case "exit":
 			exit(value)
 		case "serve":
@@ -47,7 +49,7 @@ func terminal() bool {
 func list(root string) {
 	_ = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err == nil {
-			fmt.Printf("sample: %s %s\n", path, d.Type())
+			say("%s %s\n", path, d.Type())
 		}
 		return nil
 	})
@@ -67,11 +69,11 @@ func serve(address string) {
 	signal.Notify(asked, syscall.SIGTERM)
 	go func() {
 		<-asked
-		fmt.Println("sample: asked to end")
+		say("asked to end\n")
 		os.Exit(0)
 	}()
 	http.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "sample\n") })
 	http.HandleFunc("GET /exit", func(_ http.ResponseWriter, r *http.Request) { exit(r.FormValue("status")) })
-	fmt.Println("sample:", http.ListenAndServe(address, nil)) //nolint:gosec // a test's server
+	say("%v\n", http.ListenAndServe(address, nil)) //nolint:gosec // a test's server
 	os.Exit(98)
 }

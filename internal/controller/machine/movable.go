@@ -60,6 +60,8 @@ func (s *run) fixedDisk(v kubevirt.Volume) (cause state.FixedCause, detail strin
 	switch {
 	case v.HostDisk != nil:
 		return state.CauseHostDisk, ""
+	case v.ContainerImage != nil:
+		return state.CauseImage, ""
 	case slices.Contains(s.returns.Early, v.Name), at >= 0 && s.disks[at].early:
 		return state.CauseEarly, ""
 	case copied != nil && copied.Mode != kubevirt.CopyOnWrite:

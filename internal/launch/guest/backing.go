@@ -30,6 +30,8 @@ type Backing struct {
 	Copied bool
 	// Early is a connection to the worker that serves the disk as Remote while it fills it; nil: it is complete.
 	Early net.Conn
+	// Orders is the file that says what the guest is to run, if it is one of a container image's layers; empty: it boots by itself.
+	Orders string
 	// Limit is how long the file may become; 0: its medium says when it is full.
 	Limit int64
 }

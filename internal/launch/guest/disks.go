@@ -66,8 +66,7 @@ func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, e
 	}
 	switch {
 	case b.Master != nil:
-		x.BackingStore = &libvirtxml.DomainDiskBackingStore{Format: &libvirtxml.DomainDiskFormat{Type: b.Master.Format},
-			Source: source(disk.Name, *b.Master), BackingStore: noBacking()}
+		x.BackingStore = below(disk.Name, b.Master)
 	case b.Remote != nil || b.Copied:
 		x.BackingStore = noBacking()
 	}
@@ -85,6 +84,15 @@ func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, e
 		x.Driver.Queues = &cpus
 	}
 	return x, nil
+}
+
+// below is what a copy lies over. All of it is said: libvirt is to look for nothing in files.
+func below(volume string, b *Backing) *libvirtxml.DomainDiskBackingStore {
+	x := &libvirtxml.DomainDiskBackingStore{Format: &libvirtxml.DomainDiskFormat{Type: b.Format}, Source: source(volume, *b), BackingStore: noBacking()}
+	if b.Master != nil {
+		x.BackingStore = below(volume, b.Master)
+	}
+	return x
 }
 
 func driver(disk kubevirt.Disk, b Backing) *libvirtxml.DomainDiskDriver {

@@ -71,7 +71,7 @@ func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.
 	if err := attachDisks(d.Devices, m, disks, cpus); err != nil {
 		return nil, err
 	}
-	return d, nil
+	return d, runImage(d, m.Spec, disks, memory)
 }
 
 // domainName is what libvirt calls the machine.

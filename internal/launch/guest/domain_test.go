@@ -60,6 +60,10 @@ func planned(m launch.Machine) map[string]Backing {
 			out[v.Name] = Backing{Path: diskDevice(v.Name), Device: true, Format: "raw"}
 		case v.ContainerDisk != nil:
 			out[v.Name] = Backing{Path: launch.MountDir + "/" + v.Name + "/disk.qcow2", Format: "qcow2"}
+		case v.ContainerImage != nil:
+			dir := launch.MountDir + "/" + v.Name + "/disk/"
+			out[v.Name] = Backing{Path: dir + "top.qcow2", Format: "qcow2", Orders: ordersFile, Master: &Backing{Path: dir + "001.qcow2", Format: "qcow2",
+				Master: &Backing{Path: dir + "000.qcow2", Format: "qcow2"}}}
 		case v.CloudInitNoCloud != nil:
 			out[v.Name] = Backing{Path: launch.StateDir + "/" + v.Name + ".img", Format: "raw", ReadOnly: true}
 		case v.Networked():
@@ -69,7 +73,7 @@ func planned(m launch.Machine) map[string]Backing {
 		}
 		if c := v.Copied(); c != nil {
 			master := out[v.Name]
-			b := Backing{Path: copyPath(v.Name), Format: "qcow2", Copied: true, Keeps: c.Mode == kubevirt.CopyOnRead}
+			b := Backing{Path: copyPath(v.Name), Format: "qcow2", Copied: true, Orders: master.Orders, Keeps: c.Mode == kubevirt.CopyOnRead}
 			if c.Mode != kubevirt.CopyClone {
 				b.Master = &master
 			}

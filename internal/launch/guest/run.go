@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -146,7 +148,12 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	if m.Incoming != "" {
 		return l.arrive(ctx, h, m)
 	}
-	return l.guest(ctx, h, m, text)
+	r := l.guest(ctx, h, m, text)
+	if ran := func(b Backing) bool { return b.Orders != "" }; slices.ContainsFunc(slices.Collect(maps.Values(disks)), ran) {
+		said, _ := os.ReadFile(endedFile) // what cannot be read was not said
+		r = programEnd(r, said)
+	}
+	return r
 }
 
 func refused(err error) launch.Report {

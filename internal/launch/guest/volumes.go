@@ -25,14 +25,19 @@ func prepare(ctx context.Context, m launch.Machine, remotes *remotes, p *progres
 	for _, v := range m.Spec.Volumes {
 		var b Backing
 		var err error
-		if v.Networked() {
+		switch {
+		case v.Networked():
 			b, err = remotes.backing(ctx, m, v)
-		} else {
+		case v.ContainerImage != nil:
+			b, err = imageDisk(ctx, m, v, remotes.door)
+		default:
 			b, err = backing(ctx, m, v)
 		}
+		orders := b.Orders
 		if err == nil && v.Copied() != nil {
 			b, err = k.copy(ctx, v, b)
 		}
+		b.Orders = orders
 		b.Shared = v.AccessMode == kubevirt.WriteShared
 		if err != nil {
 			return nil, fmt.Errorf("volume %s: %w", v.Name, err)

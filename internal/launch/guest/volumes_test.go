@@ -58,6 +58,9 @@ func TestNoVolumeIsForgotten(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // some wait for their disk, which does not come
 		_, err := backing(ctx, launch.Machine{}, v)
+		if v.ContainerImage != nil {
+			_, err = imageDisk(ctx, launch.Machine{}, v, door{})
+		}
 		cancel()
 		if err == nil || strings.Contains(err.Error(), "no source") {
 			t.Errorf("%s: %v", all.Field(i).Name, err)

@@ -34,7 +34,7 @@ const (
 	maxPath   = 4096
 	maxXattrs = 60 << 10
 	maxText   = 128 << 20
-	maxSteps  = 8192 // of one path, with the links that it leads through
+	maxHops   = 40 // symbolic links that one path leads through
 	maxLinks  = 65_000
 )
 

@@ -64,8 +64,10 @@ func (m *image) data(n *node, r io.Reader) error {
 		return err
 	}
 	n.block = uint32(m.next)
-	_, err := io.CopyBuffer(io.NewOffsetWriter(m.to, m.next*blockSize), io.LimitReader(onlyReader{r}, n.size), make([]byte, 256<<10))
-	m.next += blocks(n.size)
+	got, err := io.CopyBuffer(io.NewOffsetWriter(m.to, m.next*blockSize), io.LimitReader(onlyReader{r}, n.size), make([]byte, 256<<10))
+	if m.next += blocks(n.size); err == nil && got != n.size {
+		err = io.ErrUnexpectedEOF
+	}
 	return err
 }
 

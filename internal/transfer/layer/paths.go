@@ -16,11 +16,8 @@ type place struct{ own, lower *node }
 // What is missing on the way is made: as the layers below have it, if they do.
 func (b *builder) dir(name string) (place, error) {
 	way := []place{{b.root, b.lowerRoot()}}
-	todo := strings.Split(name, "/")
-	for steps := 0; len(todo) > 0; steps++ {
-		if steps > maxSteps || len(todo) > maxSteps {
-			return place{}, task.Errorf(task.BadImage, "%.200q leads through too many symbolic links", name)
-		}
+	todo, hops := strings.Split(name, "/"), 0
+	for len(todo) > 0 {
 		step := todo[0]
 		todo = todo[1:]
 		switch {
@@ -39,6 +36,9 @@ func (b *builder) dir(name string) (place, error) {
 			link = lower
 		}
 		if link.is(typeLink) {
+			if hops++; hops > maxHops {
+				return place{}, task.Errorf(task.BadImage, "%.200q leads through more than %d symbolic links", name, maxHops)
+			}
 			if path.IsAbs(link.target) {
 				way = way[:1]
 			}

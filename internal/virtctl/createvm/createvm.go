@@ -32,6 +32,8 @@ type Options struct {
 	InferInstancetype, InferPreference bool
 
 	Containerdisks, Claims, Imports []string
+	// FromImage is a container image whose program the machine runs; empty: it boots by itself.
+	FromImage string
 
 	CloudInit CloudInit
 }
@@ -55,6 +57,10 @@ func Objects(o Options) ([]any, error) {
 	b := &builder{options: o}
 	if err := b.begin(); err != nil {
 		return nil, err
+	}
+	if o.FromImage != "" {
+		b.drives = append(b.drives, drive{volume: kubevirt.Volume{Name: "image",
+			VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: o.FromImage}}}})
 	}
 	for _, add := range []struct {
 		flag   string
@@ -137,7 +143,7 @@ func (b *builder) spec() *kubevirt.VirtualMachineInstanceSpec { return &b.vm.Spe
 // the order container disk, claim, imported volume.
 func (b *builder) attach() error {
 	if len(b.drives) == 0 {
-		return fmt.Errorf("give the machine something to boot from: --volume-containerdisk, --volume-pvc or --volume-import")
+		return fmt.Errorf("give the machine something to boot from: --volume-containerdisk, --volume-pvc, --volume-import or --from-image")
 	}
 	taken := map[uint]string{}
 	for _, d := range b.drives {

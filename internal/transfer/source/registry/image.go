@@ -19,13 +19,25 @@ type image struct {
 	digest string // of the manifest
 	layers []v1.Descriptor
 	labels map[string]string
+	config *v1.ConfigFile
+}
+
+// platform is the architecture that an image is wanted for; without one it is this machine's, as far as there is a choice.
+type platform struct {
+	arch   string
+	advice string // what to do if there is no such image
+}
+
+// asked is the platform that a task names.
+func asked(arch string) platform {
+	return platform{arch: arch, advice: "; set platform.architecture to the one that is meant"}
 }
 
 // indexDepth bounds indexes of indexes, which may go in a circle only by breaking SHA-256, but may be deep.
 const indexDepth = 4
 
-// resolve chooses the image for an architecture. Without one it is this machine's, as far as there is a choice.
-func resolve(ctx context.Context, s store, name, arch string) (*image, error) {
+// resolve chooses the image for a platform.
+func resolve(ctx context.Context, s store, name string, p platform) (*image, error) {
 	digest := ""
 	for range indexDepth {
 		text, err := s.manifest(ctx, digest)
@@ -37,9 +49,9 @@ func resolve(ctx context.Context, s store, name, arch string) (*image, error) {
 			return nil, task.Errorf(task.BadImage, "%s: its manifest is no JSON: %w", name, err)
 		}
 		if len(index.Manifests) == 0 {
-			return read(ctx, s, name, arch, text)
+			return read(ctx, s, name, p, text)
 		}
-		next, err := choose(index.Manifests, name, arch)
+		next, err := choose(index.Manifests, name, p)
 		if err != nil {
 			return nil, err
 		}
@@ -48,8 +60,8 @@ func resolve(ctx context.Context, s store, name, arch string) (*image, error) {
 	return nil, task.Errorf(task.BadImage, "%s: more than %d indexes inside each other", name, indexDepth)
 }
 
-// choose picks the entry of an index for arch.
-func choose(entries []v1.Descriptor, name, arch string) (v1.Descriptor, error) {
+// choose picks the entry of an index for a platform.
+func choose(entries []v1.Descriptor, name string, p platform) (v1.Descriptor, error) {
 	var known []v1.Descriptor
 	var offered []string
 	for _, d := range entries {
@@ -61,7 +73,7 @@ func choose(entries []v1.Descriptor, name, arch string) (v1.Descriptor, error) {
 			offered = append(offered, d.Platform.Architecture)
 		}
 	}
-	want := arch
+	want := p.arch
 	if want == "" {
 		want = runtime.GOARCH
 	}
@@ -70,16 +82,16 @@ func choose(entries []v1.Descriptor, name, arch string) (v1.Descriptor, error) {
 			return d, nil
 		}
 	}
-	if len(known) == 1 && (arch == "" || known[0].Platform == nil) {
+	if len(known) == 1 && (p.arch == "" || known[0].Platform == nil) {
 		return known[0], nil
 	}
 	slices.Sort(offered)
-	return v1.Descriptor{}, task.Errorf(task.SourceNotFound, "%s has no image for the architecture %s: it offers [%s]; set "+
-		"platform.architecture to one of these", name, want, strings.Join(slices.Compact(offered), " "))
+	return v1.Descriptor{}, task.Errorf(task.SourceNotFound, "%s has no image for the architecture %s: it offers [%s]%s", name, want,
+		strings.Join(slices.Compact(offered), " "), p.advice)
 }
 
 // read reads an image's manifest and configuration.
-func read(ctx context.Context, s store, name, arch string, text []byte) (*image, error) {
+func read(ctx context.Context, s store, name string, p platform, text []byte) (*image, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(text))
 	if err != nil || m.SchemaVersion != 2 || len(m.Layers) == 0 {
 		return nil, task.Errorf(task.BadImage, "%s: its manifest has no layers; images of Docker's first schema must be "+
@@ -97,11 +109,11 @@ func read(ctx context.Context, s store, name, arch string, text []byte) (*image,
 	if err != nil {
 		return nil, task.Errorf(task.BadImage, "%s: its configuration is no JSON: %w", name, err)
 	}
-	if arch != "" && conf.Architecture != "" && conf.Architecture != arch {
-		return nil, task.Errorf(task.SourceNotFound, "%s has no image for the architecture %s: it is one for %s; set "+
-			"platform.architecture to that", name, arch, conf.Architecture)
+	if p.arch != "" && conf.Architecture != "" && conf.Architecture != p.arch {
+		return nil, task.Errorf(task.SourceNotFound, "%s has no image for the architecture %s: it is one for %s%s", name, p.arch,
+			conf.Architecture, p.advice)
 	}
-	return &image{digest: digest.String(), layers: m.Layers, labels: labels(conf.Config.Env)}, nil
+	return &image{digest: digest.String(), layers: m.Layers, labels: labels(conf.Config.Env), config: conf}, nil
 }
 
 // The form of labels: RFC 1123 names before the slash, and a name and a value of at most 63 characters.

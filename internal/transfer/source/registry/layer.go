@@ -87,23 +87,41 @@ func (c *cover) merge(other *cover) {
 // layer takes away from those below is then added to above.
 func locate(ctx context.Context, b source.Blob, above *cover) (*source.Member, error) {
 	// Small chunks: as a rule the disk's header is in the first, and what was fetched besides is fetched again later.
-	ahead, err := source.NewAhead(ctx, b, 0, source.AheadOptions{Chunk: 1 << 20})
-	if err != nil {
-		return nil, err
-	}
-	defer ahead.Close()
-	head := bufio.NewReaderSize(ahead, 64<<10)
-	magic, err := head.Peek(decode.HeadSize)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	plain, err := decode.NewReader(decode.Detect(magic), head, decode.Options{})
+	plain, err := decompressed(ctx, b, source.AheadOptions{Chunk: 1 << 20}, decode.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer plain.Close()
 	return scan(plain, above)
 }
+
+// decompressed reads a layer as the archive that it is.
+func decompressed(ctx context.Context, b source.Blob, o source.AheadOptions, d decode.Options) (io.ReadCloser, error) {
+	ahead, err := source.NewAhead(ctx, b, 0, o)
+	if err != nil {
+		return nil, err
+	}
+	head := bufio.NewReaderSize(ahead, 64<<10)
+	magic, err := head.Peek(decode.HeadSize)
+	if err != nil && !errors.Is(err, io.EOF) {
+		_ = ahead.Close() // err is what matters
+		return nil, err
+	}
+	plain, err := decode.NewReader(decode.Detect(magic), head, d)
+	if err != nil {
+		_ = ahead.Close() // err is what matters
+		return nil, err
+	}
+	return &decoded{Reader: plain, ahead: ahead}, nil
+}
+
+// decoded ends what it reads from as well.
+type decoded struct {
+	decode.Reader
+	ahead io.Closer
+}
+
+func (d *decoded) Close() error { return errors.Join(d.Reader.Close(), d.ahead.Close()) }
 
 // scan is locate for a decompressed layer.
 func scan(r io.Reader, above *cover) (*source.Member, error) {

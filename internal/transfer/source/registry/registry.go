@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
+	"github.com/berth-vm/berth/internal/transfer/source/http"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
@@ -42,21 +43,26 @@ func Open(ctx context.Context, t task.Registry) (source.Blob, error) {
 	return open(ctx, t, retry.Default)
 }
 
-func open(ctx context.Context, t task.Registry, p retry.Policy) (source.Blob, error) {
+// openStore opens where the task's image is, and says what it is called.
+func openStore(ctx context.Context, t task.Registry, p retry.Policy, dial http.Dial) (s store, name string, err error) {
 	where, err := parse(t.URL, t.PlainHTTP)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var s store
 	if where.path != "" {
 		s, err = openArchive(ctx, where.path)
 	} else {
-		s, err = openRemote(ctx, where.ref, t, p)
+		s, err = openRemote(ctx, where.ref, t, p, dial)
 	}
+	return s, where.String(), err
+}
+
+func open(ctx context.Context, t task.Registry, p retry.Policy) (source.Blob, error) {
+	s, name, err := openStore(ctx, t, p, nil)
 	if err != nil {
 		return nil, err
 	}
-	b, err := find(ctx, s, where.String(), t.Architecture)
+	b, err := find(ctx, s, name, t.Architecture)
 	if err != nil {
 		_ = s.close() // err is what matters
 		return nil, err
@@ -66,7 +72,7 @@ func open(ctx context.Context, t task.Registry, p retry.Policy) (source.Blob, er
 
 // find looks for the disk, from the topmost layer down.
 func find(ctx context.Context, s store, name, arch string) (source.Blob, error) {
-	img, err := resolve(ctx, s, name, arch)
+	img, err := resolve(ctx, s, name, asked(arch))
 	if err != nil {
 		return nil, err
 	}

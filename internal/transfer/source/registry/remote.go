@@ -33,8 +33,8 @@ type remote struct {
 	policy retry.Policy
 }
 
-// openRemote says hello to the registry and proves who we are.
-func openRemote(ctx context.Context, ref name.Reference, t task.Registry, p retry.Policy) (store, error) {
+// openRemote says hello to the registry and proves who we are. Connections are made by dial, if there is one.
+func openRemote(ctx context.Context, ref name.Reference, t task.Registry, p retry.Policy, dial http.Dial) (store, error) {
 	auth, err := login(t, ref)
 	if err != nil {
 		return nil, err
@@ -44,6 +44,9 @@ func openRemote(ctx context.Context, ref name.Reference, t task.Registry, p retr
 	base, err := access.Transport(a)
 	if err != nil {
 		return nil, err
+	}
+	if dial != nil {
+		base.DialContext = dial
 	}
 	r := &remote{ref: ref, name: "docker://" + ref.Name(), policy: p}
 	g := &guard{base: base, plain: t.PlainHTTP, name: r.name}

@@ -1,0 +1,203 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/entry"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/layer"
+	"github.com/berth-vm/berth/internal/transfer/source/http"
+	"github.com/berth-vm/berth/internal/transfer/source/registry"
+	"github.com/berth-vm/berth/internal/transfer/stack"
+)
+
+// guestArch is what guests are, whatever the node is.
+const guestArch = "amd64"
+
+// imageRoom is how much a machine may write that does not say how large its disk is to be. It takes no room before it is written.
+const imageRoom = 8 << 30
+
+// ordersFile is where a machine's program is written down for QEMU; endedFile is where QEMU writes what the guest says of its end.
+const (
+	ordersFile = launch.StateDir + "/entry.json"
+	endedFile  = launch.StateDir + "/entry-ended.json"
+)
+
+// imageDisk makes a machine's disk of a container image: the disk in it, if it is one of a disk, and else a stack of its layers.
+func imageDisk(ctx context.Context, m launch.Machine, v kubevirt.Volume, d door) (Backing, error) {
+	mounted := filepath.Join(launch.MountDir, v.Name)
+	s := v.ContainerImage
+	order := task.Registry{URL: "docker://" + s.Image}
+	if s.ImagePullSecret != "" {
+		order.CredentialsDir = filepath.Join(mounted, launch.CredentialsMount)
+	}
+	if s.CertConfigMap != "" {
+		order.CADir = filepath.Join(mounted, launch.CAMount)
+	}
+	img, err := registry.Pull(ctx, order, guestArch, http.Dial(d.dialer("http")))
+	if err != nil {
+		return Backing{}, webFault(err)
+	}
+	defer func() { _ = img.Close() }()
+	dir := filepath.Join(mounted, "disk")
+	// What an earlier run in this pod made may be half made.
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+		return Backing{}, fmt.Errorf("make room for the image: %w", err)
+	}
+	orders := program(s, img.Config, os.Environ())
+	if len(orders.Command) == 0 {
+		return diskInside(ctx, img, dir)
+	}
+	orders.Host = m.Spec.Hostname
+	if orders.Host == "" {
+		orders.Host = m.Name
+	}
+	b, from, err := pile(ctx, img, dir, v.Copy)
+	if err != nil {
+		return Backing{}, webFault(err)
+	}
+	for n := from; n < img.Layers; n++ {
+		orders.Layers = append(orders.Layers, n)
+	}
+	text, err := json.Marshal(orders)
+	if err != nil {
+		return Backing{}, fmt.Errorf("write what to run: %w", err)
+	}
+	b.Orders = ordersFile
+	return b, os.WriteFile(ordersFile, text, 0o600)
+}
+
+// program is what the machine runs: what the image says, changed as a container's is.
+func program(s *kubevirt.ContainerImageSource, c v1.Config, own []string) entry.Orders {
+	o := entry.Orders{Command: slices.Concat(c.Entrypoint, c.Cmd), User: c.User, Dir: c.WorkingDir, Stop: c.StopSignal}
+	switch {
+	case len(s.Command) > 0:
+		o.Command = slices.Concat(s.Command, s.Args)
+	case len(s.Args) > 0:
+		o.Command = slices.Concat(c.Entrypoint, s.Args)
+	}
+	if s.WorkingDir != "" {
+		o.Dir = s.WorkingDir
+	}
+	given := map[string]string{}
+	for _, e := range own {
+		name, value, _ := strings.Cut(e, "=")
+		given[name] = value
+	}
+	set := func(name, value string) {
+		o.Env = slices.DeleteFunc(o.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+		o.Env = append(o.Env, name+"="+value)
+	}
+	for _, e := range c.Env {
+		name, value, _ := strings.Cut(e, "=")
+		set(name, value)
+	}
+	for _, e := range own {
+		if name, ok := strings.CutPrefix(e, launch.EnvFromPrefix); ok {
+			name, value, _ := strings.Cut(name, "=")
+			set(name, value)
+		}
+	}
+	for _, e := range s.Env {
+		value, ok := given[launch.EnvPrefix+e.Name]
+		switch {
+		case e.ValueFrom == nil:
+			set(e.Name, e.Value)
+		case ok: // else it was optional, and is not there
+			set(e.Name, value)
+		}
+	}
+	return o
+}
+
+// diskInside is the disk of an image that has no program.
+func diskInside(ctx context.Context, img *registry.Image, dir string) (Backing, error) {
+	path := filepath.Join(dir, "disk.img")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return Backing{}, fmt.Errorf("make room for the disk: %w", err)
+	}
+	found, err := img.Disk(ctx, f, layer.DefaultLimits.Bytes)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return Backing{}, webFault(err)
+	}
+	if !found {
+		return Backing{}, fmt.Errorf("%s has no entrypoint, no command, and no disk under /disk/: say what to run with command", img.Name)
+	}
+	format, err := containerFormat(path)
+	return Backing{Path: path, Format: format}, err
+}
+
+// pile makes the stack of an image's layers, and says which is the lowest that counts.
+func pile(ctx context.Context, img *registry.Image, dir string, c *kubevirt.DiskCopy) (b Backing, from int, err error) {
+	var disk stack.Disk
+	var tree layer.Tree
+	var master *Backing
+	limits, name := layer.DefaultLimits, ""
+	add := func(n string, write func(f *os.File) error) error {
+		path := filepath.Join(dir, n)
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
+			return fmt.Errorf("make room for a layer: %w", err)
+		}
+		err = errors.Join(write(f), f.Close())
+		b = Backing{Path: path, Format: "qcow2", Master: master}
+		below := b
+		master, name = &below, n
+		return err
+	}
+	for n := range img.Layers {
+		err := add(fmt.Sprintf("%03d.qcow2", n), func(f *os.File) error {
+			return img.Read(ctx, n, limits.Bytes, func(r io.Reader) error {
+				next, err := disk.Layer(f, name, entry.LayerName(n), func(w io.WriterAt) (int64, error) {
+					made, err := layer.Convert(r, w, &tree, limits)
+					if made.Alone {
+						from = n
+					}
+					limits.Bytes -= made.Size
+					return made.Size, err
+				})
+				disk = next
+				return err
+			})
+		})
+		if err != nil {
+			return b, 0, err
+		}
+	}
+	size := disk.Least(imageRoom)
+	if c != nil && c.Size != nil {
+		size = c.Size.Value()
+	}
+	err = add("top.qcow2", func(f *os.File) error {
+		_, err := disk.Room(f, name, entry.RoomName, size)
+		return err
+	})
+	return b, from, err
+}
+
+// programEnd is how a machine ended that ran an image's program.
+func programEnd(r launch.Report, said []byte) launch.Report {
+	e := entry.Read(said)
+	switch {
+	case r.End == launch.PoweredOff && e == nil:
+		r.End, r.Detail = launch.Failed, "the guest powered off and did not say how the image's program ended"
+	case r.End == launch.PoweredOff && (e.Status != 0 || e.Error != ""):
+		r.End, r.Detail = launch.Failed, e.String()
+	case r.End == launch.PoweredOff, r.End == launch.Stopped && e != nil:
+		r.Detail = e.String()
+	}
+	return r
+}

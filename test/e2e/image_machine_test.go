@@ -1,0 +1,116 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// imageFile is a file of an image that a test makes.
+type imageFile struct {
+	name, text string
+	mode       int64
+	owner      int
+}
+
+// pushImage makes an image, a layer of each list of files, and puts it into a registry of its own.
+func (b *bed) pushImage(config v1.Config, arch string, layers ...[]imageFile) (ref string) {
+	b.T.Helper()
+	url, web := b.secure(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	ref = strings.TrimPrefix(url, "https://") + "/team/sample:1"
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{Architecture: arch, OS: "linux", Config: config})
+	b.must(err)
+	for _, files := range layers {
+		var packed bytes.Buffer
+		w := tar.NewWriter(&packed)
+		for _, f := range files {
+			b.must(w.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Uid: f.owner, Gid: f.owner, Size: int64(len(f.text)), Typeflag: tar.TypeReg}))
+			_, err := io.WriteString(w, f.text)
+			b.must(err)
+		}
+		b.must(w.Close())
+		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil })
+		b.must(err)
+		img, err = mutate.AppendLayers(img, l)
+		b.must(err)
+	}
+	to, err := name.ParseReference(ref)
+	b.must(err)
+	b.must(remote.Write(to, img, remote.WithTransport(web.Transport)))
+	return ref
+}
+
+// sampleProgram is the program of images/kernel/sample.
+func (b *bed) sampleProgram() string {
+	b.T.Helper()
+	file := filepath.Join(b.T.TempDir(), "sample")
+	build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, "../../images/kernel/sample")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.T.Fatalf("build the sample: %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(file)
+	b.must(err)
+	return string(text)
+}
+
+// TestMachineFromImage: a machine runs the program of a container image, as the image and the machine say, serves its page, and ends with its status.
+func TestMachineFromImage(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	b := &bed{Env: y.Env, kube: y.kube}
+	ref := b.pushImage(v1.Config{Entrypoint: []string{"/bin/sample"}, Cmd: []string{"exit=3"}, User: "app", WorkingDir: "/srv", Env: []string{"GREETING=image"}}, "amd64",
+		[]imageFile{{"bin/sample", b.sampleProgram(), 0o755, 0}, {"etc/passwd", "app:x:1000:1001::/srv:/\n", 0o644, 0}, {"data/gone", "x", 0o644, 0}},
+		[]imageFile{{"data/.wh.gone", "", 0o644, 0}, {"data/stays", "x", 0o644, 1000}})
+	b.must(y.kube.Create(y.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "words"}, StringData: map[string]string{"greeting": "from a Secret"}}))
+	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "web"},
+		Spec: kubevirt.VirtualMachineSpec{RunStrategy: new(kubevirt.RunOnce), Template: &kubevirt.VirtualMachineInstanceTemplateSpec{}}}
+	spec := &vm.Spec.Template.Spec
+	spec.Domain.Memory = &kubevirt.Memory{Guest: new(resource.MustParse("160Mi"))}
+	spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
+	spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "default", Ports: []kubevirt.Port{{Port: 80}}}}
+	spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{
+		Image: ref, CertConfigMap: "roots", Args: []string{"list=/data", "write=/tmp-of-mine", "serve=:80"},
+		Env: []kubevirt.EnvVar{{Name: "GREETING", ValueFrom: &kubevirt.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "words"}, Key: "greeting"}}}}}}}}
+	y.create(vm)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, `sample: args=["list=/data" "write=/tmp-of-mine" "serve=:80"] uid=1000 gid=1001 dir=/srv host=web greeting="from a Secret" terminal=true`)
+	y.guestSays(vm, "sample: /data/stays")
+	y.guestSays(vm, "sample: write /tmp-of-mine: open /tmp-of-mine: permission denied")
+	instance := y.instance(y.Context(), vm)
+	_, launchers := y.pods(y.Context(), vm)
+	page := "http://" + launchers[0].Status.PodIP
+	// The program serves a moment after it says so much.
+	said := y.Run(framework.Pod{Name: "client", Script: fmt.Sprintf("until wget -qO- %s/; do sleep 1; done; wget -qO- '%s/exit?status=7'; true", page, page)})
+	if !strings.Contains(said, "sample\n") {
+		t.Errorf("its page is %q", said)
+	}
+	y.crashed(vm, instance, false)
+	if got := why(vm); !strings.Contains(got, "the image's program ended with status 7") {
+		t.Errorf("the machine does not say how its program ended: %s", got)
+	}
+}
