@@ -27,13 +27,18 @@ func (y *yard) beginMove(vm *kubevirt.VirtualMachine, name string) *kubevirt.Vir
 	if err := y.kube.Create(y.Context(), m); err != nil {
 		y.T.Fatal(err)
 	}
-	y.Wait("migration "+name+" to send the guest", moving, func(ctx context.Context) (bool, string) {
+	y.untilSent(m)
+	return m
+}
+
+func (y *yard) untilSent(m *kubevirt.VirtualMachineInstanceMigration) {
+	y.T.Helper()
+	y.Wait("migration "+m.Name+" to send the guest", moving, func(ctx context.Context) (bool, string) {
 		if err := y.kube.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
 			return false, err.Error()
 		}
 		return m.Status.Phase == kubevirt.MigrationRunning || m.Ended(), fmt.Sprintf("%s: %s", m.Status.Phase, migrationSays(m))
 	})
-	return m
 }
 
 // endMove waits for a migration to end or to be gone.
@@ -67,7 +72,34 @@ func (y *yard) ofMove(vm *kubevirt.VirtualMachine, m *kubevirt.VirtualMachineIns
 	return nil
 }
 
-// TestMigrationHarm: a migration that is cancelled, whose target ends or whose source ends on the way leaves one guest with its data, and
+// changesBeside changes the first volume of a machine to a claim on its own node. While somebody's pod may write to it, that is refused; then
+// the disk is sent there, over whatever is there, and the machine stays on its node.
+func (y *yard) changesBeside(vm *kubevirt.VirtualMachine, volume string) {
+	y.T.Helper()
+	i := y.instance(y.Context(), vm)
+	y.Create(framework.Claim{Name: "beside", Class: "localdisk", Size: "256Mi"})
+	y.Start(framework.Pod{Name: "user", Node: i.Status.NodeName, Claims: []string{"beside"}, Script: "echo other >/beside/disk.img; chmod 666 /beside/disk.img; sleep 3600"})
+	y.WaitRunning("user")
+	y.kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p", `[{"op": "add", "path": "/spec/updateVolumesStrategy", "value": "Migration"},
+		{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "beside"}]`)
+	y.Wait("the machine to say that a pod has the claim", patience, func(ctx context.Context) (bool, string) {
+		said := ""
+		for _, c := range y.instance(ctx, vm).Status.Conditions {
+			if c.Type == "VolumesChange" {
+				said = c.Message
+			}
+		}
+		return strings.Contains(said, "pod user"), said
+	})
+	y.Delete("user")
+	y.inClaim(vm, volume, "beside")
+	now, node := y.instance(y.Context(), vm), i.Status.NodeName
+	if s := now.Status.MigrationState; now.UID != i.UID || now.Status.NodeName != node || s == nil || s.SourceNode != node || s.TargetNode != node {
+		y.T.Errorf("it was on %s and is on %s, started again: %t; it says of its migration %+v", node, now.Status.NodeName, now.UID != i.UID, s)
+	}
+}
+
+// TestMigrationHarm: a volume is changed to another claim of the same node; then a migration that is cancelled, whose target ends or whose source ends on the way leaves one guest with its data, and
 // nothing else; one that was too late to be stopped has moved.
 func TestMigrationHarm(t *testing.T) {
 	t.Parallel()
@@ -79,8 +111,10 @@ func TestMigrationHarm(t *testing.T) {
 	y.create(vm)
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.guestSays(vm, "berth-guest: ready")
-	y.answer(vm, fmt.Sprintf("write serial=files %d %d 9", 64<<20, 128<<20)) // so that sending takes a while
 	y.pattern(vm, "write", 1, "files", "empty")
+	y.changesBeside(vm, "files")
+	y.pattern(vm, "verify", 1, "files", "empty")
+	y.answer(vm, fmt.Sprintf("write serial=files %d %d 9", 64<<20, 128<<20)) // so that sending takes a while
 	first := y.instance(t.Context(), vm).UID
 
 	m := y.beginMove(vm, "cancelled")

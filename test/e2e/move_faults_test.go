@@ -1,0 +1,177 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/test/e2e/framework"
+)
+
+// limitMoves has guests sent slowly enough to disturb it, and given up when nothing arrives for that long. It holds for everybody, until the
+// test ends.
+func (y *yard) limitMoves(still time.Duration) {
+	y.T.Helper()
+	k := &kubevirt.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "berth", Name: kubevirt.ConfigurationName}}
+	limits := &kubevirt.MigrationConfiguration{BandwidthPerMigration: new(resource.MustParse("16Mi")), ProgressTimeout: new(int64(still.Seconds()))}
+	err := y.kube.Get(y.Context(), client.ObjectKeyFromObject(k), k)
+	k.Spec.Configuration.MigrationConfiguration = limits
+	switch {
+	case err == nil:
+		err = y.kube.Update(y.Context(), k)
+	case apierrors.IsNotFound(err):
+		err = y.kube.Create(y.Context(), k)
+		y.T.Cleanup(func() {
+			if err := y.kube.Delete(context.Background(), k); err != nil {
+				y.T.Error(err)
+			}
+		})
+	}
+	if err != nil {
+		y.T.Fatal(err)
+	}
+}
+
+// fullPools leaves too little room in the pools of these nodes for another volume. The pods that do it give it back when they end, whoever ends them.
+func (y *yard) fullPools(nodes []string) (empty func()) {
+	y.T.Helper()
+	var pods []string
+	for _, node := range nodes {
+		name := "full-" + node
+		pods = append(pods, name)
+		// fallocate takes the room without writing it, so the machine's own disk is not filled.
+		y.Start(framework.Pod{Name: name, Node: node, Script: `trap 'rm -f /pool/.full; exit 0' TERM
+			n=$(df -k /pool | tail -n 1 | awk '{print $4}'); fallocate -l $(((n - 49152) * 1024)) /pool/.full; echo full
+			while :; do sleep 1; done`,
+			Change: func(p *corev1.Pod) {
+				p.Spec.TerminationGracePeriodSeconds = new(int64(60))
+				p.Spec.Volumes = []corev1.Volume{{Name: "pool", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/localdisk"}}}}
+				main := &p.Spec.Containers[0]
+				main.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+				main.VolumeMounts = []corev1.VolumeMount{{Name: "pool", MountPath: "/pool"}}
+			}})
+	}
+	for _, name := range pods {
+		y.WaitRunning(name)
+		y.Wait(name+" to have taken the room", patience, func(context.Context) (bool, string) {
+			out := y.Output(name)
+			return strings.Contains(out, "full"), out
+		})
+	}
+	return func() {
+		y.T.Helper()
+		y.kubectl(append([]string{"delete", "pod"}, pods...)...)
+	}
+}
+
+// stillThere: the guest is on this node, was not started again, and nothing else runs it.
+func (y *yard) stillThere(vm *kubevirt.VirtualMachine, run types.UID, node string) {
+	y.T.Helper()
+	if i := y.instance(y.Context(), vm); i.UID != run || i.Status.Phase != kubevirt.PhaseRunning || i.Status.NodeName != node {
+		y.T.Errorf("it is %s on %s and not on %s, started again: %t", i.Status.Phase, i.Status.NodeName, node, i.UID != run)
+	}
+	_, launchers := y.pods(y.Context(), vm)
+	for _, p := range launchers {
+		if podReady(&p) != (p.Spec.NodeName == node) {
+			y.T.Errorf("launcher %s on %s is ready: %t", p.Name, p.Spec.NodeName, podReady(&p))
+		}
+	}
+}
+
+// TestMigrationFaults: a machine with a local claim is to move while no other node has room for it, and says so; goes when there is some, while
+// the controllers are killed; and is sent again from a node that is cut off meanwhile, where it stays. There is one guest at any time, which
+// is not started again and has its data. It is not run beside other tests: they would share the pools, the controllers and the bandwidth.
+func TestMigrationFaults(t *testing.T) {
+	y := newYard(t)
+	y.limitMoves(moving)
+	y.Create(framework.Claim{Name: "files", Class: "localdisk", Size: "256Mi"})
+	vm := y.mover("moved",
+		kubevirt.Volume{Name: "files", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "files"}}})
+	y.create(vm)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, "berth-guest: ready")
+	y.answer(vm, fmt.Sprintf("write serial=files %d %d 9", 64<<20, 96<<20)) // so that sending takes a while
+	y.pattern(vm, "write", 1, "files")
+	first := y.instance(t.Context(), vm)
+	at := first.Status.NodeName
+
+	empty := y.fullPools(slices.DeleteFunc(y.ReadyNodes(), func(n string) bool { return n == at }))
+	m := &kubevirt.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "full"},
+		Spec: kubevirt.MigrationSpec{VMIName: vm.Name}}
+	if err := y.kube.Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	y.Wait("the migration to say that there is no room", moving, func(ctx context.Context) (bool, string) {
+		if err := y.kube.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
+			return false, err.Error()
+		}
+		says := migrationSays(m)
+		return !m.Ended() && strings.Contains(says, "enough free storage") && !strings.Contains(says, "\n"), fmt.Sprintf("%s: %s", m.Status.Phase, says)
+	})
+	y.stillThere(vm, first.UID, at)
+	empty()
+
+	y.untilSent(m)
+	y.kubectl("-n", "berth", "delete", "pod", "-l", "app.kubernetes.io/component=controller", "--grace-period=0", "--force")
+	y.endMove(vm, m)
+	if m.Status.Phase != kubevirt.MigrationSucceeded {
+		t.Errorf("migration %s: %s", m.Status.Phase, migrationSays(m))
+	}
+	at = m.Status.MigrationState.TargetNode
+	y.stillThere(vm, first.UID, at)
+	y.pattern(vm, "verify", 1, "files")
+	y.pattern(vm, "write", 2, "files")
+	y.kubectl("-n", "berth", "rollout", "status", "deployment/berth-controller", "--timeout=3m")
+	claims := y.claimNames()
+
+	y.limitMoves(10 * time.Second)
+	m = y.beginMove(vm, "cut")
+	heal := func() { framework.Kubebox(t, "node", "start", at) }
+	t.Cleanup(heal)
+	framework.Kubebox(t, "node", "cut", at)
+	target := y.ofMove(vm, m)
+	if target == nil {
+		t.Fatalf("migration %s has no target: %s", m.Status.Phase, migrationSays(m))
+	}
+	y.Stays("the target waits for the guest whose node is cut off", 20*time.Second, func(ctx context.Context) (bool, string) {
+		p, err := y.Client.CoreV1().Pods(y.Namespace).Get(ctx, target.Name, metav1.GetOptions{})
+		if err != nil {
+			return true, err.Error()
+		}
+		return !podReady(p), "it is ready: it runs the guest"
+	})
+	heal()
+	y.endMove(vm, m)
+	if m.Status.Phase != kubevirt.MigrationFailed {
+		t.Errorf("migration %s: %s", m.Status.Phase, migrationSays(m))
+	}
+	y.stillThere(vm, first.UID, at)
+	y.pattern(vm, "verify", 2, "files")
+	if got := y.answer(vm, fmt.Sprintf("verify serial=files %d %d 9", 64<<20, 96<<20)); got != "same" {
+		t.Errorf("the rest of disk files: %s", got)
+	}
+	y.Wait("nothing of the migration to be left", patience, func(context.Context) (bool, string) {
+		all := y.claimNames()
+		return slices.Equal(all, claims), strings.Join(all, " ")
+	})
+	y.nothingOfMoves(vm)
+}
+
+func podReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
