@@ -134,10 +134,10 @@ func TestMigrationFaults(t *testing.T) {
 	y.stillThere(vm, first.UID, at)
 	y.pattern(vm, "verify", 1, "files")
 	y.pattern(vm, "write", 2, "files")
-	y.kubectl("-n", "berth", "rollout", "status", "deployment/berth-controller", "--timeout=3m")
+	y.controllersReady()
 	claims := y.claimNames()
 
-	y.limitMoves(10 * time.Second)
+	y.limitMoves(15 * time.Second)
 	m = y.beginMove(vm, "cut")
 	heal := func() { framework.Kubebox(t, "node", "start", at) }
 	t.Cleanup(heal)
@@ -168,6 +168,13 @@ func TestMigrationFaults(t *testing.T) {
 		return slices.Equal(all, claims), strings.Join(all, " ")
 	})
 	y.nothingOfMoves(vm)
+	y.controllersReady()
+}
+
+// controllersReady waits until all of them are there again: webhooks are served by them, and the next call may need one.
+func (y *yard) controllersReady() {
+	y.T.Helper()
+	y.kubectl("-n", "berth", "rollout", "status", "deployment/berth-controller", "--timeout=3m")
 }
 
 func podReady(p *corev1.Pod) bool {
