@@ -22,13 +22,13 @@ type Streamed struct {
 	layer  *lazy.Layer
 	member *source.Member
 	info   source.Info
-	image  format.Image
-	places *early.Map
+	image  format.Disk
 
 	clusters clusters
 }
 
-// OpenStreamed finds the disk and reads the tables of its format. Of a layer that is compressed all before them is read too.
+// OpenStreamed finds the disk and reads what its format says at its beginning; of formats but raw and qcow2 all tables. Of a layer that is
+// compressed all before them is read too.
 func OpenStreamed(ctx context.Context, r task.Registry, cache *lazy.Cache) (*Streamed, error) {
 	blob, err := registry.Open(ctx, r)
 	if err != nil {
@@ -66,17 +66,37 @@ func (d *Streamed) open(ctx context.Context) error {
 			return err
 		}
 	}
-	image, err := format.Open(format.Detect(head, tail, file.Size()), file, file.Size())
-	if err != nil {
-		return err
+	kind := format.Detect(head, tail, file.Size())
+	var err error
+	if d.image, err = format.OpenDisk(kind, file, file.Size()); err == nil && d.image == nil {
+		d.image, err = openMapped(ctx, kind, file)
 	}
-	if image.Size() <= 0 {
-		return task.Errorf(task.BadImage, "%s: %s is empty", d.info.Name, d.member.Name)
+	if err == nil && d.image.Size() <= 0 {
+		err = task.Errorf(task.BadImage, "%s: %s is empty", d.info.Name, d.member.Name)
 	}
-	d.image = image
-	d.places, err = early.NewMap(ctx, image, file.Size())
 	return err
 }
+
+// mapped is an image whose tables were read beforehand.
+type mapped struct {
+	format.Image
+	places *early.Map
+}
+
+func openMapped(ctx context.Context, kind format.Kind, file *io.SectionReader) (format.Disk, error) {
+	image, err := format.Open(kind, file, file.Size())
+	if err != nil {
+		return nil, err
+	}
+	places, err := early.NewMap(ctx, image, file.Size())
+	if err != nil {
+		return nil, err
+	}
+	return &mapped{image, places}, nil
+}
+
+// In implements format.Disk.
+func (m *mapped) In(from, to int64) ([]format.Extent, error) { return m.places.In(from, to), nil }
 
 // begin starts the pass over the layer.
 func (d *Streamed) begin() { d.layer.Begin(d.alone) }
@@ -116,7 +136,11 @@ func (d *Streamed) ReadAt(p []byte, off int64) (int, error) {
 		p, end = p[:left], io.EOF
 	}
 	clear(p)
-	for _, e := range d.places.In(off, off+int64(len(p))) {
+	es, err := d.image.In(off, off+int64(len(p)))
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range es {
 		if err := d.put(p, off, e); err != nil {
 			return 0, err
 		}

@@ -30,6 +30,9 @@ func agree(t *testing.T, kind format.Kind, file []byte) {
 		want, err = formattest.Assemble(context.Background(), m, f, 1<<16)
 	}
 	reasoned(t, err)
+	if err == nil {
+		sameDisk(t, kind, file, m)
+	}
 	crashes := []int{0, 1}
 	if len(file) > 1<<20 {
 		crashes = crashes[:1] // a head of megabytes is read again after each crash, which is right but slow

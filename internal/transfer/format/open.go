@@ -13,6 +13,21 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format/vmdk"
 )
 
+// Disk is an image that is asked about places of its disk, and of which only those tables are read that an answer needs.
+type Disk interface {
+	Size() int64
+	// In returns the extents that have bytes of [from, to) of the disk, in its order. Plain ones are cut to it, coded ones are whole.
+	In(from, to int64) ([]Extent, error)
+}
+
+// OpenDisk is Open for whoever reads here and there. It is nil for formats that can only be asked in the order of their file.
+func OpenDisk(kind Kind, r io.ReaderAt, size int64) (Disk, error) {
+	if kind != QCOW2 {
+		return nil, nil
+	}
+	return qcow2.OpenDisk(extent.File{ReaderAt: r, Size: size})
+}
+
 // Open reads the header of an image whose file of size bytes can be read anywhere. It reads tables only when Extents
 // is called. r must allow concurrent reads; its errors pass through unchanged.
 func Open(kind Kind, r io.ReaderAt, size int64) (Image, error) {
