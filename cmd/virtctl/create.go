@@ -15,9 +15,9 @@ import (
 func (a *app) create() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Write the manifest of a machine",
+		Short: "Write the manifest of a machine, or of a stream",
 	}
-	cmd.AddCommand(a.createVM())
+	cmd.AddCommand(a.createVM(), a.createStream())
 	return cmd
 }
 

@@ -274,7 +274,8 @@ func proof(kv map[string]string, secret string) string {
 
 func TestCHAP(t *testing.T) {
 	tg := target(t, &memory{data: noise(512)})
-	tg.User, tg.Secret = "vm", "secret1234567"
+	const secret = "secret1234567"
+	tg.Login = func() (string, string, error) { return "vm", secret, nil }
 	begin := func(t *testing.T) (*client, map[string]string) {
 		c := dial(t, tg)
 		_, kv := c.step(toOperational, "InitiatorName=iqn.x", "TargetName="+iqn, "AuthMethod=CHAP,None")
@@ -286,7 +287,7 @@ func TestCHAP(t *testing.T) {
 	}
 	t.Run("right", func(t *testing.T) {
 		c, kv := begin(t)
-		if a, _ := c.step(toOperational, "CHAP_N=vm", "CHAP_R="+proof(kv, tg.Secret)); a.head[36] != 0 || a.head[1] != toOperational {
+		if a, _ := c.step(toOperational, "CHAP_N=vm", "CHAP_R="+proof(kv, secret)); a.head[36] != 0 || a.head[1] != toOperational {
 			t.Fatalf("%x", a.head)
 		}
 		if a, _ := c.step(toFull); a.head[36] != 0 || a.head[1] != toFull {
@@ -304,17 +305,17 @@ func TestCHAP(t *testing.T) {
 		},
 		"wrong user": func(t *testing.T) *pdu {
 			c, kv := begin(t)
-			a, _ := c.step(toOperational, "CHAP_N=vn", "CHAP_R="+proof(kv, tg.Secret))
+			a, _ := c.step(toOperational, "CHAP_N=vn", "CHAP_R="+proof(kv, secret))
 			return a
 		},
 		"mutual": func(t *testing.T) *pdu {
 			c, kv := begin(t)
-			a, _ := c.step(toOperational, "CHAP_N=vm", "CHAP_R="+proof(kv, tg.Secret), "CHAP_I=1", "CHAP_C="+kv["CHAP_C"])
+			a, _ := c.step(toOperational, "CHAP_N=vm", "CHAP_R="+proof(kv, secret), "CHAP_I=1", "CHAP_C="+kv["CHAP_C"])
 			return a
 		},
 		"no challenge": func(t *testing.T) *pdu {
 			c := dial(t, tg)
-			a, _ := c.step(toOperational, "InitiatorName=iqn.x", "TargetName="+iqn, "CHAP_N=vm", "CHAP_R="+proof(nil, tg.Secret))
+			a, _ := c.step(toOperational, "InitiatorName=iqn.x", "TargetName="+iqn, "CHAP_N=vm", "CHAP_R="+proof(nil, secret))
 			return a
 		},
 		"none offered": func(t *testing.T) *pdu {
@@ -456,7 +457,7 @@ func FuzzSession(f *testing.F) {
 		f.Add(append(hello.bytes(), rest...), "")
 	}
 	f.Fuzz(func(_ *testing.T, b []byte, secret string) {
-		tg := &Target{Name: iqn, User: "vm", Secret: secret}
+		tg := &Target{Name: iqn, Login: func() (string, string, error) { return "vm", secret, nil }}
 		if err := tg.Put(0, &LUN{Disk: &memory{data: make([]byte, 1<<20)}, ID: "x"}); err != nil {
 			return
 		}

@@ -29,6 +29,7 @@ var (
 // login is a login under way.
 type login struct {
 	target        *Target
+	user, secret  string
 	round         int
 	challenge     []byte
 	id            byte
@@ -144,7 +145,7 @@ func (l *login) identify(kv map[string]string) error {
 // security asks for a proof if the target has a secret.
 func (l *login) security(kv map[string]string, transit bool) ([]string, bool, error) {
 	switch {
-	case l.target.Secret == "":
+	case l.secret == "":
 		l.authenticated = true
 		if kv["AuthMethod"] == "" {
 			return nil, transit, nil
@@ -182,8 +183,8 @@ func (l *login) proof(kv map[string]string) error {
 	if kv["CHAP_C"] != "" || kv["CHAP_I"] != "" {
 		return refuse(badLogin, "the initiator wants the target to prove itself: mutual CHAP is not served")
 	}
-	want := md5.Sum(slices.Concat([]byte{l.id}, []byte(l.target.Secret), challenge)) //nolint:gosec // as above
-	user := subtle.ConstantTimeCompare([]byte(kv["CHAP_N"]), []byte(l.target.User))
+	want := md5.Sum(slices.Concat([]byte{l.id}, []byte(l.secret), challenge)) //nolint:gosec // as above
+	user := subtle.ConstantTimeCompare([]byte(kv["CHAP_N"]), []byte(l.user))
 	if user&subtle.ConstantTimeCompare(got, want[:]) != 1 {
 		return refuse(badLogin, "CHAP: wrong user or secret")
 	}
@@ -217,7 +218,7 @@ var declared = []string{"InitiatorName", "InitiatorAlias", "SessionType", "Targe
 
 // operational settles how the two will talk.
 func (l *login) operational(kv map[string]string) ([]string, error) {
-	if l.target.Secret != "" && !l.authenticated {
+	if l.secret != "" && !l.authenticated {
 		return nil, refuse(badLogin, "without CHAP")
 	}
 	out := []string{fmt.Sprintf("MaxRecvDataSegmentLength=%d", longestData)}

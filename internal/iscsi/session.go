@@ -40,6 +40,12 @@ type command struct {
 func (s *session) logIn() error {
 	s.in = bufio.NewReaderSize(s.conn, 16<<10)
 	l := &login{target: s.target, segment: longestData, burst: chunk}
+	if s.target.Login != nil {
+		var err error
+		if l.user, l.secret, err = s.target.Login(); err != nil {
+			return fmt.Errorf("login: %w", err)
+		}
+	}
 	for done := false; !done; {
 		p, err := read(s.in)
 		if err != nil {

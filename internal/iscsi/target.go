@@ -11,8 +11,9 @@ import (
 // Target is what initiators log in to.
 type Target struct {
 	Name string // iqn....
-	// User and Secret are asked for by CHAP, of discovery too. Without a secret everybody may log in.
-	User, Secret string
+	// Login says whom CHAP asks for, of discovery too. It is asked for each login, so that a secret can be changed. Nil, and an empty
+	// secret, let everybody in; an error nobody.
+	Login func() (user, secret string, err error)
 	// Address is where discovery says the target is; empty: where it was asked.
 	Address string
 	// Log hears of connections and why they ended; nil: nobody wants to know.

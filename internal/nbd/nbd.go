@@ -36,6 +36,7 @@ const (
 	repAck, repServer, repInfo = 1, 2, 3
 	repUnsupported             = 1<<31 | 1
 	repInvalid                 = 1<<31 | 3
+	repUnknown                 = 1<<31 | 6
 	infoExport, infoBlockSize  = 0, 3
 
 	flagHasFlags, flagReadOnly, flagFlush, flagFUA, flagZeroes, flagMultiConn = 1, 2, 4, 8, 64, 256
@@ -84,10 +85,7 @@ var ErrGone = errors.New("the client went without a word")
 
 // Answer serves one client until it leaves. It does not close the connection.
 func Answer(c io.ReadWriter, d Disk) error {
-	s := &session{in: bufio.NewReaderSize(c, 64<<10), out: c, disk: d, longest: longestRead}
-	if w, ok := d.(Writer); ok {
-		s.to, s.longest = w, longestWrite
-	}
+	s := newSession(c, d)
 	if err := s.negotiate(); err != nil {
 		return err
 	}
@@ -97,14 +95,25 @@ func Answer(c io.ReadWriter, d Disk) error {
 	return s.transmit()
 }
 
+func newSession(c io.ReadWriter, d Disk) *session {
+	s := &session{in: bufio.NewReaderSize(c, 64<<10), out: c, disk: d, longest: longestRead, places: make(chan struct{}, atOnce)}
+	s.lookup = func(string) Disk { return d } // every name is this disk's
+	if w, ok := d.(Writer); ok {
+		s.to, s.longest = w, longestWrite
+	}
+	return s
+}
+
 // session is one client.
 type session struct {
 	in      *bufio.Reader
-	disk    Disk
+	lookup  func(name string) Disk
+	disk    Disk   // that the client has chosen
 	to      Writer // the disk if it may be written to, nil otherwise
 	longest uint32 // read or write
 	left    bool   // the client left during negotiation
 	bare    bool   // it wants no padding after an export's name
+	places  chan struct{}
 
 	mu  sync.Mutex // of out: an answer is written as a whole
 	out io.Writer
@@ -149,7 +158,10 @@ func (s *session) negotiate() error {
 // option answers one option; done says that requests follow, or nothing does.
 func (s *session) option(option uint32, data []byte) (done bool, err error) {
 	switch option {
-	case optExportName: // every name is this disk's
+	case optExportName:
+		if s.disk = s.lookup(string(data)); s.disk == nil {
+			return false, fmt.Errorf("there is no such export: %w", ErrProtocol) // there is no answer that says so
+		}
 		b := s.export(nil)
 		if !s.bare {
 			b = append(b, make([]byte, 124)...)
@@ -163,6 +175,9 @@ func (s *session) option(option uint32, data []byte) (done bool, err error) {
 	case optInfo, optGo:
 		if len(data) < 6 || uint64(be.Uint32(data))+6 > uint64(len(data)) {
 			return false, s.reply(option, repInvalid, nil)
+		}
+		if s.disk = s.lookup(string(data[4 : 4+be.Uint32(data)])); s.disk == nil {
+			return false, s.reply(option, repUnknown, nil)
 		}
 		sizes := be.AppendUint16(nil, infoBlockSize)
 		for _, n := range []uint32{1, 64 << 10, s.longest} { // least, liked, most
@@ -201,7 +216,6 @@ type request struct {
 func (s *session) transmit() error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	places := make(chan struct{}, atOnce)
 	for {
 		var head [28]byte
 		if _, err := io.ReadFull(s.in, head[:]); err != nil {
@@ -217,15 +231,32 @@ func (s *session) transmit() error {
 		if r.command == cmdDisconnect {
 			return nil
 		}
-		places <- struct{}{} // before memory is taken for what is to be written
-		if err := s.payload(&r); err != nil {
+		if err := s.take(&r); err != nil {
 			return err
 		}
 		running.Go(func() {
 			_ = s.do(r) // a client that is gone is noticed where requests are read
-			<-places
+			<-s.places
 		})
 	}
+}
+
+// take waits for a place, before memory is taken for what is to be written. What is not written is thrown away before that: a client that
+// sends it slowly keeps no place from others.
+func (s *session) take(r *request) error {
+	if s.to == nil {
+		err := s.payload(r)
+		if err == nil {
+			s.places <- struct{}{}
+		}
+		return err
+	}
+	s.places <- struct{}{}
+	err := s.payload(r)
+	if err != nil {
+		<-s.places
+	}
+	return err
 }
 
 // do carries out a request and answers it.

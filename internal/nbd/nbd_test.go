@@ -189,6 +189,56 @@ func TestExportName(t *testing.T) {
 }
 
 // FuzzAnswer: whatever a client sends, the server neither fails nor takes memory for more than its bounds.
+// TestExports: each name is its own disk, and a name that is nobody's is refused.
+func TestExports(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &Exports{Lookup: func(name string) Disk {
+		if len(name) != 1 {
+			return nil
+		}
+		return disk{bytes.NewReader(bytes.Repeat([]byte(name), 4096)), -1}
+	}}
+	done := make(chan error, 1)
+	go func() { done <- x.Serve(l) }()
+	for _, name := range []string{"a", "b"} {
+		conn, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := client{t, conn}
+		c.take(18)
+		c.send(0, 0, 0, 3)
+		c.option(optGo, append([]byte{0, 0, 0, 2}, "xx\x00\x00"...))
+		if kind, _ := c.reply(optGo); kind != repUnknown {
+			t.Errorf("a name that is nobody's: %#x", kind)
+		}
+		c.option(optGo, append([]byte{0, 0, 0, 1}, name+"\x00\x00"...))
+		for kind := uint32(0); kind != repAck; {
+			kind, _ = c.reply(optGo)
+		}
+		c.ask(cmdRead, 0, 3)
+		if code, _ := c.answer(); code != 0 {
+			t.Fatalf("read: %d", code)
+		}
+		if got := string(c.take(3)); got != name+name+name {
+			t.Errorf("%s has %q", name, got)
+		}
+		c.ask(cmdRead, 0, longestShared+1)
+		if code, _ := c.answer(); code != errInvalid {
+			t.Errorf("a read that is too long: %d", code)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x07\x00\x00\x00\x06\x00\x00\x00\x00\x00\x00" +
 		"\x25\x60\x95\x13\x00\x00\x00\x00ABCDEFGH\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x10"))

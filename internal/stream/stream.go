@@ -1,5 +1,5 @@
-// Package stream serves the disks in container images as LUNs of an iSCSI target, each fetched from its registry as it is read. It is
-// what `worker stream` does.
+// Package stream serves the disks in container images as LUNs of an iSCSI target, and as exports of an NBD server, each fetched from its
+// registry as it is read. It is what `worker stream` does.
 //
 // It knows nothing of Kubernetes: images, credentials and directories are told by whoever starts it.
 package stream
@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/berth-vm/berth/internal/iscsi"
+	"github.com/berth-vm/berth/internal/nbd"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer"
 	"github.com/berth-vm/berth/internal/transfer/lazy"
@@ -22,13 +24,14 @@ import (
 
 // Config is what to serve.
 type Config struct {
-	Target       string          // iqn....
-	Images       []task.Registry // the number of a LUN is that of its image here, from 0 on
-	User, Secret string          // for CHAP; empty: everybody may
-	Address      string          // where discovery says that the target is; empty: where it was asked
-	CacheDir     string
-	CacheLimit   int64
-	Log          func(format string, args ...any)
+	Target     string                                  // iqn....
+	Images     []task.Registry                         // the number of a LUN is that of its image here, from 0 on
+	Login      func() (user, secret string, err error) // for CHAP; nil: everybody may
+	Address    string                                  // where discovery says that the target is; empty: where it was asked
+	CacheDir   string
+	CacheLimit int64
+	Volume     Volume // for a container that makes volumes; it has one image
+	Log        func(format string, args ...any)
 }
 
 // Server is a target whose LUNs come when their images could be opened.
@@ -36,6 +39,7 @@ type Server struct {
 	config Config
 	target *iscsi.Target
 	cache  *lazy.Cache
+	pause  time.Duration // for which an image that cannot be opened is left alone
 
 	mu    sync.Mutex
 	disks []*lun
@@ -61,16 +65,21 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: c, cache: cache}
-	s.target = &iscsi.Target{Name: c.Target, User: c.User, Secret: c.Secret, Address: c.Address, Log: c.Log}
+	s := &Server{config: c, cache: cache, pause: 10 * time.Second}
+	s.target = &iscsi.Target{Name: c.Target, Login: c.Login, Address: c.Address, Log: c.Log}
 	for i, image := range c.Images {
 		s.disks = append(s.disks, &lun{number: i, image: image})
 	}
 	return s, nil
 }
 
-// Run serves on l until ctx ends.
-func (s *Server) Run(ctx context.Context, l net.Listener) error {
+// Listeners are where a server is asked; only the first is needed.
+type Listeners struct{ ISCSI, NBD, Volume, Health net.Listener }
+
+// Run serves until ctx ends, or one of its parts cannot go on.
+func (s *Server) Run(ctx context.Context, l Listeners) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var all sync.WaitGroup
 	defer s.close()
 	defer all.Wait()
@@ -78,9 +87,37 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	for _, d := range s.disks {
 		all.Go(func() { s.bring(ctx, d) })
 	}
-	stop := context.AfterFunc(ctx, func() { _ = l.Close(); s.cache.Close() })
-	defer stop()
-	return s.target.Serve(l)
+	ended := make(chan error, 4)
+	begin := func(l net.Listener, serve func() error) {
+		if l == nil {
+			return
+		}
+		context.AfterFunc(ctx, func() { _ = l.Close() })
+		all.Go(func() {
+			ended <- serve()
+			cancel() // one without the others is of no use, and whoever runs us starts all again
+		})
+	}
+	context.AfterFunc(ctx, s.cache.Close)
+	begin(l.ISCSI, func() error { return s.target.Serve(l.ISCSI) })
+	begin(l.NBD, func() error { return (&nbd.Exports{Lookup: s.export}).Serve(l.NBD) })
+	begin(l.Volume, func() error { return s.serveVolume(ctx, l.Volume, s.config.Volume) })
+	begin(l.Health, func() error { return s.serveHealth(ctx, l.Health) })
+	return <-ended
+}
+
+// export is the disk of a LUN's number; the empty name is that of the first.
+func (s *Server) export(name string) nbd.Disk {
+	number, err := strconv.Atoi(name)
+	if name != "" && (err != nil || strconv.Itoa(number) != name) || number < 0 || number >= len(s.disks) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.disks[number].disk; d != nil {
+		return d
+	}
+	return nil
 }
 
 func (s *Server) close() {
@@ -90,9 +127,6 @@ func (s *Server) close() {
 		}
 	}
 }
-
-// pause is how long an image that cannot be opened is left alone.
-const pause = 10 * time.Second
 
 // bring opens an image, as often as it takes, and says when it is known what its bytes are worth.
 func (s *Server) bring(ctx context.Context, d *lun) {
@@ -112,7 +146,7 @@ func (s *Server) bring(ctx context.Context, d *lun) {
 			return
 		}
 		s.log("LUN %d: %v; it is tried again", d.number, err)
-		t := time.NewTimer(pause)
+		t := time.NewTimer(s.pause)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -140,11 +174,22 @@ func (s *Server) watch(d *lun) {
 	if !d.disk.State().Proven {
 		d.disk.Settled()
 	}
-	switch at := d.disk.State(); {
+	if at := d.disk.State(); at.Proven || at.Condemned != nil {
+		s.log("LUN %d: %s", d.number, word(d.disk))
+	}
+}
+
+// word is what is known of a disk's bytes.
+func word(d *transfer.Streamed) string {
+	switch at := d.State(); {
 	case at.Condemned != nil:
-		s.log("LUN %d answers no more: %v", d.number, at.Condemned)
+		return fmt.Sprintf("answers no more: %v", at.Condemned)
 	case at.Proven:
-		s.log("LUN %d: the layer's digest is right, and so is everything that was read of it", d.number)
+		return "the layer's digest is right, and so is everything that was read of it"
+	case at.Away != nil:
+		return fmt.Sprintf("not yet verified, and waits: %v", at.Away)
+	default:
+		return fmt.Sprintf("not yet verified, %d bytes of the layer are read", at.Reached)
 	}
 }
 

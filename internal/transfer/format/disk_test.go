@@ -46,8 +46,8 @@ func window(es []format.Extent, from, to int64) []format.Extent {
 	return out
 }
 
-// sameDisk compares what an image says about places of its disk with what it says about its file.
-func sameDisk(t *testing.T, kind format.Kind, file []byte, m format.Image) {
+// samePlaces compares what an image says about places of its disk with what it says about its file.
+func samePlaces(t *testing.T, kind format.Kind, file []byte, m format.Image) {
 	t.Helper()
 	d, err := format.OpenDisk(kind, bytes.NewReader(file), int64(len(file)))
 	if d == nil && err == nil {
@@ -94,6 +94,6 @@ func TestPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Run(name, func(t *testing.T) { sameDisk(t, format.QCOW2, file, m) })
+		t.Run(name, func(t *testing.T) { samePlaces(t, format.QCOW2, file, m) })
 	}
 }

@@ -31,7 +31,7 @@ func agree(t *testing.T, kind format.Kind, file []byte) {
 	}
 	reasoned(t, err)
 	if err == nil {
-		sameDisk(t, kind, file, m)
+		samePlaces(t, kind, file, m)
 	}
 	crashes := []int{0, 1}
 	if len(file) > 1<<20 {

@@ -24,6 +24,9 @@ type Cache struct {
 	ctx   context.Context
 	stop  context.CancelFunc
 
+	fetches chan struct{} // a place for each fetch that runs, and for each pass
+	passes  chan struct{}
+
 	opening sync.Mutex // of open, and of whoever opens and closes layers
 	open    map[string]*Layer
 
@@ -48,6 +51,9 @@ type shelf struct {
 	used time.Time
 }
 
+// atOnce is how many fetches run at a time, of all layers, and how many passes: each holds some MiB.
+const atOnce = 4
+
 const indexName, statesName = "index.json", "states"
 
 // LeastCache is the smallest limit: the pieces that are in use at a time fit it, and the index of a layer of some GB.
@@ -64,7 +70,12 @@ func OpenCache(dir string, limit int64) (*Cache, error) {
 	if limit < LeastCache {
 		return nil, fmt.Errorf("a cache of %d bytes: at least %d are needed", limit, int64(LeastCache))
 	}
-	c := &Cache{dir: dir, limit: limit, entries: map[string]*list.Element{}, order: list.New(), layers: map[string]*shelf{}, open: map[string]*Layer{}}
+	return openCache(dir, limit)
+}
+
+func openCache(dir string, limit int64) (*Cache, error) {
+	c := &Cache{dir: dir, limit: limit, entries: map[string]*list.Element{}, order: list.New(), layers: map[string]*shelf{}, open: map[string]*Layer{},
+		fetches: make(chan struct{}, atOnce), passes: make(chan struct{}, atOnce)}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the cache: %w", err)

@@ -31,8 +31,6 @@ type Layer struct {
 	running sync.WaitGroup
 	over    chan struct{} // closed when the pass is
 
-	fetches chan struct{} // a place for each fetch that runs
-
 	mu        sync.Mutex
 	sums      []sum
 	checked   map[int64]bool // pieces of the cache that were compared since we run
@@ -59,9 +57,6 @@ type flight struct {
 	err    error
 }
 
-// atOnce is how many fetches run at a time, of half a MiB each, or of what a decoder holds.
-const atOnce = 4
-
 // Open takes over blob, whose Info has the digest in its Member, and closes it in the end, too if it fails. A layer that is open already
 // is shared. ctx is for opening only: the layer lives until it is closed as often as it was opened, or its cache is.
 func (c *Cache) Open(ctx context.Context, blob source.Blob) (*Layer, error) {
@@ -87,7 +82,7 @@ func (c *Cache) Open(ctx context.Context, blob source.Blob) (*Layer, error) {
 		l.users++
 		return l, blob.Close()
 	}
-	l := &Layer{blob: blob, info: info, kind: decode.Detect(head), cache: c, name: name, users: 1, fetches: make(chan struct{}, atOnce),
+	l := &Layer{blob: blob, info: info, kind: decode.Detect(head), cache: c, name: name, users: 1,
 		checked: map[int64]bool{}, flights: map[int64]*flight{}, moved: make(chan struct{}), idle: make(chan struct{}), over: make(chan struct{})}
 	close(l.idle)
 	l.ctx, l.stop = context.WithCancel(c.ctx)
@@ -271,13 +266,14 @@ func (l *Layer) fly(f *flight, key, i int64) {
 		close(f.done)
 	}()
 	if l.kind != decode.None {
-		if f.err = l.await(i); f.err != nil {
-			return
+		var waited bool
+		if waited, f.err = l.await(i); waited || f.err != nil {
+			return // the pass has just kept it
 		}
 	}
 	select {
-	case l.fetches <- struct{}{}:
-		defer func() { <-l.fetches }()
+	case l.cache.fetches <- struct{}{}:
+		defer func() { <-l.cache.fetches }()
 	case <-l.ctx.Done():
 		f.err = l.ctx.Err()
 		return

@@ -87,6 +87,12 @@ func (l *Layer) delayed(err error) {
 }
 
 func (l *Layer) readAll(ctx context.Context) error {
+	select {
+	case l.cache.passes <- struct{}{}:
+		defer func() { <-l.cache.passes }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	h := sha256.New()
 	var err error
 	if l.kind == decode.None {
@@ -256,9 +262,9 @@ func (c *cutter) flush() error {
 	return nil
 }
 
-// await waits until the pass has gone over a piece: before that nobody knows how to get there.
-func (l *Layer) await(i int64) error {
-	for {
+// await waits until the pass has gone over a piece: before that nobody knows how to get there. It says whether that took any time.
+func (l *Layer) await(i int64) (waited bool, err error) {
+	for ; ; waited = true {
 		l.mu.Lock()
 		moved, err := l.moved, l.condemned
 		there := l.proven || l.index.Plain >= 0 || l.reached >= (i+1)*pieceSize
@@ -267,12 +273,12 @@ func (l *Layer) await(i int64) error {
 		}
 		l.mu.Unlock()
 		if err != nil || there {
-			return err
+			return waited, err
 		}
 		select {
 		case <-moved:
 		case <-l.ctx.Done():
-			return l.ctx.Err()
+			return true, l.ctx.Err()
 		}
 	}
 }

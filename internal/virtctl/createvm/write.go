@@ -35,7 +35,8 @@ func Write(w io.Writer, objects ...any) error {
 func tidy(content map[string]any) {
 	delete(content, "status")
 	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
-	unstructured.RemoveNestedField(content, "spec", "template", "metadata")
+	unstructured.RemoveNestedField(content, "spec", "template", "metadata", "creationTimestamp")
+	drop(content, "spec", "template", "metadata")
 	drop(content, "spec", "template", "spec", "domain", "resources")
 	drop(content, "spec", "resources")
 	if group, found, _ := unstructured.NestedFieldNoCopy(content, "spec", "source", "apiGroup"); found && group == nil {

@@ -82,4 +82,3 @@ func (d *Disk) table(at, end int64, emit func(extent.Extent) error) error {
 		return h.l2(at, p, emit)
 	})
 }
-

@@ -1,0 +1,80 @@
+package nbd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Exports are disks by their names. Lookup is asked for each client; nil says that there is none of this name.
+type Exports struct {
+	Lookup func(name string) Disk
+	once   sync.Once
+	room   chan struct{} // a place for each client
+	places chan struct{} // and for each request that is carried out
+}
+
+// Bounds of what strangers can make a server of exports hold: half a MiB for each request.
+const (
+	mostClients   = 128
+	mostRequests  = 64
+	longestShared = 512 << 10
+	helloPatience = 15 * time.Second
+	sendPatience  = time.Minute
+)
+
+// Serve answers every client that connects to l until l is closed, and waits for those that are connected, whose connections it closes.
+func (x *Exports) Serve(l net.Listener) error {
+	x.once.Do(func() { x.room, x.places = make(chan struct{}, mostClients), make(chan struct{}, mostRequests) })
+	var clients sync.WaitGroup
+	var open sync.Map
+	defer clients.Wait()
+	defer open.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("wait for NBD clients: %w", err)
+		}
+		select {
+		case x.room <- struct{}{}:
+		default:
+			_ = c.Close() // it comes back
+			continue
+		}
+		open.Store(c, nil)
+		clients.Go(func() {
+			defer func() { open.Delete(c); _ = c.Close(); <-x.room }()
+			_ = x.answer(c) // as in Serve
+		})
+	}
+}
+
+func (x *Exports) answer(c net.Conn) error {
+	s := newSession(impatient{c}, nil)
+	s.lookup, s.places, s.longest = x.Lookup, x.places, longestShared
+	if err := c.SetReadDeadline(time.Now().Add(helloPatience)); err != nil {
+		return fmt.Errorf("wait for a client: %w", err)
+	}
+	if err := s.negotiate(); err != nil || s.left {
+		return err
+	}
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("wait for a client: %w", err)
+	}
+	return s.transmit()
+}
+
+// impatient does not wait for ever for a client that does not read its answers.
+type impatient struct{ net.Conn }
+
+func (i impatient) Write(p []byte) (int, error) {
+	if err := i.SetWriteDeadline(time.Now().Add(sendPatience)); err != nil {
+		return 0, fmt.Errorf("answer: %w", err)
+	}
+	return i.Conn.Write(p)
+}
