@@ -170,3 +170,42 @@ func TestHotplugPods(t *testing.T) {
 	hot.Network.Direct = nil
 	sameYAML(t, "hotplug-network", hot.Pod(Launcher))
 }
+
+// TestImageOfAMachine: a container image is pulled with what its volume names, and the kubelet looks up its program's environment under names
+// that mean nothing to the launcher.
+func TestImageOfAMachine(t *testing.T) {
+	m := machine()
+	m.Instance.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{
+		Image: "i", ImagePullSecret: "login", CertConfigMap: "roots",
+		Env: []kubevirt.EnvVar{{Name: "LD_PRELOAD", Value: "$(x)"}, {Name: "PATH", ValueFrom: &kubevirt.EnvVarSource{
+			SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}}},
+		EnvFrom: []kubevirt.EnvFromSource{{Prefix: "X_", ConfigMapRef: &corev1.ConfigMapEnvSource{}}},
+	}}}}
+	pod, err := m.Pod(Launcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := pod.Spec.Containers[0]
+	if diff := cmp.Diff([]corev1.EnvVar{{Name: "BERTH_ENTRY_PATH", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}}}, c.Env); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]corev1.EnvFromSource{{Prefix: "BERTH_ENTRIES_X_", ConfigMapRef: &corev1.ConfigMapEnvSource{}}}, c.EnvFrom); diff != "" {
+		t.Errorf("environment of whole objects (-want +got):\n%s", diff)
+	}
+	mounted := map[string]string{}
+	for _, v := range c.VolumeMounts {
+		mounted[v.MountPath] = v.Name
+	}
+	for path, want := range map[string]string{"/run/berth/mounts/root": "root", "/run/berth/mounts/root/credentials": "root-secret", "/run/berth/mounts/root/ca": "root-ca"} {
+		if mounted[path] != want {
+			t.Errorf("%s is %q, want %q", path, mounted[path], want)
+		}
+	}
+	consumer, err := m.Pod(Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := consumer.Spec.Containers[0]; len(c.Env)+len(c.EnvFrom) > 0 {
+		t.Error("a consumer has the program's environment")
+	}
+}
