@@ -60,6 +60,7 @@ func run() (entry.Ended, error) {
 	if err := makeRoot(orders); err != nil {
 		return entry.Ended{}, err
 	}
+	allowPorts()
 	dns := setUpNetwork()
 	if err := enterRoot(); err != nil {
 		return entry.Ended{}, err

@@ -53,6 +53,15 @@ func ask(card net.Interface) (l hardware.Lease, err error) {
 	return l, err
 }
 
+// allowPorts lets every user have the ports that only root has elsewhere, and ping, as container runtimes do: images are made for that.
+func allowPorts() {
+	for name, value := range map[string]string{"ip_unprivileged_port_start": "0", "ping_group_range": "0 2147483647"} {
+		if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, "berth:", err)
+		}
+	}
+}
+
 // nameHost writes the files that container runtimes write too. What the image has there may be a link to somewhere.
 func nameHost(host string, dns netip.Addr) {
 	if host == "" {
