@@ -172,7 +172,7 @@ bench-move: packages ## an idle guest with a sparse disk moves, beside a plain c
 	@mkdir -p bench/move
 	@BERTH_BENCH_RESULTS=$(CURDIR)/bench/move/results.md go test -tags host -run '^$$' -bench '^BenchmarkMove$$' -benchtime 1x -timeout 30m ./internal/launch/guest
 
-bench-stream: packages ## a guest that boots while its disk is imported, beside one whose disk is there and beside the import alone; writes bench/stream/results.md
+bench-stream: packages ## a guest that boots while its disk is imported, beside one whose disk is there and beside the import alone, and a LUN of a stream beside a file; writes bench/stream/results.md
 	@go run ./bench/stream
 
 bench-copies: packages ## copies beside plain QEMU, then machines over one golden claim on the cluster that runs; writes bench/overlay/results.md, bench/copies/results.md

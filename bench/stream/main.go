@@ -1,5 +1,5 @@
 // Command stream measures a guest that boots while its disk is imported, beside the same guest on a disk that is there already and
-// beside the import alone.
+// beside the import alone; and a LUN of a stream beside a file.
 //
 //	go run ./bench/stream [-rounds 2] [-guest bin/images/guest/guest.img] [-data 1000] [-rate 50]
 //
@@ -35,9 +35,16 @@ func main() {
 	data := flag.Int64("data", 1000, "MB of data besides")
 	rate := flag.Int64("rate", 50, "MB a second that the server sends")
 	out := flag.String("o", "bench/stream/results.md", "`file` to write")
+	onlyLUN := flag.Bool("only-lun", false, "measure only how a LUN of a stream is read")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	report, err := measure(ctx, *guest, *data*1e6, *rate*1e6, *rounds)
+	var report string
+	var err error
+	if !*onlyLUN {
+		report, err = measure(ctx, *guest, *data*1e6, *rate*1e6, *rounds)
+	}
+	line, lunErr := lun(ctx)
+	report, err = report+line, errors.Join(err, lunErr)
 	stop()
 	if report != "" {
 		err = errors.Join(err, os.WriteFile(*out, []byte(report), 0o644))

@@ -1,0 +1,208 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	regtypes "github.com/google/go-containerregistry/pkg/v1/types"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/images"
+	testguest "github.com/berth-vm/berth/images/guest"
+	"github.com/berth-vm/berth/internal/virtctl/createstream"
+	"github.com/berth-vm/berth/internal/virtctl/createvm"
+)
+
+// restarting is a registry that goes away in the middle of the first layer that it hands out, for a few requests, and for good when it is shut.
+type restarting struct {
+	http.Handler
+	armed, shut   atomic.Bool
+	cut, refusals atomic.Int32
+}
+
+// registryOutage is how many requests find nobody.
+const registryOutage = 3
+
+func (r *restarting) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	if r.shut.Load() {
+		panic(http.ErrAbortHandler)
+	}
+	if !r.armed.Load() {
+		r.Handler.ServeHTTP(w, q)
+		return
+	}
+	if r.cut.Load() == 1 && r.refusals.Add(1) <= registryOutage {
+		panic(http.ErrAbortHandler) // nobody answers
+	}
+	if strings.Contains(q.URL.Path, "/blobs/") && q.Method == http.MethodGet {
+		w = &cutting{w, r, 0}
+	}
+	r.Handler.ServeHTTP(w, q)
+}
+
+// cutting breaks the first answer that is longer than any configuration, once.
+type cutting struct {
+	http.ResponseWriter
+	r    *restarting
+	sent int
+}
+
+func (c *cutting) Write(p []byte) (int, error) {
+	if c.sent += len(p); c.sent > 2<<20 && c.r.cut.CompareAndSwap(0, 1) {
+		panic(http.ErrAbortHandler)
+	}
+	return c.ResponseWriter.Write(p)
+}
+
+// containerDisk pushes an image with a disk in a layer, compressed or not.
+func (y *yard) containerDisk(ref string, disk []byte, packed bool) {
+	y.T.Helper()
+	var layer bytes.Buffer
+	var to io.Writer = &layer
+	z, _ := gzip.NewWriterLevel(&layer, gzip.BestSpeed)
+	if packed {
+		to = z
+	}
+	w := tar.NewWriter(to)
+	err := w.WriteHeader(&tar.Header{Name: "disk/disk.img", Mode: 0o444, Size: int64(len(disk))})
+	if err == nil {
+		_, err = w.Write(disk)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err == nil && packed {
+		err = z.Close()
+	}
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(layer.Bytes(), regtypes.DockerLayer))
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	at, err := name.ParseReference(ref, name.Insecure)
+	if err == nil {
+		err = remote.Write(at, img)
+	}
+	if err != nil {
+		y.T.Fatal(err)
+	}
+}
+
+// streamSays waits until the stream's pod has said all of this.
+func (y *yard) streamSays(texts ...string) {
+	y.T.Helper()
+	y.Wait("the stream to say "+strings.Join(texts, ", "), boot, func(ctx context.Context) (bool, string) {
+		pods, err := y.Client.CoreV1().Pods(y.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=berth-stream"})
+		if err != nil || len(pods.Items) != 1 {
+			return false, fmt.Sprintf("%d pods, %v", len(pods.Items), err)
+		}
+		said, err := y.Client.CoreV1().Pods(y.Namespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		if err != nil {
+			return false, err.Error() + ": " + string(pods.Items[0].Status.Phase)
+		}
+		for _, text := range texts {
+			if !strings.Contains(string(said), text) {
+				return false, string(said)
+			}
+		}
+		return true, ""
+	})
+}
+
+// streamed is a machine that boots from LUN 0 and has the other two besides, one to write to and one to read.
+func (y *yard) streamed(name, node string, o createstream.Options) *kubevirt.VirtualMachine {
+	vm := y.networked(name, kubevirt.Volume{})
+	spec := &vm.Spec.Template.Spec
+	spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	spec.Volumes, spec.Domain.Devices.Disks = nil, nil
+	for lun, disk := range []string{"root", "written", "shared"} {
+		v := kubevirt.Volume{Name: disk, AccessMode: kubevirt.ReadShared, VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{
+			Host:   kubevirt.NetworkHost{Name: o.Name + "." + y.Namespace + ".svc", Port: new(intstr.FromInt(3260))},
+			Portal: o.Target(), LUN: int32(lun), SecretRef: &corev1.LocalObjectReference{Name: o.Name}}}}
+		if disk != "shared" {
+			v.Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Capacity: new(resource.MustParse("128Mi"))}
+		}
+		spec.Volumes = append(spec.Volumes, v)
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, kubevirt.Disk{Name: disk, Serial: disk})
+	}
+	return vm
+}
+
+// TestStream: two machines on two nodes have the three LUNs of a stream that virtctl wrote. The registry is restarted while the first layer is
+// read, and when all layers are verified it is gone for good: the guests read on, and each writes to disks of its own.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	r := &restarting{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	host := strings.TrimPrefix(y.Serve(r), "http://")
+	guest, err := os.ReadFile(guestDir + "/" + testguest.QCOW2Compressed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := createstream.Options{Name: "golden", Namespace: y.Namespace, Program: images.Berth, CacheSize: "1Gi", PlainHTTP: true}
+	data := image(24)
+	for i, disk := range [][]byte{guest, data, data[:8<<20]} {
+		ref := fmt.Sprintf("%s/disks/d%d:1", host, i)
+		y.containerDisk(ref, disk, i != 1)
+		o.Images = append(o.Images, ref)
+	}
+	objects, err := createstream.Objects(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := createvm.Write(&text, objects...); err != nil {
+		t.Fatal(err)
+	}
+	r.armed.Store(true)
+	y.apply(text.String())
+	y.streamSays("LUN 0 is ", "LUN 1 is ", "LUN 2 is ")
+	nodes := y.ReadyNodes()
+	machines := []*kubevirt.VirtualMachine{y.streamed("one", nodes[0], o), y.streamed("two", nodes[1], o)}
+	for _, vm := range machines {
+		y.create(vm)
+	}
+	for _, vm := range machines {
+		y.status(vm, kubevirt.StatusRunning, boot)
+		y.guestSays(vm, "berth-guest: ready")
+	}
+	const right = ": the layer's digest is right"
+	y.streamSays("LUN 0"+right, "LUN 1"+right, "LUN 2"+right)
+	if got := r.refusals.Load(); r.cut.Load() != 1 || got < registryOutage {
+		t.Errorf("the registry was not restarted in the middle: %d requests found nobody", got)
+	}
+	r.shut.Store(true)
+	for i, vm := range machines {
+		area := fmt.Sprintf("serial=written %d %d %d", 1<<20, 1<<20, i+1)
+		for _, q := range [][2]string{
+			{"sha256 serial=written", sum(data, int64(len(data)))}, {"sha256 serial=shared", sum(data[:8<<20], 8<<20)}, {"write " + area, ""}, {"verify " + area, ""},
+		} {
+			y.typeLine(vm, q[0])
+			y.guestSays(vm, "berth-guest: "+q[0]+": "+q[1])
+		}
+	}
+}
