@@ -29,7 +29,7 @@ var kernelSource string
 func (b *build) kernel(ctx context.Context) (v1.Layer, error) {
 	own := *b
 	own.arch, own.debs.Arch = ownArch, ""
-	in, err := own.kernelInputs(ctx)
+	in, packages, err := own.kernelInputs(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -56,29 +56,29 @@ func (b *build) kernel(ctx context.Context) (v1.Layer, error) {
 		}
 	}
 	return b.layers.Layer(key, func(w *oci.Writer) error {
-		return errors.Join(
+		return errors.Join(writeListTo(w, packagesFile+"-"+ownArch, packages),
 			w.File(launch.OwnKernel[1:], filepath.Join(dir, guest.Kernel), 0o444, 0),
 			w.File(launch.OwnInitrd[1:], filepath.Join(dir, guest.Initramfs), 0o444, 0))
 	})
 }
 
-func (b *build) kernelInputs(ctx context.Context) (bootdisk.Inputs, error) {
+func (b *build) kernelInputs(ctx context.Context) (bootdisk.Inputs, []debian.Package, error) {
 	in := bootdisk.Inputs{Config: b.source("kernel"), Modules: []string{"modules"}}
 	name, err := debian.Dependency(ctx, cloudGuest.kernel)
 	if err != nil {
-		return in, err
+		return in, nil, err
 	}
 	packages, err := b.debs.Named(ctx, name)
 	if err != nil {
-		return in, err
+		return in, nil, err
 	}
 	if err := b.debs.Fetch(ctx, packages); err != nil {
-		return in, err
+		return in, nil, err
 	}
 	in.Kernel = b.debs.Path(packages[0])
 	programs := filepath.Join(b.cache, "kernel")
 	in.Init = filepath.Join(programs, "init")
-	return in, b.goBuild(ctx, "", programs, "./images/kernel/init")
+	return in, packages, b.goBuild(ctx, "", programs, "./images/kernel/init")
 }
 
 // authorities is the layer of whom to trust in the world: the launcher speaks to registries and web servers.

@@ -40,12 +40,19 @@ func (b *build) packagesLayer(ctx context.Context, packages []debian.Package) (v
 
 // writeList writes which packages an image has, for whoever asks later: a release's SBOM is made from it.
 func writeList(w *oci.Writer, packages []debian.Package) error {
+	return writeListTo(w, packagesFile, packages)
+}
+
+// packagesFile is where an image has its list. One of packages for another architecture than the image's has that as an ending.
+const packagesFile = "usr/share/berth/packages"
+
+func writeListTo(w *oci.Writer, name string, packages []debian.Package) error {
 	var list strings.Builder
 	for _, p := range packages {
 		fmt.Fprintf(&list, "%s %s\n", p.Name, p.Version)
 	}
 	return w.Entry(tar.Header{
-		Typeflag: tar.TypeReg, Name: "usr/share/berth/packages", Mode: 0o644, Size: int64(list.Len()),
+		Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(list.Len()),
 	}, strings.NewReader(list.String()))
 }
 

@@ -18,7 +18,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// packagesFile is where hack/images writes which Debian packages an image has.
+// packagesFile is where hack/images writes which Debian packages an image has; those of another architecture than the image's are in a file
+// that has its name as an ending, as packages-amd64.
 const packagesFile = "usr/share/berth/packages"
 
 // component is something that is in an image or in a program.
@@ -111,14 +112,17 @@ func goProgram(name string, head []byte) bool {
 func imageContents(image v1.Image, arch string) (contents, error) {
 	c := contents{}
 	err := files(image, func(name string, content io.Reader) error {
-		if name != packagesFile && path.Dir(name) != "usr/bin" {
+		other, foreign := strings.CutPrefix(name, packagesFile+"-")
+		if name != packagesFile && !foreign && path.Dir(name) != "usr/bin" {
 			return nil
 		}
 		text, err := io.ReadAll(content)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
-		if name == packagesFile {
+		if foreign {
+			c.packages(text, other)
+		} else if name == packagesFile {
 			c.packages(text, arch)
 		} else if goProgram(name, text) && bytes.Contains(text, []byte("\xff Go buildinf:")) {
 			return c.program(path.Base(name), text)
