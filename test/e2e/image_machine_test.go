@@ -105,7 +105,7 @@ func TestMachineFromImage(t *testing.T) {
 	_, launchers := y.pods(y.Context(), vm)
 	page := "http://" + launchers[0].Status.PodIP
 	// The program serves a moment after it says so much.
-	said := y.Run(framework.Pod{Name: "client", Script: fmt.Sprintf("until wget -qO- %s/; do sleep 1; done; wget -qO- '%s/exit?status=7'; true", page, page)})
+	said := y.Run(framework.Pod{Name: "client", Script: fmt.Sprintf("until wget -qO- %s/; do sleep 1; done; wget -qO- '%s/exit?status=7' || true", page, page)})
 	if !strings.Contains(said, "sample\n") {
 		t.Errorf("its page is %q", said)
 	}
