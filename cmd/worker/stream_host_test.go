@@ -11,7 +11,6 @@ import (
 	"io"
 	"log"
 	"math/rand/v2"
-	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -86,13 +85,13 @@ func inRegistry(t *testing.T, layers ...[]byte) []string {
 // streaming runs `worker stream` and gives the URL of its target.
 func streaming(t *testing.T, flags []string, images ...string) (url string, said *lockedBuffer) {
 	t.Helper()
-	chap, port := t.TempDir(), freePort(t)
+	chap := t.TempDir()
 	for name, text := range map[string]string{"node.session.auth.username": "vm", "node.session.auth.password": "secret1234567"} {
 		if err := os.WriteFile(filepath.Join(chap, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	args := append([]string{"stream", "--listen", port, "--chap", chap, "--cache", t.TempDir(), "--cache-size", "256Mi", "--plain-http"}, flags...)
+	args := append([]string{"stream", "--listen", "127.0.0.1:0", "--chap", chap, "--cache", t.TempDir(), "--cache-size", "256Mi", "--plain-http"}, flags...)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan int)
 	said = &lockedBuffer{}
@@ -103,10 +102,13 @@ func streaming(t *testing.T, flags []string, images ...string) (url string, said
 			t.Errorf("it ended with %d: %s", code, said)
 		}
 	})
+	const target = "iqn.2026-01.dev.berth:stream"
 	for i := range images {
 		said.await(t, fmt.Sprintf("LUN %d is ", i))
 	}
-	return "iscsi://vm%secret1234567@" + port + "/iqn.2026-01.dev.berth:stream", said
+	_, rest, _ := strings.Cut(said.String(), target+" at ")
+	at, _, _ := strings.Cut(rest, "\n")
+	return "iscsi://vm%secret1234567@" + at + "/" + target, said
 }
 
 // lockedBuffer is what a program says while it runs.
@@ -134,16 +136,6 @@ func (l *lockedBuffer) await(t *testing.T, text string) {
 			t.Fatalf("it does not say %q: %s", text, l)
 		}
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func diskNoise(n int, seed uint64) []byte {

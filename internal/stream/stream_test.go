@@ -33,6 +33,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/berth-vm/berth/internal/maker"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/nbdtest"
 	"github.com/berth-vm/berth/internal/transfer/lazy"
@@ -220,6 +221,8 @@ func TestVolume(t *testing.T) {
 	const want = `{"iscsi":{"host":{"name":"10.0.0.1","port":"3260"},"lun":0,"portal":"iqn.2026-01.dev.berth:test","secretRef":{"name":"login"}}}` + "\n"
 	if code, text := ask(t, allowed, http.MethodPut, at, question, http.StatusServiceUnavailable); code != http.StatusOK || text != want {
 		t.Errorf("%d: %s", code, text)
+	} else if made, err := maker.Read([]byte(text)); err != nil || made.ISCSI == nil || made.ISCSI.SecretRef.Name != "login" {
+		t.Errorf("whoever asks cannot use it: %v", err)
 	}
 	if code, text := ask(t, allowed, http.MethodDelete, at, question, 0); code != http.StatusOK {
 		t.Errorf("%d: %s", code, text)

@@ -78,7 +78,7 @@ func frames(t testing.TB, p []byte, each int) []byte {
 // and is read by the next process without another pass.
 func TestStreamed(t *testing.T) {
 	t.Parallel()
-	disk := text(23<<20+512, 4)
+	disk := text(11<<20+512, 4)
 	layer := func(content []byte) []byte {
 		return tarball(t, entry(tar.TypeDir, "disk/", ""), entry(tar.TypeReg, "disk/disk.img", string(content)), entry(tar.TypeReg, "etc/x", "x"))
 	}

@@ -181,7 +181,11 @@ func TestStream(t *testing.T) {
 	r.armed.Store(true)
 	y.apply(text.String())
 	y.streamSays("LUN 0 is ", "LUN 1 is ", "LUN 2 is ")
-	nodes := y.ReadyNodes()
+	var nodes []string // another test may be emptying one
+	y.Wait("two nodes that take pods", patience, func(context.Context) (bool, string) {
+		nodes = y.ReadyNodes()
+		return len(nodes) >= 2, fmt.Sprint(nodes)
+	})
 	machines := []*kubevirt.VirtualMachine{y.streamed("one", nodes[0], o), y.streamed("two", nodes[1], o)}
 	for _, vm := range machines {
 		y.create(vm)

@@ -171,7 +171,7 @@ func TestFetchedOnce(t *testing.T) {
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	const limit = 8 << 20
-	plain := words(14 << 20)
+	plain := words(10 << 20)
 	dir := t.TempDir()
 	c, err := openCache(dir, limit)
 	if err != nil {
@@ -187,7 +187,7 @@ func TestBounded(t *testing.T) {
 		t.Errorf("there are %d bytes, and %d are counted, of %d", got, c.Used(), limit)
 	}
 	r := rand.New(rand.NewPCG(1, 1))
-	for range 10 {
+	for range 4 {
 		same(t, l, plain, r.IntN(len(plain)-300_000), 300_000)
 	}
 	if got := inDir(t, dir); got > limit {
@@ -316,7 +316,8 @@ func FuzzIndex(f *testing.F) {
 		}
 		_, l := opened(t, dir, &layer{data: data})
 		defer l.Close()
-		l.Begin(nil)
-		_, _ = l.ReadAt(make([]byte, 100), 1<<20) // the directory is ours alone: any answer, no panic
+		if l.State().Proven {
+			_, _ = l.ReadAt(make([]byte, 100), 1<<20) // the directory is ours alone: any answer, no panic
+		}
 	})
 }
