@@ -145,7 +145,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	@go run ./hack/fuzz -time $(FUZZTIME)
 
 ##@ Measure
-.PHONY: bench bench-upload bench-control bench-vm bench-localdisk bench-netdisk bench-copies bench-move bench-stream bench-web bench-export
+.PHONY: bench bench-upload bench-control bench-peers bench-vm bench-localdisk bench-netdisk bench-copies bench-move bench-stream bench-web bench-export
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@go run ./bench
 	@$(MAKE) --no-print-directory bench-upload
@@ -161,6 +161,9 @@ bench-vm: ## a machine's steps on the cluster that runs, both binding modes; wri
 
 bench-control: $(BOX) ## a thousand DataVolumes on a real API server with simulated nodes
 	@go run ./bench/control
+
+bench-peers: $(BOX) ## CDI's controller and ours in turn, on the same API server with simulated nodes; writes bench/control/peers.md
+	@go run ./bench/control -peers
 
 bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesystem
 	@go run ./bench/localdisk

@@ -3,9 +3,11 @@
 // twice: in a cluster that has nothing else, and beside thousands of pods and claims that are none of its business.
 //
 //	go run ./bench/control [-n 1000] [-clones 100] [-pods 10000] [-claims 10000]
+//	go run ./bench/control -peers [-n 1000]
 //
-// It needs bin/kubebox (the control plane), builds kwok out of hack/kwok, and writes results.md: time, write requests, CPU and memory
-// of the controller, and the writes it makes when there is nothing to do.
+// The second form measures CDI's controller and ours in turn, in the same way. It needs bin/kubebox (the control plane), builds kwok out of
+// hack/kwok and CDI out of hack/peers, and writes results.md or peers.md: time, write requests, CPU and memory of the controller, and the
+// writes it makes when there is nothing to do.
 package main
 
 import (
@@ -19,6 +21,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,21 +41,28 @@ const (
 
 // scene is what one run has.
 type scene struct {
+	program         program
 	volumes, clones int
-	pods, claims    int // of others
+	brief           bool // consumers end when their claims are bound
+	pods, claims    int  // of others
 }
 
 func main() {
 	log.SetFlags(0)
-	var s scene
+	s := scene{program: ours}
 	flag.IntVar(&s.volumes, "n", 1000, "how many volumes")
 	flag.IntVar(&s.clones, "clones", 100, "how many clones of one of them")
 	flag.IntVar(&s.pods, "pods", 10000, "how many pods of others, in the second run")
 	flag.IntVar(&s.claims, "claims", 10000, "how many claims of others, in the second run")
-	out := flag.String("out", filepath.Join("bench", "control", "results.md"), "where to write what was measured")
+	peers := flag.Bool("peers", false, "CDI's controller and ours, each with a quarter of the volumes and with all of them; no clones, nobody else")
+	out := flag.String("out", filepath.Join("bench", "control"), "the folder for what was measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := runBoth(ctx, s, *out)
+	measure := runBoth
+	if *peers {
+		measure = runPeers
+	}
+	err := measure(ctx, s, *out)
 	stop()
 	if err != nil {
 		log.Fatalf("control: %v", err)
@@ -63,15 +73,38 @@ func main() {
 func runBoth(ctx context.Context, s scene, out string) error {
 	alone := s
 	alone.pods, alone.claims = 0, 0
-	var page report
-	for _, one := range []scene{alone, s} {
+	runs, err := runAll(ctx, alone, s)
+	if err != nil {
+		return err
+	}
+	return writePage(filepath.Join(out, "results.md"), besideOthers(runs))
+}
+
+// runPeers measures CDI's controller and ours in the same way, and writes the page.
+func runPeers(ctx context.Context, s scene, out string) error {
+	var scenes []scene
+	for _, volumes := range []int{s.volumes / 4, s.volumes} {
+		for _, p := range []program{theirs, ours} {
+			scenes = append(scenes, scene{program: p, volumes: volumes, brief: true})
+		}
+	}
+	runs, err := runAll(ctx, scenes...)
+	if err != nil {
+		return err
+	}
+	return writePage(filepath.Join(out, "peers.md"), besidePeers(runs))
+}
+
+func runAll(ctx context.Context, scenes ...scene) ([]measured, error) {
+	var runs []measured
+	for _, one := range scenes {
 		rows, err := run(ctx, one)
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("%s with %d volumes: %w", one.program.name, one.volumes, err)
 		}
-		page.runs = append(page.runs, measured{scene: one, rows: rows})
+		runs = append(runs, measured{scene: one, rows: rows})
 	}
-	return page.write(out)
+	return runs, nil
 }
 
 // run measures one scene in a cluster of its own.
@@ -87,7 +120,7 @@ func run(ctx context.Context, s scene) ([]row, error) {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register API types: %w", err)
 		}
@@ -102,16 +135,17 @@ func run(ctx context.Context, s scene) ([]row, error) {
 	if err := c.startNodes(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.buildController(ctx); err != nil {
+	b := &bench{kube: kube, cluster: c, path: filepath.Join(dir, "controller"), scene: s}
+	if err := s.program.build(ctx, b.path); err != nil {
 		return nil, err
 	}
-	b := &bench{kube: kube, cluster: c, scene: s}
 	return b.measure(ctx)
 }
 
 type bench struct {
 	kube    client.Client
 	cluster *cluster
+	path    string // of the controller's program
 	ctrl    *process
 	scene
 }
@@ -126,6 +160,13 @@ type row struct {
 	rss     int64   // bytes, at the end
 }
 
+// The steps that are about volumes.
+const (
+	held       = "created, all held"
+	complete   = "bound, all complete"
+	clonesMade = "clones created, bound, complete"
+)
+
 func (b *bench) measure(ctx context.Context) ([]row, error) {
 	steps := []struct {
 		name  string
@@ -133,19 +174,22 @@ func (b *bench) measure(ctx context.Context) ([]row, error) {
 		do    func(context.Context) error
 	}{
 		{"the controller starts", 0, func(ctx context.Context) (err error) {
-			if b.ctrl, err = b.cluster.controller(ctx, filepath.Join(b.cluster.dir, "controller.log")); err != nil {
+			if b.ctrl, err = b.cluster.controller(ctx, b.program, b.path); err != nil {
 				return err
 			}
 			return b.probe(ctx)
 		}},
-		{"created, all held", b.volumes, b.create},
-		{"bound, all complete", b.volumes, b.consume},
-		{"clones created, bound, complete", b.clones, b.clone},
+		{held, b.volumes, b.create},
+		{complete, b.volumes, b.consume},
+		{clonesMade, b.clones, b.clone},
 		{"idle", 0, func(ctx context.Context) error { return pause(ctx, idleFor) }},
 	}
 	var rows []row
 	var before usage
 	for _, step := range steps {
+		if step.name == clonesMade && b.clones == 0 {
+			continue
+		}
 		start := time.Now()
 		if err := step.do(ctx); err != nil {
 			return nil, fmt.Errorf("%s: %w", step.name, err)
@@ -156,7 +200,7 @@ func (b *bench) measure(ctx context.Context) ([]row, error) {
 		}
 		r := row{step: step.name, count: step.count, seconds: time.Since(start).Seconds(), writes: after.writes - before.writes,
 			cpu: after.cpu - before.cpu, rss: after.rss}
-		log.Printf("%d pods and %d claims of others: %s", b.pods, b.claims, r)
+		log.Printf("%s, %d pods and %d claims of others: %s", b.program.name, b.pods, b.claims, r)
 		rows, before = append(rows, r), after
 	}
 	return rows, nil
@@ -241,7 +285,11 @@ func (b *bench) home(ctx context.Context, claim string) (string, error) {
 // consume gives every claim its first consumer.
 func (b *bench) consume(ctx context.Context) error {
 	for i := range b.volumes {
-		if err := b.kube.Create(ctx, consumer(diskName(i))); err != nil {
+		p := consumer(diskName(i))
+		if b.brief {
+			p.Labels = map[string]string{"ends": "at-once"}
+		}
+		if err := b.kube.Create(ctx, p); err != nil {
 			return fmt.Errorf("create consumer %d: %w", i, err)
 		}
 	}

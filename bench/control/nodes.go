@@ -61,7 +61,7 @@ func (c *cluster) startNodes(ctx context.Context) error {
 		"--secure-port="+ports[1]); err != nil {
 		return err
 	}
-	return c.runLogged(filepath.Join(c.dir, "kwok.log"), kwok, "--kubeconfig="+c.kubeconfig, "--config="+lives,
+	return c.runLogged(filepath.Join(c.dir, "kwok.log"), nil, kwok, "--kubeconfig="+c.kubeconfig, "--config="+lives,
 		"--manage-all-nodes=true")
 }
 
@@ -78,11 +78,13 @@ func nodeName(i int) string { return fmt.Sprintf("node-%d", i%nodeCount) }
 func prepare(ctx context.Context, kube client.Client, s scene) error {
 	waits := storagev1.VolumeBindingWaitForFirstConsumer
 	objects := []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "berth"}},
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		namespaceOf("berth"), namespaceOf(namespace),
 		&storagev1.StorageClass{
 			ObjectMeta: metav1.ObjectMeta{Name: className}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &waits,
 		},
+	}
+	for _, needed := range s.program.objects {
+		objects = append(objects, needed.DeepCopyObject().(client.Object)) // each cluster gives it a version
 	}
 	for i := range nodeCount {
 		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -111,6 +113,10 @@ func prepare(ctx context.Context, kube client.Client, s scene) error {
 		}
 		return nil
 	})
+}
+
+func namespaceOf(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
 // room makes volumes on a node.

@@ -14,45 +14,93 @@ type measured struct {
 	rows []row
 }
 
-// report is the page that the bench writes.
-type report struct{ runs []measured }
-
 func (r row) String() string {
 	return fmt.Sprintf("%s: %.1f s, %d writes, %.1f s of CPU, %d MiB", r.step, r.seconds, r.writes, r.cpu, r.rss>>20)
 }
 
-func (r report) write(path string) error {
-	if err := os.WriteFile(path, []byte(r.text(time.Now())), 0o644); err != nil {
+func writePage(path, text string) error {
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		return fmt.Errorf("write what was measured: %w", err)
 	}
 	return nil
 }
 
-func (r report) text(now time.Time) string {
+// besideOthers is the page about a cluster that has nothing else, and one that has.
+func besideOthers(runs []measured) string {
+	return page("The volume controller with many volumes, and beside many others", "make bench-control", "pods, claims of others", runs,
+		func(m measured) string { return fmt.Sprintf("%d, %d", m.pods, m.claims) }) + `
+The goal is 20 writes for a volume, none when there is nothing to do, and the same CPU for a volume however many others there are: pods
+are found by an index of their claims, their nodes and the volumes they were made for, never by looking through all of them.
+`
+}
+
+// besidePeers is the page about CDI's controller and ours.
+func besidePeers(runs []measured) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, `# The volume controller with many volumes, and beside many others
+	out.WriteString(page("CDI's controller and ours", "make bench-peers", "controller", runs, func(m measured) string { return m.program.name }))
+	out.WriteString(`
+CDI is version 1.65.0 as it is published, with its own settings and with a class that is not a CSI driver's, where it needs fewer writes.
+What a controller writes in the minute after all volumes are complete belongs to them too; CDI's has the renewals of its lease among it.
+
+The goal is at most half of CDI's writes and CPU for a volume, and four times the volumes in four times the time.
+
+| from the first volume's creation to the end of that minute | volumes | ours by CDI's | goal |
+|---|---|---|---|
+`)
+	for i := 0; i+1 < len(runs); i += 2 {
+		their, our := runs[i].total(), runs[i+1].total()
+		fmt.Fprintf(&out, "| writes | %d | %.2f | 0.5 |\n", runs[i].volumes, float64(our.writes)/float64(their.writes))
+		fmt.Fprintf(&out, "| CPU | %d | %.2f | 0.5 |\n", runs[i].volumes, our.cpu/their.cpu)
+	}
+	for _, m := range [][2]measured{{runs[0], runs[2]}, {runs[1], runs[3]}} {
+		fmt.Fprintf(&out, "\n%s took %.1f times as long to complete %d volumes as to complete %d.\n",
+			m[0].program.name, m[1].row(complete).seconds/m[0].row(complete).seconds, m[1].volumes, m[0].volumes)
+	}
+	return out.String()
+}
+
+// total is what all steps after the start took together.
+func (m measured) total() row {
+	var sum row
+	for _, r := range m.rows[1:] {
+		sum.writes += r.writes
+		sum.cpu += r.cpu
+	}
+	return sum
+}
+
+// row is what was measured of a step.
+func (m measured) row(step string) row {
+	for _, r := range m.rows {
+		if r.step == step {
+			return r
+		}
+	}
+	return row{}
+}
+
+// page is what was measured as a table, with what tells one run from another in the first column.
+func page(title, command, column string, runs []measured, name func(measured) string) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, `# %s
 
 Measured %s on %d cores. The time is that of the whole machine, which others may have used too; requests, CPU and memory are the
 controller's own. API server, scheduler and volume binder are real; ten nodes are kwok's, each claim has a consumer and a static local
-volume. `+"`make bench-control`"+` writes this page.
+volume. `+"`%s`"+` writes this page.
 
-| pods, claims of others | step | volumes | seconds | writes | writes per volume | controller CPU s | CPU ms per volume | RSS MiB |
+| %s | step | volumes | seconds | writes | writes per volume | controller CPU s | CPU ms per volume | RSS MiB |
 |---|---|---|---|---|---|---|---|---|
-`, now.Format(time.DateOnly), runtime.NumCPU())
-	for _, m := range r.runs {
+`, title, time.Now().Format(time.DateOnly), runtime.NumCPU(), command, column)
+	for _, m := range runs {
 		for _, one := range m.rows {
 			volumes, writes, cpu := "", "", ""
 			if one.count > 0 {
 				volumes, writes = fmt.Sprint(one.count), fmt.Sprintf("%.1f", float64(one.writes)/float64(one.count))
 				cpu = fmt.Sprintf("%.1f", one.cpu*1000/float64(one.count))
 			}
-			fmt.Fprintf(&out, "| %d, %d | %s | %s | %.1f | %d | %s | %.1f | %s | %d |\n",
-				m.pods, m.claims, one.step, volumes, one.seconds, one.writes, writes, one.cpu, cpu, one.rss>>20)
+			fmt.Fprintf(&out, "| %s | %s | %s | %.1f | %d | %s | %.1f | %s | %d |\n",
+				name(m), one.step, volumes, one.seconds, one.writes, writes, one.cpu, cpu, one.rss>>20)
 		}
 	}
-	fmt.Fprintf(&out, `
-The goal is 20 writes for a volume, none when there is nothing to do, and the same CPU for a volume however many others there are: pods
-are found by an index of their claims, their nodes and the volumes they were made for, never by looking through all of them.
-`)
 	return out.String()
 }
