@@ -78,13 +78,13 @@ func frames(t testing.TB, p []byte, each int) []byte {
 // and is read by the next process without another pass.
 func TestStreamed(t *testing.T) {
 	t.Parallel()
-	disk := text(11<<20+512, 4)
+	disk := text(5<<20+512, 4)
 	layer := func(content []byte) []byte {
 		return tarball(t, entry(tar.TypeDir, "disk/", ""), entry(tar.TypeReg, "disk/disk.img", string(content)), entry(tar.TypeReg, "etc/x", "x"))
 	}
 	raw, cow := layer(disk), layer(qcow2(t, disk, 1, true, true))
 	for name, content := range map[string][]byte{
-		"raw": raw, "qcow2": cow, "raw.gz": gz(t, raw), "qcow2.gz": gz(t, cow), "raw.zst": zst(t, raw), "raw in frames": frames(t, raw, 5<<20),
+		"raw": raw, "qcow2": cow, "raw.gz": gz(t, raw), "qcow2.gz": gz(t, cow), "raw.zst": zst(t, raw), "raw in frames": frames(t, raw, 2<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
