@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,11 +91,28 @@ func packed(t *testing.T, headers []tar.Header, content []string) []byte {
 	return b.Bytes()
 }
 
-// boot runs a machine to its end, and returns what it said on the console and how its program ended.
-func boot(t *testing.T, top string, o entry.Orders) (console string, e *entry.Ended) {
+// console is what a machine says; a line with the text that is waited for is told.
+type console struct {
+	text bytes.Buffer
+	wait string
+	told chan struct{}
+}
+
+func (c *console) Write(p []byte) (int, error) {
+	n, err := c.text.Write(p)
+	if c.wait != "" && strings.Contains(c.text.String(), c.wait) {
+		c.wait = ""
+		close(c.told)
+	}
+	return n, err
+}
+
+// boot runs a machine to its end, and returns what it said on the console and how its program ended. Its power button is pressed when it has said
+// a text, if there is one.
+func boot(t *testing.T, top string, o entry.Orders, stop string) (said string, e *entry.Ended) {
 	t.Helper()
 	dir := t.TempDir()
-	orders, said := filepath.Join(dir, "orders"), filepath.Join(dir, "said")
+	orders, ended, monitor := filepath.Join(dir, "orders"), filepath.Join(dir, "ended"), filepath.Join(dir, "monitor")
 	text, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
@@ -105,31 +123,66 @@ func boot(t *testing.T, top string, o entry.Orders) (console string, e *entry.En
 	qemu := exec.Command("qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-m", "128", "-nodefaults", "-display", "none",
 		"-no-reboot", "-serial", "stdio", "-kernel", filepath.Join(out, guest.Kernel), "-initrd", filepath.Join(out, guest.Initramfs),
 		"-append", "console=ttyS0 quiet panic=-1", "-fw_cfg", "name="+entry.OrdersName+",file="+orders,
-		"-device", "virtio-serial", "-chardev", "file,id=said,path="+said, "-device", "virtserialport,chardev=said,name="+entry.PortName,
-		"-drive", "if=virtio,format=qcow2,snapshot=on,file="+top, "-netdev", "user,id=n,restrict=on", "-device", "virtio-net,netdev=n")
-	var b bytes.Buffer
-	qemu.Stdout, qemu.Stderr = &b, &b
+		"-device", "virtio-serial", "-chardev", "file,id=said,path="+ended, "-device", "virtserialport,chardev=said,name="+entry.PortName,
+		"-drive", "if=virtio,format=qcow2,snapshot=on,file="+top, "-netdev", "user,id=n,restrict=on", "-device", "virtio-net,netdev=n",
+		"-monitor", "unix:"+monitor+",server=on,wait=off")
+	c := &console{wait: stop, told: make(chan struct{})}
+	qemu.Stdout, qemu.Stderr = c, c
 	if err := qemu.Start(); err != nil {
 		t.Fatal(err)
 	}
 	slow := time.AfterFunc(5*time.Minute, func() { _ = qemu.Process.Kill() })
 	defer slow.Stop()
-	if err := qemu.Wait(); err != nil {
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-c.told:
+			press(monitor)
+		case <-over:
+		}
+	}()
+	err = qemu.Wait()
+	close(over)
+	if err != nil {
 		t.Errorf("QEMU: %v", err)
 	}
-	console = strings.ReplaceAll(b.String(), "\r\n", "\n")
-	t.Log(console)
-	answer, err := os.ReadFile(said)
+	said = strings.ReplaceAll(c.text.String(), "\r\n", "\n")
+	t.Log(said)
+	answer, err := os.ReadFile(ended)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if e = entry.Read(answer); e == nil {
 		t.Fatalf("the guest said %q", answer)
 	}
-	return console, e
+	return said, e
 }
 
-// TestBoot: a machine runs the program of an image of two layers as the image says, and its end is the machine's.
+// press presses the power button until QEMU ends: nobody hears it before the machine listens.
+func press(monitor string) {
+	c, err := net.Dial("unix", monitor)
+	if err != nil {
+		return
+	}
+	defer func() { _ = c.Close() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, c)
+	}()
+	again := time.NewTicker(2 * time.Second)
+	defer again.Stop()
+	for {
+		_, _ = io.WriteString(c, "system_powerdown\n")
+		select {
+		case <-again.C:
+		case <-ended:
+			return
+		}
+	}
+}
+
+// TestBoot: a machine runs the program of an image of two layers as the image says, and its end is the machine's; the power button asks it to end.
 func TestBoot(t *testing.T) {
 	dir := t.TempDir()
 	top := disk(t, dir,
@@ -137,7 +190,7 @@ func TestBoot(t *testing.T) {
 			[]string{string(sample(t)), "root:x:0:0:root:/:/\napp:x:1000:1001:app:/home/app:/\n", "x", "x"}),
 		packed(t, []tar.Header{{Name: "data", Typeflag: tar.TypeDir, Mode: 0o755, Uid: 1000}, {Name: "data/.wh.gone", Mode: 0o644}, {Name: "data/new", Mode: 0o644}}, []string{"", "", "x"}))
 	said, e := boot(t, top, entry.Orders{Layers: []int{0, 1}, Command: []string{"/sample", "list=/data", "write=/data/mine", "exit=7"}, User: "app",
-		Env: []string{"GREETING=hello world"}, Dir: "/home/app", Host: "box"})
+		Env: []string{"GREETING=hello world"}, Dir: "/home/app", Host: "box"}, "")
 	for _, want := range []string{
 		`sample: args=["list=/data" "write=/data/mine" "exit=7"] uid=1000 gid=1001 dir=/home/app host=box greeting="hello world" terminal=true`,
 		"sample: /data/new ----------\nsample: /data/stays ----------\n", "sample: write /data/mine: <nil>\n",
@@ -152,8 +205,8 @@ func TestBoot(t *testing.T) {
 	if *e != (entry.Ended{Status: 7}) {
 		t.Errorf("it ended with %v, want status 7", e)
 	}
-	_, e = boot(t, top, entry.Orders{Layers: []int{0, 1}, Command: []string{"/no/such/program"}})
-	if want := "/no/such/program: no such file or directory"; e.Error != want || e.Status != 127 {
-		t.Errorf("a program that is not there ended with %v, want status 127 and %s", e, want)
+	said, e = boot(t, top, entry.Orders{Layers: []int{0, 1}, Command: []string{"/sample", "serve=:80"}, User: "app"}, "sample: serves")
+	if !strings.Contains(said, "sample: asked to end") || *e != (entry.Ended{}) {
+		t.Errorf("when the power button was pressed it ended with %v", e)
 	}
 }

@@ -72,6 +72,7 @@ func serve(address string) {
 		say("asked to end\n")
 		os.Exit(0)
 	}()
+	say("serves %s\n", address)
 	http.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "sample\n") })
 	http.HandleFunc("GET /exit", func(_ http.ResponseWriter, r *http.Request) { exit(r.FormValue("status")) })
 	say("%v\n", http.ListenAndServe(address, nil)) //nolint:gosec // a test's server
