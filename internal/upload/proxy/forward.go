@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/berth-vm/berth/internal/upload/batch"
@@ -99,7 +100,7 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request, to Worker, path 
 			if id, ok := strings.CutPrefix(answer.Header.Get("Location"), tus.Path+"/"); ok {
 				answer.Header.Set("Location", tus.Path+"/"+to.Claim.UID+idSeparator+id)
 			}
-			p.note(r, to, body.n, answer, time.Since(start))
+			p.note(r, to, body, answer, time.Since(start))
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { p.broken(w, r, to, body, err) },
@@ -110,8 +111,10 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request, to Worker, path 
 // wordsMax is what is told of a worker's answer.
 const wordsMax = 1 << 10
 
-// note logs what a worker answered, and tells the owner what came to nothing.
-func (p *proxy) note(r *http.Request, to Worker, n int64, answer *http.Response, took time.Duration) {
+// note logs what a worker answered, and tells the owner what came to nothing. A worker may have an answer to what a client that went away has
+// sent, and it is not its answer that matters then.
+func (p *proxy) note(r *http.Request, to Worker, body *counter, answer *http.Response, took time.Duration) {
+	n := body.n.Load()
 	log := p.Log.With("method", r.Method, "namespace", to.Claim.Namespace, "claim", to.Claim.Name, "client", r.RemoteAddr,
 		"bytes", n, "status", answer.StatusCode, "took", took.Round(time.Millisecond).String())
 	if answer.StatusCode < http.StatusBadRequest {
@@ -125,27 +128,34 @@ func (p *proxy) note(r *http.Request, to Worker, n int64, answer *http.Response,
 	}{io.MultiReader(bytes.NewReader(head), answer.Body), answer.Body}
 	words := strings.TrimSpace(string(head))
 	log.Info("upload refused", "why", words)
-	if p.Tell != nil && n > 0 && (answer.StatusCode == http.StatusBadRequest || answer.StatusCode == http.StatusInternalServerError) {
+	switch text, _ := body.broke(r); {
+	case n == 0 || answer.StatusCode != http.StatusBadRequest && answer.StatusCode != http.StatusInternalServerError:
+	case text != "":
+		p.tell(to, n, text)
+	case p.Tell != nil:
 		p.Tell(to, fmt.Sprintf("Upload into %s failed: %s", to.Claim.Name, words))
 	}
 }
 
 // broken answers when the way to the worker, or from the client, breaks.
 func (p *proxy) broken(w http.ResponseWriter, r *http.Request, to Worker, body *counter, err error) {
-	text, status := "the upload worker went away; send it again, or go on with it", http.StatusServiceUnavailable
-	switch {
-	case errors.Is(body.err, pace.ErrSlow):
-		text, status = body.err.Error(), http.StatusRequestTimeout
-	case body.err != nil || r.Context().Err() != nil:
-		text = "the client went away"
+	text, status := body.broke(r)
+	if text == "" {
+		text, status = "the upload worker went away; send it again, or go on with it", http.StatusServiceUnavailable
 	}
+	n := body.n.Load()
 	p.Log.Warn("upload broken", "method", r.Method, "namespace", to.Claim.Namespace, "claim", to.Claim.Name,
-		"client", r.RemoteAddr, "bytes", body.n, "why", text, "error", err)
-	if p.Tell != nil {
-		p.Tell(to, fmt.Sprintf("Upload into %s failed after %d bytes: %s", to.Claim.Name, body.n, text))
-	}
+		"client", r.RemoteAddr, "bytes", n, "why", text, "error", err)
+	p.tell(to, n, text)
 	w.Header().Set("Retry-After", "5")
 	http.Error(w, text, status)
+}
+
+// tell tells the owner of an upload that it broke off.
+func (p *proxy) tell(to Worker, n int64, text string) {
+	if p.Tell != nil {
+		p.Tell(to, fmt.Sprintf("Upload into %s failed after %d bytes: %s", to.Claim.Name, n, text))
+	}
 }
 
 // gathered is a body that is passed on in large pieces: each becomes a chunk that is sent by itself, and a piece as it comes,
@@ -181,20 +191,32 @@ func (g gathered) WriteTo(w io.Writer) (written int64, err error) {
 	return written, err
 }
 
-// counter counts what a client sent and remembers why it stopped.
+// counter counts what a client sent and remembers why it stopped. It is read while others ask it.
 type counter struct {
 	io.ReadCloser
-	n     int64
-	err   error
+	n     atomic.Int64
+	err   atomic.Pointer[error]
 	meter *Meter
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
-	c.n += int64(n)
+	c.n.Add(int64(n))
 	c.meter.sent(n)
 	if err != nil && !errors.Is(err, io.EOF) {
-		c.err = err
+		c.err.Store(&err)
 	}
 	return n, err
+}
+
+// broke says why a client did not send all of its request; empty: it did, or is about to.
+func (c *counter) broke(r *http.Request) (text string, status int) {
+	err := c.err.Load()
+	switch {
+	case err != nil && errors.Is(*err, pace.ErrSlow):
+		return (*err).Error(), http.StatusRequestTimeout
+	case err != nil || r.Context().Err() != nil:
+		return "the client went away", http.StatusServiceUnavailable
+	}
+	return "", 0
 }

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -396,4 +397,23 @@ func TestAPlaceIsWaitedFor(t *testing.T) {
 		finish()
 	}()
 	h.answers(200, "", "POST", "/v1beta1/upload", h.token("b", time.Minute), strings.NewReader("disk"))
+}
+
+// TestAnswerToHalf: a worker that answers to the half that a client sent before it went away is not what the owner is told of, and one
+// that refuses all of an upload is.
+func TestAnswerToHalf(t *testing.T) {
+	for want, sent := range map[string]io.Reader{
+		"failed after 4 bytes: the client went away": io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF)),
+		"failed: no disk": strings.NewReader("half"),
+	} {
+		told := ""
+		p := &proxy{Options: Options{Log: slog.New(slog.DiscardHandler), Tell: func(_ Worker, message string) { told = message }}}
+		body := &counter{ReadCloser: io.NopCloser(sent)}
+		_, _ = io.Copy(io.Discard, body) // as it is sent on, until it breaks
+		answer := &http.Response{StatusCode: http.StatusBadRequest, Body: io.NopCloser(strings.NewReader("no disk"))}
+		p.note(httptest.NewRequest(http.MethodPost, "/v1beta1/upload", nil), Worker{}, body, answer, time.Second)
+		if !strings.Contains(told, want) {
+			t.Errorf("the owner was told %q, not %q", told, want)
+		}
+	}
 }
