@@ -252,11 +252,11 @@ func pauses(y *yard, v *tool, vm *kubevirt.VirtualMachine) {
 		y.T.Errorf("unpause says %q", out)
 	}
 	y.status(vm, kubevirt.StatusRunning, patience)
-	for _, c := range y.instance(y.Context(), vm).Status.Conditions {
-		if c.Type == "Paused" {
-			y.T.Errorf("it goes on and has %+v", c)
-		}
-	}
+	y.Wait("its instance to be paused no more", patience, func(ctx context.Context) (bool, string) { // it is written after the machine
+		all := y.instance(ctx, vm).Status.Conditions
+		paused := slices.ContainsFunc(all, func(c kubevirt.Condition) bool { return c.Type == "Paused" })
+		return !paused, fmt.Sprintf("%+v", all)
+	})
 	y.Wait("the guest to answer again", patience, func(context.Context) (bool, string) {
 		o := v.run("guestosinfo", "web")
 		return o.code == 0, o.err
