@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,9 +17,9 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// record watches a machine's volumes and pods and notes each step when it is first seen. The returned function stops and
-// says what was seen, in order.
-func (y *yard) record(vm *kubevirt.VirtualMachine) func() []string {
+// record watches a machine's volumes and pods and notes each step when it is first seen. The returned function waits for the last step, which
+// others may have seen sooner, stops, and says what was seen, in order.
+func (y *yard) record(vm *kubevirt.VirtualMachine) func(last string) []string {
 	y.T.Helper()
 	ctx, cancel := context.WithCancel(y.Context())
 	var mu sync.Mutex
@@ -49,7 +50,13 @@ func (y *yard) record(vm *kubevirt.VirtualMachine) func() []string {
 			}
 		})
 	}
-	return func() []string {
+	return func(last string) []string {
+		y.T.Helper()
+		y.Wait("the step "+last+" to be seen", patience, func(context.Context) (bool, string) {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Contains(seen, last), strings.Join(seen, ", ")
+		})
 		cancel()
 		wg.Wait()
 		return seen
