@@ -1,7 +1,6 @@
 package lazy
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -161,12 +160,11 @@ func (l *Layer) advance(to int64) {
 func (l *Layer) passCoded(ctx context.Context, h hash.Hash) error {
 	p := patience
 	p.Told = l.delayed
-	raw, err := retry.Blob(l.blob, p).Open(ctx, 0, -1)
+	in, err := openTap(ctx, retry.Blob(l.blob, p), 0, h)
 	if err != nil {
 		return err
 	}
-	defer raw.Close() // read to its end, or err says why not
-	in := bufio.NewReaderSize(io.TeeReader(raw, h), 256<<10)
+	defer in.Close()
 	r, err := decode.NewReader(l.kind, in, decode.Options{Every: between(l.info.Size, l.cache.limit)})
 	if err != nil {
 		return err
@@ -296,12 +294,12 @@ func (l *Layer) enter(i int64) (map[int64][]byte, error) {
 	if s != nil {
 		in, plain = s.In, s.Out
 	}
-	raw, err := l.blob.Open(l.ctx, in, -1)
+	raw, err := openTap(l.ctx, l.blob, in, io.Discard)
 	if err != nil {
 		return nil, err
 	}
-	defer raw.Close() // left in the middle
-	r, err := decode.NewReader(l.kind, bufio.NewReaderSize(raw, 128<<10), decode.Options{Resume: s, Every: math.MaxInt64 / 2})
+	defer raw.Close()
+	r, err := decode.NewReader(l.kind, raw, decode.Options{Resume: s, Every: math.MaxInt64 / 2})
 	if err != nil {
 		return nil, err
 	}
