@@ -342,6 +342,20 @@ func TestCHAP(t *testing.T) {
 	}
 }
 
+// TestEmptySecret: a target that is to have a secret and has an empty one lets nobody in.
+func TestEmptySecret(t *testing.T) {
+	tg := target(t, &memory{data: noise(512)})
+	tg.Login = func() (string, string, error) { return "vm", "", nil }
+	here, there := net.Pipe()
+	defer here.Close()
+	go func() {
+		_, _ = here.Write((&pdu{head: [headSize]byte{opLogin | immediate, toFull}, data: text("InitiatorName=iqn.x", "TargetName="+iqn)}).bytes())
+	}()
+	if err := tg.Answer(there); err == nil || !strings.Contains(err.Error(), "secret is empty") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestDiscovery(t *testing.T) {
 	tg := target(t, &memory{data: noise(512)})
 	tg.Address = "10.0.0.1:3260"
@@ -457,7 +471,10 @@ func FuzzSession(f *testing.F) {
 		f.Add(append(hello.bytes(), rest...), "")
 	}
 	f.Fuzz(func(_ *testing.T, b []byte, secret string) {
-		tg := &Target{Name: iqn, Login: func() (string, string, error) { return "vm", secret, nil }}
+		tg := &Target{Name: iqn}
+		if secret != "" {
+			tg.Login = func() (string, string, error) { return "vm", secret, nil }
+		}
 		if err := tg.Put(0, &LUN{Disk: &memory{data: make([]byte, 1<<20)}, ID: "x"}); err != nil {
 			return
 		}

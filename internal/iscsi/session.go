@@ -42,7 +42,10 @@ func (s *session) logIn() error {
 	l := &login{target: s.target, segment: longestData, burst: chunk}
 	if s.target.Login != nil {
 		var err error
-		if l.user, l.secret, err = s.target.Login(); err != nil {
+		if l.user, l.secret, err = s.target.Login(); err == nil && l.secret == "" {
+			err = errors.New("the target's secret is empty")
+		}
+		if err != nil {
 			return fmt.Errorf("login: %w", err)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 // Target is what initiators log in to.
 type Target struct {
 	Name string // iqn....
-	// Login says whom CHAP asks for, of discovery too. It is asked for each login, so that a secret can be changed. Nil, and an empty
-	// secret, let everybody in; an error nobody.
+	// Login says whom CHAP asks for, of discovery too. It is asked for each login, so that a secret can be changed. Nil lets everybody
+	// in; an error and an empty secret nobody.
 	Login func() (user, secret string, err error)
 	// Address is where discovery says the target is; empty: where it was asked.
 	Address string
