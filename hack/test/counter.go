@@ -19,6 +19,8 @@ type counter struct {
 	logs           map[string]*bytes.Buffer
 	passed, failed int
 	took           []timed
+	open           map[string]bool     // tests that have begun and not ended
+	lost           map[string][]string // by package: its tests that failed, none if the package failed without one
 }
 
 // timed is a test and how many seconds it took. Subtests are part of theirs.
@@ -55,6 +57,8 @@ func (c *counter) event(line []byte) {
 	}
 	key := e.Package + " " + e.Test
 	switch e.Action {
+	case "run":
+		c.begun(key)
 	case "output", "build-output":
 		if c.logs == nil {
 			c.logs = map[string]*bytes.Buffer{}
@@ -67,6 +71,8 @@ func (c *counter) event(line []byte) {
 			c.logs[key] = &bytes.Buffer{}
 		}
 		c.logs[key].WriteString(e.Output)
+	case "skip":
+		delete(c.open, key)
 	case "pass":
 		c.ended(e, key, "ok  ", &c.passed, false)
 	case "fail":
@@ -75,6 +81,10 @@ func (c *counter) event(line []byte) {
 }
 
 func (c *counter) ended(e event, key, word string, count *int, show bool) {
+	delete(c.open, key)
+	if show {
+		c.lose(e)
+	}
 	if e.Test != "" {
 		*count++
 		if !strings.Contains(e.Test, "/") {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,13 +19,17 @@ import (
 
 // stage is one command of the run. A stage of go tests is run with -json so that its tests can be counted.
 type stage struct {
-	name  string
-	about string
-	tests bool   // argv is a `go test` command line without -json
-	dir   string // where argv runs, below the top of the checkout
-	argv  []string
-	env   []string
-	lane  lane
+	name     string
+	about    string
+	tests    bool     // argv is a `go test` command line without -json, -run and packages
+	only     string   // a pattern of the tests to run, all of them if empty
+	packages []string // of the tests
+	dir      string   // where argv runs, below the top of the checkout
+	argv     []string
+	env      []string
+	lane     lane
+	// busy stages run many processes on a machine that does other things as well: what failed in one is run again, see again.go
+	busy bool
 	// after a failure of an earlier stage this one is still run if it does not depend on it
 	needs string
 }
@@ -46,6 +51,8 @@ type result struct {
 	took           time.Duration
 	passed, failed int
 	slow           []timed
+	lost           map[string][]string // what may be run again, by package
+	second         []string            // tests that passed only when they were run again
 	err            error
 	notRun         bool
 }
@@ -147,6 +154,9 @@ func (r *runner) lane(ctx context.Context, l lane) {
 			to = &whole{out: &said} // a stage has two streams
 		}
 		done := execute(ctx, to, s)
+		if s.busy && done.err != nil {
+			done = again(ctx, to, done)
+		}
 		broken[s.name] = done.err != nil
 		fmt.Fprintf(r.out, "%s=== %s: %s in %s\n", said.Bytes(), s.name, done.verdict(), done.took.Round(time.Second))
 		r.results[i] = done
@@ -158,7 +168,11 @@ func execute(ctx context.Context, out io.Writer, s stage) result {
 	start := time.Now()
 	argv := s.argv
 	if s.tests {
-		argv = append([]string{argv[0], argv[1], "-json"}, argv[2:]...)
+		argv = slices.Concat([]string{argv[0], argv[1], "-json"}, argv[2:])
+		if s.only != "" {
+			argv = append(argv, "-run", s.only)
+		}
+		argv = append(argv, s.packages...)
 	}
 	if s.lane == beside {
 		argv = append([]string{"nice", "-n", "19"}, argv...)
@@ -171,7 +185,7 @@ func execute(ctx context.Context, out io.Writer, s stage) result {
 		c := &counter{out: out}
 		cmd.Stdout, cmd.Stderr = c, out
 		r.err = cmd.Run()
-		r.passed, r.failed, r.slow = c.passed, c.failed, c.took
+		r.passed, r.failed, r.slow, r.lost = c.passed, c.failed, c.took, c.again()
 		if r.err == nil && c.passed == 0 {
 			r.err = fmt.Errorf("ran no test")
 		}
@@ -189,6 +203,8 @@ func (r result) verdict() string {
 		return "not run, " + r.needs + " failed"
 	case r.err != nil:
 		return "FAILED (" + r.err.Error() + ")"
+	case len(r.second) > 0:
+		return fmt.Sprintf("passed, %d of them only the second time", len(r.second))
 	}
 	return "passed"
 }
@@ -219,6 +235,7 @@ func summarise(out io.Writer, results []result, took time.Duration) bool {
 	for _, t := range slowest(slow, 15) {
 		fmt.Fprintf(out, "%8.1f s  %s\n", t.seconds, t.name)
 	}
+	sayAgain(out, results)
 	fmt.Fprintf(out, "\n%d passed, %d failed\n", passed, failed)
 	return ok
 }

@@ -61,7 +61,7 @@ func leaks(t *testing.T, under string) []string {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	left := leaksNow(t, under)
-	for range 100 {
+	for range 1200 { // a minute: the kernel lets a loop device go when all that was written through it has reached the disk
 		if len(left) == 0 {
 			break
 		}

@@ -52,7 +52,7 @@ const (
 	golden = "golden"
 	team   = "team"
 
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 )
 
 // Shared by all tests, made by TestMain.
