@@ -240,21 +240,17 @@ func TestUsedWhileFilled(t *testing.T) {
 func TestFetchedFirst(t *testing.T) {
 	t.Parallel()
 	image := noise(8<<20, 5)
-	s, url := newSlowly(t, image, 1<<20)
+	s, url := newSlowly(t, image, 1<<19)
 	u := use(t, url, nil)
 	c := u.dial()
 	p := make([]byte, 4096)
 	for _, off := range []int64{7 << 20, 8<<20 - 4096, 5 << 20} {
-		begin := time.Now()
 		if _, err := c.ReadAt(p, off); err != nil || !bytes.Equal(p, image[off:off+4096]) {
 			t.Fatalf("at %d: %v, or other bytes", off, err)
 		}
-		if took := time.Since(begin); took > 2*time.Second {
-			t.Errorf("a page at %d took %s: it waited for the rest", off, took)
-		}
 	}
 	if done := u.work.Progress().Done; done > 6<<20 {
-		t.Errorf("%d bytes are there already: the test proves nothing", done)
+		t.Errorf("%d bytes are there: the pages came with the rest, not before it", done)
 	}
 	s.rate.Store(1 << 40)
 	if err := c.Leave(); err != nil {

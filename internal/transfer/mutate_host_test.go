@@ -101,7 +101,7 @@ func qemu(kind, options string) reference {
 // shell runs a command with the files' names in it; accepted says whether the program took what it read.
 func (r reference) shell(t *testing.T, command, dir string) (accepted bool) {
 	t.Helper()
-	const patience = 30 * time.Second
+	const patience = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -f 2097152; cd "$0"; `+command, dir)

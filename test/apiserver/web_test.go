@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	corev1 "k8s.io/api/core/v1"
@@ -125,7 +124,7 @@ func TestWeb(t *testing.T) {
 		b.Until(`document.readyState === "complete" && document.title !== "pwned"`, patience)
 		for _, width := range []int64{360, 1280, 3840} {
 			b.Size(width, 900, width == 3840)
-			b.Until(`document.documentElement.scrollWidth <= innerWidth`, 5*time.Second)
+			b.Until(`document.documentElement.scrollWidth <= innerWidth`, patience)
 		}
 	}
 	b.Size(1280, 900, false)

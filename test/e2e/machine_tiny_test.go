@@ -69,7 +69,7 @@ func (y *yard) typeLine(vm *kubevirt.VirtualMachine, line string) {
 	if len(launchers) != 1 {
 		y.T.Fatalf("machine %s has %d launchers", vm.Name, len(launchers))
 	}
-	ctx, cancel := context.WithTimeout(y.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(y.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "../../bin/kubectl", "--kubeconfig", framework.Kubeconfig(y.T), "-n", y.Namespace,
 		"exec", "-i", launchers[0].Name, "-c", "compute", "--", "/usr/bin/launcher", "console")

@@ -70,7 +70,7 @@ func newFilledDisk(t *testing.T, checksum string) *filledDisk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // nobody says when it is so far
+	for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // nobody says when it is so far
 		if f.qemu, err = dialMonitor(t.Context(), socket); err == nil {
 			return f
 		}
@@ -131,7 +131,7 @@ func TestEarlyMoves(t *testing.T) {
 	f.guest("flush")
 	f.open.Store(true)
 	for began := time.Now(); len(e.disks) > 0; time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // nobody says when it is so far
-		if e.look(); time.Since(began) > 30*time.Second {
+		if e.look(); time.Since(began) > 2*time.Minute {
 			_, err := os.Stat(f.path)
 			t.Fatalf("not moved: %v, %v", e.move("root", f.path), err)
 		}
@@ -141,7 +141,7 @@ func TestEarlyMoves(t *testing.T) {
 		if r.Outcome != task.Done {
 			t.Fatalf("report %+v", r)
 		}
-	case <-time.After(60 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the worker is still there")
 	}
 	nodes, err := f.qemu.nodes()

@@ -56,7 +56,7 @@ func newKept(t *testing.T, filter bool) *kept {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	var err error
-	for began := time.Now(); time.Since(began) < 30*time.Second; <-tick.C {
+	for began := time.Now(); time.Since(began) < 2*time.Minute; <-tick.C {
 		if k.qemu, err = dialMonitor(t.Context(), socket); err == nil {
 			break
 		}
