@@ -37,7 +37,7 @@ build: $(CMDS:%=$(BIN)/%) ## the programs, static, in bin/
 
 .PHONY: $(CMDS:%=$(BIN)/%)
 $(CMDS:%=$(BIN)/%): $(BIN)/%:
-	@go build -ldflags '-s -w' -o $@ ./cmd/$*
+	@GOGC=400 go build -ldflags '-s -w' -o $@ ./cmd/$*
 
 images: build ## the container images and the test guest, loaded into the cluster if it runs
 	@go run ./hack/images all

@@ -214,7 +214,8 @@ func (b *build) goBuild(ctx context.Context, module, dir string, packages ...str
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=" + b.linked(), "-o", dir + string(filepath.Separator)}
 	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
 	cmd.Dir = filepath.Join(b.root, module)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+b.arch)
+	// the compiler's own garbage collector costs a sixth of a build's time at its default
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+b.arch, "GOGC=400")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", strings.Join(packages, " "), err, out)
 	}

@@ -232,7 +232,7 @@ func summarise(out io.Writer, results []result, took time.Duration) bool {
 		}
 	}
 	fmt.Fprintf(out, "%-10s %8d %8d %8s\n\nthe slowest tests:\n", "total", passed, failed, took.Round(time.Second))
-	for _, t := range slowest(slow, 15) {
+	for _, t := range slowest(slow, 30) {
 		fmt.Fprintf(out, "%8.1f s  %s\n", t.seconds, t.name)
 	}
 	sayAgain(out, results)
