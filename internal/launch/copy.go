@@ -9,6 +9,12 @@ const CopiesDir = "/run/berth/copies"
 // of qcow2, which take less than a thousandth of it.
 func CopyFile(room int64) int64 { return room + room>>10 + 4<<20 }
 
+// ImageBytes is what the layers of a container image may have together as filesystems, or the disk in it.
+const ImageBytes = 64 << 30
+
+// ImageFiles is what the directory of these files holds at most. A layer's file has a table of its own, of its partitions too.
+func ImageFiles() int64 { return CopyFile(ImageBytes) + 128<<20 }
+
 // Copy is how far the copy of a volume is.
 type Copy struct {
 	Mode   kubevirt.CopyMode `json:"mode"`

@@ -73,11 +73,20 @@ func (m Machine) copyMounts() []corev1.VolumeMount {
 	return out
 }
 
-// copyRequest is the room on the node that the copies ask for.
+// imageRequest is the room on the node that the layers of a container image ask for. How large they are is known when the machine starts;
+// this is more than most have, and keeps a node from being filled by machines that asked for nothing.
+const imageRequest = 1 << 30
+
+// copyRequest is the room on the node that the copies ask for, and the layers that are made there.
 func (m Machine) copyRequest() int64 {
 	var sum int64
 	for _, c := range m.Copies {
 		sum += c.request()
+	}
+	for _, v := range m.Instance.Spec.Volumes {
+		if v.ContainerImage != nil {
+			sum += imageRequest
+		}
 	}
 	return sum
 }

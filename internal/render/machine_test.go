@@ -175,6 +175,7 @@ func TestHotplugPods(t *testing.T) {
 // that mean nothing to the launcher.
 func TestImageOfAMachine(t *testing.T) {
 	m := machine()
+	m.Copies = nil
 	m.Instance.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{
 		Image: "i", ImagePullSecret: "login", CertConfigMap: "roots",
 		Env: []kubevirt.EnvVar{{Name: "LD_PRELOAD", Value: "$(x)"}, {Name: "PATH", ValueFrom: &kubevirt.EnvVarSource{
@@ -201,9 +202,18 @@ func TestImageOfAMachine(t *testing.T) {
 			t.Errorf("%s is %q, want %q", path, mounted[path], want)
 		}
 	}
+	room := pod.Spec.Volumes[slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "root" })].EmptyDir
+	if room == nil || room.SizeLimit == nil || room.SizeLimit.Value() <= launch.ImageBytes {
+		t.Errorf("the layers are in %v: want a directory with a limit above what the launcher keeps to", room)
+	}
 	consumer, err := m.Pod(Consumer)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, p := range []*corev1.Pod{pod, consumer} {
+		if asked := p.Spec.Containers[0].Resources.Requests.StorageEphemeral(); asked.Value() != 1<<30 {
+			t.Errorf("%s asks for %s of the node's storage, want 1Gi for the layers", p.Name, asked)
+		}
 	}
 	if c := consumer.Spec.Containers[0]; len(c.Env)+len(c.EnvFrom) > 0 {
 		t.Error("a consumer has the program's environment")

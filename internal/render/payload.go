@@ -6,6 +6,7 @@ import (
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -78,7 +79,9 @@ func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, stri
 		}
 		m.copyFrom(pod, v.Name, d.Image, d.ImagePullPolicy, d.ImagePullSecret, v.Name, []string{from})
 	case v.ContainerImage != nil:
-		add(v.Name, dir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+		// The launcher keeps to its own bound, which is lower: the kubelet ends a pod that goes beyond this one.
+		add(v.Name, dir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			SizeLimit: resource.NewQuantity(launch.ImageFiles()+slack, resource.BinarySI)}}, false)
 		for _, s := range imageMounts(v.Name, v.ContainerImage) {
 			add(s.name, path.Join(dir, s.dir), s.source, true)
 		}

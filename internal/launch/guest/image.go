@@ -129,7 +129,7 @@ func diskInside(ctx context.Context, img *registry.Image, dir string) (Backing, 
 	if err != nil {
 		return Backing{}, fmt.Errorf("make room for the disk: %w", err)
 	}
-	found, err := img.Disk(ctx, f, layer.DefaultLimits.Bytes)
+	found, err := img.Disk(ctx, f, launch.ImageBytes)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return Backing{}, webFault(err)
 	}
@@ -145,7 +145,7 @@ func pile(ctx context.Context, img *registry.Image, dir string, c *kubevirt.Disk
 	var disk stack.Disk
 	var tree layer.Tree
 	var master *Backing
-	limits, name := layer.DefaultLimits, ""
+	limits, name := layer.Limits{Entries: layer.DefaultLimits.Entries, Bytes: launch.ImageBytes}, ""
 	add := func(n string, write func(f *os.File) error) error {
 		path := filepath.Join(dir, n)
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
