@@ -16,6 +16,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/instancetype"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // What the machine side's webhook is called and where it is. It is a configuration of its own: the machine side may run
@@ -76,9 +77,24 @@ func checkMachine(_ context.Context, before, after *kubevirt.VirtualMachine) (ca
 			c.invalid(specPath.Child("dataVolumeTemplates").Index(i), "DataVolumeTemplate entry %s must be referenced in the VMI template's 'volumes' list", name)
 		}
 	}
+	checkEarly(after, &c)
 	checkMatchers(after, &c)
 	err := checkContainers(&after.Spec.Template.Spec, &c)
 	return c, err
+}
+
+// checkEarly: a disk can be used early if this machine has it made. Somebody else's DataVolume is as its own annotations say.
+func checkEarly(vm *kubevirt.VirtualMachine, c *causes) {
+	for i, v := range vm.Spec.Template.Spec.Volumes {
+		own := func(t kubevirt.DataVolumeTemplateSpec) bool {
+			return v.DataVolume != nil && t.ObjectMeta.Name == v.DataVolume.Name
+		}
+		if v.BootEarly && !slices.ContainsFunc(vm.Spec.DataVolumeTemplates, own) {
+			at := templatePath.Child("volumes").Index(i).Child("bootEarly")
+			c.invalid(at, "volume %s: bootEarly is for a DataVolume that one of the machine's dataVolumeTemplates makes; annotate any other DataVolume with %s",
+				v.Name, names.BootEarly)
+		}
+	}
 }
 
 // checkVolumes: each volume comes from one place, and each drive has something in it.

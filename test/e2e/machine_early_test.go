@@ -75,12 +75,17 @@ type earlyMachine struct {
 	wrote int
 }
 
-func newEarly(t *testing.T, file string, source func(url string) *cdiv1.DataVolumeSource) *earlyMachine {
+// newEarly starts one. It is asked for at the machine's volume, or by an annotation of the DataVolume.
+func newEarly(t *testing.T, file string, annotated bool, source func(url string) *cdiv1.DataVolumeSource) *earlyMachine {
 	t.Helper()
 	e := &earlyMachine{yard: newYard(t), gate: &sluice{files: http.StripPrefix("/bucket", http.FileServer(http.Dir(guestDir)))}}
 	e.vm = e.example("vm-early.yaml", "early")
 	root := &e.vm.Spec.DataVolumeTemplates[0]
 	e.root, root.Spec.Source = root.ObjectMeta.Name, source(e.Serve(e.gate)+"/bucket/"+file)
+	if annotated {
+		e.vm.Spec.Template.Spec.Volumes[0].BootEarly = false
+		root.ObjectMeta.Annotations = map[string]string{"berth.dev/boot-early": "true"}
+	}
 	e.create(e.vm)
 	e.status(e.vm, kubevirt.StatusRunning, boot)
 	e.guestSays(e.vm, "berth-guest: ready")
@@ -151,7 +156,7 @@ func TestMachineBootsEarly(t *testing.T) {
 	// TestKilledWithAGuest in cmd/worker, controllers by TestVolumeControllerKilled.
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
-		e := newEarly(t, testguest.Raw, func(url string) *cdiv1.DataVolumeSource {
+		e := newEarly(t, testguest.Raw, true, func(url string) *cdiv1.DataVolumeSource {
 			return &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: url}}
 		})
 		e.write()
@@ -175,7 +180,7 @@ func TestMachineBootsEarly(t *testing.T) {
 	// Its source has another file in the middle: the guest stands still and everybody says why, until the file is back.
 	t.Run("changed", func(t *testing.T) {
 		t.Parallel()
-		e := newEarly(t, testguest.QCOW2, func(url string) *cdiv1.DataVolumeSource {
+		e := newEarly(t, testguest.QCOW2, false, func(url string) *cdiv1.DataVolumeSource {
 			return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: url}}
 		})
 		e.write()

@@ -22,7 +22,7 @@ var additions = []string{
 	"vm.spec.template.spec.volumes.container",
 	"vm.spec.template.spec.volumes.containerImage",
 	"vm.spec.template.spec.volumes.accessMode",
-	"vm.spec.template.spec.volumes.keepAs", "vm.spec.template.spec.volumes.copy",
+	"vm.spec.template.spec.volumes.keepAs", "vm.spec.template.spec.volumes.copy", "vm.spec.template.spec.volumes.bootEarly",
 	"vm.spec.template.spec.domain.devices.disks.source",
 	"vm.spec.template.spec.domain.devices.disks.access-mode",
 	"vm.spec.template.spec.domain.devices.disks.copy",

@@ -22,6 +22,7 @@ type VirtualMachineInstance struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	// +kubebuilder:validation:XValidation:rule="!has(self.domain.devices.disks) || self.domain.devices.disks.all(d, !has(d.source) && !has(d.copy) && !has(d.access__dash__mode))",message="an instance names what is in a disk in volumes; source, access-mode and copy of a disk are for a VirtualMachine"
 	// +kubebuilder:validation:XValidation:rule="!has(self.volumes) || self.volumes.all(v, !has(v.container))",message="an instance has the disk that a container made; container is for a VirtualMachine"
+	// +kubebuilder:validation:XValidation:rule="!has(self.volumes) || self.volumes.all(v, !has(v.bootEarly) || !v.bootEarly)",message="bootEarly says how a machine's DataVolume is made; it is for a VirtualMachine"
 	Spec   VirtualMachineInstanceSpec   `json:"spec"`
 	Status VirtualMachineInstanceStatus `json:"status,omitempty"`
 }

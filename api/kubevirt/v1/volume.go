@@ -13,6 +13,7 @@ import corev1 "k8s.io/api/core/v1"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || !has(self.copy.usageType) || size(self.copy.usageType) == 0 || has(self.copy.capacity) || has(self.copy.size) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.ephemeral)",message="the size of a network disk or of a container disk is known when its machine starts: copy.usageType needs copy.capacity or copy.size"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepAs) || size(self.keepAs) == 0 || (has(self.copy) && self.copy.mode != 'none') || has(self.containerDisk) || has(self.ephemeral)",message="keepAs is for volumes that the guest has a copy of"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepAs) || size(self.keepAs) == 0 || !has(self.containerImage)",message="a machine from a container image cannot be kept: its disk needs the kernel that it was started with"
+// +kubebuilder:validation:XValidation:rule="!has(self.bootEarly) || !self.bootEarly || (has(self.dataVolume) && (!has(self.copy) || self.copy.mode == 'none'))",message="bootEarly is for the volume of a DataVolume without a copy: a copy is made of a disk that is full"
 type Volume struct {
 	// Name is what a disk calls it.
 	Name         string `json:"name"`
@@ -28,6 +29,9 @@ type Volume struct {
 	// berth.dev/kept-from names this instance by its UID, and this volume.
 	// +kubebuilder:validation:MaxLength=253
 	KeepAs string `json:"keepAs,omitempty"`
+	// BootEarly lets the machine start while the disk is imported or cloned: the DataVolume is made with the annotation
+	// berth.dev/boot-early. It is for volumes of the machine's own dataVolumeTemplates, and counts when they are made.
+	BootEarly bool `json:"bootEarly,omitempty"`
 }
 
 // VolumeSource is where a volume comes from. Exactly one field is set.

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/names"
 )
@@ -21,6 +22,13 @@ func (d *disk) observeEarly(launcher *corev1.Pod) {
 		return
 	}
 	d.is, d.early = machine.Ready, true
+}
+
+// bootsEarly: the machine asks at one of its volumes to be started while this DataVolume is filled.
+func bootsEarly(vm *kubevirt.VirtualMachine, volume string) bool {
+	return slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, func(v kubevirt.Volume) bool {
+		return v.BootEarly && v.DataVolume != nil && v.DataVolume.Name == volume
+	})
 }
 
 // mayBeEarly: one of its disks may have been taken before it was full.

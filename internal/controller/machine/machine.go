@@ -15,6 +15,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/token"
@@ -182,6 +183,9 @@ func newVolume(vm *kubevirt.VirtualMachine, t kubevirt.DataVolumeTemplateSpec) *
 	if proof := token.Proofs(vm.Annotations[token.MachineAnnotation])[v.Name]; proof != "" {
 		v.Annotations[token.Annotation] = proof
 	}
+	if bootsEarly(vm, v.Name) {
+		v.Annotations[names.BootEarly] = "true"
+	}
 	return v
 }
 
@@ -191,6 +195,9 @@ func newInstance(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachineInstance {
 	i.OwnerReferences = []metav1.OwnerReference{owner(vm)}
 	i.Spec.Canonical()
 	nameClaims(vm, i.Spec.Volumes)
+	for n := range i.Spec.Volumes {
+		i.Spec.Volumes[n].BootEarly = false // it says how the DataVolume is made
+	}
 	return i
 }
 
