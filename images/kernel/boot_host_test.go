@@ -56,7 +56,7 @@ func disk(t *testing.T, dir string, layers ...[]byte) (top string) {
 	for i, l := range layers {
 		name := entry.LayerName(i) + ".qcow2"
 		var err error
-		d, err = d.Layer(create(name), below, entry.LayerName(i), func(w io.WriterAt) (int64, error) {
+		d, err = d.Layer(create(name), below, entry.LayerName(i), func(w stack.File) (int64, error) {
 			made, err := layer.Convert(bytes.NewReader(l), w, &tree, layer.DefaultLimits)
 			return made.Size, err
 		})

@@ -146,13 +146,20 @@ func pile(ctx context.Context, img *registry.Image, dir string, c *kubevirt.Disk
 	var tree layer.Tree
 	var master *Backing
 	limits, name := layer.Limits{Entries: layer.DefaultLimits.Entries, Bytes: launch.ImageBytes}, ""
+	var files []*os.File // a later layer may give a file of an earlier one another name
+	defer func() {
+		for _, f := range files {
+			err = errors.Join(err, f.Close())
+		}
+	}()
 	add := func(n string, write func(f *os.File) error) error {
 		path := filepath.Join(dir, n)
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
 			return fmt.Errorf("make room for a layer: %w", err)
 		}
-		err = errors.Join(write(f), f.Close())
+		files = append(files, f)
+		err = write(f)
 		b = Backing{Path: path, Format: "qcow2", Master: master}
 		below := b
 		master, name = &below, n
@@ -161,7 +168,7 @@ func pile(ctx context.Context, img *registry.Image, dir string, c *kubevirt.Disk
 	for n := range img.Layers {
 		err := add(fmt.Sprintf("%03d.qcow2", n), func(f *os.File) error {
 			return img.Read(ctx, n, limits.Bytes, func(r io.Reader) error {
-				next, err := disk.Layer(f, name, entry.LayerName(n), func(w io.WriterAt) (int64, error) {
+				next, err := disk.Layer(f, name, entry.LayerName(n), func(w stack.File) (int64, error) {
 					made, err := layer.Convert(r, w, &tree, limits)
 					if made.Alone {
 						from = n

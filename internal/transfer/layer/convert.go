@@ -24,8 +24,14 @@ type Limits struct {
 	Bytes   int64 // of the filesystem
 }
 
+// File is what a filesystem is written to. It is read when a later layer gives one of its files another name.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+}
+
 // DefaultLimits are far above what images have: the largest in public registries have some 300,000 files. A file takes some 300 bytes
-// of memory while its layer is converted.
+// of memory while its layer is converted, and some 200 until the last one is.
 var DefaultLimits = Limits{Entries: 500_000, Bytes: 64 << 30}
 
 // Bounds of one file, as Linux has them, and of all names, targets and attributes of a layer together.
@@ -36,6 +42,7 @@ const (
 	maxText   = 128 << 20
 	maxHops   = 40 // symbolic links that one path leads through
 	maxLinks  = 65_000
+	maxFiles  = 2_000_000 // of all layers together
 )
 
 // The names by which a layer takes away what is below it.
@@ -53,12 +60,12 @@ type Made struct {
 }
 
 // Convert writes the filesystem of a layer, whose decompressed archive r is, and lays it over the tree of those below. The archive is read to
-// its end, so that whoever sums it up has seen all of it.
-func Convert(r io.Reader, to io.WriterAt, below *Tree, l Limits) (Made, error) {
+// its end, so that whoever sums it up has seen all of it. The tree reads the file until the last layer is converted.
+func Convert(r io.Reader, to File, below *Tree, l Limits) (Made, error) {
 	if below.root == nil {
 		below.root = newDir()
 	}
-	b := &builder{image: newImage(to, l.Bytes), root: newDir(), below: below, limits: l}
+	b := &builder{image: newImage(to, l.Bytes), root: newDir(), below: below, limits: l, up: map[named]bool{}}
 	b.root.implied = true
 	inherit(b.root, below.root)
 	if err := b.read(r); err != nil {
@@ -66,7 +73,7 @@ func Convert(r io.Reader, to io.WriterAt, below *Tree, l Limits) (Made, error) {
 	}
 	alone := b.root.opaque
 	tidy(b.root, below.root)
-	below.add(b.root)
+	below.add(b.root, to)
 	mark(b.root)
 	size, err := b.image.finish(b.root)
 	return Made{Size: size, Alone: alone}, err
@@ -80,6 +87,7 @@ type builder struct {
 	limits Limits
 	count  int
 	text   int
+	up     map[named]bool // under which a file of the layers below was copied
 }
 
 func (b *builder) read(r io.Reader) error {
@@ -213,6 +221,9 @@ func (b *builder) words(n int) error {
 func (b *builder) one(name string) error {
 	if b.count++; b.count > b.limits.Entries {
 		return task.Errorf(task.BadImage, "it has more than %d files", b.limits.Entries)
+	}
+	if b.below.count++; b.below.count > maxFiles {
+		return task.Errorf(task.BadImage, "its layers have more than %d files", maxFiles)
 	}
 	return b.words(len(name))
 }

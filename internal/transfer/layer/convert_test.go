@@ -75,7 +75,9 @@ const plainFile = "100644 0:0 7 links=1 "
 
 // TestConvert: what becomes of a layer over another, file by file.
 func TestConvert(t *testing.T) {
-	lower := archive(t, folder("usr", 0o755, 0), folder("usr/lib", 0o750, 5), link("lib", "usr/lib"), link("up", "../../usr"), folder("dir", 0o700, 9), file("dir/old"), file("plain"))
+	lower := archive(t, folder("usr", 0o755, 0), folder("usr/lib", 0o750, 5), link("lib", "usr/lib"), link("up", "../../usr"), folder("dir", 0o700, 9), file("dir/old"), file("plain"),
+		tar.Header{Name: "usr/lib/file", Mode: 0o4750, Uid: 3, Gid: 4, PAXRecords: map[string]string{"SCHILY.xattr.user.b": "2"}})
+	below, belowText := "104750 3:4 7 links", ` 1.b=2 "usr/lib/file"`
 	root := "40755 0:0 0 links=%d"
 	dir := func(mode, owner, time, links int) string {
 		return fmt.Sprintf("40%o %d:%d %d links=%d", mode, owner, owner, time, links)
@@ -103,6 +105,12 @@ func TestConvert(t *testing.T) {
 		"notes of an old filesystem": {[]tar.Header{file(".wh..wh.plnk"), file(".wh..wh.aufs")}, map[string]string{".": fmt.Sprintf(root, 2)}},
 		"hard links": {[]tar.Header{file("a"), hard("b", "/a"), hard("dir/c", "./b")}, map[string]string{".": fmt.Sprintf(root, 3), "a": strings.Replace(plainFile, "=1", "=3", 1) + `"a"`,
 			"b": strings.Replace(plainFile, "=1", "=3", 1) + `"a"`, "dir": dir(0o700, 9, 7, 2), "dir/c": strings.Replace(plainFile, "=1", "=3", 1) + `"a"`}},
+		"a hard link to a file below": {[]tar.Header{hard("dir/new", "up/lib/file"), hard("b", "dir/new")}, map[string]string{".": fmt.Sprintf(root, 4), "usr": dir(0o755, 0, 7, 3),
+			"usr/lib": dir(0o750, 5, 7, 2), "usr/lib/file": below + "=3" + belowText, "dir": dir(0o700, 9, 7, 2), "dir/new": below + "=3" + belowText, "b": below + "=3" + belowText}},
+		"a hard link to a link below": {[]tar.Header{hard("b", "lib")}, map[string]string{".": fmt.Sprintf(root, 2), "b": "120777 0:0 7 links=2 to usr/lib", "lib": "120777 0:0 7 links=2 to usr/lib"}},
+		"linked and gone below": {[]tar.Header{hard("b", "lib/file"), file("usr/lib/.wh.file")}, map[string]string{".": fmt.Sprintf(root, 3), "usr": dir(0o755, 0, 7, 3),
+			"usr/lib": dir(0o750, 5, 7, 2), "usr/lib/file": "20000 0:0 0 links=1 device 0x0", "b": below + "=1" + belowText}},
+		"linked and replaced": {[]tar.Header{hard("b", "plain"), file("plain"), file(".wh.plain")}, map[string]string{".": fmt.Sprintf(root, 2), "plain": plainFile + `"plain"`, "b": plainFile + `"plain"`}},
 		"the last one counts": {[]tar.Header{file("a"), link("a", "b"), {Name: "a", Mode: 0o4755}}, map[string]string{".": fmt.Sprintf(root, 2), "a": `104755 0:0 7 links=1 "a"`}},
 		"attributes": {[]tar.Header{{Name: "a", PAXRecords: map[string]string{"SCHILY.xattr.user.b": "2", "SCHILY.xattr.security.capability": "1",
 			"SCHILY.xattr.trusted.overlay.redirect": "/x", "SCHILY.xattr.user.overlay.opaque": "y", "SCHILY.xattr.system.nfs4_acl": "x"}}},
@@ -164,7 +172,8 @@ func TestRefusals(t *testing.T) {
 		"links in a circle":            {archive(t, link("a", "b"), link("b", "a"), file("a/x")), task.BadImage},
 		"a link that grows":            {archive(t, link("a", "a/a"), file("a/x")), task.BadImage},
 		"a file with files":            {archive(t, file("a"), file("a/x")), task.BadImage},
-		"a hard link to nothing":       {archive(t, hard("a", "b")), task.UnsupportedImage},
+		"a hard link to nothing":       {archive(t, hard("a", "b")), task.BadImage},
+		"a hard link to the root":      {archive(t, hard("b", "/")), task.BadImage},
 		"a hard link to a directory":   {archive(t, folder("a", 0o755, 0), hard("b", "a")), task.BadImage},
 		"a root that is a file":        {archive(t, link("./", "x")), task.BadImage},
 		"takes away a directory's own": {archive(t, file("a/.wh..")), task.BadImage},
@@ -191,6 +200,7 @@ func TestRefusals(t *testing.T) {
 type full struct{ err error }
 
 func (f full) WriteAt([]byte, int64) (int, error) { return 0, f.err }
+func (f full) ReadAt([]byte, int64) (int, error)  { return 0, f.err }
 
 // FuzzConvert converts two layers of anything: there is an error, or filesystems that can be read.
 func FuzzConvert(f *testing.F) {
@@ -198,6 +208,7 @@ func FuzzConvert(f *testing.F) {
 	for _, upper := range [][]byte{
 		lower, archive(f, file("lib/.wh.a"), file("lib/b")), archive(f, file("usr/.wh..wh..opq"), hard("x", "usr/a")), archive(f, file("../x"), file("loop/x")),
 		archive(f, tar.Header{Name: "c", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}, tar.Header{Name: "p", Typeflag: tar.TypeFifo}), archive(f, file(".wh..wh..opq")),
+		archive(f, hard("lib/b", "lib/a"), file("usr/.wh.a"), hard("c", "usr/b")), archive(f, hard("b", "loop"), hard("usr", "b")),
 		archive(f, file("a"), hard("b", "a"), file(".wh.a"), tar.Header{Name: "x", PAXRecords: map[string]string{"SCHILY.xattr.user.a": "b"}}), nil,
 	} {
 		f.Add(lower, upper)

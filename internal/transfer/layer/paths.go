@@ -2,6 +2,7 @@ package layer
 
 import (
 	"archive/tar"
+	"io"
 	"maps"
 	"path"
 	"strings"
@@ -11,6 +12,12 @@ import (
 
 // place is a directory of the layer, and the one that the layers below have there; nil if they have none.
 type place struct{ own, lower *node }
+
+// named is a name in a directory of the layer.
+type named struct {
+	dir  *node
+	base string
+}
 
 // dir finds a directory of the layer. Symbolic links of this layer and of those below are followed, and never lead out of the root.
 // What is missing on the way is made: as the layers below have it, if they do.
@@ -116,10 +123,11 @@ func (b *builder) put(dir, base string, n *node) error {
 		return err
 	}
 	at.own.children[base] = n
+	delete(b.up, named{at.own, base})
 	return nil
 }
 
-// hardLink gives a file of this layer another name.
+// hardLink gives a file another name. One of the layers below is in this layer from then on, under both.
 func (b *builder) hardLink(h *tar.Header, dir, base string) error {
 	targetDir, targetBase := path.Split(strings.TrimPrefix(path.Clean("/"+h.Linkname), "/"))
 	at, err := b.dir(targetDir)
@@ -127,10 +135,15 @@ func (b *builder) hardLink(h *tar.Header, dir, base string) error {
 		return err
 	}
 	n := at.own.children[targetBase]
+	if lower := b.below.child(at.lower, targetBase); n == nil && lower != nil && !lower.is(typeDir) {
+		if n, err = b.copyUp(at.own, targetBase, lower); err != nil {
+			return err
+		}
+	}
 	switch {
-	case n == nil || n.isWhiteout():
-		return task.Errorf(task.UnsupportedImage, "%.200q is a hard link to %.200q, which is not in the same layer before it", h.Name, h.Linkname)
-	case n.is(typeDir):
+	case n == nil && b.below.child(at.lower, targetBase) == nil || n != nil && n.isWhiteout():
+		return task.Errorf(task.BadImage, "%.200q is a hard link to %.200q, which is not there", h.Name, h.Linkname)
+	case n == nil || n.is(typeDir):
 		return task.Errorf(task.BadImage, "%.200q is a hard link to a directory", h.Name)
 	case base == "":
 		return task.Errorf(task.BadImage, "its root is no directory")
@@ -139,6 +152,23 @@ func (b *builder) hardLink(h *tar.Header, dir, base string) error {
 		return task.Errorf(task.BadImage, "%.200q has more than %d names", h.Linkname, maxLinks)
 	}
 	return b.put(dir, base, n)
+}
+
+// copyUp has a file of the layers below in this one too, as overlayfs does before it gives it another name.
+func (b *builder) copyUp(dir *node, base string, lower *node) (*node, error) {
+	if err := b.one(base); err != nil {
+		return nil, err
+	}
+	n := lower.alike()
+	if n.is(typeRegular) {
+		from := io.NewSectionReader(b.below.images[lower.image], int64(lower.block)*blockSize, n.size)
+		if err := b.image.data(n, from); err != nil {
+			return nil, err
+		}
+	}
+	dir.children[base] = n
+	b.up[named{dir, base}] = true
+	return n, nil
 }
 
 // hide makes a directory one whose files of the layers below are gone.
@@ -165,6 +195,9 @@ func (b *builder) takeAway(dir, base string) error {
 		if old.opaque = true; old.implied {
 			inherit(old, newDir())
 		}
+	case b.up[named{at.own, base}]:
+		at.own.children[base] = whiteout() // the archive gave it another name, and does not have it itself
+		delete(b.up, named{at.own, base})
 	case old == nil:
 		if err := b.one(base); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -16,6 +17,8 @@ func (m *memory) WriteAt(p []byte, off int64) (int, error) {
 	}
 	return copy(m.b[off:], p), nil
 }
+
+func (m *memory) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReader(m.b).ReadAt(p, off) }
 
 // reader reads a filesystem as the kernel's erofs does, and is as strict.
 type reader struct {

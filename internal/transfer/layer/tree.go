@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"io"
 	"io/fs"
 	"maps"
 	"slices"
@@ -31,6 +32,7 @@ type node struct {
 	links    uint32
 	also     int              // how many names it has besides its first
 	children map[string]*node // of a directory
+	image    int              // of a file of the tree: the layer that has its data
 	// implied: the layer has files in the directory and says nothing of the directory itself.
 	implied bool
 	// opaque: what the layers below have in the directory is not seen.
@@ -53,12 +55,21 @@ func whiteout() *node { return &node{mode: typeChar} }
 
 func (n *node) isWhiteout() bool { return n.is(typeChar) && n.device == 0 }
 
+// alike is a file with the same attributes that has no data and no names yet.
+func (n *node) alike() *node {
+	return &node{mode: n.mode, uid: n.uid, gid: n.gid, mtime: n.mtime, nsec: n.nsec, device: n.device, xattrs: n.xattrs, target: n.target, size: n.size}
+}
+
 // names of a directory's files in the order of their bytes.
 func (n *node) names() []string { return slices.Sorted(maps.Keys(n.children)) }
 
-// Tree is what all layers so far show: their directories and symbolic links, which say where the next layer's files lie, and no
-// other files. The zero Tree is that of no layers.
-type Tree struct{ root *node }
+// Tree is what all layers so far show: directories and symbolic links say where the next layer's files lie, and any file may get another
+// name there. The zero Tree is that of no layers.
+type Tree struct {
+	root   *node
+	images []io.ReaderAt // the filesystems of the layers
+	count  int           // files that were ever laid into it
+}
 
 // child is what a directory has under a name; nil: nothing is known of it.
 func (t *Tree) child(dir *node, name string) *node {
@@ -69,15 +80,13 @@ func (t *Tree) child(dir *node, name string) *node {
 }
 
 // add lays a layer over the tree.
-func (t *Tree) add(root *node) {
-	if t.root == nil {
-		t.root = newDir()
-	}
-	t.root = lay(t.root, root)
+func (t *Tree) add(root *node, image io.ReaderAt) {
+	t.root = t.lay(t.root, root)
+	t.images = append(t.images, image)
 }
 
 // lay is what a directory of a layer makes of the one below it.
-func lay(below, above *node) *node {
+func (t *Tree) lay(below, above *node) *node {
 	out := &node{mode: above.mode, uid: above.uid, gid: above.gid, mtime: above.mtime, nsec: above.nsec, xattrs: above.xattrs,
 		children: map[string]*node{}}
 	if below.is(typeDir) && !above.opaque {
@@ -90,11 +99,12 @@ func lay(below, above *node) *node {
 			if lower == nil {
 				lower = newDir()
 			}
-			out.children[name] = lay(lower, n)
-		case n.is(typeLink):
-			out.children[name] = &node{mode: n.mode, target: n.target}
-		default:
+			out.children[name] = t.lay(lower, n)
+		case n.isWhiteout():
 			delete(out.children, name)
+		default:
+			out.children[name] = n.alike()
+			out.children[name].block, out.children[name].image = n.block, len(t.images)
 		}
 	}
 	return out

@@ -32,13 +32,29 @@ type Part struct {
 	Start, Size int64
 }
 
+// File is what a layer is written to.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+}
+
+// section is the part of a file that has the layer's filesystem.
+type section struct{ f File }
+
+// ReadAt implements io.ReaderAt.
+func (s section) ReadAt(p []byte, off int64) (int, error) { return s.f.ReadAt(p, cluster+off) }
+
+// WriteAt implements io.WriterAt.
+func (s section) WriteAt(p []byte, off int64) (int, error) { return s.f.WriteAt(p, cluster+off) }
+
 // Layer adds a layer: fill writes its filesystem and says how large it is. It is written to a new file over the disk, whose own file is named below.
-func (d Disk) Layer(to io.WriterAt, below, name string, fill func(io.WriterAt) (int64, error)) (Disk, error) {
+// What fill got can be read as long as the file can.
+func (d Disk) Layer(to File, below, name string, fill func(File) (int64, error)) (Disk, error) {
 	if len(d.Parts) >= MaxLayers {
 		return Disk{}, task.Errorf(task.UnsupportedImage, "it has more than %d layers", MaxLayers)
 	}
 	q := newFile(to)
-	size, err := fill(io.NewOffsetWriter(to, cluster)) // behind the header, and next to each other
+	size, err := fill(section{to}) // behind the header, and next to each other
 	if err != nil {
 		return Disk{}, err
 	}

@@ -112,7 +112,8 @@ func tenLayers() [][]file {
 			hardlink("many/link", "big")},
 		{gone("usr/lib/through-the-link"), {name: "a-file-with-attributes", kind: tar.TypeReg, mode: 0o600, text: "x", xattr: map[string]string{
 			"user.large": strings.Repeat("v", 3900), "trusted.overlay.redirect": "/etc"}}},
-		{dir("gone", 0o755, 0), plain("gone/back", "again"), plain("etc/gone", "10"), opaque("empty"), dir("sockets/x/y/z", 0o700, 1)},
+		{dir("gone", 0o755, 0), plain("gone/back", "again"), plain("etc/gone", "10"), opaque("empty"), dir("sockets/x/y/z", 0o700, 1),
+			hardlink("usr/sbin/su", "usr/bin/su"), hardlink("private/ping", "usr/bin/ping"), hardlink("null", "dev/null"), hardlink("lib/link", "long-link")},
 	}
 }
 
@@ -217,16 +218,14 @@ func TestTenLayers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		disk, err = disk.Layer(f, below, fmt.Sprintf("layer-%d", i), func(w io.WriterAt) (int64, error) {
+		disk, err = disk.Layer(f, below, fmt.Sprintf("layer-%d", i), func(w stack.File) (int64, error) {
 			made, err := layer.Convert(bytes.NewReader(packed), w, &tree, layer.DefaultLimits)
 			return made.Size, err
 		})
 		if err != nil {
 			t.Fatalf("layer %d: %v", i, err)
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		defer f.Close() // a later layer may give one of its files another name
 		below = name
 		command(t, "qemu-img", "check", "-q", "-f", "qcow2", filepath.Join(work, name))
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"strings"
 	"testing"
 
@@ -22,6 +21,8 @@ func (m *memory) WriteAt(p []byte, off int64) (int, error) {
 	}
 	return copy(m.b[off:], p), nil
 }
+
+func (m *memory) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReader(m.b).ReadAt(p, off) }
 
 // read is the disk in a qcow2 file that lies over no other.
 func read(b []byte) []byte {
@@ -41,8 +42,8 @@ func read(b []byte) []byte {
 	return out
 }
 
-func content(n int, size int64) func(io.WriterAt) (int64, error) {
-	return func(w io.WriterAt) (int64, error) {
+func content(n int, size int64) func(File) (int64, error) {
+	return func(w File) (int64, error) {
 		_, err := w.WriteAt(bytes.Repeat([]byte{byte(n + 1)}, int(size)), 0)
 		return size, err
 	}
@@ -113,7 +114,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("the room behind all layers: %v", err)
 	}
 	mine := errors.New("mine")
-	if _, err := (Disk{}).Layer(&memory{}, "", "l", func(io.WriterAt) (int64, error) { return 0, mine }); !errors.Is(err, mine) {
+	if _, err := (Disk{}).Layer(&memory{}, "", "l", func(File) (int64, error) { return 0, mine }); !errors.Is(err, mine) {
 		t.Errorf("a layer that cannot be made: %v", err)
 	}
 	if _, err := (Disk{}).Layer(&memory{}, "", strings.Repeat("l", 40), content(0, 1)); err == nil {
