@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -404,6 +405,26 @@ func TestBeside(t *testing.T) {
 	close(slow.hold)
 	if _, end := c.answer(); end.tag() != first+1 {
 		t.Errorf("%d was answered", end.tag()-first)
+	}
+}
+
+// TestOneThatDoesNotRead: an initiator that asks for all it may and reads no answer leaves the others their buffers.
+func TestOneThatDoesNotRead(t *testing.T) {
+	both := target(t, &memory{data: noise(512)})
+	greedy, other := dial(t, both), dial(t, both)
+	greedy.login()
+	other.login()
+	for range commands {
+		greedy.ask(0, 512, read10(0, 1)...)
+	}
+	for deadline := time.Now().Add(time.Minute); len(both.buffers) < ownBuffers && time.Now().Before(deadline); {
+		runtime.Gosched()
+	}
+	if got := len(both.buffers); got != ownBuffers {
+		t.Errorf("it holds %d buffers of %d", got, buffers)
+	}
+	if got, _ := other.scsi(0, 512, read10(0, 1)...); len(got) != 512 {
+		t.Error("another one is not answered")
 	}
 }
 

@@ -221,8 +221,9 @@ func (c *command) read(l *LUN) error {
 
 // part reads and sends the next chunk; done says that the command was answered with an error instead.
 func (c *command) part(l *LUN, o *outgoing, at int64) (done bool, err error) {
+	c.s.buffers <- struct{}{}
 	c.s.target.buffers <- struct{}{}
-	defer func() { <-c.s.target.buffers }()
+	defer func() { <-c.s.target.buffers; <-c.s.buffers }()
 	b := make([]byte, min(o.left, chunk))
 	n, err := l.Disk.ReadAt(b, at)
 	switch {

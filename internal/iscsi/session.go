@@ -19,8 +19,9 @@ type session struct {
 	discovery      bool
 	segment, burst int
 
-	places chan struct{} // for commands that are not answered yet
-	all    sync.WaitGroup
+	places  chan struct{} // for commands that are not answered yet
+	buffers chan struct{} // for those that are in use
+	all     sync.WaitGroup
 
 	mu      sync.Mutex // of what follows; a message is written as a whole
 	statSN  uint32

@@ -117,7 +117,8 @@ func (t *Target) Answer(c net.Conn) error {
 	if err := c.SetReadDeadline(time.Now().Add(loginPatience)); err != nil {
 		return fmt.Errorf("wait for a login: %w", err)
 	}
-	s := &session{target: t, conn: c, running: map[uint32]*command{}, places: make(chan struct{}, commands)}
+	s := &session{target: t, conn: c, running: map[uint32]*command{}, places: make(chan struct{}, commands),
+		buffers: make(chan struct{}, ownBuffers)}
 	if err := s.logIn(); err != nil {
 		return err
 	}
