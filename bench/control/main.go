@@ -4,9 +4,10 @@
 //
 //	go run ./bench/control [-n 1000] [-clones 100] [-pods 10000] [-claims 10000]
 //	go run ./bench/control -peers [-n 1000]
+//	go run ./bench/control -writes [-n 50]
 //
-// The second form measures CDI's controller and ours in turn, in the same way. It needs bin/kubebox (the control plane), builds kwok out of
-// hack/kwok and CDI out of hack/peers, and writes results.md or peers.md: time, write requests, CPU and memory of the controller, and the
+// The second form measures CDI's controller and ours in turn, in the same way; the third counts what each of them writes. It needs bin/kubebox (the control plane), builds kwok out of
+// hack/kwok and CDI out of hack/peers, and writes results.md, peers.md or writes.md: time, write requests, CPU and memory of the controller, and the
 // writes it makes when there is nothing to do.
 package main
 
@@ -29,6 +30,8 @@ import (
 	clientgo "k8s.io/client-go/kubernetes/scheme"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/test/simulated"
 )
 
 const (
@@ -44,6 +47,7 @@ type scene struct {
 	program         program
 	volumes, clones int
 	brief           bool // consumers end when their claims are bound
+	audited         bool // every write is counted by what it is
 	pods, claims    int  // of others
 }
 
@@ -55,12 +59,16 @@ func main() {
 	flag.IntVar(&s.pods, "pods", 10000, "how many pods of others, in the second run")
 	flag.IntVar(&s.claims, "claims", 10000, "how many claims of others, in the second run")
 	peers := flag.Bool("peers", false, "CDI's controller and ours, each with a quarter of the volumes and with all of them; no clones, nobody else")
+	writes := flag.Bool("writes", false, "CDI's controller and ours, what each writes for a volume; nothing is timed")
 	out := flag.String("out", filepath.Join("bench", "control"), "the folder for what was measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	measure := runBoth
-	if *peers {
+	switch {
+	case *peers:
 		measure = runPeers
+	case *writes:
+		measure = runWrites
 	}
 	err := measure(ctx, s, *out)
 	stop()
@@ -95,58 +103,77 @@ func runPeers(ctx context.Context, s scene, out string) error {
 	return writePage(filepath.Join(out, "peers.md"), besidePeers(runs))
 }
 
+// runWrites counts what each controller writes, and writes the page.
+func runWrites(ctx context.Context, s scene, out string) error {
+	var scenes []scene
+	for _, p := range []program{theirs, ours} {
+		scenes = append(scenes, scene{program: p, volumes: s.volumes, brief: true, audited: true})
+	}
+	runs, err := runAll(ctx, scenes...)
+	if err != nil {
+		return err
+	}
+	return writePage(filepath.Join(out, "writes.md"), writesPage(runs))
+}
+
 func runAll(ctx context.Context, scenes ...scene) ([]measured, error) {
 	var runs []measured
 	for _, one := range scenes {
-		rows, err := run(ctx, one)
+		m, err := run(ctx, one)
 		if err != nil {
 			return nil, fmt.Errorf("%s with %d volumes: %w", one.program.name, one.volumes, err)
 		}
-		runs = append(runs, measured{scene: one, rows: rows})
+		runs = append(runs, m)
 	}
 	return runs, nil
 }
 
 // run measures one scene in a cluster of its own.
-func run(ctx context.Context, s scene) ([]row, error) {
+func run(ctx context.Context, s scene) (measured, error) {
+	m := measured{scene: s}
 	dir, err := os.MkdirTemp("", "berth-control-")
 	if err != nil {
-		return nil, fmt.Errorf("make a work directory: %w", err)
+		return m, fmt.Errorf("make a work directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	c := &cluster{dir: dir}
-	defer c.stop()
-	if err := c.start(ctx); err != nil {
-		return nil, err
+	c := &simulated.Cluster{Dir: dir, Root: ".", Audited: s.audited}
+	defer c.Stop()
+	if err := c.Start(ctx); err != nil {
+		return m, err
 	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("register API types: %w", err)
+			return m, fmt.Errorf("register API types: %w", err)
 		}
 	}
-	kube, err := client.New(c.config, client.Options{Scheme: scheme})
+	kube, err := client.New(c.Config, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+		return m, fmt.Errorf("connect: %w", err)
 	}
 	if err := prepare(ctx, kube, s); err != nil {
-		return nil, err
+		return m, err
 	}
-	if err := c.startNodes(ctx); err != nil {
-		return nil, err
+	if err := c.StartNodes(ctx); err != nil {
+		return m, err
 	}
 	b := &bench{kube: kube, cluster: c, path: filepath.Join(dir, "controller"), scene: s}
-	if err := s.program.build(ctx, b.path); err != nil {
-		return nil, err
+	if err := c.Build(ctx, b.path, s.program.module, s.program.main); err != nil {
+		return m, err
 	}
-	return b.measure(ctx)
+	if m.rows, err = b.measure(ctx); err != nil || !s.audited {
+		return m, err
+	}
+	m.writes, err = countWrites(c.AuditLog(), b.started)
+	return m, err
 }
 
 type bench struct {
 	kube    client.Client
-	cluster *cluster
+	cluster *simulated.Cluster
 	path    string // of the controller's program
 	ctrl    *process
+	started time.Time // when the controller had nothing more to do for its own start
 	scene
 }
 
@@ -174,10 +201,12 @@ func (b *bench) measure(ctx context.Context) ([]row, error) {
 		do    func(context.Context) error
 	}{
 		{"the controller starts", 0, func(ctx context.Context) (err error) {
-			if b.ctrl, err = b.cluster.controller(ctx, b.program, b.path); err != nil {
+			if b.ctrl, err = startController(ctx, b.cluster, b.program, b.path); err != nil {
 				return err
 			}
-			return b.probe(ctx)
+			err = b.probe(ctx)
+			b.started = time.Now()
+			return err
 		}},
 		{held, b.volumes, b.create},
 		{complete, b.volumes, b.consume},

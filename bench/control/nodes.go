@@ -2,13 +2,7 @@ package main
 
 import (
 	"context"
-	_ "embed"
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -16,61 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/berth-vm/berth/internal/task"
 )
 
 // nodeCount nodes share the volumes evenly.
 const nodeCount = 10
-
-//go:embed stages.yaml
-var stages string
-
-// startNodes builds kwok, which is a module of its own so that the product does not depend on it, and starts it together
-// with the real scheduler and the real volume binder.
-func (c *cluster) startNodes(ctx context.Context) error {
-	kwok := filepath.Join(c.dir, "kwok")
-	build := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join("hack", "kwok"), "-trimpath", "-ldflags", "-s -w", "-o", kwok,
-		"sigs.k8s.io/kwok/cmd/kwok")
-	build.Stderr, build.Env = os.Stderr, append(os.Environ(), "CGO_ENABLED=0")
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("build kwok: %w", err)
-	}
-	report, err := json.Marshal(task.Report{Version: task.Version, Outcome: task.Done, Reason: task.Completed})
-	if err != nil {
-		return fmt.Errorf("write the workers' report: %w", err)
-	}
-	lives := filepath.Join(c.dir, "stages.yaml")
-	if err := os.WriteFile(lives, []byte(strings.Replace(stages, "REPORT", string(report), 1)), 0o600); err != nil {
-		return fmt.Errorf("write stages: %w", err)
-	}
-	schedule := filepath.Join(c.dir, "scheduler.yaml")
-	if err := os.WriteFile(schedule, fmt.Appendf(nil, schedulerConfig, c.kubeconfig), 0o600); err != nil {
-		return fmt.Errorf("write the scheduler's configuration: %w", err)
-	}
-	ports, err := freePorts(2)
-	if err != nil {
-		return err
-	}
-	box := filepath.Join("bin", "kubebox")
-	if err := c.run(box, "kube-scheduler", "--config="+schedule, "--bind-address=127.0.0.1", "--secure-port="+ports[0]); err != nil {
-		return err
-	}
-	if err := c.run(box, "kube-controller-manager", "--kubeconfig="+c.kubeconfig, "--controllers=persistentvolume-binder-controller",
-		"--leader-elect=false", "--kube-api-qps=1000", "--kube-api-burst=2000", "--bind-address=127.0.0.1",
-		"--secure-port="+ports[1]); err != nil {
-		return err
-	}
-	return c.runLogged(filepath.Join(c.dir, "kwok.log"), nil, kwok, "--kubeconfig="+c.kubeconfig, "--config="+lives,
-		"--manage-all-nodes=true")
-}
-
-// The scheduler's share of the API server, like everybody's here, is not what limits the bench.
-const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-leaderElection: {leaderElect: false}
-clientConnection: {kubeconfig: %q, qps: 1000, burst: 2000}
-`
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i%nodeCount) }
 

@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -17,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/test/simulated"
 )
 
 // program is a controller of DataVolumes that is measured.
@@ -26,24 +27,17 @@ type program struct {
 	module, main string
 	// objects are what it needs in the cluster beside what all have.
 	objects []client.Object
-	start   func(c *cluster, path, logPath string) (*process, error)
+	start   func(c *simulated.Cluster, path string) (*process, error)
 }
+
+// logName is where the program's own words go.
+const logName = "controller.log"
 
 var ours = program{name: "Berth", module: ".", main: "./cmd/controller", start: startOurs}
 
-// build makes the program, with the flags of `make build` to share its cache.
-func (p program) build(ctx context.Context, path string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-C", p.module, "-trimpath", "-ldflags", "-s -w", "-o", path, p.main)
-	build.Stderr, build.Env = os.Stderr, append(os.Environ(), "CGO_ENABLED=0")
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("build the controller of %s: %w", p.name, err)
-	}
-	return nil
-}
-
-// controller starts the program and waits until it answers.
-func (c *cluster) controller(ctx context.Context, p program, path string) (*process, error) {
-	running, err := p.start(c, path, filepath.Join(c.dir, "controller.log"))
+// startController starts the program and waits until it answers.
+func startController(ctx context.Context, c *simulated.Cluster, p program, path string) (*process, error) {
+	running, err := p.start(c, path)
 	if err != nil {
 		return nil, err
 	}
@@ -53,17 +47,17 @@ func (c *cluster) controller(ctx context.Context, p program, path string) (*proc
 	})
 }
 
-func startOurs(c *cluster, path, logPath string) (*process, error) {
-	ports, err := freePorts(2)
+func startOurs(c *simulated.Cluster, path string) (*process, error) {
+	ports, err := simulated.FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.runLogged(logPath, nil, path, "--kubeconfig="+c.kubeconfig, "--controllers=data", "--worker-image=none",
+	if err := c.Run(logName, nil, path, "--kubeconfig="+c.Kubeconfig, "--controllers=data", "--worker-image=none",
 		"--namespace=berth", "--leader-elect=false", "--metrics-address=127.0.0.1:"+ports[0],
 		"--health-address=127.0.0.1:"+ports[1]); err != nil {
 		return nil, err
 	}
-	return &process{pid: c.last().Process.Pid, metrics: "http://127.0.0.1:" + ports[0] + "/metrics"}, nil
+	return &process{pid: c.Last().Process.Pid, metrics: "http://127.0.0.1:" + ports[0] + "/metrics"}, nil
 }
 
 // theirs is CDI's controller, out of the module that CDI publishes.
@@ -83,8 +77,8 @@ var theirs = program{
 var holds = cdiv1.CDIConfigSpec{FeatureGates: []string{"HonorWaitForFirstConsumer"}}
 
 // startTheirs gives CDI's controller the keys that it reads at fixed paths, in a mount namespace of its own.
-func startTheirs(c *cluster, path, logPath string) (*process, error) {
-	keys := filepath.Join(c.dir, "keys")
+func startTheirs(c *simulated.Cluster, path string) (*process, error) {
+	keys := filepath.Join(c.Dir, "keys")
 	if err := writeTokenKeys(keys); err != nil {
 		return nil, err
 	}
@@ -93,11 +87,11 @@ func startTheirs(c *cluster, path, logPath string) (*process, error) {
 		env = append(env, image+"=none")
 	}
 	const mounted = `mkdir -p /var/run/cdi && mount -t tmpfs tmpfs /var/run/cdi && mkdir -p /var/run/cdi/token && cp -r "$1" /var/run/cdi/token/keys && exec "$2" -v=1 -kubeconfig="$3"`
-	if err := c.runLogged(logPath, env, "unshare", "-m", "sh", "-ec", mounted, "sh", keys, path, c.kubeconfig); err != nil {
+	if err := c.Run(logName, env, "unshare", "-m", "sh", "-ec", mounted, "sh", keys, path, c.Kubeconfig); err != nil {
 		return nil, err
 	}
 	// The last program takes the place of those before it: it has their process number. Its address is fixed.
-	return &process{pid: c.last().Process.Pid, metrics: "https://127.0.0.1:8443/metrics"}, nil
+	return &process{pid: c.Last().Process.Pid, metrics: "https://127.0.0.1:8443/metrics"}, nil
 }
 
 // writeTokenKeys makes the pair that CDI signs clones with.

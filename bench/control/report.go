@@ -11,7 +11,8 @@ import (
 // measured is one run.
 type measured struct {
 	scene
-	rows []row
+	rows   []row
+	writes map[string]int // what the controller did how often, if it was counted
 }
 
 func (r row) String() string {

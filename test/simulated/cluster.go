@@ -1,17 +1,20 @@
-package main
+// Package simulated is a Kubernetes whose control plane is real (API server, scheduler, volume binder, out of bin/kubebox) and whose nodes
+// are kwok's: pods run and end at once, and a worker leaves the report that it is done. Everything is a process of the caller's own, at
+// loopback, and ends with it.
+//
+// It knows Berth's kinds and its workers' report. The folder of the module is the one it is used in.
+package simulated
 
 import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,11 +36,15 @@ import (
 	"github.com/berth-vm/berth/config/crd"
 )
 
-// cluster is a control plane, its simulated nodes and the controller, as processes of this one.
-type cluster struct {
-	dir        string
-	config     *rest.Config
-	kubeconfig string
+// Cluster is a control plane, its simulated nodes and whatever else is run in it, as processes of this one.
+type Cluster struct {
+	Dir     string   // for all that it keeps; the caller's
+	Root    string   // of the module
+	Kinds   []string // folders of config/crd to install; none: all of them
+	Audited bool     // the API server records what is written
+
+	Config     *rest.Config // once it is started
+	Kubeconfig string       // a file with the same
 	procs      []*exec.Cmd
 }
 
@@ -47,52 +54,70 @@ const startFor = 2 * time.Minute
 // token is for a server on loopback that ends with this process.
 const token = "bench"
 
-// start runs etcd and the API server out of bin/kubebox and installs the kinds.
-func (c *cluster) start(ctx context.Context) error {
-	ports, err := freePorts(3)
+// Start runs etcd and the API server out of bin/kubebox and installs the kinds.
+func (c *Cluster) Start(ctx context.Context) error {
+	ports, err := FreePorts(3)
 	if err != nil {
 		return err
 	}
 	etcd, peer := "http://127.0.0.1:"+ports[0], "http://127.0.0.1:"+ports[1]
-	key, tokens := filepath.Join(c.dir, "sa.key"), filepath.Join(c.dir, "tokens.csv")
+	key, tokens := filepath.Join(c.Dir, "sa.key"), filepath.Join(c.Dir, "tokens.csv")
 	if err := writeKey(key); err != nil {
 		return err
 	}
 	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
 		return fmt.Errorf("write tokens: %w", err)
 	}
-	box := filepath.Join("bin", "kubebox")
-	if err := c.run(box, "etcd", "--data-dir="+filepath.Join(c.dir, "etcd"), "--listen-client-urls="+etcd,
+	if err := c.kubernetes("etcd", "--data-dir="+filepath.Join(c.Dir, "etcd"), "--listen-client-urls="+etcd,
 		"--advertise-client-urls="+etcd, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
 		"--initial-cluster=default="+peer, "--unsafe-no-fsync", "--log-level=error"); err != nil {
 		return err
 	}
-	if err := c.run(box, "kube-apiserver", "--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
-		"--cert-dir="+filepath.Join(c.dir, "certs"), "--service-cluster-ip-range=10.96.0.0/24", "--token-auth-file="+tokens,
+	var audit []string
+	if c.Audited {
+		if audit, err = c.auditFlags(); err != nil {
+			return err
+		}
+	}
+	if err := c.kubernetes("kube-apiserver", append(audit, "--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
+		"--cert-dir="+filepath.Join(c.Dir, "certs"), "--service-cluster-ip-range=10.96.0.0/24", "--token-auth-file="+tokens,
 		"--authorization-mode=RBAC", "--service-account-issuer=https://bench", "--service-account-key-file="+key,
 		"--service-account-signing-key-file="+key, "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
-		"--endpoint-reconciler-type=none"); err != nil {
+		"--endpoint-reconciler-type=none")...); err != nil {
 		return err
 	}
-	c.config = &rest.Config{
+	c.Config = &rest.Config{
 		Host: "https://127.0.0.1:" + ports[2], BearerToken: token, QPS: 1000, Burst: 2000,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true}, // its certificate is made at start, on this machine
 	}
-	c.kubeconfig = filepath.Join(c.dir, "kubeconfig")
-	if err := c.writeKubeconfig(c.kubeconfig); err != nil {
+	c.Kubeconfig = filepath.Join(c.Dir, "kubeconfig")
+	if err := c.writeKubeconfig(c.Kubeconfig); err != nil {
 		return err
 	}
 	return c.install(ctx)
 }
 
 // install creates the CustomResourceDefinitions, which also shows that the server is up, and waits until they serve.
-func (c *cluster) install(ctx context.Context) error {
-	kube, err := dynamic.NewForConfig(c.config)
+func (c *Cluster) install(ctx context.Context) error {
+	kube, err := dynamic.NewForConfig(c.Config)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	definitions := kube.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
-	return fs.WalkDir(crd.Files, ".", func(path string, entry fs.DirEntry, err error) error {
+	folders := c.Kinds
+	if len(folders) == 0 {
+		folders = []string{"."}
+	}
+	for _, folder := range folders {
+		if err := installAll(ctx, definitions, folder); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func installAll(ctx context.Context, definitions dynamic.ResourceInterface, folder string) error {
+	return fs.WalkDir(crd.Files, folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
@@ -116,9 +141,9 @@ func (c *cluster) install(ctx context.Context) error {
 	})
 }
 
-func (c *cluster) writeKubeconfig(path string) error {
+func (c *Cluster) writeKubeconfig(path string) error {
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"bench": {Server: c.config.Host, InsecureSkipTLSVerify: true}},
+		Clusters:       map[string]*clientcmdapi.Cluster{"bench": {Server: c.Config.Host, InsecureSkipTLSVerify: true}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"bench": {Token: token}},
 		Contexts:       map[string]*clientcmdapi.Context{"bench": {Cluster: "bench", AuthInfo: "bench"}},
 		CurrentContext: "bench",
@@ -129,15 +154,16 @@ func (c *cluster) writeKubeconfig(path string) error {
 	return nil
 }
 
-func (c *cluster) run(binary, applet string, args ...string) error {
-	return c.runLogged(filepath.Join(c.dir, applet+".log"), nil, binary, append([]string{applet}, args...)...)
+func (c *Cluster) kubernetes(applet string, args ...string) error {
+	return c.Run(applet+".log", nil, filepath.Join(c.Root, "bin", "kubebox"), append([]string{applet}, args...)...)
 }
 
-// last is the process that was started last.
-func (c *cluster) last() *exec.Cmd { return c.procs[len(c.procs)-1] }
+// Last is the process that was started last.
+func (c *Cluster) Last() *exec.Cmd { return c.procs[len(c.procs)-1] }
 
-func (c *cluster) runLogged(logPath string, env []string, binary string, args ...string) error {
-	out, err := os.Create(logPath)
+// Run starts a program that ends with the cluster. What it says is kept in a file of the cluster's folder.
+func (c *Cluster) Run(logName string, env []string, binary string, args ...string) error {
+	out, err := os.Create(filepath.Join(c.Dir, logName))
 	if err != nil {
 		return fmt.Errorf("make a log: %w", err)
 	}
@@ -153,14 +179,16 @@ func (c *cluster) runLogged(logPath string, env []string, binary string, args ..
 	return nil
 }
 
-func (c *cluster) stop() {
+// Stop ends everything.
+func (c *Cluster) Stop() {
 	for i := len(c.procs) - 1; i >= 0; i-- {
 		_ = c.procs[i].Process.Kill()
 		_ = c.procs[i].Wait()
 	}
 }
 
-func freePorts(n int) ([]string, error) {
+// FreePorts are ports of loopback that nobody listens on.
+func FreePorts(n int) ([]string, error) {
 	var ports []string
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -184,6 +212,3 @@ func writeKey(path string) error {
 	}
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
-
-// httpClient takes any certificate: servers here are of this process, on loopback, and make their own.
-var httpClient = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // see above
