@@ -324,6 +324,9 @@ func (e *Engine) show(ctx context.Context, s *Seen) error {
 		phase = corev1.PodFailed
 	case volume.Pending, volume.Unplaceable, volume.Unfetchable:
 	}
+	if _, shown := s.claim.Annotations[names.PodPhase]; phase == corev1.PodPending && !shown && !s.order.itself(s.claim) {
+		return nil // the first worker is about to run; until then whom the claim is for says where it is
+	}
 	return e.mark(ctx, s, func(m marks) {
 		m[names.PodPhase] = string(phase)
 		s.markServed(m)

@@ -113,7 +113,8 @@ type Outcome struct {
 	Status cluster.Status
 	// Again is when to look again even if nothing changes in the cluster; zero means never.
 	Again time.Duration
-	// Stale: nothing was done and there is nothing to say, because what was seen was out of date.
+	// Stale: there is nothing to say, because what was seen is out of date: somebody else changed it, or this step made the claim, and
+	// the claim itself brings the next one.
 	Stale bool
 }
 
@@ -138,6 +139,9 @@ func (e *Engine) Act(ctx context.Context, s *Seen) (Outcome, error) {
 			return Outcome{}, fmt.Errorf("%s: %w", action, err)
 		}
 		e.count(action, s)
+		if action == volume.CreateClaim {
+			return Outcome{Again: progressEvery, Stale: true}, nil // what is said of it now is wrong by the time it is written
+		}
 	}
 	if err := e.show(ctx, s); err != nil {
 		return Outcome{}, err

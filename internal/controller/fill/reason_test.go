@@ -29,8 +29,15 @@ func TestReasonOfACloneInUse(t *testing.T) {
 	w.Must(err)
 	outcome, err := e.Act(t.Context(), s)
 	w.Must(err)
-	if said := outcome.Status.State; said.Reason != state.ClaimCreated || strings.Contains(said.Detail, "writer") {
-		t.Errorf("while the claim is made: %s, %q", said.Reason, said.Detail)
+	if !outcome.Stale {
+		t.Errorf("while the claim is made: %+v", outcome.Status)
+	}
+	s, err = e.Observe(t.Context(), OfVolume(v))
+	w.Must(err)
+	outcome, err = e.Act(t.Context(), s)
+	w.Must(err)
+	if said := outcome.Status.State; said.Reason != state.ClaimUnbound || strings.Contains(said.Detail, "writer") {
+		t.Errorf("before the claim is bound: %s, %q", said.Reason, said.Detail)
 	}
 	c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
 	if why := c.Annotations[names.CloneWhy]; !strings.Contains(why, "NoProvisionerMatch") || strings.Contains(why, "writer") {
