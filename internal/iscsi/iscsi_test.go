@@ -408,10 +408,12 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestOneThatDoesNotRead: an initiator that asks for all it may and reads no answer leaves the others their buffers.
-func TestOneThatDoesNotRead(t *testing.T) {
-	both := target(t, &memory{data: noise(512)})
+// TestOwnBuffers: an initiator that asks for all it may of a disk that does not answer leaves the others their buffers.
+func TestOwnBuffers(t *testing.T) {
+	stuck := &memory{data: noise(512), hold: make(chan struct{})}
+	both := target(t, stuck, &memory{data: noise(512)})
 	greedy, other := dial(t, both), dial(t, both)
+	defer close(stuck.hold)
 	greedy.login()
 	other.login()
 	for range commands {
@@ -423,7 +425,7 @@ func TestOneThatDoesNotRead(t *testing.T) {
 	if got := len(both.buffers); got != ownBuffers {
 		t.Errorf("it holds %d buffers of %d", got, buffers)
 	}
-	if got, _ := other.scsi(0, 512, read10(0, 1)...); len(got) != 512 {
+	if got, _ := other.scsi(1, 512, read10(0, 1)...); len(got) != 512 {
 		t.Error("another one is not answered")
 	}
 }
