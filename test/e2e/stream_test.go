@@ -152,7 +152,21 @@ func (y *yard) streamed(name, node string, o createstream.Options) *kubevirt.Vir
 	return vm
 }
 
-// TestStream: two machines on two nodes have the three LUNs of a stream that virtctl wrote. The registry is restarted while the first layer is
+// byClaims has a machine name the claims of the LUNs instead of their address. An administrator lets Berth read the login that is behind them.
+func (y *yard) byClaims(vm *kubevirt.VirtualMachine, o createstream.Options) {
+	y.T.Helper()
+	y.mayRead(&corev1.SecretReference{Namespace: y.Namespace, Name: o.Name})
+	for lun := range vm.Spec.Template.Spec.Volumes {
+		v := &vm.Spec.Template.Spec.Volumes[lun]
+		v.VolumeSource = byClaim(fmt.Sprintf("%s-%d", o.Name, lun), nil).VolumeSource
+		y.T.Cleanup(func() {
+			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%s-%d", y.Namespace, o.Name, lun)}}
+			_ = y.kube.Delete(context.Background(), pv)
+		})
+	}
+}
+
+// TestStream: two machines on two nodes have the three LUNs of a stream that virtctl wrote, one by their address and one by their claims. The registry is restarted while the first layer is
 // read, and when all layers are verified it is gone for good: the guests read on, and each writes to disks of its own.
 func TestStream(t *testing.T) {
 	t.Parallel()
@@ -163,7 +177,7 @@ func TestStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := createstream.Options{Name: "golden", Namespace: y.Namespace, Program: images.Berth, CacheSize: "1Gi", PlainHTTP: true}
+	o := createstream.Options{Name: "golden", Namespace: y.Namespace, Program: images.Berth, CacheSize: "1Gi", PlainHTTP: true, Claims: "128Mi"}
 	data := image(24)
 	for i, disk := range [][]byte{guest, data, data[:8<<20]} {
 		ref := fmt.Sprintf("%s/disks/d%d:1", host, i)
@@ -187,6 +201,7 @@ func TestStream(t *testing.T) {
 		return len(nodes) >= 2, fmt.Sprint(nodes)
 	})
 	machines := []*kubevirt.VirtualMachine{y.streamed("one", nodes[0], o), y.streamed("two", nodes[1], o)}
+	y.byClaims(machines[1], o)
 	for _, vm := range machines {
 		y.create(vm)
 	}

@@ -71,7 +71,9 @@ func (y *yard) apply(text string) map[string]int64 {
 		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
 			y.T.Fatal(err)
 		}
-		u.SetNamespace(y.Namespace)
+		if u.GetKind() != "PersistentVolume" {
+			u.SetNamespace(y.Namespace)
+		}
 		// Not forced: that somebody else changed what is applied is a conflict, and fails.
 		if err := y.kube.Apply(y.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("gitops")); err != nil {
 			y.T.Fatalf("apply %s %s: %v", u.GetKind(), u.GetName(), err)
