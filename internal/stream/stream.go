@@ -166,6 +166,9 @@ func (s *Server) serve(d *lun, disk *transfer.Streamed) error {
 	d.disk = disk
 	s.mu.Unlock()
 	s.log("LUN %d is %s, %d bytes, %s", d.number, d.image.URL, disk.Size(), disk.Version())
+	if why := disk.State().NoTable; why != nil {
+		s.log("LUN %d: the layer's table of contents is not used: %v", d.number, why)
+	}
 	return nil
 }
 

@@ -114,12 +114,18 @@ func sparseBomb(t *testing.T) []byte {
 // push puts layers into a registry and returns the image's URL.
 func push(t *testing.T, layers ...[]byte) string {
 	t.Helper()
+	return pushSaying(t, nil, layers...)
+}
+
+// pushSaying is push with annotations of each layer in the manifest.
+func pushSaying(t *testing.T, said map[string]string, layers ...[]byte) string {
+	t.Helper()
 	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(s.Close)
 	img := empty.Image
 	for _, l := range layers {
 		var err error
-		if img, err = mutate.AppendLayers(img, static.NewLayer(l, types.DockerLayer)); err != nil {
+		if img, err = mutate.Append(img, mutate.Addendum{Layer: static.NewLayer(l, types.DockerLayer), Annotations: said}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/chunked"
+	"github.com/berth-vm/berth/internal/transfer/decode"
 	"github.com/berth-vm/berth/internal/transfer/lazy"
 )
 
@@ -106,6 +109,41 @@ func TestStreamed(t *testing.T) {
 				t.Errorf("it was forgotten: %+v", s)
 			}
 			reads(t, d, disk, 40)
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestStreamedByTable: the manifest's word about a table of contents comes to where it is used.
+func TestStreamedByTable(t *testing.T) {
+	t.Parallel()
+	disk := text(3<<20+512, 4)
+	for _, kind := range []decode.Kind{decode.Zstd, decode.Gzip} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			l := chunked.New(t, kind, disk, 200_000, chunked.Lies{})
+			want := fmt.Sprintf("bytes=%d-%d", len(l.Data)-51, len(l.Data)-1) // where eStargz says it
+			if at := strings.Split(l.Annotations["io.github.containers.zstd-chunked.manifest-position"], ":"); len(at) > 1 {
+				want = "bytes=" + at[0] + "-"
+			}
+			var asked atomic.Bool
+			at := through(t, pushSaying(t, l.Annotations, l.Data), func(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+				if strings.HasPrefix(r.Header.Get("Range"), want) {
+					asked.Store(true)
+				}
+				return w
+			})
+			d := streamed(t, at, streamCache(t, t.TempDir()))
+			reads(t, d, disk, 20)
+			if s := settled(t, d); !s.Proven || s.NoTable != nil {
+				t.Fatalf("%+v", s)
+			}
+			reads(t, d, disk, 20)
+			if !asked.Load() {
+				t.Error("nobody asked for the table")
+			}
 			if err := d.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,8 @@
 //   - The first pass reads the whole layer, in order, and compares its digest. Until then bytes are handed out that are the registry's
 //     word and no more ("not yet verified"). If the digest is right, so is every sum, and so is every byte that was ever handed out;
 //     what is fetched again later is compared with its sum first.
+//   - A layer with a table of contents (zstd:chunked, eStargz) is read by it where the pass has not been. Its parts have the digests that the table
+//     names, and the table the one that the manifest names; the pass compares all of it with the layer.
 //   - If the digest differs, or the registry gave two answers about one piece, the layer is condemned: every read fails from then on.
 //
 // The index, the sums and as many pieces as there is room for are kept in a directory, so that only the first process makes the pass.

@@ -43,6 +43,10 @@ type Layer struct {
 	proven    bool
 	condemned error
 
+	table   *tabled       // nil: there is none, or it is not used any more
+	noTable error         // why
+	ends    map[int64]end // what a table gave of pieces that are not all of the file
+
 	waiting int           // reads that want something fetched
 	idle    chan struct{} // closed when there are none
 }
@@ -76,21 +80,30 @@ func (c *Cache) Open(ctx context.Context, blob source.Blob) (*Layer, error) {
 	if err != nil {
 		return nil, errors.Join(err, blob.Close())
 	}
+	l, shared, err := c.take(name, blob, decode.Detect(head))
+	if err == nil && !shared {
+		l.readTable(ctx)
+	}
+	return l, err
+}
+
+// take is the layer of a name, which is made if it is not open.
+func (c *Cache) take(name string, blob source.Blob, kind decode.Kind) (l *Layer, shared bool, err error) {
 	c.opening.Lock()
 	defer c.opening.Unlock()
 	if l := c.open[name]; l != nil {
 		l.users++
-		return l, blob.Close()
+		return l, true, blob.Close()
 	}
-	l := &Layer{blob: blob, info: info, kind: decode.Detect(head), cache: c, name: name, users: 1,
+	l = &Layer{blob: blob, info: blob.Info(), kind: kind, cache: c, name: name, users: 1,
 		checked: map[int64]bool{}, flights: map[int64]*flight{}, moved: make(chan struct{}), idle: make(chan struct{}), over: make(chan struct{})}
 	close(l.idle)
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	if err := l.begin(); err != nil {
-		return nil, errors.Join(err, l.end())
+		return nil, false, errors.Join(err, l.end())
 	}
 	c.open[name] = l
-	return l, nil
+	return l, false, nil
 }
 
 // begin finds out what is known of the layer from before.
@@ -167,13 +180,15 @@ type State struct {
 	Condemned error // it is not; nothing is read any more
 	Reached   int64 // decompressed bytes that the pass has gone over
 	Away      error // what the pass waits for
+	Table     bool  // what the pass has not come to is read by the layer's table of contents
+	NoTable   error // why it is not, though there is one
 }
 
 // State says how far the layer is known.
 func (l *Layer) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return State{Proven: l.proven, Condemned: l.condemned, Reached: l.reached, Away: l.passErr}
+	return State{Proven: l.proven, Condemned: l.condemned, Reached: l.reached, Away: l.passErr, Table: l.table != nil, NoTable: l.noTable}
 }
 
 // ReadAt is io.ReaderAt of the decompressed layer.
@@ -211,6 +226,9 @@ func (l *Layer) readPiece(p []byte, i, at int64) (int, error) {
 			}
 		}
 	}
+	if n, ok, err := l.readEnd(p, i, at); ok {
+		return n, err
+	}
 	b, err := l.piece(i)
 	if err != nil || at >= int64(len(b)) {
 		return 0, err
@@ -236,83 +254,18 @@ func (l *Layer) piece(i int64) ([]byte, error) {
 			l.mu.Unlock()
 			return nil, nil
 		}
-		key := l.key(i)
-		f := l.flights[key]
-		own := f == nil
-		if own {
-			f = &flight{done: make(chan struct{})}
-			l.flights[key] = f
-			l.want(1)
+		key, t := l.key(i), l.ahead(i)
+		if t != nil && !t.whole(i) {
+			t = nil
 		}
-		l.mu.Unlock()
-		if own {
-			l.fly(f, key, i)
-		} else {
-			<-f.done // it ends with l.ctx at the latest
+		if t != nil {
+			key = t.key(i)
 		}
+		f := l.fetched(key, i, t)
 		if b, ok := f.pieces[i]; ok || f.err != nil {
 			return b, f.err
 		}
 	}
-}
-
-// fly carries out a fetch.
-func (l *Layer) fly(f *flight, key, i int64) {
-	defer func() {
-		l.mu.Lock()
-		delete(l.flights, key)
-		l.want(-1)
-		l.mu.Unlock()
-		close(f.done)
-	}()
-	if l.kind != decode.None {
-		var waited bool
-		if waited, f.err = l.await(i); waited || f.err != nil {
-			return // the pass has just kept it
-		}
-	}
-	select {
-	case l.cache.fetches <- struct{}{}:
-		defer func() { <-l.cache.fetches }()
-	case <-l.ctx.Done():
-		f.err = l.ctx.Err()
-		return
-	}
-	if l.kind == decode.None {
-		b, err := bring(l.ctx, l.blob, i*pieceSize, min(pieceSize, l.info.Size-i*pieceSize))
-		if err == nil {
-			err = l.seen(i, b)
-		}
-		f.pieces, f.err = map[int64][]byte{i: b}, err
-		return
-	}
-	f.pieces, f.err = l.enter(i)
-}
-
-// want counts reads that want something fetched.
-func (l *Layer) want(n int) {
-	before := l.waiting
-	l.waiting += n
-	if before == 0 {
-		l.idle = make(chan struct{})
-	}
-	if l.waiting == 0 {
-		close(l.idle)
-	}
-}
-
-// bring reads bytes of a layer as they are in the registry.
-func bring(ctx context.Context, blob source.Blob, off, n int64) ([]byte, error) {
-	r, err := blob.Open(ctx, off, n)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close() // the bytes are here, or err says why not
-	b := make([]byte, n)
-	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, fmt.Errorf("read %s at byte %d: %w", blob.Info().Name, off, err)
-	}
-	return b, nil
 }
 
 // recorded: the bytes of the cache are those that were seen before.
@@ -338,7 +291,12 @@ func (l *Layer) seen(i int64, b []byte) error {
 	if was == (sum{}) {
 		l.sums[i] = s
 	}
+	e := l.ends[i]
+	delete(l.ends, i)
 	l.mu.Unlock()
+	if !e.in(b) {
+		return l.condemn(task.Errorf(task.BadImage, "%s: the table of contents of layer %s names other bytes than it has in piece %d", l.info.Name, l.name, i))
+	}
 	if was != (sum{}) && was != s {
 		err := task.Errorf(task.SourceChanged, "%s: the registry sent other bytes than before of piece %d of layer %s", l.info.Name, i, l.name)
 		if !proven { // and nobody knows which are right

@@ -68,6 +68,7 @@ func (l *Layer) conclude(check func() error) error {
 		return err
 	}
 	l.proven, l.passErr = true, nil
+	l.table, l.ends = nil, nil // the index has everything
 	l.changed()
 	l.mu.Unlock()
 	// Without it the next process makes the pass again, and nothing else is lost.
@@ -198,6 +199,11 @@ type cutter struct {
 // copy reads to the end of the layer or to a decompressed byte, and then on to the end of a piece.
 func (c *cutter) copy(r decode.Reader, to int64) error {
 	for c.at < to {
+		if c.notes && c.layer.State().Table { // others need not wait for the pass
+			if err := c.layer.yield(c.layer.ctx); err != nil {
+				return err
+			}
+		}
 		b, err := r.Next()
 		if takeErr := c.take(b); takeErr != nil {
 			return takeErr

@@ -69,6 +69,8 @@ type Member struct {
 	// Digest is "sha256:..." of the whole blob's bytes as they are at the source. Whoever reads the blob must compare
 	// it before the disk counts as done.
 	Digest string
+	// Annotations are what the image's manifest says of the blob.
+	Annotations map[string]string
 	// Rest reads what follows the file in the decompressed archive, from Offset+Size, and says what is wrong with it:
 	// only the end of the archive shows that there is no second disk.
 	Rest func(io.Reader) error

@@ -92,7 +92,7 @@ func find(ctx context.Context, s store, name, arch string) (source.Blob, error) 
 			_ = blob.Close() // read to its end, there was nothing
 			continue
 		}
-		member.Digest = d.Digest.String()
+		member.Digest, member.Annotations = d.Digest.String(), d.Annotations
 		rest := member.Rest
 		member.Rest = func(r io.Reader) error {
 			if err := rest(r); err != nil {
