@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -52,7 +53,7 @@ func (c *chaos) fault() {
 	c.T.Helper()
 	for name, l := range c.lasting {
 		if time.Now().After(l.due) {
-			c.end(name)
+			c.end(c.Env, name)
 		}
 	}
 	all := c.faults()
@@ -98,30 +99,34 @@ func (c *chaos) killComponent(name string) bool {
 // lasting is a fault that goes on until it is ended.
 type lasting struct {
 	due time.Time
-	end func()
+	end func(*framework.Env)
 }
 
 // lasts has a fault ended after a while, or by mend.
-func (c *chaos) lasts(name string, end func()) {
+func (c *chaos) lasts(name string, end func(*framework.Env)) {
 	c.lasting[name] = lasting{due: time.Now().Add(away[c.random.IntN(len(away))]), end: end}
 }
 
-func (c *chaos) end(name string) {
+func (c *chaos) end(e *framework.Env, name string) {
+	c.T.Helper()
 	l, on := c.lasting[name]
 	if !on {
 		return
 	}
 	if name == poolFull {
-		c.end(cutOff) // nothing can be started on a node that is cut off, and it may be the same one
+		c.end(e, cutOff) // nothing can be started on a node that is cut off, and it may be the same one
 	}
 	delete(c.lasting, name)
-	l.end()
+	l.end(e)
 }
 
 // reach waits for the API server, which may have been killed a moment ago.
-func (c *chaos) reach() {
-	c.T.Helper()
-	c.persist("reach the API server", func(ctx context.Context) error { return c.kube.List(ctx, &corev1.NodeList{}) })
+func reach(e *framework.Env) {
+	e.T.Helper()
+	e.Wait("the API server", settle, func(ctx context.Context) (bool, string) {
+		_, err := e.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		return err == nil, fmt.Sprint(err)
+	})
 }
 
 const (
@@ -137,7 +142,7 @@ func (c *chaos) cut() bool {
 	}
 	node := c.node()
 	framework.Kubebox(c.T, "node", "cut", node)
-	c.lasts(cutOff, func() { framework.Kubebox(c.T, "node", "start", node) })
+	c.lasts(cutOff, func(*framework.Env) { framework.Kubebox(c.T, "node", "start", node) })
 	return true
 }
 
@@ -147,20 +152,20 @@ func (c *chaos) fill() bool {
 	if len(c.lasting) > 0 {
 		return false // nothing can be started on a node that is cut off
 	}
-	c.reach()
+	reach(c.Env)
 	node := c.node()
 	c.full[node] = true
 	// fallocate takes the room without writing it, so the machine's own disk is not filled.
-	c.pool(node, `n=$(df -k /pool | tail -n 1 | awk '{print $4}'); fallocate -l $(((n - 4096) * 1024)) /pool/.chaos; df -k /pool | tail -n 1`)
-	c.lasts(poolFull, func() { c.reach(); c.pool(node, "rm -f /pool/.chaos") })
+	pool(c.Env, node, `n=$(df -k /pool | tail -n 1 | awk '{print $4}'); fallocate -l $(((n - 4096) * 1024)) /pool/.chaos; df -k /pool | tail -n 1`)
+	c.lasts(poolFull, func(e *framework.Env) { reach(e); pool(e, node, "rm -f /pool/.chaos") })
 	return true
 }
 
 // mend ends every fault that lasts.
-func (c *chaos) mend() {
+func (c *chaos) mend(e *framework.Env) {
 	c.T.Helper()
-	c.end(cutOff)
-	c.end(poolFull)
+	c.end(e, cutOff)
+	c.end(e, poolFull)
 }
 
 // send uploads an image until it has arrived: to a proxy that is killed, with tokens of a server that is, too.

@@ -89,7 +89,7 @@ func TestChaos(t *testing.T) {
 			done = true
 		}
 	}
-	c.mend()
+	c.mend(c.Env)
 	c.uploads.Wait()
 	calm := time.Now()
 	c.rest()
@@ -123,7 +123,7 @@ func newChaos(t *testing.T) *chaos {
 		b.web.put(fmt.Sprintf("/%d.img", n), data)
 	}
 	b.web.url = b.Serve(&lossy{next: b.web, random: rand.New(rand.NewPCG(seed, 2))})
-	t.Cleanup(c.mend) // whatever happens, the cluster is as it was
+	t.Cleanup(func() { c.mend(c.Env.Outliving()) }) // whatever happens, the cluster is as it was
 	return c
 }
 
@@ -331,7 +331,7 @@ func (c *chaos) drop() {
 	if name == "" || len(c.lasting) > 0 {
 		return // a disk on a node that is cut off cannot be read
 	}
-	c.reach()
+	reach(c.Env)
 	c.compare(name)
 	c.made["volume deleted"]++
 	c.discard(name)
@@ -454,15 +454,15 @@ func (c *chaos) stored() string {
 	c.T.Helper()
 	var all []string
 	for _, node := range c.ReadyNodes() {
-		all = append(all, c.pool(node, "find /pool"))
+		all = append(all, pool(c.Env, node, "find /pool"))
 	}
 	return strings.Join(all, "\n")
 }
 
 // pool runs a script in a pod that sees the pool of localdisk on a node at /pool, and returns what it printed.
-func (c *chaos) pool(node, script string) string {
-	c.T.Helper()
-	return strings.TrimSpace(c.Run(framework.Pod{Name: "pool-" + node, Node: node, Script: script, Change: func(p *corev1.Pod) {
+func pool(e *framework.Env, node, script string) string {
+	e.T.Helper()
+	return strings.TrimSpace(e.Run(framework.Pod{Name: "pool-" + node, Node: node, Script: script, Change: func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "pool", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/localdisk"}}}}
 		main := &p.Spec.Containers[0]
 		main.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}

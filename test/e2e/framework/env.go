@@ -37,6 +37,8 @@ type Env struct {
 	Client    kubernetes.Interface
 	Dynamic   dynamic.Interface
 	Namespace string
+
+	outlives bool
 }
 
 // An Option changes the namespace a test gets.
@@ -158,7 +160,19 @@ func describeNamespace(ns *corev1.Namespace) string {
 }
 
 // Context ends with the test.
-func (e *Env) Context() context.Context { return e.T.Context() }
+func (e *Env) Context() context.Context {
+	if e.outlives {
+		return context.WithoutCancel(e.T.Context())
+	}
+	return e.T.Context()
+}
+
+// Outliving is the same for what a test has to undo when it has ended or was stopped, in a Cleanup: its context is over by then.
+func (e *Env) Outliving() *Env {
+	after := *e
+	after.outlives = true
+	return &after
+}
 
 // HostAddress is an address of the machine the test runs on that the cluster's pods can reach: the one this machine itself talks to the
 // cluster from.
