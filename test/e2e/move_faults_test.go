@@ -92,8 +92,9 @@ func (y *yard) stillThere(vm *kubevirt.VirtualMachine, run types.UID, node strin
 }
 
 // TestMigrationFaults: a machine with a local claim is to move while no other node has room for it, and says so; goes when there is some, while
-// the controllers are killed; and is sent again from a node that is cut off meanwhile, where it stays. There is one guest at any time, which
-// is not started again and has its data. It is not run beside other tests: they would share the pools, the controllers and the bandwidth.
+// the controllers are killed; and is sent again from a node that is cut off meanwhile, and to one that is, and stays both times. There is one
+// guest at any time, which is not started again and has its data. It is not run beside other tests: they would share the pools, the
+// controllers and the bandwidth.
 func TestMigrationFaults(t *testing.T) {
 	y := newYard(t)
 	y.limitMoves(moving)
@@ -159,6 +160,8 @@ func TestMigrationFaults(t *testing.T) {
 		t.Errorf("migration %s: %s", m.Status.Phase, migrationSays(m))
 	}
 	y.stillThere(vm, first.UID, at)
+	y.cutTarget(vm)
+	y.stillThere(vm, first.UID, at)
 	y.pattern(vm, "verify", 2, "files")
 	if got := y.answer(vm, fmt.Sprintf("verify serial=files %d %d 9", 64<<20, 96<<20)); got != "same" {
 		t.Errorf("the rest of disk files: %s", got)
@@ -169,6 +172,31 @@ func TestMigrationFaults(t *testing.T) {
 	})
 	y.nothingOfMoves(vm)
 	y.controllersReady()
+}
+
+// cutTarget cuts the node off that a guest is sent to. Its source notices by itself, and says so before the node is back.
+func (y *yard) cutTarget(vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	y.controllersReady()
+	m := y.beginMove(vm, "cut-target")
+	target := y.ofMove(vm, m)
+	if target == nil {
+		y.T.Fatalf("migration %s has no target: %s", m.Status.Phase, migrationSays(m))
+	}
+	heal := func() { framework.Kubebox(y.T, "node", "start", target.Spec.NodeName) }
+	y.T.Cleanup(heal)
+	framework.Kubebox(y.T, "node", "cut", target.Spec.NodeName)
+	y.Wait("the migration to end while its target is cut off", moving, func(ctx context.Context) (bool, string) {
+		if err := y.kube.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
+			return false, err.Error()
+		}
+		return m.Ended(), fmt.Sprintf("%s: %s", m.Status.Phase, migrationSays(m))
+	})
+	heal()
+	y.endMove(vm, m)
+	if m.Status.Phase != kubevirt.MigrationFailed {
+		y.T.Errorf("migration %s: %s", m.Status.Phase, migrationSays(m))
+	}
 }
 
 // controllersReady waits until all of them are there again: webhooks are served by them, and the next call may need one.
