@@ -41,7 +41,7 @@ func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launch.Machine) 
 	if err := os.MkdirAll(moveDir, 0o700); err != nil {
 		return refused(fmt.Errorf("make way for the guest: %w", err))
 	}
-	door, err := listen(ctx, fmt.Sprintf(":%d", launch.MovePort), keys)
+	door, err := listen(ctx, fmt.Sprintf(":%d", launch.MovePort))
 	if err != nil {
 		return refused(err)
 	}
@@ -50,7 +50,7 @@ func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launch.Machine) 
 	}}
 	coming, arrived := context.WithCancel(ctx)
 	defer arrived()
-	go inbox{libvirt: h.socket, image: a.image, room: a.room, gone: func() error { return a.gone(coming) },
+	go inbox{keys: keys, libvirt: h.socket, image: a.image, room: a.room, gone: func() error { return a.gone(coming) },
 		hungUp: sync.OnceFunc(func() { close(a.hungUp) })}.serve(coming, door)
 	a.say(launch.MoveWaits)
 	dom, reply, end := a.await(ctx, events)

@@ -104,15 +104,19 @@ type moveTarget struct {
 func (p moveTarget) open(ctx context.Context, line string) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	d := tls.Dialer{NetDialer: &net.Dialer{Control: control, KeepAliveConfig: alive}, Config: p.keys}
-	c, err := d.DialContext(ctx, "tcp", p.address)
+	d := net.Dialer{Control: control, KeepAliveConfig: alive}
+	plain, err := d.DialContext(ctx, "tcp", p.address)
 	if err != nil {
 		return nil, fmt.Errorf("reach the target: %w", err)
 	}
-	if _, err := io.WriteString(c, line+"\n"); err != nil {
+	c := tls.Client(&wire{Conn: plain}, p.keys)
+	if err = c.HandshakeContext(ctx); err == nil {
+		_, err = io.WriteString(c, line+"\n")
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("reach the target: %w", err), c.Close())
 	}
-	return c.(*tls.Conn), nil
+	return c, nil
 }
 
 // carry takes whatever connects to one of the sockets to the target, until ctx ends.
@@ -143,32 +147,32 @@ func (p moveTarget) carry(ctx context.Context, which string) error {
 	return nil
 }
 
-type duplex interface {
-	net.Conn
-	CloseWrite() error
-}
-
 // splice carries both ways until both have ended, one has failed, or ctx ends.
-func splice(ctx context.Context, near net.Conn, far duplex) {
-	stop := context.AfterFunc(ctx, func() { _, _ = near.Close(), far.Close() })
+func splice(ctx context.Context, near net.Conn, far *tls.Conn) {
+	// Whatever is on its way is of no use then, and not waited for.
+	give := func() { _, _ = near.Close(), far.NetConn().Close() }
+	stop := context.AfterFunc(ctx, give)
 	defer stop()
 	var both sync.WaitGroup
-	way := func(to, from net.Conn) {
-		_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 256<<10))
-		if c, ok := to.(interface{ CloseWrite() error }); err == nil && ok {
-			_ = c.CloseWrite()
+	many := newBulk(far)
+	_ = near.(*net.UnixConn).SetWriteBuffer(4 * piece) // so that QEMU has something to read while the next piece is decrypted; less will do
+	way := func(to io.Writer, from io.Reader, end func() error) {
+		_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, piece))
+		if err == nil {
+			_ = end()
 			return
 		}
-		_, _ = near.Close(), far.Close()
+		give()
 	}
-	both.Go(func() { way(far, near) })
-	both.Go(func() { way(near, far) })
+	both.Go(func() { way(many, near, far.CloseWrite) })
+	both.Go(func() { way(near, many, near.(*net.UnixConn).CloseWrite) })
 	both.Wait()
 	_, _ = near.Close(), far.Close()
 }
 
 // inbox is what the target does with what comes.
 type inbox struct {
+	keys    *tls.Config
 	libvirt string // the socket of its libvirt
 	image   func(name string, size int64, from io.Reader) error
 	room    func(name string, size int64) error
@@ -184,18 +188,18 @@ func (b inbox) serve(ctx context.Context, l net.Listener) {
 		if err != nil {
 			return
 		}
-		go b.take(ctx, c.(*tls.Conn))
+		go b.take(ctx, tls.Server(&wire{Conn: c}, b.keys))
 	}
 }
 
 // listen waits for the source.
-func listen(ctx context.Context, address string, keys *tls.Config) (net.Listener, error) {
+func listen(ctx context.Context, address string) (net.Listener, error) {
 	c := net.ListenConfig{Control: control, KeepAliveConfig: alive}
 	l, err := c.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("wait for the source: %w", err)
 	}
-	return tls.NewListener(l, keys), nil
+	return l, nil
 }
 
 func (b inbox) take(ctx context.Context, c *tls.Conn) {
