@@ -123,7 +123,7 @@ func newChaos(t *testing.T) *chaos {
 		b.web.put(fmt.Sprintf("/%d.img", n), data)
 	}
 	b.web.url = b.Serve(&lossy{next: b.web, random: rand.New(rand.NewPCG(seed, 2))})
-	t.Cleanup(func() { c.mend(c.Env.Outliving()) }) // whatever happens, the cluster is as it was
+	t.Cleanup(func() { c.mend(c.Outliving()) }) // whatever happens, the cluster is as it was
 	return c
 }
 

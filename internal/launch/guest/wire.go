@@ -88,7 +88,7 @@ func (c bulk) Read(b []byte) (int, error) {
 		more, err = c.Conn.Read(b[n:])
 		n += more
 	}
-	if _, ok := err.(noMore); ok {
+	if errors.Is(err, noMore{}) {
 		err = nil
 	}
 	return n, err

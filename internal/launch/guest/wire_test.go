@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -76,8 +77,14 @@ func joined(t *testing.T, most int) (a, b *net.UnixConn) {
 	b1, b2 := connected(t, "unix", filepath.Join(dir, "b"))
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	go splice(ctx, a2, tls.Client(&wire{Conn: crumbs{left, most}}, ours))
-	go splice(ctx, b2, tls.Server(&wire{Conn: crumbs{right, most}}, theirs))
+	here, there := tls.Client(&wire{Conn: crumbs{left, most}}, ours), tls.Server(&wire{Conn: crumbs{right, most}}, theirs)
+	known := make(chan error, 1)
+	go func() { known <- there.HandshakeContext(ctx) }()
+	if err := errors.Join(here.HandshakeContext(ctx), <-known); err != nil {
+		t.Fatal(err)
+	}
+	go splice(ctx, a2, here)
+	go splice(ctx, b2, there)
 	return a1.(*net.UnixConn), b1.(*net.UnixConn)
 }
 
