@@ -166,8 +166,11 @@ func (s *Server) serve(d *lun, disk *transfer.Streamed) error {
 	d.disk = disk
 	s.mu.Unlock()
 	s.log("LUN %d is %s, %d bytes, %s", d.number, d.image.URL, disk.Size(), disk.Version())
-	if why := disk.State().NoTable; why != nil {
-		s.log("LUN %d: the layer's table of contents is not used: %v", d.number, why)
+	switch at := disk.State(); {
+	case at.Table:
+		s.log("LUN %d: the layer has a table of contents", d.number)
+	case at.NoTable != nil:
+		s.log("LUN %d: the layer's table of contents is not used: %v", d.number, at.NoTable)
 	}
 	return nil
 }

@@ -31,6 +31,8 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/images"
 	testguest "github.com/berth-vm/berth/images/guest"
+	"github.com/berth-vm/berth/internal/testing/chunked"
+	"github.com/berth-vm/berth/internal/transfer/decode"
 	"github.com/berth-vm/berth/internal/virtctl/createstream"
 	"github.com/berth-vm/berth/internal/virtctl/createvm"
 )
@@ -76,30 +78,29 @@ func (c *cutting) Write(p []byte) (int, error) {
 	return c.ResponseWriter.Write(p)
 }
 
-// containerDisk pushes an image with a disk in a layer, compressed or not.
-func (y *yard) containerDisk(ref string, disk []byte, packed bool) {
+// containerDisk pushes an image with a disk in a layer, compressed or not, or with a table of contents.
+func (y *yard) containerDisk(ref string, disk []byte, kind packing) {
 	y.T.Helper()
-	var layer bytes.Buffer
-	var to io.Writer = &layer
-	z, _ := gzip.NewWriterLevel(&layer, gzip.BestSpeed)
-	if packed {
-		to = z
+	layer, said := plainLayer(y.T, disk), map[string]string(nil)
+	switch kind {
+	case gzipped:
+		var b bytes.Buffer
+		z, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+		if err == nil {
+			_, err = z.Write(layer)
+		}
+		if err == nil {
+			err = z.Close()
+		}
+		if err != nil {
+			y.T.Fatal(err)
+		}
+		layer = b.Bytes()
+	case withTable:
+		l := chunked.New(y.T, decode.Zstd, disk, 1<<20, chunked.Lies{})
+		layer, said = l.Data, l.Annotations
 	}
-	w := tar.NewWriter(to)
-	err := w.WriteHeader(&tar.Header{Name: "disk/disk.img", Mode: 0o444, Size: int64(len(disk))})
-	if err == nil {
-		_, err = w.Write(disk)
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err == nil && packed {
-		err = z.Close()
-	}
-	if err != nil {
-		y.T.Fatal(err)
-	}
-	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(layer.Bytes(), regtypes.DockerLayer))
+	img, err := mutate.Append(empty.Image, mutate.Addendum{Layer: static.NewLayer(layer, regtypes.DockerLayer), Annotations: said})
 	if err != nil {
 		y.T.Fatal(err)
 	}
@@ -110,6 +111,32 @@ func (y *yard) containerDisk(ref string, disk []byte, packed bool) {
 	if err != nil {
 		y.T.Fatal(err)
 	}
+}
+
+// packing is how a layer is stored.
+type packing int
+
+const (
+	gzipped packing = iota
+	unpacked
+	withTable // zstd:chunked
+)
+
+func plainLayer(t testing.TB, disk []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	err := w.WriteHeader(&tar.Header{Name: "disk/disk.img", Mode: 0o444, Size: int64(len(disk))})
+	if err == nil {
+		_, err = w.Write(disk)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 // streamSays waits until the stream's pod has said all of this.
@@ -181,7 +208,7 @@ func TestStream(t *testing.T) {
 	data := image(24)
 	for i, disk := range [][]byte{guest, data, data[:8<<20]} {
 		ref := fmt.Sprintf("%s/disks/d%d:1", host, i)
-		y.containerDisk(ref, disk, i != 1)
+		y.containerDisk(ref, disk, []packing{gzipped, unpacked, withTable}[i])
 		o.Images = append(o.Images, ref)
 	}
 	objects, err := createstream.Objects(o)
@@ -194,7 +221,7 @@ func TestStream(t *testing.T) {
 	}
 	r.armed.Store(true)
 	y.apply(text.String())
-	y.streamSays("LUN 0 is ", "LUN 1 is ", "LUN 2 is ")
+	y.streamSays("LUN 0 is ", "LUN 1 is ", "LUN 2 is ", "LUN 2: the layer has a table of contents")
 	var nodes []string // another test may be emptying one
 	y.Wait("two nodes that take pods", patience, func(context.Context) (bool, string) {
 		nodes = y.ReadyNodes()

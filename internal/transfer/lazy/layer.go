@@ -43,9 +43,10 @@ type Layer struct {
 	proven    bool
 	condemned error
 
-	table   *tabled       // nil: there is none, or it is not used any more
-	noTable error         // why
-	ends    map[int64]end // what a table gave of pieces that are not all of the file
+	table    *tabled       // nil: there is none, or it is not used any more
+	hasTable bool          // it has one that nothing is wrong with
+	noTable  error         // why not
+	ends     map[int64]end // what a table gave of pieces that are not all of the file
 
 	waiting int           // reads that want something fetched
 	idle    chan struct{} // closed when there are none
@@ -180,7 +181,7 @@ type State struct {
 	Condemned error // it is not; nothing is read any more
 	Reached   int64 // decompressed bytes that the pass has gone over
 	Away      error // what the pass waits for
-	Table     bool  // what the pass has not come to is read by the layer's table of contents
+	Table     bool  // it has a table of contents, by which is read what the pass has not come to
 	NoTable   error // why it is not, though there is one
 }
 
@@ -188,7 +189,7 @@ type State struct {
 func (l *Layer) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return State{Proven: l.proven, Condemned: l.condemned, Reached: l.reached, Away: l.passErr, Table: l.table != nil, NoTable: l.noTable}
+	return State{Proven: l.proven, Condemned: l.condemned, Reached: l.reached, Away: l.passErr, Table: l.hasTable, NoTable: l.noTable}
 }
 
 // ReadAt is io.ReaderAt of the decompressed layer.

@@ -39,7 +39,7 @@ func (l *Layer) readTable(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.noTable = err; t != nil {
-		l.table = &tabled{t, m.Offset, m.Offset + m.Size}
+		l.table, l.hasTable = &tabled{t, m.Offset, m.Offset + m.Size}, true
 	}
 }
 
@@ -198,7 +198,7 @@ func (l *Layer) dropTable(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.table != nil {
-		l.table, l.noTable = nil, why
+		l.table, l.hasTable, l.noTable = nil, false, why
 	}
 }
 
