@@ -199,7 +199,7 @@ type cutter struct {
 // copy reads to the end of the layer or to a decompressed byte, and then on to the end of a piece.
 func (c *cutter) copy(r decode.Reader, to int64) error {
 	for c.at < to {
-		if c.notes && c.layer.State().Table { // others need not wait for the pass
+		if c.notes && len(c.piece) == 0 && c.layer.State().Table { // others need not wait for the pass
 			if err := c.layer.yield(c.layer.ctx); err != nil {
 				return err
 			}

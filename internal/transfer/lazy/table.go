@@ -152,8 +152,8 @@ func (l *Layer) parts(t *tabled, n int, from, to int64) ([]byte, error) {
 			n++
 			continue
 		}
-		last := n
-		for last+1 < len(t.Parts) && !t.Parts[last+1].Zero && t.from+t.End(last) < to {
+		last := n // of a run without gaps: what lies between two parts may be any size
+		for last+1 < len(t.Parts) && !t.Parts[last+1].Zero && t.Parts[last].To == t.Parts[last+1].From && t.from+t.End(last) < to {
 			last++
 		}
 		more, err := l.run(t, n, last)

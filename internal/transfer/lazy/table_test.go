@@ -147,7 +147,7 @@ func TestTableIsNotUsed(t *testing.T) {
 func TestTableThatLies(t *testing.T) {
 	t.Parallel()
 	content := words(3 << 20)
-	for name, c := range map[string]struct{ from, at int }{"a piece": {5, 1_700_000}, "the last piece": {10, 3<<20 - 1000}} {
+	for name, c := range map[string]struct{ from, at int }{"a piece": {5, 1_700_000}, "the last piece": {10, 3<<20 - 1000}, "behind a gap": {5, 1_499_500}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := withTable(t, decode.Zstd, content, 300_000, chunked.Lies{From: c.from})
