@@ -3,8 +3,10 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,6 +27,12 @@ func TestConfigFollows(t *testing.T) {
 		eventually(t, "the CDIConfig shows "+want, func() (bool, error) {
 			var config cdiv1.CDIConfig
 			if err := admin.Get(t.Context(), client.ObjectKey{Name: "config"}, &config); err != nil {
+				return false, err
+			}
+			// KubeVirt's controllers size claims with it: a number in a string
+			if o := config.Status.FilesystemOverhead; o == nil {
+				return false, errors.New("it shows no overhead")
+			} else if _, err := strconv.ParseFloat(string(o.Global), 64); err != nil {
 				return false, err
 			}
 			got := fmt.Sprint(config.Spec.FeatureGates, config.Spec.Preallocation != nil, config.Status.Preallocation)
