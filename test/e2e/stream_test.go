@@ -81,13 +81,16 @@ func (c *cutting) Write(p []byte) (int, error) {
 // containerDisk pushes an image with a disk in a layer, compressed or not, or with a table of contents.
 func (y *yard) containerDisk(ref string, disk []byte, kind packing) {
 	y.T.Helper()
-	layer, said := plainLayer(y.T, disk), map[string]string(nil)
+	var layer []byte
+	var said map[string]string
 	switch kind {
+	case unpacked:
+		layer = plainLayer(y.T, disk)
 	case gzipped:
 		var b bytes.Buffer
 		z, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
 		if err == nil {
-			_, err = z.Write(layer)
+			_, err = z.Write(plainLayer(y.T, disk))
 		}
 		if err == nil {
 			err = z.Close()
