@@ -165,6 +165,10 @@ bench-control: $(BOX) ## a thousand DataVolumes on a real API server with simula
 bench-peers: $(BOX) ## CDI's controller and ours in turn, on the same API server with simulated nodes; writes bench/control/peers.md
 	@go run ./bench/control -peers
 
+.PHONY: beside-kubevirt
+beside-kubevirt: $(BOX) ## KubeVirt's own virt-controller over our data side, on simulated nodes; it takes seven minutes of a core to compile
+	@go test -tags peers -count=1 -timeout 60m ./test/beside
+
 bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesystem
 	@go run ./bench/localdisk
 
