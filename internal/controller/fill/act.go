@@ -105,7 +105,7 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 		c.Annotations[names.External] = "true"
 	}
 	s.clone.Mark(c)
-	if err := e.listReserved(ctx, c); err != nil {
+	if err := e.listReserved(ctx, s, c); err != nil {
 		return err
 	}
 	return e.cluster.Create(ctx, c)

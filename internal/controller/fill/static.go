@@ -59,15 +59,22 @@ func (e *Engine) reservedFor(ctx context.Context, namespace, name string) ([]cor
 }
 
 // listReserved notes on a claim that is about to be made which volumes wait for it. Afterwards nobody could tell: a volume that
-// was bound before still bears what Kubernetes wrote on it then.
-func (e *Engine) listReserved(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
+// was bound before still bears what Kubernetes wrote on it then. Who asks for such volumes to be kept may have made one a moment ago, of
+// which the cache has not heard: for them the API server is asked.
+func (e *Engine) listReserved(ctx context.Context, s *Seen, c *corev1.PersistentVolumeClaim) error {
 	volumes, err := e.reservedFor(ctx, c.Namespace, c.Name)
+	if _, check := s.order.Annotations[names.CheckStatic]; check && err == nil {
+		var all corev1.PersistentVolumeList
+		err = e.live.List(ctx, &all)
+		volumes = all.Items
+	}
 	if err != nil {
 		return err
 	}
 	var waiting []string
 	for i := range volumes {
-		if volumes[i].Spec.ClaimRef.UID == "" { // others are somebody's who is gone, and are never bound again
+		ref := volumes[i].Spec.ClaimRef
+		if ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && ref.UID == "" { // one with a UID was somebody's who is gone, and is never bound again
 			waiting = append(waiting, volumes[i].Name)
 		}
 	}

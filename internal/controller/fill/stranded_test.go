@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,13 @@ func (l late) Get(ctx context.Context, key client.ObjectKey, into client.Object,
 		key.Name += "-unheard"
 	}
 	return l.Client.Get(ctx, key, into, o...)
+}
+
+func (l late) List(ctx context.Context, into client.ObjectList, o ...client.ListOption) error {
+	if _, volumes := into.(*corev1.PersistentVolumeList); volumes {
+		return nil
+	}
+	return l.Client.List(ctx, into, o...)
 }
 
 // split is a clone whose claim is bound on node2, while its source is on node1.
@@ -74,6 +82,29 @@ func TestReservedAheadOfCache(t *testing.T) {
 	w.Must(err)
 	if f := s.Facts(); f.Data != volume.Unknown {
 		t.Errorf("its contents are %s, want %s", f.Data, volume.Unknown)
+	}
+}
+
+// TestListedAheadOfCache: who asks for reserved volumes to be kept has them listed on the claim, also one that was made a moment ago.
+func TestListedAheadOfCache(t *testing.T) {
+	spec := filltest.Spec()
+	v := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team, Name: "disk", UID: "volume-uid", Annotations: map[string]string{names.CheckStatic: ""}},
+		Spec: cdiv1.DataVolumeSpec{PVC: &spec, Source: &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}}}
+	reserved := func(name, claim string, uid types.UID) *corev1.PersistentVolume {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: filltest.Team, Name: claim, UID: uid}
+		return pv
+	}
+	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), v,
+		reserved("restored", "disk", ""), reserved("left", "disk", "uid-of-one-that-is-gone"), reserved("other", "another", "")}})
+	e := engine(w, late{w.API})
+	s, err := e.Observe(t.Context(), OfVolume(v))
+	w.Must(err)
+	_, err = e.Act(t.Context(), s)
+	w.Must(err)
+	c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
+	if got := c.Annotations[names.VolumeList]; got != `["restored"]` {
+		t.Errorf("the claim lists %s", got)
 	}
 }
 
