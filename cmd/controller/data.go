@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
@@ -51,7 +52,7 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 	if err := mgr.Add(uploads); err != nil {
 		return fmt.Errorf("add the keys of uploads: %w", err)
 	}
-	engine, err := fill.Setup(mgr, writer, o.image, fill.Keys{Clones: tokens, Uploads: uploads})
+	engine, err := fill.Setup(mgr, writer, o.image, fill.Keys{Clones: tokens, Uploads: uploads}, ctrlmetrics.Registry)
 	if err != nil {
 		return err
 	}

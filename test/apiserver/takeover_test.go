@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -177,7 +178,7 @@ func (p *peer) start() (stop func()) {
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
 	uploads := &installkeys.Upload{Reader: mgr.GetAPIReader(), Writer: writer, Namespace: home, Clock: clock.RealClock{}}
 	must(p.T, mgr.Add(uploads))
-	engine, err := fill.Setup(mgr, writer, "worker", fill.Keys{Uploads: uploads})
+	engine, err := fill.Setup(mgr, writer, "worker", fill.Keys{Uploads: uploads}, prometheus.NewRegistry())
 	must(p.T, err)
 	must(p.T, datavolume.Setup(mgr, engine, writer))
 	must(p.T, populate.Setup(mgr, engine, writer))

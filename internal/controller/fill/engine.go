@@ -7,32 +7,29 @@
 package fill
 
 import (
-	"github.com/berth-vm/berth/internal/controller/uploadkeys"
-	"github.com/berth-vm/berth/internal/controller/worker"
-
-	"github.com/berth-vm/berth/internal/origin"
-
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	cloning "github.com/berth-vm/berth/internal/controller/clone"
-	"github.com/berth-vm/berth/internal/pods"
-
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	cloning "github.com/berth-vm/berth/internal/controller/clone"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/metrics"
+	"github.com/berth-vm/berth/internal/controller/uploadkeys"
+	"github.com/berth-vm/berth/internal/controller/worker"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -89,13 +86,13 @@ type Keys struct {
 	Uploads uploadkeys.Issuer
 }
 
-// Setup is the engine of mgr's cluster.
-func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, keys Keys) (*Engine, error) {
-	transfers, err := metrics.NewTransfers(ctrlmetrics.Registry)
+// Setup is the engine of mgr's cluster; what it counts is shown by a registry.
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, keys Keys, counts prometheus.Registerer) (*Engine, error) {
+	transfers, err := metrics.NewTransfers(counts)
 	if err != nil {
 		return nil, fmt.Errorf("register metrics of transfers: %w", err)
 	}
-	if err := ctrlmetrics.Registry.Register(metrics.Now{Reader: mgr.GetClient()}); err != nil {
+	if err := counts.Register(metrics.Now{Reader: mgr.GetClient()}); err != nil {
 		return nil, fmt.Errorf("register metrics of volumes: %w", err)
 	}
 	err = mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.PersistentVolume{}, index.VolumeIndex, index.VolumeKeys)
