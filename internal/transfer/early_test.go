@@ -318,13 +318,12 @@ func TestBadSourceOfAGuest(t *testing.T) {
 		s.rate.Store(1 << 40)
 		u.task.Early = false // asked for no more, which does not matter
 		u.run()
-		c := u.dial()
-		if said := early.Verdict(u.task.Target.Path); said != "" {
-			t.Errorf("the word is still %q", said)
-		}
-		_ = c.Leave()
+		_ = u.dial().Leave()
 		if r := <-u.report; r.Outcome != task.Done {
 			t.Errorf("report %+v", r)
+		}
+		if said := early.Verdict(u.task.Target.Path); said != "" {
+			t.Errorf("the word is still %q", said)
 		}
 	})
 	t.Run("gone", func(t *testing.T) {
