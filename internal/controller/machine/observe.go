@@ -322,7 +322,7 @@ func (s *run) facts() machine.Facts {
 	}
 	if s.launcher != nil {
 		f.Released = s.released()
-		f.Nominated = s.consumer != nil && s.consumer.Spec.NodeName != "" &&
+		f.Nominated = s.consumer == nil || s.consumer.Spec.NodeName == "" ||
 			s.launcher.Status.NominatedNodeName == s.consumer.Spec.NodeName
 	}
 	return f

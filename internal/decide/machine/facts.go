@@ -56,7 +56,7 @@ type Facts struct {
 	Others Pod
 	// Access to the disks, if they are Ready.
 	Access Access
-	// Nominated: the launcher is promised the consumer's node, so the room survives the consumer.
+	// Nominated: the launcher is promised the consumer's node, so the room survives the consumer; or there is no such node.
 	Nominated bool
 	// Released: the launcher has been told that its disks are filled.
 	Released bool

@@ -74,9 +74,9 @@ var instanceRules = []rule{
 		func(f Facts) bool { return f.Disks == Failed && f.Consumer.alive() }, []Action{StopConsumer}, state.DiskFailed},
 	{"a failed disk is said", func(f Facts) bool { return f.Disks == Failed }, nil, state.DiskFailed},
 
-	{"a launcher in the queue is promised the consumer's node",
+	{"a launcher in the queue is promised the consumer's node", // until it is gone: the scheduler forgets a promise when it tries in vain
 		func(f Facts) bool {
-			return f.Launcher.queued() && f.Consumer.alive() && !f.Consumer.queued() && !f.Nominated
+			return f.Launcher.queued() && f.Consumer != NoPod && !f.Consumer.queued() && !f.Nominated
 		},
 		[]Action{Nominate}, state.HandingOver},
 	{"the consumer ends when the launcher has its room",
