@@ -34,7 +34,9 @@ const (
 	DiskFull Fault = "DiskFull" // a write found no room
 	// DiskCondemned: it is used while it is imported, and the import cannot be completed as things are.
 	DiskCondemned Fault = "DiskCondemned"
-	DiskStalled   Fault = "DiskStalled" // its server answers, and reads or writes do not come back
+	// DiskSourceAway: it is used while it is imported, and its source does not answer.
+	DiskSourceAway Fault = "DiskSourceAway"
+	DiskStalled    Fault = "DiskStalled" // its server answers, and reads or writes do not come back
 )
 
 // Report is a launcher's last words.

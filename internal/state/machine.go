@@ -57,6 +57,7 @@ const (
 	DiskFull        MachineReason = "DiskFull"
 	DiskStalled     MachineReason = "DiskStalled"
 	DiskCondemned   MachineReason = "DiskCondemned" // of one that is used while it is imported
+	DiskSourceAway  MachineReason = "DiskSourceAway"
 	// A volume that a container makes. They are the reasons of its record too.
 	VolumeStarting   MachineReason = "VolumeContainerStarting"
 	VolumeMaking     MachineReason = "VolumeBeingMade"
@@ -149,6 +150,9 @@ var machineTable = []MachineRow{
 		Message: "machines may not have disks at that server; only the administrator can allow it, and never the pod's own addresses: {detail}"},
 	{Reason: DiskCondemned, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
 		Message: "its guest is paused: it was started before a disk was imported, and the import cannot be completed; the DataVolume says what to do: {detail}"},
+	{Reason: DiskSourceAway, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
+		Message: "its guest is paused: it needs a part of a disk that is not imported yet, and the disk's source cannot be reached; see that the source runs " +
+			"and that its address is right, and the guest goes on by itself when it is back: {detail}"},
 	{Reason: VolumeStarting, Status: kubevirt.StatusProvisioning, Message: "the container that makes one of its volumes is being started: {detail}"},
 	{Reason: VolumeMaking, Status: kubevirt.StatusProvisioning, Message: "a container makes one of its volumes: {detail}"},
 	{Reason: VolumeMade, Status: kubevirt.StatusProvisioning, Message: "a container has made one of its volumes: {detail}"},
@@ -167,7 +171,7 @@ var machineTable = []MachineRow{
 	{Reason: DiskFull, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
 		Message: "its guest is paused because a disk has no room left where it is stored; make room there, and it goes on by itself: {detail}"},
 	{Reason: DiskStalled, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
-		Message: "its guest waits for a disk whose server takes connections and does no work, as one that is full; it goes on by itself when the server does: {detail}"},
+		Message: "its guest waits for a disk whose server takes connections and does no work, as one that is full, or a stream whose registry is away; it goes on by itself when the server does: {detail}"},
 	{Reason: AsInstance},
 }
 

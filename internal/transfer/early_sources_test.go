@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/nbdtest"
+	"github.com/berth-vm/berth/internal/transfer/early"
 )
 
 // TestSourceIsAway: a source that is only away is waited for. The guest goes on with what is there, the progress says what is
@@ -46,7 +47,16 @@ func TestSourceIsAway(t *testing.T) {
 	if _, err := c.ReadAt(make([]byte, 4096), 22<<20); err == nil {
 		t.Error("the guest read what cannot be there")
 	}
+	if said := early.Away.Of(u.task.Target.Path); !strings.HasPrefix(said, "since ") || !strings.Contains(said, "connection reset") {
+		t.Errorf("whoever runs the guest finds no word of it: %q", said)
+	}
 	f.left.Store(1 << 40)
+	if _, err := c.ReadAt(make([]byte, 4096), 22<<20); err != nil {
+		t.Errorf("the source is back: %v", err)
+	}
+	if said := early.Away.Of(u.task.Target.Path); said != "" {
+		t.Errorf("the source is back, and the word of it is %q", said)
+	}
 	if err := c.Leave(); err != nil {
 		t.Fatal(err)
 	}

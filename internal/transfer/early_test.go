@@ -293,7 +293,7 @@ func TestBadSourceOfAGuest(t *testing.T) {
 			t.Errorf("report %+v", r)
 		}
 		kept(t, u)
-		if said := early.Verdict(u.task.Target.Path); !strings.Contains(said, "checksum") {
+		if said := early.Verdict.Of(u.task.Target.Path); !strings.Contains(said, "checksum") {
 			t.Errorf("the word is %q", said)
 		}
 	})
@@ -311,7 +311,7 @@ func TestBadSourceOfAGuest(t *testing.T) {
 			t.Errorf("report %+v", r)
 		}
 		kept(t, u)
-		if said := early.Verdict(u.task.Target.Path); !strings.Contains(said, "changed") {
+		if said := early.Verdict.Of(u.task.Target.Path); !strings.Contains(said, "changed") {
 			t.Errorf("the word is %q", said)
 		}
 		s.version.Store(&same) // it is back as it was
@@ -322,7 +322,7 @@ func TestBadSourceOfAGuest(t *testing.T) {
 		if r := <-u.report; r.Outcome != task.Done {
 			t.Errorf("report %+v", r)
 		}
-		if said := early.Verdict(u.task.Target.Path); said != "" {
+		if said := early.Verdict.Of(u.task.Target.Path); said != "" {
 			t.Errorf("the word is still %q", said)
 		}
 	})
@@ -339,7 +339,7 @@ func TestBadSourceOfAGuest(t *testing.T) {
 			t.Errorf("report %+v", r)
 		}
 		kept(t, u)
-		if said := early.Verdict(u.task.Target.Path); !strings.Contains(said, "404") || !strings.Contains(said, "tried again") {
+		if said := early.Verdict.Of(u.task.Target.Path); !strings.Contains(said, "404") || !strings.Contains(said, "tried again") {
 			t.Errorf("the word is %q", said)
 		}
 	})
@@ -354,7 +354,7 @@ func TestBadSourceOfAGuest(t *testing.T) {
 		s.rate.Store(1 << 40)
 		if r := <-u.report; r.Reason != task.SourceNotFound && r.Outcome != task.Done {
 			t.Errorf("report %+v", r)
-		} else if said := early.Verdict(u.task.Target.Path); (said == "") != (r.Outcome == task.Done) {
+		} else if said := early.Verdict.Of(u.task.Target.Path); (said == "") != (r.Outcome == task.Done) {
 			t.Errorf("the word is %q, the report %+v", said, r)
 		}
 	})

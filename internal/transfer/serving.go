@@ -80,7 +80,7 @@ func (i *importing) serve(ctx context.Context, s *sweep) error {
 		i.unserved(err.Error())
 		return disk.Close()
 	}
-	if err = errors.Join(err, early.Acquit(path)); err != nil {
+	if err = errors.Join(err, early.Verdict.TakeBack(path), early.Away.TakeBack(path)); err != nil {
 		return errors.Join(err, disk.Close())
 	}
 	disk.Reached(s.mark)
@@ -124,22 +124,23 @@ func (i *importing) noteBeginning() error {
 func (i *importing) reading(places *early.Map) early.Source {
 	var mu sync.Mutex // an expander is for one at a time, and a cluster takes it a millisecond
 	x := newExpander()
+	source := &absence{disk: i.task.Target.Path, now: time.Now}
 	return early.Source{
 		Places: places,
 		Fetch: func(ctx context.Context, from, to int64) ([]byte, error) {
 			to = min(to, i.info.Size)
 			r, err := i.blob.Open(ctx, from, to-from)
 			if err != nil {
-				return nil, err
+				return nil, source.noted(err)
 			}
 			defer r.Close() // the bytes are here, or err says why not
 			p := make([]byte, to-from)
 			n, err := io.ReadFull(r, p)
 			i.meter.read(int64(n))
 			if err != nil {
-				return nil, fmt.Errorf("read %s at byte %d: %w", i.info.Name, from, err)
+				return nil, source.noted(fmt.Errorf("read %s at byte %d: %w", i.info.Name, from, err))
 			}
-			return p, nil
+			return p, source.noted(nil)
 		},
 		Expand: func(e format.Extent, stored []byte) ([]byte, error) {
 			mu.Lock()
@@ -148,6 +149,29 @@ func (i *importing) reading(places *early.Map) early.Source {
 			return append([]byte(nil), p...), err
 		},
 	}
+}
+
+// absence leaves word of a source that does not answer a guest, which is paused by that, and takes it back when the source does.
+type absence struct {
+	disk string
+	now  func() time.Time
+
+	mu   sync.Mutex
+	told bool
+}
+
+// noted is err, which a read for the guest has ended with. The first of an outage is what is told: the others differ in words at most.
+func (a *absence) noted(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case err == nil && a.told:
+		a.told = early.Away.TakeBack(a.disk) != nil
+	case retry.Worth(err) && !a.told:
+		text := fmt.Sprintf("since %s UTC: %s", a.now().UTC().Format(time.TimeOnly), strings.ReplaceAll(err.Error(), "\n", "; "))
+		a.told = early.Away.Leave(a.disk, text) == nil
+	}
+	return err
 }
 
 // endServing serves on until the guest has the disk itself, if all is well; else it ends at once, and leaves word if there is no
@@ -161,7 +185,7 @@ func (i *importing) endServing(ctx context.Context, err error) error {
 	}
 	i.guest.disk.Stop()
 	i.guest.server.Close()
-	return errors.Join(err, i.guest.disk.Close())
+	return errors.Join(err, i.guest.disk.Close(), early.Away.TakeBack(i.task.Target.Path))
 }
 
 // condemns: with this reason there is no use in a guest that goes on with what it has of its disk. Either the image is bad, or its
@@ -193,7 +217,7 @@ func (t *Transfer) condemn(ctx context.Context, err error) error {
 	if reason.Outcome() == task.Fatal {
 		next = "it is not tried again: save what the guest wrote if it is worth something, and delete the machine and its volume"
 	}
-	return errors.Join(err, early.Condemn(t.task.Target.Path, strings.ReplaceAll(err.Error(), "\n", "; ")+"; "+next))
+	return errors.Join(err, early.Verdict.Leave(t.task.Target.Path, strings.ReplaceAll(err.Error(), "\n", "; ")+"; "+next))
 }
 
 // serveWhole is for a disk that an earlier run completed while its guest used it: it is served until the guest has the disk
@@ -234,7 +258,7 @@ func (t *Transfer) serveOn(ctx context.Context) error {
 		return errors.Join(err, disk.Close())
 	}
 	t.meter.serves(func() task.Early { return task.Early{Serves: true, Clients: server.Clients()} })
-	err = errors.Join(server.Idle(ctx), early.Acquit(path))
+	err = errors.Join(server.Idle(ctx), early.Verdict.TakeBack(path), early.Away.TakeBack(path))
 	server.Close()
 	return errors.Join(err, disk.Close())
 }

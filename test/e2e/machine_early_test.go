@@ -98,19 +98,27 @@ func areaOf(i int) (offset int64) { return testguest.DataOffset + int64(i)*(8<<2
 // write has the guest write where it has not written so far.
 func (e *earlyMachine) write() {
 	e.T.Helper()
-	e.beginWrite()()
-}
-
-// beginWrite does not wait until it has; the function does.
-func (e *earlyMachine) beginWrite() (end func()) {
-	e.T.Helper()
 	area := fmt.Sprintf("serial=root %d %d %d", areaOf(e.wrote), writeLength, writeSeed)
 	e.typeLine(e.vm, "write "+area)
 	e.wrote++
-	return func() {
-		e.T.Helper()
-		e.guestSays(e.vm, "berth-guest: write "+area+": ")
+	e.guestSays(e.vm, "berth-guest: write "+area+": ")
+}
+
+// sourceAway takes the source away until the guest is paused by a read that needs it, and everybody says so. Then the guest goes on.
+func (e *earlyMachine) sourceAway() {
+	e.T.Helper()
+	e.gate.set(&e.gate.down, true)
+	question := fmt.Sprintf("sha256 serial=root %d %d", areaOf(20), 64<<10)
+	e.typeLine(e.vm, question)
+	e.reason(e.vm, "DiskSourceAway", "the source of volume root does not answer since ")
+	has(e.T, newTool(e.T, e.Env).must("vm", "status", e.vm.Name), "Paused", "the guest is paused since ", "goes on by itself when it is back", "the source of volume root")
+	e.gate.set(&e.gate.down, false)
+	image, err := os.ReadFile(guestDir + "/" + testguest.Raw)
+	if err != nil {
+		e.T.Fatal(err)
 	}
+	e.guestSays(e.vm, "berth-guest: "+question+": "+sum(image[areaOf(20):], 64<<10))
+	e.status(e.vm, kubevirt.StatusRunning, patience)
 }
 
 // reads has the guest read what it wrote.
@@ -162,10 +170,8 @@ func TestMachineBootsEarly(t *testing.T) {
 		e.write()
 		e.kubectl("delete", "pod", "--wait=false", "importer-"+e.root)
 		e.write() // it waits for the next worker
-		e.gate.set(&e.gate.down, true)
-		written := e.beginWrite() // of what it writes a part of, the rest is at the source
-		e.gate.set(&e.gate.down, false)
-		written()
+		e.sourceAway()
+		e.write()
 		_, launchers := e.pods(t.Context(), e.vm)
 		e.kubectl("delete", "pod", "--wait=false", "--grace-period=1", launchers[0].Name)
 		e.Wait("the next launcher", boot, func(ctx context.Context) (bool, string) {

@@ -48,7 +48,7 @@ func TestWaitingGuest(t *testing.T) {
 		!strings.Contains(row.Message, s.returns.Waits) {
 		t.Errorf("it waits: %+v", row)
 	}
-	for _, cause := range []launch.Fault{launch.DiskFull, launch.DiskStalled} {
+	for _, cause := range []launch.Fault{launch.DiskFull, launch.DiskStalled, launch.DiskCondemned, launch.DiskSourceAway} {
 		s.returns.Cause = cause
 		if row := s.row(state.GuestRunning); string(row.Reason) != string(cause) || row.Ready || row.Status != kubevirt.StatusPaused ||
 			row.Instance != kubevirt.PhaseRunning || !strings.Contains(row.Message, s.returns.Waits) {

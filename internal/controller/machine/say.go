@@ -100,8 +100,8 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		return row
 	case (r == state.GuestRunning || r == state.GuestUnready) && s.returns.Waits != "":
 		row = state.OfMachine(state.GuestPaused)
-		if c := s.returns.Cause; c == launch.DiskFull || c == launch.DiskStalled || c == launch.DiskCondemned {
-			row = state.OfMachine(state.MachineReason(c))
+		if slices.Contains(pauses, s.returns.Cause) {
+			row = state.OfMachine(state.MachineReason(s.returns.Cause))
 		}
 		row.Message = row.Text(s.instance.Name, s.returns.Waits)
 		return row
@@ -118,6 +118,9 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 	row.Message = row.Text(s.instance.Name, s.detail(r))
 	return row
 }
+
+// pauses are the causes of a guest's pause that have a row of their own.
+var pauses = []launch.Fault{launch.DiskFull, launch.DiskStalled, launch.DiskCondemned, launch.DiskSourceAway}
 
 // failure is the reason of the first disk that has one of its own; empty: none has.
 func (s *run) failure() state.MachineReason {

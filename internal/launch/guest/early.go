@@ -119,7 +119,7 @@ func (e *fillings) look() {
 	var bad []string
 	for _, volume := range slices.Sorted(maps.Keys(e.disks)) {
 		path := e.disks[volume]
-		if why := early.Verdict(path); why != "" {
+		if why := early.Verdict.Of(path); why != "" {
 			bad = append(bad, fmt.Sprintf("volume %s will not be completed: %s", volume, why))
 		}
 		if _, err := os.Stat(path); err != nil || e.busy() {
@@ -238,6 +238,19 @@ func (e *fillings) put(format blockNode, file string) error {
 func (e *fillings) drop(name string) error {
 	_, err := e.qemu.run("blockdev-del", map[string]string{"node-name": name}, nil)
 	return err
+}
+
+// cutOff says of the disks that the guest was started with before they were full whose source does not answer it.
+func cutOff(disks map[string]Backing) []string {
+	var out []string
+	for _, volume := range slices.Sorted(maps.Keys(disks)) {
+		if b := disks[volume]; b.Early != nil {
+			if why := early.Away.Of(b.Path); why != "" {
+				out = append(out, fmt.Sprintf("the source of volume %s does not answer %s", volume, why))
+			}
+		}
+	}
+	return out
 }
 
 // earlyText joins what is said of a guest that waits with what is said of a disk that will not be completed.

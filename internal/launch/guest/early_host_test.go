@@ -178,7 +178,7 @@ func TestEarlyCondemned(t *testing.T) {
 	if text := *said.Load(); fmt.Sprint(stops) != "[true]" || !strings.Contains(text, "volume root") || !strings.Contains(text, "checksum") {
 		t.Errorf("stopped %v, and said %q", stops, text)
 	}
-	if err := early.Acquit(f.path); err != nil {
+	if err := early.Verdict.TakeBack(f.path); err != nil {
 		t.Fatal(err)
 	}
 	if e.look(); fmt.Sprint(stops) != "[true false]" || *said.Load() != "" {

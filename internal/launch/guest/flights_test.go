@@ -66,6 +66,10 @@ func TestCauses(t *testing.T) {
 	if cause != launch.DiskStalled {
 		t.Errorf("reads do not come back: %q", cause)
 	}
+	s.failed(s.now) // its client has given up
+	if cause != launch.DiskStalled {
+		t.Errorf("reads did not come back, and have failed: %q", cause)
+	}
 }
 
 // TestMutualCHAP: a Secret that asks for what QEMU cannot do is refused, and says which key.

@@ -265,6 +265,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	s := newStalls(now.pauser.goOn, l.remotes, qemu)
 	s.say = func(text string, cause launch.Fault) { l.waits.Store(&waitsFor{text, cause}) }
 	s.why = func() []string { return fullDisks(qemu, l.disks) }
+	s.cut = func() []string { return cutOff(l.disks) }
 	l.startMoves(ctx, g, qemu, ended)
 	return l.moves.handOver(ctx, watch(ctx, g, s, &l.moves))
 }

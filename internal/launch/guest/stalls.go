@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -29,6 +30,8 @@ type stalls struct {
 	// why are the disks that have no room, in words; asked when a read or write has failed.
 	why  func() []string
 	full []string
+	// cut are the disks whose source does not answer, in words; asked while the guest is paused.
+	cut func() []string
 
 	paused  time.Time // since when the guest is paused by a failed read or write; zero: it is not
 	due     time.Time // when it is to be let go on
@@ -137,12 +140,16 @@ func (s *stalls) tell() {
 		parts = append(parts, fmt.Sprintf("a read or write has failed and the guest is paused since %s; it is tried again every %s",
 			s.paused.UTC().Format(time.TimeOnly), resumeAgain))
 		parts = append(parts, s.full...)
+		if cut := s.cutOff(); len(cut) > 0 {
+			parts = append(parts, cut...)
+			cause = cmp.Or(cause, launch.DiskSourceAway)
+		}
 	}
 	for _, volume := range slices.Sorted(maps.Keys(s.waiting)) {
 		if w := s.waiting[volume]; s.asked.Sub(w.since) >= silentFor || !s.paused.IsZero() {
 			parts = append(parts, fmt.Sprintf("volume %s: %s, since %s", volume, w.text, w.since.UTC().Format(time.TimeOnly)))
-			if strings.HasPrefix(w.text, inFlight) && s.paused.IsZero() {
-				cause = launch.DiskStalled
+			if strings.HasPrefix(w.text, inFlight) && (s.paused.IsZero() || len(s.full) == 0) {
+				cause = cmp.Or(cause, launch.DiskStalled)
 			}
 		}
 	}
@@ -150,6 +157,13 @@ func (s *stalls) tell() {
 		s.said, s.cause = text, cause
 		s.say(text, cause)
 	}
+}
+
+func (s *stalls) cutOff() []string {
+	if s.cut == nil {
+		return nil
+	}
+	return s.cut()
 }
 
 // away are the volumes none of whose servers answers.

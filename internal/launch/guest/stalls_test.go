@@ -2,12 +2,15 @@ package guest
 
 import (
 	"errors"
+	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/transfer/early"
 )
 
 // stalled is a guest whose disk fails until it is mended, on a clock of the test's.
@@ -111,6 +114,44 @@ func TestFullCopyIsSaid(t *testing.T) {
 	s.pass(10)
 	if s.text != "" {
 		t.Errorf("it goes on and says %q", s.text)
+	}
+}
+
+// TestSourceAwayIsSaid: a guest that is paused because the source of a disk does not answer says so, until it goes on. A word of a
+// source that no guest waits for is not told, and want of room goes first.
+func TestSourceAwayIsSaid(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := early.Away.Leave(path, "since 12:00:00 UTC: refused"); err != nil {
+		t.Fatal(err)
+	}
+	s := newStalled()
+	var cause launch.Fault
+	s.say = func(text string, c launch.Fault) { s.text, cause = text, c }
+	one, other := net.Pipe()
+	t.Cleanup(func() { _ = errors.Join(one.Close(), other.Close()) })
+	s.cut = func() []string {
+		return cutOff(map[string]Backing{"root": {Path: path, Early: one}, "data": {Path: path}})
+	}
+	s.pass(1)
+	if s.text != "" {
+		t.Errorf("a guest that runs says %q", s.text)
+	}
+	s.broken = true
+	s.failed(s.now)
+	s.pass(30)
+	const want = "the source of volume root does not answer since 12:00:00 UTC: refused"
+	if cause != launch.DiskSourceAway || !strings.Contains(s.text, "paused since 12:00:01") || strings.Count(s.text, "does not answer") != 1 || !strings.Contains(s.text, want) {
+		t.Errorf("it says %q, %s", s.text, cause)
+	}
+	s.why = func() []string { return []string{fullText("plain", Backing{})} }
+	s.pass(30)
+	if cause != launch.DiskFull || !strings.Contains(s.text, want) {
+		t.Errorf("a disk is full too: %q, %s", s.text, cause)
+	}
+	s.broken = false
+	s.pass(10)
+	if s.text != "" || cause != "" {
+		t.Errorf("it goes on and says %q, %s", s.text, cause)
 	}
 }
 

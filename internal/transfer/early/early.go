@@ -4,8 +4,8 @@
 // on without losing one write that the guest was told of.
 //
 // It knows neither where the image is nor how the disk is stored: it is between the two, and serves the disk over NBD on a
-// socket beside it. What becomes of a guest whose image turns out bad is for others to decide; a file beside the disk tells
-// them (Verdict).
+// socket beside it. What becomes of a guest whose image turns out bad, or whose source is away, is for others to decide; a file beside
+// the disk tells them (Word).
 package early
 
 import (
@@ -36,35 +36,44 @@ func Socket(disk string) string { return beside(disk, "nbd") }
 // journalFile is where the guest's clusters are noted.
 func journalFile(disk string) string { return beside(disk, "guest") }
 
-func verdictFile(disk string) string { return beside(disk, "verdict") }
+// Word is what a worker leaves beside a disk for whoever runs its guest.
+type Word string
 
-// verdictMax bounds what is read of a verdict; one is a sentence.
-const verdictMax = 4 << 10
+// The words.
+const (
+	// Verdict is why the disk will not be completed as things are. It is taken back when the disk is being filled again.
+	Verdict Word = "verdict"
+	// Away is why something that the guest asked for was not done: the source does not answer. It is taken back when the source does.
+	Away Word = "away"
+)
 
-// Condemn leaves word for whoever runs the guest that the disk will not be completed as things are, and why.
-func Condemn(disk, why string) error {
-	part := verdictFile(disk) + "-new"
-	if err := errors.Join(os.WriteFile(part, []byte(why[:min(len(why), verdictMax)]), 0o660), os.Rename(part, verdictFile(disk))); err != nil {
-		return fmt.Errorf("leave word that the disk will not be completed: %w", err)
+// wordMost bounds what is read of a word; one is a sentence.
+const wordMost = 4 << 10
+
+// Leave leaves the word, in place of an earlier one.
+func (w Word) Leave(disk, why string) error {
+	part := beside(disk, string(w)+"-new")
+	if err := errors.Join(os.WriteFile(part, []byte(why[:min(len(why), wordMost)]), 0o660), os.Rename(part, beside(disk, string(w)))); err != nil {
+		return fmt.Errorf("leave word of the disk: %w", err)
 	}
 	return nil
 }
 
-// Acquit takes the word back: the disk is being filled again.
-func Acquit(disk string) error {
-	if err := os.Remove(verdictFile(disk)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("take back that the disk will not be completed: %w", err)
+// TakeBack takes the word back, if there is one.
+func (w Word) TakeBack(disk string) error {
+	if err := os.Remove(beside(disk, string(w))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("take back a word of the disk: %w", err)
 	}
 	return nil
 }
 
-// Verdict is why the disk will not be completed as things are; empty if nobody said so.
-func Verdict(disk string) string {
-	b, err := os.ReadFile(verdictFile(disk))
+// Of is the word that was left; empty: there is none.
+func (w Word) Of(disk string) string {
+	b, err := os.ReadFile(beside(disk, string(w)))
 	if err != nil {
 		return ""
 	}
-	return string(b[:min(len(b), verdictMax)])
+	return string(b[:min(len(b), wordMost)])
 }
 
 // Source is the image that the disk is filled from.

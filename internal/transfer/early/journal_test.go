@@ -117,13 +117,13 @@ func TestStreams(t *testing.T) {
 
 func TestVerdict(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk.img")
-	if err := Acquit(disk); err != nil || Verdict(disk) != "" {
-		t.Fatal(err, Verdict(disk))
+	if err := Verdict.TakeBack(disk); err != nil || Verdict.Of(disk) != "" {
+		t.Fatal(err, Verdict.Of(disk))
 	}
-	if err := Condemn(disk, "the source has changed"); err != nil || Verdict(disk) != "the source has changed" {
-		t.Fatal(err, Verdict(disk))
+	if err := Verdict.Leave(disk, "the source has changed"); err != nil || Verdict.Of(disk) != "the source has changed" {
+		t.Fatal(err, Verdict.Of(disk))
 	}
-	if err := Acquit(disk); err != nil || Verdict(disk) != "" {
-		t.Fatal(err, Verdict(disk))
+	if err := Verdict.TakeBack(disk); err != nil || Verdict.Of(disk) != "" {
+		t.Fatal(err, Verdict.Of(disk))
 	}
 }
