@@ -44,5 +44,5 @@ func (d *Driver) delete(ctx context.Context, k kind, handle string) error {
 		return err
 	}
 	defer give()
-	return d.pool.remove(i)
+	return d.pool.remove(ctx, i)
 }

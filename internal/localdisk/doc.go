@@ -9,5 +9,6 @@
 // Where the pool's filesystem shares blocks between files (XFS, btrfs), snapshots and clones take a moment whatever
 // their size; elsewhere they are sparse copies of volumes that nobody uses meanwhile.
 //
-// The package deliberately does not know Kubernetes, other nodes' pools, or what is in a volume.
+// The package deliberately does not know the API of Kubernetes, other nodes' pools, or what is in a volume. Of the kubelet it knows the paths,
+// to take away what a kubelet that was killed has forgotten.
 package localdisk

@@ -206,7 +206,7 @@ func vanished(t *testing.T, d *Driver, c client, handle string) {
 			if err != nil {
 				return nil
 			}
-			return d.pool.remove(i)
+			return d.pool.remove(t.Context(), i)
 		},
 		"find, past the first look": func() error { _, err := d.pool.findVolume(handle); return err },
 	}

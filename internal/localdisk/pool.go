@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,6 +51,8 @@ type pool struct {
 	space   sync.Mutex       // held from looking for room until it is reserved
 	pending map[string]int64 // bytes reserved for what is being made, by directory
 
+	patience time.Duration // for who has a device open that should be free
+
 	// reached is told every step that leaves a trace on the disk; tests end the process there.
 	reached func(step string)
 }
@@ -77,7 +80,7 @@ func openPool(s Settings, log *slog.Logger) (*pool, error) {
 		return nil, err
 	}
 	s.Dir = dir
-	p := &pool{Settings: s, log: log, pending: map[string]int64{}, reached: func(string) {}}
+	p := &pool{Settings: s, log: log, pending: map[string]int64{}, patience: patience, reached: func(string) {}}
 	if p.lock, err = lockDir(dir); err != nil {
 		return nil, err
 	}

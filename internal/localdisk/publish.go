@@ -142,12 +142,20 @@ func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVo
 		return nil, err
 	}
 	defer give()
-	if err := unmount(r.GetTargetPath()); err != nil {
-		return nil, err
-	}
-	d.pool.reached("unpublish: unmounted")
-	if err := os.Remove(r.GetTargetPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.pool.unpublish(r.GetTargetPath()); err != nil {
 		return nil, err
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+// unpublish takes away what is mounted at a path, and the path.
+func (p *pool) unpublish(point string) error {
+	if err := unmount(point); err != nil {
+		return err
+	}
+	p.reached("unpublish: unmounted")
+	if err := os.Remove(point); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

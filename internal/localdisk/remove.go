@@ -1,22 +1,20 @@
 package localdisk
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // remove takes a volume or snapshot away; one that is not there is fine. The rename decides: before it nothing happened,
 // after it the next start finishes what is left.
-func (p *pool) remove(i id) error {
+func (p *pool) remove(ctx context.Context, i id) error {
 	if i.kind == kindVolume {
-		if err := p.release(i); err != nil {
+		if err := p.clear(ctx, i); err != nil {
 			return err
 		}
 	}
@@ -38,22 +36,4 @@ func (p *pool) remove(i id) error {
 	}
 	p.reached("remove: gone")
 	return nil
-}
-
-// release frees the loop device of a volume that is about to go. A device that is mounted somewhere is in use.
-func (p *pool) release(i id) error {
-	dev, err := p.attached(i)
-	if err != nil || dev == nil {
-		return err
-	}
-	defer dev.close()
-	mounts, err := mountsOf(dev)
-	if err != nil {
-		return err
-	}
-	if len(mounts) > 0 {
-		return status.Errorf(codes.FailedPrecondition, "volume %s is in use on node %s: %s is mounted at %s",
-			i, p.Node, dev.path(), mounts[0].point)
-	}
-	return dev.detach()
 }
