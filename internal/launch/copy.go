@@ -9,6 +9,10 @@ const CopiesDir = "/run/berth/copies"
 // of qcow2, which take less than a thousandth of it.
 func CopyFile(room int64) int64 { return room + room>>10 + 4<<20 }
 
+// CopyRoom is how much a guest may write to a copy of which nobody knew the size before its machine started, if the machine does not say. The
+// disk is an image's, or a server's, and may claim to be of any size.
+const CopyRoom = 64 << 30
+
 // ImageBytes is what the layers of a container image may have together as filesystems, or the disk in it.
 const ImageBytes = 64 << 30
 

@@ -102,6 +102,9 @@ type Machine struct {
 	Block []string `json:"block,omitempty"`
 	// Empty are the sizes of the disks to make in volumes that have none, by volume.
 	Empty map[string]int64 `json:"empty,omitempty"`
+	// Rooms are how much the guest may write to each of the copies whose size was not known when the machine was planned, by volume. Of
+	// the others it may write all.
+	Rooms map[string]int64 `json:"rooms,omitempty"`
 	// Media are the classes of the claims that copies are in, by volume; the others are in directories of the node.
 	Media map[string]string `json:"media,omitempty"`
 	// Reach are the administrator's rules for the servers of network disks.

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +14,7 @@ import (
 // Copy is where the copy of a volume is kept. It belongs to the pod, so it is gone with it, and nobody has to delete it.
 type Copy struct {
 	Volume string
-	// Room is how much the guest may write; 0: as much as its disk has, which only the launcher knows.
+	// Room is how much the guest may write; 0: as much as its disk has, which only the launcher knows, and launch.CopyRoom at most.
 	Room int64
 	// Claimed: the machine said how much. A copy whose room follows from its size is mostly empty.
 	Claimed bool
@@ -38,22 +39,36 @@ func (c Copy) source() corev1.VolumeSource {
 					corev1.ResourceStorage: *resource.NewQuantity(c.Size, resource.BinarySI)}}},
 		}}}
 	}
-	dir := &corev1.EmptyDirVolumeSource{}
-	if c.Room > 0 {
-		dir.SizeLimit = resource.NewQuantity(launch.CopyFile(c.Room)+slack, resource.BinarySI)
-	}
-	return corev1.VolumeSource{EmptyDir: dir}
+	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+		SizeLimit: resource.NewQuantity(launch.CopyFile(cmp.Or(c.Room, launch.CopyRoom))+slack, resource.BinarySI)}}
 }
+
+// unsizedRequest is the room on the node that a copy asks for whose size nobody knows yet. Most take less, and it keeps a node from being
+// filled by machines that asked for nothing.
+const unsizedRequest = 256 << 20
 
 // request is what the node must have: all of it if that was asked for, else a tenth; nothing for a claim, which has its own room.
 func (c Copy) request() int64 {
-	if c.Class != "" {
+	switch {
+	case c.Class != "":
 		return 0
-	}
-	if c.Claimed {
+	case c.Claimed:
 		return launch.CopyFile(c.Room)
+	case c.Room == 0:
+		return unsizedRequest
 	}
 	return c.Room / 10
+}
+
+// rooms are how much may be written to the copies whose size nobody knows yet, by volume.
+func (m Machine) rooms() map[string]int64 {
+	out := map[string]int64{}
+	for _, c := range m.Copies {
+		if c.Room == 0 {
+			out[c.Volume] = launch.CopyRoom
+		}
+	}
+	return out
 }
 
 // copyVolumes are the media of the machine's copies. The consumer has them too: they have a say in where the machine can run.

@@ -92,7 +92,7 @@ func (m Machine) PodName(p Payload) string {
 func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launch.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
-		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach, Media: m.media(), Direct: m.Direct,
+		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach, Media: m.media(), Rooms: m.rooms(), Direct: m.Direct,
 		Incoming: string(m.Incoming), Sent: m.sent(), Updated: m.Updated,
 	})
 	if err != nil {

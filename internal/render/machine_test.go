@@ -1,6 +1,7 @@
 package render
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 
@@ -142,12 +143,19 @@ func TestMasterIsRead(t *testing.T) {
 			limits[v.Name] = v.EmptyDir.SizeLimit.Value()
 		}
 	}
-	want := map[string]int64{"berth-copy-root": 1<<30 + 1<<20 + 20<<20, "berth-copy-data": 10<<30 + 10<<20 + 20<<20}
+	want := map[string]int64{"berth-copy-root": 1<<30 + 1<<20 + 20<<20, "berth-copy-data": 10<<30 + 10<<20 + 20<<20, "berth-copy-tools": 64<<30 + 64<<20 + 20<<20}
 	if diff := cmp.Diff(want, limits); diff != "" {
 		t.Errorf("size limits:\n%s", diff)
 	}
-	if got, want := pod.Spec.Containers[0].Resources.Requests.StorageEphemeral().Value(), int64(1<<30+1<<20+4<<20+1<<30); got != want {
+	if got, want := pod.Spec.Containers[0].Resources.Requests.StorageEphemeral().Value(), int64(1<<30+1<<20+4<<20+1<<30+256<<20); got != want {
 		t.Errorf("the node must have %d bytes, not %d", got, want)
+	}
+	var said launch.Machine
+	if err := json.Unmarshal([]byte(pod.Annotations[AnnMachine]), &said); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]int64{"tools": 64 << 30}, said.Rooms); diff != "" {
+		t.Errorf("what the launcher is to keep to:\n%s", diff)
 	}
 }
 

@@ -49,8 +49,9 @@ func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master Backing) (Ba
 	if err != nil {
 		return Backing{}, err
 	}
-	if r := room(c, size); wholly(c.Mode) && r < size {
-		return Backing{}, fmt.Errorf("copy.capacity is %d bytes: a copy of mode %s needs as much room as its disk has, which is %d bytes", r, c.Mode, size)
+	mayHave := room(c, size, k.machine.Rooms[v.Name])
+	if wholly(c.Mode) && mayHave < size {
+		return Backing{}, tooSmall(c, mayHave, size)
 	}
 	if c.Mode == kubevirt.CopyClone {
 		if err := k.clone(ctx, v.Name, master, "json:"+string(node), path); err != nil {
@@ -65,7 +66,7 @@ func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master Backing) (Ba
 	if c.Mode != kubevirt.CopyClone {
 		b.Master = &master
 	}
-	b.Limit, err = k.limit(v.Name, launch.CopyFile(room(c, size)))
+	b.Limit, err = k.limit(v.Name, launch.CopyFile(mayHave))
 	if err != nil || b.Limit == 0 {
 		return b, err
 	}
@@ -116,12 +117,22 @@ func (k *maker) limit(volume string, needs int64) (int64, error) {
 	return needs, nil
 }
 
-// room is how much the guest may write.
-func room(c *kubevirt.DiskCopy, size int64) int64 {
-	if c.Capacity != nil {
+// room is how much the guest may write. most is a bound for a disk whose size was not known before; 0: it was.
+func room(c *kubevirt.DiskCopy, size, most int64) int64 {
+	switch {
+	case c.Capacity != nil:
 		return c.Capacity.Value()
+	case most > 0:
+		return min(size, most)
 	}
 	return size
+}
+
+func tooSmall(c *kubevirt.DiskCopy, room, size int64) error {
+	if c.Capacity == nil {
+		return fmt.Errorf("copy.capacity is not said, which gives a copy %d bytes: one of mode %s needs as much room as its disk has, which is %d bytes", room, c.Mode, size)
+	}
+	return fmt.Errorf("copy.capacity is %d bytes: a copy of mode %s needs as much room as its disk has, which is %d bytes", room, c.Mode, size)
 }
 
 // program runs qemu-img on a master, with its login if it is at a server.
