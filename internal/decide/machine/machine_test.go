@@ -142,6 +142,9 @@ func TestInstanceInvariants(t *testing.T) {
 		if does(StopConsumer) && !f.Leaving && f.Disks != Failed && f.Disks != Held && f.Launcher == NoPod && !f.Consumer.queued() {
 			fail("the room is given up before the launcher is there to take it")
 		}
+		if does(StopConsumer) && !f.Leaving && f.Disks == Filling && f.Launcher == NoPod {
+			fail("the room is given up while a worker fills the disks")
+		}
 		if does(StopConsumer) && f.Launcher.queued() && !f.Consumer.queued() && !f.Nominated && !f.Leaving && f.Disks != Failed {
 			fail("the room is given up before it is promised")
 		}
