@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/images"
@@ -142,17 +143,26 @@ func plainLayer(t testing.TB, disk []byte) []byte {
 	return b.Bytes()
 }
 
-// streamSays waits until the stream's pod has said all of this.
-func (y *yard) streamSays(texts ...string) {
+// streamPod is the pod of the stream that virtctl wrote.
+func (y *yard) streamPod(ctx context.Context) *corev1.Pod {
+	pods, err := y.Client.CoreV1().Pods(y.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=berth-stream"})
+	if err != nil || len(pods.Items) != 1 {
+		return nil
+	}
+	return &pods.Items[0]
+}
+
+// streamSays waits until a stream's pod has said all of this.
+func (y *yard) streamSays(of func(context.Context) *corev1.Pod, texts ...string) {
 	y.T.Helper()
 	y.Wait("the stream to say "+strings.Join(texts, ", "), boot, func(ctx context.Context) (bool, string) {
-		pods, err := y.Client.CoreV1().Pods(y.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=berth-stream"})
-		if err != nil || len(pods.Items) != 1 {
-			return false, fmt.Sprintf("%d pods, %v", len(pods.Items), err)
+		pod := of(ctx)
+		if pod == nil {
+			return false, "there is no such pod"
 		}
-		said, err := y.Client.CoreV1().Pods(y.Namespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		said, err := y.Client.CoreV1().Pods(y.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
 		if err != nil {
-			return false, err.Error() + ": " + string(pods.Items[0].Status.Phase)
+			return false, err.Error() + ": " + string(pod.Status.Phase)
 		}
 		for _, text := range texts {
 			if !strings.Contains(string(said), text) {
@@ -196,7 +206,26 @@ func (y *yard) byClaims(vm *kubevirt.VirtualMachine, o createstream.Options) {
 	}
 }
 
-// TestStream: two machines on two nodes have the three LUNs of a stream that virtctl wrote, one by their address and one by their claims. The registry is restarted while the first layer is
+// byContainer has a container make the volume: it is a stream of its own, of one image, as the example has it.
+func (y *yard) byContainer(v *kubevirt.Volume, o createstream.Options, ref string) {
+	y.T.Helper()
+	text, err := os.ReadFile("../../examples/container-volume/stream.yaml")
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	docs := strings.Split(strings.ReplaceAll(string(text), "stream-login", o.Name), "\n---\n")
+	example := &kubevirt.VirtualMachine{}
+	if err := yaml.UnmarshalStrict([]byte(docs[len(docs)-1]), example); err != nil {
+		y.T.Fatal(err)
+	}
+	c := example.Spec.Template.Spec.Volumes[0].Container
+	c.Image = images.Berth
+	c.Args = append(c.Args[:len(c.Args)-1], "--plain-http", ref)
+	v.VolumeSource = kubevirt.VolumeSource{Container: c}
+}
+
+// TestStream: two machines on two nodes have the three LUNs of a stream that virtctl wrote, one by their address and one by their claims; the
+// third disk of the one is made by a container, which is another stream. The registry is restarted while the first layer is
 // read, and when all layers are verified it is gone for good: the guests read on, and each writes to disks of its own.
 func TestStream(t *testing.T) {
 	t.Parallel()
@@ -224,13 +253,14 @@ func TestStream(t *testing.T) {
 	}
 	r.armed.Store(true)
 	y.apply(text.String())
-	y.streamSays("LUN 0 is ", "LUN 1 is ", "LUN 2 is ", "LUN 2: the layer has a table of contents")
+	y.streamSays(y.streamPod, "LUN 0 is ", "LUN 1 is ", "LUN 2 is ", "LUN 2: the layer has a table of contents")
 	var nodes []string // another test may be emptying one
 	y.Wait("two nodes that take pods", patience, func(context.Context) (bool, string) {
 		nodes = y.ReadyNodes()
 		return len(nodes) >= 2, fmt.Sprint(nodes)
 	})
 	machines := []*kubevirt.VirtualMachine{y.streamed("one", nodes[0], o), y.streamed("two", nodes[1], o)}
+	y.byContainer(&machines[0].Spec.Template.Spec.Volumes[2], o, o.Images[2])
 	y.byClaims(machines[1], o)
 	for _, vm := range machines {
 		y.create(vm)
@@ -240,7 +270,8 @@ func TestStream(t *testing.T) {
 		y.guestSays(vm, "berth-guest: ready")
 	}
 	const right = ": the layer's digest is right"
-	y.streamSays("LUN 0"+right, "LUN 1"+right, "LUN 2"+right)
+	y.streamSays(y.streamPod, "LUN 0"+right, "LUN 1"+right, "LUN 2"+right)
+	y.streamSays(func(ctx context.Context) *corev1.Pod { return y.maker(ctx, machines[0], "shared") }, "LUN 0"+right)
 	if got := r.refusals.Load(); r.cut.Load() != 1 || got < registryOutage {
 		t.Errorf("the registry was not restarted in the middle: %d requests found nobody", got)
 	}
