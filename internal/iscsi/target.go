@@ -1,11 +1,12 @@
 package iscsi
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/berth-vm/berth/internal/accept"
 )
 
 // Target is what initiators log in to.
@@ -23,7 +24,7 @@ type Target struct {
 	luns map[int]*LUN
 
 	once    sync.Once
-	room    chan struct{} // a place for each connection
+	room    accept.Room
 	buffers chan struct{} // and for each buffer that is in use
 }
 
@@ -76,39 +77,22 @@ func (t *Target) log(format string, args ...any) {
 }
 
 func (t *Target) begin() {
-	t.once.Do(func() { t.room, t.buffers = make(chan struct{}, connections), make(chan struct{}, buffers) })
+	t.once.Do(func() { t.room, t.buffers = accept.NewRoom(connections), make(chan struct{}, buffers) })
 }
 
-// Serve answers every initiator that connects to l until l is closed, and waits for those that are connected.
+// Serve answers every initiator that connects to l until l is closed, and waits for those that are connected, whose connections it closes.
 func (t *Target) Serve(l net.Listener) error {
 	t.begin()
-	var open sync.Map
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer open.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
-	for {
-		c, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
+	refused := func(c net.Conn) { t.log("%s: refused: there are %d connections", c.RemoteAddr(), connections) }
+	err := accept.Serve(l, t.room, refused, func(c net.Conn) {
+		if err := t.Answer(c); err != nil {
+			t.log("%s: %v", c.RemoteAddr(), err)
 		}
-		if err != nil {
-			return fmt.Errorf("wait for iSCSI initiators: %w", err)
-		}
-		select {
-		case t.room <- struct{}{}:
-		default:
-			t.log("%s: refused: there are %d connections", c.RemoteAddr(), connections)
-			_ = c.Close()
-			continue
-		}
-		open.Store(c, nil)
-		all.Go(func() {
-			defer func() { open.Delete(c); _ = c.Close(); <-t.room }()
-			if err := t.Answer(c); err != nil {
-				t.log("%s: %v", c.RemoteAddr(), err)
-			}
-		})
+	})
+	if err != nil {
+		return fmt.Errorf("serve iSCSI initiators: %w", err)
 	}
+	return nil
 }
 
 // Answer serves one initiator until it leaves; nil says that it logged out. It does not close the connection.

@@ -1,19 +1,20 @@
 package nbd
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/berth-vm/berth/internal/accept"
 )
 
 // Exports are disks by their names. Lookup is asked for each client; nil says that there is none of this name.
 type Exports struct {
 	Lookup func(name string) Disk
 	once   sync.Once
-	room   chan struct{} // a place for each client
-	places chan struct{} // and for each request that is carried out
+	room   accept.Room
+	places chan struct{} // a place for each request that is carried out
 }
 
 // Bounds of what strangers can make a server of exports hold: half a MiB for each request.
@@ -27,31 +28,14 @@ const (
 
 // Serve answers every client that connects to l until l is closed, and waits for those that are connected, whose connections it closes.
 func (x *Exports) Serve(l net.Listener) error {
-	x.once.Do(func() { x.room, x.places = make(chan struct{}, mostClients), make(chan struct{}, mostRequests) })
-	var clients sync.WaitGroup
-	var open sync.Map
-	defer clients.Wait()
-	defer open.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
-	for {
-		c, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("wait for NBD clients: %w", err)
-		}
-		select {
-		case x.room <- struct{}{}:
-		default:
-			_ = c.Close() // it comes back
-			continue
-		}
-		open.Store(c, nil)
-		clients.Go(func() {
-			defer func() { open.Delete(c); _ = c.Close(); <-x.room }()
-			_ = x.answer(c) // as in Serve
-		})
+	x.once.Do(func() { x.room, x.places = accept.NewRoom(mostClients), make(chan struct{}, mostRequests) })
+	err := accept.Serve(l, x.room, func(net.Conn) {}, func(c net.Conn) {
+		_ = x.answer(c) // as in Serve
+	})
+	if err != nil {
+		return fmt.Errorf("serve NBD clients: %w", err)
 	}
+	return nil
 }
 
 func (x *Exports) answer(c net.Conn) error {
