@@ -205,7 +205,8 @@ func TestReads(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	c := dial(t, target(t, &memory{data: noise(1 << 20)}, &memory{data: noise(512), err: ErrBusy}, &memory{data: noise(512), err: io.ErrUnexpectedEOF}))
+	c := dial(t, target(t, &memory{data: noise(1 << 20)}, &memory{data: noise(512), err: ErrBusy}, &memory{data: noise(512), err: io.ErrUnexpectedEOF},
+		&memory{data: noise(512), err: fmt.Errorf("a server: %w", io.EOF)}))
 	c.login()
 	for name, q := range map[string]struct {
 		lun    byte
@@ -222,6 +223,7 @@ func TestRefusals(t *testing.T) {
 		"no such LUN":      {9, read10(0, 1), statusCheck, senseNoLUN},
 		"busy":             {1, read10(0, 1), statusBusy, sense{}},
 		"a medium":         {2, read10(0, 1), statusCheck, senseMedium},
+		"an end before it": {3, read10(0, 1), statusCheck, senseMedium},
 		"no such page":     {0, []byte{cmdInquiry, 1, 0x77, 0, 255}, statusCheck, senseField},
 		"page, not asked":  {0, []byte{cmdInquiry, 0, 0x83, 0, 255}, statusCheck, senseField},
 		"a mode of others": {0, []byte{cmdModeSense6, 0, 0x19, 0, 255}, statusCheck, senseField},

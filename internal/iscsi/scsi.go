@@ -227,7 +227,8 @@ func (c *command) part(l *LUN, o *outgoing, at int64) (done bool, err error) {
 	b := make([]byte, min(o.left, chunk))
 	n, err := l.Disk.ReadAt(b, at)
 	switch {
-	case err == nil && n == len(b), errors.Is(err, io.EOF):
+	// The last block may be longer than the disk. An error that only has an end in it would be answered with zeroes.
+	case err == nil && n == len(b), errors.Is(err, io.EOF) && at+int64(n) >= l.Disk.Size():
 		clear(b[n:])
 		return false, o.send(b)
 	case errors.Is(err, ErrBusy):

@@ -285,7 +285,9 @@ func (s *session) read(cookie, off uint64, n uint32) error {
 	// The answer's head is in front of the data, so that both are written at once.
 	const head = 16
 	b := make([]byte, head+int(n))
-	if _, err := s.disk.ReadAt(b[head:], int64(off)); err != nil && !errors.Is(err, io.EOF) {
+	// A reader may say that it is at its end, if it is: an error that only has an end in it would be answered with zeroes.
+	got, err := s.disk.ReadAt(b[head:], int64(off))
+	if err != nil && (!errors.Is(err, io.EOF) || int64(off)+int64(got) < s.disk.Size()) {
 		return s.answer(cookie, code(err), nil)
 	}
 	return s.answer(cookie, 0, b)

@@ -3,6 +3,8 @@ package nbd_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"sync"
@@ -71,6 +73,19 @@ func dial(t *testing.T, d nbd.Disk) *nbdtest.Client {
 		}
 	})
 	return c
+}
+
+// ending is a disk whose server closes connections.
+type ending struct{ *memory }
+
+func (ending) ReadAt([]byte, int64) (int, error) { return 0, fmt.Errorf("get: %w", io.EOF) }
+
+// TestEnd: a read that failed is not answered with zeroes because an end of something is in its error.
+func TestEnd(t *testing.T) {
+	c := dial(t, ending{&memory{p: make([]byte, 8192)}})
+	if _, err := c.ReadAt(make([]byte, 4096), 0); err == nil {
+		t.Error("what could not be read was answered")
+	}
 }
 
 func TestWriter(t *testing.T) {

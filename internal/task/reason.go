@@ -3,6 +3,7 @@ package task
 import (
 	"errors"
 	"fmt"
+	"io"
 )
 
 // Reason says why, in one word that code may compare. The sentence for a person is in Report.Detail.
@@ -53,7 +54,14 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
-func (e *Error) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error {
+	// A connection that was closed without an answer is io.EOF to who reads from it. With a reason it is the end of no file: whoever
+	// looks for that would take what is missing for zeroes, or for the end of the data.
+	if errors.Is(e.Err, io.EOF) {
+		return nil
+	}
+	return e.Err
+}
 
 // Errorf is an Error made like fmt.Errorf.
 func Errorf(reason Reason, format string, args ...any) error {
