@@ -186,7 +186,7 @@ func TestMachineBootsEarly(t *testing.T) {
 	// Its source has another file in the middle: the guest stands still and everybody says why, until the file is back.
 	t.Run("changed", func(t *testing.T) {
 		t.Parallel()
-		e := newEarly(t, testguest.QCOW2, false, func(url string) *cdiv1.DataVolumeSource {
+		e := newEarly(t, testguest.QCOW2Compressed, false, func(url string) *cdiv1.DataVolumeSource {
 			return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: url}}
 		})
 		e.write()
