@@ -1,7 +1,12 @@
 package main
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/spf13/cobra"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-vm/berth/internal/version"
 	"github.com/berth-vm/berth/internal/virtctl/createstream"
@@ -10,6 +15,7 @@ import (
 
 func (a *app) createStream() *cobra.Command {
 	var o createstream.Options
+	var usage string
 	cmd := &cobra.Command{
 		Use:   "stream [--name NAME] IMAGE...",
 		Short: "Write the manifest of a stream: disks in container images as LUNs",
@@ -30,6 +36,13 @@ create. Machines read a LUN with accessMode: read-shared, or have a copy of it.`
 				o.Namespace = flag.Value.String()
 			}
 			o.Images = args
+			if usage != "" {
+				class, err := a.classFor(cmd.Context(), usage)
+				if err != nil {
+					return err
+				}
+				o.CacheClass = class
+			}
 			objects, err := createstream.Objects(o)
 			if err != nil {
 				return err
@@ -42,10 +55,24 @@ create. Machines read a LUN with accessMode: read-shared, or have a copy of it.`
 	s.StringVar(&o.Program, "image", "berth.dev/berth:"+version.Get().Version, "image of Berth's programs, as the cluster pulls it")
 	s.StringVar(&o.CacheSize, "cache-size", "10Gi", "how much of what was fetched is kept")
 	s.StringVar(&o.CacheClaim, "cache-claim", "", "claim to keep it in, so that it outlives the pod; default: a directory of the node")
+	s.StringVar(&usage, "usage-type", "", "usage type of a new claim, NAME-cache, to keep what was fetched in; the cluster is asked which class offers it")
 	s.StringVar(&o.Credentials, "credentials", "", "Secret for the registry: a .dockerconfigjson, or accessKeyId and secretKey")
 	s.StringVar(&o.CA, "ca", "", "ConfigMap with certificate authorities that the registry's certificate may be of")
 	s.StringVar(&o.Architecture, "arch", "", "architecture to choose from the images' platforms")
 	s.BoolVar(&o.PlainHTTP, "plain-http", false, "talk to the registry without TLS")
 	s.StringVar(&o.Claims, "claims", "", "size that claims of the LUNs say; default: there are no claims")
 	return cmd
+}
+
+// classFor asks the cluster which class offers a usage type.
+func (a *app) classFor(ctx context.Context, usage string) (*storagev1.StorageClass, error) {
+	c, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	classes, err := c.Core.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list the storage classes, to find usage type %s: %w", usage, err)
+	}
+	return createstream.ForUsage(classes.Items, usage)
 }

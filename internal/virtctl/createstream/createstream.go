@@ -12,11 +12,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-vm/berth/pkg/claim"
 )
 
 // Options are what a person says.
@@ -25,7 +28,8 @@ type Options struct {
 	Program         string   // image with the worker
 	Images          []string // LUN 0, 1, ...
 	CacheSize       string
-	CacheClaim      string // empty: a directory of the node
+	CacheClaim      string // empty: a directory of the node, or a new claim of CacheClass
+	CacheClass      *storagev1.StorageClass
 	Credentials     string // a Secret, in the namespace
 	CA              string // a ConfigMap
 	Architecture    string
@@ -65,7 +69,15 @@ func Objects(o Options) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := []any{o.secret(), o.service(), o.deployment(cache)}
+	out := []any{o.secret(), o.service()}
+	if o.CacheClass != nil {
+		c, err := o.cacheClaim(cache)
+		if err != nil {
+			return nil, err
+		}
+		out, o.CacheClaim = append(out, c), c.Name
+	}
+	out = append(out, o.deployment(cache))
 	if o.Claims == "" {
 		return out, nil
 	}
@@ -88,6 +100,40 @@ func size(flag, text string) (resource.Quantity, error) {
 		return q, fmt.Errorf("%s %q is not a size like 10Gi", flag, text)
 	}
 	return q, nil
+}
+
+// beside is what the cache's medium has room for besides what is kept: the indexes, and what is on its way there.
+var beside = resource.MustParse("256Mi")
+
+// cacheClaim is a new claim for the cache. It outlives the pod, and what was fetched with it.
+func (o Options) cacheClaim(cache resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
+	if o.CacheClaim != "" {
+		return nil, errors.New("--usage-type makes a claim for the cache, and --cache-claim names one: leave one of them out")
+	}
+	cache.Add(beside)
+	room, err := claim.FilesystemOf(o.CacheClass).Inflate(cache.Value(), claim.OverheadOf(nil, o.CacheClass.Name))
+	if err != nil {
+		return nil, fmt.Errorf("find the size of a claim for the cache: %w", err)
+	}
+	return &corev1.PersistentVolumeClaim{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: o.meta(o.Name + "-cache"),
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
+			StorageClassName: &o.CacheClass.Name, Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+				"storage": *resource.NewQuantity(room, resource.BinarySI)}},
+		},
+	}, nil
+}
+
+// ForUsage is the class that offers a usage type.
+func ForUsage(classes []storagev1.StorageClass, usage string) (*storagev1.StorageClass, error) {
+	if class := claim.ForUsage(classes, usage); class != nil {
+		return class, nil
+	}
+	if there := claim.UsageTypes(classes); len(there) > 0 {
+		return nil, fmt.Errorf("no StorageClass offers usage type %s; there are: %s", usage, strings.Join(there, ", "))
+	}
+	return nil, fmt.Errorf("no StorageClass offers a usage type; annotate one with %s%s", claim.UsageTypePrefix, usage)
 }
 
 func (o Options) meta(name string) metav1.ObjectMeta {
@@ -140,7 +186,7 @@ func (o Options) volumes(cache resource.Quantity) (volumes []corev1.Volume, moun
 	if o.CacheClaim != "" {
 		add("cache", false, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: o.CacheClaim}})
 	} else {
-		cache.Add(resource.MustParse("256Mi")) // the kubelet ends a pod that has more than this
+		cache.Add(beside) // the kubelet ends a pod that has more than this
 		add("cache", false, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &cache}})
 	}
 	add("login", true, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: o.Name}})
