@@ -117,7 +117,7 @@ func (e *earlyMachine) sourceAway() {
 	if err != nil {
 		e.T.Fatal(err)
 	}
-	e.guestSays(e.vm, "berth-guest: "+question+": "+sum(image[areaOf(20):], 64<<10))
+	e.guestSays(e.vm, "berth-guest: "+question+": "+sum(image[areaOf(20):areaOf(20)+64<<10], 64<<10))
 	e.status(e.vm, kubevirt.StatusRunning, patience)
 }
 
