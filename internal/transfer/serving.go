@@ -71,7 +71,8 @@ func (i *importing) serve(ctx context.Context, s *sweep) error {
 		return err
 	}
 	path := i.task.Target.Path
-	disk, err := early.Begin(ctx, early.Target{Disk: i.disk, Path: path, Claim: i.task.Claim}, i.reading(places))
+	away := &absence{disk: path, now: time.Now}
+	disk, err := early.Begin(ctx, early.Target{Disk: i.disk, Path: path, Claim: i.task.Claim}, i.reading(places, away))
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,11 @@ func (i *importing) serve(ctx context.Context, s *sweep) error {
 	disk.Reached(s.mark)
 	i.guest, i.early = &serving{disk, server}, &early.State{Size: disk.Size()}
 	i.meter.serves(func() task.Early { return task.Early{Serves: true, Clients: server.Clients()} })
-	s.disk, s.blob, s.reached = disk, disk.Yielding(i.patiently()), disk.Reached
+	s.disk, s.blob = disk, disk.Yielding(i.patiently())
+	s.reached = func(mark int64) {
+		disk.Reached(mark)
+		_ = away.noted(nil) // what the guest waits for may come this way too
+	}
 	return nil
 }
 
@@ -121,26 +126,25 @@ func (i *importing) noteBeginning() error {
 }
 
 // reading is the image as it is read for the guest.
-func (i *importing) reading(places *early.Map) early.Source {
+func (i *importing) reading(places *early.Map, away *absence) early.Source {
 	var mu sync.Mutex // an expander is for one at a time, and a cluster takes it a millisecond
 	x := newExpander()
-	source := &absence{disk: i.task.Target.Path, now: time.Now}
 	return early.Source{
 		Places: places,
 		Fetch: func(ctx context.Context, from, to int64) ([]byte, error) {
 			to = min(to, i.info.Size)
 			r, err := i.blob.Open(ctx, from, to-from)
 			if err != nil {
-				return nil, source.noted(err)
+				return nil, away.noted(err)
 			}
 			defer r.Close() // the bytes are here, or err says why not
 			p := make([]byte, to-from)
 			n, err := io.ReadFull(r, p)
 			i.meter.read(int64(n))
 			if err != nil {
-				return nil, source.noted(fmt.Errorf("read %s at byte %d: %w", i.info.Name, from, err))
+				return nil, away.noted(fmt.Errorf("read %s at byte %d: %w", i.info.Name, from, err))
 			}
-			return p, source.noted(nil)
+			return p, away.noted(nil)
 		},
 		Expand: func(e format.Extent, stored []byte) ([]byte, error) {
 			mu.Lock()

@@ -95,7 +95,7 @@ func (s *stalls) failed(now time.Time) {
 func (s *stalls) look(now time.Time) {
 	switch {
 	case s.paused.IsZero():
-	case !s.going.IsZero() && now.Sub(s.going) >= wellAfter:
+	case !s.going.IsZero() && now.Sub(s.going) >= wellAfter && len(s.cutOff()) == 0: // a read that needs the source fails after a while only
 		s.paused, s.going = time.Time{}, time.Time{}
 	case s.going.IsZero() && !now.Before(s.due):
 		s.due = now.Add(resumeAgain)

@@ -148,7 +148,17 @@ func TestSourceAwayIsSaid(t *testing.T) {
 	if cause != launch.DiskFull || !strings.Contains(s.text, want) {
 		t.Errorf("a disk is full too: %q, %s", s.text, cause)
 	}
-	s.broken = false
+	// What needs the source fails long after it was let go on: that is one pause, not many.
+	s.why, s.full, s.broken = nil, nil, false
+	s.pass(20)
+	s.failed(s.now)
+	s.pass(20)
+	if cause != launch.DiskSourceAway || !strings.Contains(s.text, "paused since 12:00:01") {
+		t.Errorf("the source is away for longer: %q, %s", s.text, cause)
+	}
+	if err := early.Away.TakeBack(path); err != nil {
+		t.Fatal(err)
+	}
 	s.pass(10)
 	if s.text != "" || cause != "" {
 		t.Errorf("it goes on and says %q, %s", s.text, cause)
