@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -319,6 +320,7 @@ func TestMachineKeepsItsRoom(t *testing.T) {
 	node := y.ReadyNodes()[1]
 	vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 	vm.Spec.Template.Spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("700m")}
+	y.fill(node, resource.MustParse("900m")) // one of the machine's two pods has room, not both
 	y.create(vm)
 	y.Wait("the consumer to be placed", patience, func(ctx context.Context) (bool, string) {
 		consumers, launchers := y.pods(ctx, vm)
@@ -328,6 +330,32 @@ func TestMachineKeepsItsRoom(t *testing.T) {
 	y.flood(node) // from now on the room is the machine's
 	close(y.gate.open)
 	y.status(vm, kubevirt.StatusRunning, boot)
+}
+
+// fill leaves no more CPU on the node than it is told.
+func (y *yard) fill(node string, leave resource.Quantity) {
+	y.T.Helper()
+	var on corev1.Node
+	var all corev1.PodList
+	if err := errors.Join(y.kube.Get(y.T.Context(), client.ObjectKey{Name: node}, &on), y.kube.List(y.T.Context(), &all)); err != nil {
+		y.T.Fatal(err)
+	}
+	free := on.Status.Allocatable.Cpu().DeepCopy()
+	free.Sub(leave)
+	for _, p := range all.Items {
+		if p.Spec.NodeName != node || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for _, c := range p.Spec.Containers {
+			free.Sub(*c.Resources.Requests.Cpu())
+		}
+	}
+	if free.Sign() <= 0 {
+		return // others did
+	}
+	y.Start(framework.Pod{Name: "filler", Script: "sleep 1000", Node: node, Change: func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: free}
+	}})
 }
 
 // flood fills the node with pods of the same priority as any machine's, each small enough for a machine's room.
