@@ -80,8 +80,8 @@ func (p *pool) takeAway(point string) error {
 	return p.unpublish(point)
 }
 
-// unlock frees the loop devices that the kubelet put on top of a device for pods that are gone, so that it would not go meanwhile. They keep
-// it open, and the mount at which they were opened busy.
+// unlock frees the kubelet's own loop devices on top of a device, for pods that are gone. The kubelet makes one for each pod to keep the
+// device there; until it is freed, the device is open and the mount at which it was opened is busy.
 func (p *pool) unlock(ctx context.Context, dev *loop, left []mount) error {
 	minors, err := loopsOver(func(backing string) bool {
 		pod := podOf(backing)

@@ -121,7 +121,7 @@ var instanceRules = []rule{
 		[]Action{StartLauncher}, state.HandingOver},
 	{"a consumer whose claims are bound is about to be placed",
 		func(f Facts) bool { return f.Consumer == Waiting }, nil, state.ConsumerPlacing},
-	{"a consumer whose claims are bound may be about to be placed, although no node would have it before", // the scheduler binds first
+	{"a consumer whose claims are bound may be about to be placed, although no node would have it before", // the scheduler binds the claims first, and the pod says so last
 		func(f Facts) bool { return f.Consumer == Unplaceable && f.Disks == Filling }, nil, state.DisksFilling},
 	{"a consumer that somebody else forestalled ends",
 		func(f Facts) bool { return f.Consumer.alive() }, []Action{StopConsumer}, state.DisksFilling},

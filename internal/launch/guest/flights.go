@@ -37,7 +37,7 @@ func hint(protocol string) string {
 	if protocol == "rbd" {
 		return "Ceph waits while a pool or the cluster is full, or a placement group is not active: see ceph health detail"
 	}
-	return "see to the storage behind it; a stream waits so while its registry does not answer: its log says"
+	return "see to the storage behind it; a stream waits like this while its registry does not answer, and says so in its log"
 }
 
 // queues is how many reads and writes a disk waits for, and how far its queues have come.
