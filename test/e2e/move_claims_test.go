@@ -166,13 +166,26 @@ func (y *yard) inClaim(vm *kubevirt.VirtualMachine, volume, claim string) {
 	})
 }
 
-// changesClaim: a volume of a running machine is changed to a claim of another class, and its disk is sent there.
+// changesClaim: a volume of a running machine is changed to a claim on its own node, and its disk is sent there while its other disks stay where
+// they are; and to a claim of another class, and it is sent there.
 func (y *yard) changesClaim(vm *kubevirt.VirtualMachine, seed int) {
 	y.T.Helper()
-	run := y.instance(y.Context(), vm).UID
-	y.Create(framework.Claim{Name: "elsewhere", Class: "local", Size: "96Mi"})
+	run, at := y.instance(y.Context(), vm).UID, y.instance(y.Context(), vm).Status.NodeName
+	y.Create(framework.Claim{Name: "beside", Class: "localdisk", Size: "64Mi"})
+	y.kubectl("annotate", "persistentvolumeclaim", "beside", selectedNode+"="+at) // so that it has its volume there before anybody uses it
+	y.WaitBound("beside")
 	y.kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p", `[{"op": "add", "path": "/spec/updateVolumesStrategy", "value": "Migration"},
-		{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "elsewhere"}]`)
+		{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "beside"}]`)
+	y.inClaim(vm, "files", "beside")
+	y.pattern(vm, "verify", seed, "files", "device", "blank")
+	y.pattern(vm, "write", seed+1, "files", "device", "blank")
+	seed++
+	if i := y.instance(y.Context(), vm); i.Status.NodeName != at || y.serving(vm, "device") != "device" || y.serving(vm, "blank") != "follower-blank" {
+		y.T.Errorf("it is on %s and was on %s; its disks are said to be in %+v", i.Status.NodeName, at, i.Status.VolumeStatus)
+	}
+	y.Create(framework.Claim{Name: "elsewhere", Class: "local", Size: "96Mi"})
+	y.kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p",
+		`[{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "elsewhere"}]`)
 	y.inClaim(vm, "files", "elsewhere")
 	y.pattern(vm, "verify", seed, "files", "device", "blank")
 	if i := y.instance(y.Context(), vm); i.UID != run || i.Status.MigrationState == nil || i.Status.MigrationState.Failed {

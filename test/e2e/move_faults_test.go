@@ -23,10 +23,10 @@ import (
 
 // limitMoves has guests sent slowly enough to disturb it, and given up when nothing arrives for that long. It holds for everybody, until the
 // test ends.
-func (y *yard) limitMoves(still time.Duration) {
+func (y *yard) limitMoves(bandwidth string, still time.Duration) {
 	y.T.Helper()
 	k := &kubevirt.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "berth", Name: kubevirt.ConfigurationName}}
-	limits := &kubevirt.MigrationConfiguration{BandwidthPerMigration: new(resource.MustParse("16Mi")), ProgressTimeout: new(int64(still.Seconds()))}
+	limits := &kubevirt.MigrationConfiguration{BandwidthPerMigration: new(resource.MustParse(bandwidth)), ProgressTimeout: new(int64(still.Seconds()))}
 	err := y.kube.Get(y.Context(), client.ObjectKeyFromObject(k), k)
 	k.Spec.Configuration.MigrationConfiguration = limits
 	switch {
@@ -45,16 +45,24 @@ func (y *yard) limitMoves(still time.Duration) {
 	}
 }
 
-// fullPools leaves too little room in the pools of these nodes for another volume. The pods that do it give it back when they end, whoever ends them.
-func (y *yard) fullPools(nodes []string) (empty func()) {
+// fullPools leaves too little room in the pools of these nodes for another volume. After again it is only taken where a volume is made, when
+// a part of that has been written. The pods that do it give it back when they end, whoever ends them.
+func (y *yard) fullPools(nodes []string) (again, empty func()) {
 	y.T.Helper()
 	var pods []string
 	for _, node := range nodes {
 		name := "full-" + node
 		pods = append(pods, name)
 		// fallocate takes the room without writing it, so the machine's own disk is not filled.
-		y.Start(framework.Pod{Name: name, Node: node, Script: `trap 'rm -f /pool/.full; exit 0' TERM
-			n=$(df -k /pool | tail -n 1 | awk '{print $4}'); fallocate -l $(((n - 49152) * 1024)) /pool/.full; echo full
+		y.Start(framework.Pod{Name: name, Node: node, Script: `trap 'rm -f /pool/.full*; exit 0' TERM
+			left() { df -k /pool | tail -n 1 | awk '{print $4}'; }
+			images() { find /pool -name disk.img; }
+			written() { for f in $(images); do grep -qxF "$f" /tmp/before || [ "$(du -k "$f" | cut -f1)" -lt 24576 ] || return 0; done; return 1; }
+			images >/tmp/before
+			fallocate -l $((($(left) - 49152) * 1024)) /pool/.full; echo full
+			while [ -e /pool/.full ]; do sleep 1; done
+			until written; do sleep 1; done
+			n=0; while [ "$(left)" -gt 2048 ] && n=$((n + 1)) && fallocate -l $(($(left) / 2 * 1024)) /pool/.full$n; do :; done
 			while :; do sleep 1; done`,
 			Change: func(p *corev1.Pod) {
 				p.Spec.TerminationGracePeriodSeconds = new(int64(60))
@@ -71,7 +79,13 @@ func (y *yard) fullPools(nodes []string) (empty func()) {
 			return strings.Contains(out, "full"), out
 		})
 	}
-	return func() {
+	again = func() {
+		y.T.Helper()
+		for _, name := range pods {
+			y.kubectl("exec", name, "--", "rm", "/pool/.full")
+		}
+	}
+	return again, func() {
 		y.T.Helper()
 		y.kubectl(append([]string{"delete", "pod"}, pods...)...)
 	}
@@ -91,13 +105,13 @@ func (y *yard) stillThere(vm *kubevirt.VirtualMachine, run types.UID, node strin
 	}
 }
 
-// TestMigrationFaults: a machine with a local claim is to move while no other node has room for it, and says so; goes when there is some, while
-// the controllers are killed; and is sent again from a node that is cut off meanwhile, and to one that is, and stays both times. There is one
+// TestMigrationFaults: a machine with a local claim is to move while no other node has room for it, and says so; stays when what room there is
+// is taken by others while it is sent; goes when there is some, while the controllers are killed; and is sent again from a node that is cut off meanwhile, and to one that is, and stays both times. There is one
 // guest at any time, which is not started again and has its data. It is not run beside other tests: they would share the pools, the
 // controllers and the bandwidth.
 func TestMigrationFaults(t *testing.T) {
 	y := newYard(t)
-	y.limitMoves(moving)
+	y.limitMoves("4Mi", moving)
 	y.Create(framework.Claim{Name: "files", Class: "localdisk", Size: "256Mi"})
 	vm := y.mover("moved",
 		kubevirt.Volume{Name: "files", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "files"}}})
@@ -109,7 +123,8 @@ func TestMigrationFaults(t *testing.T) {
 	first := y.instance(t.Context(), vm)
 	at := first.Status.NodeName
 
-	empty := y.fullPools(slices.DeleteFunc(y.ReadyNodes(), func(n string) bool { return n == at }))
+	claims := y.claimNames()
+	again, empty := y.fullPools(slices.DeleteFunc(y.ReadyNodes(), func(n string) bool { return n == at }))
 	m := &kubevirt.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "full"},
 		Spec: kubevirt.MigrationSpec{VMIName: vm.Name}}
 	if err := y.kube.Create(t.Context(), m); err != nil {
@@ -123,9 +138,19 @@ func TestMigrationFaults(t *testing.T) {
 		return !m.Ended() && strings.Contains(says, "enough free storage") && !strings.Contains(says, "\n"), fmt.Sprintf("%s: %s", m.Status.Phase, says)
 	})
 	y.stillThere(vm, first.UID, at)
+
+	again()
+	y.endMove(vm, m)
+	if says := migrationSays(m); m.Status.Phase != kubevirt.MigrationFailed || !strings.Contains(says, "disk files cannot be written at the target, which has no room for it") {
+		t.Errorf("migration to a pool that runs full: %s: %s", m.Status.Phase, says)
+	}
+	y.stillThere(vm, first.UID, at)
+	y.pattern(vm, "verify", 1, "files")
+	y.leftClaims(claims)
 	empty()
 
-	y.untilSent(m)
+	y.limitMoves("16Mi", moving)
+	m = y.beginMove(vm, "room")
 	y.kubectl("-n", "berth", "delete", "pod", "-l", "app.kubernetes.io/component=controller", "--grace-period=0", "--force")
 	y.endMove(vm, m)
 	if m.Status.Phase != kubevirt.MigrationSucceeded {
@@ -136,9 +161,9 @@ func TestMigrationFaults(t *testing.T) {
 	y.pattern(vm, "verify", 1, "files")
 	y.pattern(vm, "write", 2, "files")
 	y.controllersReady()
-	claims := y.claimNames()
+	claims = y.claimNames()
 
-	y.limitMoves(15 * time.Second)
+	y.limitMoves("16Mi", 15*time.Second)
 	m = y.beginMove(vm, "cut")
 	heal := func() { framework.Kubebox(t, "node", "start", at) }
 	t.Cleanup(heal)
@@ -166,12 +191,18 @@ func TestMigrationFaults(t *testing.T) {
 	if got := y.answer(vm, fmt.Sprintf("verify serial=files %d %d 9", 64<<20, 96<<20)); got != "same" {
 		t.Errorf("the rest of disk files: %s", got)
 	}
+	y.leftClaims(claims)
+	y.nothingOfMoves(vm)
+	y.controllersReady()
+}
+
+// leftClaims: of a migration that failed no claim is left.
+func (y *yard) leftClaims(claims []string) {
+	y.T.Helper()
 	y.Wait("nothing of the migration to be left", patience, func(context.Context) (bool, string) {
 		all := y.claimNames()
 		return slices.Equal(all, claims), strings.Join(all, " ")
 	})
-	y.nothingOfMoves(vm)
-	y.controllersReady()
 }
 
 // cutTarget cuts the node off that a guest is sent to. Its source notices by itself, and says so before the node is back.

@@ -35,12 +35,15 @@ const (
 	sourceDies   fate = "source dies"  // while it sends
 )
 
-// node is where a pod goes: a target to another than its source.
+// node is where a pod goes: a target to another than its source, unless it says which.
 func node(p *corev1.Pod) string {
 	away := ""
 	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 			for _, f := range term.MatchFields {
+				if f.Operator == corev1.NodeSelectorOpIn {
+					return f.Values[0]
+				}
 				away = f.Values[0]
 			}
 		}

@@ -16,6 +16,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/nodes"
 	"github.com/berth-vm/berth/internal/decide/migration"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/pki"
@@ -63,8 +64,8 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 	return fmt.Errorf("%s is not an action on the migration of a guest", a)
 }
 
-// startTarget makes the pod that the guest goes to, with the machine's own constraints, on any node but the guest's; and before it
-// keys for both. Those of the migration before were deleted before it was said to have ended; what is there is ours, from before a
+// startTarget makes the pod that the guest goes to, with the machine's own constraints, on any node but the guest's, unless a volume was
+// changed to a claim that is on that one; and before it keys for both. Those of the migration before were deleted before it was said to have ended; what is there is ours, from before a
 // crash.
 func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 	if err := r.makeKeys(ctx, v); err != nil {
@@ -76,7 +77,12 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 	if err := r.lend(ctx, v.run.disks); err != nil {
 		return err
 	}
-	others, err := r.makeReplacements(ctx, v)
+	home := v.source.Spec.NodeName
+	here, err := r.bound(ctx, v.run, home)
+	if err != nil {
+		return err
+	}
+	others, err := r.makeReplacements(ctx, v, here)
 	if err != nil {
 		return err
 	}
@@ -87,13 +93,16 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 			next.Block = append(next.Block, d.name)
 		}
 	}
-	next.Incoming, next.From, next.Away = v.migration.UID, v.source.Name+" "+v.source.Spec.NodeName, v.source.Spec.NodeName
-	if next, err = r.withUpdates(ctx, v.run, next); err != nil {
-		return err
+	next.Incoming, next.From = v.migration.UID, v.source.Name+" "+home
+	if !here {
+		next.Away = home
 	}
-	pod, err := next.Pod(render.Launcher)
+	pod, err := v.run.withUpdates(next).Pod(render.Launcher)
 	if err != nil {
 		return err
+	}
+	if here { // claims are opened on both sides, some of which could be had on other nodes too
+		pod.Spec.Affinity = nodes.Within(pod.Spec.Affinity, onlyOn(home))
 	}
 	pod.Spec.NodeSelector = narrowed(pod.Spec.NodeSelector, v.migration.Spec.AddedNodeSelector)
 	return r.cluster.Create(ctx, pod)

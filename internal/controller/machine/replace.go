@@ -153,11 +153,24 @@ func replacement(m *kubevirt.VirtualMachineInstanceMigration, d disk) *corev1.Pe
 	return c
 }
 
-// makeReplacements makes the claims that the target has in place of those that stay, and says for which volume which.
-func (r *Reconciler) makeReplacements(ctx context.Context, v *move) (map[string]string, error) {
+// opens: a target on the guest's own node opens the claim that the disk is in, beside its source, as it does with one that all nodes can
+// have. A disk that was added comes through a pod of its own, and one that is in a replacement is known by the migration that made it: both
+// are sent, as to another node.
+func (s *run) opens(d disk) bool {
+	own := slices.ContainsFunc(s.instance.Spec.Volumes, func(v kubevirt.Volume) bool {
+		name, _ := render.ClaimOf(v)
+		return v.Name == d.name && name == d.claim.Name
+	})
+	return own && slices.ContainsFunc(s.disks, func(o disk) bool { return o.name == d.name }) &&
+		!slices.Contains(d.claim.Spec.AccessModes, corev1.ReadWriteOncePod) // which two pods cannot have anywhere
+}
+
+// makeReplacements makes the claims that the target has in place of those that stay, and says for which volume which; here: the target is
+// on the node that they stay on.
+func (r *Reconciler) makeReplacements(ctx context.Context, v *move, here bool) (map[string]string, error) {
 	out := map[string]string{}
 	for _, d := range v.run.guestDisks() {
-		if !d.stays() || v.run.updates.has(d.name) {
+		if !d.stays() || v.run.updates.has(d.name) || here && v.run.opens(d) {
 			continue
 		}
 		c := replacement(v.migration, d)

@@ -31,6 +31,17 @@ func otherClaim(name string, change func(*corev1.PersistentVolumeClaim)) func(*w
 	}
 }
 
+// boundClaim makes one that has its volume already, on that node.
+func boundClaim(name, at string) func(*world) {
+	return func(w *world) {
+		otherClaim(name, nil)(w)
+		c, err := cluster.Get[corev1.PersistentVolumeClaim](context.Background(), w.api, ns, name)
+		w.must(err)
+		w.bind(c)
+		w.place(c, at)
+	}
+}
+
 // rootIn changes volume root to a claim.
 func rootIn(claim string) func(*world) {
 	return func(w *world) {
@@ -67,6 +78,67 @@ func TestUpdateLoop(t *testing.T) {
 		sc("stopped meanwhile and started", staysSending, kubevirt.StatusDataVolumeError, kubevirt.PhasePending, rootIn("other"), stop, start),
 		sc("deleted meanwhile", staysSending, "", "", rootIn("other"), remove),
 	})
+	at := func(name string, how fate, status kubevirt.PrintableStatus, phase kubevirt.Phase, asks ...func(*world)) scenario {
+		return scenario{name: name, local: true, class: true, homes: true, strategy: kubevirt.RunAlways, move: how, status: status, phase: phase,
+			asks: append([]func(*world){boundClaim("other", "node1")}, asks...)}
+	}
+	loop(t, []scenario{
+		at("sent on its own node, stopped and started", moves, running, up, rootIn("other"), stop, start),
+		at("taken back on its own node", staysSending, running, up, rootIn("other"), rootIn("web-root")),
+	})
+}
+
+// TestUpdateAtHome: where a volume is changed to a claim on the guest's own node, the guest stays there, and its other claims are opened by
+// both launchers: none is copied, but those that only one pod can have, and those that have moved already.
+func TestUpdateAtHome(t *testing.T) {
+	once := func(w *world) {
+		c, err := cluster.Get[corev1.PersistentVolumeClaim](context.Background(), w.api, ns, "web-data")
+		w.must(err)
+		c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+		w.must(w.api.Update(context.Background(), c))
+	}
+	everywhere := func(w *world) {
+		pv, err := cluster.Get[corev1.PersistentVolume](context.Background(), w.api, "", "pv-other")
+		w.must(err)
+		pv.Spec.NodeAffinity.Required.NodeSelectorTerms = append(pv.Spec.NodeAffinity.Required.NodeSelectorTerms, onlyOn("node2").NodeSelectorTerms...)
+		w.must(w.api.Update(context.Background(), pv))
+	}
+	for name, c := range map[string]struct {
+		before         []func(*world)
+		at, node, data string
+	}{
+		"there":                {at: "node1", node: "node1", data: "web-data"},
+		"one pod's":            {before: []func(*world){once}, at: "node1", node: "node1", data: "move-"},
+		"there and elsewhere":  {before: []func(*world){everywhere}, at: "node1", node: "node2", data: "move-"},
+		"elsewhere":            {at: "node2", node: "node2", data: "move-"},
+		"after another change": {before: []func(*world){otherClaim("first", nil), rootIn("first")}, at: "node2", node: "node2", data: "move-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, scenario{local: true, class: true, homes: true, strategy: kubevirt.RunAlways})
+			w.settle()
+			boundClaim("other", c.at)(w)
+			for _, before := range c.before {
+				before(w)
+				w.settle()
+			}
+			rootIn("other")(w)
+			w.settle()
+			i := w.instance()
+			root, _ := render.ClaimOf(i.Spec.Volumes[0])
+			data := ""
+			for _, v := range i.Status.VolumeStatus {
+				if v.Name == "data" {
+					data = v.PersistentVolumeClaimInfo.ClaimName
+				}
+			}
+			if root != "other" || i.Status.NodeName != c.node || !strings.HasPrefix(data, c.data) || w.guests != 1 {
+				t.Errorf("disk root is in %s, data in %s, on %s; %d guests were started", root, data, i.Status.NodeName, w.guests)
+			}
+			if left := strings.Join(w.claimsLeft(), ", "); strings.Contains(left, "move-") != (c.data == "move-") {
+				t.Errorf("there are claims %s", left)
+			}
+		})
+	}
 }
 
 // TestUpdateSaid: what people read while a disk is sent into another claim, and after.

@@ -6,11 +6,12 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/nodes"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -28,23 +29,26 @@ func updatedClaims(target *corev1.Pod) map[string]string {
 	return out
 }
 
-// withUpdates is what the target's pod is made of if volumes changed: the instance as it will be. Claims on the guest's own node need no other.
-func (r *Reconciler) withUpdates(ctx context.Context, s *run, next render.Machine) (render.Machine, error) {
+// withUpdates is what the target's pod is made of if volumes changed: the instance as it will be.
+func (s *run) withUpdates(next render.Machine) render.Machine {
 	for _, c := range s.updates.due() {
 		if next.Updated == nil {
 			next.Instance, next.Updated = next.Instance.DeepCopy(), map[string]string{}
 		}
 		next.Updated[c.volume] = c.from.claim.Name
 		setSource(next.Instance.Spec.Volumes, c.to)
-		here, err := r.isOn(ctx, c.claim, next.Away)
-		if err != nil {
-			return next, err
-		}
-		if here {
-			next.Away = ""
+	}
+	return next
+}
+
+// bound: a volume was changed to a claim that is on this node, which the guest is on, and on no other. So its target has to be there too.
+func (r *Reconciler) bound(ctx context.Context, s *run, node string) (bool, error) {
+	for _, c := range s.updates.due() {
+		if here, err := r.isOn(ctx, c.claim, node); here || err != nil {
+			return here, err
 		}
 	}
-	return next, nil
+	return false, nil
 }
 
 func setSource(volumes []kubevirt.Volume, to kubevirt.Volume) {
@@ -58,15 +62,17 @@ func setSource(volumes []kubevirt.Volume, to kubevirt.Volume) {
 // isOn: the claim's volume is on that node, and nowhere else.
 func (r *Reconciler) isOn(ctx context.Context, c *corev1.PersistentVolumeClaim, name string) (bool, error) {
 	pv, err := r.volumeOf(ctx, c)
-	if err != nil || pv == nil || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil || name == "" {
+	if err != nil || pv == nil || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return false, err
 	}
-	node, err := cluster.Get[corev1.Node](ctx, r.reader, "", name)
-	if err != nil || node == nil {
-		return false, err
-	}
-	where, err := nodeaffinity.NewNodeSelector(pv.Spec.NodeAffinity.Required)
-	return err == nil && where.Match(node), nil // of a selector that cannot be read the scheduler tells
+	in, err := nodes.In(ctx, r.reader, pv.Spec.NodeAffinity.Required)
+	return len(in) == 1 && in[0].Name == name, err
+}
+
+// onlyOn is the part of the cluster that is one node.
+func onlyOn(name string) *corev1.NodeSelector {
+	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name}}}}}}
 }
 
 // markReceiving notes on the claims that a target is about to write to that they do not have all of a disk yet.
