@@ -119,19 +119,21 @@ packages: ## install the Debian packages that tests and benches need
 .PHONY: check lint generate generate-check unit host apiserver e2e fuzz
 check: lint generate-check ## the quick part: lint and generated files
 
-lint: ## golangci-lint over the module, the cluster's and the release's
+lint: ## golangci-lint over the module, the driver's, the cluster's and the release's
 	@$(LINT) run ./...
 	@cd hack/kubebox && go tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml $(LIGHT) ./...
+	@cd driver && go tool -modfile=../hack/tools/go.mod golangci-lint run --config ../.golangci.yml ./...
 	@cd hack/release && go tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml $(LIGHT) ./...
 
 generate: ## CRDs, deep copies, reference pages
 	@go generate ./...
+	@go -C driver generate ./...
 
 generate-check: generate
 	@git diff --exit-code --stat || { echo "generated files differ: run 'make generate' and commit"; exit 1; }
 
 unit: ## unit tests, with the race detector where it can find something
-	@go run ./hack/test -only unit,race
+	@go run ./hack/test -only unit,race,driver
 
 host apiserver: ## one stage of the tests
 	@go run ./hack/test -only $@
@@ -170,7 +172,7 @@ beside-kubevirt: $(BOX) ## KubeVirt's own virt-controller over our data side, on
 	@go test -tags peers -count=1 -timeout 60m ./test/beside
 
 bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesystem
-	@go run ./bench/localdisk
+	@go -C driver run ./bench
 
 bench-netdisk: packages ## network disks through the launcher beside plain QEMU with the same -blockdev; writes bench/netdisk/results.md
 	@go run ./bench/netdisk

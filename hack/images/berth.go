@@ -22,11 +22,8 @@ import (
 // user is what an image runs as unless its pod says otherwise.
 var user = fmt.Sprintf("%d:%d", images.UID, images.UID)
 
-// The commands that are of no use without programs of others, and have an image with those: libvirt and QEMU, mkfs.
-const (
-	launcherProgram = "launcher"
-	driverProgram   = "localdisk"
-)
+// launcherProgram is of no use without libvirt and QEMU, and has an image with those.
+const launcherProgram = "launcher"
 
 // berth makes the image of all static programs: nothing else is in it but who they run as and whom they trust.
 func (b *build) berth(ctx context.Context) (v1.Image, error) {
@@ -57,8 +54,7 @@ func (b *build) commands() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		elsewhere := e.Name() == launcherProgram || e.Name() == driverProgram
-		if sources, _ := filepath.Glob(filepath.Join(b.root, "cmd", e.Name(), "*.go")); len(sources) > 0 && !elsewhere {
+		if sources, _ := filepath.Glob(filepath.Join(b.root, "cmd", e.Name(), "*.go")); len(sources) > 0 && e.Name() != launcherProgram {
 			names = append(names, e.Name())
 		}
 	}

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"path"
-	"path/filepath"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -11,11 +11,16 @@ import (
 	"github.com/berth-vm/berth/hack/images/oci"
 )
 
-// sidecars are the upstream programs beside the driver, and below hack/kubebox/csi the modules they are built in.
-var sidecars = []struct{ module, pkg string }{
-	{"provisioner", "github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner"},
-	{"", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter"},
-	{"", "github.com/kubernetes-csi/external-resizer/cmd/csi-resizer"},
+// inModule is a program of another module than the root's: the module's folder, and the package.
+type inModule struct{ module, pkg string }
+
+var driver = inModule{"driver", "./cmd/localdisk"}
+
+// sidecars are the upstream programs beside the driver.
+var sidecars = []inModule{
+	{"hack/kubebox/csi/provisioner", "github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner"},
+	{"hack/kubebox/csi", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter"},
+	{"hack/kubebox/csi", "github.com/kubernetes-csi/external-resizer/cmd/csi-resizer"},
 }
 
 // csi makes the image of the storage driver: Debian's programs for filesystems below, the sidecars and our program on top. It runs
@@ -26,21 +31,17 @@ func (b *build) csi(ctx context.Context) (v1.Image, error) {
 		return nil, err
 	}
 	steps := []oci.Step{{Layer: base, What: "e2fsprogs and xfsprogs from Debian"}}
-	for _, s := range sidecars {
-		step, err := b.sidecar(ctx, s.module, s.pkg)
+	for _, p := range append(slices.Clone(sidecars), driver) {
+		step, err := b.programOf(ctx, p)
 		if err != nil {
 			return nil, err
 		}
 		steps = append(steps, step)
 	}
-	driver, err := b.programs(ctx, []string{driverProgram})
-	if err != nil {
-		return nil, err
-	}
 	return oci.Image(b.arch, v1.Config{
-		WorkingDir: "/", Env: []string{"PATH=/usr/bin:/usr/sbin"}, Entrypoint: []string{"/usr/bin/" + driverProgram},
+		WorkingDir: "/", Env: []string{"PATH=/usr/bin:/usr/sbin"}, Entrypoint: []string{"/usr/bin/" + path.Base(driver.pkg)},
 		Labels: b.labels("csi", "the storage driver localdisk and its sidecars"),
-	}, append(steps, driver...)...)
+	}, steps...)
 }
 
 // csiBase has the packages of the list and no others.
@@ -56,10 +57,11 @@ func (b *build) csiBase(ctx context.Context) (v1.Layer, error) {
 	return b.packagesLayer(ctx, packages)
 }
 
-func (b *build) sidecar(ctx context.Context, module, pkg string) (oci.Step, error) {
-	name, dir := path.Base(pkg), b.binaries()
+// programOf builds a program of another module than the root's and makes a layer of it.
+func (b *build) programOf(ctx context.Context, p inModule) (oci.Step, error) {
+	name, dir := path.Base(p.pkg), b.binaries()
 	b.say("building %s", name)
-	if err := b.goBuild(ctx, filepath.Join("hack/kubebox/csi", module), dir, pkg); err != nil {
+	if err := b.goBuild(ctx, p.module, dir, p.pkg); err != nil {
 		return oci.Step{}, err
 	}
 	return b.program(dir, name)

@@ -51,6 +51,9 @@ func (c contents) program(name string, binary []byte) error {
 		if m.Replace != nil {
 			m = m.Replace
 		}
+		if m.Version == "" { // a folder of this checkout: the program's own
+			continue
+		}
 		c.add(m.Path, m.Version, "pkg:golang/"+m.Path+"@"+m.Version, name)
 	}
 	return nil

@@ -70,7 +70,7 @@ func main() {
 	}
 	if *list {
 		for _, s := range chosen {
-			fmt.Fprintf(os.Stdout, "%-10s %s\n", s.name, s.about)
+			fmt.Fprintf(os.Stdout, "%-12s %s\n", s.name, s.about)
 		}
 		return
 	}
@@ -213,7 +213,7 @@ func summarise(out io.Writer, results []result, took time.Duration) bool {
 	ok := true
 	var passed, failed int
 	var slow []timed
-	fmt.Fprintf(out, "\n%-10s %8s %8s %8s  %s\n", "stage", "passed", "failed", "time", "")
+	fmt.Fprintf(out, "\n%-12s %8s %8s %8s  %s\n", "stage", "passed", "failed", "time", "")
 	for _, r := range results {
 		count := func(n int) string {
 			if !r.tests {
@@ -221,7 +221,7 @@ func summarise(out io.Writer, results []result, took time.Duration) bool {
 			}
 			return fmt.Sprint(n)
 		}
-		fmt.Fprintf(out, "%-10s %8s %8s %8s  %s\n", r.name, count(r.passed), count(r.failed), r.took.Round(time.Second), r.verdict())
+		fmt.Fprintf(out, "%-12s %8s %8s %8s  %s\n", r.name, count(r.passed), count(r.failed), r.took.Round(time.Second), r.verdict())
 		passed, failed = passed+r.passed, failed+r.failed
 		slow = append(slow, r.slow...)
 		if r.err != nil || r.notRun {
@@ -231,7 +231,7 @@ func summarise(out io.Writer, results []result, took time.Duration) bool {
 			}
 		}
 	}
-	fmt.Fprintf(out, "%-10s %8d %8d %8s\n\nthe slowest tests:\n", "total", passed, failed, took.Round(time.Second))
+	fmt.Fprintf(out, "%-12s %8d %8d %8s\n\nthe slowest tests:\n", "total", passed, failed, took.Round(time.Second))
 	for _, t := range slowest(slow, 30) {
 		fmt.Fprintf(out, "%8.1f s  %s\n", t.seconds, t.name)
 	}

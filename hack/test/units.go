@@ -20,7 +20,7 @@ func unitTests() (raced, plain []string) {
 			return err
 		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"), d.IsDir() && slices.Contains(elsewhere, path):
 			return fs.SkipDir
-		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_"+tagHost+"_test.go"):
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, hostTests):
 			return nil
 		}
 		dir := "./" + filepath.Dir(path)
@@ -42,7 +42,7 @@ func unitTests() (raced, plain []string) {
 }
 
 // elsewhere are directories of other modules, of tests that other stages run, and of what was built.
-var elsewhere = []string{"hack/kubebox", "hack/release", "test/e2e", "test/apiserver", "test/beside", "bin"}
+var elsewhere = []string{"driver", "hack/kubebox", "hack/release", "test/e2e", "test/apiserver", "test/beside", "bin"}
 
 func isConcurrent(path string) bool {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)

@@ -30,8 +30,14 @@ func TestNoPackageIsForgotten(t *testing.T) {
 // TestHostTests: the stage of what needs root runs its tests and no others.
 func TestHostTests(t *testing.T) {
 	t.Chdir("../..")
-	names := regexp.MustCompile(namesIn("_" + tagHost + "_test.go"))
-	if !names.MatchString("TestCrashInUse") || !names.MatchString("TestKilledWithAGuest") || names.MatchString("TestUsedWhileFilled") || names.MatchString("TestLanes") {
+	names := regexp.MustCompile(hostNames("."))
+	if names.MatchString("TestCrashInUse") || !names.MatchString("TestKilledWithAGuest") || names.MatchString("TestUsedWhileFilled") || names.MatchString("TestLanes") {
 		t.Errorf("it runs %s", names)
+	}
+	if names := regexp.MustCompile(hostNames(driver)); !names.MatchString("TestCrashInUse") || names.MatchString("TestKilledWithAGuest") {
+		t.Errorf("the driver's runs %s", names)
+	}
+	if packages := hostPackages(driver); !slices.Equal(packages, []string{"./internal/localdisk"}) {
+		t.Errorf("the driver's runs in %s", packages)
 	}
 }

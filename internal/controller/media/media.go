@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/localdisk/usage"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/usagetype"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -54,7 +54,7 @@ func offered(_ context.Context, node client.Object) []reconcile.Request {
 func typesOf(node client.Object) []string {
 	var out []string
 	for key, value := range node.GetLabels() {
-		if name, ok := strings.CutPrefix(key, usage.Topology); ok && name != "" && value == "true" {
+		if name, ok := strings.CutPrefix(key, usagetype.Topology); ok && name != "" && value == "true" {
 			out = append(out, name)
 		}
 	}
@@ -99,9 +99,9 @@ func class(name string) *storagev1.StorageClass {
 	wait, grow := storagev1.VolumeBindingWaitForFirstConsumer, true
 	return &storagev1.StorageClass{
 		ObjectMeta:  metav1.ObjectMeta{Name: classPrefix + name, Labels: render.Labels(""), Annotations: map[string]string{claim.UsageTypePrefix + name: "true"}},
-		Provisioner: usage.Driver, Parameters: map[string]string{usage.Parameter: name},
+		Provisioner: usagetype.Driver, Parameters: map[string]string{usagetype.Parameter: name},
 		VolumeBindingMode: &wait, AllowVolumeExpansion: &grow,
 		AllowedTopologies: []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
-			{Key: usage.Topology + name, Values: []string{"true"}}}}},
+			{Key: usagetype.Topology + name, Values: []string{"true"}}}}},
 	}
 }

@@ -16,15 +16,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/localdisk/usage"
 	"github.com/berth-vm/berth/internal/testing/faults"
+	"github.com/berth-vm/berth/internal/usagetype"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
 // TestSameWord: the driver's pods and classes are annotated alike.
 func TestSameWord(t *testing.T) {
-	if usage.Annotation != claim.UsageTypePrefix {
-		t.Errorf("%s and %s", usage.Annotation, claim.UsageTypePrefix)
+	if usagetype.Annotation != claim.UsageTypePrefix {
+		t.Errorf("%s and %s", usagetype.Annotation, claim.UsageTypePrefix)
 	}
 }
 
@@ -37,14 +37,14 @@ func TestClasses(t *testing.T) {
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(scheme, storagev1.SchemeGroupVersion)
 	node := func(name string, types ...string) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{usage.Driver + "/node": name, usage.Topology + "off": "false"}}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{usagetype.Driver + "/node": name, usagetype.Topology + "off": "false"}}}
 		for _, u := range types {
-			n.Labels[usage.Topology+u] = "true"
+			n.Labels[usagetype.Topology+u] = "true"
 		}
 		return n
 	}
 	own := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "own", Annotations: map[string]string{claim.UsageTypePrefix + "mine": "true"}}}
-	other := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: classPrefix + "immediate"}, Provisioner: usage.Driver}
+	other := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: classPrefix + "immediate"}, Provisioner: usagetype.Driver}
 	for at := range 3 {
 		for _, kind := range faults.Kinds {
 			var h faults.Injector
@@ -70,7 +70,7 @@ func TestClasses(t *testing.T) {
 				got[c.Name] = c
 			}
 			fast := got["localdisk-fast"]
-			if len(got) != 4 || fast.Parameters[usage.Parameter] != "fast" || len(fast.AllowedTopologies) != 1 || got["localdisk-slow"].Name == "" ||
+			if len(got) != 4 || fast.Parameters[usagetype.Parameter] != "fast" || len(fast.AllowedTopologies) != 1 || got["localdisk-slow"].Name == "" ||
 				got["localdisk-immediate"].Parameters != nil {
 				t.Errorf("write %d %s: there are %+v", at, kind, got)
 			}

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/berth-vm/berth/internal/localdisk/usage"
+	"github.com/berth-vm/berth/internal/usagetype"
 	"github.com/berth-vm/berth/internal/virtctl/status"
 )
 
@@ -225,8 +225,8 @@ func (o *Objects) pools(n *corev1.Node, shares map[string]map[string]*share) []P
 				p.Percent = float64(s.promised.Value()) / float64(all) * 100
 			}
 		}
-		if c := classes[name]; c != nil && c.Provisioner == usage.Driver {
-			p.measure(o.Measured[PoolKey(n.Name, c.Parameters[usage.Parameter])])
+		if c := classes[name]; c != nil && c.Provisioner == usagetype.Driver {
+			p.measure(o.Measured[PoolKey(n.Name, c.Parameters[usagetype.Parameter])])
 		}
 		out = append(out, p)
 	}

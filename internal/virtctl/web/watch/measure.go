@@ -15,7 +15,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/berth-vm/berth/internal/localdisk/usage"
+	"github.com/berth-vm/berth/internal/usagetype"
 	"github.com/berth-vm/berth/internal/virtctl/web/view"
 )
 
@@ -64,7 +64,7 @@ func (s *Store) ask(ctx context.Context) (forbidden bool) {
 	for _, p := range drivers(of[*storagev1.CSIStorageCapacity](s, "csistoragecapacities"), of[*corev1.Pod](s, "pods")) {
 		all.Go(func() {
 			text, err := s.client.Core.CoreV1().RESTClient().Get().Namespace(p.Namespace).Resource("pods").
-				Name(fmt.Sprintf("%s:%d", p.Name, usage.MetricsPort)).SubResource("proxy").Suffix("metrics").DoRaw(ctx)
+				Name(fmt.Sprintf("%s:%d", p.Name, usagetype.MetricsPort)).SubResource("proxy").Suffix("metrics").DoRaw(ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			forbidden = forbidden || apierrors.IsForbidden(err)
@@ -88,13 +88,13 @@ func (s *Store) ask(ctx context.Context) (forbidden bool) {
 func drivers(capacities []*storagev1.CSIStorageCapacity, pods []*corev1.Pod) []*corev1.Pod {
 	namespaces := map[string]bool{}
 	for _, c := range capacities {
-		if c.Labels["csi.storage.k8s.io/drivername"] == usage.Driver {
+		if c.Labels["csi.storage.k8s.io/drivername"] == usagetype.Driver {
 			namespaces[c.Namespace] = true
 		}
 	}
 	var out []*corev1.Pod
 	for _, p := range pods {
-		if namespaces[p.Namespace] && p.Labels["app.kubernetes.io/name"] == usage.App && p.Status.Phase == corev1.PodRunning && p.Spec.NodeName != "" {
+		if namespaces[p.Namespace] && p.Labels["app.kubernetes.io/name"] == usagetype.App && p.Status.Phase == corev1.PodRunning && p.Spec.NodeName != "" {
 			out = append(out, p)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/berth-vm/berth/internal/localdisk/usage"
+	"github.com/berth-vm/berth/internal/usagetype"
 )
 
 // Name is the driver's name, as storage classes give it.
-const Name = usage.Driver
+const Name = usagetype.Driver
 
 // TopologyKey is the label of a node that says whose volumes can be used on it: its own.
 const TopologyKey = Name + "/node"

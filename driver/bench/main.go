@@ -1,8 +1,8 @@
-// Command localdisk measures the disk driver beside what it is made of: a clone beside cp of the same file, and the I/O of a
+// Command bench measures the disk driver beside what it is made of: a clone beside cp of the same file, and the I/O of a
 // Block volume beside that of an image file on the same filesystem. It needs root, xfsprogs and fio, and about 12 GiB in
-// TMPDIR; it writes bench/localdisk/results.md.
+// TMPDIR; it writes results.md beside its source.
 //
-//	go run ./bench/localdisk [-runtime 10s]
+//	go -C driver run ./bench [-runtime 10s]
 //
 // It does not measure the cluster around the driver.
 package main
@@ -21,14 +21,14 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/berth-vm/berth/internal/localdisk"
+	"github.com/berth-vm/berth/driver/internal/localdisk"
 )
 
 const gib = 1 << 30
 
 func main() {
 	runtime := flag.Duration("runtime", 10*time.Second, "how long each I/O pattern runs")
-	out := flag.String("o", "bench/localdisk/results.md", "`file` to write")
+	out := flag.String("o", "bench/results.md", "`file` to write")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	report, err := measure(ctx, *runtime)

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/berth-vm/berth/internal/localdisk/usage"
+	"github.com/berth-vm/berth/internal/usagetype"
 )
 
 // paramPreallocate is a parameter of a storage class. (Which filesystem is made is told by the parameter
@@ -100,11 +100,11 @@ func (w wish) fits(r *record) error {
 // readParameters reads a storage class.
 func readParameters(parameters map[string]string) (preallocated bool, err error) {
 	for name, value := range parameters {
-		if strings.HasPrefix(name, sidecarPrefix) || name == usage.Parameter { // Pools has chosen the pool by it
+		if strings.HasPrefix(name, sidecarPrefix) || name == usagetype.Parameter { // Pools has chosen the pool by it
 			continue
 		}
 		if name != paramPreallocate {
-			return false, status.Errorf(codes.InvalidArgument, "parameter %q of the class is not known; %s and %s are", name, paramPreallocate, usage.Parameter)
+			return false, status.Errorf(codes.InvalidArgument, "parameter %q of the class is not known; %s and %s are", name, paramPreallocate, usagetype.Parameter)
 		}
 		if value != "true" && value != "false" {
 			return false, status.Errorf(codes.InvalidArgument, "parameter %s of the class is %q, not true or false", name, value)

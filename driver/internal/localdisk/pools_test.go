@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/berth-vm/berth/internal/localdisk/usage"
+	"github.com/berth-vm/berth/internal/usagetype"
 )
 
 // marked is a directory that an administrator has made a pool.
@@ -68,7 +68,7 @@ func blockVolume(name, kind string) *csi.CreateVolumeRequest {
 		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}}}
 	if kind != "" {
-		r.Parameters = map[string]string{usage.Parameter: kind}
+		r.Parameters = map[string]string{usagetype.Parameter: kind}
 	}
 	return r
 }
@@ -93,7 +93,7 @@ func TestPools(t *testing.T) {
 		t.Fatal(err)
 	}
 	places := info.GetAccessibleTopology().GetSegments()
-	if places[TopologyKey] != "node1" || places[usage.Topology+"fast"] != "true" || places[usage.Topology+"slow"] != "true" || len(places) != 3 {
+	if places[TopologyKey] != "node1" || places[usagetype.Topology+"fast"] != "true" || places[usagetype.Topology+"slow"] != "true" || len(places) != 3 {
 		t.Errorf("the node says %v", places)
 	}
 	handles := map[string]string{}
@@ -112,12 +112,12 @@ func TestPools(t *testing.T) {
 		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "it offers: fast, slow") {
 			t.Errorf("type %s: %v", kind, err)
 		}
-		c, err := control.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{usage.Parameter: kind}})
+		c, err := control.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{usagetype.Parameter: kind}})
 		if err != nil || c.GetAvailableCapacity() != 0 {
 			t.Errorf("type %s has room: %v, %v", kind, c, err)
 		}
 	}
-	if c, err := control.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{usage.Parameter: "fast"}}); err != nil || c.GetAvailableCapacity() == 0 {
+	if c, err := control.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{usagetype.Parameter: "fast"}}); err != nil || c.GetAvailableCapacity() == 0 {
 		t.Errorf("type fast has no room: %v, %v", c, err)
 	}
 	end()
@@ -206,7 +206,7 @@ func TestUsageTypesOfAPod(t *testing.T) {
 		t.Errorf("read %v, %v", got, err)
 	}
 	for _, bad := range []string{`fast="storage"`, `fast="/a/../b"`, `Fast="/a"`, `="/a"`, `fast=/a`, `fast="/"x`} {
-		write(usage.Annotation + bad + "\n")
+		write(usagetype.Annotation + bad + "\n")
 		if got, err := UsageTypes(file); err == nil {
 			t.Errorf("%s is read as %v", bad, got)
 		}

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berth-vm/berth/internal/localdisk/usage"
+	"github.com/berth-vm/berth/internal/usagetype"
 )
 
 // A node may have more pools than one: each further one is of a usage type, such as "fast", and is found from the annotations of
@@ -30,7 +30,7 @@ func UsageTypes(file string) (map[string]string, error) {
 	}
 	for line := range strings.Lines(string(text)) {
 		key, quoted, ok := strings.Cut(strings.TrimSpace(line), "=")
-		name, ours := strings.CutPrefix(key, usage.Annotation)
+		name, ours := strings.CutPrefix(key, usagetype.Annotation)
 		if !ok || !ours {
 			continue
 		}

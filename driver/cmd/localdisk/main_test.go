@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/berth-vm/berth/internal/localdisk"
+	"github.com/berth-vm/berth/driver/internal/localdisk"
 )
 
 func dial(t *testing.T, path string) *grpc.ClientConn {

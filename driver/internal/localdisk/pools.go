@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/berth-vm/berth/internal/localdisk/usage"
+	"github.com/berth-vm/berth/internal/usagetype"
 )
 
 // Pools is the driver of a node with all its pools: one for the classes that name no usage type, and one for each type. Every
@@ -81,7 +81,7 @@ func (p *Pools) route(ctx context.Context, request any, info *grpc.UnaryServerIn
 	response, err := d.answer(ctx, request, info, call)
 	if place, ok := response.(*csi.NodeGetInfoResponse); ok && err == nil {
 		for name := range p.types {
-			place.AccessibleTopology.Segments[usage.Topology+name] = "true"
+			place.AccessibleTopology.Segments[usagetype.Topology+name] = "true"
 		}
 	}
 	return response, err
@@ -90,7 +90,7 @@ func (p *Pools) route(ctx context.Context, request any, info *grpc.UnaryServerIn
 // of is the driver of the pool that a call is about: the one its handle names, or the one its class asks for.
 func (p *Pools) of(request any) (*Driver, error) {
 	if r, ok := request.(interface{ GetParameters() map[string]string }); ok {
-		if name := r.GetParameters()[usage.Parameter]; name != "" {
+		if name := r.GetParameters()[usagetype.Parameter]; name != "" {
 			return p.offering(name)
 		}
 	}

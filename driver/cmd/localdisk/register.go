@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/berth-vm/berth/internal/localdisk"
+	"github.com/berth-vm/berth/driver/internal/localdisk"
 )
 
 // registrar answers the kubelet, which finds the socket in its registry and asks who is there.

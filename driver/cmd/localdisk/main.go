@@ -1,5 +1,5 @@
 // Command localdisk is the CSI driver of one node: it serves the volumes of a pool on a socket, and tells the kubelet of
-// it. What it does with them is internal/localdisk.
+// it. What it does with them is the package internal/localdisk.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/berth-vm/berth/internal/localdisk"
+	"github.com/berth-vm/berth/driver/internal/localdisk"
 	"github.com/berth-vm/berth/internal/scrape"
 	"github.com/berth-vm/berth/internal/version"
 )
