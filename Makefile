@@ -171,6 +171,13 @@ bench-peers: $(BOX) ## CDI's controller and ours in turn, on the same API server
 beside-kubevirt: $(BOX) ## KubeVirt's own virt-controller over our data side, on simulated nodes; it takes seven minutes of a core to compile
 	@go test -tags peers -count=1 -timeout 60m ./test/beside
 
+.PHONY: takeover-cdi
+takeover-cdi: build ## Berth takes over from CDI's own programs and goes back, on our cluster without Berth; CDI takes fifteen minutes of a core to compile
+	@go run ./hack/images berth
+	@go run ./hack/images -o $(BIN)/images/cdi cdi
+	@$(BOX) load $(BIN)/images/berth.tar $(BIN)/images/cdi/*.tar
+	@E2E_KUBECONFIG=$(abspath $(KUBECONFIG)) go test -tags peers,e2e -count=1 -timeout 60m -v ./test/takeover
+
 bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesystem
 	@go -C driver run ./bench
 

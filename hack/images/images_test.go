@@ -9,6 +9,7 @@ import (
 func TestSelectTargets(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"all", "guest berth launcher csi makers"}, {"berth", "berth"}, {"launcher berth", "launcher berth"}, {"guest-generic", "guest-generic"},
+		{"cdi", "cdi-operator cdi-controller cdi-apiserver cdi-uploadproxy cdi-uploadserver cdi-importer cdi-cloner"}, {"cdi-cloner", "cdi-cloner"},
 	} {
 		got, err := selectTargets(strings.Fields(c.args))
 		if err != nil || !slices.Equal(got, strings.Fields(c.want)) {

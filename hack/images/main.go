@@ -1,11 +1,12 @@
 // Command images makes the product's container images and the test guest, without a Docker daemon and without root:
 //
-//	images [-o DIR] berth|launcher|csi|makers|guest|guest-generic|all
+//	images [-o DIR] berth|launcher|csi|makers|guest|guest-generic|all|cdi
 //	images -layout DIR -arch amd64,arm64 -version V -commit C -date D berth|launcher|csi
 //
 // The second form is for a release: it writes one OCI layout, in which every image is an index of architectures.
 //
-// "all" leaves guest-generic out: it is for the few tests of SATA and USB disks.
+// "all" leaves guest-generic out, which is for the few tests of SATA and USB disks, and CDI's programs ("cdi", or one of them by its name),
+// which are for the tests beside CDI.
 //
 // It builds what changed and leaves the rest alone. Archives are written to DIR (bin/images), the guest's disks to DIR/guest. What is
 // downloaded and what can be used again is kept in .cache/images. The same inputs give the same bytes.
@@ -56,23 +57,28 @@ type build struct {
 	debs   debian.Cache
 	layers oci.Cache
 	log    io.Writer
+
+	cdiSteps []oci.Step // what the images of CDI's programs have in common; nil until one was made
 }
 
-// targets in the order in which they are made.
-var targets = []struct {
+// target is an image that can be made.
+type target struct {
 	name  string
 	inAll bool
 	make  func(*build, context.Context) (v1.Image, error)
 
 	archive, image string // the file it is written to, and the name it has in there
-}{
+}
+
+// targets in the order in which they are made.
+var targets = withCDI([]target{
 	{"guest", true, (*build).cloudGuest, images.GuestArchive, images.Guest},
 	{"berth", true, (*build).berth, images.BerthArchive, images.Berth},
 	{"launcher", true, (*build).launcher, images.LauncherArchive, images.Launcher},
 	{"csi", true, (*build).csi, images.CSIArchive, images.CSI},
 	{"makers", true, (*build).makers, images.MakersArchive, images.Makers},
 	{"guest-generic", false, (*build).genericGuest, images.GuestGenericArchive, images.GuestGeneric},
-}
+})
 
 func run(ctx context.Context, args []string, log io.Writer) error {
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
@@ -175,6 +181,8 @@ func selectTargets(args []string) ([]string, error) {
 		switch {
 		case a == "all":
 			wanted = append(wanted, all...)
+		case a == "cdi":
+			wanted = append(wanted, images.CDI...)
 		case slices.Contains(names, a):
 			wanted = append(wanted, a)
 		default:

@@ -1,0 +1,4 @@
+// What stands here for libguestfs.org/libnbd, see libnbd.go.
+module libguestfs.org/libnbd
+
+go 1.24
