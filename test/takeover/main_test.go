@@ -120,10 +120,10 @@ func (s *site) installCDI(registry string) {
 			s.T.Fatalf("this test needs a cluster without Berth and without CDI, and there is namespace %s (%v)", name, err)
 		}
 	}
-	print := s.in("go", "-C", "hack/peers", "run", "./manifest", "cdi", images.CDIImage("%s"))
+	generator := s.in("go", "-C", "hack/peers", "run", "./manifest", "cdi", images.CDIImage("%s"))
 	var failed bytes.Buffer
-	print.Stderr = &failed
-	operator, err := print.Output()
+	generator.Stderr = &failed
+	operator, err := generator.Output()
 	if err != nil {
 		s.T.Fatalf("print CDI's manifests: %v\n%s", err, failed.String())
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -48,7 +49,7 @@ type sources struct {
 	release chan struct{}
 
 	mu   sync.Mutex
-	asks map[string]int // how often each was asked for
+	asks map[string]int
 }
 
 func (s *site) newSources() *sources {
@@ -62,10 +63,11 @@ func (s *site) newSources() *sources {
 // letGo lets the disk that is held back come to its end.
 func (o *sources) letGo() { o.open.Do(func() { close(o.release) }) }
 
-func (o *sources) asked(name string) int {
+// asked is how often each disk was asked for.
+func (o *sources) asked() map[string]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.asks[name]
+	return maps.Clone(o.asks)
 }
 
 func (o *sources) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -152,6 +152,7 @@ func TestTakeoverFromCDI(t *testing.T) {
 		"PersistentVolumeClaim/populated": "taken", "PersistentVolumeClaim/annotated": "taken", "DataVolume/waiting": "taken", "DataVolume/sent": "taken",
 		"DataVolume/slow": "finished", "DataSource/golden": "taken", "DataImportCron/golden": "taken", "DataVolume/" + golden: "taken",
 	})
+	asked := from.asked()
 	manifest := s.manifest()
 	seen := s.watchPods()
 	said := make(chan error, 1)
@@ -178,6 +179,9 @@ func TestTakeoverFromCDI(t *testing.T) {
 	for _, name := range append(names, "slow") {
 		if pods := opened[name]; len(pods) > 0 {
 			t.Errorf("claim %s was opened by %v after the takeover", name, pods)
+		}
+		if now := from.asked()[name]; name != "slow" && now != asked[name] {
+			t.Errorf("%s was asked for %d times, and %d times after the takeover", name, asked[name], now-asked[name])
 		}
 	}
 	s.same(before, claims)
