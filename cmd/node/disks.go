@@ -49,13 +49,13 @@ func introduceDisks(ctx context.Context, log *slog.Logger, node string) error {
 	pods := factory.Core().V1().Pods().Lister()
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	a := &agent{pods: pods, log: log, introduce: introduce}
+	a := &agent{pods: pods, log: log, introduce: introduce, introduceCache: introduceCache}
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if err := a.round(); err != nil {
+			if err := errors.Join(a.round(), a.cacheRound()); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -70,6 +70,9 @@ type agent struct {
 	log       *slog.Logger
 	introduce func(holder, launcher types.UID) error
 	busy      sync.Map // the holders that are being introduced, by UID
+	// introduceCache says whether the launcher wanted to be introduced.
+	introduceCache func(launcher types.UID, namespace string) (bool, error)
+	meeting        sync.Map // the launchers that are being introduced to the cache of layers, by UID
 }
 
 // round begins to introduce every holder that waits. Each is on its own: a pod that hangs delays nobody else's disks.
@@ -125,12 +128,12 @@ func launcherOf(pods listers.PodLister, holder *corev1.Pod) *corev1.Pod {
 }
 
 func introduce(holder, launcher types.UID) error {
-	h, err := reach(podsDir, holder)
+	h, err := reach(podsDir, holder, rendezvous.Socket)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = h.Close() }()
-	l, err := reach(podsDir, launcher)
+	l, err := reach(podsDir, launcher, rendezvous.Socket)
 	if err != nil {
 		return err
 	}
@@ -138,15 +141,15 @@ func introduce(holder, launcher types.UID) error {
 	return rendezvous.Introduce(h, l)
 }
 
-// reach connects to the socket a pod waits at. What is in that directory is the pod's own doing, so no link is followed:
+// reach connects to a socket a pod waits at. What is in that directory is the pod's own doing, so no link is followed:
 // it could lead to the socket of somebody else.
-func reach(dir string, pod types.UID) (*net.UnixConn, error) {
+func reach(dir string, pod types.UID, socket string) (*net.UnixConn, error) {
 	root, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	name := path.Join(string(pod), "volumes", "kubernetes.io~empty-dir", launch.MeetVolume, rendezvous.Socket)
+	name := path.Join(string(pod), "volumes", "kubernetes.io~empty-dir", launch.MeetVolume, socket)
 	fd, err := unix.Openat2(int(root.Fd()), name, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {

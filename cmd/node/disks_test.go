@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,7 +45,7 @@ func TestNoLinkIsFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := reach(dir, "victim")
+	c, err := reach(dir, "victim", rendezvous.Socket)
 	if err != nil {
 		t.Fatalf("a pod that waits is not reached: %v", err)
 	}
@@ -51,10 +53,10 @@ func TestNoLinkIsFollowed(t *testing.T) {
 	if err := os.Symlink(victim, thief); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := reach(dir, "thief"); err == nil {
+	if _, err := reach(dir, "thief", rendezvous.Socket); err == nil {
 		t.Error("one pod's link led to the socket of another")
 	}
-	if _, err := reach(dir, "../"+types.UID(filepath.Base(dir))+"/victim"); err == nil {
+	if _, err := reach(dir, "../"+types.UID(filepath.Base(dir))+"/victim", rendezvous.Socket); err == nil {
 		t.Error("a UID led out of the directory")
 	}
 }
@@ -131,7 +133,58 @@ func TestAHolderThatHangs(t *testing.T) {
 	}
 }
 
-// TestDependencies: the agent runs no guest and moves no bytes.
+// TestQuota: one namespace does not take every place at the cache of layers.
+func TestQuota(t *testing.T) {
+	q := &quota{has: map[string]int{}}
+	got := 0
+	for range askers {
+		if q.enter("greedy") {
+			got++
+		}
+	}
+	if got != namespaced || !q.enter("another") {
+		t.Errorf("%d askers of one namespace were served, and nobody of another", got)
+	}
+	for i := range askers {
+		if q.enter(fmt.Sprint("team-", i)) {
+			got++
+		}
+	}
+	if got+1 != askers {
+		t.Errorf("%d askers were served at a time", got+1)
+	}
+	q.leave("another")
+	if _, kept := q.has["another"]; kept || !q.enter("greedy-no-more") {
+		t.Error("a place that was left is not free")
+	}
+}
+
+// TestCacheRound: a launcher that wants to be introduced is tried until it is, one at a time; one that has ended is left alone.
+func TestCacheRound(t *testing.T) {
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for name, phase := range map[string]corev1.PodPhase{"starts": corev1.PodPending, "runs": corev1.PodRunning, "ended": corev1.PodFailed} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name), Labels: map[string]string{"kubevirt.io": "virt-launcher"}}}
+		p.Status.Phase = phase
+		if err := index.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	met := make(chan string, 10)
+	a := &agent{pods: listers.NewPodLister(index), log: slog.New(slog.DiscardHandler), introduceCache: func(launcher types.UID, namespace string) (bool, error) {
+		met <- namespace + "/" + string(launcher)
+		return true, nil
+	}}
+	if err := a.cacheRound(); err != nil {
+		t.Fatal(err)
+	}
+	got := []string{<-met, <-met}
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"team/runs", "team/starts"}) || len(met) > 0 {
+		t.Errorf("introduced: %q", got)
+	}
+}
+
+// TestDependencies: the agent runs no guest, talks to no registry, and moves no bytes but those of layers.
 func TestDependencies(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()
 	if err != nil {
@@ -139,7 +192,7 @@ func TestDependencies(t *testing.T) {
 	}
 	for dep := range strings.SplitSeq(string(out), "\n") {
 		for _, not := range []string{
-			"github.com/berth-vm/berth/internal/transfer", "github.com/berth-vm/berth/internal/launch/guest", "github.com/digitalocean/go-libvirt",
+			"github.com/berth-vm/berth/internal/transfer/source/registry", "github.com/berth-vm/berth/internal/transfer/source/http", "github.com/berth-vm/berth/internal/launch/guest", "github.com/digitalocean/go-libvirt",
 			"sigs.k8s.io/controller-runtime",
 		} {
 			if strings.HasPrefix(dep, not) {

@@ -1,6 +1,7 @@
-// Command node is Berth's agent on every node. Its two verbs run in two containers, because they need different rights:
+// Command node is Berth's agent on every node. Its verbs run in containers of their own, because they need different rights:
 // `node kvm` offers the node's KVM to machines if it works, which needs the device; `node disks` introduces the pod of an
-// added disk to the machine that is to have it, which needs the kubelet's directory of pods and no privilege at all.
+// added disk to the machine that is to have it, which needs the kubelet's directory of pods and no privilege at all;
+// `node layers` keeps the layers of container images that machines run, which needs nothing but its directory.
 // `node try` is one guest of a few instructions: whether KVM works is not to be seen from the device being there.
 package main
 
@@ -36,6 +37,8 @@ func command(ctx context.Context, args []string) error {
 		return tryKVM(kvmDevice)
 	case len(args) == 1 && args[0] == "disks":
 		return introduceDisks(ctx, log, os.Getenv("NODE_NAME"))
+	case len(args) > 0 && args[0] == "layers":
+		return keepLayers(ctx, log, args[1:])
 	}
-	return errors.New("usage: node kvm | disks | try")
+	return errors.New("usage: node kvm | disks | layers [--bytes SIZE] | try")
 }

@@ -8,6 +8,7 @@ package guest
 
 import (
 	"net"
+	"os"
 	"path"
 
 	"github.com/berth-vm/berth/internal/launch"
@@ -24,6 +25,8 @@ type Backing struct {
 	Remote *Remote
 	// Master is what a copy lies over, nil without one. It is only read.
 	Master *Backing
+	// Held is the open file that Path leads to, if it is none of this pod's. It stays open as long as the guest may read it.
+	Held *os.File
 	// Keeps: what the guest reads of the master stays in the copy.
 	Keeps bool
 	// Copied: it is a copy, with its master or without it.

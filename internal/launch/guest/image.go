@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,10 +17,8 @@ import (
 	"github.com/berth-vm/berth/internal/entry"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/layer"
 	"github.com/berth-vm/berth/internal/transfer/source/http"
 	"github.com/berth-vm/berth/internal/transfer/source/registry"
-	"github.com/berth-vm/berth/internal/transfer/stack"
 )
 
 // guestArch is what guests are, whatever the node is.
@@ -36,7 +34,9 @@ const (
 )
 
 // imageDisk makes a machine's disk of a container image: the disk in it, if it is one of a disk, and else a stack of its layers.
-func imageDisk(ctx context.Context, m launch.Machine, v kubevirt.Volume, d door) (Backing, error) {
+func imageDisk(ctx context.Context, m launch.Machine, v kubevirt.Volume, d door, log *slog.Logger) (Backing, error) {
+	cache := openCacheDoor(launch.MeetDir, log)
+	defer cache.close()
 	mounted := filepath.Join(launch.MountDir, v.Name)
 	s := v.ContainerImage
 	order := task.Registry{URL: "docker://" + s.Image}
@@ -64,7 +64,7 @@ func imageDisk(ctx context.Context, m launch.Machine, v kubevirt.Volume, d door)
 	if orders.Host == "" {
 		orders.Host = m.Name
 	}
-	b, from, err := pile(ctx, img, dir, v.Copy)
+	b, from, err := pile(ctx, img, dir, v.Copy, cache)
 	if err != nil {
 		return Backing{}, webFault(err)
 	}
@@ -138,61 +138,6 @@ func diskInside(ctx context.Context, img *registry.Image, dir string) (Backing, 
 	}
 	format, err := containerFormat(path)
 	return Backing{Path: path, Format: format}, err
-}
-
-// pile makes the stack of an image's layers, and says which is the lowest that counts.
-func pile(ctx context.Context, img *registry.Image, dir string, c *kubevirt.DiskCopy) (b Backing, from int, err error) {
-	var disk stack.Disk
-	var tree layer.Tree
-	var master *Backing
-	limits, name := layer.Limits{Entries: layer.DefaultLimits.Entries, Bytes: launch.ImageBytes}, ""
-	var files []*os.File // a later layer may give a file of an earlier one another name
-	defer func() {
-		for _, f := range files {
-			err = errors.Join(err, f.Close())
-		}
-	}()
-	add := func(n string, write func(f *os.File) error) error {
-		path := filepath.Join(dir, n)
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-		if err != nil {
-			return fmt.Errorf("make room for a layer: %w", err)
-		}
-		files = append(files, f)
-		err = write(f)
-		b = Backing{Path: path, Format: "qcow2", Master: master}
-		below := b
-		master, name = &below, n
-		return err
-	}
-	for n := range img.Layers {
-		err := add(fmt.Sprintf("%03d.qcow2", n), func(f *os.File) error {
-			return img.Read(ctx, n, limits.Bytes, func(r io.Reader) error {
-				next, err := disk.Layer(f, name, entry.LayerName(n), func(w stack.File) (int64, error) {
-					made, err := layer.Convert(r, w, &tree, limits)
-					if made.Alone {
-						from = n
-					}
-					limits.Bytes -= made.Size
-					return made.Size, err
-				})
-				disk = next
-				return err
-			})
-		})
-		if err != nil {
-			return b, 0, err
-		}
-	}
-	size := disk.Least(imageRoom)
-	if c != nil && c.Size != nil {
-		size = c.Size.Value()
-	}
-	err = add("top.qcow2", func(f *os.File) error {
-		_, err := disk.Room(f, name, entry.RoomName, size)
-		return err
-	})
-	return b, from, err
 }
 
 // programEnd is how a machine ended that ran an image's program.

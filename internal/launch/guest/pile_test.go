@@ -76,7 +76,7 @@ func pulledImage(t *testing.T, layers ...[]string) *registry.Image {
 // TestPile: a file for each layer, each over the one before, and one with the room on top; the disk is as large as the machine says.
 func TestPile(t *testing.T) {
 	dir := t.TempDir()
-	b, from, err := pile(t.Context(), pulledImage(t, []string{"a"}, []string{".wh..wh..opq", "b"}, []string{"c"}), dir, nil)
+	b, from, err := pile(t.Context(), pulledImage(t, []string{"a"}, []string{".wh..wh..opq", "b"}, []string{"c"}), dir, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestPile(t *testing.T) {
 		t.Errorf("the disk has %d bytes, %v", size, err)
 	}
 	size := resource.MustParse("1Gi")
-	b, _, err = pile(t.Context(), pulledImage(t, []string{"a"}), t.TempDir(), &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Size: &size})
+	b, _, err = pile(t.Context(), pulledImage(t, []string{"a"}), t.TempDir(), &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Size: &size}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestPile(t *testing.T) {
 		t.Errorf("a disk of 1Gi has %d bytes, %v", got, err)
 	}
 	size = resource.MustParse("2Mi")
-	if _, _, err := pile(t.Context(), pulledImage(t, []string{"a"}), t.TempDir(), &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Size: &size}); err == nil || !strings.Contains(err.Error(), "leaves no room") {
+	if _, _, err := pile(t.Context(), pulledImage(t, []string{"a"}), t.TempDir(), &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Size: &size}, nil); err == nil || !strings.Contains(err.Error(), "leaves no room") {
 		t.Errorf("a disk that is smaller than its layers: %v", err)
 	}
 }

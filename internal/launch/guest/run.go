@@ -122,7 +122,7 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	l.copies.Store(newProgress())
 	virt := startAside(ctx, launch.StateDir, remotes.conf())
 	defer virt.close()
-	disks, err := prepare(ctx, m, remotes, l.copies.Load())
+	disks, err := prepare(ctx, m, remotes, l.copies.Load(), l.Log)
 	if ctx.Err() != nil {
 		return launch.Report{End: launch.Stopped, Detail: "stopped while its disks were made"}
 	}

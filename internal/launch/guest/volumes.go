@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +20,7 @@ import (
 )
 
 // prepare makes every volume of the machine something QEMU can open.
-func prepare(ctx context.Context, m launch.Machine, remotes *remotes, p *progress) (map[string]Backing, error) {
+func prepare(ctx context.Context, m launch.Machine, remotes *remotes, p *progress, log *slog.Logger) (map[string]Backing, error) {
 	out := map[string]Backing{}
 	k := &maker{machine: m, remotes: remotes, path: copyPath, note: p.change}
 	for _, v := range m.Spec.Volumes {
@@ -29,7 +30,7 @@ func prepare(ctx context.Context, m launch.Machine, remotes *remotes, p *progres
 		case v.Networked():
 			b, err = remotes.backing(ctx, m, v)
 		case v.ContainerImage != nil:
-			b, err = imageDisk(ctx, m, v, remotes.door)
+			b, err = imageDisk(ctx, m, v, remotes.door, log)
 		default:
 			b, err = backing(ctx, m, v)
 		}

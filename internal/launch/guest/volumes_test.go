@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -59,7 +60,7 @@ func TestNoVolumeIsForgotten(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // some wait for their disk, which does not come
 		_, err := backing(ctx, launch.Machine{}, v)
 		if v.ContainerImage != nil {
-			_, err = imageDisk(ctx, launch.Machine{}, v, door{})
+			_, err = imageDisk(ctx, launch.Machine{}, v, door{}, slog.New(slog.DiscardHandler))
 		}
 		cancel()
 		if err == nil || strings.Contains(err.Error(), "no source") {

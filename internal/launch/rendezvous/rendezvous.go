@@ -17,8 +17,17 @@ import (
 	"time"
 )
 
-// Socket is the name of the socket a pod listens on for introductions.
-const Socket = "meet.sock"
+// Socket is the name of the socket a pod listens on for introductions to the pods of disks, and LayersSocket of the one that a launcher listens on
+// while it wants to be introduced to the node's cache of layers.
+const (
+	Socket       = "meet.sock"
+	LayersSocket = "layers.sock"
+)
+
+// Hello is what the agent says with an end.
+type Hello struct {
+	From string `json:"from,omitempty"` // the namespace of the other side, where that matters
+}
 
 // patience is how long an introduction may take: both sides are on one machine and do nothing else meanwhile.
 const patience = 5 * time.Second
@@ -41,7 +50,11 @@ type Answer struct {
 // Serve takes introductions in dir until the listener is closed. take is given this side's end and says whether it wants
 // it; it owns the end then.
 func Serve(dir string, take func(*net.UnixConn) bool) (*net.UnixListener, error) {
-	path := filepath.Join(dir, Socket)
+	return ServeAt(filepath.Join(dir, Socket), func(c *net.UnixConn, _ Hello) bool { return take(c) })
+}
+
+// ServeAt is Serve for a socket of another name, and for those who want to know more.
+func ServeAt(path string, take func(*net.UnixConn, Hello) bool) (*net.UnixListener, error) {
 	_ = os.Remove(path) // of a container that ran before in this pod
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -63,10 +76,10 @@ func Serve(dir string, take func(*net.UnixConn) bool) (*net.UnixListener, error)
 	return l, nil
 }
 
-func introduced(agent *net.UnixConn, take func(*net.UnixConn) bool) {
+func introduced(agent *net.UnixConn, take func(*net.UnixConn, Hello) bool) {
 	defer func() { _ = agent.Close() }()
 	_ = agent.SetDeadline(time.Now().Add(patience))
-	var hello struct{}
+	var hello Hello
 	f, err := receive(agent, &hello, 1)
 	if err != nil || len(f) == 0 {
 		return
@@ -78,7 +91,7 @@ func introduced(agent *net.UnixConn, take func(*net.UnixConn) bool) {
 	}
 	pair, ok := end.(*net.UnixConn)
 	word := "no"
-	if ok && take(pair) {
+	if ok && take(pair, hello) {
 		word = "yes"
 	} else {
 		_ = end.Close()
@@ -91,25 +104,34 @@ var errDeclined = errors.New("declined")
 
 // Introduce gives each of the two connections an end of a new pair of sockets.
 func Introduce(holder, launcher *net.UnixConn) error {
+	return introduce([2]*net.UnixConn{holder, launcher}, [2]string{"holder", "launcher"}, Hello{})
+}
+
+// IntroduceCache introduces a launcher of a namespace to the node's cache of layers.
+func IntroduceCache(cache, launcher *net.UnixConn, namespace string) error {
+	return introduce([2]*net.UnixConn{cache, launcher}, [2]string{"cache", "launcher"}, Hello{From: namespace})
+}
+
+func introduce(two [2]*net.UnixConn, names [2]string, hello Hello) error {
 	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("make a pair of sockets: %w", err)
 	}
-	for i, c := range []*net.UnixConn{holder, launcher} {
+	for i, c := range two {
 		end := os.NewFile(uintptr(ends[i]), "pair")
 		defer func() { _ = end.Close() }() // what was not taken ends with this
-		if err := give(c, end); err != nil {
-			return fmt.Errorf("introduce the %s: %w", [...]string{"holder", "launcher"}[i], err)
+		if err := give(c, end, hello); err != nil {
+			return fmt.Errorf("introduce the %s: %w", names[i], err)
 		}
 	}
 	return nil
 }
 
-func give(c *net.UnixConn, end *os.File) error {
+func give(c *net.UnixConn, end *os.File, hello Hello) error {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
-	if err := send(c, struct{}{}, end); err != nil {
+	if err := send(c, hello, end); err != nil {
 		return err
 	}
 	word := make([]byte, 8)

@@ -8,7 +8,9 @@
 package decode
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 
@@ -120,6 +122,16 @@ func NewReader(kind Kind, src io.Reader, o Options) (Reader, error) {
 		return newZstd(src, o)
 	}
 	return nil, fmt.Errorf("decode: no such compression %q", kind)
+}
+
+// Open decodes src as its first bytes say it is compressed.
+func Open(src io.Reader, o Options) (Reader, error) {
+	head := bufio.NewReaderSize(src, 64<<10)
+	magic, err := head.Peek(HeadSize)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return NewReader(Detect(magic), head, o)
 }
 
 // bad is the error for a stream that is not what it says it is.

@@ -22,6 +22,7 @@ import (
 type Limits struct {
 	Entries int   // files, with the directories they imply
 	Bytes   int64 // of the filesystem
+	All     int   // files of all layers together
 }
 
 // File is what a filesystem is written to. It is read when a later layer gives one of its files another name.
@@ -32,7 +33,7 @@ type File interface {
 
 // DefaultLimits are far above what images have: the largest in public registries have some 300,000 files. A file takes some 300 bytes
 // of memory while its layer is converted, and some 200 until the last one is.
-var DefaultLimits = Limits{Entries: 500_000, Bytes: 64 << 30}
+var DefaultLimits = Limits{Entries: 500_000, Bytes: 64 << 30, All: 2_000_000}
 
 // Bounds of one file, as Linux has them, and of all names, targets and attributes of a layer together.
 const (
@@ -42,7 +43,6 @@ const (
 	maxText   = 128 << 20
 	maxHops   = 40 // symbolic links that one path leads through
 	maxLinks  = 65_000
-	maxFiles  = 2_000_000 // of all layers together
 )
 
 // The names by which a layer takes away what is below it.
@@ -222,8 +222,8 @@ func (b *builder) one(name string) error {
 	if b.count++; b.count > b.limits.Entries {
 		return task.Errorf(task.BadImage, "it has more than %d files", b.limits.Entries)
 	}
-	if b.below.count++; b.below.count > maxFiles {
-		return task.Errorf(task.BadImage, "its layers have more than %d files", maxFiles)
+	if b.below.count++; b.below.count > b.limits.All {
+		return task.Errorf(task.BadImage, "its layers have more than %d files", b.limits.All)
 	}
 	return b.words(len(name))
 }

@@ -16,6 +16,14 @@ import (
 // MaxLayers leaves one of a partition table's 128 entries for what the guest writes. Container runtimes allow as many.
 const MaxLayers = maxParts - 1
 
+// LayerFile is the name of a layer's file; there is none below the lowest layer, which is 0.
+func LayerFile(n int) string {
+	if n < 0 {
+		return ""
+	}
+	return fmt.Sprintf("%03d.qcow2", n)
+}
+
 // align is what partitions begin at multiples of, and what a disk's size is one of.
 const align = 1 << 20
 
@@ -38,6 +46,14 @@ type File interface {
 	io.WriterAt
 }
 
+// Filesystem is the layer's filesystem in a file of the stack.
+func Filesystem(f io.ReaderAt) io.ReaderAt { return readSection{f} }
+
+type readSection struct{ f io.ReaderAt }
+
+// ReadAt implements io.ReaderAt.
+func (s readSection) ReadAt(p []byte, off int64) (int, error) { return s.f.ReadAt(p, cluster+off) }
+
 // section is the part of a file that has the layer's filesystem.
 type section struct{ f File }
 
@@ -58,10 +74,16 @@ func (d Disk) Layer(to File, below, name string, fill func(File) (int64, error))
 	if err != nil {
 		return Disk{}, err
 	}
-	next := d.with(below, Part{Name: name, Start: d.end(), Size: up(size, align)})
-	next.Size = next.end() + align
+	next := d.Over(below, name, size)
 	q.run(next.Parts[len(next.Parts)-1].Start, size)
 	return next, next.seal(q)
+}
+
+// Over is the disk with one more layer, whose filesystem has size bytes: what Layer made, or makes.
+func (d Disk) Over(below, name string, size int64) Disk {
+	next := d.with(below, Part{Name: name, Start: d.end(), Size: up(size, align)})
+	next.Size = next.end() + align
+	return next
 }
 
 // Room adds the partition that the guest writes to, which ends with the disk.

@@ -101,13 +101,7 @@ func decompressed(ctx context.Context, b source.Blob, o source.AheadOptions, d d
 	if err != nil {
 		return nil, err
 	}
-	head := bufio.NewReaderSize(ahead, 64<<10)
-	magic, err := head.Peek(decode.HeadSize)
-	if err != nil && !errors.Is(err, io.EOF) {
-		_ = ahead.Close() // err is what matters
-		return nil, err
-	}
-	plain, err := decode.NewReader(decode.Detect(magic), head, d)
+	plain, err := decode.Open(ahead, d)
 	if err != nil {
 		_ = ahead.Close() // err is what matters
 		return nil, err

@@ -55,6 +55,24 @@ func pull(ctx context.Context, t task.Registry, arch string, p retry.Policy, dia
 // Close ends what was opened for the image.
 func (i *Image) Close() error { return i.store.close() }
 
+// Layer is a layer as its registry has it.
+type Layer struct {
+	Digest string // of the blob
+	Size   int64
+	Diff   string // the digest of the archive in it
+}
+
+// Layer describes a layer, the lowest being 0.
+func (i *Image) Layer(n int) Layer {
+	d := i.image.layers[n]
+	return Layer{Digest: d.Digest.String(), Size: d.Size, Diff: i.image.config.RootFS.DiffIDs[n].String()}
+}
+
+// Blob opens a layer as the registry has it. Nothing that is read from it is checked.
+func (i *Image) Blob(ctx context.Context, n int) (source.Blob, error) {
+	return i.store.layer(ctx, i.image.layers[n])
+}
+
 // Read hands the archive of a layer to use, decompressed and of at most limit bytes, the lowest layer being 0. Whatever use made of it is only good
 // if there is no error: the archive's digest is known when all of it was read, and what use left is read for that.
 func (i *Image) Read(ctx context.Context, layer int, limit int64, use func(io.Reader) error) error {

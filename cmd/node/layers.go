@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-vm/berth/internal/launch/rendezvous"
+	"github.com/berth-vm/berth/internal/transfer/layercache"
+)
+
+// Where the cache of layers is: the directory that it writes to, the same where nobody can write, and where the agent meets it.
+const (
+	cacheDir     = "/var/cache/berth/layers"
+	cacheView    = "/run/berth/layers"
+	cacheMeetDir = "/run/berth/cache"
+)
+
+// How many askers are served at a time, of the whole node and of one namespace. The others make their layers themselves.
+const (
+	askers     = 32
+	namespaced = 8
+)
+
+// othersPercent of the medium is left free by the layers: the kubelet begins to end pods at 10.
+const othersPercent = 20
+
+// cacheMemory is what the Go runtime tries to stay below; the container is granted more.
+const cacheMemory = 640 << 20
+
+// keepLayers serves the node's cache of layers until ctx ends.
+func keepLayers(ctx context.Context, log *slog.Logger, args []string) error {
+	flags := flag.NewFlagSet("layers", flag.ContinueOnError)
+	size := flags.String("bytes", "20Gi", "how much room the layers may take; those that nobody used for longest go first")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	bound, err := quantity.ParseQuantity(*size)
+	if err != nil || bound.Sign() <= 0 {
+		return fmt.Errorf("--bytes %s is no size", *size)
+	}
+	debug.SetMemoryLimit(cacheMemory)
+	cache, err := layercache.Open(cacheDir, cacheView, bound.Value(), log)
+	if err != nil {
+		return err
+	}
+	if cache.Spare, err = layercache.FreeAbove(cacheDir, othersPercent); err != nil {
+		return err
+	}
+	limit := &quota{has: map[string]int{}}
+	l, err := rendezvous.ServeAt(cacheMeetDir+"/"+rendezvous.Socket, func(c *net.UnixConn, hello rendezvous.Hello) bool {
+		if !limit.enter(hello.From) {
+			return false
+		}
+		go func() {
+			defer limit.leave(hello.From)
+			if err := cache.Serve(ctx, c, layercache.DefaultPace); err != nil {
+				log.Info("no layer for a machine", "namespace", hello.From, "why", err.Error())
+			}
+		}()
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close() }()
+	<-ctx.Done()
+	return nil
+}
+
+// quota counts who is served.
+type quota struct {
+	mu  sync.Mutex
+	all int
+	has map[string]int // by namespace
+}
+
+func (q *quota) enter(namespace string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.all >= askers || q.has[namespace] >= namespaced {
+		return false
+	}
+	q.all++
+	q.has[namespace]++
+	return true
+}
+
+func (q *quota) leave(namespace string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.all--
+	if q.has[namespace]--; q.has[namespace] == 0 {
+		delete(q.has, namespace)
+	}
+}

@@ -1,0 +1,205 @@
+package layercache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/berth-vm/berth/internal/entry"
+	"github.com/berth-vm/berth/internal/transfer/decode"
+	"github.com/berth-vm/berth/internal/transfer/layer"
+	"github.com/berth-vm/berth/internal/transfer/stack"
+)
+
+// Limits of what is made for all: lower than what a machine makes for itself, because the memory for it is everybody's.
+var limits = layer.Limits{Entries: 250_000, All: 600_000, Bytes: 32 << 30}
+
+// step is how much room is taken at a time while a file grows.
+const step = 1 << 20
+
+// half is a file that is being written, and the room that it has taken.
+type half struct {
+	*os.File
+	s     *Cache
+	taken int64
+}
+
+// begin makes a file that has no name yet that anybody looks for.
+func (s *Cache) begin() (*half, error) {
+	f, err := os.CreateTemp(s.dir, "*"+halfEnd)
+	if err != nil {
+		return nil, fmt.Errorf("make room: %w", err)
+	}
+	return &half{File: f, s: s}, nil
+}
+
+// WriteAt implements io.WriterAt.
+func (h *half) WriteAt(p []byte, off int64) (int, error) {
+	if err := h.reach(off + int64(len(p))); err != nil {
+		return 0, err
+	}
+	return h.File.WriteAt(p, off)
+}
+
+// reach takes room for a file of so many bytes.
+func (h *half) reach(end int64) error {
+	if end <= h.taken {
+		return nil
+	}
+	more := max(step, end-h.taken)
+	if err := h.s.take(more); err != nil {
+		return err
+	}
+	h.taken += more
+	return nil
+}
+
+// drop removes the file, unless it has a name by now, and gives its room back.
+func (h *half) drop() {
+	_ = h.Close()
+	_ = os.Remove(h.Name())
+	h.s.give(h.taken)
+}
+
+// keep gives the file its name. Whoever may read it is whoever was handed it.
+func (h *half) keep(name string) error {
+	return errors.Join(h.Chmod(0o444), h.Sync(), os.Rename(h.Name(), filepath.Join(h.s.dir, name)))
+}
+
+// place is where in a stack a layer is asked for.
+type place struct {
+	below []*os.File // the layers below, open, the lowest first
+	over  []string   // their chains
+	disk  stack.Disk
+}
+
+// chain is the name of the uppermost layer; empty: there is none.
+func (p *place) chain() string {
+	if len(p.over) == 0 {
+		return ""
+	}
+	return p.over[len(p.over)-1]
+}
+
+// make converts a layer whose blob is all there and checked, unless somebody else did so meanwhile.
+func (s *Cache) make(ctx context.Context, p *place, chain string, n note, blob io.Reader) (*kept, bool, error) {
+	select {
+	case s.making <- struct{}{}:
+		defer func() { <-s.making }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	if k := s.find(chain); k != nil {
+		return k, false, nil
+	}
+	k, err := s.convert(p, chain, n, blob)
+	return k, err == nil, err
+}
+
+func (s *Cache) convert(p *place, chain string, n note, blob io.Reader) (*kept, error) {
+	tree, err := s.tree(p)
+	if err != nil {
+		return nil, err
+	}
+	disk, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer disk.drop()
+	plain, err := decode.Open(blob, decode.Options{Limit: 2 * limits.Bytes})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = plain.Close() }()
+	summed := &summer{r: plain, hash: sha256.New()}
+	n.Depth = len(p.below)
+	_, err = p.disk.Layer(disk, stack.LayerFile(n.Depth-1), entry.LayerName(n.Depth), func(w stack.File) (int64, error) {
+		made, err := layer.Convert(summed, w, tree, limits)
+		n.Size, n.Alone = made.Size, made.Alone
+		return made.Size, err
+	})
+	if err == nil {
+		_, err = io.Copy(io.Discard, summed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	n.Diff = "sha256:" + hex.EncodeToString(summed.hash.Sum(nil))
+	return s.settle(chain, n, disk, tree)
+}
+
+// settle writes what belongs to a layer's file, and gives all three their names.
+func (s *Cache) settle(chain string, n note, disk *half, tree *layer.Tree) (*kept, error) {
+	saved, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer saved.drop()
+	if err := tree.Save(io.NewOffsetWriter(saved, 0)); err != nil {
+		return nil, fmt.Errorf("write the tree: %w", err)
+	}
+	noted, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer noted.drop()
+	text, err := json.Marshal(n)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := noted.WriteAt(text, 0); err != nil {
+		return nil, fmt.Errorf("write the note: %w", err)
+	}
+	if err := errors.Join(disk.keep(chain+diskEnd), saved.keep(chain+treeEnd)); err != nil {
+		return nil, errors.Join(err, s.remove(chain))
+	}
+	if err := noted.keep(chain + noteEnd); err != nil {
+		return nil, errors.Join(err, s.remove(chain))
+	}
+	k, err := s.read(chain)
+	if err != nil {
+		return nil, errors.Join(err, s.remove(chain))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.layers[chain] = k
+	s.taken += k.bytes // what was taken for the files meanwhile is given back
+	s.made++
+	return k, nil
+}
+
+// tree is what the layers below show.
+func (s *Cache) tree(p *place) (*layer.Tree, error) {
+	if len(p.below) == 0 {
+		return &layer.Tree{}, nil
+	}
+	f, err := os.Open(filepath.Join(s.dir, p.chain()+treeEnd))
+	if err != nil {
+		return nil, fmt.Errorf("find what is below: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	images := make([]io.ReaderAt, 0, len(p.below))
+	for _, b := range p.below {
+		images = append(images, stack.Filesystem(b))
+	}
+	return layer.LoadTree(f, images)
+}
+
+// summer sums up what is read.
+type summer struct {
+	r    io.Reader
+	hash hash.Hash
+}
+
+func (s *summer) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	_, _ = s.hash.Write(p[:n])
+	return n, err
+}
