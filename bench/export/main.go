@@ -82,10 +82,10 @@ func run(ctx context.Context, o options, log io.Writer) error {
 		do   func() error
 	}{
 		{read, func() error { return readDisk(disk) }},
-		{sent, func() error { return s.get(ctx, "disk.img", io.Discard) }},
+		{sent, func() error { return s.get(ctx, "disk.img", nothing) }},
 		{convert, func() error { return qemuImg(ctx, disk, out) }},
-		{image, func() error { return toFile(out, func(w io.Writer) error { return s.get(ctx, "disk.qcow2", w) }) }},
-		{packed, func() error { return s.get(ctx, "disk.img.gz", io.Discard) }},
+		{image, func() error { return s.toFile(ctx, "disk.qcow2", out) }},
+		{packed, func() error { return s.get(ctx, "disk.img.gz", nothing) }},
 	}
 	times := map[string][]float64{}
 	for n := range o.runs {
@@ -157,18 +157,6 @@ func qemuImg(ctx context.Context, disk, out string) error {
 		return fmt.Errorf("%w: %s", err, text)
 	}
 	return toDisk(out)
-}
-
-func toFile(path string, fill func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := fill(f); err != nil {
-		return err
-	}
-	return f.Sync()
 }
 
 func toDisk(path string) error {

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/pki"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer"
+	"github.com/berth-vm/berth/internal/transfer/ahead"
 )
 
 const host, token = "export.bench", "bench"
@@ -98,8 +98,29 @@ func keys(dir string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
+// toFile downloads the disk as virtctl does.
+func (s *server) toFile(ctx context.Context, format, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	at := int64(0)
+	if err := s.get(ctx, format, func(p []byte) error {
+		n, err := f.WriteAt(p, at)
+		ahead.ToDisk(f, at, int64(n))
+		at += int64(n)
+		return err
+	}); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+func nothing([]byte) error { return nil }
+
 // get downloads the disk.
-func (s *server) get(ctx context.Context, format string, to io.Writer) error {
+func (s *server) get(ctx context.Context, format string, write func([]byte) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+format, nil)
 	if err != nil {
 		return err
@@ -113,6 +134,5 @@ func (s *server) get(ctx context.Context, format string, to io.Writer) error {
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("the server says %s", answer.Status)
 	}
-	_, err = io.CopyBuffer(struct{ io.Writer }{to}, answer.Body, make([]byte, 1<<20))
-	return err
+	return ahead.Copy(answer.Body, write)
 }

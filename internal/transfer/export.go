@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/ahead"
 	"github.com/berth-vm/berth/internal/transfer/outgoing"
 	"github.com/berth-vm/berth/internal/transfer/wire"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
@@ -133,7 +134,7 @@ func (x *exported) settled(version string) {
 
 func (x *exported) serveRaw(w http.ResponseWriter, r *http.Request) {
 	if version, ok := x.head(w, "application/octet-stream", "disk.img"); ok {
-		http.ServeContent(w, r, "", time.Time{}, x.steady(x.file, x.size, version))
+		http.ServeContent(ahead.Response{ResponseWriter: w}, r, "", time.Time{}, x.steady(x.file, x.size, version))
 	}
 }
 
@@ -147,7 +148,7 @@ func (x *exported) serveQCOW2(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the volume cannot be read", http.StatusInternalServerError)
 		return
 	}
-	http.ServeContent(w, r, "", time.Time{}, x.steady(image, image.Size(), version))
+	http.ServeContent(ahead.Response{ResponseWriter: w}, r, "", time.Time{}, x.steady(image, image.Size(), version))
 }
 
 func (x *exported) serveGzip(w http.ResponseWriter, r *http.Request) {

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	export "github.com/berth-vm/berth/api/export/v1beta1"
+	"github.com/berth-vm/berth/internal/transfer/ahead"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
@@ -81,25 +82,27 @@ func rangeTag(answer *http.Response) string {
 	return answer.Header.Get("ETag")
 }
 
-// copy writes what comes.
+// copy writes what comes. Whether that is all of it, its length says.
 func (t *target) copy(from io.Reader, reached func(int64)) error {
-	buf := make([]byte, 1<<20)
-	for {
-		n, err := io.ReadFull(from, buf)
-		if n > 0 {
-			if err := t.write(buf[:n]); err != nil {
-				return fmt.Errorf("%w: %w", errTarget, err)
-			}
-			t.at += int64(n)
-			reached(t.at)
+	var failed error
+	err := ahead.Copy(from, func(p []byte) error {
+		if failed = t.write(p); failed != nil {
+			return failed
 		}
-		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return nil // whether that is all of it, its length says
-		case err != nil:
-			return fmt.Errorf("receive the volume: %w", err)
+		if t.file != nil {
+			ahead.ToDisk(t.file, t.at, int64(len(p)))
 		}
+		t.at += int64(len(p))
+		reached(t.at)
+		return nil
+	})
+	switch {
+	case failed != nil:
+		return fmt.Errorf("%w: %w", errTarget, failed)
+	case err != nil:
+		return fmt.Errorf("receive the volume: %w", err)
 	}
+	return nil
 }
 
 func (t *target) write(p []byte) error {
