@@ -30,6 +30,8 @@ type moves struct {
 	cancel context.CancelCauseFunc
 	since  time.Time // when the guest was last held for the move
 	moving bool
+
+	word word
 }
 
 // generated: the launcher makes the disk of something that may have changed since, so it is sent as it is.
@@ -66,6 +68,7 @@ var (
 // startMoves follows the orders about moves until the guest ends.
 func (l *Launcher) startMoves(ctx context.Context, g guestHere, qemu *monitor, ended <-chan struct{}) {
 	l.moves.qemu = qemu
+	go l.moves.tellEarly(ctx, qemu)
 	go func() {
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
@@ -300,27 +303,4 @@ func (l *Launcher) progress(g guestHere) {
 	if said.Total > 0 {
 		l.moves.said.Store(&said)
 	}
-}
-
-// handOver tells the target of a guest that has ended here because it moved, so that the target lets it run. If the target cannot
-// be reached, the report tells the controller, and that the target.
-func (v *moves) handOver(ctx context.Context, r launch.Report) launch.Report {
-	if r.End != launch.Moved {
-		return r
-	}
-	v.mu.Lock()
-	to, at, since := v.to, v.at, v.since
-	v.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
-	defer cancel()
-	r.To = at.Pod
-	if err := to.tell(ctx, toWord, nil); err != nil {
-		r.Detail = fmt.Sprintf("the guest moved to pod %s, which could not be told so: %v", at.Pod, err)
-		return r
-	}
-	if !since.IsZero() {
-		r.Pause = time.Since(since).Milliseconds()
-	}
-	r.Detail = fmt.Sprintf("the guest moved to pod %s", at.Pod)
-	return r
 }

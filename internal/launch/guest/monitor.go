@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -24,6 +25,8 @@ type monitor struct {
 	mu      sync.Mutex // one command at a time
 	answers chan reply
 	deleted chan string // ids of devices the guest has given up
+	gone    chan struct{}
+	sent    bool // all of the guest was sent, and it did not run afterwards; to be read when QEMU is gone
 }
 
 type reply struct {
@@ -35,6 +38,7 @@ type reply struct {
 	Event string `json:"event"`
 	Data  struct {
 		Device string `json:"device"`
+		Status string `json:"status"`
 	} `json:"data"`
 }
 
@@ -57,7 +61,7 @@ func dialMonitor(ctx context.Context, path string) (*monitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the monitor: %w", err)
 	}
-	m := &monitor{conn: c.(*net.UnixConn), answers: make(chan reply), deleted: make(chan string, 64)}
+	m := &monitor{conn: c.(*net.UnixConn), answers: make(chan reply), deleted: make(chan string, 64), gone: make(chan struct{})}
 	go m.read()
 	if _, err := m.run("qmp_capabilities", nil, nil); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -67,13 +71,19 @@ func dialMonitor(ctx context.Context, path string) (*monitor, error) {
 
 // read sorts answers from events until QEMU is gone. The greeting is neither.
 func (m *monitor) read() {
+	defer close(m.gone)
 	defer close(m.answers)
 	for d := json.NewDecoder(m.conn); ; {
 		var r reply
 		if err := d.Decode(&r); err != nil {
+			m.sent = m.sent && errors.Is(err, io.EOF) // QEMU closes its disks before its monitors, and says nothing else at its end
 			return
 		}
 		switch {
+		case r.Event == "MIGRATION":
+			m.sent = r.Data.Status == "completed"
+		case r.Event == "RESUME":
+			m.sent = false
 		case r.Event == "DEVICE_DELETED" && r.Data.Device != "":
 			select {
 			case m.deleted <- r.Data.Device:
