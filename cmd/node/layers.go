@@ -28,8 +28,8 @@ const (
 	namespaced = 8
 )
 
-// othersPercent of the medium is left free by the layers: the kubelet begins to end pods at 10.
-const othersPercent = 20
+// others is what the layers leave free of the medium, or a tenth of it, which is less on small ones.
+const others = 4 << 30
 
 // cacheMemory is what the Go runtime tries to stay below; the container is granted more.
 const cacheMemory = 640 << 20
@@ -50,7 +50,7 @@ func keepLayers(ctx context.Context, log *slog.Logger, args []string) error {
 	if err != nil {
 		return err
 	}
-	if cache.Spare, err = layercache.FreeAbove(cacheDir, othersPercent); err != nil {
+	if cache.Spare, err = layercache.FreeAbove(cacheDir, others); err != nil {
 		return err
 	}
 	limit := &quota{has: map[string]int{}}

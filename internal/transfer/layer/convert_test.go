@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -186,7 +187,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	many := archive(t, file("a/b/c"), file("d"))
-	for name, l := range map[string]Limits{"files": {Entries: 3, Bytes: 1 << 20}, "bytes": {Entries: 100, Bytes: 2 * blockSize}} {
+	for name, l := range map[string]Limits{"files": {Entries: 3, Bytes: 1 << 20, All: 100}, "bytes": {Entries: 100, Bytes: 2 * blockSize, All: 100}, "files of all": {Entries: 100, Bytes: 1 << 20, All: 3}} {
 		if _, err := Convert(bytes.NewReader(many), &memory{}, &Tree{}, l); !task.Is(err, task.BadImage) {
 			t.Errorf("more %s than allowed: %v", name, err)
 		}
@@ -217,7 +218,7 @@ func FuzzConvert(f *testing.F) {
 		var tree Tree
 		for _, text := range [][]byte{lower, upper} {
 			var m memory
-			made, err := Convert(bytes.NewReader(text), &m, &tree, Limits{Entries: 200, Bytes: 1 << 20})
+			made, err := Convert(bytes.NewReader(text), &m, &tree, Limits{Entries: 200, Bytes: 1 << 20, All: 400})
 			if err != nil {
 				return
 			}
@@ -227,6 +228,44 @@ func FuzzConvert(f *testing.F) {
 			if _, err := readBack(m.b, made.Size); err != nil {
 				t.Fatal(err)
 			}
+			tree = *again(t, &tree)
+		}
+	})
+}
+
+// again is the tree as a file has it.
+func again(t *testing.T, tree *Tree) *Tree {
+	t.Helper()
+	var b, b2 bytes.Buffer
+	if err := tree.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	size := b.Len()
+	read, err := LoadTree(&b, tree.images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := read.Save(&b2); err != nil || b2.Len() != size || read.count != tree.count {
+		t.Fatalf("a tree of %d bytes has %d when it is read and written again, %v", size, b2.Len(), err)
+	}
+	return read
+}
+
+// FuzzLoadTree: a file of a tree that is damaged is an error, and nothing worse.
+func FuzzLoadTree(f *testing.F) {
+	var tree Tree
+	var b bytes.Buffer
+	_, err := Convert(bytes.NewReader(archive(f, folder("usr", 0o755, 0), link("lib", "usr"), file("usr/a"))), &memory{}, &tree, DefaultLimits)
+	if err == nil {
+		err = tree.Save(&b)
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if tree, err := LoadTree(bytes.NewReader(text), []io.ReaderAt{&memory{}}); err == nil {
+			again(t, tree)
 		}
 	})
 }

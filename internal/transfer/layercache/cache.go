@@ -173,14 +173,14 @@ func (s *Cache) fits(n int64) bool {
 	return s.taken+n <= s.bound && (s.Spare == nil || n <= s.Spare())
 }
 
-// FreeAbove is for Spare: what a medium has free above a part of it, in percent, that is left to others.
-func FreeAbove(dir string, percent int64) (func() int64, error) {
+// FreeAbove is for Spare: what a medium has free above what is left to others, which is a tenth of it, and no more than so many bytes.
+func FreeAbove(dir string, others int64) (func() int64, error) {
 	look := func() (int64, error) {
 		var s unix.Statfs_t
 		if err := unix.Statfs(dir, &s); err != nil {
 			return 0, fmt.Errorf("measure the medium of the layers: %w", err)
 		}
-		return (int64(s.Bavail) - int64(s.Blocks)/100*percent) * s.Bsize, nil
+		return int64(s.Bavail)*s.Bsize - min(int64(s.Blocks)*s.Bsize/10, others), nil
 	}
 	_, err := look()
 	return func() int64 {
