@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestLeaves: what was used longest ago goes first, and of what was used together the uppermost.
@@ -89,6 +91,32 @@ func TestHeld(t *testing.T) {
 	if c.held(chain) {
 		t.Error("a layer that nobody has open is held")
 	}
+}
+
+// TestBarred: an asker that locks a layer as if it wrote to it keeps nobody from it: the next gets another file.
+func TestBarred(t *testing.T) {
+	c := newCache(t, t.TempDir(), 1<<30)
+	b := packed(t, 1, map[string]int{"a": 1})
+	_, files := take(t, c, b)
+	lock := func(at int64) {
+		if err := unix.FcntlFlock(files[0].Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: at, Len: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, at := range []int64{100, 201, 203} { // as QEMU does who reads
+		lock(at)
+	}
+	if l, _ := take(t, c, b); l[0].Made {
+		t.Error("a layer that others read is made again")
+	}
+	for _, at := range []int64{101, 103, 200} {
+		lock(at)
+		var l []Layer
+		if l, files = take(t, c, b); !l[0].Made {
+			t.Errorf("a layer with a lock at %d is given to others", at)
+		}
+	}
+	left(t, c, 3)
 }
 
 // TestAgain: a cache that is opened again has what was complete, and nothing of what was not.

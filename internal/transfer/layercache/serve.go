@@ -17,6 +17,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berth-vm/berth/internal/entry"
 	"github.com/berth-vm/berth/internal/transfer/stack"
 )
@@ -318,7 +320,24 @@ func (s *Cache) hold(chain string) (*kept, *os.File) {
 	if err != nil {
 		return nil, nil
 	}
-	return k, f
+	if !barred(f) {
+		return k, f
+	}
+	s.log.Warn("somebody keeps others from opening a layer: it is made again", "chain", chain)
+	_ = f.Close()
+	if s.remove(chain) == nil {
+		delete(s.layers, chain)
+		s.taken -= k.bytes
+	}
+	return nil, nil
+}
+
+// barred: somebody has locked the file as one who writes to it, or as one who bears no readers, which QEMU would take for the truth. These are the bytes
+// by which programs of QEMU tell each other what they do with an image; those who read it, as machines do, lock the first of the first hundred, and
+// of the second all but the first.
+func barred(f *os.File) bool {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: 101, Len: 100}
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock) == nil && lock.Type != unix.F_UNLCK
 }
 
 // hand gives the layer to the asker, who goes on with the one above it.
