@@ -313,7 +313,7 @@ func (s *run) facts() machine.Facts {
 		Leaving:  s.instance.DeletionTimestamp != nil && !s.holdsEnd(),
 		Disks:    s.worst(),
 		Access:   s.access(),
-		Consumer: situation(s.consumer),
+		Consumer: consumerSituation(s.consumer),
 		Launcher: situation(s.launcher),
 		Others:   s.otherLaunchers(),
 	}

@@ -35,6 +35,15 @@ func situation(p *corev1.Pod) machine.Pod {
 	return machine.Placed
 }
 
+// consumerSituation is how far a consumer is. One that the scheduler has chosen a node for, and whose claims it binds, still says what it
+// said before, that no node will have it; the node is in its status then (from Kubernetes 1.35 on).
+func consumerSituation(p *corev1.Pod) machine.Pod {
+	if at := situation(p); at != machine.Unplaceable || p.Status.NominatedNodeName == "" {
+		return at
+	}
+	return machine.Waiting
+}
+
 // up: the launcher's guest runs.
 func up(p *corev1.Pod) bool { return pods.Ready(p) || started(p) }
 

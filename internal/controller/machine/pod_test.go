@@ -33,3 +33,23 @@ func TestUp(t *testing.T) {
 		}
 	}
 }
+
+// TestConsumerIsBeingBound: a consumer that no node would have is not given up when the scheduler has a node for it after all.
+func TestConsumerIsBeingBound(t *testing.T) {
+	p := &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available"}}}}
+	if at := consumerSituation(p); at != machine.Unplaceable {
+		t.Errorf("no node will have it: %s", at)
+	}
+	p.Status.NominatedNodeName = "node1"
+	if at := consumerSituation(p); at != machine.Waiting {
+		t.Errorf("a node was chosen for it: %s", at)
+	}
+	p.Spec.NodeName = "node1"
+	if at := consumerSituation(p); at != machine.Placed {
+		t.Errorf("it has a node: %s", at)
+	}
+	if at := consumerSituation(nil); at != machine.NoPod {
+		t.Errorf("there is none: %s", at)
+	}
+}
