@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -36,10 +38,12 @@ type imageFile struct {
 	owner      int
 }
 
-// pushImage makes an image, a layer of each list of files, and puts it into a registry of its own.
-func (b *bed) pushImage(config v1.Config, arch string, layers ...[]imageFile) (ref string) {
+// pushImage makes an image, a layer of each list of files, and puts it into a registry of its own, which counts the bytes that it sends.
+func (b *bed) pushImage(config v1.Config, arch string, layers ...[]imageFile) (ref string, sent *atomic.Int64) {
 	b.T.Helper()
-	url, web := b.secure(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	sent = &atomic.Int64{}
+	hub := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	url, web := b.secure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { hub.ServeHTTP(countedAnswer{w, sent}, r) }))
 	ref = strings.TrimPrefix(url, "https://") + "/team/sample:1"
 	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{Architecture: arch, OS: "linux", Config: config})
 	b.must(err)
@@ -60,7 +64,19 @@ func (b *bed) pushImage(config v1.Config, arch string, layers ...[]imageFile) (r
 	to, err := name.ParseReference(ref)
 	b.must(err)
 	b.must(remote.Write(to, img, remote.WithTransport(web.Transport)))
-	return ref
+	return ref, sent
+}
+
+// countedAnswer counts what is sent.
+type countedAnswer struct {
+	http.ResponseWriter
+	sent *atomic.Int64
+}
+
+func (c countedAnswer) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.sent.Add(int64(n))
+	return n, err
 }
 
 // sampleProgram is the program of images/kernel/sample.
@@ -77,12 +93,13 @@ func (b *bed) sampleProgram() string {
 	return string(text)
 }
 
-// TestMachineFromImage: a machine runs the program of a container image, as the image and the machine say, serves its page, and ends with its status.
+// TestMachineFromImage: a machine runs the program of a container image, as the image and the machine say, serves its page, and ends with its status. A second
+// machine on its node has the same layers, and fetches of them what proves that it may.
 func TestMachineFromImage(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	b := &bed{Env: y.Env, kube: y.kube}
-	ref := b.pushImage(v1.Config{Entrypoint: []string{"/bin/sample"}, Cmd: []string{"exit=3"}, User: "app", WorkingDir: "/srv", Env: []string{"GREETING=image"}}, "amd64",
+	ref, sent := b.pushImage(v1.Config{Entrypoint: []string{"/bin/sample"}, Cmd: []string{"exit=3"}, User: "app", WorkingDir: "/srv", Env: []string{"GREETING=image"}}, "amd64",
 		[]imageFile{{"bin/sample", b.sampleProgram(), 0o755, 0}, {"etc/passwd", "app:x:1000:1001::/srv:/\n", 0o644, 0}, {"data/gone", "x", 0o644, 0}},
 		[]imageFile{{"data/.wh.gone", "", 0o644, 0}, {"data/stays", "x", 0o644, 1000}})
 	b.must(y.kube.Create(y.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "words"}, StringData: map[string]string{"greeting": "from a Secret"}}))
@@ -101,8 +118,14 @@ func TestMachineFromImage(t *testing.T) {
 	y.guestSays(vm, `sample: args=["list=/data" "write=/tmp-of-mine" "serve=:80"] uid=1000 gid=1001 dir=/srv host=web greeting="from a Secret" terminal=true`)
 	y.guestSays(vm, "sample: /data/stays")
 	y.guestSays(vm, "sample: write /tmp-of-mine: open /tmp-of-mine: permission denied")
+	y.guestSays(vm, `"msg":"the layers are the node's","layers":2`)
 	instance := y.instance(y.Context(), vm)
 	_, launchers := y.pods(y.Context(), vm)
+	second := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "second"}, Spec: *vm.Spec.DeepCopy()}
+	second.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: launchers[0].Spec.NodeName}
+	second.Spec.Template.Spec.Volumes[0].ContainerImage.Args = []string{"exit=0"}
+	first := sent.Swap(0)
+	y.create(second)
 	page := "http://" + launchers[0].Status.PodIP
 	// The program serves a moment after it says so much.
 	said := y.Run(framework.Pod{Name: "client", Script: fmt.Sprintf("until wget -qO- %s/; do sleep 1; done; wget -qO- '%s/exit?status=7' || true", page, page)})
@@ -112,5 +135,10 @@ func TestMachineFromImage(t *testing.T) {
 	y.crashed(vm, instance, false)
 	if got := why(vm); !strings.Contains(got, "the image's program ended with status 7") {
 		t.Errorf("the machine does not say how its program ended: %s", got)
+	}
+	y.status(second, kubevirt.StatusStopped, boot)
+	y.guestSays(second, `"msg":"the layers are the node's","layers":2,"made":0,"shared":2`)
+	if again := sent.Load(); again == 0 || again > first/2 {
+		t.Errorf("the first machine was sent %d bytes, and the second on its node %d", first, again)
 	}
 }
