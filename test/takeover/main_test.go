@@ -112,6 +112,41 @@ spec:
   workload: {nodeSelector: {kubernetes.io/os: linux}}
 `
 
+// profile is what an administrator says of a class: CDI leaves clones to its driver.
+const profile = `
+apiVersion: cdi.kubevirt.io/v1beta1
+kind: StorageProfile
+metadata: {name: localdisk-immediate}
+spec: {cloneStrategy: csi-clone}
+`
+
+// installDriver installs a storage driver, which CDI fills volumes of by its populators, and not directly. It stays: volumes
+// of the test's namespace go after the test.
+func (s *site) installDriver() {
+	s.T.Helper()
+	s.kubectl("", "-n", "localdisk", "apply", "--server-side", "--force-conflicts", "-k", "config/localdisk")
+	s.kubectl("", "-n", "localdisk", "rollout", "status", "daemonset", "--timeout=5m")
+}
+
+// refusesOfAnother: a clone from another namespace that has not begun stands in the way, and nothing is changed for it.
+func (s *site) refusesOfAnother() {
+	s.T.Helper()
+	other := s.Namespace + "-b"
+	s.kubectl("", "create", "namespace", other)
+	defer s.kubectl("", "delete", "namespace", other, "--timeout=2m")
+	s.applyIn(other, dataVolume("of-another", "localdisk", fmt.Sprintf("pvc: {namespace: %s, name: csi}", s.Namespace), ""))
+	s.Wait("the clone to wait for its consumer", patience, func(context.Context) (bool, string) {
+		out, err := s.try("", "-n", other, "get", "dv", "of-another", "-o", "jsonpath={.status.phase}")
+		return err == nil && out == "PendingPopulation", out
+	})
+	for _, args := range [][]string{{"takeover", "check"}, {"takeover"}} {
+		if out, err := s.virtctl(args...).CombinedOutput(); err == nil || !strings.Contains(string(out), "of-another: it is cloned from another namespace") {
+			s.T.Errorf("virtctl %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	s.kubectl("", "-n", other, "delete", "dv", "of-another", "--timeout=2m")
+}
+
 // installCDI installs CDI's operator, which installs the rest. Both are removed when the test ends.
 func (s *site) installCDI(registry string) {
 	s.T.Helper()

@@ -20,16 +20,20 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// dataVolume is one of 64 MiB.
+// dataVolume is one of 64 MiB, or of what the file system of a small disk leaves room for.
 func dataVolume(name, class, source, annotations string) string {
+	size := "64Mi"
+	if strings.HasPrefix(class, "localdisk") {
+		size = "256Mi"
+	}
 	return fmt.Sprintf(`---
 apiVersion: cdi.kubevirt.io/v1beta1
 kind: DataVolume
 metadata: {name: %s, annotations: {cdi.kubevirt.io/storage.deleteAfterCompletion: "false"%s}}
 spec:
   source: {%s}
-  storage: {storageClassName: %s, volumeMode: Filesystem, accessModes: [ReadWriteOnce], resources: {requests: {storage: 64Mi}}}
-`, name, annotations, source, class)
+  storage: {storageClassName: %s, volumeMode: Filesystem, accessModes: [ReadWriteOnce], resources: {requests: {storage: %s}}}
+`, name, annotations, source, class, size)
 }
 
 func fromURL(url string) string { return fmt.Sprintf("http: {url: %q}", url) }
@@ -80,6 +84,9 @@ spec:
 `, registry)
 }
 
+// spare is a volume that is deleted after the takeover.
+const spare = "csi-spare"
+
 // held is a claim at one time, and what is on its disk.
 type held struct {
 	uid    types.UID
@@ -113,12 +120,15 @@ func (s *site) begins(claim string) string {
 func TestTakeoverFromCDI(t *testing.T) {
 	s := &site{Env: framework.New(t)}
 	from := s.newSources()
-	for i, name := range []string{"imported", "populated", "annotated", "old", "waiting", "slow", "sent", "fresh", "again"} {
+	for i, name := range []string{"imported", "populated", "annotated", "old", "waiting", "slow", "sent", "fresh", "again",
+		"csi", "csi-waiting", "slow-csi", "csi-sent"} {
 		from.disks[name] = disk(uint64(i + 1))
 	}
 	registry := s.newRegistry()
 	s.push(registry+"/golden:latest", disk(100))
+	s.installDriver()
 	s.installCDI(registry)
+	s.apply(profile)
 
 	url := func(name string) string { return from.url + "/" + name }
 	s.apply(dataVolume("imported", "immediate", fromURL(url("imported")), "") +
@@ -126,31 +136,44 @@ func TestTakeoverFromCDI(t *testing.T) {
 		dataVolume("blank", "immediate", "blank: {}", "") +
 		dataVolume("waiting", "local", fromURL(url("waiting")), "") +
 		dataVolume("sent", "immediate", "upload: {}", "") +
+		dataVolume("csi", "localdisk-immediate", fromURL(url("csi")), "") +
+		dataVolume("csi-waiting", "localdisk", fromURL(url("csi-waiting")), "") +
+		dataVolume("csi-sent", "localdisk-immediate", "upload: {}", "") +
 		populated("populated", url("populated")) + annotated("annotated", url("annotated")) + cron(registry))
-	for _, name := range []string{"imported", "old", "blank"} {
+	for _, name := range []string{"imported", "old", "blank", "csi"} {
 		s.waitField("dv", name, ".status.phase", "Succeeded")
 	}
-	s.apply(dataVolume("cloned", "immediate", fmt.Sprintf("pvc: {namespace: %s, name: imported}", s.Namespace), ""))
-	s.waitField("dv", "cloned", ".status.phase", "Succeeded")
+	of := func(claim string) string { return fmt.Sprintf("pvc: {namespace: %s, name: %s}", s.Namespace, claim) }
+	s.apply(dataVolume("cloned", "immediate", of("imported"), "") + dataVolume("csi-cloned", "localdisk-immediate", of("csi"), "") +
+		dataVolume(spare, "localdisk-immediate", of("csi"), "") + dataVolume("clone-waiting", "localdisk", of("csi"), ""))
+	for _, name := range []string{"cloned", "csi-cloned", spare} {
+		s.waitField("dv", name, ".status.phase", "Succeeded")
+	}
 	s.waitField("pvc", "populated", ".status.phase", "Bound")
 	s.waitField("pvc", "annotated", `.metadata.annotations.cdi\.kubevirt\.io/storage\.pod\.phase`, "Succeeded")
 	s.waitField("dv", "waiting", ".status.phase", "PendingPopulation", "WaitForFirstConsumer")
+	s.waitField("dv", "csi-waiting", ".status.phase", "PendingPopulation")
+	s.waitField("dv", "clone-waiting", ".status.phase", "PendingPopulation")
 	s.waitField("dv", "sent", ".status.phase", "UploadReady")
+	s.waitField("dv", "csi-sent", ".status.phase", "UploadReady")
 	s.waitField("datasource", "golden", `.status.conditions[?(@.type=="Ready")].status`, "True")
 	golden := s.kubectl("", "get", "datasource", "golden", "-o", "jsonpath={.spec.source.pvc.name}")
-	names := []string{"imported", "old", "blank", "cloned", "populated", "annotated", golden}
+	names := []string{"imported", "old", "blank", "cloned", "populated", "annotated", golden, "csi", "csi-cloned"}
 	before := s.done(names)
 	if got := s.begins("imported"); got != sum(from.disks["imported"]) {
 		t.Fatalf("CDI has imported something else: %s", got)
 	}
-	s.apply(dataVolume("slow", "immediate", fromURL(url("slow")), ""))
+	s.apply(dataVolume("slow", "immediate", fromURL(url("slow")), "") + dataVolume("slow-csi", "localdisk-immediate", fromURL(url("slow-csi")), ""))
 	s.waitField("dv", "slow", ".status.phase", "ImportInProgress")
+	s.waitField("dv", "slow-csi", ".status.phase", "ImportInProgress")
+	s.refusesOfAnother()
 	claims := s.claims()
 
 	s.verdicts(s.says("takeover", "check"), map[string]string{
 		"Deployment/cdi-operator": "stopped", "DataVolume/imported": "taken", "DataVolume/old": "taken", "DataVolume/blank": "taken", "DataVolume/cloned": "taken",
 		"PersistentVolumeClaim/populated": "taken", "PersistentVolumeClaim/annotated": "taken", "DataVolume/waiting": "taken", "DataVolume/sent": "taken",
 		"DataVolume/slow": "finished", "DataSource/golden": "taken", "DataImportCron/golden": "taken", "DataVolume/" + golden: "taken",
+		"DataVolume/csi": "taken", "DataVolume/csi-cloned": "taken", "DataVolume/csi-waiting": "taken", "DataVolume/clone-waiting": "taken", "DataVolume/csi-sent": "taken", "DataVolume/slow-csi": "finished",
 	})
 	asked := from.asked()
 	manifest := s.manifest()
@@ -171,16 +194,19 @@ func TestTakeoverFromCDI(t *testing.T) {
 	s.kubectl("", "-n", "berth", "rollout", "status", "deployment", "--timeout=5m")
 
 	s.same(before, claims)
-	if got := s.begins("slow"); got != sum(from.disks["slow"]) {
-		t.Errorf("what was under way ended with other contents: %s", got)
+	for _, name := range []string{"slow", "slow-csi"} {
+		if got := s.begins(name); got != sum(from.disks[name]) {
+			t.Errorf("%s, which was under way, ended with other contents: %s", name, got)
+		}
 	}
 	s.worksWithBerth(from, registry, golden)
+	delete(claims, spare)
 	opened := seen()
-	for _, name := range append(names, "slow") {
+	for _, name := range append(names, "slow", "slow-csi") {
 		if pods := opened[name]; len(pods) > 0 {
 			t.Errorf("claim %s was opened by %v after the takeover", name, pods)
 		}
-		if now := from.asked()[name]; name != "slow" && now != asked[name] {
+		if now := from.asked()[name]; !strings.HasPrefix(name, "slow") && now != asked[name] {
 			t.Errorf("%s was asked for %d times, and %d times after the takeover", name, asked[name], now-asked[name])
 		}
 	}
@@ -258,7 +284,7 @@ func (s *site) same(before map[string]held, claims map[string]types.UID) {
 			s.T.Errorf("claim %s was %v and is %v", name, before[name], is)
 		}
 	}
-	for _, name := range []string{"imported", "old", "blank", "cloned", "slow"} {
+	for _, name := range []string{"imported", "old", "blank", "cloned", "slow", "csi", "csi-cloned", "slow-csi"} {
 		s.waitField("dv", name, ".status.phase", "Succeeded")
 	}
 }

@@ -17,6 +17,10 @@ import (
 func Back(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, errLate)
 	defer cancel()
+	c, err := quiet(c)
+	if err != nil {
+		return err
+	}
 	t := &takeoverRun{client: c, options: o, out: out}
 	f, err := find(ctx, c)
 	if err != nil {

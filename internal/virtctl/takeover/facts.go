@@ -34,7 +34,7 @@ func ofVolume(v *cdiv1.DataVolume, from *cdiv1.DataVolumeSource, claim, prime *c
 	if p, known := phases[v.Status.Phase]; known {
 		f.Phase = p
 	}
-	if f.Phase == plan.Waiting && prime != nil {
+	if f.Phase == plan.Waiting && (prime != nil || cloning(claim)) {
 		f.Phase = plan.Moving // CDI has begun, and not said so yet
 	}
 	if s := v.Spec.Source; s != nil {
@@ -54,6 +54,18 @@ func ofVolume(v *cdiv1.DataVolume, from *cdiv1.DataVolumeSource, claim, prime *c
 	f.Recorded = claim.Annotations[names.PodPhase] == string(corev1.PodSucceeded)
 	f.Direct = claim.Spec.DataSourceRef == nil && claim.Spec.DataSource == nil
 	return f
+}
+
+// cloning says whether CDI is making a clone for the claim: it does that in claims and snapshots of other names, and notes its step on the claim.
+func cloning(c *corev1.PersistentVolumeClaim) bool {
+	if c == nil {
+		return false
+	}
+	switch c.Annotations["cdi.kubevirt.io/clonePhase"] {
+	case "", "Pending", "Succeeded", "Error": // it tries again after an error, and may never come further
+		return false
+	}
+	return true
 }
 
 func bound(c *corev1.PersistentVolumeClaim) plan.Claim {
@@ -82,7 +94,7 @@ func ofClaim(c, prime *corev1.PersistentVolumeClaim) (f plan.Facts, ordered bool
 			f.Phase = plan.Succeeded
 		case prime != nil && upload:
 			f.Phase = plan.Receiving
-		case prime != nil:
+		case prime != nil || cloning(c):
 			f.Phase = plan.Moving
 		}
 		return f, true

@@ -63,7 +63,7 @@ func (t *takeoverRun) mayChange(ctx context.Context, f *found) error {
 // settle does what was decided about each volume. CDI does not run, and Berth not yet.
 func (t *takeoverRun) settle(ctx context.Context, f *found) error {
 	taken := f.with(plan.Taken)
-	t.say("Taking %d volumes", len(taken))
+	t.say("Taking %d volumes, claims, DataSources and crons", len(taken))
 	for _, r := range taken {
 		for _, a := range r.Do {
 			if err := t.act(ctx, a, r); err != nil {

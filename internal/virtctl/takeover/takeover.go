@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
@@ -27,6 +28,10 @@ type Options struct {
 
 // Check says what a takeover would do, and changes nothing. It is an error if it would be refused.
 func Check(ctx context.Context, c *kube.Client, out io.Writer) error {
+	c, err := quiet(c)
+	if err != nil {
+		return err
+	}
 	f, err := find(ctx, c)
 	if err != nil {
 		return err
@@ -41,11 +46,22 @@ func Check(ctx context.Context, c *kube.Client, out io.Writer) error {
 func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, errLate)
 	defer cancel()
-	err := (&takeoverRun{client: c, options: o, out: out}).run(ctx)
+	c, err := quiet(c)
+	if err != nil {
+		return err
+	}
+	err = (&takeoverRun{client: c, options: o, out: out}).run(ctx)
 	if err != nil && errors.Is(context.Cause(ctx), errLate) {
 		return fmt.Errorf("not done after %s: %w; run the command again to go on, or virtctl takeover --back", o.Timeout, err)
 	}
 	return err
+}
+
+// quiet is the client without the API server's warnings: one of CDI's kinds is deprecated, and would be said so with every look at it.
+func quiet(c *kube.Client) (*kube.Client, error) {
+	config := rest.CopyConfig(c.Config)
+	config.WarningHandler = rest.NoWarnings{}
+	return kube.New(config, c.Namespace)
 }
 
 var errLate = errors.New("the time is over")
