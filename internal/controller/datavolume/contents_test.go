@@ -210,3 +210,23 @@ func TestRecordLost(t *testing.T) {
 		t.Errorf("%d transfers; %s: %s", w.Tries, why, text)
 	}
 }
+
+// TestClaimWithASourceOfItsOwn: a volume that CDI has begun with a populator is filled for its claim's sake, and says what the claim bears.
+func TestClaimWithASourceOfItsOwn(t *testing.T) {
+	for shown, want := range map[string]cdiv1.DataVolumePhase{"UploadReady": cdiv1.UploadReady, "": cdiv1.Pending, "NobodyKnows": cdiv1.Pending} {
+		v := newVolume(&cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}})
+		c := filltest.Bound(filltest.Team, volumeName)
+		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+		c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(v, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
+		c.Annotations = map[string]string{"berth.dev/state": shown}
+		c.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: ptr.To("cdi.kubevirt.io"), Kind: cdiv1.VolumeUploadSourceRef, Name: "theirs"}
+		w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), c, v}})
+		w.Run(volumeName, build(w))
+		if got := volumeIn(w).Status.Phase; got != want {
+			t.Errorf("%q on the claim is %s on the volume, want %s", shown, got, want)
+		}
+		if left := w.Left(); len(left["pods"].([]string)) != 0 {
+			t.Errorf("%q: the volume writes beside the populator: %v", shown, left)
+		}
+	}
+}

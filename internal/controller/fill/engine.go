@@ -121,7 +121,7 @@ func (e *Engine) Act(ctx context.Context, s *Seen) (Outcome, error) {
 	plan := volume.Decide(facts)
 	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
 
-	said := s.state(plan.State, facts)
+	said := s.ofPopulator(s.state(plan.State, facts), facts)
 	again := s.again(plan, facts)
 	for _, action := range plan.Do {
 		err := e.act(ctx, action, s)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -21,6 +22,18 @@ func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
 	said.Detail = s.detail(f)
 	if s.mismatched(f) {
 		return said.Mismatch()
+	}
+	return said
+}
+
+// ofPopulator is what is said of a volume whose claim names a source of its own, as CDI makes claims: it is filled for its own sake, and bears
+// what came of it so far.
+func (s *Seen) ofPopulator(said state.State, f volume.Facts) state.State {
+	if f.Claim != volume.Unbound || f.Data != volume.Unknown || s.order.itself(s.claim) || !origin.PopulatedByUs(s.claim) {
+		return said
+	}
+	if shown := state.Of(state.Reason(s.claim.Annotations[names.State])); shown.Phase != cdiv1.Unknown {
+		return s.named(shown)
 	}
 	return said
 }

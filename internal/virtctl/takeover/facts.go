@@ -51,9 +51,17 @@ func ofVolume(v *cdiv1.DataVolume, from *cdiv1.DataVolumeSource, claim, prime *c
 		f.Claim = plan.Foreign
 	}
 	f.Leaving = f.Leaving || claim.DeletionTimestamp != nil
-	f.Recorded = claim.Annotations[names.PodPhase] == string(corev1.PodSucceeded)
 	f.Direct = claim.Spec.DataSourceRef == nil && claim.Spec.DataSource == nil
+	f.Recorded = claim.Annotations[names.PodPhase] == string(corev1.PodSucceeded) && (f.Direct || claim.Annotations[names.PopulatedFor] != "")
+	if f.Phase == plan.Succeeded && removes(prime) {
+		f.Phase = plan.Moving
+	}
 	return f
+}
+
+// removes says whether CDI is about to remove what it has filled in the stead of a claim: as long as it is there, it would look unfinished.
+func removes(prime *corev1.PersistentVolumeClaim) bool {
+	return prime != nil && prime.Annotations[names.Retain] != "true"
 }
 
 // cloning says whether CDI is making a clone for the claim: it does that in claims and snapshots of other names, and notes its step on the claim.
@@ -87,9 +95,11 @@ func ofClaim(c, prime *corev1.PersistentVolumeClaim) (f plan.Facts, ordered bool
 	}
 	f = plan.Facts{Claim: bound(c), Leaving: c.DeletionTimestamp != nil, Recorded: c.Annotations[names.PodPhase] == string(corev1.PodSucceeded)}
 	if origin.PopulatedByUs(c) {
-		f.Recorded = f.Recorded || c.Annotations[names.PopulatedFor] != ""
+		f.Recorded = c.Annotations[names.PopulatedFor] != "" // the phase is that of what was filled in its stead
 		upload := c.Spec.DataSourceRef.Kind == cdiv1.VolumeUploadSourceRef
 		switch {
+		case f.Claim == plan.Bound && removes(prime):
+			f.Phase = plan.Moving
 		case f.Claim == plan.Bound || f.Claim == plan.Lost: // it is bound to a volume that was filled before, or never
 			f.Phase = plan.Succeeded
 		case prime != nil && upload:
