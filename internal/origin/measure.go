@@ -107,6 +107,7 @@ func (f Found) Measure() *claim.Source {
 		return s
 	}
 	s.Class = ptr.Deref(f.Claim.Spec.StorageClassName, "")
+	s.Requested = f.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if disk, err := resource.ParseQuantity(f.Claim.Annotations[names.DiskSize]); err == nil {
 		s.Disk = disk
 	}

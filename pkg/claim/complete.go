@@ -34,6 +34,8 @@ type Source struct {
 	Class      string // its storage class; empty means unknown
 	VolumeMode corev1.PersistentVolumeMode
 	Capacity   resource.Quantity // status.capacity of a claim, status.restoreSize of a snapshot
+	// Requested is what a claim asked for. Its volume may be larger: storage rounds up. Zero means unknown.
+	Requested resource.Quantity
 	// Disk is the virtual size of the disk inside, when somebody measured it. Zero means unknown.
 	Disk resource.Quantity
 }

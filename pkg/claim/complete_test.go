@@ -410,3 +410,22 @@ func TestDefaultClasses(t *testing.T) {
 		})
 	}
 }
+
+// TestRoundedSource: a copy that asks for what its source asked for is enough in the source's class, which makes the same of it, and not in
+// another one.
+func TestRoundedSource(t *testing.T) {
+	for class, ok := range map[string]bool{"plain": true, "virt": false} {
+		for _, mode := range []corev1.PersistentVolumeMode{file, block} {
+			r := clone(disk(spec(class, "1000M", mode, rwo)), mode, "1Gi", "")
+			r.Source.Requested = resource.MustParse("1000M")
+			if _, err := claim.Complete(r, storage()); (err == nil) != ok {
+				t.Errorf("%s in class %s: %v", mode, class, err)
+			}
+		}
+	}
+	r := clone(disk(spec("plain", "1000M", file, rwo)), file, "1Gi", "990Mi")
+	r.Source.Requested = resource.MustParse("500M")
+	if _, err := claim.Complete(r, storage()); err == nil {
+		t.Error("the disk in the source, as it was measured, is larger than the copy")
+	}
+}

@@ -219,11 +219,14 @@ func (b *builder) sourceNeeds(s Source, sure bool) (resource.Quantity, string, e
 
 // fitSource refuses a size that the source's content cannot fit in.
 func (b *builder) fitSource(size resource.Quantity) error {
-	s := b.request.Source
-	if s == nil {
+	if b.request.Source == nil {
 		return nil
 	}
-	need, what, err := b.sourceNeeds(*s, false)
+	s := *b.request.Source
+	if s.Class == b.className() && !s.Requested.IsZero() && s.Requested.Cmp(s.Capacity) < 0 {
+		s.Capacity = s.Requested // what the same class made larger for the source it makes larger for the copy
+	}
+	need, what, err := b.sourceNeeds(s, false)
 	if err != nil {
 		return err
 	}

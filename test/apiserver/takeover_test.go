@@ -90,7 +90,7 @@ var cdis = []string{
 	`{apiVersion: v1, kind: Namespace, metadata: {name: berth}}`,
 	deployment("cdi-operator", 1), deployment("cdi-deployment", 2), deployment("cdi-apiserver", 1), deployment("cdi-uploadproxy", 1),
 	`{apiVersion: cdi.kubevirt.io/v1beta1, kind: CDI, metadata: {name: cdi, finalizers: [operator.cdi.kubevirt.io]}, spec: {config: {featureGates: [HonorWaitForFirstConsumer]}}}`,
-	`{apiVersion: batch/v1, kind: CronJob, metadata: {namespace: cdi, name: poller, labels: {cdi.kubevirt.io/dataImportCronPoller: ""}}, spec: {schedule: "0 * * * *", suspend: false,
+	`{apiVersion: batch/v1, kind: CronJob, metadata: {namespace: cdi, name: poller, labels: {cdi.kubevirt.io/dataImportCron: debian, cdi.kubevirt.io/dataImportCronNs: golden}}, spec: {schedule: "0 * * * *", suspend: false,
   jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a}]}}}}}}`,
 	hook("Mutating", "cdi-api-datavolume-mutate", "cdi"), hook("Validating", "cdi-api-datavolume-validate", "cdi"),
 	hook("Validating", "somebody-elses", "kube-public"),

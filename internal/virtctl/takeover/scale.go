@@ -60,8 +60,8 @@ func (t *takeoverRun) scaleDown(ctx context.Context, all []appsv1.Deployment, so
 	return nil
 }
 
-// pollers are CDI's programs that look by the clock whether the image of a cron is a new one.
-const pollers = "cdi.kubevirt.io/dataImportCronPoller"
+// pollers are CDI's programs that look by the clock whether the image of a cron is a new one: the label of their CronJobs.
+const pollers = "cdi.kubevirt.io/dataImportCronNs"
 
 // suspend stops CDI's pollers, or lets them go on.
 func (t *takeoverRun) suspend(ctx context.Context, all []appsv1.Deployment, stop bool) error {
