@@ -172,10 +172,10 @@ beside-kubevirt: $(BOX) ## KubeVirt's own virt-controller over our data side, on
 	@go test -tags peers -count=1 -timeout 60m ./test/beside
 
 .PHONY: takeover-cdi
-takeover-cdi: build ## Berth takes over from CDI's own programs and goes back, on our cluster without Berth; CDI takes fifteen minutes of a core to compile
-	@go run ./hack/images berth
+takeover-cdi: build ## Berth takes over from CDI's own programs and goes back, on our cluster without Berth; CDI takes five minutes of a core to compile
+	@go run ./hack/images berth csi
 	@go run ./hack/images -o $(BIN)/images/cdi cdi
-	@$(BOX) load $(BIN)/images/berth.tar $(BIN)/images/cdi/*.tar
+	@$(BOX) load $(BIN)/images/berth.tar $(BIN)/images/csi.tar $(BIN)/images/cdi/*.tar
 	@E2E_KUBECONFIG=$(abspath $(KUBECONFIG)) go test -tags peers,e2e -count=1 -timeout 60m -v ./test/takeover
 
 bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesystem
