@@ -411,15 +411,20 @@ func TestDefaultClasses(t *testing.T) {
 	}
 }
 
-// TestRoundedSource: a copy that asks for what its source asked for is enough in the source's class, which makes the same of it, and not in
-// another one.
+// TestRoundedSource: a copy that asks for what its source asked for is enough where the same storage makes both, in another class too, and nowhere
+// else.
 func TestRoundedSource(t *testing.T) {
-	for class, ok := range map[string]bool{"plain": true, "virt": false} {
+	for _, row := range []struct {
+		from, to string
+		ok       bool
+	}{{"plain", "plain", true}, {"virt", "overridden", true}, {"plain", "virt", false}, {"gone", "virt", false}, {"by-hand", "by-hand", false}} {
 		for _, mode := range []corev1.PersistentVolumeMode{file, block} {
-			r := clone(disk(spec(class, "1000M", mode, rwo)), mode, "1Gi", "")
-			r.Source.Requested = resource.MustParse("1000M")
-			if _, err := claim.Complete(r, storage()); (err == nil) != ok {
-				t.Errorf("%s in class %s: %v", mode, class, err)
+			r := clone(disk(spec(row.to, "1000M", mode, rwo)), mode, "1Gi", "")
+			r.Source.Class, r.Source.Requested = row.from, resource.MustParse("1000M")
+			known := storage()
+			known.Classes = append(known.Classes, class("by-hand", claim.NoProvisioner))
+			if _, err := claim.Complete(r, known); (err == nil) != row.ok {
+				t.Errorf("%s from class %s to %s: %v", mode, row.from, row.to, err)
 			}
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math/big"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
@@ -223,8 +225,8 @@ func (b *builder) fitSource(size resource.Quantity) error {
 		return nil
 	}
 	s := *b.request.Source
-	if s.Class == b.className() && !s.Requested.IsZero() && s.Requested.Cmp(s.Capacity) < 0 {
-		s.Capacity = s.Requested // what the same class made larger for the source it makes larger for the copy
+	if !s.Requested.IsZero() && s.Requested.Cmp(s.Capacity) < 0 && b.roundsAlike(s) {
+		s.Capacity = s.Requested
 	}
 	need, what, err := b.sourceNeeds(s, false)
 	if err != nil {
@@ -247,6 +249,13 @@ func (b *builder) fitSource(size resource.Quantity) error {
 			size.String(), need.String(), what),
 		Advice: "ask for at least " + need.String() + ", or leave the size out to have it taken from the source",
 	}
+}
+
+// roundsAlike: the storage that made the source larger than was asked for makes the copy as much larger. Volumes that an administrator made
+// have the sizes that they have.
+func (b *builder) roundsAlike(s Source) bool {
+	at := slices.IndexFunc(b.cluster.Classes, func(c storagev1.StorageClass) bool { return c.Name == s.Class })
+	return at >= 0 && b.out.Class != nil && b.out.Class.Provisioner != NoProvisioner && b.cluster.Classes[at].Provisioner == b.out.Class.Provisioner
 }
 
 // raise lifts a size to the least the class can provide and says why, or returns "".

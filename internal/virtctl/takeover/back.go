@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -12,6 +13,11 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 	"github.com/berth-vm/berth/internal/virtctl/uninstall"
 )
+
+// begun is what has been begun and is not done, uploads that wait for their data among it.
+func (f *found) begun() []row {
+	return slices.DeleteFunc(slices.Clone(f.rows), func(r row) bool { return r.Verdict != plan.Finished && !slices.Contains(r.Do, plan.Stop) })
+}
 
 // Back starts CDI again. Its operator makes again what calls it.
 func Back(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
@@ -29,7 +35,7 @@ func Back(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	if len(f.programs) == 0 {
 		return errors.New("there is no CDI on this cluster that could be started: no Deployment cdi-deployment")
 	}
-	if busy := f.with(plan.Finished); len(busy) > 0 {
+	if busy := f.begun(); len(busy) > 0 {
 		return fmt.Errorf("%s and %d others are not done: CDI would not go on with what Berth began; nothing was changed", busy[0].title(), len(busy)-1)
 	}
 	ours, err := c.Core.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: uninstall.Installed + "=true"})
