@@ -79,7 +79,13 @@ func (w *workshop) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel, w.ended = cancel, make(chan error, 1)
 	ended := w.ended
-	go func() { ended <- mgr.Start(ctx) }()
+	go func() {
+		err := mgr.Start(ctx)
+		if err != nil {
+			w.t.Errorf("the controller ended: %v", err)
+		}
+		ended <- err
+	}()
 }
 
 // crash ends the controller wherever it is; what it knew is gone.
@@ -182,7 +188,7 @@ func (w *workshop) says(c *container, reason, message string) *accessv1.Containe
 		if record.Status.Reason == reason && strings.Contains(record.Status.Message, message) {
 			return true, nil
 		}
-		return false, fmt.Errorf("it says %s: %s", record.Status.Reason, record.Status.Message)
+		return false, fmt.Errorf("it says %s: %s; the container was asked %q", record.Status.Reason, record.Status.Message, c.heard())
 	})
 	return record
 }
