@@ -1,4 +1,4 @@
-// Command fuzz runs every fuzz target of the module for a while, one after the other, and stops at the first that
+// Command fuzz runs every fuzz target of Berth and of the disk driver for a while, one after the other, and stops at the first that
 // finds something. It does not know what a target tests: it finds them in the sources.
 package main
 
@@ -25,6 +25,11 @@ func main() {
 	only := flag.String("only", "", "run targets whose package or name contains this")
 	flag.Parse()
 	targets, err := find(".")
+	if err == nil {
+		var more []target
+		more, err = find("driver")
+		targets = append(targets, more...)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fuzz:", err)
 		os.Exit(1)
@@ -49,8 +54,9 @@ func main() {
 
 func run(t target, each time.Duration) error {
 	start := time.Now()
-	cmd := exec.Command("go", "test", "./"+t.dir, "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String(),
+	cmd := exec.Command("go", "test", ".", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String(),
 		"-fuzzminimizetime", "5x") // or minimising uses up a short run
+	cmd.Dir = t.dir // of whichever module it is
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
