@@ -56,7 +56,9 @@ func (*Libnbd) GetSize() (uint64, error) { return 0, errAbsent }
 func (*Libnbd) Pread([]byte, uint64, *PreadOptargs) error { return errAbsent }
 
 // BlockStatus fails.
-func (*Libnbd) BlockStatus(uint64, uint64, ExtentCallback, *BlockStatusOptargs) error { return errAbsent }
+func (*Libnbd) BlockStatus(uint64, uint64, ExtentCallback, *BlockStatusOptargs) error {
+	return errAbsent
+}
 
 // Close fails.
 func (*Libnbd) Close() *LibnbdError { return &LibnbdError{Op: "close", Errmsg: errAbsent.Error()} }

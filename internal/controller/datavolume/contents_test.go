@@ -213,7 +213,7 @@ func TestRecordLost(t *testing.T) {
 
 // TestClaimWithASourceOfItsOwn: a volume that CDI has begun with a populator is filled for its claim's sake, and says what the claim bears.
 func TestClaimWithASourceOfItsOwn(t *testing.T) {
-	for shown, want := range map[string]cdiv1.DataVolumePhase{"UploadReady": cdiv1.UploadReady, "": cdiv1.Pending, "NobodyKnows": cdiv1.Pending} {
+	for shown, want := range map[string]cdiv1.DataVolumePhase{"UploadReady": cdiv1.UploadReady, "": cdiv1.Pending, "NobodyKnows": cdiv1.Pending, "Completed": cdiv1.Pending, "PrePopulated": cdiv1.Pending} {
 		v := newVolume(&cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}})
 		c := filltest.Bound(filltest.Team, volumeName)
 		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}

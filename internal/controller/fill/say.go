@@ -27,12 +27,12 @@ func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
 }
 
 // ofPopulator is what is said of a volume whose claim names a source of its own, as CDI makes claims: it is filled for its own sake, and bears
-// what came of it so far.
+// how far that is. That it is done is not believed: a claim without a volume has no data, whatever somebody wrote on it.
 func (s *Seen) ofPopulator(said state.State, f volume.Facts) state.State {
 	if f.Claim != volume.Unbound || f.Data != volume.Unknown || s.order.itself(s.claim) || !origin.PopulatedByUs(s.claim) {
 		return said
 	}
-	if shown := state.Of(state.Reason(s.claim.Annotations[names.State])); shown.Phase != cdiv1.Unknown {
+	if shown := state.Of(state.Reason(s.claim.Annotations[names.State])); shown.Phase != cdiv1.Unknown && shown.Phase != cdiv1.Succeeded {
 		return s.named(shown)
 	}
 	return said

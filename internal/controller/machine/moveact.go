@@ -78,7 +78,7 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 		return err
 	}
 	home := v.source.Spec.NodeName
-	here, err := r.bound(ctx, v.run, home)
+	here, err := r.updatedHere(ctx, v.run, home)
 	if err != nil {
 		return err
 	}

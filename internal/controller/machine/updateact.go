@@ -41,8 +41,8 @@ func (s *run) withUpdates(next render.Machine) render.Machine {
 	return next
 }
 
-// bound: a volume was changed to a claim that is on this node, which the guest is on, and on no other. So its target has to be there too.
-func (r *Reconciler) bound(ctx context.Context, s *run, node string) (bool, error) {
+// updatedHere: a volume was changed to a claim that is on this node, which the guest is on, and on no other. So its target has to be there too.
+func (r *Reconciler) updatedHere(ctx context.Context, s *run, node string) (bool, error) {
 	for _, c := range s.updates.due() {
 		if here, err := r.isOn(ctx, c.claim, node); here || err != nil {
 			return here, err

@@ -15,7 +15,8 @@ const (
 	piece  = 512 << 10
 )
 
-// Copy calls write with what r has, in order, until r ends or one of the two fails. r is not read any more when it returns.
+// Copy calls write with what r has, in order, until r ends or one of the two fails. When write has failed, r may still be in the middle of one
+// read: nobody waits for a source that is silent to say that the target is full.
 func Copy(r io.Reader, write func([]byte) error) error {
 	free, full := make(chan []byte, pieces), make(chan []byte, pieces)
 	for range pieces {
@@ -26,18 +27,14 @@ func Copy(r io.Reader, write func([]byte) error) error {
 		defer close(full)
 		failed = read(r, free, full)
 	}()
-	var err error
 	for p := range full {
-		if err != nil {
-			continue
+		if err := write(p); err != nil {
+			close(free) // the reader ends with the piece that it has in hand, for which there is room
+			return err
 		}
-		if err = write(p); err == nil {
-			free <- p[:piece]
-		} else {
-			close(free) // the reader ends with the piece that it has in hand
-		}
+		free <- p[:piece]
 	}
-	return errors.Join(err, failed)
+	return failed
 }
 
 func read(r io.Reader, free <-chan []byte, full chan<- []byte) error {

@@ -54,6 +54,16 @@ func TestFails(t *testing.T) {
 	}
 }
 
+// TestSilentSource: a target that fails is not kept waiting by a source that says nothing more.
+func TestSilentSource(t *testing.T) {
+	broken, silent := errors.New("broken"), make(chan struct{})
+	defer close(silent)
+	r := io.MultiReader(bytes.NewReader(noise(piece)), readerFunc(func([]byte) (int, error) { <-silent; return 0, io.EOF }))
+	if err := Copy(r, func([]byte) error { return broken }); !errors.Is(err, broken) {
+		t.Error(err)
+	}
+}
+
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
