@@ -25,7 +25,9 @@ export GOFLAGS     := -trimpath -buildvcs=false
 ##@ The two commands
 .PHONY: demo test
 demo: ## a cluster on this machine, Berth on it, and a VM's nine steps as they happen
-	@$(MAKE) --no-print-directory up images install
+	@# What images are made of is downloaded while the cluster's programs are compiled. If that fails, making the images says why.
+	@$(MAKE) --no-print-directory parts & $(MAKE) --no-print-directory up && wait
+	@$(MAKE) --no-print-directory images install
 	@go run ./hack/demo
 
 test: packages ## everything CI runs, with a summary: lint, unit, host, API server, end to end
@@ -42,6 +44,15 @@ $(CMDS:%=$(BIN)/%): $(BIN)/%:
 images: build ## the container images and the test guest, loaded into the cluster if it runs
 	@go run ./hack/images all
 	@if [ -e .kubebox/kubeconfig ]; then $(MAKE) --no-print-directory load; fi
+
+# the modules first: those of the name server are needed before the images
+.PHONY: parts
+parts: ## what programs and images are made from, downloaded
+	@go -C hack/kubebox/coredns list -deps . >/dev/null
+	@for module in hack/kubebox/csi hack/kubebox/csi/provisioner; do go -C $$module list -deps tool >/dev/null; done
+	@go list -deps ./cmd/... ./hack/demo >/dev/null
+	@go -C driver list -deps ./cmd/... >/dev/null
+	@go run ./hack/images parts
 
 load: ## the images that were made, loaded into the cluster
 	@$(BOX) load $(BIN)/images/*.tar

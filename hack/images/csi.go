@@ -7,7 +7,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/berth-vm/berth/hack/images/debian"
 	"github.com/berth-vm/berth/hack/images/oci"
 )
 
@@ -26,7 +25,7 @@ var sidecars = []inModule{
 // csi makes the image of the storage driver: Debian's programs for filesystems below, the sidecars and our program on top. It runs
 // as root, because the driver makes devices and mounts.
 func (b *build) csi(ctx context.Context) (v1.Image, error) {
-	base, err := b.csiBase(ctx)
+	base, err := b.packagesOf(ctx, "csi")
 	if err != nil {
 		return nil, err
 	}
@@ -42,19 +41,6 @@ func (b *build) csi(ctx context.Context) (v1.Image, error) {
 		WorkingDir: "/", Env: []string{"PATH=/usr/bin:/usr/sbin"}, Entrypoint: []string{"/usr/bin/" + path.Base(driver.pkg)},
 		Labels: b.labels("csi", "the storage driver localdisk and its sidecars"),
 	}, steps...)
-}
-
-// csiBase has the packages of the list and no others.
-func (b *build) csiBase(ctx context.Context) (v1.Layer, error) {
-	names, err := debian.ReadList(b.source("csi", "packages"))
-	if err != nil {
-		return nil, err
-	}
-	packages, err := b.debs.Named(ctx, names...)
-	if err != nil {
-		return nil, err
-	}
-	return b.packagesLayer(ctx, packages)
 }
 
 // programOf builds a program of another module than the root's and makes a layer of it.

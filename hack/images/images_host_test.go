@@ -152,7 +152,7 @@ func TestCSIProgramsRunInTheImage(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("unpacking an image and entering it needs root")
 	}
-	base, err := testBuild(t).csiBase(t.Context())
+	base, err := testBuild(t).packagesOf(t.Context(), "csi")
 	if err != nil {
 		t.Fatal(err)
 	}

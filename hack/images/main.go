@@ -1,9 +1,12 @@
 // Command images makes the product's container images and the test guest, without a Docker daemon and without root:
 //
 //	images [-o DIR] berth|launcher|csi|makers|guest|guest-generic|all|cdi
+//	images parts
 //	images -layout DIR -arch amd64,arm64 -version V -commit C -date D berth|launcher|csi
 //
-// The second form is for a release: it writes one OCI layout, in which every image is an index of architectures.
+// The second form makes the parts of "all" that have no program of the product in them, the guest and what is Debian's: mostly downloads,
+// so that a first build can have them made while the processors are busy with something else. The third form is for a release: it writes
+// one OCI layout, in which every image is an index of architectures.
 //
 // "all" leaves guest-generic out, which is for the few tests of SATA and USB disks, and CDI's programs ("cdi", or one of them by its name),
 // which are for the tests beside CDI.
@@ -88,9 +91,13 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	wanted, err := selectTargets(flags.Args())
-	if err != nil {
-		return err
+	partsOnly := slices.Equal(flags.Args(), []string{"parts"})
+	var wanted []string
+	var err error
+	if !partsOnly {
+		if wanted, err = selectTargets(flags.Args()); err != nil {
+			return err
+		}
 	}
 	root, err := checkout(ctx)
 	if err != nil {
@@ -116,9 +123,12 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if err := debian.Require(ctx, log, tools); err != nil {
 		return err
 	}
-	if r.layout != "" {
+	switch {
+	case partsOnly:
+		err = b.parts(ctx)
+	case r.layout != "":
 		err = b.release(ctx, r, wanted)
-	} else {
+	default:
 		err = b.archives(ctx, wanted)
 	}
 	if err != nil {

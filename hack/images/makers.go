@@ -5,7 +5,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/berth-vm/berth/hack/images/debian"
 	"github.com/berth-vm/berth/hack/images/oci"
 )
 
@@ -14,15 +13,7 @@ var makerPrograms = []string{"iscsi", "claim"}
 
 // makers makes the image of the examples of containers that make volumes: Debian's tgt below, the programs on top.
 func (b *build) makers(ctx context.Context) (v1.Image, error) {
-	names, err := debian.ReadList(b.source("makers", "packages"))
-	if err != nil {
-		return nil, err
-	}
-	packages, err := b.debs.Named(ctx, names...)
-	if err != nil {
-		return nil, err
-	}
-	base, err := b.packagesLayer(ctx, packages)
+	base, err := b.packagesOf(ctx, "makers")
 	if err != nil {
 		return nil, err
 	}

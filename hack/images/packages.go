@@ -15,6 +15,19 @@ import (
 	"github.com/berth-vm/berth/hack/images/oci"
 )
 
+// packagesOf is the layer of the packages that an image's list names, and no others.
+func (b *build) packagesOf(ctx context.Context, image string) (v1.Layer, error) {
+	names, err := debian.ReadList(b.source(image, "packages"))
+	if err != nil {
+		return nil, err
+	}
+	packages, err := b.debs.Named(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	return b.packagesLayer(ctx, packages)
+}
+
 // packagesLayer joins Debian packages to one layer, as if they were installed on an empty machine.
 func (b *build) packagesLayer(ctx context.Context, packages []debian.Package) (v1.Layer, error) {
 	key := oci.Recipe + packagesSource

@@ -65,7 +65,8 @@ func InstallPackages(ctx context.Context, packages []string, log io.Writer) erro
 }
 
 func apt(ctx context.Context, log io.Writer, args ...string) error {
-	cmd := exec.CommandContext(ctx, "apt-get", args...)
+	// somebody else's installation, of what images are made with for example, is waited for
+	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-o", "DPkg::Lock::Timeout=300"}, args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Run(); err != nil {
