@@ -7,13 +7,19 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -24,13 +30,38 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// sluice lets what a guest asks for pass, which is little at a time, and holds what a worker fetches by itself until it is opened.
+// sluice is a server far away. It lets what a guest asks for pass, which is little at a time, and holds what a worker fetches by itself until it is opened.
 type sluice struct {
 	files http.Handler
 	open  atomic.Bool
+	fast  atomic.Bool   // it is near
 	down  atomic.Bool   // it breaks off every connection
 	other atomic.Bool   // it has another file than before
 	era   atomic.Uint32 // what was begun in an earlier one is broken off
+
+	mu  sync.Mutex
+	due time.Time // when everything that was sent has arrived
+}
+
+// What a server far away sends in a second, and how late it answers.
+const (
+	farRate  = 5_000_000
+	farDelay = 50 * time.Millisecond
+)
+
+// arrive waits until so many bytes more have come through.
+func (s *sluice) arrive(n int) {
+	if s.fast.Load() {
+		return
+	}
+	s.mu.Lock()
+	if now := time.Now(); s.due.Before(now) {
+		s.due = now
+	}
+	s.due = s.due.Add(time.Duration(n) * time.Second / farRate)
+	due := s.due
+	s.mu.Unlock()
+	<-time.After(time.Until(due))
 }
 
 func (s *sluice) set(b *atomic.Bool, value bool) {
@@ -42,6 +73,7 @@ func (s *sluice) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.down.Load() {
 		panic(http.ErrAbortHandler)
 	}
+	<-time.After(farDelay)
 	w.Header().Set("ETag", fmt.Sprintf(`"other-%t"`, s.other.Load()))
 	s.files.ServeHTTP(&sluiced{w, r.Context(), s, s.era.Load(), 0}, r)
 }
@@ -63,6 +95,7 @@ func (s *sluiced) Write(p []byte) (int, error) {
 		}
 		<-tick.C
 	}
+	s.gate.arrive(len(p))
 	return s.ResponseWriter.Write(p)
 }
 
@@ -71,26 +104,55 @@ type earlyMachine struct {
 	*yard
 	vm    *kubevirt.VirtualMachine
 	gate  *sluice
-	root  string // its DataVolume
+	root  string        // its DataVolume
+	image func() []byte // the disk, as the source has it
+	fast  func()        // brings the source near
 	wrote int
 }
 
-// newEarly starts one. It is asked for at the machine's volume, or by an annotation of the DataVolume.
-func newEarly(t *testing.T, file string, annotated bool, source func(url string) *cdiv1.DataVolumeSource) *earlyMachine {
+// newEarly prepares one, whose source is behind a gate.
+func newEarly(t *testing.T, files http.Handler) *earlyMachine {
 	t.Helper()
-	e := &earlyMachine{yard: newYard(t), gate: &sluice{files: http.StripPrefix("/bucket", http.FileServer(http.Dir(guestDir)))}}
+	e := &earlyMachine{yard: newYard(t), gate: &sluice{files: files}}
+	e.fast = func() { e.gate.fast.Store(true) }
 	e.vm = e.example("vm-early.yaml", "early")
-	root := &e.vm.Spec.DataVolumeTemplates[0]
-	e.root, root.Spec.Source = root.ObjectMeta.Name, source(e.Serve(e.gate)+"/bucket/"+file)
-	if annotated {
-		e.vm.Spec.Template.Spec.Volumes[0].BootEarly = false
-		root.ObjectMeta.Annotations = map[string]string{"berth.dev/boot-early": "true"}
+	e.root = e.vm.Spec.DataVolumeTemplates[0].ObjectMeta.Name
+	e.image = func() []byte {
+		image, err := os.ReadFile(guestDir + "/" + testguest.Raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return image
 	}
+	return e
+}
+
+// ofFiles prepares one whose source is a server of files.
+func ofFiles(t *testing.T) (e *earlyMachine, url string) {
+	t.Helper()
+	e = newEarly(t, http.StripPrefix("/bucket", http.FileServer(http.Dir(guestDir))))
+	return e, e.Serve(e.gate) + "/bucket/"
+}
+
+// annotated asks for it by an annotation of the DataVolume instead of at the machine's volume.
+func (e *earlyMachine) annotated() {
+	e.vm.Spec.Template.Spec.Volumes[0].BootEarly = false
+	e.vm.Spec.DataVolumeTemplates[0].ObjectMeta.Annotations = map[string]string{"berth.dev/boot-early": "true"}
+}
+
+// start starts it.
+func (e *earlyMachine) start(source cdiv1.DataVolumeSource) {
+	e.T.Helper()
+	e.vm.Spec.DataVolumeTemplates[0].Spec.Source = &source
 	e.create(e.vm)
+}
+
+// boots waits until it runs while its disk is imported.
+func (e *earlyMachine) boots() {
+	e.T.Helper()
 	e.status(e.vm, kubevirt.StatusRunning, boot)
 	e.guestSays(e.vm, "berth-guest: ready")
-	e.saysOfRoot(cdiv1.ImportInProgress, "booted, ")
-	return e
+	e.saysOfRoot("booted, ", cdiv1.ImportInProgress, cdiv1.CloneInProgress)
 }
 
 func areaOf(i int) (offset int64) { return testguest.DataOffset + int64(i)*(8<<20) }
@@ -113,11 +175,7 @@ func (e *earlyMachine) sourceAway() {
 	e.reason(e.vm, "DiskSourceAway", "the source of volume root does not answer since ")
 	has(e.T, newTool(e.T, e.Env).must("vm", "status", e.vm.Name), "Paused", "the guest is paused since ", "goes on by itself when it is back", "the source of volume root")
 	e.gate.set(&e.gate.down, false)
-	image, err := os.ReadFile(guestDir + "/" + testguest.Raw)
-	if err != nil {
-		e.T.Fatal(err)
-	}
-	e.guestSays(e.vm, "berth-guest: "+question+": "+sum(image[areaOf(20):areaOf(20)+64<<10], 64<<10))
+	e.guestSays(e.vm, "berth-guest: "+question+": "+sum(e.image()[areaOf(20):areaOf(20)+64<<10], 64<<10))
 	e.status(e.vm, kubevirt.StatusRunning, patience)
 }
 
@@ -135,13 +193,13 @@ func (e *earlyMachine) reads() {
 func (e *earlyMachine) whole() {
 	e.T.Helper()
 	e.gate.open.Store(true)
-	e.saysOfRoot(cdiv1.Succeeded, "")
+	e.write() // while it comes, slowly
+	e.write()
+	e.fast()
+	e.saysOfRoot("", cdiv1.Succeeded)
 	e.write()
 	e.reads()
-	want, err := os.ReadFile(guestDir + "/" + testguest.Raw)
-	if err != nil {
-		e.T.Fatal(err)
-	}
+	want := e.image()
 	for i := range e.wrote {
 		if _, err := pattern.Stream(writeSeed).ReadAt(want[areaOf(i):areaOf(i)+writeLength], 0); err != nil {
 			e.T.Fatal(err)
@@ -164,9 +222,10 @@ func TestMachineBootsEarly(t *testing.T) {
 	// TestKilledWithAGuest in cmd/worker, controllers by TestVolumeControllerKilled.
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
-		e := newEarly(t, testguest.Raw, true, func(url string) *cdiv1.DataVolumeSource {
-			return &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: url}}
-		})
+		e, url := ofFiles(t)
+		e.annotated()
+		e.start(cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: url + testguest.Raw}})
+		e.boots()
 		e.write()
 		e.kubectl("delete", "pod", "--wait=false", "importer-"+e.root)
 		e.write() // it waits for the next worker
@@ -186,9 +245,9 @@ func TestMachineBootsEarly(t *testing.T) {
 	// Its source has another file in the middle: the guest stands still and everybody says why, until the file is back.
 	t.Run("changed", func(t *testing.T) {
 		t.Parallel()
-		e := newEarly(t, testguest.QCOW2Compressed, false, func(url string) *cdiv1.DataVolumeSource {
-			return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: url}}
-		})
+		e, url := ofFiles(t)
+		e.start(cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: url + testguest.QCOW2Compressed}})
+		e.boots()
 		e.write()
 		e.gate.set(&e.gate.other, true)
 		e.status(e.vm, kubevirt.StatusPaused, patience)
@@ -198,12 +257,27 @@ func TestMachineBootsEarly(t *testing.T) {
 		e.status(e.vm, kubevirt.StatusRunning, boot)
 		e.whole()
 	})
+	t.Run("registry", func(t *testing.T) {
+		t.Parallel()
+		e := newEarly(t, registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+		url, web := (&bed{Env: e.Env, kube: e.kube}).secure(e.gate)
+		disk, err := os.ReadFile(guestDir + "/" + testguest.QCOW2Compressed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := strings.TrimPrefix(url, "https://") + "/disks/guest:1"
+		e.containerDisk(ref, disk, unpacked, remote.WithTransport(web.Transport))
+		e.start(cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: new("docker://" + ref), CertConfigMap: new("roots")}})
+		e.boots()
+		e.write()
+		e.whole()
+	})
 }
 
-// saysOfRoot waits until the machine's first DataVolume is in a phase and says this.
-func (e *earlyMachine) saysOfRoot(phase cdiv1.DataVolumePhase, text string) {
+// saysOfRoot waits until the machine's first DataVolume is in one of these phases and says this.
+func (e *earlyMachine) saysOfRoot(text string, phases ...cdiv1.DataVolumePhase) {
 	e.T.Helper()
-	e.Wait(fmt.Sprintf("DataVolume %s to be %s and to say %q", e.root, phase, text), boot, func(ctx context.Context) (bool, string) {
+	e.Wait(fmt.Sprintf("DataVolume %s to be %v and to say %q", e.root, phases, text), boot, func(ctx context.Context) (bool, string) {
 		var dv cdiv1.DataVolume
 		if err := e.kube.Get(ctx, types.NamespacedName{Namespace: e.Namespace, Name: e.root}, &dv); err != nil {
 			return false, err.Error()
@@ -212,6 +286,6 @@ func (e *earlyMachine) saysOfRoot(phase cdiv1.DataVolumePhase, text string) {
 		for _, c := range dv.Status.Conditions {
 			said += c.Message + "; "
 		}
-		return dv.Status.Phase == phase && strings.Contains(said, text), fmt.Sprintf("%s: %s", dv.Status.Phase, said)
+		return slices.Contains(phases, dv.Status.Phase) && strings.Contains(said, text), fmt.Sprintf("%s: %s", dv.Status.Phase, said)
 	})
 }

@@ -80,7 +80,7 @@ func (c *cutting) Write(p []byte) (int, error) {
 }
 
 // containerDisk pushes an image with a disk in a layer, compressed or not, or with a table of contents.
-func (y *yard) containerDisk(ref string, disk []byte, kind packing) {
+func (y *yard) containerDisk(ref string, disk []byte, kind packing, how ...remote.Option) {
 	y.T.Helper()
 	var layer []byte
 	var said map[string]string
@@ -110,7 +110,7 @@ func (y *yard) containerDisk(ref string, disk []byte, kind packing) {
 	}
 	at, err := name.ParseReference(ref, name.Insecure)
 	if err == nil {
-		err = remote.Write(at, img)
+		err = remote.Write(at, img, how...)
 	}
 	if err != nil {
 		y.T.Fatal(err)

@@ -122,8 +122,15 @@ type Reading struct {
 	Home *corev1.NodeSelector
 }
 
-// Worked says that a worker reads the source and writes the clone; otherwise the storage does.
-func (s *Seen) Worked() bool { return s.strategy == clone.Copy || s.strategy == clone.Stream }
+// Worked says that a worker reads the source and writes the clone; otherwise the storage does. While there is a worker nothing is chosen
+// anew, and the claim says how it is made.
+func (s *Seen) Worked() bool {
+	way := s.strategy
+	if c := s.target.Claim; !s.chosen && c != nil {
+		way = clone.Strategy(c.Annotations[names.CloneWay])
+	}
+	return way == clone.Copy || way == clone.Stream
+}
 
 // Reads is what a worker of the clone reads from. One whose claim is filled by its driver reads nothing: it is there to be scheduled
 // with the claim, beside the source.
