@@ -81,11 +81,6 @@ func (b *build) cdiLayers(ctx context.Context) ([]oci.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	script, err := b.clonerScript(ctx)
-	if err != nil {
-		return nil, err
-	}
-	steps = append(steps, oci.Step{Layer: trust, What: "certificate authorities"}, oci.Step{Layer: script, What: "/usr/bin/cloner_startup.sh"})
 	dir := b.binaries() + "-cdi"
 	build := []string{cdiTags}
 	for _, name := range images.CDI {
@@ -98,6 +93,11 @@ func (b *build) cdiLayers(ctx context.Context) ([]oci.Step, error) {
 	if err := b.goBuild(ctx, peers, dir, build...); err != nil {
 		return nil, err
 	}
+	script, err := b.clonerScript(ctx) // the build has fetched the module that it is in
+	if err != nil {
+		return nil, err
+	}
+	steps = append(steps, oci.Step{Layer: trust, What: "certificate authorities"}, oci.Step{Layer: script, What: "/usr/bin/cloner_startup.sh"})
 	for _, name := range append(append([]string{}, images.CDI...), cdiTools...) {
 		step, err := b.program(dir, name)
 		if err != nil {
