@@ -3,12 +3,14 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"log"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -23,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	testguest "github.com/berth-vm/berth/images/guest"
@@ -272,6 +275,69 @@ func TestMachineBootsEarly(t *testing.T) {
 		e.write()
 		e.whole()
 	})
+	t.Run("another node's claim", func(t *testing.T) {
+		t.Parallel()
+		e := newEarly(t, nil)
+		disk := e.noisy()
+		e.image = func() []byte { return bytes.Clone(disk) }
+		e.vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: e.golden(disk)}
+		e.start(cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: e.Namespace, Name: "golden"}})
+		from := e.reader("golden")
+		e.Pace(from, farRate/2) // the guest has boot reads to make in the time that the whole takes
+		e.fast = func() { e.Pace(from, 0) }
+		e.boots()
+		e.write()
+		e.whole()
+	})
+}
+
+// noisy is the test guest's disk with bytes everywhere: what is zero at its source is not asked for, and comes at once.
+func (e *earlyMachine) noisy() []byte {
+	disk := e.image()
+	seed := rand.NewChaCha8([32]byte{7})
+	_, _ = seed.Read(disk[testguest.DataOffset : testguest.DataOffset+testguest.DataSize]) // never fails
+	return disk
+}
+
+// golden makes a claim that holds the disk, and names a node that it is not on.
+func (e *earlyMachine) golden(disk []byte) (elsewhere string) {
+	e.T.Helper()
+	url := e.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Unix(1, 0), bytes.NewReader(disk))
+	}))
+	b := &bed{Env: e.Env, kube: e.kube}
+	b.volume(volume{name: "golden", class: classDiskImmediate, size: "1Gi", url: url + "/disk.img"})
+	b.untilPhase("golden", cdiv1.Succeeded)
+	source := framework.VolumeNode(b.WaitBound("golden"))
+	e.Wait("another node that takes pods", patience, func(context.Context) (bool, string) {
+		nodes := slices.DeleteFunc(e.ReadyNodes(), func(n string) bool { return n == source })
+		if len(nodes) > 0 {
+			elsewhere = nodes[0]
+		}
+		return elsewhere != "", source
+	})
+	return elsewhere
+}
+
+// reader is the worker that reads from a claim.
+func (e *earlyMachine) reader(claim string) *corev1.Pod {
+	e.T.Helper()
+	var found *corev1.Pod
+	e.Wait("a worker that reads claim "+claim, boot, func(ctx context.Context) (bool, string) {
+		var pods corev1.PodList
+		if err := e.kube.List(ctx, &pods, client.InNamespace(e.Namespace), client.MatchingLabels{"app": "containerized-data-importer"}); err != nil {
+			return false, err.Error()
+		}
+		for i := range pods.Items {
+			for _, v := range pods.Items[i].Spec.Volumes {
+				if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim {
+					found = &pods.Items[i]
+				}
+			}
+		}
+		return found != nil, fmt.Sprintf("%d workers", len(pods.Items))
+	})
+	return found
 }
 
 // saysOfRoot waits until the machine's first DataVolume is in one of these phases and says this.
