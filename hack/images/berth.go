@@ -67,6 +67,9 @@ func (b *build) programs(ctx context.Context, commands []string) ([]oci.Step, er
 		return nil, nil
 	}
 	dir := b.binaries()
+	if b.arch == ownArch && b.is.Commit == "" {
+		dir = filepath.Join(b.root, "bin") // where make has linked them, with the same flags: they are not linked again
+	}
 	var packages []string
 	for _, c := range commands {
 		packages = append(packages, "./cmd/"+c)
