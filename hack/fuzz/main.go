@@ -54,7 +54,7 @@ func main() {
 
 func run(t target, each time.Duration) error {
 	start := time.Now()
-	cmd := exec.Command("go", "test", ".", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String(),
+	cmd := exec.Command("go", "test", "-vet=off", ".", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String(),
 		"-fuzzminimizetime", "5x") // or minimising uses up a short run
 	cmd.Dir = t.dir // of whichever module it is
 	var out bytes.Buffer

@@ -69,6 +69,7 @@ func again(ctx context.Context, out io.Writer, first result) result {
 		s.only, s.packages = "^("+strings.Join(tests, "|")+")$", []string{name}
 		second := execute(ctx, out, s)
 		sum.took += second.took
+		sum.worked += second.worked
 		sum.passed += second.passed
 		sum.failed += second.failed
 		if second.err != nil {

@@ -49,6 +49,7 @@ const (
 type result struct {
 	stage
 	took           time.Duration
+	worked         time.Duration // by processors; what a cluster's own programs do is not in it
 	passed, failed int
 	slow           []timed
 	lost           map[string][]string // what may be run again, by package
@@ -194,6 +195,9 @@ func execute(ctx context.Context, out io.Writer, s stage) result {
 		r.err = cmd.Run()
 	}
 	r.took = time.Since(start)
+	if cmd.ProcessState != nil {
+		r.worked = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
 	return r
 }
 
@@ -213,7 +217,7 @@ func summarise(out io.Writer, results []result, took time.Duration) bool {
 	ok := true
 	var passed, failed int
 	var slow []timed
-	fmt.Fprintf(out, "\n%-12s %8s %8s %8s  %s\n", "stage", "passed", "failed", "time", "")
+	fmt.Fprintf(out, "\n%-12s %8s %8s %8s %10s  %s\n", "stage", "passed", "failed", "time", "processors", "")
 	for _, r := range results {
 		count := func(n int) string {
 			if !r.tests {
@@ -221,7 +225,8 @@ func summarise(out io.Writer, results []result, took time.Duration) bool {
 			}
 			return fmt.Sprint(n)
 		}
-		fmt.Fprintf(out, "%-12s %8s %8s %8s  %s\n", r.name, count(r.passed), count(r.failed), r.took.Round(time.Second), r.verdict())
+		fmt.Fprintf(out, "%-12s %8s %8s %8s %10s  %s\n", r.name, count(r.passed), count(r.failed),
+			r.took.Round(time.Second), r.worked.Round(time.Second), r.verdict())
 		passed, failed = passed+r.passed, failed+r.failed
 		slow = append(slow, r.slow...)
 		if r.err != nil || r.notRun {
