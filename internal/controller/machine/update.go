@@ -17,6 +17,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/nodes"
 	"github.com/berth-vm/berth/internal/controller/users"
 	"github.com/berth-vm/berth/internal/decide/update"
 	"github.com/berth-vm/berth/internal/identity"
@@ -177,6 +178,9 @@ func (r *Reconciler) judgeClaim(ctx context.Context, s *run, c *changed) error {
 	if err != nil || pv == nil {
 		return err
 	}
+	if err := r.judgeNodes(ctx, s, c, pv); err != nil || c.cause != "" {
+		return err
+	}
 	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.reader, "", identity.Volume(pv).Name())
 	if err != nil || record == nil {
 		return err
@@ -188,6 +192,32 @@ func (r *Reconciler) judgeClaim(ctx context.Context, s *run, c *changed) error {
 				c.detail = "machine " + h.Machine
 			}
 		}
+	}
+	return nil
+}
+
+// judgeNodes: a pod can be had where the volume of the claim is. A target that is there already is not disturbed; one that has no node yet would
+// wait for it in vain, and keep a guest that is to leave.
+func (r *Reconciler) judgeNodes(ctx context.Context, s *run, c *changed, pv *corev1.PersistentVolume) error {
+	there := func(p *corev1.Pod) bool {
+		return p.Spec.NodeName != "" && updatedClaims(p)[c.volume] == c.claim.Name
+	}
+	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil || slices.ContainsFunc(s.others, there) {
+		return nil
+	}
+	in, err := nodes.In(ctx, r.reader, pv.Spec.NodeAffinity.Required)
+	if err != nil {
+		return err
+	}
+	var closed []string
+	for _, n := range in {
+		left := n.Name == s.launcher.Spec.NodeName && s.launcher.Annotations[render.AnnEvacuate] != ""
+		if n.Spec.Unschedulable || left {
+			closed = append(closed, "node "+n.Name)
+		}
+	}
+	if len(closed) > 0 && len(closed) == len(in) {
+		c.cause, c.detail = state.UpdateClosed, strings.Join(closed, " and ")
 	}
 	return nil
 }

@@ -261,3 +261,82 @@ func TestUpdateAtRestart(t *testing.T) {
 		t.Errorf("it says %q, and there are migrations %v", text, w.migrations())
 	}
 }
+
+// cordon keeps pods away from a node, or lets them in again.
+func cordon(name string, closed bool) func(*world) {
+	return func(w *world) {
+		n, err := cluster.Get[corev1.Node](context.Background(), w.api, "", name)
+		w.must(err)
+		n.Spec.Unschedulable = closed
+		w.must(w.api.Update(context.Background(), n))
+	}
+}
+
+// TestUpdateClosed: a claim whose volume is on a node that takes no pods, or that the guest is to leave, is refused at once with what to do; no
+// target waits there, and a guest that is to leave goes. When the node takes pods again the disk is sent.
+func TestUpdateClosed(t *testing.T) {
+	for name, c := range map[string]struct {
+		at, node string // of the claim, and of the guest in the end
+		asks     []func(*world)
+		says     string // empty: the disk is in the claim
+	}{
+		"its own node":       {"node1", "node1", []func(*world){cordon("node1", true), rootIn("other")}, "whose volume is on node node1 alone, which is being emptied or takes no pods"},
+		"another node":       {"node2", "node1", []func(*world){cordon("node2", true), rootIn("other")}, "whose volume is on node node2 alone"},
+		"not that node":      {"node1", "node1", []func(*world){cordon("node2", true), rootIn("other")}, ""},
+		"for a while":        {"node1", "node1", []func(*world){cordon("node1", true), rootIn("other"), cordon("node1", false)}, ""},
+		"it is to leave":     {"node1", "node2", []func(*world){cordon("node1", true), rootIn("other"), drain}, "volume root has followed its guest to another node"},
+		"it is to leave now": {"node1", "node2", []func(*world){drain, rootIn("other")}, "volume root has followed its guest to another node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, scenario{local: true, class: true, homes: true, strategy: kubevirt.RunAlways, evict: kubevirt.EvictLiveMigrate})
+			w.settle()
+			boundClaim("other", c.at)(w)
+			for _, ask := range c.asks {
+				ask(w)
+				if name != "it is to leave now" {
+					w.settle()
+				}
+			}
+			w.settle()
+			i := w.instance()
+			text, root := conditionText(i.Status.Conditions, "VolumesChange"), ""
+			for _, v := range i.Status.VolumeStatus {
+				if v.Name == "root" {
+					root = v.PersistentVolumeClaimInfo.ClaimName
+				}
+			}
+			if (root == "other") != (c.says == "") || !strings.Contains(text, c.says) || (text == "") != (c.says == "") || i.Status.NodeName != c.node || w.guests != 1 {
+				t.Errorf("disk root is in %s, on %s, after %d starts; it says %q", root, i.Status.NodeName, w.guests, text)
+			}
+			for _, m := range w.migrations() {
+				if strings.HasPrefix(m, updating) && c.says != "" {
+					t.Errorf("migration %s was made", m)
+				}
+			}
+		})
+	}
+}
+
+// TestUpdateClosedMeanwhile: a target that waits for a node that takes no pods any more is called off; one that is there is not.
+func TestUpdateClosedMeanwhile(t *testing.T) {
+	w := newWorld(t, scenario{local: true, class: true, homes: true, strategy: kubevirt.RunAlways, move: staysSending})
+	w.settle()
+	boundClaim("other", "node1")(w)
+	rootIn("other")(w)
+	w.settle()
+	cordon("node1", true)(w)
+	w.settle()
+	if text := conditionText(w.instance().Status.Conditions, "VolumesChange"); !strings.Contains(text, "VolumesMigrating") || len(w.launcherPods()) != 2 {
+		t.Errorf("with a target that is there it says %q", text)
+	}
+	for _, p := range w.launcherPods() {
+		if machineOf(&p).Incoming != "" {
+			p.Spec.NodeName = ""
+			w.must(w.api.Update(context.Background(), &p))
+		}
+	}
+	w.settle()
+	if text := conditionText(w.instance().Status.Conditions, "VolumesChange"); !strings.Contains(text, "takes no pods") || len(w.launcherPods()) != 1 {
+		t.Errorf("with one that waits it says %q", text)
+	}
+}
