@@ -77,7 +77,8 @@ func (d *Driver) createVolume(ctx context.Context, i id, rec *record, source *id
 	if asked.GetLimitBytes() > 0 && asked.GetLimitBytes() < from.size {
 		return nil, status.Errorf(codes.OutOfRange, "%s has %s, more than the %s asked for", from.ID, size(from.size), size(asked.GetLimitBytes()))
 	}
-	if required := asked.GetRequiredBytes(); required > 0 && required < from.size {
+	// What the source was asked for is enough for its clone, although the source was made larger than that.
+	if required := asked.GetRequiredBytes(); required > 0 && wholeUnits(required) < from.size {
 		return nil, status.Errorf(codes.OutOfRange, "%s has %s, more than the %s asked for", from.ID, size(from.size), size(required))
 	}
 	bytes, err := chooseSize(asked, sizing{floor: from.size, otherwise: from.size})

@@ -137,12 +137,15 @@ func chooseSize(r *csi.CapacityRange, s sizing) (int64, error) {
 			bytes = min(bytes, limit/sizeUnit*sizeUnit)
 		}
 	}
-	bytes = (max(bytes, s.floor) + sizeUnit - 1) / sizeUnit * sizeUnit
+	bytes = wholeUnits(max(bytes, s.floor))
 	if limit > 0 && bytes > limit {
 		return 0, status.Errorf(codes.OutOfRange, "at most %s is asked for, the smallest possible is %s", size(limit), size(bytes))
 	}
 	return bytes, nil
 }
+
+// wholeUnits is the size of the volume that is made where so many bytes are asked for.
+func wholeUnits(bytes int64) int64 { return (bytes + sizeUnit - 1) / sizeUnit * sizeUnit }
 
 // floor is the smallest size of a volume.
 func (w wish) floor() int64 {

@@ -70,6 +70,22 @@ func TestBadVolumes(t *testing.T) {
 	}
 }
 
+// TestCloneOfRoundedSize: a clone may ask for what its source was asked for, which the driver has made larger.
+func TestCloneOfRoundedSize(t *testing.T) {
+	t.Parallel()
+	_, c := open(t, testSettings(t.TempDir()))
+	odd := func(name string) *csi.CreateVolumeRequest {
+		r := asking(name, 64)
+		r.CapacityRange.RequiredBytes -= 1000
+		return r
+	}
+	clone := odd("clone")
+	clone.VolumeContentSource = fromVolume(c.mustCreate(t, odd("source")).GetVolumeId())
+	if made := c.mustCreate(t, clone); made.GetCapacityBytes() != 64<<20 {
+		t.Errorf("the clone has %d bytes, want 64 MiB", made.GetCapacityBytes())
+	}
+}
+
 // TestBadCalls: as TestBadVolumes, for other calls.
 func TestBadCalls(t *testing.T) {
 	t.Parallel()
