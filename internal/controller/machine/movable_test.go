@@ -9,6 +9,8 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -42,6 +44,9 @@ func TestFixedDisks(t *testing.T) {
 		"was being imported at the start": {func(s *run, _ *disk, v *kubevirt.Volume) {
 			s.returns.Early = []string{v.Name}
 		}, state.CauseEarly},
+		"a copy that is not on write": {func(_ *run, _ *disk, v *kubevirt.Volume) {
+			v.Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}
+		}, state.CauseCopy},
 		"a copy of a claim of one node": {func(_ *run, d *disk, _ *kubevirt.Volume) { d.copied = &kubevirt.DiskCopy{} }, state.CauseClaimCopied},
 		"shared":                        {func(_ *run, d *disk, _ *kubevirt.Volume) { d.mode = accessv1.WriteShared }, state.CauseClaimShared},
 		"a LUN": {func(s *run, _ *disk, _ *kubevirt.Volume) {
@@ -83,5 +88,64 @@ func TestFixedLauncher(t *testing.T) {
 	s.launcher.Annotations = map[string]string{render.AnnDisks: `{"removed": ["data"]}`}
 	if _, why := s.fixed(); why != state.OfFixed(state.CauseRemoved).Text("", "") {
 		t.Errorf("of one whose disk was removed it says %q", why)
+	}
+}
+
+// TestFixedAdded: a disk that was added comes along when its guest has it by a launcher that can name it; each other has its own cause.
+func TestFixedAdded(t *testing.T) {
+	has := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "node1"}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
+	for name, c := range map[string]struct {
+		change func(s *run, h *hot)
+		want   state.FixedCause
+	}{
+		"the guest has it":       {func(*run, *hot) {}, ""},
+		"it is being filled":     {func(_ *run, h *hot) { h.is = machine.Unbound }, state.CauseAdding},
+		"it is not had":          {func(_ *run, h *hot) { h.access = machine.Taken }, state.CauseAdding},
+		"its pod is on the way":  {func(_ *run, h *hot) { h.holder = nil }, state.CauseAdding},
+		"it is being removed":    {func(s *run, h *hot) { h.wanted, s.instance.Spec.Volumes = false, nil }, state.CauseAdding},
+		"a copy is kept there":   {func(s *run, h *hot) { h.keep, s.instance.Spec.Volumes = &launch.KeepOrder{}, nil }, state.CauseKeeping},
+		"a copy was kept there":  {func(s *run, h *hot) { h.keep, h.holder, s.instance.Spec.Volumes = &launch.KeepOrder{}, nil, nil }, ""},
+		"a network disk":         {func(_ *run, h *hot) { h.pods.Network = &launch.Added{} }, state.CauseAddedNetwork},
+		"by an earlier launcher": {func(s *run, _ *hot) { s.launcher.Spec.Volumes = s.launcher.Spec.Volumes[:1] }, state.CauseAdded},
+		"no class":               {func(s *run, _ *hot) { s.classes = nil }, state.CauseClassMissing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := localRun()
+			s.launcher = &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: render.MoveVolume}, {Name: render.SetsVolume}}}}
+			h := &hot{disk: s.disks[0], wanted: true, holder: has.DeepCopy()}
+			h.is, h.access = machine.Ready, machine.Have
+			s.disks, s.hot = nil, []*hot{h}
+			c.change(s, h)
+			reason, why := s.fixed()
+			want, detail := "", ""
+			if c.want != "" {
+				if c.want == state.CauseClassMissing {
+					detail = "root"
+				}
+				want = state.OfFixed(c.want).Text("root", detail)
+			}
+			if why != want || (reason == state.FixedDisks) != (want != "") {
+				t.Errorf("the machine says %s: %q, not %q", reason, why, want)
+			}
+		})
+	}
+}
+
+// TestFixedUnlike: a target that was made before a disk was added, or removed, is not sent to, and which disks differ is said.
+func TestFixedUnlike(t *testing.T) {
+	s := localRun()
+	target, err := render.Machine{Instance: s.instance}.Pod(render.Launcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &move{run: s, source: &corev1.Pod{}, target: target, migration: &kubevirt.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{UID: "m"}}}
+	if got := v.unlike(); got != "" {
+		t.Errorf("of the same disks it says that %s differ", got)
+	}
+	s.instance = s.instance.DeepCopy()
+	s.instance.Spec.Volumes[0].Name = "more"
+	s.disks = nil
+	if got, want := v.text(state.MigrationRow{Reason: state.MigrationRefused}), state.OfFixed(state.CauseUnlike).Text("", "more, root"); got != want {
+		t.Errorf("it says %q, not %q", got, want)
 	}
 }
