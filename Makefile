@@ -59,7 +59,7 @@ load: ## the images that were made, loaded into the cluster
 
 ##@ Release
 RELEASE = go -C hack/release run .
-TO      = -registry '$(REGISTRY)' $(if $(CA),-ca $(abspath $(CA)))
+TO      = -registry '$(REGISTRY)' $(if $(CA),-ca $(abspath $(CA))) $(if $(DIST),-dist $(abspath $(DIST)))
 .PHONY: release push manifest
 release: ## dist/ for others to install from, out of a clean tree: VERSION=v0.2.0
 	@$(RELEASE) make -version '$(VERSION)'
@@ -181,6 +181,12 @@ bench-peers: $(BOX) ## CDI's controller and ours in turn, on the same API server
 .PHONY: beside-kubevirt
 beside-kubevirt: $(BOX) ## KubeVirt's own virt-controller over our data side, on simulated nodes; it takes seven minutes of a core to compile
 	@go test -tags peers -count=1 -timeout 60m ./test/beside
+
+.PHONY: install-check
+install-check: build ## a release of this commit, for amd64 alone, pushed to a registry and installed from there on our cluster without Berth
+	@$(RELEASE) make -version v0.0.0-check -quick -dist $(CURDIR)/$(BIN)/release
+	@DIST=$(BIN)/release VERSION=v0.0.0-check E2E_KUBECONFIG=$(abspath $(KUBECONFIG)) \
+	  go test -tags e2e,release -run TestInstallFromRegistry -count=1 -timeout 20m -v ./test/e2e/install
 
 .PHONY: takeover-cdi
 takeover-cdi: build ## Berth takes over from CDI's own programs and goes back, on our cluster without Berth; CDI takes five minutes of a core to compile

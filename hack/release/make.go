@@ -34,6 +34,7 @@ func runMake(ctx context.Context, args []string, log io.Writer) error {
 	flags := flag.NewFlagSet("make", flag.ContinueOnError)
 	wanted := flags.String("version", "", "version of the release, such as v0.2.0")
 	arches := flags.String("arch", "amd64,arm64", "architectures of the images, separated by commas")
+	quick := flags.Bool("quick", false, "for tests: images for amd64 alone, and virtctl for Linux on amd64 alone")
 	url := flags.String("url", "https://github.com/berth-vm/berth/releases/download", "where the files of releases are downloaded from")
 	if err := o.parse(ctx, flags, args); err != nil {
 		return err
@@ -43,6 +44,9 @@ func runMake(ctx context.Context, args []string, log io.Writer) error {
 		return err
 	}
 	m := &maker{root: o.root, dist: o.dist, is: is, arches: *arches, url: *url + "/" + is.Version, log: log}
+	if *quick {
+		m.arches, platforms = "amd64", platforms[:1]
+	}
 	if m.date, err = time.Parse(time.RFC3339, is.Date); err != nil {
 		return fmt.Errorf("read the date of the commit: %w", err)
 	}

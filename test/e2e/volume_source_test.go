@@ -6,23 +6,16 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"io"
 	"log"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -54,30 +47,14 @@ func login(user, password string, next http.Handler) http.Handler {
 // secure serves over TLS with a certificate nobody knows, and makes the config map "roots" that says whom to trust.
 func (b *bed) secure(handler http.Handler) (url string, client *http.Client) {
 	b.T.Helper()
-	host := b.HostAddress()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	b.must(err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.ParseIP(host)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	b.must(err)
-	listener, err := tls.Listen("tcp", net.JoinHostPort(host, "0"), &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-	})
-	b.must(err)
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
-	go func() { _ = server.Serve(listener) }()
-	b.T.Cleanup(func() { _ = server.Close() })
+	url, authority := b.ServeTLS(handler)
 	b.must(b.kube.Create(b.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: "roots"},
-		Data:       map[string]string{"ca.pem": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))},
+		Data:       map[string]string{"ca.pem": authority},
 	}))
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	return "https://" + listener.Addr().String(), &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	pool.AppendCertsFromPEM([]byte(authority))
+	return url, &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
 }
 
 func (b *bed) must(err error) {

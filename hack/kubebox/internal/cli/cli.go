@@ -32,7 +32,7 @@ func New(out io.Writer) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().StringVar(&stateDir, "state", os.Getenv("KUBEBOX_STATE"), "state directory (default: .kubebox in the checkout)")
 	box := func() (*cluster.Box, error) { return open(stateDir, out) }
-	root.AddCommand(upCommand(box), downCommand(box), statusCommand(box), loadCommand(box), nodeCommand(box), killCommand(box), kubeconfigCommand(box), logsCommand(box))
+	root.AddCommand(upCommand(box), downCommand(box), statusCommand(box), loadCommand(box), trustCommand(box), nodeCommand(box), killCommand(box), kubeconfigCommand(box), logsCommand(box))
 	return root
 }
 
@@ -158,6 +158,19 @@ func loadCommand(box opener) *cobra.Command {
 				return err
 			}
 			return b.Load(c.Context(), args)
+		},
+	}
+}
+
+func trustCommand(box opener) *cobra.Command {
+	return &cobra.Command{
+		Use: "trust REGISTRY AUTHORITY", Short: "Have the nodes pull from a registry itself, by the certificates in a file", Args: takes(2, 2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			b, err := box()
+			if err != nil {
+				return err
+			}
+			return b.Trust(args[0], args[1])
 		},
 	}
 }

@@ -33,6 +33,8 @@ func TestBadInputGetsOneLineThatSaysWhatToDo(t *testing.T) {
 		{"kill kubelet", "`kubebox kill MACHINE/COMPONENT"},
 		{"load", "`kubebox load ARCHIVE..."},
 		{"load " + archive, "run `kubebox up`"},
+		{"trust registry:5000", "`kubebox trust REGISTRY AUTHORITY"},
+		{"trust registry:5000 " + archive, "run `kubebox up`"},
 		{"up --with chocolate", "unknown flag"},
 		{"status -o xml", "use json"},
 		{"kubeconfig", "run `kubebox up`"},

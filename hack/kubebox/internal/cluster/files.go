@@ -108,6 +108,11 @@ func (b *Box) writeNode(n plan.Node, capacity plan.Capacity) error {
 	if err != nil {
 		return err
 	}
+	return b.writeNodeFiles(n, files)
+}
+
+// writeNodeFiles writes configuration files by their path below the node's directory.
+func (b *Box) writeNodeFiles(n plan.Node, files map[string]string) error {
 	for name, content := range files {
 		path := b.Layout.Node(n.Name, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -62,6 +62,29 @@ func (b *Box) Load(ctx context.Context, archives []string) error {
 	return nil
 }
 
+// Trust has every node of the cluster pull what is in that registry from there, and not from the cluster's own.
+func (b *Box) Trust(registry, authority string) error {
+	c, err := state.Load(b.Layout.Dir)
+	if err != nil {
+		return err
+	}
+	certificates, err := os.ReadFile(authority)
+	if err != nil {
+		return fmt.Errorf("read the registry's authority: %w", err)
+	}
+	files, err := plan.TrustFiles(registry, string(certificates))
+	if err != nil {
+		return err
+	}
+	for _, n := range c.Nodes {
+		if err := b.writeNodeFiles(n, files); err != nil {
+			return err
+		}
+	}
+	b.say("%d nodes pull from %s", len(c.Nodes), registry)
+	return nil
+}
+
 func addArchive(store *image.Store, path string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -2,7 +2,10 @@ package plan
 
 import (
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,6 +137,24 @@ disabled_plugins = [
 // mirrorConfig sends every pull, whatever registry the image's name tells, to the cluster's own registry.
 func mirrorConfig() string {
 	return fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", "http://"+RegistryAddr, "http://"+RegistryAddr)
+}
+
+var registryName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$`)
+
+// TrustFiles are the configuration files, by their path below a node's directory, by which it pulls from a registry itself, over TLS and by
+// that authority. containerd reads them at every pull.
+func TrustFiles(registry, authority string) (map[string]string, error) {
+	if !registryName.MatchString(registry) {
+		return nil, fmt.Errorf("%q is no registry: name its host, and its port after a colon if it has one", registry)
+	}
+	if block, _ := pem.Decode([]byte(authority)); block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("the file of the registry's authority holds no certificate")
+	}
+	dir, server := "etc/certs.d/"+registry+"/", "https://"+registry
+	return map[string]string{
+		dir + "ca.crt":     authority,
+		dir + "hosts.toml": fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n  ca = \"ca.crt\"\n", server, server),
+	}, nil
 }
 
 // cniConfig routes to every pod instead of bridging: with a bridge, the answer of a Service's pod to a pod on the same node

@@ -52,6 +52,31 @@ func TestMachinesAndFilesAreAsRecorded(t *testing.T) {
 	golden(t, "Corefile", Corefile())
 }
 
+func TestTrust(t *testing.T) {
+	const authority = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	files, err := TrustFiles("10.77.0.254:5000", authority)
+	want := map[string]string{
+		"etc/certs.d/10.77.0.254:5000/ca.crt": authority,
+		"etc/certs.d/10.77.0.254:5000/hosts.toml": `server = "https://10.77.0.254:5000"
+
+[host."https://10.77.0.254:5000"]
+  capabilities = ["pull", "resolve"]
+  ca = "ca.crt"
+`,
+	}
+	if diff := cmp.Diff(want, files); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	for _, bad := range []string{"", "..", "../..", "https://registry", "registry/path", "registry:", "a:b", "_default"} {
+		if files, err := TrustFiles(bad, authority); err == nil {
+			t.Errorf("registry %q gives %v", bad, files)
+		}
+	}
+	if files, err := TrustFiles("registry", "no certificate"); err == nil {
+		t.Errorf("what is no certificate gives %v", files)
+	}
+}
+
 func TestNewNodeTakesLowestFreeIndex(t *testing.T) {
 	existing := []Node{{"node1", 1}, {"node3", 3}}
 	got, err := NewNode("extra", existing)
