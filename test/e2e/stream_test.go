@@ -42,6 +42,7 @@ import (
 type restarting struct {
 	http.Handler
 	armed, shut   atomic.Bool
+	away          atomic.Bool // of the second image it hands out nothing
 	cut, refusals atomic.Int32
 }
 
@@ -49,7 +50,7 @@ type restarting struct {
 const registryOutage = 3
 
 func (r *restarting) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	if r.shut.Load() {
+	if r.shut.Load() || r.away.Load() && strings.Contains(q.URL.Path, "/d1/blobs/") {
 		panic(http.ErrAbortHandler)
 	}
 	if !r.armed.Load() {
@@ -226,7 +227,8 @@ func (y *yard) byContainer(v *kubevirt.Volume, o createstream.Options, ref strin
 
 // TestStream: two machines on two nodes have the three LUNs of a stream that virtctl wrote, one by their address and one by their claims; the
 // third disk of the one is made by a container, which is another stream. The registry is restarted while the first layer is
-// read, and when all layers are verified it is gone for good: the guests read on, and each writes to disks of its own.
+// read; of the second disk it has nothing for a while, and a guest that reads it waits, says so and goes on; and when all layers are verified it
+// is gone for good: the guests read on, and each writes to disks of its own.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
@@ -254,6 +256,7 @@ func TestStream(t *testing.T) {
 	r.armed.Store(true)
 	y.apply(text.String())
 	y.streamSays(y.streamPod, "LUN 0 is ", "LUN 1 is ", "LUN 2 is ", "LUN 2: the layer has a table of contents")
+	r.away.Store(true)
 	var nodes []string // another test may be emptying one
 	y.Wait("two nodes that take pods", patience, func(context.Context) (bool, string) {
 		nodes = y.ReadyNodes()
@@ -269,6 +272,11 @@ func TestStream(t *testing.T) {
 		y.status(vm, kubevirt.StatusRunning, boot)
 		y.guestSays(vm, "berth-guest: ready")
 	}
+	written := "sha256 serial=written"
+	y.typeLine(machines[0], written)
+	y.reason(machines[0], "DiskStalled", "registry")
+	r.away.Store(false) // it goes on by itself
+	y.guestSays(machines[0], "berth-guest: "+written+": "+sum(data, int64(len(data))))
 	const right = ": the layer's digest is right"
 	y.streamSays(y.streamPod, "LUN 0"+right, "LUN 1"+right, "LUN 2"+right)
 	y.streamSays(func(ctx context.Context) *corev1.Pod { return y.maker(ctx, machines[0], "shared") }, "LUN 0"+right)
@@ -279,7 +287,7 @@ func TestStream(t *testing.T) {
 	for i, vm := range machines {
 		area := fmt.Sprintf("serial=written %d %d %d", 1<<20, 1<<20, i+1)
 		for _, q := range [][2]string{
-			{"sha256 serial=written", sum(data, int64(len(data)))}, {"sha256 serial=shared", sum(data[:8<<20], 8<<20)}, {"write " + area, ""}, {"verify " + area, ""},
+			{written, sum(data, int64(len(data)))}, {"sha256 serial=shared", sum(data[:8<<20], 8<<20)}, {"write " + area, ""}, {"verify " + area, ""},
 		} {
 			y.typeLine(vm, q[0])
 			y.guestSays(vm, "berth-guest: "+q[0]+": "+q[1])
