@@ -16,6 +16,9 @@ const CopyRoom = 64 << 30
 // ImageBytes is what the layers of a container image may have together as filesystems, or the disk in it.
 const ImageBytes = 64 << 30
 
+// ImageScheme makes a URL of the name of a container image.
+const ImageScheme = "docker://"
+
 // ImageFiles is what the directory of these files holds at most. A layer's file has a table of its own, of its partitions too.
 func ImageFiles() int64 { return CopyFile(ImageBytes) + 128<<20 }
 

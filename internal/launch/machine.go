@@ -109,6 +109,8 @@ type Machine struct {
 	Media map[string]string `json:"media,omitempty"`
 	// Reach are the administrator's rules for the servers of network disks.
 	Reach reach.Rules `json:"reach,omitempty"`
+	// Plain names the volumes whose images are in registries that the administrator lets be spoken to without TLS.
+	Plain []string `json:"plain,omitempty"`
 	// Direct are the network disks behind claims that are not mounted, by volume.
 	Direct map[string]Direct `json:"direct,omitempty"`
 	// Incoming is the move that the guest comes with from another launcher; empty: it is started here.

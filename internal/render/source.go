@@ -30,6 +30,12 @@ type Network struct {
 	InsecureRegistries []string
 }
 
+// Plain: the registry of an image ("docker://registry.local:5000/disk") may be spoken to without a trusted certificate, or without TLS.
+func (n Network) Plain(image string) bool {
+	u, err := url.Parse(image)
+	return err == nil && slices.Contains(n.InsecureRegistries, u.Host)
+}
+
 // Origin is a source as a worker gets it: its part of the task and what must be mounted for it.
 type Origin struct {
 	Source   task.Source
@@ -75,7 +81,7 @@ func fromServer(kind *importsource.Kind, from importsource.Source, n Network) (O
 		o.Secrets = append(o.Secrets, Secret{Name: name, Dir: path.Join(HeaderDir, strconv.Itoa(i))})
 	}
 	if r := o.Source.Registry; r != nil {
-		if u, err := url.Parse(r.URL); err == nil && slices.Contains(n.InsecureRegistries, u.Host) {
+		if n.Plain(r.URL) {
 			r.PlainHTTP, r.Insecure = true, true
 		}
 	}

@@ -96,7 +96,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 			return nil, err
 		}
 	}
-	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeMoves, r.observeProcessors} {
+	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeMoves, r.observeProcessors, r.observeRegistries} {
 		if err := look(ctx, s); err != nil {
 			return nil, err
 		}

@@ -39,14 +39,7 @@ func imageDisk(ctx context.Context, m launch.Machine, v kubevirt.Volume, d door,
 	defer cache.close()
 	mounted := filepath.Join(launch.MountDir, v.Name)
 	s := v.ContainerImage
-	order := task.Registry{URL: "docker://" + s.Image}
-	if s.ImagePullSecret != "" {
-		order.CredentialsDir = filepath.Join(mounted, launch.CredentialsMount)
-	}
-	if s.CertConfigMap != "" {
-		order.CADir = filepath.Join(mounted, launch.CAMount)
-	}
-	img, err := registry.Pull(ctx, order, guestArch, http.Dial(d.dialer("http")))
+	img, err := registry.Pull(ctx, imageOrder(m, v, mounted), guestArch, http.Dial(d.dialer("http")))
 	if err != nil {
 		return Backing{}, webFault(err)
 	}
@@ -77,6 +70,21 @@ func imageDisk(ctx context.Context, m launch.Machine, v kubevirt.Volume, d door,
 	}
 	b.Orders = ordersFile
 	return b, os.WriteFile(ordersFile, text, 0o600)
+}
+
+// imageOrder is where a volume's image is, and how it may be had. What belongs to the volume is mounted at a directory.
+func imageOrder(m launch.Machine, v kubevirt.Volume, mounted string) task.Registry {
+	s := v.ContainerImage
+	plain := slices.Contains(m.Plain, v.Name)
+	order := task.Registry{URL: launch.ImageScheme + s.Image, PlainHTTP: plain}
+	order.Insecure = plain
+	if s.ImagePullSecret != "" {
+		order.CredentialsDir = filepath.Join(mounted, launch.CredentialsMount)
+	}
+	if s.CertConfigMap != "" {
+		order.CADir = filepath.Join(mounted, launch.CAMount)
+	}
+	return order
 }
 
 // program is what the machine runs: what the image says, changed as a container's is.

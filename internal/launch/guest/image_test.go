@@ -12,6 +12,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/entry"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/task"
 )
 
 // TestProgram: what a machine says about its program changes what the image says as it does for a container.
@@ -38,6 +39,20 @@ func TestProgram(t *testing.T) {
 		c.want.User, c.want.Stop = "app", "SIGQUIT"
 		if diff := cmp.Diff(c.want, program(&c.says, image, c.own)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestImageOrder: a registry is spoken to without TLS only for the volumes that the launcher is told.
+func TestImageOrder(t *testing.T) {
+	v := kubevirt.Volume{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{
+		Image: "reg:5000/team/web:1", ImagePullSecret: "login", CertConfigMap: "roots"}}}
+	want := task.Registry{URL: "docker://reg:5000/team/web:1"}
+	want.CredentialsDir, want.CADir = "/at/"+launch.CredentialsMount, "/at/"+launch.CAMount
+	for plain, names := range map[bool][]string{false: {"other"}, true: {"other", "root"}} {
+		want.PlainHTTP, want.Insecure = plain, plain
+		if diff := cmp.Diff(want, imageOrder(launch.Machine{Plain: names}, v, "/at")); diff != "" {
+			t.Errorf("told of %v (-want +got):\n%s", names, diff)
 		}
 	}
 }
