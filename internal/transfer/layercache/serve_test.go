@@ -73,7 +73,7 @@ func (b *blob) digest() string {
 }
 
 // packed is a compressed layer with files of so many bytes that do not compress.
-func packed(t *testing.T, seed uint64, files map[string]int) *blob {
+func packed(t testing.TB, seed uint64, files map[string]int) *blob {
 	t.Helper()
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
