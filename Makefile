@@ -59,12 +59,12 @@ load: ## the images that were made, loaded into the cluster
 
 ##@ Release
 RELEASE = go -C hack/release run .
-TO      = -registry '$(REGISTRY)' $(if $(CA),-ca $(abspath $(CA))) $(if $(DIST),-dist $(abspath $(DIST)))
+TO      = -registry '$(REGISTRY)' $(if $(CA),-ca $(abspath $(CA))) $(if $(PLAIN_HTTP),-plain-http) $(if $(DIST),-dist $(abspath $(DIST)))
 .PHONY: release push manifest
 release: ## dist/ for others to install from, out of a clean tree: VERSION=v0.2.0
 	@$(RELEASE) make -version '$(VERSION)'
 
-push: ## the images of dist/ to a registry: REGISTRY=HOST/PATH, and CA=FILE if it is to be trusted
+push: ## the images of dist/ to a registry: REGISTRY=HOST/PATH, CA=FILE if it is to be trusted, PLAIN_HTTP=1 if it has no TLS
 	@$(RELEASE) push $(TO)
 
 manifest: ## berth.yaml of dist/ with its images at REGISTRY; SIDE=data for the data side alone

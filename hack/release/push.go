@@ -48,8 +48,29 @@ func (r *registry) repository(image string) (name.Repository, error) {
 	return repository, nil
 }
 
-// transport trusts who is to be trusted.
+// transport trusts who is to be trusted, and speaks TLS unless it was told not to.
 func (r *registry) transport() (http.RoundTripper, error) {
+	trip, err := r.trusting()
+	if err != nil || r.plain {
+		return trip, err
+	}
+	return tlsOnly{trip}, nil
+}
+
+// tlsOnly refuses what would be sent in the clear. The library tries that with registries at private addresses if their certificate is not trusted:
+// whoever answered there would be told the password.
+type tlsOnly struct{ http.RoundTripper }
+
+var errPlain = errors.New("without TLS nothing is sent to it: -plain-http (PLAIN_HTTP=1) allows it")
+
+func (t tlsOnly) RoundTrip(q *http.Request) (*http.Response, error) {
+	if q.URL.Scheme != "https" {
+		return nil, errPlain
+	}
+	return t.RoundTripper.RoundTrip(q)
+}
+
+func (r *registry) trusting() (http.RoundTripper, error) {
 	if r.authority == "" {
 		return remote.DefaultTransport, nil
 	}
@@ -125,7 +146,7 @@ func (r *registry) refused(tag name.Tag, err error) error {
 	case errors.As(err, &unknown):
 		return fmt.Errorf("registry %s has a certificate of an authority that this machine does not trust: name it with -ca FILE (CA=FILE)", host)
 	}
-	return fmt.Errorf("push %s: %w", tag, err)
+	return fmt.Errorf("push %s: %s", tag, strings.Join(strings.Fields(err.Error()), " "))
 }
 
 // diagnosis is what a registry said, in one line.

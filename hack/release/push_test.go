@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -159,16 +157,11 @@ func TestRefusedPush(t *testing.T) {
 	locked, trusted := hub{user: "me"}.serve(t)
 	denied, also := hub{refuses: func(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }}.serve(t)
 	open, _ := hub{}.serve(t)
-	// registry.example.com is the open one: an address of this machine would be tried without TLS too
-	dialled := remote.DefaultTransport.(*http.Transport).Clone()
-	dialled.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if address == "registry.example.com:443" {
-			address = open
-		}
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}
-	defer func(before http.RoundTripper) { remote.DefaultTransport = before }(remote.DefaultTransport)
-	remote.DefaultTransport = dialled
+	clear := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("a registry without TLS was told %s %s", r.Method, r.URL)
+	}))
+	defer clear.Close()
+	inClear := strings.TrimPrefix(clear.URL, "http://")
 	for about, c := range map[string]struct {
 		r              registry
 		user, password string
@@ -179,8 +172,9 @@ func TestRefusedPush(t *testing.T) {
 		"wrong credentials": {registry{path: locked + "/a", authority: trusted}, "me", "wrong",
 			"registry " + locked + " wants other credentials for a/berth (status 401): log in with docker login " + locked + " or the like"},
 		"not allowed": {registry{path: denied + "/a", authority: also}, "", "", "registry " + denied + " refuses a/berth: status 403, DENIED this path is not yours"},
-		"unknown authority": {registry{path: "registry.example.com/a"}, "", "",
-			"registry registry.example.com has a certificate of an authority that this machine does not trust: name it with -ca FILE (CA=FILE)"},
+		"no TLS": {registry{path: inClear + "/a"}, "", "", "push " + inClear + "/a/berth:v1.2.3: "},
+		"unknown authority": {registry{path: open + "/a"}, "", "",
+			"registry " + open + " has a certificate of an authority that this machine does not trust: name it with -ca FILE (CA=FILE)"},
 		"no path":      {registry{path: "example.com"}, "", "", `"example.com" is no registry: name host and path, such as registry.example.com/berth (REGISTRY=HOST/PATH)`},
 		"no registry":  {registry{}, "", "", `"" is no registry: name host and path, such as registry.example.com/berth (REGISTRY=HOST/PATH)`},
 		"bad path":     {registry{path: "example.com/Upper"}, "", "", `"example.com/Upper" is no registry`},
