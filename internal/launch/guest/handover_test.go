@@ -2,10 +2,8 @@ package guest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"io"
-	"net"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,27 +14,9 @@ import (
 // lastWords is a QEMU that says this and ends.
 func lastWords(t *testing.T, words ...string) *monitor {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "monitor")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		_, _ = io.WriteString(c, `{"QMP": {}}`)
-		_, _ = c.Read(make([]byte, 1<<10)) // qmp_capabilities
-		_, _ = io.WriteString(c, `{"return": {}}`+strings.Join(words, "\n"))
-		_ = c.Close()
-	}()
-	m, err := dialMonitor(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return fakeMonitor(t, func(string, json.RawMessage) (string, bool) { // to qmp_capabilities
+		return `{"return": {}}` + strings.Join(words, "\n"), true
+	})
 }
 
 // listener is a target that takes the word with this answer, and counts how often it is told.

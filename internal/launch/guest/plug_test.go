@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"bufio"
 	std "cmp"
 	"encoding/json"
 	"errors"
@@ -31,59 +30,35 @@ import (
 // are other answers than its own.
 func fakeQEMU(t *testing.T, refuse string, answers ...func(command string) string) (*monitor, func() []string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "monitor")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
 	var mu sync.Mutex
 	var said []string
 	sets := func() string { return `{"return": [` + strings.Join(nodesOfSets(t), ",") + `]}` }
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
+	m := fakeMonitor(t, func(command string, arguments json.RawMessage) (string, bool) {
+		mu.Lock()
+		said = append(said, strings.TrimSpace(command+" "+string(arguments)))
+		mu.Unlock()
+		answer := `{"return": {}}`
+		switch command {
+		case refuse:
+			answer = `{"error": {"class": "GenericError", "desc": "no"}}`
+		case "query-pci":
+			answer = `{"return": [{"devices": [{"qdev_id": "pci.1", "pci_bridge": {"devices": [{}]}}, {"qdev_id": "pci.2", "pci_bridge": {}}]}]}`
+		case "device_del":
+			var about struct{ ID string }
+			_ = json.Unmarshal(arguments, &about)
+			answer += fmt.Sprintf(`{"event": "DEVICE_DELETED", "data": {"device": %q, "path": "/machine/peripheral/%s"}}`, about.ID, about.ID)
+		case "query-fdsets":
+			answer = `{"return": []}`
+		case "add-fd":
+			answer = `{"return": {"fd": 7}}`
+		case "query-named-block-nodes":
+			answer = sets()
 		}
-		_, _ = c.Write([]byte(`{"QMP": {"version": {}}}` + "\n"))
-		for d := json.NewDecoder(bufio.NewReader(c)); ; {
-			var q struct {
-				Execute   string          `json:"execute"`
-				Arguments json.RawMessage `json:"arguments"`
-			}
-			if d.Decode(&q) != nil {
-				return
-			}
-			mu.Lock()
-			said = append(said, strings.TrimSpace(q.Execute+" "+string(q.Arguments)))
-			mu.Unlock()
-			answer := `{"return": {}}`
-			switch q.Execute {
-			case refuse:
-				answer = `{"error": {"class": "GenericError", "desc": "no"}}`
-			case "query-pci":
-				answer = `{"return": [{"devices": [{"qdev_id": "pci.1", "pci_bridge": {"devices": [{}]}}, {"qdev_id": "pci.2", "pci_bridge": {}}]}]}`
-			case "device_del":
-				var about struct{ ID string }
-				_ = json.Unmarshal(q.Arguments, &about)
-				answer += fmt.Sprintf(`{"event": "DEVICE_DELETED", "data": {"device": %q, "path": "/machine/peripheral/%s"}}`, about.ID, about.ID)
-			case "query-fdsets":
-				answer = `{"return": []}`
-			case "add-fd":
-				answer = `{"return": {"fd": 7}}`
-			case "query-named-block-nodes":
-				answer = sets()
-			}
-			for _, other := range answers {
-				answer = std.Or(other(q.Execute), answer)
-			}
-			_, _ = c.Write([]byte(answer + "\n"))
+		for _, other := range answers {
+			answer = std.Or(other(command), answer)
 		}
-	}()
-	m, err := dialMonitor(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+		return answer, false
+	})
 	return m, func() []string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -375,37 +350,12 @@ func TestProbedPortsAreForwarded(t *testing.T) {
 // answering is a QEMU that is asked about the queues of a disk.
 func answering(t *testing.T, answer func(queue int) string) *monitor {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "monitor")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
+	return fakeMonitor(t, func(command string, arguments json.RawMessage) (string, bool) {
+		var about struct{ Queue int }
+		text := `{}`
+		if command == "x-query-virtio-queue-status" && json.Unmarshal(arguments, &about) == nil {
+			text = answer(about.Queue)
 		}
-		for d := json.NewDecoder(c); ; {
-			var q struct {
-				Execute   string `json:"execute"`
-				Arguments struct {
-					Queue int `json:"queue"`
-				} `json:"arguments"`
-			}
-			if d.Decode(&q) != nil {
-				return
-			}
-			text := `{}`
-			if q.Execute == "x-query-virtio-queue-status" {
-				text = answer(q.Arguments.Queue)
-			}
-			_, _ = c.Write([]byte(`{"return": ` + text + "}\n"))
-		}
-	}()
-	m, err := dialMonitor(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+		return `{"return": ` + text + "}", false
+	})
 }
