@@ -84,7 +84,7 @@ var updateCauses = []UpdateCauseRow{
 	{UpdateMissing, "volume {disk} is to be in PersistentVolumeClaim {claim}, which is not there: make it"},
 	{UpdateFilling, "volume {disk} is to be in PersistentVolumeClaim {claim}, which is being filled: wait ({detail})"},
 	{UpdateClosed, "volume {disk} is to be in PersistentVolumeClaim {claim}, whose volume is on {detail} alone, which is being emptied or takes no pods: " +
-		"let it take pods again (kubectl uncordon), or use a claim that is not there"},
+		"let it take pods again (kubectl uncordon), or use a claim on another node"},
 	{UpdateUsed, "volume {disk} is to be in PersistentVolumeClaim {claim}, which {detail} has: stop it, or use another claim"},
 	{UpdateTwice, "volume {disk} is to be in PersistentVolumeClaim {claim}, which volume {detail} of the machine is in: use another claim"},
 	{UpdateSmaller, "volume {disk} is to be in PersistentVolumeClaim {claim}, which is smaller than the one that it is in ({detail}): use a larger one"},
