@@ -30,7 +30,7 @@ type Network struct {
 	InsecureRegistries []string
 }
 
-// Plain: the registry of an image ("docker://registry.local:5000/disk") may be spoken to without a trusted certificate, or without TLS.
+// Plain says that the registry of an image ("docker://registry.local:5000/disk") may be spoken to without a trusted certificate, or without TLS.
 func (n Network) Plain(image string) bool {
 	u, err := url.Parse(image)
 	return err == nil && slices.Contains(n.InsecureRegistries, u.Host)
