@@ -38,11 +38,6 @@ var verbs = map[string]verb{
 	"read":     {"DISK OFFSET LENGTH", (*guest).read},
 	"write":    {"DISK OFFSET LENGTH SEED", (*guest).write},
 	"verify":   {"DISK OFFSET LENGTH SEED", (*guest).verify},
-	"churn":    {"DISK", (*guest).churn},
-	"compare":  {"DISK", (*guest).compare},
-	"calm":     {"DISK", (*guest).calm},
-	"uptime":   {"", (*guest).uptime},
-	"tick":     {"ADDRESS", (*guest).tick},
 	"cat":      {"PATH", (*guest).cat},
 	"get":      {"ADDRESS PATH", (*guest).get},
 	"poweroff": {"", (*guest).poweroff},
@@ -187,7 +182,7 @@ func (g *guest) write(args []string) (string, error) {
 		if n == 0 {
 			break
 		}
-		if err := g.writeAt(a.file, buf[:n], off); err != nil {
+		if _, err := g.writeAt(a.file, buf[:n], off); err != nil {
 			return "", fmt.Errorf("write disk: %w", err)
 		}
 		off += int64(n)
@@ -202,13 +197,12 @@ func (g *guest) write(args []string) (string, error) {
 }
 
 // writeAt waits while the guest is frozen.
-func (g *guest) writeAt(f *os.File, b []byte, off int64) error {
+func (g *guest) writeAt(f *os.File, b []byte, off int64) (int, error) {
 	if g.writes.frozen() {
 		g.say("write waits for thaw")
 	}
 	defer g.writes.begin()()
-	_, err := f.WriteAt(b, off)
-	return err
+	return f.WriteAt(b, off)
 }
 
 // verify compares a part of a disk with the pattern and says where they first differ.
@@ -239,6 +233,7 @@ func (*guest) verify(args []string) (string, error) {
 	return "same", nil
 }
 
+// cat prints a file of the cloud-init volume.
 // get asks a web server for a page, and answers with the first line of what it says.
 func (g *guest) get(args []string) (string, error) {
 	c, err := net.DialTimeout("tcp", args[0], patience)
@@ -256,7 +251,6 @@ func (g *guest) get(args []string) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// cat prints a file of the cloud-init volume.
 func (g *guest) cat(args []string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(cloudInitDir, filepath.Clean("/"+args[0])))
 	if err != nil {
