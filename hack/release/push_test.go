@@ -172,7 +172,7 @@ func TestRefusedPush(t *testing.T) {
 		"wrong credentials": {registry{path: locked + "/a", authority: trusted}, "me", "wrong",
 			"registry " + locked + " wants other credentials for a/berth (status 401): log in with docker login " + locked + " or the like"},
 		"not allowed": {registry{path: denied + "/a", authority: also}, "", "", "registry " + denied + " refuses a/berth: status 403, DENIED this path is not yours"},
-		"no TLS": {registry{path: inClear + "/a"}, "", "", "push " + inClear + "/a/berth:v1.2.3: "},
+		"no TLS":      {registry{path: inClear + "/a"}, "", "", "push " + inClear + "/a/berth:v1.2.3: "},
 		"unknown authority": {registry{path: open + "/a"}, "", "",
 			"registry " + open + " has a certificate of an authority that this machine does not trust: name it with -ca FILE (CA=FILE)"},
 		"no path":      {registry{path: "example.com"}, "", "", `"example.com" is no registry: name host and path, such as registry.example.com/berth (REGISTRY=HOST/PATH)`},
