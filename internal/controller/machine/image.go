@@ -7,7 +7,7 @@ import (
 	"github.com/berth-vm/berth/internal/launch"
 )
 
-// observeRegistries finds the volumes whose images the launcher may read without TLS: the registries are those that imports may so.
+// observeRegistries finds the volumes whose images the launcher may read without TLS: they are in registries that imports may read without TLS too.
 func (r *Reconciler) observeRegistries(ctx context.Context, s *run) error {
 	for _, v := range s.instance.Spec.Volumes {
 		if v.ContainerImage == nil {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A requirement is a file that a cluster needs, and the Debian package it comes in.
@@ -51,7 +53,7 @@ func InstallPackages(ctx context.Context, packages []string, log io.Writer) erro
 	if apt(ctx, log, install...) == nil {
 		return nil
 	}
-	err := apt(ctx, log, "update")
+	err := update(ctx, log)
 	if err == nil {
 		err = apt(ctx, log, install...)
 	}
@@ -62,6 +64,24 @@ func InstallPackages(ctx context.Context, packages []string, log io.Writer) erro
 		return fmt.Errorf("install packages (try `%s`): %w", InstallCommand(packages), err)
 	}
 	return nil
+}
+
+// update fetches the package lists. apt-get waits by itself until somebody else has installed something, but not until somebody else has
+// fetched the lists, as the making of images does beside this.
+func update(ctx context.Context, log io.Writer) error {
+	const tries, pause = 30, 2 * time.Second
+	for n := 1; ; n++ {
+		var said bytes.Buffer
+		err := apt(ctx, io.MultiWriter(log, &said), "update")
+		if err == nil || n == tries || !bytes.Contains(said.Bytes(), []byte("/lists/lock")) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func apt(ctx context.Context, log io.Writer, args ...string) error {
