@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,7 +34,8 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// sluice is a server far away. It lets what a guest asks for pass, which is little at a time, and holds what a worker fetches by itself until it is opened.
+// sluice is a server far away. It lets what a guest asks for pass, which is little at a time, and holds what a worker fetches by itself until it is
+// opened. A request is held as a whole: had it a part, whoever gives up waiting would ask for the rest only, and have the image in the end.
 type sluice struct {
 	files http.Handler
 	open  atomic.Bool
@@ -78,7 +80,7 @@ func (s *sluice) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	<-time.After(farDelay)
 	w.Header().Set("ETag", fmt.Sprintf(`"other-%t"`, s.other.Load()))
-	s.files.ServeHTTP(&sluiced{w, r.Context(), s, s.era.Load(), 0}, r)
+	s.files.ServeHTTP(&sluiced{w, r.Context(), s, s.era.Load()}, r)
 }
 
 type sluiced struct {
@@ -86,13 +88,21 @@ type sluiced struct {
 	ctx  context.Context
 	gate *sluice
 	era  uint32
-	sent int
+}
+
+// guestMost is more than a worker fetches at once for a guest, which is 2 MiB, and less than it fetches by itself, which is 4 MiB but for an image's end.
+const guestMost = 5 << 19
+
+// large: the answer is more than a guest asks for at a time.
+func (s *sluiced) large() bool {
+	n, err := strconv.Atoi(s.Header().Get("Content-Length"))
+	return err == nil && n > guestMost
 }
 
 func (s *sluiced) Write(p []byte) (int, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for s.sent += len(p); s.sent > 5<<19 && !s.gate.open.Load() && s.ctx.Err() == nil; {
+	for s.large() && !s.gate.open.Load() && s.ctx.Err() == nil {
 		if s.gate.era.Load() != s.era {
 			panic(http.ErrAbortHandler)
 		}
@@ -245,6 +255,15 @@ func TestMachineBootsEarly(t *testing.T) {
 		e.reads()
 		e.whole()
 	})
+	// Its image's clusters are compressed, on a plain web server.
+	t.Run("compressed", func(t *testing.T) {
+		t.Parallel()
+		e, url := ofFiles(t)
+		e.start(cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: url + testguest.QCOW2Compressed}})
+		e.boots()
+		e.write()
+		e.whole()
+	})
 	// Its source has another file in the middle: the guest stands still and everybody says why, until the file is back.
 	t.Run("changed", func(t *testing.T) {
 		t.Parallel()
@@ -283,8 +302,10 @@ func TestMachineBootsEarly(t *testing.T) {
 		e.vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: e.golden(disk)}
 		e.start(cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: e.Namespace, Name: "golden"}})
 		from := e.reader("golden")
-		e.Pace(from, farRate/2) // the guest has boot reads to make in the time that the whole takes
+		e.Pace(from, farRate/2)
 		e.fast = func() { e.Pace(from, 0) }
+		e.halfway()
+		e.Pace(from, farRate/20) // the rest takes longer than any guest does to boot
 		e.boots()
 		e.write()
 		e.whole()
@@ -338,6 +359,19 @@ func (e *earlyMachine) reader(claim string) *corev1.Pod {
 		return found != nil, fmt.Sprintf("%d workers", len(pods.Items))
 	})
 	return found
+}
+
+// halfway waits until half of the disk is there, which is all that the guest needs to boot: the other half is the data of tests.
+func (e *earlyMachine) halfway() {
+	e.T.Helper()
+	e.Wait("half of DataVolume "+e.root, boot, func(ctx context.Context) (bool, string) {
+		var dv cdiv1.DataVolume
+		if err := e.kube.Get(ctx, types.NamespacedName{Namespace: e.Namespace, Name: e.root}, &dv); err != nil {
+			return false, err.Error()
+		}
+		percent, err := strconv.ParseFloat(strings.TrimSuffix(string(dv.Status.Progress), "%"), 64)
+		return err == nil && percent >= 50, fmt.Sprintf("%s: %s", dv.Status.Phase, dv.Status.Progress)
+	})
 }
 
 // saysOfRoot waits until the machine's first DataVolume is in one of these phases and says this.
