@@ -32,4 +32,6 @@ type Copy struct {
 	Total int64 `json:"total,omitempty"`
 	// LetGo: all of the master is in the copy, and QEMU has closed the master.
 	LetGo bool `json:"letGo,omitempty"`
+	// Alone is why the layers of a container image were made for this machine alone; empty: they are the node's, or there are none.
+	Alone string `json:"alone,omitempty"`
 }

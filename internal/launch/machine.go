@@ -19,6 +19,7 @@ const (
 	TaskFile  = "machine.json"
 	GoFile    = "go"         // says "yes" once every disk is filled
 	DisksFile = "disks.json" // Disks: what was added and removed since the guest started
+	AgentFile = "agent"      // says NoAgent if the node has no agent that runs; it is there together with a yes
 
 	FilesDir  = "/run/berth/volumes"
 	BlockDir  = "/dev/berth"
@@ -35,6 +36,9 @@ const (
 	MeetDir    = "/run/berth/meet"
 	MeetVolume = "berth-meet"
 )
+
+// NoAgent is what AgentFile says where nobody introduces the launcher to anybody.
+const NoAgent = "none"
 
 // Directories under a cloud-init volume's mount where the secrets it refers to are.
 const (
@@ -111,6 +115,8 @@ type Machine struct {
 	Reach reach.Rules `json:"reach,omitempty"`
 	// Plain names the volumes whose images are in registries that the administrator lets be spoken to without TLS.
 	Plain []string `json:"plain,omitempty"`
+	// NoAgent: the node has no agent that would introduce the launcher to the node's cache of layers. It comes with the word to go.
+	NoAgent bool `json:"-"`
 	// Direct are the network disks behind claims that are not mounted, by volume.
 	Direct map[string]Direct `json:"direct,omitempty"`
 	// Incoming is the move that the guest comes with from another launcher; empty: it is started here.

@@ -31,6 +31,7 @@ const (
 	AnnMachine  = "berth.dev/machine"  // what the launcher is to run
 	AnnGo       = "berth.dev/go"       // "yes" once every disk is filled
 	AnnDisks    = "berth.dev/disks"    // launch.Disks: what was added and removed since
+	AnnAgent    = "berth.dev/agent"    // launch.NoAgent if the launcher's node has no agent; said with the word to go
 	AnnMove     = "berth.dev/move"     // launch.Move: where its guest is to go, or that it has come
 	AnnReceives = "berth.dev/receives" // on a claim that a disk is being sent into, until all of it is there
 	AnnFrom     = "berth.dev/from"     // of a pod that a guest is to come to: the pod and the node that it comes from

@@ -61,7 +61,7 @@ func orders() corev1.VolumeSource {
 	return corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
 		Items: []corev1.DownwardAPIVolumeFile{
 			file(launch.TaskFile, AnnMachine), file(launch.GoFile, AnnGo), file(launch.DisksFile, AnnDisks),
-			file(launch.MoveFile, AnnMove)}}}
+			file(launch.MoveFile, AnnMove), file(launch.AgentFile, AnnAgent)}}}
 }
 
 func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, string, corev1.VolumeSource, bool)) {

@@ -246,7 +246,11 @@ func (s *run) withCopies(all []kubevirt.VolumeStatus) []kubevirt.VolumeStatus {
 			at = len(all)
 			all = append(all, kubevirt.VolumeStatus{Name: v.Name})
 		}
-		all[at].Copy, all[at].Size = c, s.returns.Copies[v.Name].Size
+		said := s.returns.Copies[v.Name]
+		all[at].Copy, all[at].Size = c, said.Size
+		if said.Alone != "" && all[at].Message == "" {
+			all[at].Message = aloneText(said.Alone)
+		}
 	}
 	return all
 }

@@ -1,15 +1,19 @@
 package machine
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -32,6 +36,59 @@ func TestPlainRegistries(t *testing.T) {
 	}
 	if !slices.Equal(s.pods.Plain, []string{"plain"}) {
 		t.Errorf("without TLS: %v", s.pods.Plain)
+	}
+}
+
+// TestAgentless: a launcher that would wait for the node's agent is told if there is none, with the word to go; and only then.
+func TestAgentless(t *testing.T) {
+	agent := func(node string, change func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: "agent-" + node, Labels: map[string]string{agentLabel: agentIs}},
+			Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+		change(p)
+		return p
+	}
+	as := func(*corev1.Pod) {}
+	image := []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: "i"}}}}
+	for name, c := range map[string]struct {
+		agent   *corev1.Pod
+		volumes []kubevirt.Volume
+		want    bool
+	}{
+		"it runs":              {agent("here", as), image, false},
+		"it starts":            {agent("here", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), image, false},
+		"it has ended":         {agent("here", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), image, true},
+		"another node's":       {agent("there", as), image, true},
+		"a tenant's pod":       {agent("here", func(p *corev1.Pod) { p.Namespace = "tenant" }), image, true},
+		"another pod of ours":  {agent("here", func(p *corev1.Pod) { p.Labels = nil }), image, true},
+		"nobody waits for one": {agent("there", as), nil, false},
+	} {
+		r := &Reconciler{reader: fake.NewClientBuilder().WithObjects(c.agent).Build()}
+		s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Spec: corev1.PodSpec{NodeName: "here"}}}
+		s.instance.Spec.Volumes = c.volumes
+		if err := r.observeAgent(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{render.AnnGo: "yes"}
+		if c.want {
+			want[render.AnnAgent] = "none"
+		}
+		if got := s.word(); !maps.Equal(got, want) {
+			t.Errorf("%s: it is told %v", name, got)
+		}
+	}
+}
+
+// TestAloneIsSaid: a machine whose layers are its own says so, and why.
+func TestAloneIsSaid(t *testing.T) {
+	s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}}
+	s.launcher.Annotations, s.launcher.Spec.NodeName = map[string]string{render.AnnGo: "yes"}, "here"
+	s.instance.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: "i"}}}}
+	for why, want := range map[string]string{"": "", "its cache is full": "its layers were made for this machine alone: its cache is full"} {
+		s.returns.Copies = map[string]launch.Copy{"root": {Mode: kubevirt.CopyOnWrite, Alone: why}}
+		all := s.withCopies(nil)
+		if len(all) != 1 || all[0].Message != want {
+			t.Errorf("%q: %+v", why, all)
+		}
 	}
 }
 

@@ -129,7 +129,7 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 	case machine.GiveDisks:
 		return r.giveBack(ctx, s, nil)
 	case machine.Release:
-		return r.cluster.Mark(ctx, s.launcher, cluster.Marks{Annotations: map[string]string{render.AnnGo: "yes"}})
+		return r.cluster.Mark(ctx, s.launcher, cluster.Marks{Annotations: s.word()})
 	case machine.Forget:
 		return r.cluster.Mark(ctx, s.instance, cluster.Marks{})
 	case machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.AskStart, machine.TakeRequest,

@@ -49,6 +49,7 @@ type run struct {
 	keeps     map[string]bool // the records of disks that are volumes of the machine
 	surplus   []string        // the records of disks that are none any more
 	away      bool            // the launcher's node does not answer
+	agentless bool            // the launcher's node has no agent, and the launcher would wait for one
 	lost      string          // why a node with its data is gone for good, and which; empty: none is
 	misplaced string          // that its disks are where it may not run, and what to do about it; empty: they are not
 	leaves    leaving         // what becomes of it if its node is to be emptied
@@ -96,7 +97,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 			return nil, err
 		}
 	}
-	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeMoves, r.observeProcessors, r.observeRegistries} {
+	for _, look := range []func(context.Context, *run) error{r.observeCopies, r.observeNode, r.observeLost, r.observeMoves, r.observeProcessors, r.observeRegistries, r.observeAgent} {
 		if err := look(ctx, s); err != nil {
 			return nil, err
 		}

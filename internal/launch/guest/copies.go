@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,15 @@ type maker struct {
 	remotes *remotes
 	path    func(volume string) string
 	note    func(volume string, change func(*launch.Copy))
+	log     *slog.Logger
+	image   func(ctx context.Context, v kubevirt.Volume) (Backing, error) // makes the disk of a container image
+	refused string                                                        // why nothing is to be asked of the node's cache of layers any more; empty: it may be
+}
+
+func newMaker(m launch.Machine, r *remotes, p *progress, log *slog.Logger) *maker {
+	k := &maker{machine: m, remotes: r, path: copyPath, note: p.change, log: log}
+	k.image = k.imageDisk
+	return k
 }
 
 // copy makes the guest's own disk, which begins as the master.

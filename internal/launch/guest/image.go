@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,12 +33,12 @@ const (
 )
 
 // imageDisk makes a machine's disk of a container image: the disk in it, if it is one of a disk, and else a stack of its layers.
-func imageDisk(ctx context.Context, m launch.Machine, v kubevirt.Volume, d door, log *slog.Logger) (Backing, error) {
-	cache := openCacheDoor(launch.MeetDir, log)
+func (k *maker) imageDisk(ctx context.Context, v kubevirt.Volume) (Backing, error) {
+	m, cache := k.machine, k.cacheDoor(v.Name, launch.MeetDir)
 	defer cache.close()
 	mounted := filepath.Join(launch.MountDir, v.Name)
 	s := v.ContainerImage
-	img, err := registry.Pull(ctx, imageOrder(m, v, mounted), guestArch, http.Dial(d.dialer("http")))
+	img, err := registry.Pull(ctx, imageOrder(m, v, mounted), guestArch, http.Dial(k.remotes.door.dialer("http")))
 	if err != nil {
 		return Backing{}, webFault(err)
 	}

@@ -8,8 +8,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/entry"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launch/rendezvous"
@@ -18,21 +20,67 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/stack"
 )
 
-// cachePatience is how long the node's agent may take to introduce the launcher to the node's cache. It looks twice in a second. A node without an
-// agent costs a machine this much.
+// cachePatience is how long the node's agent may take to introduce the launcher to the node's cache. It looks twice in a second. On a node without an
+// agent, which the controller knows, nobody is waited for.
 const cachePatience = 10 * time.Second
 
 // cacheDoor is where the launcher waits for the node's cache of layers. A nil one is a launcher that does not.
 type cacheDoor struct {
 	log  *slog.Logger
+	own  func(why string) // is told why the layers are made for this machine alone
+	shut string           // why nobody is waited for; empty: somebody is
 	l    *net.UnixListener
 	came chan *net.UnixConn
 	till <-chan time.Time
 }
 
+// cacheDoor begins to wait for the node's cache, unless there is no use in that.
+func (k *maker) cacheDoor(volume, dir string) *cacheDoor {
+	own := func(why string) {
+		k.log.Info("the layers are made for this machine alone", "why", why)
+		k.note(volume, func(c *launch.Copy) { c.Alone = brief(why) })
+	}
+	switch {
+	case k.refused != "":
+		return &cacheDoor{own: own, shut: k.refused}
+	case k.machine.NoAgent:
+		return &cacheDoor{own: own, shut: "no agent of Berth runs on its node"}
+	}
+	return openCacheDoor(dir, k.log, own)
+}
+
+// brief is a text as a status has room for.
+func brief(text string) string {
+	const most = 300
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}
+
+// nodes: the disk, or something that it lies over, is a file of the node's.
+func (b Backing) nodes() bool { return b.Held != nil || b.Master != nil && b.Master.nodes() }
+
+// letGo closes the node's files.
+func (b Backing) letGo() {
+	for at := &b; at != nil; at = at.Master {
+		if at.Held != nil {
+			_ = at.Held.Close()
+		}
+	}
+}
+
+// alone makes the disk of a volume again, with layers of the machine's own, because of what went wrong with those of the node: whoever has them too
+// can lock them, for one, and QEMU believes locks.
+func (k *maker) alone(ctx context.Context, v kubevirt.Volume, was Backing, why error) (Backing, error) {
+	was.letGo()
+	k.refused = "those of the node cannot be used: " + why.Error()
+	return k.disk(ctx, v)
+}
+
 // openCacheDoor begins to wait. A launcher that cannot makes its layers itself.
-func openCacheDoor(dir string, log *slog.Logger) *cacheDoor {
-	d := &cacheDoor{log: log, came: make(chan *net.UnixConn, 1), till: time.After(cachePatience)}
+func openCacheDoor(dir string, log *slog.Logger, own func(string)) *cacheDoor {
+	d := &cacheDoor{log: log, own: own, came: make(chan *net.UnixConn, 1), till: time.After(cachePatience)}
 	l, err := rendezvous.ServeAt(filepath.Join(dir, rendezvous.LayersSocket), func(c *net.UnixConn, _ rendezvous.Hello) bool {
 		select {
 		case d.came <- c:
@@ -42,15 +90,14 @@ func openCacheDoor(dir string, log *slog.Logger) *cacheDoor {
 		}
 	})
 	if err != nil {
-		log.Warn("the node's layers cannot be had", "error", err.Error())
-		return nil
+		d.shut = err.Error()
 	}
 	d.l = l
 	return d
 }
 
 func (d *cacheDoor) close() {
-	if d == nil {
+	if d == nil || d.shut != "" {
 		return
 	}
 	_ = d.l.Close()
@@ -66,11 +113,15 @@ func (d *cacheDoor) layers(ctx context.Context, img *registry.Image, dir string)
 	if d == nil {
 		return nil, nil
 	}
+	if d.shut != "" {
+		d.own(d.shut)
+		return nil, nil
+	}
 	var c *net.UnixConn
 	select {
 	case c = <-d.came:
 	case <-d.till:
-		d.log.Info("the layers are made for this machine alone", "why", "the node has no cache of layers")
+		d.own("the node's agent does not introduce the machine to a cache of layers")
 		return nil, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -81,7 +132,7 @@ func (d *cacheDoor) layers(ctx context.Context, img *registry.Image, dir string)
 		d.log.Info("the layers are the node's", "layers", img.Layers, "made", made, "shared", img.Layers-made)
 		return p, nil
 	}
-	d.log.Info("the layers are made for this machine alone", "why", err.Error())
+	d.own(err.Error())
 	for _, f := range p.held {
 		_ = f.Close()
 	}
@@ -130,4 +181,23 @@ func sharedLayer(ctx context.Context, c *net.UnixConn, img *registry.Image, n in
 		return got, nil, errors.Join(fmt.Errorf("layer %d has the digest %s, its image says %s", n, got.Diff, l.Diff), f.Close())
 	}
 	return got, f, nil
+}
+
+// withOwnLayers is the machine with layers of its own, if libvirt refused it with layers of the node; empty: it had none of those.
+func (l *Launcher) withOwnLayers(ctx context.Context, m launch.Machine, why error) (string, error) {
+	made := false
+	for _, v := range m.Spec.Volumes {
+		if why == nil || ctx.Err() != nil || !l.disks[v.Name].nodes() {
+			continue
+		}
+		b, err := l.maker.alone(ctx, v, l.disks[v.Name], why)
+		if err != nil {
+			return "", err
+		}
+		l.disks[v.Name], made = b, true
+	}
+	if !made {
+		return "", nil
+	}
+	return l.domain(m)
 }

@@ -5,9 +5,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launch/rendezvous"
 	"github.com/berth-vm/berth/internal/transfer/layercache"
 )
@@ -54,7 +57,7 @@ func TestNodeLayers(t *testing.T) {
 	var first []uint64
 	for range 2 {
 		meet, dir := t.TempDir(), t.TempDir()
-		door := openCacheDoor(meet, slog.New(slog.DiscardHandler))
+		door := (&maker{log: slog.New(slog.DiscardHandler)}).cacheDoor("root", meet)
 		meetCache(t, meet, c)
 		b, counts, err := pile(t.Context(), img, dir, nil, door)
 		door.close()
@@ -96,16 +99,98 @@ func TestNodeRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	meet, dir := t.TempDir(), t.TempDir()
-	door := openCacheDoor(meet, slog.New(slog.DiscardHandler))
+	said := newProgress()
+	door := (&maker{log: slog.New(slog.DiscardHandler), note: said.change}).cacheDoor("root", meet)
 	defer door.close()
 	meetCache(t, meet, full)
 	b, _, err := pile(t.Context(), pulledImage(t, []string{"a"}, []string{"b"}), dir, nil, door)
 	if err != nil {
 		t.Fatal(err)
 	}
+	ownFiles(t, b)
+	if got := said.now()["root"].Alone; !strings.Contains(got, "refuses: there is no room for it on this node") {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// ownFiles: no file of the stack is the node's.
+func ownFiles(t *testing.T, b Backing) {
+	t.Helper()
 	for at := &b; at != nil; at = at.Master {
 		if info, err := os.Lstat(at.Path); err != nil || !info.Mode().IsRegular() || at.Held != nil {
 			t.Errorf("%s is not this machine's own: %v", at.Path, err)
+		}
+	}
+	if b.nodes() {
+		t.Error("something of it is the node's")
+	}
+}
+
+// TestCacheDies: a cache that breaks off in the middle of an image costs the machine nothing but the time until then.
+func TestCacheDies(t *testing.T) {
+	kept := t.TempDir()
+	c, err := layercache.Open(kept, kept, 1<<30, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	meet, said := t.TempDir(), newProgress()
+	door := (&maker{log: slog.New(slog.DiscardHandler), note: said.change}).cacheDoor("root", meet)
+	defer door.close()
+	meetCache(t, meet, c)
+	conn := <-door.came
+	img, dir := pulledImage(t, []string{"a"}, []string{"b"}, []string{"c"}), t.TempDir()
+	first, f, err := sharedLayer(t.Context(), conn, img, 0) // the connection's next layer would be the second
+	if err != nil || first.Size == 0 {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	door.came <- conn
+	b, _, err := pile(t.Context(), img, dir, nil, door)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ownFiles(t, b)
+	if said.now()["root"].Alone == "" {
+		t.Error("it does not say that its layers are its own")
+	}
+}
+
+// TestNoAgent: on a node without an agent nobody is waited for, and the machine says why its layers are its own.
+func TestNoAgent(t *testing.T) {
+	meet, said, begin := t.TempDir(), newProgress(), time.Now()
+	k := &maker{machine: launch.Machine{NoAgent: true}, log: slog.New(slog.DiscardHandler), note: said.change}
+	door := k.cacheDoor("root", meet)
+	defer door.close()
+	b, _, err := pile(t.Context(), pulledImage(t, []string{"a"}), t.TempDir(), nil, door)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ownFiles(t, b)
+	if took := time.Since(begin); took >= cachePatience {
+		t.Errorf("it waited for %s", took)
+	}
+	if got := said.now()["root"].Alone; got != "no agent of Berth runs on its node" {
+		t.Errorf("it says %q", got)
+	}
+	if files, err := os.ReadDir(meet); err != nil || len(files) != 0 {
+		t.Errorf("it waits at %v: %v", files, err)
+	}
+}
+
+// TestWordOfTheAgent: the word that there is no agent comes with the word to go, and is not needed for it.
+func TestWordOfTheAgent(t *testing.T) {
+	for said, want := range map[string]bool{"": false, "none": true, "none\n": true, "some": false} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{launch.GoFile: "yes", launch.TaskFile: `{"name": "vm"}`, launch.AgentFile: said} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m, err := await(t.Context(), dir); err != nil || m.Name != "vm" || m.NoAgent != want {
+			t.Errorf("%q: %+v, %v", said, m, err)
 		}
 	}
 }

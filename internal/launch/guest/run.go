@@ -34,6 +34,7 @@ type Launcher struct {
 	waits   atomic.Pointer[waitsFor]
 	remotes *remotes // its network disks
 	disks   map[string]Backing
+	maker   *maker // of its disks
 	// copies is how far its copies are; nil before there are any.
 	copies atomic.Pointer[progress]
 	moves  moves
@@ -122,7 +123,8 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	l.copies.Store(newProgress())
 	virt := startAside(ctx, launch.StateDir, remotes.conf())
 	defer virt.close()
-	disks, err := prepare(ctx, m, remotes, l.copies.Load(), l.Log)
+	l.maker = newMaker(m, remotes, l.copies.Load(), l.Log)
+	disks, err := l.maker.all(ctx)
 	if ctx.Err() != nil {
 		return launch.Report{End: launch.Stopped, Detail: "stopped while its disks were made"}
 	}
@@ -130,13 +132,9 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 		return refused(err)
 	}
 	l.disks = disks
-	domain, err := Domain(m, disks, l.Host)
+	text, err := l.domain(m)
 	if err != nil {
 		return refused(err)
-	}
-	text, err := domain.Marshal()
-	if err != nil {
-		return refused(fmt.Errorf("write the domain: %w", err))
 	}
 	h, err := virt.wait()
 	if err != nil {
@@ -156,6 +154,19 @@ func (l *Launcher) Run(ctx context.Context) launch.Report {
 	return r
 }
 
+// domain is the machine with its disks, as libvirt is told.
+func (l *Launcher) domain(m launch.Machine) (string, error) {
+	domain, err := Domain(m, l.disks, l.Host)
+	if err != nil {
+		return "", err
+	}
+	text, err := domain.Marshal()
+	if err != nil {
+		return "", fmt.Errorf("write the domain: %w", err)
+	}
+	return text, nil
+}
+
 func refused(err error) launch.Report {
 	r := launch.Report{End: launch.Refused, Detail: err.Error()}
 	var f *faulty
@@ -172,7 +183,10 @@ func await(ctx context.Context, dir string) (launch.Machine, error) {
 	defer tick.Stop()
 	for {
 		if b, err := os.ReadFile(filepath.Join(dir, launch.GoFile)); err == nil && strings.TrimSpace(string(b)) == "yes" {
-			return readMachine(filepath.Join(dir, launch.TaskFile))
+			m, err := readMachine(filepath.Join(dir, launch.TaskFile))
+			said, _ := os.ReadFile(filepath.Join(dir, launch.AgentFile)) // a launcher that is not told waits for the agent
+			m.NoAgent = strings.TrimSpace(string(said)) == launch.NoAgent
+			return m, err
 		}
 		select {
 		case <-tick.C:
@@ -197,20 +211,34 @@ func readMachine(path string) (launch.Machine, error) {
 
 // guest creates the domain paused, so that nobody misses its first words, and runs it to its end.
 func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, xml string) launch.Report {
-	events, err := h.virt.LifecycleEvents(context.WithoutCancel(ctx))
-	if err != nil {
-		return refused(fmt.Errorf("listen to libvirt: %w", err))
+	g, err := create(ctx, h, m, xml)
+	if again, made := l.withOwnLayers(ctx, m, err); again != "" || made != nil {
+		if err = made; err == nil {
+			g, err = create(ctx, h, m, again)
+		}
 	}
-	dom, err := h.virt.DomainCreateXML(xml, libvirt.DomainStartPaused)
 	if err != nil {
-		return refused(fmt.Errorf("libvirt refuses the machine: %w", serverFault(m, err)))
+		return refused(err)
 	}
-	return l.attend(ctx, guestHere{h, dom, m, events}, func() error {
+	return l.attend(ctx, g, func() error {
 		if still(m) {
 			return nil // it stands still already
 		}
-		return h.virt.DomainResume(dom)
+		return h.virt.DomainResume(g.dom)
 	})
+}
+
+// create has libvirt start the guest's QEMU, with its processors standing still.
+func create(ctx context.Context, h *hypervisor, m launch.Machine, xml string) (guestHere, error) {
+	events, err := h.virt.LifecycleEvents(context.WithoutCancel(ctx))
+	if err != nil {
+		return guestHere{}, fmt.Errorf("listen to libvirt: %w", err)
+	}
+	dom, err := h.virt.DomainCreateXML(xml, libvirt.DomainStartPaused)
+	if err != nil {
+		return guestHere{}, fmt.Errorf("libvirt refuses the machine: %w", serverFault(m, err))
+	}
+	return guestHere{h, dom, m, events}, nil
 }
 
 // still: the guest begins with its processors standing still. One that comes from another launcher runs.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,33 +18,47 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format"
 )
 
-// prepare makes every volume of the machine something QEMU can open.
-func prepare(ctx context.Context, m launch.Machine, remotes *remotes, p *progress, log *slog.Logger) (map[string]Backing, error) {
+// all makes every volume of the machine something QEMU can open.
+func (k *maker) all(ctx context.Context) (map[string]Backing, error) {
 	out := map[string]Backing{}
-	k := &maker{machine: m, remotes: remotes, path: copyPath, note: p.change}
-	for _, v := range m.Spec.Volumes {
-		var b Backing
-		var err error
-		switch {
-		case v.Networked():
-			b, err = remotes.backing(ctx, m, v)
-		case v.ContainerImage != nil:
-			b, err = imageDisk(ctx, m, v, remotes.door, log)
-		default:
-			b, err = backing(ctx, m, v)
-		}
-		orders := b.Orders
-		if err == nil && v.Copied() != nil {
-			b, err = k.copy(ctx, v, b)
-		}
-		b.Orders = orders
-		b.Shared = v.AccessMode == kubevirt.WriteShared
+	for _, v := range k.machine.Spec.Volumes {
+		b, err := k.disk(ctx, v)
 		if err != nil {
-			return nil, fmt.Errorf("volume %s: %w", v.Name, err)
+			return nil, err
 		}
 		out[v.Name] = b
 	}
 	return out, nil
+}
+
+// disk makes a volume something QEMU can open. If that fails with layers of the node, it is tried once more with layers of the machine's own.
+func (k *maker) disk(ctx context.Context, v kubevirt.Volume) (Backing, error) {
+	b, err := k.master(ctx, v)
+	orders := b.Orders
+	if err == nil && v.Copied() != nil {
+		master := b
+		b, err = k.copy(ctx, v, master)
+		if err != nil && master.nodes() && ctx.Err() == nil {
+			return k.alone(ctx, v, master, err)
+		}
+	}
+	b.Orders = orders
+	b.Shared = v.AccessMode == kubevirt.WriteShared
+	if err != nil {
+		return Backing{}, fmt.Errorf("volume %s: %w", v.Name, err)
+	}
+	return b, nil
+}
+
+// master is what a volume is before it is copied.
+func (k *maker) master(ctx context.Context, v kubevirt.Volume) (Backing, error) {
+	switch {
+	case v.Networked():
+		return k.remotes.backing(ctx, k.machine, v)
+	case v.ContainerImage != nil:
+		return k.image(ctx, v)
+	}
+	return backing(ctx, k.machine, v)
 }
 
 func backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing, error) {

@@ -60,7 +60,7 @@ func TestNoVolumeIsForgotten(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // some wait for their disk, which does not come
 		_, err := backing(ctx, launch.Machine{}, v)
 		if v.ContainerImage != nil {
-			_, err = imageDisk(ctx, launch.Machine{}, v, door{}, slog.New(slog.DiscardHandler))
+			_, err = (&maker{remotes: &remotes{}, log: slog.New(slog.DiscardHandler)}).imageDisk(ctx, v)
 		}
 		cancel()
 		if err == nil || strings.Contains(err.Error(), "no source") {
