@@ -20,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/inside"
 	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/launchers"
 )
 
 // theCluster implements aggregated.Cluster.
@@ -122,11 +122,12 @@ func (c *theCluster) Open(ctx context.Context, i *kubevirt.VirtualMachineInstanc
 
 // launcher is the pod that the guest runs in.
 func (c *theCluster) launcher(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
-	p, err := cluster.Owned[corev1.Pod](ctx, c.reader, i.UID, i.Namespace, render.Present(i))
+	all, err := launchers.Of(ctx, cluster.Reads(c.reader), i)
 	if err != nil {
-		return nil, fmt.Errorf("find the launcher of %s/%s: %w", i.Namespace, i.Name, err)
+		return nil, err
 	}
-	if p == nil || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+	p := launchers.Guest(i, all)
+	if p == nil {
 		return nil, errors.New("the guest's launcher is not running")
 	}
 	return p, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/virtconfig"
 	"github.com/berth-vm/berth/internal/decide/evacuation"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -31,7 +32,7 @@ const evictor = "berth-evict"
 
 // evict answers a wish to evict a pod. A guest that is to move instead is marked by it: that is how a drain begins.
 func (m *movers) evict(ctx context.Context, req admission.Request) admission.Response {
-	pod, i, err := m.launcher(ctx, req.Namespace, req.Name)
+	pod, i, all, err := m.launcher(ctx, req.Namespace, req.Name)
 	if err != nil {
 		return later(err.Error())
 	}
@@ -44,7 +45,7 @@ func (m *movers) evict(ctx context.Context, req admission.Request) admission.Res
 	}
 	is := condition(i, "LiveMigratable")
 	answer := evacuation.Reply(evacuation.Asked{Strategy: virtconfig.Strategy(config.Eviction(i)), Guest: guestIn(pod, i, is),
-		Here: i.Status.NodeName == "" || i.Status.NodeName == pod.Spec.NodeName})
+		Here: launchers.Present(all) == pod})
 	if answer.Mark && !dryRun(req) && pod.Annotations[render.AnnEvacuate] == "" {
 		marks := cluster.Marks{Annotations: map[string]string{render.AnnEvacuate: time.Now().UTC().Format(time.RFC3339)}}
 		if err := m.writer.MarkAs(ctx, evictor, pod, marks); err != nil {
@@ -64,25 +65,30 @@ func later(why string) admission.Response {
 	}}}
 }
 
-// launcher is the pod of that name and the instance that it belongs to; no instance: it is none of ours. Anybody can write labels:
-// what counts is whose the pod is.
-func (m *movers) launcher(ctx context.Context, namespace, name string) (*corev1.Pod, *kubevirt.VirtualMachineInstance, error) {
+// launcher is the pod of that name, the instance that it belongs to, and all launchers of that; no instance: it is none of ours. Anybody
+// can write labels: what counts is whose the pod is.
+func (m *movers) launcher(ctx context.Context, namespace, name string) (*corev1.Pod, *kubevirt.VirtualMachineInstance, []*corev1.Pod, error) {
 	pod, err := cluster.Get[corev1.Pod](ctx, m.reader, namespace, name)
 	if err != nil || pod == nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.Kind != "VirtualMachineInstance" || pod.Labels[render.LabelMachine] != "virt-launcher" || pod.Annotations[render.AnnConsumer] != "" {
-		return nil, nil, nil
+	if owner == nil || owner.Kind != "VirtualMachineInstance" {
+		return nil, nil, nil, nil
 	}
 	i, err := cluster.Get[kubevirt.VirtualMachineInstance](ctx, m.reader, namespace, owner.Name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("find the instance of pod %s: %w", name, err)
+		return nil, nil, nil, fmt.Errorf("find the instance of pod %s: %w", name, err)
 	}
 	if i == nil || i.UID != owner.UID {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
-	return pod, i, nil
+	all, err := launchers.Of(ctx, cluster.Reads(m.reader), i)
+	at := slices.IndexFunc(all, func(p *corev1.Pod) bool { return p.Name == name })
+	if err != nil || at < 0 {
+		return nil, nil, nil, err
+	}
+	return all[at], i, all, nil
 }
 
 // guestIn is the guest of a launcher, as its instance says.

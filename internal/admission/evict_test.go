@@ -48,10 +48,17 @@ func running(strategy kubevirt.EvictionStrategy, movable corev1.ConditionStatus)
 	if movable != "" {
 		i.Status.Conditions = []kubevirt.Condition{{Type: "LiveMigratable", Status: movable, Reason: "DisksNotLiveMigratable", Message: "disk root is fixed"}}
 	}
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "virt-launcher-web", UID: "pod", Labels: map[string]string{render.LabelMachine: "virt-launcher"},
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: render.Machine{Instance: i}.PodName(render.Launcher), UID: "pod",
+		Labels:          map[string]string{render.LabelMachine: "virt-launcher", render.LabelCreatedBy: string(i.UID)},
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(i, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))}}}
 	p.Spec.NodeName, p.Status.Phase = "node1", corev1.PodRunning
 	return i, p
+}
+
+// incoming makes the pod one that the guest is to move to; that which it is in is on node1.
+func incoming(i *kubevirt.VirtualMachineInstance, p *corev1.Pod) {
+	p.Name, p.Spec.NodeName = render.Machine{Instance: i, Incoming: "move"}.PodName(render.Launcher), "node2"
+	p.Annotations = map[string]string{render.AnnMachine: `{"incoming":"move"}`}
 }
 
 func asks(user, name, object string, dry bool) admission.Request {
@@ -72,23 +79,29 @@ func TestEvict(t *testing.T) {
 		says     string // empty: it may go
 		marked   bool
 	}{
-		"moves":                    {strategy: move, movable: yes, says: `Eviction triggered evacuation of VMI "team/web"`, marked: true},
-		"the cluster says so":      {cluster: move, movable: yes, says: "Eviction triggered", marked: true},
-		"its own word counts":      {strategy: none, cluster: move, movable: yes},
-		"nobody says":              {movable: yes},
-		"cannot":                   {strategy: move, movable: no, says: "disk root is fixed"},
-		"cannot and need not":      {strategy: able, movable: no},
-		"can":                      {strategy: able, movable: yes, says: "Eviction triggered", marked: true},
-		"left to others":           {strategy: kubevirt.EvictExternal, movable: no, says: "Eviction triggered", marked: true},
-		"is being started":         {strategy: move, says: "virtctl stop"},
-		"only asks":                {strategy: move, movable: yes, dry: true, says: "Eviction triggered"},
-		"is on its way here":       {strategy: move, movable: yes, says: "just moving", change: func(i *kubevirt.VirtualMachineInstance, _ *corev1.Pod) { i.Status.NodeName = "node2" }},
+		"moves":                            {strategy: move, movable: yes, says: `Eviction triggered evacuation of VMI "team/web"`, marked: true},
+		"the cluster says so":              {cluster: move, movable: yes, says: "Eviction triggered", marked: true},
+		"its own word counts":              {strategy: none, cluster: move, movable: yes},
+		"nobody says":                      {movable: yes},
+		"cannot":                           {strategy: move, movable: no, says: "disk root is fixed"},
+		"cannot and need not":              {strategy: able, movable: no},
+		"can":                              {strategy: able, movable: yes, says: "Eviction triggered", marked: true},
+		"left to others":                   {strategy: kubevirt.EvictExternal, movable: no, says: "Eviction triggered", marked: true},
+		"is being started":                 {strategy: move, says: "virtctl stop"},
+		"only asks":                        {strategy: move, movable: yes, dry: true, says: "Eviction triggered"},
+		"is on its way here":               {strategy: move, movable: yes, says: "just moving", change: incoming},
+		"is on its way here, and need not": {strategy: able, movable: no, says: "just moving", change: incoming},
+		"has come, and the status is late": {strategy: move, movable: yes, says: "Eviction triggered", marked: true, change: func(i *kubevirt.VirtualMachineInstance, p *corev1.Pod) {
+			incoming(i, p)
+			p.Annotations[render.AnnMove] = `{"run":true}`
+		}},
+		"no launcher has the name": {strategy: move, movable: yes, change: func(_ *kubevirt.VirtualMachineInstance, p *corev1.Pod) { p.Name = "virt-launcher-web" }},
 		"has ended":                {strategy: move, movable: yes, change: func(_ *kubevirt.VirtualMachineInstance, p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }},
 		"its machine has ended":    {strategy: move, movable: yes, change: func(i *kubevirt.VirtualMachineInstance, _ *corev1.Pod) { i.Status.Phase = kubevirt.PhaseFailed }},
 		"of an instance before":    {strategy: move, movable: yes, change: func(_ *kubevirt.VirtualMachineInstance, p *corev1.Pod) { p.OwnerReferences[0].UID = "other" }},
 		"somebody's with the name": {strategy: move, movable: yes, change: func(_ *kubevirt.VirtualMachineInstance, p *corev1.Pod) { p.OwnerReferences = nil }},
-		"a consumer": {strategy: move, movable: yes, change: func(_ *kubevirt.VirtualMachineInstance, p *corev1.Pod) {
-			p.Annotations = map[string]string{render.AnnConsumer: "true"}
+		"a consumer": {strategy: move, movable: yes, change: func(i *kubevirt.VirtualMachineInstance, p *corev1.Pod) {
+			p.Name, p.Annotations = render.Machine{Instance: i}.PodName(render.Consumer), map[string]string{render.AnnConsumer: "true"}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -51,15 +51,16 @@ func TestEvictionOfALauncher(t *testing.T) {
 	if err := admin.Status().Update(ctx, i); err != nil {
 		t.Fatal(err)
 	}
-	pod := object(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: virt-launcher-drained, namespace: team, labels: {kubevirt.io: virt-launcher},
+	name := fmt.Sprintf("virt-launcher-drained-%.5s", i.GetUID())
+	pod := object(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: team, labels: {kubevirt.io: virt-launcher},
 		ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, name: drained, uid: %s, controller: true}]},
-		spec: {containers: [{name: compute, image: none}]}}`, i.GetUID()))
+		spec: {containers: [{name: compute, image: none}]}}`, name, i.GetUID()))
 	create(t, admin, pod)
 	clients, err := kubernetes.NewForConfig(as("kube-system:nobody"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	evict := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "virt-launcher-drained"}}
+	evict := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}}
 	if err := clients.PolicyV1().Evictions("team").Evict(ctx, evict); !apierrors.IsForbidden(err) {
 		t.Errorf("somebody without the right to evict: %v", err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/decide/direct"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -48,7 +48,7 @@ func asked(v kubevirt.Volume) direct.Asked {
 // or the other.
 func (r *Reconciler) observeDirect(ctx context.Context, s *run, v kubevirt.Volume, d *disk) error {
 	if s.launcher != nil && coldVolume(s.launcher, v) {
-		if opened, ok := machineOf(s.launcher).Direct[v.Name]; ok {
+		if opened, ok := launchers.Machine(s.launcher).Direct[v.Name]; ok {
 			d.direct = &behind.Disk{Direct: opened}
 		}
 		return nil
@@ -226,12 +226,6 @@ func (r *Reconciler) observeMounts(ctx context.Context, s *run, d *disk) error {
 // own: the pod is one of the machine's run.
 func (s *run) own(p *corev1.Pod) bool {
 	return s.consumer != nil && p.UID == s.consumer.UID || s.launcher != nil && (p.UID == s.launcher.UID || cluster.OwnedBy(p, s.launcher.UID))
-}
-
-// machineOf is what a launcher was made with.
-func machineOf(launcher *corev1.Pod) launch.Machine {
-	m, _ := readMachine(launcher)
-	return m
 }
 
 // unallowed: a disk waits for an administrator, who does not tell us.

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/behind"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -70,7 +71,7 @@ func (w *world) opened() (how string, keys []string, reason string) {
 	w.must(w.api.List(context.Background(), &pods, client.MatchingLabels{render.LabelMachine: "virt-launcher"}))
 	for _, p := range pods.Items {
 		how = "mount"
-		if _, ok := machineOf(&p).Direct["data"]; ok && len(p.Spec.Containers[0].VolumeDevices) == 0 {
+		if _, ok := launchers.Machine(&p).Direct["data"]; ok && len(p.Spec.Containers[0].VolumeDevices) == 0 {
 			how = "direct"
 		}
 	}
@@ -193,7 +194,7 @@ func TestDirectByClass(t *testing.T) {
 	w.must(w.api.Status().Update(ctx, c))
 	w.step()
 	for _, p := range podsNamed(w, "virt-launcher-a-run-a") {
-		if _, ok := machineOf(&p).Direct["data"]; ok {
+		if _, ok := launchers.Machine(&p).Direct["data"]; ok {
 			return
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -43,7 +44,7 @@ func (w *world) budgets() []string {
 func drain(w *world) {
 	w.clock.SetTime(w.clock.Now().Add(time.Minute)) // two drains are never of the same second
 	for _, p := range w.launcherPods() {
-		if p.Spec.NodeName != "" && ended(&p) == "" {
+		if p.Spec.NodeName != "" && launchers.Ended(&p) == "" {
 			p.Annotations[render.AnnEvacuate] = "yes"
 			w.must(w.api.Update(context.Background(), &p))
 		}

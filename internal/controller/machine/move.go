@@ -20,6 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/decide/migration"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -118,7 +119,7 @@ func (r *Reconciler) observeMigration(ctx context.Context, m *kubevirt.VirtualMa
 	if v.target != nil && v.granted() && situation(v.target) == machine.Placed {
 		v.heard = r.askMove(ctx, v.target, m.UID)
 	}
-	if v.source != nil && orders(v.source).ID == string(m.UID) && ended(v.source) == "" {
+	if v.source != nil && launchers.Orders(v.source).ID == string(m.UID) && launchers.Ended(v.source) == "" {
 		v.said = r.askMove(ctx, v.source, m.UID)
 	}
 	return v, nil
@@ -130,17 +131,21 @@ func (v *move) pair() {
 	if v.run.launcher != nil {
 		all = append(all, v.run.launcher)
 	}
-	name := targetName(v.run.instance, v.migration.UID)
-	if at := slices.IndexFunc(all, func(p *corev1.Pod) bool { return p.Name == name && machineOf(p).Incoming == string(v.migration.UID) }); at >= 0 {
+	name := launchers.TargetName(v.run.instance, v.migration.UID)
+	if at := slices.IndexFunc(all, func(p *corev1.Pod) bool {
+		return p.Name == name && launchers.Incoming(p) == v.migration.UID
+	}); at >= 0 {
 		v.target = all[at]
 		all = slices.Delete(all, at, at+1)
 	}
-	left := func(p *corev1.Pod) bool { return v.target != nil && successor(p, []*corev1.Pod{v.target}) == v.target }
+	left := func(p *corev1.Pod) bool {
+		return v.target != nil && launchers.Successor(p, []*corev1.Pod{v.target}) == v.target
+	}
 	if at := slices.IndexFunc(all, left); at >= 0 {
 		v.source, v.sent = all[at], true
 		return
 	}
-	v.source = present(all)
+	v.source = launchers.Present(all)
 }
 
 // askMove is what a launcher says about this migration.
@@ -213,9 +218,9 @@ func (v *move) facts() migration.Facts {
 	}
 	f.Shown = f.Over && v.shown()
 	if v.target != nil {
-		f.Granted, f.Handed = v.granted(), orders(v.target).Run
+		f.Granted, f.Handed = v.granted(), launchers.Orders(v.target).Run
 	}
-	if o := orders(v.source); o.ID == string(v.migration.UID) {
+	if o := launchers.Orders(v.source); o.ID == string(v.migration.UID) {
 		f.Told, f.ToldOff = o.To != "", o.Cancel
 	}
 	switch v.said.Stage {
@@ -241,7 +246,7 @@ func (v *move) guest() migration.Guest {
 	switch {
 	case v.sent:
 		return migration.Sent
-	case v.source == nil && v.target != nil, v.target != nil && v.source != nil && ended(v.source) != "":
+	case v.source == nil && v.target != nil, v.target != nil && v.source != nil && launchers.Ended(v.source) != "":
 		return migration.Vanished
 	case v.before != "" && v.run != nil, v.crowded != "":
 		return migration.Queued
@@ -256,10 +261,10 @@ func (v *move) guest() migration.Guest {
 
 // unlike are the disks that were added or removed since the target was made, which a source that was told already looks after itself.
 func (v *move) unlike() string {
-	if v.target == nil || v.run == nil || orders(v.source).ID == string(v.migration.UID) {
+	if v.target == nil || v.run == nil || launchers.Orders(v.source).ID == string(v.migration.UID) {
 		return ""
 	}
-	has, wants := volumeNames(machineOf(v.target).Spec.Volumes), volumeNames(v.run.instance.Spec.Volumes)
+	has, wants := volumeNames(launchers.Machine(v.target).Spec.Volumes), volumeNames(v.run.instance.Spec.Volumes)
 	if other := v.run.updates.names(); !maps.Equal(updatedClaims(v.target), other) {
 		maps.Copy(other, updatedClaims(v.target))
 		return strings.Join(slices.Sorted(maps.Keys(other)), ", ")

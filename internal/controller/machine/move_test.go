@@ -18,6 +18,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -88,10 +89,10 @@ func (w *world) arrive(p *corev1.Pod) bool {
 		w.end(p, launch.Report{End: launch.Refused, Detail: "it cannot"})
 		return true
 	}
-	told, gone := false, orders(p).Run
+	told, gone := false, launchers.Orders(p).Run
 	for _, q := range w.launcherPods() {
-		told = told || orders(&q).Pod == p.Name
-		gone = gone || w.sc.move != movesUntold && ended(&q) != "" && lastWords(&q).To == p.Name
+		told = told || launchers.Orders(&q).Pod == p.Name
+		gone = gone || w.sc.move != movesUntold && launchers.Ended(&q) != "" && launchers.LastWords(&q).To == p.Name
 		if q.Name != p.Name && pods.Ready(&q) && gone {
 			w.t.Errorf("pod %s runs the guest while pod %s does", p.Name, q.Name)
 		}
@@ -110,7 +111,7 @@ func (w *world) arrive(p *corev1.Pod) bool {
 
 // depart plays a source that was told to send its guest.
 func (w *world) depart(p *corev1.Pod) bool {
-	o := orders(p)
+	o := launchers.Orders(p)
 	if o.To == "" || o.Cancel || o.Pod == "" {
 		return false
 	}
@@ -128,8 +129,8 @@ func (w *world) depart(p *corev1.Pod) bool {
 
 // moveSays is what a launcher says about a migration; nil: it has none.
 func (w *world) moveSays(p *corev1.Pod) *launch.Moving {
-	o := orders(p)
-	switch m := machineOf(p); {
+	o := launchers.Orders(p)
+	switch m := launchers.Machine(p); {
 	case o.To != "" && o.Cancel:
 		return &launch.Moving{ID: o.ID, Stage: launch.MoveStopped, Detail: "it was asked to keep the guest"}
 	case o.To != "" && w.sc.move == keeps:

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/nodes"
 	"github.com/berth-vm/berth/internal/decide/migration"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/pki"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -35,10 +36,10 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 		if err != nil {
 			return err
 		}
-		return r.tellMove(ctx, v.source, launch.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: orders(v.source).Run, Limits: limits,
-			Volumes: volumeNames(machineOf(v.target).Spec.Volumes), Disks: sends(v.target), To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launch.MovePort))})
+		return r.tellMove(ctx, v.source, launch.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: launchers.Orders(v.source).Run, Limits: limits,
+			Volumes: volumeNames(launchers.Machine(v.target).Spec.Volumes), Disks: sends(v.target), To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launch.MovePort))})
 	case migration.CallOff:
-		o := orders(v.source)
+		o := launchers.Orders(v.source)
 		o.Cancel = true
 		return r.tellMove(ctx, v.source, o)
 	case migration.HandOver:
@@ -210,8 +211,8 @@ func (v *move) text(row state.MigrationRow) string {
 	case state.MigrationKept, state.MigrationAborted:
 		return v.said.Detail
 	case state.MigrationTargetFailed, state.MigrationLost:
-		if v.target != nil && ended(v.target) != "" {
-			return lastWords(v.target).Detail
+		if v.target != nil && launchers.Ended(v.target) != "" {
+			return launchers.LastWords(v.target).Detail
 		}
 		return ""
 	case state.MigrationSending:
@@ -235,7 +236,7 @@ func (v *move) text(row state.MigrationRow) string {
 func (v *move) doneText() string {
 	text := fmt.Sprintf("it is in pod %s on node %s", v.target.Name, v.target.Spec.NodeName)
 	if v.sent {
-		if words := lastWords(v.source); words.Pause > 0 {
+		if words := launchers.LastWords(v.source); words.Pause > 0 {
 			text += fmt.Sprintf("; it stood still for %d ms", words.Pause)
 		}
 	}

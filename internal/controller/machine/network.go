@@ -2,7 +2,6 @@ package machine
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,8 +9,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/identity"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/launchers"
 )
 
 // networkDisk is a volume at a server. Nothing has to be made or filled for it; all it may have to wait for is another
@@ -28,16 +26,11 @@ func (r *Reconciler) networkDisk(ctx context.Context, s *run, v kubevirt.Volume)
 
 // startedWith: the launcher has the volume from the start. What is added to an instance that runs comes with its next run.
 func startedWith(launcher *corev1.Pod, volume string) bool {
-	m, ok := readMachine(launcher)
+	m, ok := launchers.ReadMachine(launcher)
 	if !ok {
 		return true
 	}
 	return slices.ContainsFunc(m.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == volume })
-}
-
-// readMachine is what a launcher was made with, if it can be told.
-func readMachine(launcher *corev1.Pod) (m launch.Machine, ok bool) {
-	return m, launcher != nil && json.Unmarshal([]byte(launcher.Annotations[render.AnnMachine]), &m) == nil
 }
 
 // networkIdentity is which disk is meant.

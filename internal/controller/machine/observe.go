@@ -86,7 +86,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 	s := &run{instance: i, pods: render.Machine{Instance: i, Image: r.options.Image, Emulate: r.options.Emulate, KVM: r.options.kvm(),
 		Reach: r.options.Reach}}
 	var err error
-	if s.consumer, err = r.pod(ctx, s, render.Consumer); err != nil {
+	if s.consumer, err = r.consumerOf(ctx, i); err != nil {
 		return nil, err
 	}
 	if err := r.observeLaunchers(ctx, s); err != nil {
@@ -213,11 +213,11 @@ func lostText(d disk, nodes []corev1.Node) string {
 	return text + fmt.Sprintf("node %s, which is out of service", nodes[0].Name)
 }
 
-// pod is the instance's pod of that payload. One of its name that is somebody else's is not there: Create says that it is in
+// consumerOf is the instance's consumer. One of its name that is somebody else's is not there: Create says that it is in
 // the way. One that was the instance's and was orphaned still has its disks, so it counts; what it says does not.
-func (r *Reconciler) pod(ctx context.Context, s *run, p render.Payload) (*corev1.Pod, error) {
-	pod, err := cluster.Get[corev1.Pod](ctx, r.reader, s.instance.Namespace, s.pods.PodName(p))
-	if err != nil || pod == nil || !cluster.OwnedBy(pod, s.instance.UID) && pod.Labels[render.LabelCreatedBy] != string(s.instance.UID) {
+func (r *Reconciler) consumerOf(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
+	pod, err := cluster.Get[corev1.Pod](ctx, r.reader, i.Namespace, render.Machine{Instance: i}.PodName(render.Consumer))
+	if err != nil || pod == nil || !cluster.OwnedBy(pod, i.UID) && pod.Labels[render.LabelCreatedBy] != string(i.UID) {
 		return nil, err
 	}
 	return pod, nil

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/launchers"
 )
 
 // TestALauncherThatHasEnded: a container that has ended is the end, whatever the pod's phase says yet; one that is to be
@@ -33,7 +34,7 @@ func TestALauncherThatHasEnded(t *testing.T) {
 			if got := situation(p); got != c.want {
 				t.Errorf("it is %s, not %s", got, c.want)
 			}
-			if got := lastWords(p).Detail; c.words != "" && !strings.Contains(got, c.words) {
+			if got := launchers.LastWords(p).Detail; c.words != "" && !strings.Contains(got, c.words) {
 				t.Errorf("its last words are %q", got)
 			}
 		})

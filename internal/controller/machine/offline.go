@@ -82,7 +82,7 @@ func (r *Reconciler) observeOffline(ctx context.Context, m *kubevirt.VirtualMach
 	defer func() { v.late = r.tooLate(v.pod) }()
 	named := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Spec.VMIName, UID: m.UID}}
 	var err error
-	if v.pod, err = r.pod(ctx, &run{instance: named, pods: render.Machine{Instance: named}}, render.Consumer); err != nil {
+	if v.pod, err = r.consumerOf(ctx, named); err != nil {
 		return nil, err
 	}
 	vm, err := cluster.Get[kubevirt.VirtualMachine](ctx, r.reader, m.Namespace, m.Spec.VMIName)

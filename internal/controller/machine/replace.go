@@ -21,6 +21,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -86,10 +87,10 @@ func (r *Reconciler) readClasses(ctx context.Context, s *run) error {
 // claimIn is the claim that a launcher has for a volume: the one that the volume names, or its replacement.
 func claimIn(launcher *corev1.Pod, v kubevirt.Volume) string {
 	name, _ := render.ClaimOf(v)
-	if launcher == nil || name == "" || machineOf(launcher).Incoming == "" {
+	if name == "" || launchers.Incoming(launcher) == "" {
 		return name
 	}
-	m := machineOf(launcher)
+	m := launchers.Machine(launcher)
 	if m.Updated[v.Name] == name {
 		if in := updatedClaims(launcher)[v.Name]; hasClaim(launcher, v.Name, in) {
 			return in // the guest has come, and the instance is about to be told
@@ -117,7 +118,7 @@ func hasClaim(p *corev1.Pod, volume, claim string) bool {
 // disk that is removed while the guest moves has moved.
 func replacements(launcher *corev1.Pod) map[string]string {
 	out := map[string]string{}
-	for _, v := range machineOf(launcher).Spec.Volumes {
+	for _, v := range launchers.Machine(launcher).Spec.Volumes {
 		name, _ := render.ClaimOf(v)
 		if in := claimIn(launcher, v); in != name {
 			out[v.Name] = in
@@ -221,7 +222,7 @@ func notYet(claim string) error {
 // is let go that says the same.
 func (r *Reconciler) recordReplaced(ctx context.Context, target *corev1.Pod, i *kubevirt.VirtualMachineInstance) error {
 	others := replacements(target)
-	for _, v := range machineOf(target).Spec.Volumes {
+	for _, v := range launchers.Machine(target).Spec.Volumes {
 		name, ok := others[v.Name]
 		if !ok {
 			continue
@@ -366,15 +367,4 @@ func (r *Reconciler) dropEarlier(ctx context.Context, earlier []replaced.Volume)
 		}
 	}
 	return nil
-}
-
-// came: a guest runs, or ran, in a launcher that it moved to. A target runs it on the word of its source alone.
-func came(p *corev1.Pod) bool {
-	if orders(p).Run {
-		return true
-	}
-	if ended(p) != "" {
-		return lastWords(p).Came
-	}
-	return machineOf(p).Incoming != "" && up(p)
 }

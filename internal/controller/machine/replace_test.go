@@ -14,6 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
@@ -250,7 +251,7 @@ func TestFollowUnheard(t *testing.T) {
 	moveTo("one")(w)
 	w.settle()
 	for _, p := range w.launcherPods() {
-		if orders(&p).Pod == "" {
+		if launchers.Orders(&p).Pod == "" {
 			w.data.run(w, &p, true)
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		} else {

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launchers"
 )
 
 // asker says what a launcher said last of the disks its guest was asked to give back, and asks it again.
@@ -39,7 +40,7 @@ func (r *Reconciler) observeReturns(ctx context.Context, s *run) error {
 			s.removed = append(s.removed, v.Name)
 		}
 	}
-	for _, v := range machineOf(s.launcher).Spec.Volumes {
+	for _, v := range launchers.Machine(s.launcher).Spec.Volumes {
 		listed := slices.ContainsFunc(s.instance.Spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == v.Name })
 		if v.Networked() && !listed {
 			s.removed = append(s.removed, v.Name)
@@ -95,7 +96,7 @@ func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 		}
 		s.keeps[identity.Volume(pv).Name()] = true
 	}
-	m, ok := readMachine(s.launcher)
+	m, ok := launchers.ReadMachine(s.launcher)
 	if !ok {
 		return nil
 	}

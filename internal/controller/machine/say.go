@@ -12,6 +12,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -31,9 +32,9 @@ var details = map[state.MachineReason]func(*run) string{
 	state.ConsumerUnplaceable: func(s *run) string { return unschedulable(s.consumer) },
 	state.LauncherUnplaceable: func(s *run) string { return unschedulable(s.launcher) + s.misplaced },
 	state.NodeLost:            func(s *run) string { return s.lost },
-	state.GuestEnded:          func(s *run) string { return lastWords(s.launcher).Detail },
-	state.GuestFailed:         func(s *run) string { return lastWords(s.launcher).Detail },
-	state.CrashLoop:           func(s *run) string { return lastWords(s.launcher).Detail },
+	state.GuestEnded:          func(s *run) string { return launchers.LastWords(s.launcher).Detail },
+	state.GuestFailed:         func(s *run) string { return launchers.LastWords(s.launcher).Detail },
+	state.CrashLoop:           func(s *run) string { return launchers.LastWords(s.launcher).Detail },
 }
 
 func (s *run) detail(r state.MachineReason) string {
@@ -71,7 +72,7 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 	switch {
 	case s.away && situation(s.launcher) != machine.Going:
 		r = state.NodeAway
-	case r == state.GuestRunning && s.arrives() && !up(s.launcher):
+	case r == state.GuestRunning && s.arrives() && !launchers.Up(s.launcher):
 		r = state.GuestArriving
 	case r == state.GuestRunning && !pods.Ready(s.launcher) && s.instance.Spec.ReadinessProbe != nil:
 		r = state.GuestUnready
@@ -106,7 +107,7 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		row.Message = row.Text(s.instance.Name, s.returns.Waits)
 		return row
 	case r == state.GuestFailed || r == state.CrashLoop:
-		if f := lastWords(s.launcher).Fault; f != "" {
+		if f := launchers.LastWords(s.launcher).Fault; f != "" {
 			status := row.Status
 			row = state.OfMachine(state.MachineReason(f))
 			row.Status = status // what comes next is not the server's to say

@@ -21,6 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/users"
 	"github.com/berth-vm/berth/internal/decide/update"
 	"github.com/berth-vm/berth/internal/identity"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -92,7 +93,7 @@ func (r *Reconciler) observeUpdates(ctx context.Context, s *run) error {
 	for _, v := range s.instance.Spec.Volumes {
 		at := slices.IndexFunc(wanted, func(w kubevirt.Volume) bool { return w.Name == v.Name })
 		old, _ := render.ClaimOf(v)
-		if at < 0 || old == "" || claimIn(s.launcher, v) != old && machineOf(s.launcher).Updated[v.Name] != "" {
+		if at < 0 || old == "" || claimIn(s.launcher, v) != old && launchers.Machine(s.launcher).Updated[v.Name] != "" {
 			continue // it has come, and the instance is about to be told
 		}
 		if next, _ := render.ClaimOf(wanted[at]); next == "" || next == old {
@@ -279,10 +280,10 @@ func (s *run) staleUpdate(all []kubevirt.VirtualMachineInstanceMigration) *kubev
 	for i := range all {
 		m := &all[i]
 		if m.Ended() || m.DeletionTimestamp != nil || !strings.HasPrefix(m.Name, updating) || !cluster.OwnedBy(m, s.instance.UID) ||
-			machineOf(s.launcher).Incoming == string(m.UID) {
+			launchers.Incoming(s.launcher) == m.UID {
 			continue
 		}
-		name := targetName(s.instance, m.UID)
+		name := launchers.TargetName(s.instance, m.UID)
 		at := slices.IndexFunc(s.others, func(p *corev1.Pod) bool { return p.Name == name })
 		if len(s.updates.due()) == 0 || at >= 0 && !maps.Equal(updatedClaims(s.others[at]), s.updates.names()) {
 			return m

@@ -32,6 +32,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
@@ -328,7 +329,7 @@ func (w *world) live(p *corev1.Pod) bool {
 		return false
 	case p.Labels[render.LabelMachine] == render.HotplugDisk:
 		return w.handOver(p, ready)
-	case machineOf(p).Incoming != "" && !ready:
+	case launchers.Incoming(p) != "" && !ready:
 		return w.arrive(p)
 	case ready && w.depart(p):
 		return true

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
-	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
@@ -93,11 +93,8 @@ func (r *Reconciler) launcherOf(ctx context.Context, i *kubevirt.VirtualMachineI
 	if i == nil || i.Status.Phase != kubevirt.PhaseRunning {
 		return nil, nil
 	}
-	p, err := cluster.Owned[corev1.Pod](ctx, r.reader, i.UID, i.Namespace, render.Present(i))
-	if err != nil || p == nil || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
-		return nil, err
-	}
-	return p, nil
+	all, err := launchers.Of(ctx, cluster.Reads(r.reader), i)
+	return launchers.Guest(i, all), err
 }
 
 // recorded takes the parts from what was written down.

@@ -41,8 +41,7 @@ func Cancel(ctx context.Context, c *kube.Client, o Options, out io.Writer) error
 			}
 		}
 		if !moving { // it waits for its next try; with a migration the mark goes when that has ended
-			patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, render.AnnEvacuate)
-			if _, err := c.Core.CoreV1().Pods(i.Namespace).Patch(ctx, render.Present(i), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			if err := unmark(ctx, c, i, o.Node); err != nil {
 				return fmt.Errorf("keep %s/%s: %w", i.Namespace, i.Name, err)
 			}
 		}
@@ -53,5 +52,16 @@ func Cancel(ctx context.Context, c *kube.Client, o Options, out io.Writer) error
 		_, _ = fmt.Fprintf(out, "No virtual machine is about to leave node %s\n", o.Node)
 	}
 	_, err = fmt.Fprintf(out, "If the node takes no new pods: kubectl uncordon %s\n", o.Node)
+	return err
+}
+
+// unmark has nothing ask a machine to leave the node any more. The mark of one that has left went with its pod there.
+func unmark(ctx context.Context, c *kube.Client, i *kubevirt.VirtualMachineInstance, node string) error {
+	pod, err := launcherOn(ctx, c, i, node)
+	if err != nil || pod == nil {
+		return err
+	}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, render.AnnEvacuate)
+	_, err = c.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }

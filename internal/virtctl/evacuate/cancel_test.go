@@ -34,31 +34,37 @@ func TestCancel(t *testing.T) {
 		m.Spec.VMIName, m.Status.Phase = of, phase
 		return m
 	}
-	waits, other := leaving("waits", "worker"), leaving("other", "elsewhere")
-	objects := dynamicfake.NewSimpleDynamicClient(scheme, leaving("moves", "worker"), waits, other, guest("stays", "worker", corev1.ConditionTrue, "us"),
+	waits, other, left := leaving("waits", "worker"), leaving("other", "elsewhere"), leaving("left", "worker")
+	objects := dynamicfake.NewSimpleDynamicClient(scheme, leaving("moves", "worker"), waits, other, left, guest("stays", "worker", corev1.ConditionTrue, "us"),
 		migration("running", "moves", "worker", kubevirt.MigrationRunning), migration("failed", "waits", "worker", kubevirt.MigrationFailed),
 		migration("others", "other", "elsewhere", kubevirt.MigrationRunning), migration("person", "stays", "", kubevirt.MigrationRunning))
-	core := corefake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: render.Present(waits),
-		Annotations: map[string]string{render.AnnEvacuate: "yes", "else": "kept"}}})
+	marked, gone := launcherOf(waits), launcherOf(left)
+	gone.Spec.NodeName = "elsewhere"
+	for _, p := range []*corev1.Pod{marked, gone} {
+		p.Annotations = map[string]string{render.AnnEvacuate: "yes", "else": "kept"}
+	}
+	core := corefake.NewClientset(marked, gone)
 	c := &kube.Client{Core: core, Dynamic: objects, Namespace: "any"}
 	var out strings.Builder
 	if err := Cancel(t.Context(), c, Options{Node: "worker", Selector: labels.Everything()}, &out); err != nil {
 		t.Fatal(err)
 	}
-	left, err := kube.Migrations.List(t.Context(), c.In(""))
+	rest, err := kube.Migrations.List(t.Context(), c.In(""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var names []string
-	for _, m := range left {
+	for _, m := range rest {
 		names = append(names, m.Name)
 	}
 	if got := strings.Join(names, " "); got != "failed others person" {
 		t.Errorf("migrations %s are left", got)
 	}
-	pod, err := core.CoreV1().Pods("team").Get(t.Context(), render.Present(waits), metav1.GetOptions{})
-	if err != nil || pod.Annotations[render.AnnEvacuate] != "" || pod.Annotations["else"] != "kept" {
-		t.Errorf("the launcher of the one that waits: %v %v", pod.Annotations, err)
+	for _, p := range []*corev1.Pod{marked, gone} { // one has moved, and somebody wants it to leave that node too
+		pod, err := core.CoreV1().Pods("team").Get(t.Context(), p.Name, metav1.GetOptions{})
+		if err != nil || (pod.Annotations[render.AnnEvacuate] == "") != (p == marked) || pod.Annotations["else"] != "kept" {
+			t.Errorf("launcher %s: %v %v", p.Name, pod.Annotations, err)
+		}
 	}
 	for _, want := range []string{"team/moves stays", "team/waits stays", "kubectl uncordon worker"} {
 		if !strings.Contains(out.String(), want) {

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
@@ -187,8 +186,12 @@ func (e *evacuation) ask(ctx context.Context, m *one, i *kubevirt.VirtualMachine
 		return nil
 	}
 	m.asked = time.Now()
+	pod, err := launcherOn(ctx, e.client, i, e.options.Node)
+	if err != nil || pod == nil {
+		return err // it has just left
+	}
 	if !e.options.ShutDown {
-		err := e.evict(ctx, i, metav1.DryRunAll)
+		err := e.evict(ctx, pod, metav1.DryRunAll)
 		switch {
 		case err == nil:
 			m.stays = "it would be shut down: its evictionStrategy is None, or it cannot move"
@@ -198,7 +201,7 @@ func (e *evacuation) ask(ctx context.Context, m *one, i *kubevirt.VirtualMachine
 			return ignoreMissing(err)
 		}
 	}
-	err := e.evict(ctx, i)
+	err = e.evict(ctx, pod)
 	if err == nil {
 		m.says = "is being shut down"
 		return nil
@@ -231,9 +234,9 @@ func ignoreMissing(err error) error {
 	return fmt.Errorf("ask for an eviction: %w", err)
 }
 
-func (e *evacuation) evict(ctx context.Context, i *kubevirt.VirtualMachineInstance, dryRun ...string) error {
-	return e.client.Core.PolicyV1().Evictions(i.Namespace).Evict(ctx, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: i.Namespace, Name: render.Present(i)},
+func (e *evacuation) evict(ctx context.Context, pod *corev1.Pod, dryRun ...string) error {
+	return e.client.Core.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{DryRun: dryRun},
 	})
 }
