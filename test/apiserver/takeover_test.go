@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	clientgo "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -35,6 +36,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/populate"
+	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/internal/virtctl/takeover"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
@@ -109,35 +111,75 @@ func hook(kind, name, namespace string) string { // of a group that nobody here 
 		kind, name, namespace)
 }
 
+// theirs is a DataVolume as CDI has it.
+type theirs struct {
+	name   string
+	phase  cdiv1.DataVolumePhase
+	class  string
+	direct bool              // CDI writes to the claim itself, and not by a populator
+	notes  map[string]string // on the claim
+	token  string            // of CDI's, that a clone is allowed
+	block  bool
+	source *cdiv1.DataVolumeSource // nil: a server's image, or an upload
+}
+
 // volume makes a DataVolume as CDI has it in a phase, with its claim: bound or not, filled by a populator or directly.
-func (p *peer) volume(name string, phase cdiv1.DataVolumePhase, class string, direct bool, notes map[string]string) *corev1.PersistentVolumeClaim {
+func (p *peer) volume(o theirs) *corev1.PersistentVolumeClaim {
 	p.Helper()
-	v := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name, Annotations: map[string]string{"cdi.kubevirt.io/storage.usePopulator": fmt.Sprint(!direct)}}}
-	v.Spec.Source = &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images.example.com/disk.qcow2"}}
-	if phase == cdiv1.UploadReady {
+	v := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: o.name, Annotations: map[string]string{"cdi.kubevirt.io/storage.usePopulator": fmt.Sprint(!o.direct)}}}
+	if o.token != "" {
+		v.Annotations[token.Annotation] = o.token
+	}
+	v.Spec.Source = o.source
+	switch {
+	case o.source != nil:
+	case o.phase == cdiv1.UploadReady:
 		v.Spec.Source = &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}
+	default:
+		v.Spec.Source = &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images.example.com/disk.qcow2"}}
+	}
+	mode := corev1.PersistentVolumeFilesystem
+	if o.block {
+		mode = corev1.PersistentVolumeBlock
 	}
 	gib := corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}
-	v.Spec.Storage = &cdiv1.StorageSpec{StorageClassName: &class, Resources: gib, AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"}}
+	v.Spec.Storage = &cdiv1.StorageSpec{StorageClassName: &o.class, Resources: gib, VolumeMode: &mode, AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"}}
 	p.create(v)
-	v.Status.Phase = phase
+	v.Status.Phase = o.phase
 	must(p.T, p.kube.Status().Update(p.Context(), v))
-	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name, Annotations: notes,
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: o.name, Annotations: o.notes,
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(v, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}},
-		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, Resources: gib, AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"}}}
-	if !direct {
-		kind := cdiv1.VolumeImportSourceRef
-		meta := metav1.ObjectMeta{Namespace: team, Name: "volume-import-source-" + string(v.UID)}
-		var source client.Object = &cdiv1.VolumeImportSource{ObjectMeta: meta, Spec: cdiv1.VolumeImportSourceSpec{Source: &cdiv1.ImportSourceType{HTTP: v.Spec.Source.HTTP}}}
-		if v.Spec.Source.Upload != nil {
-			kind, meta.Name = cdiv1.VolumeUploadSourceRef, "volume-upload-source-"+string(v.UID)
-			source = &cdiv1.VolumeUploadSource{ObjectMeta: meta}
-		}
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &o.class, Resources: gib, VolumeMode: &mode, AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"}}}
+	if !o.direct {
+		source, kind := p.order(v)
 		p.create(source)
-		c.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: ptr.To(cdiv1.SchemeGroupVersion.Group), Kind: kind, Name: meta.Name}
+		c.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: ptr.To(cdiv1.SchemeGroupVersion.Group), Kind: kind, Name: source.GetName()}
 	}
 	p.create(c)
 	return c
+}
+
+// order is what CDI makes for a populator to read. Of a clone it is in the namespace of its source.
+func (p *peer) order(v *cdiv1.DataVolume) (source client.Object, kind string) {
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: team, Name: name + string(v.UID)}
+	}
+	clones := func(from corev1.TypedLocalObjectReference, namespace string) client.Object {
+		s := &cdiv1.VolumeCloneSource{ObjectMeta: meta("volume-clone-source-"), Spec: cdiv1.VolumeCloneSourceSpec{Source: from}}
+		s.Namespace = namespace
+		return s
+	}
+	switch s := v.Spec.Source; {
+	case s.Upload != nil:
+		return &cdiv1.VolumeUploadSource{ObjectMeta: meta("volume-upload-source-")}, cdiv1.VolumeUploadSourceRef
+	case s.PVC != nil:
+		return clones(corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: s.PVC.Name}, s.PVC.Namespace), cdiv1.VolumeCloneSourceRef
+	case s.Snapshot != nil:
+		return clones(corev1.TypedLocalObjectReference{APIGroup: ptr.To(volumesnapshot.Group), Kind: volumesnapshot.Kind, Name: s.Snapshot.Name}, s.Snapshot.Namespace),
+			cdiv1.VolumeCloneSourceRef
+	}
+	return &cdiv1.VolumeImportSource{ObjectMeta: meta("volume-import-source-"), Spec: cdiv1.VolumeImportSourceSpec{
+		Source: &cdiv1.ImportSourceType{HTTP: v.Spec.Source.HTTP}}}, cdiv1.VolumeImportSourceRef
 }
 
 // receives has CDI's server wait for an upload into the claim that is filled in the stead of another.
@@ -178,7 +220,10 @@ func (p *peer) start() (stop func()) {
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
 	uploads := &installkeys.Upload{Reader: mgr.GetAPIReader(), Writer: writer, Namespace: home, Clock: clock.RealClock{}}
 	must(p.T, mgr.Add(uploads))
-	engine, err := fill.Setup(mgr, writer, "worker", fill.Keys{Uploads: uploads}, prometheus.NewRegistry())
+	review, err := kubernetes.NewForConfig(p.config)
+	must(p.T, err)
+	clones := installkeys.NewClone(mgr.GetAPIReader(), writer, home, review.AuthorizationV1().SubjectAccessReviews())
+	engine, err := fill.Setup(mgr, writer, "worker", fill.Keys{Clones: clones, Uploads: uploads}, prometheus.NewRegistry())
 	must(p.T, err)
 	must(p.T, datavolume.Setup(mgr, engine, writer))
 	must(p.T, populate.Setup(mgr, engine, writer))
@@ -194,14 +239,13 @@ func TestTakeover(t *testing.T) {
 	ctx := t.Context()
 	done := map[string]string{"cdi.kubevirt.io/storage.pod.phase": "Succeeded"}
 	for name, notes := range map[string]map[string]string{"imported": done, "cloned": {"cdi.kubevirt.io/clonePhase": "Succeeded"}, "adopted": {"cdi.kubevirt.io/storage.populatedFor": "adopted"}} {
-		p.bind(p.volume(name, cdiv1.Succeeded, "soon", name == "adopted", notes))
+		p.bind(p.volume(theirs{name: name, phase: cdiv1.Succeeded, class: "soon", direct: name == "adopted", notes: notes}))
 	}
-	prime := p.receives(p.volume("sent", cdiv1.UploadReady, "soon", false, nil))
-	p.volume("held", cdiv1.PendingPopulation, "late", false, nil)
-	p.volume("old-held", cdiv1.WaitForFirstConsumer, "late", true, nil)
-	moving := p.volume("moving", cdiv1.ImportInProgress, "soon", true, map[string]string{"cdi.kubevirt.io/storage.pod.phase": "Running"})
-	p.bind(moving)
-	vddk := p.volume("vddk", cdiv1.Pending, "soon", true, nil)
+	prime := p.receives(p.volume(theirs{name: "sent", phase: cdiv1.UploadReady, class: "soon"}))
+	p.volume(theirs{name: "held", phase: cdiv1.PendingPopulation, class: "late"})
+	p.volume(theirs{name: "old-held", phase: cdiv1.WaitForFirstConsumer, class: "late", direct: true})
+	p.bind(p.volume(theirs{name: "moving", phase: cdiv1.ImportInProgress, class: "soon", direct: true, notes: map[string]string{"cdi.kubevirt.io/storage.pod.phase": "Running"}}))
+	vddk := p.volume(theirs{name: "vddk", phase: cdiv1.Pending, class: "soon", direct: true})
 
 	kubectl, err := kube.New(p.config, team)
 	must(t, err)
@@ -210,17 +254,7 @@ func TestTakeover(t *testing.T) {
 	if err := takeover.Check(ctx, kubectl, &out); err != nil {
 		t.Errorf("check: %v", err)
 	}
-	for name, want := range map[string]string{"imported": "taken", "cloned": "recorded on its claim", "held": "taken", "moving": "finished", "cdi-api-datavolume-mutate": "deleted", "cdi-deployment": "stopped"} {
-		line := ""
-		for l := range strings.Lines(out.String()) {
-			if strings.Contains(l, "/"+name+" ") {
-				line = l
-			}
-		}
-		if !strings.Contains(line, want) {
-			t.Errorf("%s: %q lacks %q", name, line, want)
-		}
-	}
+	says(t, out.String(), map[string]string{"imported": "taken", "cloned": "recorded on its claim", "held": "taken", "moving": "finished", "cdi-api-datavolume-mutate": "deleted", "cdi-deployment": "stopped"})
 	if strings.Contains(out.String(), "somebody-elses") {
 		t.Error("a webhook that calls somebody else is to go")
 	}
@@ -245,17 +279,10 @@ func TestTakeover(t *testing.T) {
 	stop := p.start()
 	defer stop()
 	for _, name := range []string{"imported", "cloned", "adopted", "moving"} {
-		eventually(t, name+" to be seen by Berth", func() (bool, error) {
-			v := p.get(name)
-			return v.Status.Phase == cdiv1.Succeeded && len(v.Status.Conditions) > 0, fmt.Errorf("%s %v", v.Status.Phase, v.Status.Conditions)
-		})
+		p.comesTo(name, cdiv1.Succeeded)
 	}
 	for _, name := range []string{"held", "old-held"} {
-		eventually(t, name+" to wait for its consumer", func() (bool, error) {
-			v := p.get(name)
-			waits := v.Status.Phase == cdiv1.WaitForFirstConsumer || v.Status.Phase == cdiv1.PendingPopulation
-			return waits && len(v.Status.Conditions) > 0, fmt.Errorf("%s %v", v.Status.Phase, v.Status.Conditions)
-		})
+		p.comesTo(name, cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation)
 	}
 	var pods corev1.PodList
 	eventually(t, "Berth's own server for the upload", func() (bool, error) {
@@ -281,6 +308,22 @@ func TestTakeover(t *testing.T) {
 	must(t, takeover.Back(ctx, kubectl, takeover.Options{Timeout: patience}, &out))
 	if got := p.state(); !strings.Contains(got, "cdi-deployment=2 cdi-operator=1") || strings.Contains(got, "suspended") {
 		t.Errorf("CDI is %s", got)
+	}
+}
+
+// says checks the lines of a check.
+func says(t *testing.T, table string, want map[string]string) {
+	t.Helper()
+	for name, words := range want {
+		line := ""
+		for l := range strings.Lines(table) {
+			if strings.Contains(l, "/"+name+" ") {
+				line = l
+			}
+		}
+		if !strings.Contains(line, words) {
+			t.Errorf("%s: %q lacks %q", name, line, words)
+		}
 	}
 }
 

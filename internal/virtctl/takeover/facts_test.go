@@ -11,6 +11,7 @@ import (
 	"github.com/berth-vm/berth/internal/annotated"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 )
 
@@ -40,6 +41,22 @@ func TestVolumes(t *testing.T) {
 	named.Spec.SourceRef = &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Namespace: ptr.To("golden"), Name: "debian"}
 	beside := volume(cdiv1.WaitForFirstConsumer)
 	beside.Spec.SourceRef = &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Name: "debian"}
+	const theirs = "eyJhbGciOiJQUzI1NiJ9.e30.c2ln" // a token of CDI's, which only CDI can check
+	cloned := func(phase cdiv1.DataVolumePhase, from string) *cdiv1.DataVolume {
+		v := volume(phase)
+		v.Annotations = map[string]string{token.Annotation: theirs}
+		v.Spec.Source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: from, Name: "debian"}}
+		return v
+	}
+	restored := func(phase cdiv1.DataVolumePhase, from string) *cdiv1.DataVolume {
+		v := volume(phase)
+		v.Spec.Source = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: from, Name: "then"}}
+		return v
+	}
+	device := func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+		c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+		return c
+	}
 	stream := volume(cdiv1.Pending)
 	stream.Spec.Source = &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{ImageStream: ptr.To("debian")}}
 	golden := dataSources{
@@ -76,6 +93,17 @@ func TestVolumes(t *testing.T) {
 		"its namespace's DataSource's":     {beside, owned(claim("Pending", nil, "")), nil, plan.Taken, 1},
 		"by its DataSource, another's":     {away, owned(claim("Pending", nil, "")), nil, plan.Refused, 0},
 		"an image stream's":                {stream, nil, nil, plan.Refused, 0},
+		"a device, done":                   {volume(cdiv1.Succeeded), device(owned(claim("Bound", map[string]string{names.PodPhase: "Succeeded"}, cdiv1.VolumeImportSourceRef))), nil, plan.Taken, 1},
+		"a device, under way":              {volume(cdiv1.ImportInProgress), device(owned(claim("Pending", nil, cdiv1.VolumeImportSourceRef))), device(claim("Bound", nil, "")), plan.Finished, 0},
+		"a clone with CDI's token, waits":  {cloned(cdiv1.PendingPopulation, "team"), owned(claim("Pending", nil, cdiv1.VolumeCloneSourceRef)), nil, plan.Taken, 0},
+		"the same, under way":              {cloned(cdiv1.CloneInProgress, "team"), owned(claim("Pending", nil, cdiv1.VolumeCloneSourceRef)), nil, plan.Finished, 0},
+		"CDI's token for another, waits":   {cloned(cdiv1.PendingPopulation, "golden"), owned(claim("Pending", nil, cdiv1.VolumeCloneSourceRef)), nil, plan.Refused, 0},
+		"the same token, under way":        {cloned(cdiv1.CloneInProgress, "golden"), owned(claim("Pending", nil, cdiv1.VolumeCloneSourceRef)), nil, plan.Finished, 0},
+		"the same token, done":             {cloned(cdiv1.Succeeded, "golden"), owned(claim("Bound", nil, cdiv1.VolumeCloneSourceRef)), nil, plan.Taken, 1},
+		"a snapshot's, waits":              {restored(cdiv1.PendingPopulation, "team"), owned(claim("Pending", nil, cdiv1.VolumeCloneSourceRef)), nil, plan.Taken, 0},
+		"another namespace's snapshot's":   {restored(cdiv1.PendingPopulation, "golden"), owned(claim("Pending", nil, cdiv1.VolumeCloneSourceRef)), nil, plan.Refused, 0},
+		"a snapshot's, under way":          {restored(cdiv1.CloneFromSnapshotSourceInProgress, "team"), owned(claim("Pending", nil, cdiv1.VolumeCloneSourceRef)), nil, plan.Finished, 0},
+		"a snapshot's, done":               {restored(cdiv1.Succeeded, "team"), owned(claim("Bound", nil, cdiv1.VolumeCloneSourceRef)), nil, plan.Taken, 1},
 		"a word that nobody knows":         {volume("Meditating"), owned(claim("Bound", nil, "")), nil, plan.Refused, 0},
 		"failed, with something on a disk": {volume(cdiv1.Failed), owned(claim("Bound", nil, "")), nil, plan.Taken, 0},
 	} {
