@@ -90,6 +90,7 @@ func TestBootsFromBIOSAndObeys(t *testing.T) {
 	m.typeLine("sha256 vdb 8388608 1")
 	want(t, "beyond the end", m.expectError("sha256 vdb 8388608 1: "), "1 bytes at 8388608 are not on this disk of 8388608 bytes")
 
+	m.checkChurn()
 	t.Log("network")
 	checkPage(t, port)
 	t.Log("hotplug")
@@ -113,6 +114,22 @@ func (m *machine) expectError(prefix string) string {
 	}
 	m.t.Fatalf("the machine ended before the guest refused %q", prefix)
 	return ""
+}
+
+// checkChurn has a disk written to all the time, and sees that a block is missed that somebody else changed.
+func (m *machine) checkChurn() {
+	m.t.Helper()
+	want(m.t, "churn", m.tell("churn serial=second"), "2048 blocks")
+	for m.tell("compare serial=second") == "same 2048 written 0" {
+	}
+	if seconds, run, _ := strings.Cut(m.tell("uptime"), " "); !strings.Contains(seconds, ".") || len(run) != 36 {
+		m.t.Errorf("uptime says %s %s", seconds, run)
+	}
+	if got := m.tell("calm serial=second"); !strings.HasPrefix(got, "same 2048 written ") {
+		m.t.Errorf("calm says %s", got)
+	}
+	m.typeLine("compare serial=second")
+	want(m.t, "a disk that is not written to", m.expectError("compare serial=second: "), "it is not written to: churn")
 }
 
 func checkPage(t *testing.T, port int) {

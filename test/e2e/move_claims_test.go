@@ -87,12 +87,9 @@ func TestMigrationLocalClaims(t *testing.T) {
 		old[name] = y.WaitBound(name).Name
 	}
 	disks := []string{"files", "device", "blank", "more", "morefiles", "empty"}
-	y.pattern(vm, "write", 1, disks...)
-	last := rounds(t) + 1
+	c := y.churns(vm, disks...)
 	for i := range rounds(t) {
-		y.moves(vm, fmt.Sprintf("follow-%d", i))
-		y.pattern(vm, "verify", i+1, disks...)
-		y.pattern(vm, "write", i+2, disks...)
+		c.moves(fmt.Sprintf("follow-%d", i), func() { y.moves(vm, fmt.Sprintf("follow-%d", i)) })
 		for _, volume := range disks[:5] {
 			if got := y.serving(vm, volume); !strings.HasPrefix(got, "move-") {
 				t.Errorf("disk %s is said to be in claim %q, and it has moved", volume, got)
@@ -105,8 +102,9 @@ func TestMigrationLocalClaims(t *testing.T) {
 		return len(all) == len(first)+len(claims), strings.Join(all, " ")
 	})
 
+	y.answers(vm, append(c.commands("calm"), patterns("write", 1, disks[:3]...)...)...)
 	y.snapshot("moved", vm.Name)
-	y.pattern(vm, "write", last+1, "files", "device") // which is not to be there in the end
+	y.pattern(vm, "write", 2, "files", "device") // which is not to be there in the end
 	at := y.instance(t.Context(), vm).Status.NodeName
 	y.run(vm, kubevirt.RunHalted)
 	y.status(vm, kubevirt.StatusStopped, boot)
@@ -126,12 +124,12 @@ func TestMigrationLocalClaims(t *testing.T) {
 	y.run(vm, kubevirt.RunAlways)
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.guestSays(vm, "berth-guest: ready")
-	y.pattern(vm, "verify", last, disks[:3]...)
+	y.pattern(vm, "verify", 1, disks[:3]...)
 	y.kubectl("diff", "-f", git)
 	if got := y.serving(vm, "files"); got != "files" {
 		t.Errorf("disk files is in claim %s", got)
 	}
-	y.changesClaim(vm, last)
+	y.changesClaim(vm)
 	y.nothingOfMoves(vm)
 }
 
@@ -168,26 +166,27 @@ func (y *yard) inClaim(vm *kubevirt.VirtualMachine, volume, claim string) {
 
 // changesClaim: a volume of a running machine is changed to a claim on its own node, and its disk is sent there while its other disks stay where
 // they are; and to a claim of another class, and it is sent there.
-func (y *yard) changesClaim(vm *kubevirt.VirtualMachine, seed int) {
+func (y *yard) changesClaim(vm *kubevirt.VirtualMachine) {
 	y.T.Helper()
 	run, at := y.instance(y.Context(), vm).UID, y.instance(y.Context(), vm).Status.NodeName
 	y.Create(framework.Claim{Name: "beside", Class: "localdisk", Size: "64Mi"})
 	y.kubectl("annotate", "persistentvolumeclaim", "beside", selectedNode+"="+at) // so that it has its volume there before anybody uses it
 	y.WaitBound("beside")
-	y.kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p", `[{"op": "add", "path": "/spec/updateVolumesStrategy", "value": "Migration"},
-		{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "beside"}]`)
-	y.inClaim(vm, "files", "beside")
-	y.pattern(vm, "verify", seed, "files", "device", "blank")
-	y.pattern(vm, "write", seed+1, "files", "device", "blank")
-	seed++
+	c := y.churns(vm, "files", "device", "blank")
+	c.moves("to a claim beside", func() {
+		y.kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p", `[{"op": "add", "path": "/spec/updateVolumesStrategy", "value": "Migration"},
+			{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "beside"}]`)
+		y.inClaim(vm, "files", "beside")
+	})
 	if i := y.instance(y.Context(), vm); i.Status.NodeName != at || y.serving(vm, "device") != "device" || y.serving(vm, "blank") != "follower-blank" {
 		y.T.Errorf("it is on %s and was on %s; its disks are said to be in %+v", i.Status.NodeName, at, i.Status.VolumeStatus)
 	}
 	y.Create(framework.Claim{Name: "elsewhere", Class: "local", Size: "96Mi"})
-	y.kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p",
-		`[{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "elsewhere"}]`)
-	y.inClaim(vm, "files", "elsewhere")
-	y.pattern(vm, "verify", seed, "files", "device", "blank")
+	c.moves("to a claim elsewhere", func() {
+		y.kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p",
+			`[{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "elsewhere"}]`)
+		y.inClaim(vm, "files", "elsewhere")
+	})
 	if i := y.instance(y.Context(), vm); i.UID != run || i.Status.MigrationState == nil || i.Status.MigrationState.Failed {
 		y.T.Errorf("it was started again, or says of its migration %+v", i.Status.MigrationState)
 	}

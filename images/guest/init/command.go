@@ -38,6 +38,12 @@ var verbs = map[string]verb{
 	"read":     {"DISK OFFSET LENGTH", (*guest).read},
 	"write":    {"DISK OFFSET LENGTH SEED", (*guest).write},
 	"verify":   {"DISK OFFSET LENGTH SEED", (*guest).verify},
+	"churn":    {"DISK", (*guest).churn},
+	"compare":  {"DISK", (*guest).compare},
+	"calm":     {"DISK", (*guest).calm},
+	"memory":   {"[BYTES]", (*guest).remember},
+	"uptime":   {"", (*guest).uptime},
+	"tick":     {"ADDRESS", (*guest).tick},
 	"cat":      {"PATH", (*guest).cat},
 	"get":      {"ADDRESS PATH", (*guest).get},
 	"poweroff": {"", (*guest).poweroff},
@@ -182,7 +188,7 @@ func (g *guest) write(args []string) (string, error) {
 		if n == 0 {
 			break
 		}
-		if _, err := g.writeAt(a.file, buf[:n], off); err != nil {
+		if err := g.writeAt(a.file, buf[:n], off); err != nil {
 			return "", fmt.Errorf("write disk: %w", err)
 		}
 		off += int64(n)
@@ -197,12 +203,13 @@ func (g *guest) write(args []string) (string, error) {
 }
 
 // writeAt waits while the guest is frozen.
-func (g *guest) writeAt(f *os.File, b []byte, off int64) (int, error) {
+func (g *guest) writeAt(f *os.File, b []byte, off int64) error {
 	if g.writes.frozen() {
 		g.say("write waits for thaw")
 	}
 	defer g.writes.begin()()
-	return f.WriteAt(b, off)
+	_, err := f.WriteAt(b, off)
+	return err
 }
 
 // verify compares a part of a disk with the pattern and says where they first differ.
@@ -233,7 +240,6 @@ func (*guest) verify(args []string) (string, error) {
 	return "same", nil
 }
 
-// cat prints a file of the cloud-init volume.
 // get asks a web server for a page, and answers with the first line of what it says.
 func (g *guest) get(args []string) (string, error) {
 	c, err := net.DialTimeout("tcp", args[0], patience)
@@ -251,6 +257,7 @@ func (g *guest) get(args []string) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
+// cat prints a file of the cloud-init volume.
 func (g *guest) cat(args []string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(cloudInitDir, filepath.Clean("/"+args[0])))
 	if err != nil {

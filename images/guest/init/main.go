@@ -14,6 +14,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,10 @@ type guest struct {
 	// snapshot taken between freeze and thaw never sees half a write.
 	writes freezer
 	flush  func() // makes durable what was written to all disks
+
+	churns  map[string]*churn // by what the command called the disk; commands come one at a time
+	written atomic.Uint64     // blocks, by all of them
+	memory  *memory           // that is written to; nil: none
 }
 
 func (g *guest) say(format string, args ...any) {

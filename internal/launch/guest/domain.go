@@ -63,6 +63,8 @@ func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.
 		d.Type = "kvm"
 	} else if !m.Emulate {
 		return nil, fmt.Errorf("this node has no working KVM and the configuration does not allow emulation")
+	} else {
+		d.QEMUCommandline.Args = append(d.QEMUCommandline.Args, emulatedMemory(memory)...)
 	}
 	if err := firmware(d, spec.Firmware, host.OVMF); err != nil {
 		return nil, err
@@ -87,6 +89,19 @@ func guestMemory(spec kubevirt.DomainSpec) (int64, error) {
 		return 0, fmt.Errorf("the guest has %s of memory; set domain.memory.guest (or resources.requests.memory) to 16Mi or more", q)
 	}
 	return q.Value(), nil
+}
+
+// emulatedMemory gives a guest without KVM 8 KiB more than it was to have. QEMU before 9.0 misses changes that an emulated processor makes to memory
+// while the guest is sent to another node, and the guest crashes there; but not to memory whose size is no multiple of 64 pages, which it looks
+// through page by page (QEMU's commit 03bfc2188f tells). libvirt rounds sizes to MiB, so it is not told of it.
+func emulatedMemory(memory int64) []libvirtxml.DomainQEMUCommandlineArg {
+	const mib = 1 << 20
+	size := (memory+mib-1)/mib*mib + 8<<10
+	return []libvirtxml.DomainQEMUCommandlineArg{
+		{Value: "-object"}, {Value: fmt.Sprintf("memory-backend-ram,id=berth-memory,size=%d", size)},
+		{Value: "-machine"}, {Value: "memory-backend=berth-memory"},
+		{Value: "-m"}, {Value: fmt.Sprintf("size=%dk", size>>10)},
+	}
 }
 
 func processor(c *kubevirt.CPU, kvm bool) *libvirtxml.DomainCPU {

@@ -244,6 +244,9 @@ func (n *pod) expect(prefix string) string {
 			if rest, ok := strings.CutPrefix(line, prefix); ok {
 				return rest
 			}
+			if strings.HasPrefix(line, "error: "+prefix) {
+				n.t.Fatalf("the guest of %s says %s", n.dir, line)
+			}
 		case <-n.ended:
 			n.t.Fatalf("%s ended before its guest said %q", n.dir, prefix)
 		case <-late:
