@@ -62,3 +62,19 @@ func TestStatusOfNoCluster(t *testing.T) {
 		t.Errorf("as JSON: got %q, %v", out, err)
 	}
 }
+
+// A cluster whose directory is given by way of a link is the one that is in it.
+func TestStateDirectoryByLink(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	box, err := open(link, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if box.Layout.Dir != dir {
+		t.Errorf("the directory is %s, not %s", box.Layout.Dir, dir)
+	}
+}
