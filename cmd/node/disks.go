@@ -23,10 +23,16 @@ import (
 
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launch/rendezvous"
+	"github.com/berth-vm/berth/internal/layermeter"
+	"github.com/berth-vm/berth/internal/scrape"
+	"github.com/berth-vm/berth/internal/transfer/layercache"
 )
 
 // podsDir is the kubelet's directory of pods, mounted where it is on the node.
 const podsDir = "/var/lib/kubelet/pods"
+
+// metricsAddress is where Prometheus asks for the counts of the node's layers: the cache itself reads what strangers wrote, and opens no port.
+const metricsAddress = ":8080"
 
 // introduceDisks introduces every holder on this node to the launcher it belongs to. It keeps nothing: who has met is to
 // be seen from the holder's readiness, so an agent that is restarted goes on where the last one stopped.
@@ -49,6 +55,12 @@ func introduceDisks(ctx context.Context, log *slog.Logger, node string) error {
 	pods := factory.Core().V1().Pods().Lister()
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
+	// A node whose numbers nobody can read is served all the same.
+	if end, err := scrape.Serve(metricsAddress, log, layermeter.Meter{Ask: func() (layercache.Counts, error) { return layerCounts(cacheMeetDir) }}); err != nil {
+		log.Error("there are no metrics", "error", err.Error())
+	} else {
+		defer end()
+	}
 	a := &agent{pods: pods, log: log, introduce: introduce, introduceCache: introduceCache}
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -141,24 +153,28 @@ func introduce(holder, launcher types.UID) error {
 	return rendezvous.Introduce(h, l)
 }
 
-// reach connects to a socket a pod waits at. What is in that directory is the pod's own doing, so no link is followed:
-// it could lead to the socket of somebody else.
+// reach connects to a socket a pod waits at.
 func reach(dir string, pod types.UID, socket string) (*net.UnixConn, error) {
+	c, err := dialBeneath(dir, path.Join(string(pod), "volumes", "kubernetes.io~empty-dir", launch.MeetVolume, socket))
+	if err != nil {
+		return nil, fmt.Errorf("reach pod %s: %w", pod, err)
+	}
+	return c, nil
+}
+
+// dialBeneath connects to a socket in a directory that others write to. What is there is their own doing, so no link is followed: it could lead to the
+// socket of somebody else.
+func dialBeneath(dir, name string) (*net.UnixConn, error) {
 	root, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	name := path.Join(string(pod), "volumes", "kubernetes.io~empty-dir", launch.MeetVolume, socket)
 	fd, err := unix.Openat2(int(root.Fd()), name, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
-		return nil, fmt.Errorf("pod %s waits nowhere: %w", pod, err)
+		return nil, fmt.Errorf("nobody waits there: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d", fd), Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("reach pod %s: %w", pod, err)
-	}
-	return c, nil
+	return net.DialUnix("unix", nil, &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d", fd), Net: "unix"})
 }

@@ -3,15 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-vm/berth/internal/launch/rendezvous"
+	"github.com/berth-vm/berth/internal/transfer/layercache"
 )
 
 // cacheRound begins to introduce every launcher that waits for the node's cache of layers. Whoever forges a launcher's label gains nothing: the cache
@@ -57,10 +56,19 @@ func introduceCache(launcher types.UID, namespace string) (wanted bool, err erro
 		return true, err
 	}
 	defer func() { _ = l.Close() }()
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(cacheMeetDir, rendezvous.Socket), Net: "unix"})
+	c, err := dialBeneath(cacheMeetDir, rendezvous.Socket)
 	if err != nil {
 		return true, fmt.Errorf("reach the cache of layers: %w", err)
 	}
 	defer func() { _ = c.Close() }()
 	return true, rendezvous.IntroduceCache(c, l, namespace)
+}
+
+// layerCounts asks the cache in dir what it holds.
+func layerCounts(dir string) (layercache.Counts, error) {
+	c, err := dialBeneath(dir, countsSocket)
+	if err != nil {
+		return layercache.Counts{}, fmt.Errorf("reach the cache of layers: %w", err)
+	}
+	return layercache.ReadCounts(c)
 }

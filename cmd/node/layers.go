@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 
@@ -20,6 +22,7 @@ const (
 	cacheDir     = "/var/cache/berth/layers"
 	cacheView    = "/run/berth/layers"
 	cacheMeetDir = "/run/berth/cache"
+	countsSocket = "counts.sock" // in the directory where they meet: what the layers count is asked for there
 )
 
 // How many askers are served at a time, of the whole node and of one namespace. The others make their layers themselves.
@@ -56,6 +59,7 @@ func keepLayers(ctx context.Context, log *slog.Logger, args []string) error {
 	limit := &quota{has: map[string]int{}}
 	l, err := rendezvous.ServeAt(cacheMeetDir+"/"+rendezvous.Socket, func(c *net.UnixConn, hello rendezvous.Hello) bool {
 		if !limit.enter(hello.From) {
+			cache.TurnAway()
 			return false
 		}
 		go func() {
@@ -70,6 +74,13 @@ func keepLayers(ctx context.Context, log *slog.Logger, args []string) error {
 		return err
 	}
 	defer func() { _ = l.Close() }()
+	_ = os.Remove(filepath.Join(cacheMeetDir, countsSocket)) // of a container that ran before in this pod
+	counts, err := net.Listen("unix", filepath.Join(cacheMeetDir, countsSocket))
+	if err != nil {
+		return fmt.Errorf("listen for whoever counts the layers: %w", err)
+	}
+	defer func() { _ = counts.Close() }()
+	go cache.TellCounts(counts)
 	<-ctx.Done()
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +28,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/test/e2e/framework"
@@ -140,5 +143,28 @@ func TestMachineFromImage(t *testing.T) {
 	y.guestSays(second, `"msg":"the layers are the node's","layers":2,"made":0,"shared":2`)
 	if again := sent.Load(); again == 0 || again > first/2 {
 		t.Errorf("the first machine was sent %d bytes, and the second on its node %d", first, again)
+	}
+	b.layersCounted(launchers[0].Spec.NodeName)
+}
+
+// layersCounted: the agent of a node shows that layers were made there, and shared.
+func (b *bed) layersCounted(node string) {
+	b.T.Helper()
+	var agents corev1.PodList
+	b.must(b.kube.List(b.Context(), &agents, client.InNamespace("berth-node")))
+	at := slices.IndexFunc(agents.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == node })
+	if at < 0 {
+		b.T.Fatalf("node %s has no agent", node)
+	}
+	page := b.Run(framework.Pod{Name: "scrape", Script: "wget -qO- http://" + agents.Items[at].Status.PodIP + ":8080/metrics"})
+	for name, least := range map[string]float64{"up": 1, "bytes": 1, "limit_bytes": 1 << 30, "made_total": 2, "shared_total": 2} {
+		value := -1.0
+		if _, rest, found := strings.Cut(page, "\nberth_layers_"+name+" "); found {
+			line, _, _ := strings.Cut(rest, "\n")
+			value, _ = strconv.ParseFloat(line, 64)
+		}
+		if value < least {
+			b.T.Errorf("berth_layers_%s is %g, less than %g", name, value, least)
+		}
 	}
 }

@@ -27,7 +27,7 @@ func TestServiceMonitor(t *testing.T) {
 		}
 	}
 	parts := read(monitoring + "servicemonitor.yaml")
-	programs := []string{"controller/deployment.yaml", "uploadproxy/deployment.yaml", "localdisk/base/daemonset.yaml"}
+	programs := []string{"controller/deployment.yaml", "uploadproxy/deployment.yaml", "node/daemonset.yaml", "localdisk/base/daemonset.yaml"}
 	if len(parts) != 2*len(programs) {
 		t.Fatalf("%d objects for %d programs", len(parts), len(programs))
 	}

@@ -59,8 +59,8 @@ type Cache struct {
 	layers map[string]*kept // by chain
 	taken  int64            // bytes of all files, and of those that are being written
 	making chan struct{}    // one layer at a time: that bounds the memory
-	made   int64
-	shared int64
+	// what it has done, see Counts
+	made, shared, letGo, refused int64
 }
 
 // Open takes a directory that holds what an earlier cache left there. What is half made is removed.
@@ -214,6 +214,7 @@ func (s *Cache) room(n int64) error {
 		}
 		s.log.Info("a layer is let go", "chain", k.chain, "bytes", k.bytes)
 		s.taken -= k.bytes
+		s.letGo++
 		delete(s.layers, k.chain)
 	}
 	if !s.fits(n) {

@@ -63,6 +63,7 @@ func (s *Cache) Serve(ctx context.Context, c *net.UnixConn, pace Pace) error {
 		}
 		var told refusal
 		if errors.As(err, &told) {
+			s.TurnAway()
 			_ = talk.say(answer{Refused: told.Error()}, nil)
 		}
 		return err
@@ -328,6 +329,7 @@ func (s *Cache) hold(chain string) (*kept, *os.File) {
 	if s.remove(chain) == nil {
 		delete(s.layers, chain)
 		s.taken -= k.bytes
+		s.letGo++
 	}
 	return nil, nil
 }

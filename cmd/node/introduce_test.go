@@ -1,0 +1,48 @@
+package main
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/berth-vm/berth/internal/transfer/layercache"
+)
+
+// TestLayerCounts: the agent is told what the cache beside it holds, and follows no link that somebody who has broken the cache left for it.
+func TestLayerCounts(t *testing.T) {
+	dir, err := os.MkdirTemp("", "node") // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	kept := t.TempDir()
+	cache, err := layercache.Open(kept, kept, 1<<20, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache.TurnAway()
+	l, err := net.Listen("unix", filepath.Join(dir, countsSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go cache.TellCounts(l)
+	if got, err := layerCounts(dir); err != nil || got != (layercache.Counts{Bound: 1 << 20, Refused: 1}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for name, leave := range map[string]func(at string) error{
+		"a link": func(at string) error { return os.Symlink(filepath.Join(dir, countsSocket), at) },
+		"a file": func(at string) error { return os.WriteFile(at, []byte(`{"layers": 1}`), 0o600) },
+		"none":   func(string) error { return nil },
+	} {
+		other := t.TempDir()
+		if err := leave(filepath.Join(other, countsSocket)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := layerCounts(other); err == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
