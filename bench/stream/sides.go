@@ -87,11 +87,14 @@ type line struct {
 	free time.Time // when it is free again
 }
 
+// queued is what is on its way when the server's process is not given a processor in time: without it a busy machine would make the line slower.
+const queued = 100 * time.Millisecond
+
 func (l *line) take(n int) {
 	l.mu.Lock()
 	now := time.Now()
-	if l.free.Before(now) {
-		l.free = now
+	if idle := now.Add(-queued); l.free.Before(idle) {
+		l.free = idle
 	}
 	l.free = l.free.Add(time.Duration(int64(n) * int64(time.Second) / l.rate))
 	wait := l.free.Sub(now)

@@ -29,7 +29,7 @@ func (g *guest) ReadAt(p []byte, off int64) (int, error) {
 	d := g.d
 	if !d.whole.Load() {
 		end := off + int64(len(p))
-		if err := d.need(off, end); err != nil {
+		if err := d.first(d.need, off, end); err != nil {
 			return 0, err
 		}
 		d.readAhead(end, d.streams.read(off, end))
@@ -85,12 +85,12 @@ func (d *Disk) change(off, end int64, write func() error) error {
 	}
 	defer d.ranges.hold(from, to)()
 	if off > from {
-		if err := d.bring(from, min(from+cluster, to)); err != nil {
+		if err := d.first(d.bring, from, min(from+cluster, to)); err != nil {
 			return err
 		}
 	}
 	if last := (to - 1) / cluster * cluster; end < to {
-		if err := d.bring(last, to); err != nil {
+		if err := d.first(d.bring, last, to); err != nil {
 			return err
 		}
 	}
@@ -126,6 +126,16 @@ func (d *Disk) zero(off, n int64) error {
 	return nil
 }
 
+// first makes [off, end) present for a guest that waits for it, so the fill lets it go first; also where it waits for what is being read ahead.
+func (d *Disk) first(get func(off, end int64) error, off, end int64) error {
+	if from, to := d.around(off, end); d.all(d.present, from, to) {
+		return nil
+	}
+	d.gate.enter()
+	defer d.gate.leave()
+	return get(off, end)
+}
+
 // need makes [off, end) present.
 func (d *Disk) need(off, end int64) error {
 	from, to := d.around(off, end)
@@ -144,7 +154,7 @@ func (d *Disk) need(off, end int64) error {
 	return nil
 }
 
-// readAhead fetches what comes behind end, if there is time for that.
+// readAhead fetches what comes behind end, if there is time for that. Nobody waits for it, so the fill goes on meanwhile.
 func (d *Disk) readAhead(end, n int64) {
 	from, to := d.around(end, min(end+n, d.size))
 	if n == 0 || from >= to || d.all(d.present, from, to) {
@@ -206,8 +216,6 @@ func (d *Disk) fetch(from, to int64) error {
 	case <-d.ctx.Done():
 		return d.ctx.Err()
 	}
-	d.gate.enter()
-	defer d.gate.leave()
 	es := d.source.Places.In(from, to)
 	slices.SortFunc(es, func(a, b format.Extent) int { return cmp.Compare(a.Host, b.Host) })
 	out := make([]byte, to-from)
