@@ -4,9 +4,9 @@
 //
 //	go run ./bench/control [-n 1000] [-clones 100] [-pods 10000] [-claims 10000]
 //	go run ./bench/control -peers [-n 1000]
-//	go run ./bench/control -writes [-n 50]
+//	go run ./bench/control -writes [-n 50] [-only Berth]
 //
-// The second form measures CDI's controller and ours in turn, in the same way; the third counts what each of them writes. It needs bin/kubebox (the control plane), builds kwok out of
+// The second form measures CDI's controller and ours in turn, in the same way; the third counts what each of them writes, or one. It needs bin/kubebox (the control plane), builds kwok out of
 // hack/kwok and CDI out of hack/peers, and writes results.md, peers.md or writes.md: time, write requests, CPU and memory of the controller, and the
 // writes it makes when there is nothing to do.
 package main
@@ -45,6 +45,7 @@ const (
 // scene is what one run has.
 type scene struct {
 	program         program
+	only            string // the name of the one program that is measured; empty: all
 	volumes, clones int
 	brief           bool // consumers end when their claims are bound
 	audited         bool // every write is counted by what it is
@@ -60,6 +61,7 @@ func main() {
 	flag.IntVar(&s.claims, "claims", 10000, "how many claims of others, in the second run")
 	peers := flag.Bool("peers", false, "CDI's controller and ours, each with a quarter of the volumes and with all of them; no clones, nobody else")
 	writes := flag.Bool("writes", false, "CDI's controller and ours, what each writes for a volume; nothing is timed")
+	flag.StringVar(&s.only, "only", "", "with -writes: CDI or Berth alone")
 	out := flag.String("out", filepath.Join("bench", "control"), "the folder for what was measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -107,7 +109,12 @@ func runPeers(ctx context.Context, s scene, out string) error {
 func runWrites(ctx context.Context, s scene, out string) error {
 	var scenes []scene
 	for _, p := range []program{theirs, ours} {
-		scenes = append(scenes, scene{program: p, volumes: s.volumes, brief: true, audited: true})
+		if s.only == "" || s.only == p.name {
+			scenes = append(scenes, scene{program: p, volumes: s.volumes, brief: true, audited: true})
+		}
+	}
+	if len(scenes) == 0 {
+		return fmt.Errorf("no controller is called %s", s.only)
 	}
 	runs, err := runAll(ctx, scenes...)
 	if err != nil {

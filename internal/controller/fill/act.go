@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/nodes"
@@ -303,6 +304,22 @@ func (s *Seen) imageLabels() map[string]string {
 	return origin.ImageLabels(all)
 }
 
+// missedByNobody: the claim's first worker is in this phase, and what a mark would say of it is in the status of whom the claim is for. A claim
+// without a DataVolume has no other place for it, whoever uploads waits for it there, and so does a machine that may start early.
+func (s *Seen) missedByNobody(phase corev1.PodPhase) bool {
+	if _, shown := s.claim.Annotations[names.PodPhase]; shown {
+		return false
+	}
+	switch phase { //nolint:exhaustive // how it ended is always said
+	case corev1.PodPending:
+		return !s.order.itself(s.claim)
+	case corev1.PodRunning:
+		_, told := s.order.For.(*cdiv1.DataVolume)
+		return told && s.role() != render.RoleUpload && !s.serves()
+	}
+	return false
+}
+
 // show keeps what clients read from the claim's annotations true while a worker is at work. The end of it is not shown
 // but recorded, by the actions above.
 func (e *Engine) show(ctx context.Context, s *Seen) error {
@@ -324,8 +341,8 @@ func (e *Engine) show(ctx context.Context, s *Seen) error {
 		phase = corev1.PodFailed
 	case volume.Pending, volume.Unplaceable, volume.Unfetchable:
 	}
-	if _, shown := s.claim.Annotations[names.PodPhase]; phase == corev1.PodPending && !shown && !s.order.itself(s.claim) {
-		return nil // the first worker is about to run; until then whom the claim is for says where it is
+	if s.missedByNobody(phase) {
+		return nil
 	}
 	return e.mark(ctx, s, func(m marks) {
 		m[names.PodPhase] = string(phase)

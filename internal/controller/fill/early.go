@@ -44,11 +44,16 @@ func (s *Seen) markServed(m marks) {
 	case s.workerFact() != volume.Running:
 		delete(m, names.ServedOn)
 	case s.progress == nil:
-	case s.progress.Early != nil && s.progress.Early.Serves:
+	case s.serves():
 		m[names.ServedOn] = s.worker.Spec.NodeName
 	default:
 		delete(m, names.ServedOn)
 	}
+}
+
+// serves: the worker says that a machine can have the disk.
+func (s *Seen) serves() bool {
+	return s.progress != nil && s.progress.Early != nil && s.progress.Early.Serves
 }
 
 // earlyText is what there is to say of a disk that a machine may start with before it is full; empty if none may.

@@ -88,3 +88,27 @@ func TestServedOn(t *testing.T) {
 		}
 	}
 }
+
+// TestMissedByNobody: the first worker of a DataVolume is not marked on its claim while it goes well, unless somebody looks for it there.
+func TestMissedByNobody(t *testing.T) {
+	plain := func(s *Seen) { s.progress.Early = nil }
+	for name, c := range map[string]struct {
+		change func(*Seen)
+		phase  corev1.PodPhase
+		want   bool
+	}{
+		"is placed":                   {plain, corev1.PodPending, true},
+		"runs":                        {plain, corev1.PodRunning, true},
+		"failed":                      {plain, corev1.PodFailed, false},
+		"a machine may start":         {nil, corev1.PodRunning, false},
+		"after another":               {func(s *Seen) { plain(s); s.claim.Annotations[names.PodPhase] = "Failed" }, corev1.PodRunning, false},
+		"waits for an upload":         {func(s *Seen) { s.source = &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}} }, corev1.PodRunning, false},
+		"fills a prime, is placed":    {func(s *Seen) { s.order.For = &corev1.PersistentVolumeClaim{} }, corev1.PodPending, true},
+		"fills a prime":               {func(s *Seen) { s.order.For = &corev1.PersistentVolumeClaim{} }, corev1.PodRunning, false},
+		"fills a claim of somebody's": {func(s *Seen) { s.order.For = s.claim }, corev1.PodPending, false},
+	} {
+		if got := servedVolume(c.change).missedByNobody(c.phase); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
