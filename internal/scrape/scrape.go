@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 )
 
 // Handler answers GET /metrics with what is measured and with what the program itself needs.
@@ -25,6 +26,10 @@ func Handler(measured ...prometheus.Collector) http.Handler {
 	return mux
 }
 
+// connections is how many may be open at a time. Any pod may connect, and each takes memory of a program that has other things to do: whoever takes all
+// of them keeps others from the numbers, and from nothing else.
+const connections = 64
+
 // Serve listens at an address until the function that it returns is called. A server that fails later says so in the log: what the
 // program is for goes on.
 func Serve(address string, log *slog.Logger, measured ...prometheus.Collector) (end func(), err error) {
@@ -33,11 +38,11 @@ func Serve(address string, log *slog.Logger, measured ...prometheus.Collector) (
 		return nil, fmt.Errorf("listen for Prometheus: %w", err)
 	}
 	s := &http.Server{
-		Handler: Handler(measured...), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: Handler(measured...), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(netutil.LimitListener(l, connections)); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("metrics are not served any more", "error", err)
 		}
 	}()
