@@ -83,6 +83,34 @@ func TestCondemns(t *testing.T) {
 	}
 }
 
+// TestUsedFromCompressedClusters: a qcow2 image on a plain web server, whose clusters are compressed, is used while it is filled, with its tables at the end too.
+func TestUsedFromCompressedClusters(t *testing.T) {
+	t.Parallel()
+	disk := text(9<<20, 4)
+	for name, late := range map[string]bool{"tables first": false, "tables late": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			image := qcow2(t, disk, 7, true, late)
+			s, url := newSlowly(t, image, 1<<20)
+			u := use(t, url, nil)
+			c := u.dial()
+			if done := u.work.Progress().Done; done > int64(len(image))/2 {
+				t.Errorf("%d bytes are there already: the test proves nothing", done)
+			}
+			want := bytes.Clone(disk)
+			scribble(t, c, want, rand.New(rand.NewPCG(7, 8)), 80)
+			s.rate.Store(1 << 40)
+			if err := c.Leave(); err != nil {
+				t.Fatal(err)
+			}
+			if r := <-u.report; r.Outcome != task.Done || r.Format != "qcow2" {
+				t.Fatalf("report %+v", r)
+			}
+			wantBytes(t, u.task.Target.Path, want)
+		})
+	}
+}
+
 // TestUsedFromARegistry: a disk in a layer that is not compressed is used while it is filled like any other, and its layer's digest
 // is compared in the end.
 func TestUsedFromARegistry(t *testing.T) {
