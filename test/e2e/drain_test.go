@@ -103,12 +103,7 @@ func TestDrain(t *testing.T) {
 	}
 
 	from := y.instance(y.Context(), movers[0]).Status.NodeName
-	launcher := y.launcherOf(movers[0])
-	err := y.Client.PolicyV1().Evictions(y.Namespace).Evict(y.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: launcher.Name},
-		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}})
-	if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "Eviction triggered evacuation of VMI") {
-		t.Errorf("the eviction of a launcher: %v", err)
-	}
+	y.evict(movers[0], "Eviction triggered evacuation of VMI", metav1.DryRunAll)
 	out := y.kubectlDrain(from)
 	t.Logf("kubectl drain:\n%s", out)
 	has(t, out, "Eviction triggered evacuation of VMI", "drained")
@@ -118,6 +113,47 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%s is on %s: %s, %s", vm.Name, i.Status.NodeName, i.Status.Phase, i.UID)
 		}
 		y.nothingOfMoves(vm)
+	}
+}
+
+// evict asks for the eviction of a machine's launcher, which is refused in these words so that whoever drains its node asks again.
+func (y *yard) evict(vm *kubevirt.VirtualMachine, says string, dryRun ...string) {
+	y.T.Helper()
+	err := y.Client.PolicyV1().Evictions(y.Namespace).Evict(y.Context(), &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: y.Namespace, Name: y.launcherOf(vm).Name},
+		DeleteOptions: &metav1.DeleteOptions{DryRun: dryRun}})
+	if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), says) {
+		y.T.Errorf("the eviction of %s: %v", vm.Name, err)
+	}
+}
+
+// leftToOthers: a machine whose evictionStrategy is External stays where it is when its node is drained, and shows that it is to leave; nobody
+// moves it but whoever manages it.
+func (y *yard) leftToOthers(vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	before, launcher := y.instance(y.Context(), vm), y.launcherOf(vm).UID
+	node := before.Status.NodeName
+	if before.Status.EvacuationNodeName != "" {
+		y.T.Errorf("%s is to leave %s before anybody asked", vm.Name, before.Status.EvacuationNodeName)
+	}
+	y.evict(vm, "its evictionStrategy is External")
+	y.Wait("the instance to say that it is to leave", patience, func(ctx context.Context) (bool, string) {
+		i := y.instance(ctx, vm)
+		return i.Status.EvacuationNodeName == node, fmt.Sprintf("%+v", i.Status)
+	})
+	y.evict(vm, "its evictionStrategy is External")
+	i := y.instance(y.Context(), vm)
+	if i.UID != before.UID || i.Status.NodeName != node || i.Status.Phase != kubevirt.PhaseRunning || i.DeletionTimestamp != nil || y.launcherOf(vm).UID != launcher {
+		y.T.Errorf("it did not stay on %s as it was: %s in %+v", node, i.UID, i.Status)
+	}
+	var all kubevirt.VirtualMachineInstanceMigrationList
+	if err := y.kube.List(y.Context(), &all, client.InNamespace(y.Namespace)); err != nil {
+		y.T.Fatal(err)
+	}
+	for _, m := range all.Items {
+		if from, made := m.Annotations[kubevirt.AnnEvacuation]; made || !m.Ended() {
+			y.T.Errorf("migration %s from %q was made, or goes on", m.Name, from)
+		}
 	}
 }
 

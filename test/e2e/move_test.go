@@ -193,7 +193,7 @@ func (y *yard) sharedClaim(name string) {
 }
 
 // TestMigration: a running guest goes to another node and back with a claim that both nodes have, its network disk, its overlay over a container disk, an empty
-// disk and its cloud-init disk, and nobody has to start it again.
+// disk and its cloud-init disk, and nobody has to start it again. A drain leaves it to others, as its evictionStrategy says.
 func TestMigration(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
@@ -214,6 +214,7 @@ func TestMigration(t *testing.T) {
 			Image: images.Guest, ImagePullPolicy: corev1.PullIfNotPresent}}},
 		kubevirt.Volume{Name: "empty", VolumeSource: kubevirt.VolumeSource{EmptyDisk: &kubevirt.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}}},
 		kubevirt.Volume{Name: "init", VolumeSource: kubevirt.VolumeSource{CloudInitNoCloud: &kubevirt.CloudInitSource{UserData: "#cloud-config\n"}}})
+	vm.Spec.Template.Spec.EvictionStrategy = new(kubevirt.EvictExternal)
 	y.create(vm)
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.guestSays(vm, "berth-guest: ready")
@@ -229,6 +230,8 @@ func TestMigration(t *testing.T) {
 		t.Errorf("the disk that both nodes have is in claim %s; claims are %v", in, all)
 	}
 	y.nothingOfMoves(vm)
+	y.leftToOthers(vm)
+	y.answer(vm, "disks")
 }
 
 // nothingOfMoves: neither keys nor claims of migrations are left.
