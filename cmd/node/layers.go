@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -74,15 +75,29 @@ func keepLayers(ctx context.Context, log *slog.Logger, args []string) error {
 		return err
 	}
 	defer func() { _ = l.Close() }()
-	_ = os.Remove(filepath.Join(cacheMeetDir, countsSocket)) // of a container that ran before in this pod
-	counts, err := net.Listen("unix", filepath.Join(cacheMeetDir, countsSocket))
+	counts, err := listenForCounts(cacheMeetDir)
 	if err != nil {
-		return fmt.Errorf("listen for whoever counts the layers: %w", err)
+		return err
 	}
 	defer func() { _ = counts.Close() }()
 	go cache.TellCounts(counts)
 	<-ctx.Done()
 	return nil
+}
+
+// listenForCounts is where the agent asks what the layers count.
+func listenForCounts(dir string) (net.Listener, error) {
+	path := filepath.Join(dir, countsSocket)
+	_ = os.Remove(path) // of a container that ran before in this pod
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen for whoever counts the layers: %w", err)
+	}
+	// The agent is another user, and has none of root's rights. Nobody else has this directory.
+	if err := os.Chmod(path, 0o666); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // quota counts who is served.
