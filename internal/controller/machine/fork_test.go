@@ -2,7 +2,11 @@ package machine
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +21,9 @@ import (
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
-// A run in which one write is disturbed is the undisturbed one until then, and the undisturbed one again as soon as it has come to rest
-// where that did. So it is begun at the round of the write and ended there: that is what makes it cheap to disturb each write alone.
+// A run in which one write is disturbed is the undisturbed one until then, and the undisturbed one again as soon as the world is as it was at
+// a round of that, times aside, or has come to rest where that did. So it is begun at the round of the write and ended there: that is what
+// makes it cheap to disturb each write alone. What delays do shows a run in which every write is disturbed, which is not cut short.
 
 // tape is what is kept of a world that runs undisturbed.
 type tape struct {
@@ -33,6 +38,7 @@ type frozen struct {
 	objects []client.Object
 	keyed   map[any]any // what the controller remembers
 	taken   map[types.UID]bool
+	print   string
 }
 
 // keepTape keeps the world as it is now.
@@ -40,6 +46,11 @@ func (w *world) keepTape() {
 	if w.taped == nil {
 		return
 	}
+	w.taped.rounds = append(w.taped.rounds, w.freeze())
+}
+
+// freeze is the world as it is now.
+func (w *world) freeze() frozen {
 	f := frozen{is: *w, at: w.clock.Now(), keyed: map[any]any{}, taken: maps.Clone(w.r.places.taken)}
 	f.is.data = w.data.clone()
 	w.r.keyed.done.Range(func(k, v any) bool { f.keyed[k] = v; return true })
@@ -56,7 +67,35 @@ func (w *world) keepTape() {
 			return nil
 		}))
 	}
-	w.taped.rounds = append(w.taped.rounds, f)
+	f.print = f.prints(w)
+	return f
+}
+
+var moment = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*Z"`)
+
+// prints is all that what comes next depends on, but for times and the versions of objects.
+func (f *frozen) prints(w *world) string {
+	lines := []string{fmt.Sprint(w.asked, w.guests, w.keeps, w.data, f.keyed, f.taken)}
+	for _, o := range f.objects {
+		version := o.GetResourceVersion()
+		o.SetResourceVersion("")
+		text, err := json.Marshal(o)
+		w.must(err)
+		o.SetResourceVersion(version)
+		lines = append(lines, fmt.Sprintf("%T %s", o, moment.ReplaceAll(text, []byte(`"then"`))))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// joins: a world that was disturbed is as the undisturbed one was at one of its rounds, and goes on as that did.
+func (w *world) joins() bool {
+	if w.follows == nil || w.faults.Writes < w.faults.At {
+		return false
+	}
+	now := w.freeze().print
+	w.joined = slices.ContainsFunc(w.follows.rounds, func(f frozen) bool { return f.print == now })
+	return w.joined
 }
 
 // rest keeps where the world came to rest.
@@ -97,11 +136,12 @@ func (w *world) disturbed(write int, kind faults.Kind) string {
 		}
 	}
 	d := w.taped.rounds[at].thaw()
-	d.faults.At, d.faults.Kind = write, kind
+	d.faults.At, d.faults.Kind, d.follows = write, kind, w.taped
 	d.settle()
-	if d.outcome() == w.taped.rests[d.asked] {
+	if d.joined || d.outcome() == w.taped.rests[d.asked] {
 		return ""
 	}
+	d.follows = nil
 	d.run()
 	return cmp.Diff(w.taped.rests[len(w.taped.rests)-1], d.outcome())
 }

@@ -159,6 +159,9 @@ func (w *world) settle() {
 	waits := 0 // in a row in which nothing but time went by
 	for range 200 {
 		w.keepTape()
+		if w.joins() {
+			return
+		}
 		before, failed, later := w.faults.Writes, false, false
 		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance, w.migrate, w.keep} {
 			result, err := reconcile(context.Background(), request)

@@ -37,6 +37,7 @@ import (
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/faults"
+	"github.com/berth-vm/berth/internal/testing/remember"
 )
 
 // world is a cluster of one machine.
@@ -55,6 +56,9 @@ type world struct {
 	events *events.FakeRecorder
 	asked  int   // how many of the scenario's asks were made
 	taped  *tape // what is kept of it while it runs; nil: nothing
+	// follows is the run that a disturbed one is compared with; joined: it is the same again.
+	follows *tape
+	joined  bool
 }
 
 var scheme = sync.OnceValue(func() *runtime.Scheme {
@@ -98,7 +102,7 @@ func (w *world) serve(objects []client.Object) {
 	for _, i := range index.All() {
 		build = build.WithIndex(i.Object, i.Field, i.Of)
 	}
-	base := build.Build()
+	base := remember.Client(build.Build())
 	w.api = base
 	w.r = &Reconciler{
 		reader: base, live: base, data: true, clock: w.clock, options: Options{Image: "launcher", Emulate: true},
