@@ -100,6 +100,9 @@ func (s *sluiced) large() bool {
 }
 
 func (s *sluiced) Write(p []byte) (int, error) {
+	if s.large() && !s.gate.open.Load() {
+		_ = http.NewResponseController(s.ResponseWriter).Flush() // what the server has is told at once
+	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for s.large() && !s.gate.open.Load() && s.ctx.Err() == nil {
