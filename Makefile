@@ -182,6 +182,11 @@ bench-peers: $(BOX) ## CDI's controller and ours in turn, on the same API server
 beside-kubevirt: $(BOX) ## KubeVirt's own virt-controller over our data side, on simulated nodes; it takes seven minutes of a core to compile
 	@go test -tags peers -count=1 -timeout 60m ./test/beside
 
+.PHONY: virtctl-kubevirt
+virtctl-kubevirt: build ## KubeVirt's own virtctl against Berth on the cluster of KUBECONFIG: uploads, an export, a machine; it takes four minutes of a core to compile
+	@go -C hack/kubevirt build -o $(abspath $(BIN))/kubevirt-virtctl kubevirt.io/kubevirt/cmd/virtctl
+	@E2E_KUBECONFIG=$(abspath $(KUBECONFIG)) go test -tags peers,e2e -run '^TestKubeVirtsVirtctl' -count=1 -timeout 30m ./test/e2e
+
 .PHONY: install-check
 install-check: build ## a release of this commit, for amd64 alone, pushed to a registry and installed from there on our cluster without Berth
 	@$(RELEASE) make -version v0.0.0-check -quick -dist $(CURDIR)/$(BIN)/release

@@ -21,16 +21,23 @@ const virtctlProgram = "../../bin/virtctl"
 
 // tool is virtctl in a test's namespace.
 type tool struct {
-	env  *framework.Env
-	args []string
+	env     *framework.Env
+	program string
+	args    []string
 }
 
 func newTool(t *testing.T, env *framework.Env) *tool {
 	t.Helper()
-	if _, err := os.Stat(virtctlProgram); err != nil {
-		t.Fatalf("no virtctl (make build makes it): %v", err)
+	return toolOf(t, env, virtctlProgram, "make build")
+}
+
+// toolOf is a virtctl, whoever's it is, and the command that makes it.
+func toolOf(t *testing.T, env *framework.Env, program, made string) *tool {
+	t.Helper()
+	if _, err := os.Stat(program); err != nil {
+		t.Fatalf("no virtctl (%s makes it): %v", made, err)
 	}
-	return &tool{env: env, args: []string{"--kubeconfig", framework.Kubeconfig(t), "--namespace", env.Namespace}}
+	return &tool{env: env, program: program, args: []string{"--kubeconfig", framework.Kubeconfig(t), "--namespace", env.Namespace}}
 }
 
 // outcome is what a command left.
@@ -52,7 +59,7 @@ func (v *tool) run(args ...string) outcome {
 func (v *tool) with(ctx context.Context, in io.Reader, args ...string) outcome {
 	v.env.T.Helper()
 	var out, failure bytes.Buffer
-	cmd := exec.CommandContext(ctx, virtctlProgram, append(args, v.args...)...)
+	cmd := exec.CommandContext(ctx, v.program, append(args, v.args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &out, &failure
 	began := time.Now()
 	err := cmd.Run()
