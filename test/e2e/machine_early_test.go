@@ -307,7 +307,7 @@ func TestMachineBootsEarly(t *testing.T) {
 		from := e.reader("golden")
 		e.Pace(from, farRate/2)
 		e.fast = func() { e.Pace(from, 0) }
-		e.halfway()
+		e.hasSystem()
 		e.Pace(from, farRate/20) // the rest takes longer than any guest does to boot
 		e.boots()
 		e.write()
@@ -364,16 +364,17 @@ func (e *earlyMachine) reader(claim string) *corev1.Pod {
 	return found
 }
 
-// halfway waits until half of the disk is there, which is all that the guest needs to boot: the other half is the data of tests.
-func (e *earlyMachine) halfway() {
+// hasSystem waits until all is there that the guest needs to boot: the rest of the image is the data of tests.
+func (e *earlyMachine) hasSystem() {
 	e.T.Helper()
-	e.Wait("half of DataVolume "+e.root, boot, func(ctx context.Context) (bool, string) {
+	const need = float64(testguest.DataOffset) * 100 / (1 << 30) // the disk is as large as its claim
+	e.Wait("what the guest boots from in DataVolume "+e.root, boot, func(ctx context.Context) (bool, string) {
 		var dv cdiv1.DataVolume
 		if err := e.kube.Get(ctx, types.NamespacedName{Namespace: e.Namespace, Name: e.root}, &dv); err != nil {
 			return false, err.Error()
 		}
 		percent, err := strconv.ParseFloat(strings.TrimSuffix(string(dv.Status.Progress), "%"), 64)
-		return err == nil && percent >= 50, fmt.Sprintf("%s: %s", dv.Status.Phase, dv.Status.Progress)
+		return err == nil && percent > need, fmt.Sprintf("%s: %s", dv.Status.Phase, dv.Status.Progress)
 	})
 }
 
