@@ -189,6 +189,7 @@ virtctl-kubevirt: build ## KubeVirt's own virtctl against Berth on the cluster o
 
 .PHONY: install-check
 install-check: build ## a release of this commit, for amd64 alone, pushed to a registry and installed from there on our cluster without Berth
+	@if $(KUBECTL) get namespace berth >/dev/null 2>&1; then echo "Berth is on the cluster: make uninstall first"; exit 1; fi
 	@$(RELEASE) make -version v0.0.0-check -quick -dist $(CURDIR)/$(BIN)/release
 	@DIST=$(BIN)/release VERSION=v0.0.0-check E2E_KUBECONFIG=$(abspath $(KUBECONFIG)) \
 	  go test -tags e2e,release -run TestInstallFromRegistry -count=1 -timeout 20m -v ./test/e2e/install
