@@ -129,7 +129,7 @@ func Successor(p *corev1.Pod, all []*corev1.Pod) *corev1.Pod {
 	return all[at]
 }
 
-// Came: a guest runs, or ran, in a launcher that it moved to. A target runs it on the word of its source alone.
+// Came says that a guest runs, or ran, in a launcher that it moved to. A target runs it on the word of its source alone.
 func Came(p *corev1.Pod) bool {
 	if Orders(p).Run {
 		return true

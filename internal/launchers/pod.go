@@ -44,7 +44,7 @@ func Orders(p *corev1.Pod) launch.Move {
 	return m
 }
 
-// Up: the launcher's guest runs.
+// Up says that the launcher's guest runs.
 func Up(p *corev1.Pod) bool { return pods.Ready(p) || started(p) }
 
 // started: the guest runs, whatever a probe says that asks later: a probe of the machine's own asks something else, and one of ours may

@@ -43,8 +43,8 @@ func (g *guest) remember(args []string) (string, error) {
 	}
 	g.memory = &memory{pages: b}
 	go func() {
-		for g.memory.round() {
-			time.Sleep(memoryPace)
+		for pace := time.NewTicker(memoryPace); g.memory.round(); {
+			<-pace.C
 		}
 	}()
 	return "begun", nil

@@ -38,7 +38,7 @@ type frozen struct {
 	objects []client.Object
 	keyed   map[any]any // what the controller remembers
 	taken   map[types.UID]bool
-	print   string
+	text    string
 }
 
 // keepTape keeps the world as it is now.
@@ -67,14 +67,14 @@ func (w *world) freeze() frozen {
 			return nil
 		}))
 	}
-	f.print = f.prints(w)
+	f.text = f.describe(w)
 	return f
 }
 
 var moment = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*Z"`)
 
-// prints is all that what comes next depends on, but for times and the versions of objects.
-func (f *frozen) prints(w *world) string {
+// describe says everything that the next steps depend on: all but times and the versions of objects.
+func (f *frozen) describe(w *world) string {
 	lines := []string{fmt.Sprint(w.asked, w.guests, w.keeps, w.data, f.keyed, f.taken)}
 	for _, o := range f.objects {
 		version := o.GetResourceVersion()
@@ -93,8 +93,8 @@ func (w *world) joins() bool {
 	if w.follows == nil || w.faults.Writes < w.faults.At {
 		return false
 	}
-	now := w.freeze().print
-	w.joined = slices.ContainsFunc(w.follows.rounds, func(f frozen) bool { return f.print == now })
+	now := w.freeze().text
+	w.joined = slices.ContainsFunc(w.follows.rounds, func(f frozen) bool { return f.text == now })
 	return w.joined
 }
 
