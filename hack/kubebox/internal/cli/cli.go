@@ -72,8 +72,8 @@ func open(stateDir string, out io.Writer) (*cluster.Box, error) {
 		return nil, fmt.Errorf("find state directory: %w", err)
 	}
 	// A cluster is known by its directory: by what a link leads to, not by the link. One that is yet to be made is none.
-	if real, err := filepath.EvalSymlinks(stateDir); err == nil {
-		stateDir = real
+	if found, err := filepath.EvalSymlinks(stateDir); err == nil {
+		stateDir = found
 	}
 	return cluster.New(stateDir, filepath.Join(checkout, "hack", "kubebox"), out), nil
 }
