@@ -50,7 +50,7 @@ func stages() []stage {
 			argv: words("go test -vet=off -timeout 15m -tags " + tagAPIServer), packages: words("./test/apiserver/...")},
 		{name: "cluster", about: "three nodes with Berth on them", needs: "images", argv: []string{"make", "up", "load", "install"}},
 		{name: "e2e", about: "end-to-end tests on that cluster", needs: "cluster", tests: true, busy: true,
-			argv: words("go test -vet=off -timeout 75m -p 1 -parallel 6 -tags " + tagE2E), packages: words("./test/e2e/..."),
+			argv: words("go test -vet=off -timeout 75m -p 1 -parallel 4 -tags " + tagE2E), packages: words("./test/e2e/..."),
 			env: []string{"E2E_KUBECONFIG=.kubebox/kubeconfig"}},
 	}
 }
