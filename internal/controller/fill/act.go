@@ -304,9 +304,10 @@ func (s *Seen) imageLabels() map[string]string {
 	return origin.ImageLabels(all)
 }
 
-// missedByNobody: the claim's first worker is in this phase, and what a mark would say of it is in the status of whom the claim is for. A claim
-// without a DataVolume has no other place for it, whoever uploads waits for it there, and so does a machine that may start early.
-func (s *Seen) missedByNobody(phase corev1.PodPhase) bool {
+// saidElsewhere: the claim need not be marked with this phase of its first worker. That the worker is being placed is shown by the object that the
+// claim is filled for, unless that is the claim itself. That it runs is shown by the status of a DataVolume; but uploads, and machines that may
+// start early, look at the claim.
+func (s *Seen) saidElsewhere(phase corev1.PodPhase) bool {
 	if _, shown := s.claim.Annotations[names.PodPhase]; shown {
 		return false
 	}
@@ -341,7 +342,7 @@ func (e *Engine) show(ctx context.Context, s *Seen) error {
 		phase = corev1.PodFailed
 	case volume.Pending, volume.Unplaceable, volume.Unfetchable:
 	}
-	if s.missedByNobody(phase) {
+	if s.saidElsewhere(phase) {
 		return nil
 	}
 	return e.mark(ctx, s, func(m marks) {

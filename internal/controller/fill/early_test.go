@@ -89,8 +89,8 @@ func TestServedOn(t *testing.T) {
 	}
 }
 
-// TestMissedByNobody: the first worker of a DataVolume is not marked on its claim while it goes well, unless somebody looks for it there.
-func TestMissedByNobody(t *testing.T) {
+// TestSaidElsewhere: the first worker of a DataVolume is not marked on its claim while it goes well, unless somebody looks for it there.
+func TestSaidElsewhere(t *testing.T) {
 	plain := func(s *Seen) { s.progress.Early = nil }
 	for name, c := range map[string]struct {
 		change func(*Seen)
@@ -107,7 +107,7 @@ func TestMissedByNobody(t *testing.T) {
 		"fills a prime":               {func(s *Seen) { s.order.For = &corev1.PersistentVolumeClaim{} }, corev1.PodRunning, false},
 		"fills a claim of somebody's": {func(s *Seen) { s.order.For = s.claim }, corev1.PodPending, false},
 	} {
-		if got := servedVolume(c.change).missedByNobody(c.phase); got != c.want {
+		if got := servedVolume(c.change).saidElsewhere(c.phase); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

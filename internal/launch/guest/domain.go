@@ -91,9 +91,9 @@ func guestMemory(spec kubevirt.DomainSpec) (int64, error) {
 	return q.Value(), nil
 }
 
-// emulatedMemory gives a guest without KVM 8 KiB more than it was to have. QEMU before 9.0 misses changes that an emulated processor makes to memory
-// while the guest is sent to another node, and the guest crashes there; but not to memory whose size is no multiple of 64 pages, which it looks
-// through page by page (QEMU's commit 03bfc2188f tells). libvirt rounds sizes to MiB, so it is not told of it.
+// emulatedMemory gives a guest without KVM 8 KiB more than it was to have. While a guest is sent to another node, QEMU before 9.0 misses changes that
+// an emulated processor makes to memory, and the guest crashes there. It does so only if the size of that memory is a multiple of 64 pages (see QEMU's
+// commit 03bfc2188f). libvirt rounds sizes to MiB, so QEMU is given this size past it.
 func emulatedMemory(memory int64) []libvirtxml.DomainQEMUCommandlineArg {
 	const mib = 1 << 20
 	size := (memory+mib-1)/mib*mib + 8<<10
