@@ -5,6 +5,7 @@ package e2e
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log"
@@ -25,9 +26,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -96,6 +99,18 @@ func (b *bed) sampleProgram() string {
 	return string(text)
 }
 
+// imageMachine is a small machine that runs the program of an image once, with these arguments.
+func (y *yard) imageMachine(name, image string, args ...string) *kubevirt.VirtualMachine {
+	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: name},
+		Spec: kubevirt.VirtualMachineSpec{RunStrategy: new(kubevirt.RunOnce), Template: &kubevirt.VirtualMachineInstanceTemplateSpec{}}}
+	spec := &vm.Spec.Template.Spec
+	spec.Domain.Memory = &kubevirt.Memory{Guest: new(resource.MustParse("160Mi"))}
+	spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
+	spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{
+		ContainerImage: &kubevirt.ContainerImageSource{Image: image, CertConfigMap: "roots", Args: args}}}}
+	return vm
+}
+
 // TestMachineFromImage: a machine runs the program of a container image, as the image and the machine say, serves its page, and ends with its status. A second
 // machine on its node has the same layers, and fetches of them what proves that it may.
 func TestMachineFromImage(t *testing.T) {
@@ -106,16 +121,11 @@ func TestMachineFromImage(t *testing.T) {
 		[]imageFile{{"bin/sample", b.sampleProgram(), 0o755, 0}, {"etc/passwd", "app:x:1000:1001::/srv:/\n", 0o644, 0}, {"data/gone", "x", 0o644, 0}},
 		[]imageFile{{"data/.wh.gone", "", 0o644, 0}, {"data/stays", "x", 0o644, 1000}})
 	b.must(y.kube.Create(y.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "words"}, StringData: map[string]string{"greeting": "from a Secret"}}))
-	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "web"},
-		Spec: kubevirt.VirtualMachineSpec{RunStrategy: new(kubevirt.RunOnce), Template: &kubevirt.VirtualMachineInstanceTemplateSpec{}}}
+	vm := y.imageMachine("web", ref, "list=/data", "write=/tmp-of-mine", "serve=:80")
 	spec := &vm.Spec.Template.Spec
-	spec.Domain.Memory = &kubevirt.Memory{Guest: new(resource.MustParse("160Mi"))}
-	spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
 	spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "default", Ports: []kubevirt.Port{{Port: 80}}}}
-	spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{
-		Image: ref, CertConfigMap: "roots", Args: []string{"list=/data", "write=/tmp-of-mine", "serve=:80"},
-		Env: []kubevirt.EnvVar{{Name: "GREETING", ValueFrom: &kubevirt.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-			LocalObjectReference: corev1.LocalObjectReference{Name: "words"}, Key: "greeting"}}}}}}}}
+	spec.Volumes[0].ContainerImage.Env = []kubevirt.EnvVar{{Name: "GREETING", ValueFrom: &kubevirt.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "words"}, Key: "greeting"}}}}
 	y.create(vm)
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.guestSays(vm, `sample: args=["list=/data" "write=/tmp-of-mine" "serve=:80"] uid=1000 gid=1001 dir=/srv host=web greeting="from a Secret" terminal=true`)
@@ -147,16 +157,26 @@ func TestMachineFromImage(t *testing.T) {
 	b.layersCounted(launchers[0].Spec.NodeName)
 }
 
+// agentOf is the agent of a node, nil if it has none.
+func (b *bed) agentOf(ctx context.Context, node string) *corev1.Pod {
+	b.T.Helper()
+	var agents corev1.PodList
+	b.must(b.kube.List(ctx, &agents, client.InNamespace("berth-node")))
+	at := slices.IndexFunc(agents.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == node })
+	if at < 0 {
+		return nil
+	}
+	return &agents.Items[at]
+}
+
 // layersCounted: the agent of a node shows that layers were made there, and shared.
 func (b *bed) layersCounted(node string) {
 	b.T.Helper()
-	var agents corev1.PodList
-	b.must(b.kube.List(b.Context(), &agents, client.InNamespace("berth-node")))
-	at := slices.IndexFunc(agents.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == node })
-	if at < 0 {
+	agent := b.agentOf(b.Context(), node)
+	if agent == nil {
 		b.T.Fatalf("node %s has no agent", node)
 	}
-	page := b.Run(framework.Pod{Name: "scrape", Script: "wget -qO- http://" + agents.Items[at].Status.PodIP + ":8080/metrics"})
+	page := b.Run(framework.Pod{Name: "scrape", Script: "wget -qO- http://" + agent.Status.PodIP + ":8080/metrics"})
 	for name, least := range map[string]float64{"up": 1, "bytes": 1, "limit_bytes": 1 << 30, "made_total": 2, "shared_total": 2} {
 		value := -1.0
 		if _, rest, found := strings.Cut(page, "\nberth_layers_"+name+" "); found {
@@ -167,4 +187,50 @@ func (b *bed) layersCounted(node string) {
 			b.T.Errorf("berth_layers_%s is %g, less than %g", name, value, least)
 		}
 	}
+}
+
+// TestMachineWithoutAgent: on a node without an agent of Berth a machine from an image makes its layers for itself and says why. The words are those of a
+// launcher that waited for nobody: one that had waited would say so. It is not run beside other tests, which need the agents of their nodes.
+func TestMachineWithoutAgent(t *testing.T) {
+	y := newYard(t)
+	b := &bed{Env: y.Env, kube: y.kube}
+	ref, _ := b.pushImage(v1.Config{Entrypoint: []string{"/bin/sample"}}, "amd64", []imageFile{{"bin/sample", b.sampleProgram(), 0o755, 0}})
+	node := y.ReadyNodes()[0]
+	b.withoutAgent(node)
+	vm := y.imageMachine("web", ref, "serve=:80")
+	vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	y.create(vm)
+	y.status(vm, kubevirt.StatusRunning, boot)
+	y.guestSays(vm, `"msg":"the layers are made for this machine alone","why":"no agent of Berth runs on its node"`)
+	y.guestSays(vm, `sample: args=["serve=:80"]`)
+	y.Wait("the volume to say whose its layers are", patience, func(ctx context.Context) (bool, string) {
+		s := statusOf(y.instance(ctx, vm), "root")
+		return s != nil && s.Message == "its layers were made for this machine alone: no agent of Berth runs on its node", fmt.Sprintf("%+v", s)
+	})
+}
+
+// withoutAgent keeps the agent off a node until the test ends. The agents of the others stay as they are: they are those of the DaemonSet again afterwards.
+func (b *bed) withoutAgent(node string) {
+	b.T.Helper()
+	var was appsv1.DaemonSet
+	b.must(b.kube.Get(b.Context(), types.NamespacedName{Namespace: "berth-node", Name: "berth-node"}, &was))
+	less := was.DeepCopy()
+	less.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
+	affinity := oneOf(node)
+	affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Operator = corev1.NodeSelectorOpNotIn
+	less.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: affinity}
+	change := less.DeepCopy()
+	b.T.Cleanup(func() {
+		b := &bed{Env: b.Outliving(), kube: b.kube}
+		b.must(b.kube.Patch(b.Context(), was.DeepCopy(), client.MergeFrom(less)))
+		b.Wait("the agent to be back", patience, func(ctx context.Context) (bool, string) {
+			agent := b.agentOf(ctx, node)
+			return agent != nil && agent.Status.Phase == corev1.PodRunning, fmt.Sprintf("%+v", agent)
+		})
+	})
+	b.must(b.kube.Patch(b.Context(), change, client.MergeFrom(&was)))
+	b.Wait("the agent to be gone", patience, func(ctx context.Context) (bool, string) {
+		agent := b.agentOf(ctx, node)
+		return agent == nil, fmt.Sprintf("%+v", agent)
+	})
 }
