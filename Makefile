@@ -20,7 +20,8 @@ FUZZTIME   ?= 1m
 
 # One set of flags for programs, tests and tools, hack/kubebox and hack/images too: what they share is compiled once.
 export CGO_ENABLED := 0
-export GOFLAGS     := -trimpath -buildvcs=false
+# Without what only a debugger reads, compiling takes a tenth less: programs are stripped anyway, and traces do not need it.
+export GOFLAGS     := -trimpath -buildvcs=false -gcflags=all=-dwarf=false
 
 ##@ The two commands
 .PHONY: demo test
