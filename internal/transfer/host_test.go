@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
@@ -290,6 +292,10 @@ func TestDiskGetsWhatFits(t *testing.T) {
 				r := New(k).Run(t.Context())
 				if r.Outcome != task.Done || r.Virtual > asked || r.Virtual < asked*2/3 || (r.Virtual < asked) != (r.Detail != "") {
 					t.Fatalf("asked for %d: %+v", asked, r)
+				}
+				var left unix.Statfs_t
+				if err := unix.Statfs(mnt, &left); err != nil || r.Virtual > int64(left.Bavail)*left.Bsize*99/100 {
+					t.Errorf("a disk of %d leaves nothing of %d blocks to the filesystem, %v", r.Virtual, left.Bavail, err)
 				}
 				if r.Virtual == asked {
 					return

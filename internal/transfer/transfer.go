@@ -144,17 +144,13 @@ func (t *Transfer) blank() error {
 }
 
 func (t *Transfer) makeBlank(disk sink.Disk) error {
-	limit, err := disk.Limit()
-	if err != nil {
-		return err
-	}
-	if err := disk.Begin(min(limit, t.task.Target.Size), false); err != nil {
+	if err := disk.Begin(0, false); err != nil {
 		return err
 	}
 	t.report.Format, t.report.Virtual = string(format.Raw), disk.Size()
 	t.tellSize(disk.Size())
 	t.meter.enter(task.Flushing, 0)
-	err = disk.Finish()
+	err := disk.Finish()
 	t.report.Written = disk.Written()
 	return err
 }

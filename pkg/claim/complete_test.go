@@ -119,10 +119,10 @@ func TestComplete(t *testing.T) {
 		"everything": {request: claim.Request{Spec: spec("plain", "1Gi", block, rwx)}, want: spec("plain", "1Gi", block, rwx)},
 		"volume mode asked for, access mode chosen": {
 			request: disk(spec("virt", "1Gi", file)),
-			want:    spec("virt", "1094Mi", file, rwo), // 1024 / 0.94 = 1089.4, but ext4 keeps 48 MiB and 2 % of that
+			want:    spec("virt", "1106Mi", file, rwo), // 1024 / 0.94 = 1089.4, but ext4 keeps 48 MiB and 3 % of that
 			filled: []string{
 				"accessModes ReadWriteOnce: choice 3 of 3 of StorageProfile virt, the first with Filesystem",
-				"resources.requests.storage 1094Mi: a disk of 1Gi and what a small ext4 keeps for itself",
+				"resources.requests.storage 1106Mi: a disk of 1Gi and what a small ext4 keeps for itself",
 			},
 		},
 		"access mode asked for, volume mode chosen": {
@@ -131,11 +131,11 @@ func TestComplete(t *testing.T) {
 			filled:  []string{"volumeMode Block: choice 2 of 3 of StorageProfile virt, the first with ReadWriteOnce"},
 		},
 		"an access mode the profile does not know": {
-			request: disk(spec("virt", "940Mi", "", corev1.ReadOnlyMany)),
-			want:    spec("virt", "1000Mi", file, corev1.ReadOnlyMany),
+			request: disk(spec("virt", "4700Mi", "", corev1.ReadOnlyMany)),
+			want:    spec("virt", "5000Mi", file, corev1.ReadOnlyMany),
 			filled: []string{
 				"volumeMode Filesystem: Kubernetes' default; nothing is known of a volume mode for ReadOnlyMany here",
-				"resources.requests.storage 1000Mi: a disk of 940Mi and 0.06 of the claim for its filesystem",
+				"resources.requests.storage 5000Mi: a disk of 4700Mi and 0.06 of the claim for its filesystem",
 			},
 		},
 		"volume mode FromStorageProfile": {
@@ -164,12 +164,12 @@ func TestComplete(t *testing.T) {
 			},
 		},
 		"an administrator's choice wins": {
-			request: disk(spec("overridden", "940Mi", "")),
-			want:    spec("overridden", "1000Mi", file, rwo),
+			request: disk(spec("overridden", "4700Mi", "")),
+			want:    spec("overridden", "5000Mi", file, rwo),
 			filled: []string{
 				"volumeMode Filesystem: choice 1 of 1 of StorageProfile overridden",
 				"accessModes ReadWriteOnce: choice 1 of 1 of StorageProfile overridden",
-				"resources.requests.storage 1000Mi: a disk of 940Mi and 0.06 of the claim for its filesystem",
+				"resources.requests.storage 5000Mi: a disk of 4700Mi and 0.06 of the claim for its filesystem",
 			},
 		},
 		"a class whose profile is not there yet": {
@@ -216,9 +216,9 @@ func TestComplete(t *testing.T) {
 			filled:  []string{"resources.requests.storage 3Gi: the disk in PersistentVolumeClaim golden/fedora"},
 		},
 		"clone of a device into a filesystem": {
-			request: clone(disk(spec("virt", "", file, rwo)), block, "940Mi", ""),
-			want:    spec("virt", "1000Mi", file, rwo),
-			filled: []string{"resources.requests.storage 1000Mi: the disk of 940Mi in PersistentVolumeClaim golden/fedora" +
+			request: clone(disk(spec("virt", "", file, rwo)), block, "4700Mi", ""),
+			want:    spec("virt", "5000Mi", file, rwo),
+			filled: []string{"resources.requests.storage 5000Mi: the disk of 4700Mi in PersistentVolumeClaim golden/fedora" +
 				" and 0.06 of the claim for its filesystem"},
 		},
 		"clone of a measured file onto a device": {
@@ -419,8 +419,8 @@ func TestRoundedSource(t *testing.T) {
 		ok       bool
 	}{{"plain", "plain", true}, {"virt", "overridden", true}, {"plain", "virt", false}, {"gone", "virt", false}, {"by-hand", "by-hand", false}} {
 		for _, mode := range []corev1.PersistentVolumeMode{file, block} {
-			r := clone(disk(spec(row.to, "1000M", mode, rwo)), mode, "1Gi", "")
-			r.Source.Class, r.Source.Requested = row.from, resource.MustParse("1000M")
+			r := clone(disk(spec(row.to, "980M", mode, rwo)), mode, "1Gi", "")
+			r.Source.Class, r.Source.Requested = row.from, resource.MustParse("980M")
 			known := storage()
 			known.Classes = append(known.Classes, class("by-hand", claim.NoProvisioner))
 			if _, err := claim.Complete(r, known); (err == nil) != row.ok {
@@ -428,7 +428,7 @@ func TestRoundedSource(t *testing.T) {
 			}
 		}
 	}
-	r := clone(disk(spec("plain", "1000M", file, rwo)), file, "1Gi", "990Mi")
+	r := clone(disk(spec("plain", "980M", file, rwo)), file, "1Gi", "990Mi")
 	r.Source.Requested = resource.MustParse("500M")
 	if _, err := claim.Complete(r, storage()); err == nil {
 		t.Error("the disk in the source, as it was measured, is larger than the copy")

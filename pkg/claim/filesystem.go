@@ -30,16 +30,16 @@ func FilesystemOf(class *storagev1.StorageClass) Filesystem {
 type keeping struct{ from, fixed, thousandths int64 }
 
 // kept has, for each kind, upper bounds of what was measured with mkfs.ext4 -m 0 (1.47, and with the options of our own driver)
-// and mkfs.xfs (6.1): journal, tables of inodes, room that is kept for emergencies. Journals grow in steps, and below 512 MiB
-// ext4 has four times as many inodes, so the share that is configured is too little for small filesystems. From 2 GiB on it
-// counts alone. No xfs is smaller than 300 MiB. The host test TestFilesystemsKeepNoMore holds these numbers.
+// and mkfs.xfs (6.1): journal, tables of inodes, room that is kept for emergencies, and a hundredth to write down where the pieces
+// of a file are that was written in no order. Journals grow in steps, and below 512 MiB ext4 has four times as many inodes, so the
+// share that is configured is too little for small filesystems. From 4 GiB on it counts alone. No xfs is smaller than 300 MiB. The host test TestFilesystemsKeepNoMore holds these numbers.
 var kept = map[Filesystem][]keeping{
-	Ext4: {{0, 4 << 20, 125}, {128 << 20, 13 << 20, 70}, {512 << 20, 24 << 20, 30}, {1 << 30, 48 << 20, 20}, {2 << 30, 0, 0}},
-	XFS:  {{0, 300 << 20, 0}, {300 << 20, 96 << 20, 10}, {2 << 30, 0, 0}},
+	Ext4: {{0, 4 << 20, 135}, {128 << 20, 13 << 20, 80}, {512 << 20, 24 << 20, 40}, {1 << 30, 48 << 20, 30}, {2 << 30, 0, 65}, {4 << 30, 0, 0}},
+	XFS:  {{0, 300 << 20, 0}, {300 << 20, 96 << 20, 20}, {2 << 30, 0, 65}, {4 << 30, 0, 0}},
 }
 
 // Holds is how large a disk is sure to fit on a new filesystem of a volume of so many bytes or more: drivers round up, and a
-// filesystem that is a little larger may keep more. From 2 GiB on that is all of it: what is configured as overhead is not counted
+// filesystem that is a little larger may keep more. From 4 GiB on that is all of it: what is configured as overhead is not counted
 // here, and is enough there.
 func (f Filesystem) Holds(volume int64) int64 {
 	room := int64(math.MaxInt64)

@@ -14,6 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/room"
 )
 
 // copyFile is the copy of a volume. Every kind of master, and every spelling, has it here.
@@ -59,7 +60,7 @@ func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master Backing) (Ba
 	if err != nil {
 		return Backing{}, err
 	}
-	mayHave := room(c, size, k.machine.Rooms[v.Name])
+	mayHave := writable(c, size, k.machine.Rooms[v.Name])
 	if wholly(c.Mode) && mayHave < size {
 		return Backing{}, tooSmall(c, mayHave, size)
 	}
@@ -121,14 +122,14 @@ func (k *maker) limit(volume string, needs int64) (int64, error) {
 	}
 	defer func() { _ = f.Close() }()
 	// A claim has at least what was asked for, and its filesystem takes some of it. It is larger if its class gives larger ones.
-	if own, _, err := launch.Own(f, needs+needs/2+128<<20); err != nil || own {
+	if own, _, err := room.Own(f, needs+needs/2+128<<20); err != nil || own {
 		return 0, err
 	}
 	return needs, nil
 }
 
-// room is how much the guest may write. most is a bound for a disk whose size was not known before; 0: it was.
-func room(c *kubevirt.DiskCopy, size, most int64) int64 {
+// writable is how much the guest may write. most is a bound for a disk whose size was not known before; 0: it was.
+func writable(c *kubevirt.DiskCopy, size, most int64) int64 {
 	switch {
 	case c.Capacity != nil:
 		return c.Capacity.Value()

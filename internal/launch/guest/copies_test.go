@@ -24,7 +24,7 @@ func TestRoom(t *testing.T) {
 		{name: "an image that says it is huge", size: 1 << 60, most: most, want: most},
 		{name: "an image that says it is huge, said", capacity: said, size: 1 << 60, want: 100 << 30},
 	} {
-		if got := room(&kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Capacity: c.capacity}, c.size, c.most); got != c.want {
+		if got := writable(&kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Capacity: c.capacity}, c.size, c.most); got != c.want {
 			t.Errorf("%s: it may write %d bytes, want %d", c.name, got, c.want)
 		}
 	}

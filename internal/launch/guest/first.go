@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/room"
 )
 
 // firstDisk makes the disk of a claim that was made without a source. It gets its name when it has its size, so that
@@ -16,7 +16,7 @@ func firstDisk(path string, size int64) (Backing, error) {
 	if err != nil {
 		return Backing{}, fmt.Errorf("make the claim's disk: %w", err)
 	}
-	if err := errors.Join(launch.Size(f, size), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(room.Size(f, size), f.Sync(), f.Close()); err != nil {
 		return Backing{}, fmt.Errorf("make the claim's disk of %d bytes: %w", size, err)
 	}
 	if err := os.Rename(unnamed, path); err != nil {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/room"
 )
 
 // Holder keeps a claim in use for a launcher of another pod and hands it the disk.
@@ -124,7 +125,7 @@ func (h *Holder) openFirst() (f *os.File, device bool, err error) {
 	f, err = os.OpenFile(path, mode, 0)
 	if errors.Is(err, os.ErrNotExist) && h.Empty > 0 && !h.ReadOnly {
 		if f, err = os.OpenFile(path, mode|os.O_CREATE|os.O_EXCL, 0o660); err == nil {
-			err = launch.Size(f, h.Empty)
+			err = room.Size(f, h.Empty)
 		}
 	}
 	if err != nil {

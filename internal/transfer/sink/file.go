@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-vm/berth/internal/room"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
@@ -24,6 +25,7 @@ import (
 type file struct {
 	o     Options
 	limit int64 // as Begin found it
+	most  int64 // how large the disk becomes if its image is smaller, as Begin found it
 	size  int64
 	w     *writer // nil before Begin
 	park  parkFile
@@ -92,6 +94,22 @@ func (f *file) Limit() (int64, error) {
 	return f.o.Size, nil
 }
 
+// whole is how large a disk is made that has room behind its image.
+func (f *file) whole() (int64, error) {
+	free, capacity, err := f.space()
+	if err != nil {
+		return 0, err
+	}
+	fits := room.Fit(f.o.Size, free)
+	if fits < f.o.Size && f.o.Size <= capacity {
+		alone, err := f.alone(free, capacity)
+		if !alone || err != nil {
+			return f.o.Size, err // the filesystem is not the disk's alone, and who shares it may use what is left
+		}
+	}
+	return fits, nil
+}
+
 // ownShare is the part of its capacity, in percent, that a filesystem without files keeps at most: xfs 8 % of 300 MiB, ext4 2 %.
 // (What it takes before it has a capacity, for a journal, is not in it.)
 const ownShare = 10
@@ -122,11 +140,13 @@ func (f *file) Begin(size int64, resume bool) error {
 		}
 		f.w = nil
 	}
-	limit, err := f.Limit()
-	if err != nil {
+	var err error
+	if f.limit, err = f.Limit(); err != nil {
 		return err
 	}
-	f.limit = limit
+	if f.most, err = f.whole(); err != nil {
+		return err
+	}
 	f.size = f.final(size)
 	part := f.beside("part")
 	flags := os.O_RDWR | unix.O_NOFOLLOW
@@ -169,15 +189,12 @@ func (f *file) finished() error {
 	return ErrFinished
 }
 
-// final is how large the disk of an image of this size becomes.
+// final is how large the disk of an image of this size becomes; while the size is not known, as large as one may be.
 func (f *file) final(size int64) int64 {
-	switch {
-	case f.o.Size > 0:
-		return max(size, min(f.o.Size, f.limit))
-	case size < 0:
+	if size < 0 {
 		return f.limit
 	}
-	return size
+	return max(size, f.most)
 }
 
 // Resize implements Disk.
@@ -199,7 +216,7 @@ func (f *file) resume(h *os.File, unknown bool) error {
 	if err != nil {
 		return failed(fmt.Errorf("look at the disk's first part: %w", err))
 	}
-	if unknown {
+	if unknown || info.Size() <= f.limit { // it may have had more room then
 		f.size = max(f.size, info.Size())
 	}
 	if !info.Mode().IsRegular() || info.Size() > f.size {
