@@ -16,10 +16,11 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
+// gz packs in a hurry: the race detector looks on, and how well a fixture is packed tests nothing.
 func gz(t testing.TB, p []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
 	w.Write(p)
 	w.Close()
 	return b.Bytes()
