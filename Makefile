@@ -188,15 +188,19 @@ virtctl-kubevirt: build ## KubeVirt's own virtctl against Berth on the cluster o
 	@go -C hack/kubevirt build -o $(abspath $(BIN))/kubevirt-virtctl kubevirt.io/kubevirt/cmd/virtctl
 	@E2E_KUBECONFIG=$(abspath $(KUBECONFIG)) go test -tags peers,e2e -run '^TestKubeVirtsVirtctl' -count=1 -timeout 30m ./test/e2e
 
+# asked before anything is compiled for minutes
+NO_BERTH = if $(KUBECTL) get namespace berth >/dev/null 2>&1; then echo "Berth is on the cluster: make uninstall first"; exit 1; fi
+
 .PHONY: install-check
 install-check: build ## a release of this commit, for amd64 alone, pushed to a registry and installed from there on our cluster without Berth
-	@if $(KUBECTL) get namespace berth >/dev/null 2>&1; then echo "Berth is on the cluster: make uninstall first"; exit 1; fi
+	@$(NO_BERTH)
 	@$(RELEASE) make -version v0.0.0-check -quick -dist $(CURDIR)/$(BIN)/release
 	@DIST=$(BIN)/release VERSION=v0.0.0-check E2E_KUBECONFIG=$(abspath $(KUBECONFIG)) \
 	  go test -tags e2e,release -run TestInstallFromRegistry -count=1 -timeout 20m -v ./test/e2e/install
 
 .PHONY: takeover-cdi
 takeover-cdi: build ## Berth takes over from CDI's own programs and goes back, on our cluster without Berth; CDI takes five minutes of a core to compile
+	@$(NO_BERTH)
 	@go run ./hack/images berth csi
 	@go run ./hack/images -o $(BIN)/images/cdi cdi
 	@$(BOX) load $(BIN)/images/berth.tar $(BIN)/images/csi.tar $(BIN)/images/cdi/*.tar

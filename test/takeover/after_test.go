@@ -20,7 +20,7 @@ func (s *site) worksWithBerth(from *sources, registry, golden string) {
 		s.T.Errorf("Berth has imported something else: %s", got)
 	}
 
-	for name, disk := range map[string]string{"waiting": "waiting", "csi-waiting": "csi-waiting", "clone-waiting": "csi"} {
+	for name, disk := range map[string]string{"waiting": "waiting", "csi-waiting": "csi-waiting", "clone-waiting": "csi", "restored-waiting": "csi"} {
 		if got := s.begins(name); got != sum(from.disks[disk]) { // the pod that reads it is its first consumer
 			s.T.Errorf("%s, which waited for its consumer, has other contents: %s", name, got)
 		}

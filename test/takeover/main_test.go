@@ -129,22 +129,16 @@ func (s *site) installDriver() {
 }
 
 // refusesOfAnother: a clone from another namespace that has not begun stands in the way, and nothing is changed for it.
-func (s *site) refusesOfAnother() {
+func (s *site) refusesOfAnother(other *site) {
 	s.T.Helper()
-	other := s.Namespace + "-b"
-	s.kubectl("", "create", "namespace", other)
-	defer s.kubectl("", "delete", "namespace", other, "--timeout=2m")
-	s.applyIn(other, dataVolume("of-another", "localdisk", fmt.Sprintf("pvc: {namespace: %s, name: csi}", s.Namespace), ""))
-	s.Wait("the clone to wait for its consumer", patience, func(context.Context) (bool, string) {
-		out, err := s.try("", "-n", other, "get", "dv", "of-another", "-o", "jsonpath={.status.phase}")
-		return err == nil && out == "PendingPopulation", out
-	})
+	other.apply(dataVolume("of-another", "localdisk", ofClaim(s.Namespace, "csi"), ""))
+	other.waitField("dv", "of-another", ".status.phase", "PendingPopulation")
 	for _, args := range [][]string{{"takeover", "check"}, {"takeover"}} {
 		if out, err := s.virtctl(args...).CombinedOutput(); err == nil || !strings.Contains(string(out), "of-another: it is cloned from another namespace") {
 			s.T.Errorf("virtctl %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
-	s.kubectl("", "-n", other, "delete", "dv", "of-another", "--timeout=2m")
+	other.kubectl("", "delete", "dv", "of-another", "--timeout=2m")
 }
 
 // installCDI installs CDI's operator, which installs the rest. Both are removed when the test ends.

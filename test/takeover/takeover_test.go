@@ -111,7 +111,8 @@ func (s *site) done(names []string) map[string]held {
 // begins is the sum of the first bytes of a claim's disk: as many as its source has. The rest is zeroes.
 func (s *site) begins(claim string) string {
 	s.T.Helper()
-	out := s.Run(framework.Pod{Name: "head-" + claim, Script: fmt.Sprintf("head -c %d /%s/disk.img | sha256sum", diskSize, claim), Claims: []string{claim}})
+	script := fmt.Sprintf("at=/dev/%[1]s; [ -e $at ] || at=/%[1]s/disk.img; head -c %[2]d $at | sha256sum", claim, diskSize)
+	out := s.Run(framework.Pod{Name: "head-" + claim, Script: script, Claims: []string{claim}})
 	got, _, _ := strings.Cut(out, " ")
 	return got
 }
@@ -121,7 +122,7 @@ func TestTakeoverFromCDI(t *testing.T) {
 	s := &site{Env: framework.New(t)}
 	from := s.newSources()
 	for i, name := range []string{"imported", "populated", "annotated", "old", "waiting", "slow", "sent", "fresh", "again",
-		"csi", "csi-waiting", "slow-csi", "csi-sent"} {
+		"csi", "csi-waiting", "slow-csi", "csi-sent", "device", "origin"} {
 		from.disks[name] = disk(uint64(i + 1))
 	}
 	registry := s.newRegistry()
@@ -143,7 +144,7 @@ func TestTakeoverFromCDI(t *testing.T) {
 	for _, name := range []string{"imported", "old", "blank", "csi"} {
 		s.waitField("dv", name, ".status.phase", "Succeeded")
 	}
-	of := func(claim string) string { return fmt.Sprintf("pvc: {namespace: %s, name: %s}", s.Namespace, claim) }
+	of := func(claim string) string { return ofClaim(s.Namespace, claim) }
 	s.apply(dataVolume("cloned", "immediate", of("imported"), "") + dataVolume("csi-cloned", "localdisk-immediate", of("csi"), "") +
 		dataVolume(spare, "localdisk-immediate", of("csi"), "") + dataVolume("clone-waiting", "localdisk", of("csi"), ""))
 	for _, name := range []string{"cloned", "csi-cloned", spare} {
@@ -158,15 +159,18 @@ func TestTakeoverFromCDI(t *testing.T) {
 	s.waitField("dv", "csi-sent", ".status.phase", "UploadReady")
 	s.waitField("datasource", "golden", `.status.conditions[?(@.type=="Ready")].status`, "True")
 	golden := s.kubectl("", "get", "datasource", "golden", "-o", "jsonpath={.spec.source.pvc.name}")
-	names := []string{"imported", "old", "blank", "cloned", "populated", "annotated", golden, "csi", "csi-cloned"}
-	before := s.done(names)
+	shared := &site{Env: framework.New(t)}
+	s.fillClones(shared, from)
+	names := []string{"imported", "old", "blank", "cloned", "populated", "annotated", golden, "csi", "csi-cloned", "device", "far", "restored"}
+	before, origin := s.done(names), shared.done([]string{"origin"})
 	if got := s.begins("imported"); got != sum(from.disks["imported"]) {
 		t.Fatalf("CDI has imported something else: %s", got)
 	}
 	s.apply(dataVolume("slow", "immediate", fromURL(url("slow")), "") + dataVolume("slow-csi", "localdisk-immediate", fromURL(url("slow-csi")), ""))
 	s.waitField("dv", "slow", ".status.phase", "ImportInProgress")
 	s.waitField("dv", "slow-csi", ".status.phase", "ImportInProgress")
-	s.refusesOfAnother()
+	s.refusesOfAnother(shared)
+	letGo := s.beginClone(shared)
 	claims := s.claims()
 
 	s.verdicts(s.says("takeover", "check"), map[string]string{
@@ -174,6 +178,7 @@ func TestTakeoverFromCDI(t *testing.T) {
 		"PersistentVolumeClaim/populated": "taken", "PersistentVolumeClaim/annotated": "taken", "DataVolume/waiting": "taken", "DataVolume/sent": "taken",
 		"DataVolume/slow": "finished", "DataSource/golden": "taken", "DataImportCron/golden": "taken", "DataVolume/" + golden: "taken",
 		"DataVolume/csi": "taken", "DataVolume/csi-cloned": "taken", "DataVolume/csi-waiting": "taken", "DataVolume/clone-waiting": "taken", "DataVolume/csi-sent": "taken", "DataVolume/slow-csi": "finished",
+		"DataVolume/device": "taken", "DataVolume/far": "taken", "DataVolume/restored": "taken", "DataVolume/restored-waiting": "taken", "DataVolume/slow-far": "finished", "DataVolume/origin": "taken",
 	})
 	asked := from.asked()
 	manifest := s.manifest()
@@ -187,6 +192,7 @@ func TestTakeoverFromCDI(t *testing.T) {
 		return s.kubectl("", "-n", "cdi", "get", "deploy", "cdi-deployment", "-o", "jsonpath={.spec.replicas}") == "1", "CDI was stopped"
 	})
 	from.letGo()
+	letGo()
 	if err := <-said; err != nil {
 		t.Fatalf("takeover: %v\n%s", err, out.String())
 	}
@@ -194,15 +200,15 @@ func TestTakeoverFromCDI(t *testing.T) {
 	s.kubectl("", "-n", "berth", "rollout", "status", "deployment", "--timeout=5m")
 
 	s.same(before, claims)
-	for _, name := range []string{"slow", "slow-csi"} {
-		if got := s.begins(name); got != sum(from.disks[name]) {
+	for name, disk := range map[string]string{"slow": "slow", "slow-csi": "slow-csi", "slow-far": "origin"} {
+		if got := s.begins(name); got != sum(from.disks[disk]) {
 			t.Errorf("%s, which was under way, ended with other contents: %s", name, got)
 		}
 	}
 	s.worksWithBerth(from, registry, golden)
 	delete(claims, spare)
 	opened := seen()
-	for _, name := range append(names, "slow", "slow-csi") {
+	for _, name := range append(names, "slow", "slow-csi", "slow-far") {
 		if pods := opened[name]; len(pods) > 0 {
 			t.Errorf("claim %s was opened by %v after the takeover", name, pods)
 		}
@@ -211,7 +217,9 @@ func TestTakeoverFromCDI(t *testing.T) {
 		}
 	}
 	s.same(before, claims)
+	shared.holdsOnly(origin)
 	s.back(before, claims, from)
+	shared.holdsOnly(origin)
 	t.Logf("the whole of it:\n%s", s.transcript.String())
 }
 
@@ -284,7 +292,7 @@ func (s *site) same(before map[string]held, claims map[string]types.UID) {
 			s.T.Errorf("claim %s was %v and is %v", name, before[name], is)
 		}
 	}
-	for _, name := range []string{"imported", "old", "blank", "cloned", "slow", "csi", "csi-cloned", "slow-csi"} {
+	for _, name := range []string{"imported", "old", "blank", "cloned", "slow", "csi", "csi-cloned", "slow-csi", "device", "far", "restored", "slow-far"} {
 		s.waitField("dv", name, ".status.phase", "Succeeded")
 	}
 }
