@@ -96,7 +96,8 @@ func (s *site) waitField(kind, name, path string, want ...string) {
 	})
 }
 
-// cdiSettings is the resource of CDI, with settings of an administrator that Berth has to keep.
+// cdiSettings is the resource of CDI, with settings of an administrator that Berth has to keep. Scratch space is of a class that waits for its
+// pod: volumes of this cluster are on one node each, and it must be on that of the claim that is filled.
 const cdiSettings = `
 apiVersion: cdi.kubevirt.io/v1beta1
 kind: CDI
@@ -105,7 +106,7 @@ spec:
   imagePullPolicy: IfNotPresent
   config:
     featureGates: [HonorWaitForFirstConsumer]
-    scratchSpaceStorageClass: immediate
+    scratchSpaceStorageClass: local
     filesystemOverhead: {global: "0.08"}
     podResourceRequirements: {limits: {cpu: "2", memory: 1Gi}, requests: {cpu: 10m, memory: 32Mi}}
     insecureRegistries: [%s]
