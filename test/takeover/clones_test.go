@@ -35,9 +35,12 @@ func (s *site) fillClones(shared *site, from *sources) {
 	shared.waitField("dv", "origin", ".status.phase", "Succeeded")
 	s.apply(snapshot)
 	s.waitField("volumesnapshot", "then", ".status.readyToUse", "true")
-	then := fmt.Sprintf("snapshot: {namespace: %s, name: then}", s.Namespace)
+	restored := func(name, class string) string { // as large as the snapshot, which CDI takes for larger than it was asked for
+		v := dataVolume(name, class, fmt.Sprintf("snapshot: {namespace: %s, name: then}", s.Namespace), "")
+		return strings.Replace(v, ", resources: {requests: {storage: 256Mi}}", "", 1)
+	}
 	s.apply(device("device", fromURL(from.url+"/device")) + device("far", ofClaim(shared.Namespace, "origin")) +
-		dataVolume("restored", "localdisk-immediate", then, "") + dataVolume("restored-waiting", "localdisk", then, ""))
+		restored("restored", "localdisk-immediate") + restored("restored-waiting", "localdisk"))
 	for name, disk := range map[string]string{"device": "device", "far": "origin", "restored": "csi"} {
 		s.waitField("dv", name, ".status.phase", "Succeeded")
 		if got := s.begins(name); got != sum(from.disks[disk]) {
