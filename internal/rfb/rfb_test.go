@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 // screen plays a server: it says these bytes, whatever it hears, and keeps what it heard.
@@ -111,7 +112,7 @@ func (e *endless) Read(p []byte) (int, error) {
 // TestEnds: whoever closes the connection ends a capture that waits.
 func TestEnds(t *testing.T) {
 	here, there := net.Pipe()
-	go func() { _ = there.Close() }()
+	time.AfterFunc(10*time.Millisecond, func() { _ = there.Close() })
 	if _, err := Capture(here, false); err == nil {
 		t.Error("a closed connection has a picture")
 	}

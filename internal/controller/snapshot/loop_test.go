@@ -61,7 +61,7 @@ func (w *world) asked(done func()) bool {
 		return true
 	}
 	w.answers = true
-	go done()
+	done()
 	<-w.r.answered
 	w.back = true
 	return false
@@ -120,7 +120,7 @@ func newWorld(t *testing.T, running, agent bool) *world {
 	}
 	base := b.Build()
 	w.api = base
-	w.r = &Reconciler{reader: base, live: base, clock: w.clock, guest: w, answered: make(chan event.GenericEvent),
+	w.r = &Reconciler{reader: base, live: base, clock: w.clock, guest: w, answered: make(chan event.GenericEvent, 1),
 		cluster: cluster.New(w.faults.Client(base, w.admit), events.NewFakeRecorder(1000), w.clock)}
 	return w
 }
