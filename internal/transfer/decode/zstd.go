@@ -7,8 +7,6 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
-
-	"github.com/berth-vm/berth/internal/task"
 )
 
 // unzstd decodes a zstd file frame by frame, because a frame's beginning is where a resumed import can enter it.
@@ -39,9 +37,9 @@ func newZstd(src io.Reader, o Options) (Reader, error) {
 		z.out, z.from, z.begun = s.Out, s.Out, true
 	}
 	var err error
-	// one goroutine: next is called on one of its own already
+	// one goroutine: next is called on one of its own already. Windows are rounded up to what a header can say.
 	if z.d, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxWindow(uint64(max(o.Memory, zstd.MinWindowSize)))); err != nil {
+		zstd.WithDecoderMaxWindow(uint64(max(o.Memory+o.Memory/8, zstd.MinWindowSize)))); err != nil {
 		return nil, fmt.Errorf("decode zstd: %w", err)
 	}
 	z.in = newInput(src, o)
@@ -107,17 +105,24 @@ func (z *unzstd) open() (*State, error) {
 
 // read decodes more of the frame. Of two errors, the one that came first is what is wrong.
 func (z *unzstd) read(p []byte) (int, error) {
+	f := z.frame
+	if n := f.hole(p); n > 0 {
+		return n, f.made(p[:n])
+	}
 	n, err := z.d.Read(p)
+	if made := f.made(p[:n]); made != nil {
+		return n, made
+	}
 	switch {
 	case err == nil:
 		return n, nil
-	case z.frame.err != nil:
-		return n, z.frame.err
+	case f.err != nil:
+		return n, f.err
 	case !errors.Is(err, io.EOF):
 		return n, bad(Zstd, z.in.off, "%w", err)
 	}
 	z.frame = nil
-	return n, nil
+	return n, f.end()
 }
 
 // skip passes over a frame without data.
@@ -141,79 +146,4 @@ func (z *unzstd) skip() error {
 func (z *unzstd) close() {
 	z.in.close()
 	z.d.Close()
-}
-
-// header looks at a frame's header, which is not taken, and refuses what would need more memory than there is.
-func (z *unzstd) header() (*zframe, error) {
-	if err := z.in.need(5); err != nil {
-		return nil, err
-	}
-	var h zstd.Header
-	if err := z.in.need(zstd.HeaderMaxSize); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	if err := h.Decode(z.in.rest); errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, io.EOF
-	} else if err != nil {
-		return nil, bad(Zstd, z.in.off, "%w", err)
-	}
-	window := h.WindowSize
-	if h.SingleSegment {
-		window = h.FrameContentSize
-	}
-	switch {
-	case h.DictionaryID != 0:
-		return nil, &task.Error{Reason: task.UnsupportedImage, Err: errors.New("zst: the stream needs a dictionary that is not in it")}
-	case window > uint64(z.memory):
-		return nil, task.Errorf(task.UnsupportedImage, "zst: the stream needs a window of %d MiB and "+
-			"the limit is %d MiB; compress it again without --long and --ultra", window>>20, z.memory>>20)
-	}
-	return &zframe{in: z.in, left: h.HeaderSize, sum: h.HasCheckSum}, nil
-}
-
-// zframe reads the bytes of one frame and ends where it ends: its header, its blocks, its checksum.
-type zframe struct {
-	in   *input
-	left int  // of the piece at hand
-	last bool // no block follows
-	sum  bool // a checksum follows the last block
-	err  error
-}
-
-// Read implements io.Reader.
-func (f *zframe) Read(p []byte) (int, error) {
-	if len(p) == 0 || f.err != nil {
-		return 0, f.err
-	}
-	if f.left == 0 {
-		more, err := f.piece()
-		if f.err = f.in.truncated(Zstd, err); f.err != nil {
-			return 0, f.err
-		}
-		if !more {
-			return 0, io.EOF
-		}
-	}
-	n, err := f.in.Read(p[:min(len(p), f.left)])
-	f.left -= n
-	f.err = f.in.truncated(Zstd, err)
-	return n, f.err
-}
-
-// piece finds out how long the next block with its header, or the checksum, is.
-func (f *zframe) piece() (more bool, err error) {
-	if f.last {
-		more, f.sum = f.sum, false
-		f.left = 4
-		return more, nil
-	}
-	if err := f.in.need(3); err != nil {
-		return false, err
-	}
-	head := uint(f.in.rest[0]) | uint(f.in.rest[1])<<8 | uint(f.in.rest[2])<<16
-	f.last, f.left = head&1 == 1, 3+int(head>>3)
-	if head>>1&3 == 1 { // one byte that is repeated
-		f.left = 3 + 1
-	}
-	return true, nil
 }

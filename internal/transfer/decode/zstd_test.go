@@ -190,3 +190,73 @@ func FuzzZstd(f *testing.F) {
 		}
 	})
 }
+
+// spliced has blocks of zeroes between the blocks of a frame without a checksum: what comes behind them looks back into them, or beyond.
+func spliced(t testing.TB, src []byte, zeroes ...int) []byte {
+	t.Helper()
+	var h zstd.Header
+	if err := h.Decode(src); err != nil || h.HasCheckSum {
+		t.Fatalf("not a frame for this: %+v, %v", h, err)
+	}
+	out, src := bytes.Clone(src[:h.HeaderSize]), src[h.HeaderSize:]
+	for i := 0; len(src) > 0; i++ {
+		n := 3 + (int(src[0])|int(src[1])<<8|int(src[2])<<16)>>3
+		if src[0]>>1&3 == 1 {
+			n = 3 + 1
+		}
+		if i > 0 && i <= len(zeroes) {
+			for left := zeroes[i-1]; left > 0; left -= mostOfBlock {
+				b := min(left, mostOfBlock)<<3 | 1<<1
+				out = append(out, byte(b), byte(b>>8), byte(b>>16), 0)
+			}
+		}
+		out, src = append(out, src[:n]...), src[n:]
+	}
+	return out
+}
+
+// TestZstdHoles: what is decoded is what the decoder makes of the same frame when it sees every block, tables and matches that reach
+// across holes included.
+func TestZstdHoles(t *testing.T) {
+	for name, p := range map[string][]byte{"text": sample(600000), "noise": noise(600000), "tiled": tiled(600000)} {
+		for _, window := range []int{64 << 10, 1 << 20} {
+			for _, each := range []int{30000, 131072} {
+				src := streamFrame(t, p, each, zstd.WithEncoderCRC(false), zstd.WithWindowSize(window))
+				src = spliced(t, src, 5<<20, 1, window-1, window, window+mostOfBlock+1, 3*chunkSize+77)
+				d, err := zstd.NewReader(bytes.NewReader(src))
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, werr := io.ReadAll(d)
+				d.Close()
+				got, err := all(t, Zstd, src, Options{})
+				if (err == nil) != (werr == nil) || !bytes.Equal(got, want) {
+					t.Errorf("%s, window %d, blocks of %d: %d bytes, %v; want %d, %v", name, window, each, len(got), err, len(want), werr)
+				}
+				if cut, err := all(t, Zstd, src[:len(src)/2], Options{}); err == nil {
+					t.Errorf("%s, window %d, blocks of %d: half of it is %d bytes and no error", name, window, each, len(cut))
+				}
+			}
+		}
+	}
+}
+
+// TestZstdHolesSummed: size and checksum of a frame count what was left out.
+func TestZstdHolesSummed(t *testing.T) {
+	p := bytes.Join([][]byte{sample(200000), make([]byte, 20<<20), sample(200000), make([]byte, 9<<20+5)}, nil)
+	for name, src := range map[string][]byte{"sized": frame(t, p), "streamed": streamFrame(t, p, len(p))} {
+		if got, err := all(t, Zstd, src, Options{}); err != nil || !bytes.Equal(got, p) {
+			t.Fatalf("%s: %d bytes, %v; want %d", name, len(got), err, len(p))
+		}
+		broken := bytes.Clone(src)
+		broken[len(src)-2] ^= 1
+		if _, err := all(t, Zstd, broken, Options{}); !isBad(err) {
+			t.Errorf("%s: another checksum: %v", name, err)
+		}
+	}
+	src := frame(t, p)
+	src[6]++ // the size in the header
+	if _, err := all(t, Zstd, src, Options{}); !isBad(err) {
+		t.Errorf("another size: %v", err)
+	}
+}
