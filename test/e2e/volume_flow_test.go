@@ -144,12 +144,13 @@ func TestVolumeGateOff(t *testing.T) {
 	reserved := b.ReadyNodes()[0]
 	b.volume(volume{name: "held", class: classWaits, storage: "40Mi"})
 	b.untilPhase("held", cdiv1.WaitForFirstConsumer)
+	toleration := y.taint(reserved) // which workers do not have, that of held neither
 	b.gates(nil)
 	t.Cleanup(func() { b.gates([]string{"HonorWaitForFirstConsumer"}) })
 
 	stuck := y.tiny("stuck", "local", "local")
 	stuck.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: reserved}
-	stuck.Spec.Template.Spec.Tolerations = []corev1.Toleration{y.taint(reserved)} // which workers do not have
+	stuck.Spec.Template.Spec.Tolerations = []corev1.Toleration{toleration}
 	y.create(stuck)
 	y.status(stuck, kubevirt.StatusUnschedulable, patience)
 	if !strings.Contains(why(stuck), "node affinity") {
