@@ -71,7 +71,7 @@ func TestClaimsFromProfile(t *testing.T) {
 	b := newBed(t)
 	for class, want := range map[string]string{
 		classStatic: "[ReadWriteOnce] Block 100Mi",
-		classWaits:  "[ReadWriteOnce] Filesystem 119Mi", // 100 and what a small ext4 keeps: 4 and an eighth of 119
+		classWaits:  "[ReadWriteOnce] Filesystem 121Mi", // 100 and what a small ext4 keeps: 4 and 13.5 % of 121
 	} {
 		b.volume(volume{name: class, class: class, storage: "100Mi", change: func(dv *cdiv1.DataVolume) { dv.Spec.Storage.AccessModes = nil }})
 		if got := describeClaim(b.claimOf(class)); got != want {
