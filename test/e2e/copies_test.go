@@ -409,7 +409,7 @@ func TestFullCopy(t *testing.T) {
 	stays := y.networked("stays", kubevirt.Volume{VolumeSource: image, Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Capacity: room}})
 	y.create(grows)
 	y.create(stays)
-	area := fmt.Sprintf("serial=root %d %d %d", testguest.DataOffset, 320<<20, writeSeed)
+	area := fmt.Sprintf("serial=root %d %d %d", testguest.DataOffset, 384<<20, writeSeed)
 	for vm, wants := range map[*kubevirt.VirtualMachine]string{grows: area, stays: fmt.Sprintf("serial=root %d %d %d", testguest.DataOffset, 128<<20, writeSeed)} {
 		y.status(vm, kubevirt.StatusRunning, boot)
 		y.guestSays(vm, "berth-guest: ready")
