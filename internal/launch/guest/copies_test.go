@@ -9,8 +9,8 @@ import (
 	"github.com/berth-vm/berth/internal/launch"
 )
 
-// TestRoom: a guest may write what its machine says, else all of its disk; of a disk that nobody knew the size of, only so much.
-func TestRoom(t *testing.T) {
+// TestWritable: a guest may write what its machine says, else all of its disk; of a disk that nobody knew the size of, only so much.
+func TestWritable(t *testing.T) {
 	const most = launch.CopyRoom
 	said := new(resource.MustParse("100Gi"))
 	for _, c := range []struct {

@@ -209,14 +209,14 @@ func (f *file) Resize(size int64) error {
 	return nil
 }
 
-// resume checks that the part is the one an earlier run began. It may be smaller if the volume grew meanwhile, and as
-// large as the filesystem had room then if the image's size is not known yet.
+// resume checks that the part is the one an earlier run began. It may be smaller if the volume grew meanwhile, and larger if the
+// filesystem had more room then: as far as a size was asked for, or if the image's size is not known yet.
 func (f *file) resume(h *os.File, unknown bool) error {
 	info, err := h.Stat()
 	if err != nil {
 		return failed(fmt.Errorf("look at the disk's first part: %w", err))
 	}
-	if unknown || info.Size() <= f.limit { // it may have had more room then
+	if unknown || info.Size() <= min(f.o.Size, f.limit) { // a disk that is larger than its image may have had more room then
 		f.size = max(f.size, info.Size())
 	}
 	if !info.Mode().IsRegular() || info.Size() > f.size {

@@ -227,3 +227,12 @@ func TestOpenRefusesOddTargets(t *testing.T) {
 		}
 	}
 }
+
+// TestResumeRefusesLarger: what is larger than the image, and was not asked for, is not what an earlier run of it began.
+func TestResumeRefusesLarger(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.img")
+	must(t, mustOpen(t, Options{Path: path}).Begin(2<<20, false))
+	if err := mustOpen(t, Options{Path: path}).Begin(1<<20, true); err == nil {
+		t.Error("the part of a disk of 2 MiB was taken for that of one of 1 MiB")
+	}
+}
