@@ -78,6 +78,7 @@ const (
 const (
 	ProvisionedBy = "pv.kubernetes.io/provisioned-by"
 	AskedOf       = "volume.kubernetes.io/storage-provisioner"
+	SelectedNode  = "volume.kubernetes.io/selected-node"   // where a claim that is not bound yet will be used, as the scheduler chose
 	BoundByKube   = "pv.kubernetes.io/bound-by-controller" // nobody had said before which volume goes with which claim
 )
 

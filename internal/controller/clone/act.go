@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	reach "k8s.io/component-helpers/storage/volume"
 
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
@@ -109,7 +108,7 @@ func (s *Seen) Mark(c *corev1.PersistentVolumeClaim) {
 		c.Annotations[names.DiskSize] = source.Annotations[names.DiskSize] // what its driver will copy
 	}
 	if s.where.Beside != "" && !claim.Waits(s.target.Class) {
-		c.Annotations[reach.AnnSelectedNode] = s.where.Beside
+		c.Annotations[names.SelectedNode] = s.where.Beside
 	}
 }
 

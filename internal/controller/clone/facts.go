@@ -4,7 +4,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	reach "k8s.io/component-helpers/storage/volume"
 
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/place"
@@ -138,7 +137,7 @@ func (s *Seen) spot() clone.Spot {
 	switch {
 	case s.where.Why != "":
 		return clone.Elsewhere
-	case s.where.Beside != "" && s.target.Claim != nil && s.target.Claim.Annotations[reach.AnnSelectedNode] != s.where.Beside:
+	case s.where.Beside != "" && s.target.Claim != nil && s.target.Claim.Annotations[names.SelectedNode] != s.where.Beside:
 		return clone.Beside
 	}
 	return clone.Anywhere

@@ -7,13 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	reach "k8s.io/component-helpers/storage/volume"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/nodes"
 	"github.com/berth-vm/berth/internal/decide/place"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
@@ -35,7 +35,7 @@ func (c *Cloner) observePlace(ctx context.Context, s *Seen, found origin.Found) 
 		s.place.Homes = append(s.place.Homes, homes[i].Name)
 	}
 	if s.order.Placed {
-		s.place.Chosen = s.order.Annotations[reach.AnnSelectedNode]
+		s.place.Chosen = s.order.Annotations[names.SelectedNode]
 	}
 	if s.place.Chosen != "" {
 		return nil // whoever wants it has been asked
@@ -109,7 +109,7 @@ func (c *Cloner) disks(ctx context.Context, pod *corev1.Pod) ([]corev1.Persisten
 
 // placeClaim has the claim made beside its source.
 func (c *Cloner) placeClaim(ctx context.Context, s *Seen) error {
-	path := "/metadata/annotations/" + strings.ReplaceAll(reach.AnnSelectedNode, "/", "~1")
+	path := "/metadata/annotations/" + strings.ReplaceAll(names.SelectedNode, "/", "~1")
 	err := c.cluster.Patch(ctx, s.target.Claim.DeepCopy(), cluster.Unchanged(s.target.Claim),
 		cluster.Operation{Op: "add", Path: path, Value: s.where.Beside})
 	if apierrors.IsConflict(err) {

@@ -7,11 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	reach "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -94,7 +94,7 @@ func (c *Cloner) restoredClaim(ctx context.Context, s *Seen, class *storagev1.St
 			return nil, err
 		}
 		if len(in) > 0 {
-			made.Annotations = map[string]string{reach.AnnSelectedNode: in[0].Name}
+			made.Annotations = map[string]string{names.SelectedNode: in[0].Name}
 		}
 	}
 	return made, nil

@@ -53,7 +53,7 @@ func (r *Reconciler) makeClaims(ctx context.Context, s *seen) error {
 			},
 			Spec: *was.Spec.DeepCopy(),
 		}
-		for _, key := range []string{names.ContentType, names.DiskSize, "volume.kubernetes.io/selected-node"} {
+		for _, key := range []string{names.ContentType, names.DiskSize, names.SelectedNode} {
 			if value, ok := was.ObjectMeta.Annotations[key]; ok {
 				claim.Annotations[key] = value
 			}

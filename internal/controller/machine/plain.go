@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -19,9 +20,6 @@ const (
 	annPopulation = "cdi.kubevirt.io/storage.populator.progress"
 	annRunning    = "cdi.kubevirt.io/storage.condition.running.message"
 )
-
-// annNode is the node that the scheduler has chosen for a claim.
-const annNode = "volume.kubernetes.io/selected-node"
 
 // observePlain is about a claim that no DataVolume fills. Until it is bound it waits for a consumer, or for whoever
 // binds it at once; a populator binds it when it is full. Bound without a source, it may still lack its disk.
@@ -66,7 +64,7 @@ func pending(c *corev1.PersistentVolumeClaim) string {
 	if p := c.Annotations[annPopulation]; p != "" && p != "N/A" {
 		text += fmt.Sprintf(" (%s)", p)
 	}
-	if m := c.Annotations[annRunning]; m != "" && c.Annotations[annNode] != "" { // before it is about the first consumer
+	if m := c.Annotations[annRunning]; m != "" && c.Annotations[names.SelectedNode] != "" { // before it is about the first consumer
 		text += ": " + m
 	}
 	return text

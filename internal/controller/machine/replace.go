@@ -22,6 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -295,8 +296,8 @@ func (r *Reconciler) markOld(ctx context.Context, old *corev1.PersistentVolumeCl
 func asMade(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	out := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, Labels: maps.Clone(c.Labels),
 		Annotations: maps.Clone(c.Annotations), OwnerReferences: c.OwnerReferences}, Spec: *c.Spec.DeepCopy()}
-	for _, key := range []string{annNode, "pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller",
-		"volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"} {
+	for _, key := range []string{names.SelectedNode, "pv.kubernetes.io/bind-completed", names.BoundByKube, names.AskedOf,
+		"volume.beta.kubernetes.io/storage-provisioner"} {
 		delete(out.Annotations, key)
 	}
 	out.Spec.VolumeName = ""

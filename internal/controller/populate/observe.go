@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	reach "k8s.io/component-helpers/storage/volume"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
@@ -127,7 +126,7 @@ func (s *seen) placeFact() populate.Place {
 	return populate.Chosen
 }
 
-func node(c *corev1.PersistentVolumeClaim) string { return c.Annotations[reach.AnnSelectedNode] }
+func node(c *corev1.PersistentVolumeClaim) string { return c.Annotations[names.SelectedNode] }
 
 func (s *seen) primeFact() populate.Prime {
 	switch p := s.prime; {

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	reach "k8s.io/component-helpers/storage/volume"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
@@ -92,8 +91,8 @@ func (s *seen) showPhase(phase cdiv1.DataVolumePhase) {
 // primeAnnotations are the annotations of a target that matter to its prime and its worker.
 func (s *seen) primeAnnotations() map[string]string {
 	kept := map[string]string{}
-	for _, key := range append(slices.Clone(names.PassedOn), reach.AnnSelectedNode, names.Retain, names.Immediate, names.Contents) {
-		if key == reach.AnnSelectedNode && !s.waits() {
+	for _, key := range append(slices.Clone(names.PassedOn), names.SelectedNode, names.Retain, names.Immediate, names.Contents) {
+		if key == names.SelectedNode && !s.waits() {
 			continue // the provisioner's own note, not the scheduler's choice
 		}
 		if value, ok := s.target.Annotations[key]; ok {

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	reach "k8s.io/component-helpers/storage/volume"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -19,7 +18,7 @@ func TestPrime(t *testing.T) {
 	target := from("VolumeImportSource", "")
 	target.Labels = map[string]string{"team": "a"}
 	target.Annotations = map[string]string{
-		reach.AnnSelectedNode: filltest.Node, "linkerd.io/inject": "enabled", "note": "the target's own", names.PodPhase: "Succeeded",
+		names.SelectedNode: filltest.Node, "linkerd.io/inject": "enabled", "note": "the target's own", names.PodPhase: "Succeeded",
 	}
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.Waits), importing(), target}})
 	_, err := build(w).Reconcile(t.Context(), reconcileRequest())
@@ -94,7 +93,7 @@ func TestReplaced(t *testing.T) {
 // TestRefused: a provisioner that takes the node from the prime wants another one; the scheduler chooses it.
 func TestRefused(t *testing.T) {
 	target := from("VolumeImportSource", "")
-	target.Annotations = map[string]string{reach.AnnSelectedNode: filltest.Node}
+	target.Annotations = map[string]string{names.SelectedNode: filltest.Node}
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.Waits), importing(), target}})
 	r := build(w)
 	step := func() {
@@ -103,7 +102,7 @@ func TestRefused(t *testing.T) {
 	}
 	step()
 	prime := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, primeName(target))
-	delete(prime.Annotations, reach.AnnSelectedNode)
+	delete(prime.Annotations, names.SelectedNode)
 	w.Must(w.API.Update(t.Context(), prime))
 	step()
 	c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name)
@@ -125,7 +124,7 @@ func TestNodesOfAtOnce(t *testing.T) {
 	w.Must(err)
 	for claim, at := range map[string]string{name: "node2", primeName(target): "node1"} {
 		c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, claim)
-		c.Annotations[reach.AnnSelectedNode] = at
+		c.Annotations[names.SelectedNode] = at
 		w.Must(w.API.Update(t.Context(), c))
 	}
 	w.Run(name, r)
@@ -143,7 +142,7 @@ func TestTakenIsKept(t *testing.T) {
 		bound  bool // to what was sent
 	}{
 		"another node is chosen": {func(w *filltest.World, c *corev1.PersistentVolumeClaim) {
-			c.Annotations[reach.AnnSelectedNode] = "node2"
+			c.Annotations[names.SelectedNode] = "node2"
 			w.Must(w.API.Update(t.Context(), c))
 		}, true},
 		"its source is deleted": {func(w *filltest.World, _ *corev1.PersistentVolumeClaim) {
@@ -158,7 +157,7 @@ func TestTakenIsKept(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			target := from("VolumeUploadSource", "")
-			target.Annotations = map[string]string{reach.AnnSelectedNode: "node1"}
+			target.Annotations = map[string]string{names.SelectedNode: "node1"}
 			w := filltest.New(t, filltest.Scene{
 				Objects: []client.Object{filltest.Class(filltest.Waits), uploading(), target}, Reports: []task.Report{filltest.Done()},
 			})

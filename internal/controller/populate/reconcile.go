@@ -14,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	reach "k8s.io/component-helpers/storage/volume"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -115,7 +114,7 @@ func (r *Reconciler) act(ctx context.Context, a populate.Action, s *seen) (fill.
 		if node(s.target) == "" {
 			return done, nil
 		}
-		return done, r.cluster.Unannotate(ctx, s.target, reach.AnnSelectedNode)
+		return done, r.cluster.Unannotate(ctx, s.target, names.SelectedNode)
 	case populate.LetGo:
 		return done, r.engine.Release(ctx, s.leftover())
 	case populate.KeepSilent:

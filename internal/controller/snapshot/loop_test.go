@@ -32,6 +32,7 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/probe"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/faults"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
@@ -147,7 +148,7 @@ func machine() (*kubevirt.VirtualMachine, *corev1.PersistentVolumeClaim) {
 	return vm, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "team", Name: "vm-disk", UID: "old", Labels: map[string]string{"app": "x"},
-			Annotations:     map[string]string{"pv.kubernetes.io/bind-completed": "yes", "volume.kubernetes.io/selected-node": "node1"},
+			Annotations:     map[string]string{"pv.kubernetes.io/bind-completed": "yes", names.SelectedNode: "node1"},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.GroupVersion.WithKind("VirtualMachine"))},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("local"), VolumeName: "pv",
@@ -335,7 +336,7 @@ func TestLoop(t *testing.T) {
 				t.Errorf("the restore is not complete: %+v", r.Status)
 			}
 			claim := read[corev1.PersistentVolumeClaim](calm, "vm-disk")
-			if claim.UID == "old" || claim.Spec.DataSourceRef == nil || claim.Annotations["volume.kubernetes.io/selected-node"] != "node1" {
+			if claim.UID == "old" || claim.Spec.DataSourceRef == nil || claim.Annotations[names.SelectedNode] != "node1" {
 				t.Errorf("the claim was not put back: %+v", claim)
 			}
 			for at := 1; at <= calm.faults.Writes; at++ {

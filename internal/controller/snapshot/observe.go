@@ -18,6 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
@@ -175,16 +176,13 @@ func (r *Reconciler) cuttable(ctx context.Context, namespace string, at home) (c
 	if other, err := r.replacement(ctx, namespace, at.claim); err != nil {
 		return cut{}, "", err
 	} else if other != nil {
-		was.ObjectMeta.Annotations[annNode] = other.Annotations[annNode]
+		was.ObjectMeta.Annotations[names.SelectedNode] = other.Annotations[names.SelectedNode]
 	}
 	if volume != "" {
 		was.ObjectMeta.Annotations[annPopulatedFor] = volume
 	}
 	return cut{snapshots: snapshots, claim: was}, "", err
 }
-
-// annNode is the node that was chosen for a claim.
-const annNode = "volume.kubernetes.io/selected-node"
 
 // replacement is the claim that has the data of another while its machine runs, after it moved; nil: it has it itself.
 func (r *Reconciler) replacement(ctx context.Context, namespace, claim string) (*corev1.PersistentVolumeClaim, error) {

@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
@@ -95,13 +95,13 @@ func (w *World) schedule(c *corev1.PersistentVolumeClaim, pods []corev1.Pod) boo
 			used, node = true, nodeOf(&pods[i])
 		}
 	}
-	if !used || !w.waits(c) || c.Spec.VolumeName != "" || c.Annotations[volume.AnnSelectedNode] != "" || c.Status.Phase == corev1.ClaimBound {
+	if !used || !w.waits(c) || c.Spec.VolumeName != "" || c.Annotations[names.SelectedNode] != "" || c.Status.Phase == corev1.ClaimBound {
 		return false
 	}
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
 	}
-	c.Annotations[volume.AnnSelectedNode] = node
+	c.Annotations[names.SelectedNode] = node
 	w.Must(w.API.Update(context.Background(), c))
 	return true
 }
@@ -124,7 +124,7 @@ func (w *World) bind(c *corev1.PersistentVolumeClaim) bool {
 	}
 	name := w.reserved(c)
 	if name == "" {
-		node := c.Annotations[volume.AnnSelectedNode]
+		node := c.Annotations[names.SelectedNode]
 		if c.Spec.DataSourceRef != nil || w.waits(c) && node == "" || c.Spec.DataSource != nil && w.scene.Home != "" && node != w.scene.Home {
 			return false
 		}

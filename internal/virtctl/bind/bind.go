@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
@@ -21,9 +22,6 @@ const (
 	// farewell is how long the removal of the pod may take after an interrupt.
 	farewell = 30 * time.Second
 )
-
-// SelectedNode is where the scheduler says which node a claim that a populator fills will be used on.
-const SelectedNode = "volume.kubernetes.io/selected-node"
 
 // Bind starts a consumer of the claim, waits until the claim is bound (or, if a populator will bind it, until a node is
 // chosen) and removes the consumer. It tells out what happens. The consumer is removed whatever the outcome; that this
@@ -61,7 +59,7 @@ func Bind(ctx context.Context, c *kube.Client, name string, at Place, out io.Wri
 // bound: the claim needs no consumer any more. A claim with a source of its own is bound by its populator, long after
 // the scheduler has chosen the node.
 func bound(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Status.Phase == corev1.ClaimBound || claim.Spec.DataSourceRef != nil && claim.Annotations[SelectedNode] != ""
+	return claim.Status.Phase == corev1.ClaimBound || claim.Spec.DataSourceRef != nil && claim.Annotations[names.SelectedNode] != ""
 }
 
 // follow waits until the claim is bound, and says what the scheduler says meanwhile.
@@ -77,7 +75,7 @@ func follow(ctx context.Context, c *kube.Client, pod *corev1.Pod, name string, o
 			return false, fmt.Errorf("read consumer pod %s: %w", pod.Name, err)
 		}
 		if node = now.Spec.NodeName; node == "" {
-			node = claim.Annotations[SelectedNode]
+			node = claim.Annotations[names.SelectedNode]
 		}
 		if words := unschedulable(now); words != "" && words != said {
 			said = words

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
@@ -65,7 +66,7 @@ func TestBound(t *testing.T) {
 		claim := &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: c.phase}}
 		claim.Spec.DataSourceRef = c.ref
 		if c.node != "" {
-			claim.Annotations = map[string]string{SelectedNode: c.node}
+			claim.Annotations = map[string]string{names.SelectedNode: c.node}
 		}
 		if got := bound(claim); got != c.want {
 			t.Errorf("%s: %t", name, got)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/virtctl/bar"
-	"github.com/berth-vm/berth/internal/virtctl/bind"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -94,7 +94,7 @@ func progress(pvc *corev1.PersistentVolumeClaim) (int64, bool) {
 // waits: the class binds for a consumer, and the scheduler has seen none.
 func waits(ctx context.Context, c *kube.Client, pvc *corev1.PersistentVolumeClaim) bool {
 	name := ptr.Deref(pvc.Spec.StorageClassName, "")
-	if name == "" || pvc.Annotations[bind.SelectedNode] != "" {
+	if name == "" || pvc.Annotations[names.SelectedNode] != "" {
 		return false
 	}
 	class, err := c.Core.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/virtctl/bind"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // qcow2 is the header of an image of that size, and room for the tables it speaks of.
@@ -66,7 +66,7 @@ func TestSize(t *testing.T) {
 func TestVolumeStage(t *testing.T) {
 	pending := &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}
 	placed := pending.DeepCopy()
-	placed.Annotations = map[string]string{bind.SelectedNode: "node1"}
+	placed.Annotations = map[string]string{names.SelectedNode: "node1"}
 	bound := &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}
 	for name, c := range map[string]struct {
 		phase     cdiv1.DataVolumePhase

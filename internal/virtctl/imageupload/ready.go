@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/virtctl/bind"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
@@ -92,7 +93,7 @@ func volumeStage(v *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) (stag
 	case cdiv1.UploadReady:
 		return takesUpload, phase, nil
 	case cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation:
-		if claim != nil && claim.Status.Phase == corev1.ClaimPending && claim.Annotations[bind.SelectedNode] == "" {
+		if claim != nil && claim.Status.Phase == corev1.ClaimPending && claim.Annotations[names.SelectedNode] == "" {
 			return waitsForConsumer, phase, nil
 		}
 	case cdiv1.Failed:
@@ -117,7 +118,7 @@ func (u *upload) claimStage(ctx context.Context, claim *corev1.PersistentVolumeC
 		return onItsWay, phase, u.stuck(fmt.Errorf("PVC %s already successfully populated: %w", u.Name, errAlreadyThere))
 	case phase == string(corev1.PodRunning) && claim.Annotations[annReady] == "true":
 		return takesUpload, phase, nil
-	case claim.Status.Phase == corev1.ClaimPending && claim.Annotations[bind.SelectedNode] == "" && u.waits(ctx, claim):
+	case claim.Status.Phase == corev1.ClaimPending && claim.Annotations[names.SelectedNode] == "" && u.waits(ctx, claim):
 		return waitsForConsumer, string(cdiv1.WaitForFirstConsumer), nil
 	}
 	said := string(claim.Status.Phase) + ", and nobody says that it is being filled"

@@ -121,7 +121,7 @@ func (d *Disk) row() Volume {
 		return v
 	}
 	v.Namespace = d.PVC.Namespace
-	if n := d.PVC.Annotations[selectedNode]; v.Node == "" && d.PVC.Status.Phase != corev1.ClaimBound {
+	if n := d.PVC.Annotations[names.SelectedNode]; v.Node == "" && d.PVC.Status.Phase != corev1.ClaimBound {
 		v.Node = n
 	}
 	if class := d.PVC.Spec.StorageClassName; class != nil {
@@ -134,8 +134,6 @@ func (d *Disk) row() Volume {
 	v.Size = size.String()
 	return v
 }
-
-const selectedNode = "volume.kubernetes.io/selected-node"
 
 // rooms is what nodes say about the volumes of their pods, asked once each.
 type rooms map[string]map[string]room
