@@ -176,8 +176,10 @@ bench-vm: ## a machine's steps on the cluster that runs, both binding modes; wri
 bench-control: $(BOX) ## a thousand DataVolumes on a real API server with simulated nodes
 	@go run ./bench/control
 
-bench-peers: $(BOX) ## CDI's controller and ours in turn, on the same API server with simulated nodes; writes bench/control/peers.md
+bench-peers: build $(BOX) packages ## CDI's controller and ours in turn, on the same API server with simulated nodes, and CDI's importer beside our worker; writes bench/control/peers.md, bench/importer.md
 	@go run ./bench/control -peers
+	@go run ./hack/images -o $(BIN)/images/cdi cdi-importer
+	@go run ./bench -runs 3 -importer $(BIN)/images/cdi/cdi-importer.tar
 
 .PHONY: beside-kubevirt
 beside-kubevirt: $(BOX) ## KubeVirt's own virt-controller over our data side, on simulated nodes; it takes seven minutes of a core to compile

@@ -29,6 +29,7 @@ type bench struct {
 	web     *web
 	hub     *hub
 	xfs     string // where it is mounted
+	cdi     string // the root filesystem of CDI's importer
 	samples map[string][]sample
 	began   time.Time
 	closers []func() error
@@ -65,6 +66,11 @@ func (b *bench) prepare(ctx context.Context, works []work) (err error) {
 			return err
 		}
 		b.closers = append(b.closers, b.hub.close)
+	}
+	if b.importer != "" {
+		if err := b.unpackImporter(ctx); err != nil {
+			return err
+		}
 	}
 	return b.warm()
 }
@@ -120,9 +126,9 @@ func (b *bench) measure(ctx context.Context, works []work) error {
 	b.began = time.Now()
 	for run := range b.runs {
 		for _, w := range works {
-			c := contender{name: ours, cmd: fmt.Sprintf(`exec '%s' import --quiet %s --to "$out"`, b.worker, w.ours)}
+			c := contender{name: ours, cmd: fmt.Sprintf(`exec '%s' import --quiet %s --to "$out"`, b.worker, w.ours), exact: w.exact}
 			for _, c := range append([]contender{c}, w.others...) {
-				s, err := b.one(ctx, w, c, run == 0 && w.exact && c.name == ours)
+				s, err := b.one(ctx, w, c, run == 0 && c.exact)
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", w.letter, c.name, err)
 				}
@@ -159,7 +165,8 @@ func (b *bench) one(ctx context.Context, w work, c contender, verify bool) (samp
 }
 
 func (b *bench) environment(out string) []string {
-	env := append(os.Environ(), "out="+out, "disk="+b.images.path("c.raw"), "xfs="+b.xfs, "web="+b.web.base)
+	env := append(os.Environ(), "out="+out, "disk="+b.images.path("c.raw"), "xfs="+b.xfs, "web="+b.web.base,
+		"cdi="+b.cdi, fmt.Sprintf("size=%dMi", b.disk))
 	if b.hub != nil {
 		env = append(env, "hub="+b.hub.host)
 		for repo, digest := range b.hub.layers {

@@ -95,3 +95,21 @@ func TestChosen(t *testing.T) {
 		}
 	}
 }
+
+func TestBesideImporter(t *testing.T) {
+	orders := map[string]string{}
+	for _, w := range besideImporter(works) {
+		_, order, _ := strings.Cut(w.others[0].cmd, "OWNER_UID=bench ")
+		orders[w.letter], _, _ = strings.Cut(order, " chroot")
+	}
+	want := map[string]string{
+		"g": `IMPORTER_SOURCE=registry IMPORTER_ENDPOINT="docker://$hub/disk-g:latest"`,
+		"h": `IMPORTER_SOURCE=registry IMPORTER_ENDPOINT="docker://$hub/disk-h:latest"`,
+	}
+	for letter, file := range map[string]string{"a": "a.qcow2", "b": "b.qcow2", "c": "c.raw", "d": "d.raw.gz", "e": "e.raw.xz", "f": "f.raw.zst"} {
+		want[letter] = `IMPORTER_SOURCE=http IMPORTER_ENDPOINT="$web/` + file + `"`
+	}
+	if diff := cmp.Diff(want, orders); diff != "" {
+		t.Error(diff)
+	}
+}

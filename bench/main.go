@@ -19,14 +19,15 @@ import (
 )
 
 type options struct {
-	runs    int
-	only    string
-	data    int64
-	disk    int64
-	cache   string
-	worker  string
-	results string
-	profile string
+	runs     int
+	only     string
+	data     int64
+	disk     int64
+	cache    string
+	worker   string
+	results  string
+	profile  string
+	importer string
 }
 
 func main() {
@@ -42,6 +43,7 @@ func main() {
 	flag.StringVar(&o.worker, "worker", "bin/worker", "the worker's `program`")
 	flag.StringVar(&o.results, "results", "bench", "`directory` for results.md and results.svg")
 	flag.StringVar(&o.profile, "profile", "", "run one `work` in this process and write its CPU profile to the cache")
+	flag.StringVar(&o.importer, "importer", "", "the `archive` of the image of CDI's importer: measure it and the worker alone, and write importer.md")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, o, os.Stdout)
@@ -68,6 +70,9 @@ func run(ctx context.Context, o options, stdout io.Writer) (err error) {
 	if o.profile != "" {
 		works = chosen(o.profile)
 	}
+	if o.importer != "" {
+		works = besideImporter(works)
+	}
 	if len(works) == 0 {
 		return fmt.Errorf("none of the works is called %q", o.only+o.profile)
 	}
@@ -84,6 +89,9 @@ func run(ctx context.Context, o options, stdout io.Writer) (err error) {
 	}
 	if err := b.measure(ctx, works); err != nil {
 		return err
+	}
+	if o.importer != "" {
+		return b.reportImporter(works)
 	}
 	return b.report(works)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -64,9 +63,9 @@ func (b *bench) outcomes(works []work) (all []outcome) {
 	return all
 }
 
-// report writes the tables to the log and to results.md, and the plot beside it.
-func (b *bench) report(works []work) error {
-	var t bytes.Buffer
+// tables are what everyone took, and what became of the goals.
+func (b *bench) tables(works []work) string {
+	var t strings.Builder
 	t.WriteString("| work | who | median s | range | peak RSS |\n|---|---|---:|---|---:|\n")
 	for _, w := range works {
 		for _, name := range contenders(w) {
@@ -83,9 +82,15 @@ func (b *bench) report(works []work) error {
 		}
 		fmt.Fprintf(&t, "| %s | %s | %s | %s |\n", o.work, o.text, o.value, met)
 	}
-	fmt.Fprintf(b.log, "\n%s\n", t.String())
+	return t.String()
+}
+
+// report writes the tables to the log and to results.md, and the plot beside it.
+func (b *bench) report(works []work) error {
+	t := b.tables(works)
+	fmt.Fprintf(b.log, "\n%s\n", t)
 	md := fmt.Sprintf(resultsText, time.Now().UTC().Format(time.DateOnly), b.runs, b.data, b.disk, machine(),
-		time.Since(b.began).Round(time.Second), t.String(), notes(b.results))
+		time.Since(b.began).Round(time.Second), t, notes(b.results))
 	if err := os.WriteFile(filepath.Join(b.results, "results.md"), []byte(md), 0o644); err != nil {
 		return err
 	}

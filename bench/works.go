@@ -22,7 +22,8 @@ type work struct {
 type contender struct {
 	name  string
 	cmd   string // for bash
-	bound string // instead: the name of a measurement of our own
+	exact bool   // what it makes must be the disk, byte for byte
+	bound string // instead of cmd: the name of a measurement of our own
 }
 
 // goal is a ratio of medians.

@@ -70,7 +70,7 @@ Counted %s out of the API server's audit log, from the first of %d volumes to th
 writes this page; [peers.md](peers.md) says how it is measured, [the notes](../notes.md) what each of our writes is for.
 `, time.Now().Format(time.DateOnly), runs[0].volumes)
 	for _, m := range runs {
-		fmt.Fprintf(&out, "\n| %s: what | a volume |\n|---|---|\n", m.program.name)
+		fmt.Fprintf(&out, "\n| %s, %s: what | a volume |\n|---|---|\n", m.program.name, m.kindOfClass())
 		sum := 0
 		for _, what := range slices.Sorted(maps.Keys(m.writes)) {
 			sum += m.writes[what]

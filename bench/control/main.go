@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,6 +49,7 @@ type scene struct {
 	only            string // the name of the one program that is measured; empty: all
 	volumes, clones int
 	brief           bool // consumers end when their claims are bound
+	csi             bool // the class is a simulated CSI driver's; otherwise its volumes are there, one for each claim
 	audited         bool // every write is counted by what it is
 	pods, claims    int  // of others
 }
@@ -59,7 +61,7 @@ func main() {
 	flag.IntVar(&s.clones, "clones", 100, "how many clones of one of them")
 	flag.IntVar(&s.pods, "pods", 10000, "how many pods of others, in the second run")
 	flag.IntVar(&s.claims, "claims", 10000, "how many claims of others, in the second run")
-	peers := flag.Bool("peers", false, "CDI's controller and ours, each with a quarter of the volumes and with all of them; no clones, nobody else")
+	peers := flag.Bool("peers", false, "CDI's controller and ours, each with a quarter of the volumes and with all of them, and with static ones; no clones, nobody else")
 	writes := flag.Bool("writes", false, "CDI's controller and ours, what each writes for a volume; nothing is timed")
 	flag.StringVar(&s.only, "only", "", "with -writes: CDI or Berth alone")
 	out := flag.String("out", filepath.Join("bench", "control"), "the folder for what was measured")
@@ -93,9 +95,9 @@ func runBoth(ctx context.Context, s scene, out string) error {
 // runPeers measures CDI's controller and ours in the same way, and writes the page.
 func runPeers(ctx context.Context, s scene, out string) error {
 	var scenes []scene
-	for _, volumes := range []int{s.volumes / 4, s.volumes} {
+	for _, one := range []scene{{csi: true, volumes: s.volumes / 4}, {csi: true, volumes: s.volumes}, {volumes: s.volumes / 4}} {
 		for _, p := range []program{theirs, ours} {
-			scenes = append(scenes, scene{program: p, volumes: volumes, brief: true})
+			scenes = append(scenes, scene{program: p, volumes: one.volumes, csi: one.csi, brief: true})
 		}
 	}
 	runs, err := runAll(ctx, scenes...)
@@ -108,9 +110,11 @@ func runPeers(ctx context.Context, s scene, out string) error {
 // runWrites counts what each controller writes, and writes the page.
 func runWrites(ctx context.Context, s scene, out string) error {
 	var scenes []scene
-	for _, p := range []program{theirs, ours} {
-		if s.only == "" || s.only == p.name {
-			scenes = append(scenes, scene{program: p, volumes: s.volumes, brief: true, audited: true})
+	for _, csi := range []bool{true, false} {
+		for _, p := range []program{theirs, ours} {
+			if s.only == "" || s.only == p.name {
+				scenes = append(scenes, scene{program: p, volumes: s.volumes, brief: true, csi: csi, audited: true})
+			}
 		}
 	}
 	if len(scenes) == 0 {
@@ -163,6 +167,13 @@ func run(ctx context.Context, s scene) (measured, error) {
 	}
 	if err := c.StartNodes(ctx); err != nil {
 		return m, err
+	}
+	if s.csi {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		if err := provision(ctx, c); err != nil {
+			return m, err
+		}
 	}
 	b := &bench{kube: kube, cluster: c, path: filepath.Join(dir, "controller"), scene: s}
 	if err := c.Build(ctx, b.path, s.program.module, s.program.main); err != nil {
@@ -249,7 +260,7 @@ func (b *bench) create(ctx context.Context) error {
 			return fmt.Errorf("create volume %d: %w", i, err)
 		}
 	}
-	return b.until(ctx, cdiv1.WaitForFirstConsumer, b.volumes)
+	return b.until(ctx, b.volumes, waiting...)
 }
 
 func volume(name string, source *cdiv1.DataVolumeSource) *cdiv1.DataVolume {
@@ -268,13 +279,13 @@ func (b *bench) probe(ctx context.Context) error {
 	if err := b.kube.Create(ctx, v); err != nil {
 		return fmt.Errorf("create a first volume: %w", err)
 	}
-	if err := b.until(ctx, cdiv1.WaitForFirstConsumer, 1); err != nil {
+	if err := b.until(ctx, 1, waiting...); err != nil {
 		return err
 	}
 	if err := b.kube.Delete(ctx, v); err != nil {
 		return fmt.Errorf("delete the first volume: %w", err)
 	}
-	return b.until(ctx, cdiv1.WaitForFirstConsumer, 0)
+	return b.until(ctx, 0, waiting...)
 }
 
 // clone makes copies of the first volume beside it, once nobody uses it any more.
@@ -302,7 +313,7 @@ func (b *bench) clone(ctx context.Context) error {
 			return fmt.Errorf("create the consumer of %s: %w", name, err)
 		}
 	}
-	return b.until(ctx, cdiv1.Succeeded, b.volumes+b.clones)
+	return b.until(ctx, b.volumes+b.clones, cdiv1.Succeeded)
 }
 
 // home is the node that a claim's volume is on.
@@ -329,12 +340,15 @@ func (b *bench) consume(ctx context.Context) error {
 			return fmt.Errorf("create consumer %d: %w", i, err)
 		}
 	}
-	return b.until(ctx, cdiv1.Succeeded, b.volumes)
+	return b.until(ctx, b.volumes, cdiv1.Succeeded)
 }
 
 func diskName(i int) string { return fmt.Sprintf("disk-%d", i) }
 
-func (b *bench) until(ctx context.Context, phase cdiv1.DataVolumePhase, want int) error {
+// waiting are the phases of a volume whose claim waits for its first consumer: CDI has a word of its own where a populator fills it.
+var waiting = []cdiv1.DataVolumePhase{cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation}
+
+func (b *bench) until(ctx context.Context, want int, phases ...cdiv1.DataVolumePhase) error {
 	err := wait.PollUntilContextTimeout(ctx, time.Second, patience, true, func(ctx context.Context) (bool, error) {
 		var all cdiv1.DataVolumeList
 		if err := b.kube.List(ctx, &all, client.InNamespace(namespace)); err != nil {
@@ -342,14 +356,14 @@ func (b *bench) until(ctx context.Context, phase cdiv1.DataVolumePhase, want int
 		}
 		there := 0
 		for i := range all.Items {
-			if all.Items[i].Status.Phase == phase {
+			if slices.Contains(phases, all.Items[i].Status.Phase) {
 				there++
 			}
 		}
 		return there == want, nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait until all are %s: %w", phase, err)
+		return fmt.Errorf("wait until all are %s: %w", phases[0], err)
 	}
 	return nil
 }

@@ -19,13 +19,7 @@ func nodeName(i int) string { return fmt.Sprintf("node-%d", i%nodeCount) }
 
 // prepare makes what volumes refer to: a class that waits, nodes, and on them a volume for each claim; and what others have.
 func prepare(ctx context.Context, kube client.Client, s scene) error {
-	waits := storagev1.VolumeBindingWaitForFirstConsumer
-	objects := []client.Object{
-		namespaceOf("berth"), namespaceOf(namespace),
-		&storagev1.StorageClass{
-			ObjectMeta: metav1.ObjectMeta{Name: className}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &waits,
-		},
-	}
+	objects := []client.Object{namespaceOf("berth"), namespaceOf(namespace)}
 	for _, needed := range s.program.objects {
 		objects = append(objects, needed.DeepCopyObject().(client.Object)) // each cluster gives it a version
 	}
@@ -34,8 +28,13 @@ func prepare(ctx context.Context, kube client.Client, s scene) error {
 			Name: nodeName(i), Labels: map[string]string{corev1.LabelHostname: nodeName(i)},
 		}})
 	}
-	for i := range s.volumes {
-		objects = append(objects, local(fmt.Sprintf("volume-%d", i), nodeName(i)))
+	if s.csi {
+		objects = append(objects, csiObjects()...)
+	} else {
+		objects = append(objects, class("kubernetes.io/no-provisioner"))
+		for i := range s.volumes {
+			objects = append(objects, local(fmt.Sprintf("volume-%d", i), nodeName(i)))
+		}
 	}
 	if err := createAll(ctx, kube, objects); err != nil {
 		return err
@@ -56,6 +55,13 @@ func prepare(ctx context.Context, kube client.Client, s scene) error {
 		}
 		return nil
 	})
+}
+
+// class waits for the first consumer of a claim.
+func class(provisioner string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: className}, Provisioner: provisioner, VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer),
+	}
 }
 
 func namespaceOf(name string) *corev1.Namespace {
