@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -19,14 +19,14 @@ import (
 // claim of somebody else from being deleted.
 func (c *Cloner) Sweep(ctx context.Context, gone types.NamespacedName) error {
 	var servers corev1.PodList
-	if err := c.reader.List(ctx, &servers, client.MatchingLabels{render.LabelComponent: render.RoleServe}); err != nil {
+	if err := c.reader.List(ctx, &servers, client.MatchingFields{index.PodServes: gone.String()}); err != nil {
 		return fmt.Errorf("list servers: %w", err)
 	}
 	var alive map[types.UID]bool
 	for i := range servers.Items {
 		p := &servers.Items[i]
 		uid := types.UID(p.Labels[render.LabelVolumeUID])
-		if p.Annotations[names.Serves] != gone.String() || uid == "" {
+		if uid == "" {
 			continue
 		}
 		if alive == nil {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -24,6 +25,8 @@ const (
 	// VolumeUID finds what was made for a volume, pods and claims, by the volume's UID in its labels. A label proves nothing:
 	// whoever finds something so has to look whose it is.
 	VolumeUID = "volumeUID"
+	// PodServes finds servers by whom they work for in another namespace, namespace/name. That is an annotation, and proves no more.
+	PodServes = "podServes"
 )
 
 // Index is one of them.
@@ -39,6 +42,7 @@ func All() []Index {
 		{&corev1.Pod{}, PodClaim, claims},
 		{&corev1.Pod{}, PodNode, node},
 		{&corev1.Pod{}, VolumeUID, volume},
+		{&corev1.Pod{}, PodServes, served},
 		{&corev1.PersistentVolumeClaim{}, VolumeUID, volume},
 	}
 }
@@ -73,6 +77,13 @@ func node(obj client.Object) []string {
 func volume(obj client.Object) []string {
 	if uid := obj.GetLabels()[render.LabelVolumeUID]; uid != "" {
 		return []string{uid}
+	}
+	return nil
+}
+
+func served(obj client.Object) []string {
+	if whom := obj.GetAnnotations()[names.Serves]; whom != "" && obj.GetLabels()[render.LabelComponent] == render.RoleServe {
+		return []string{whom}
 	}
 	return nil
 }

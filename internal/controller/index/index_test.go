@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -53,10 +54,11 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// TestIndexes: pods are found by their claims, their node and what they were made for.
+// TestIndexes: pods are found by their claims, their node, what they were made for and whom they serve.
 func TestIndexes(t *testing.T) {
-	p := pod(map[string]string{render.LabelVolumeUID: "uid"})
-	want := map[string][]string{PodClaim: {"one", "two"}, PodNode: {"node1"}, VolumeUID: {"uid"}}
+	p := pod(map[string]string{render.LabelVolumeUID: "uid", render.LabelComponent: render.RoleServe})
+	p.Annotations[names.Serves] = "team/disk"
+	want := map[string][]string{PodClaim: {"one", "two"}, PodNode: {"node1"}, VolumeUID: {"uid"}, PodServes: {"team/disk"}}
 	for _, i := range All() {
 		if _, isPod := i.Object.(*corev1.Pod); isPod && !slices.Equal(i.Of(p), want[i.Field]) {
 			t.Errorf("%s of the pod is %v, want %v", i.Field, i.Of(p), want[i.Field])
