@@ -7,12 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
-// counted counts the pods and claims that a reader hands out in lists: each is copied, and then looked at.
+// counted counts the pods and claims that a reader hands out in lists: each is copied, and then looked at. A list of them that is not
+// made by an index is refused: the cache would look through all there are, however few it hands out.
 type counted struct {
 	client.Reader
 	objects int
@@ -25,6 +27,11 @@ func (c *counted) List(ctx context.Context, list client.ObjectList, options ...c
 		c.objects += len(l.Items)
 	case *corev1.PersistentVolumeClaimList:
 		c.objects += len(l.Items)
+	default:
+		return err
+	}
+	if by := (&client.ListOptions{}).ApplyOptions(options); by.FieldSelector == nil {
+		return fmt.Errorf("%T is listed by no index", list)
 	}
 	return err
 }
@@ -51,6 +58,9 @@ func TestOthersAreNotLookedAt(t *testing.T) {
 		order := s.order
 		order.For = s.found.Claim
 		if _, err := c.aidSpaces(t.Context(), order); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Sweep(t.Context(), types.NamespacedName{Namespace: "others", Name: "other-1"}); err != nil {
 			t.Fatal(err)
 		}
 		return reader.objects
