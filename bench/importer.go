@@ -58,8 +58,11 @@ func (b *bench) unpackImporter(ctx context.Context) error {
 		return fmt.Errorf("read the image of %s: %w", importer, err)
 	}
 	listed, err := index.IndexManifest()
-	if err != nil || len(listed.Manifests) != 1 {
-		return fmt.Errorf("read the image of %s: it is not one image: %w", importer, err)
+	if err != nil {
+		return fmt.Errorf("read the image of %s: %w", importer, err)
+	}
+	if n := len(listed.Manifests); n != 1 {
+		return fmt.Errorf("the archive of %s has %d images, want one", importer, n)
 	}
 	image, err := index.Image(listed.Manifests[0].Digest)
 	if err != nil {

@@ -65,6 +65,11 @@ func run(ctx context.Context, o options, stdout io.Writer) (err error) {
 	if err := needed(o.worker); err != nil {
 		return err
 	}
+	if o.importer != "" {
+		if _, err := os.Stat(o.importer); err != nil {
+			return fmt.Errorf("the image of CDI's importer: %w; `make bench-peers` makes it", err)
+		}
+	}
 	set := &images{dir: filepath.Join(cache, fmt.Sprintf("%dMB-in-%dMiB", o.data, o.disk)), log: stdout, data: o.data, disk: o.disk}
 	works := chosen(o.only)
 	if o.profile != "" {

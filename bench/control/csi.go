@@ -30,7 +30,7 @@ func csiObjects() []client.Object {
 }
 
 // provision does what the provisioner of a CSI driver does, without a disk: a claim that the scheduler has chosen a node for gets a volume
-// there. As a driver's own it leaves a claim alone whose contents a populator brings.
+// there. Like a real driver it leaves claims alone that a populator fills.
 func provision(ctx context.Context, c *simulated.Cluster) error {
 	kube, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {

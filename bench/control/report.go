@@ -60,7 +60,7 @@ The goal is at most half of CDI's writes and CPU for a volume, and four times th
 `)
 	for i := 0; i+1 < len(runs); i += 2 {
 		their, our := runs[i].total(), runs[i+1].total()
-		fmt.Fprintf(&out, "| writes | %s | %d | %.2f | 0.5 |\n", runs[i].kindOfClass(), runs[i].volumes, float64(our.writes)/float64(their.writes))
+		fmt.Fprintf(&out, "| writes | %s | %d | %.3f | 0.5 |\n", runs[i].kindOfClass(), runs[i].volumes, float64(our.writes)/float64(their.writes))
 		fmt.Fprintf(&out, "| CPU | %s | %d | %.2f | 0.5 |\n", runs[i].kindOfClass(), runs[i].volumes, our.cpu/their.cpu)
 	}
 	for _, m := range [][2]measured{{runs[0], runs[2]}, {runs[1], runs[3]}} {
