@@ -65,7 +65,7 @@ func keepLayers(ctx context.Context, log *slog.Logger, args []string) error {
 		}
 		go func() {
 			defer limit.leave(hello.From)
-			if err := cache.Serve(ctx, c, layercache.DefaultPace); err != nil {
+			if err := cache.Serve(ctx, c, hello.From, layercache.DefaultPace); err != nil {
 				log.Info("no layer for a machine", "namespace", hello.From, "why", err.Error())
 			}
 		}()

@@ -34,6 +34,7 @@ var stops = attempts{
 	"sources that never answer":        muteSources,
 	"finalizers that nobody removes":   finalizers,
 	"hundreds of volumes":              flood,
+	"a layer that takes an hour":       craftedLayers,
 }
 
 // endless: the tenant's machine has pods that say to be its launcher, in which the command that holds the guest still never

@@ -47,12 +47,7 @@ type imageFile struct {
 // pushImage makes an image, a layer of each list of files, and puts it into a registry of its own, which counts the bytes that it sends.
 func (b *bed) pushImage(config v1.Config, arch string, layers ...[]imageFile) (ref string, sent *atomic.Int64) {
 	b.T.Helper()
-	sent = &atomic.Int64{}
-	hub := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	url, web := b.secure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { hub.ServeHTTP(countedAnswer{w, sent}, r) }))
-	ref = strings.TrimPrefix(url, "https://") + "/team/sample:1"
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{Architecture: arch, OS: "linux", Config: config})
-	b.must(err)
+	var all [][]byte
 	for _, files := range layers {
 		var packed bytes.Buffer
 		w := tar.NewWriter(&packed)
@@ -62,7 +57,22 @@ func (b *bed) pushImage(config v1.Config, arch string, layers ...[]imageFile) (r
 			b.must(err)
 		}
 		b.must(w.Close())
-		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil })
+		all = append(all, packed.Bytes())
+	}
+	return b.pushLayers(config, arch, all...)
+}
+
+// pushLayers is pushImage for layers that are archives already.
+func (b *bed) pushLayers(config v1.Config, arch string, layers ...[]byte) (ref string, sent *atomic.Int64) {
+	b.T.Helper()
+	sent = &atomic.Int64{}
+	hub := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	url, web := b.secure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { hub.ServeHTTP(countedAnswer{w, sent}, r) }))
+	ref = strings.TrimPrefix(url, "https://") + "/team/sample:1"
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{Architecture: arch, OS: "linux", Config: config})
+	b.must(err)
+	for _, packed := range layers {
+		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil })
 		b.must(err)
 		img, err = mutate.AppendLayers(img, l)
 		b.must(err)

@@ -25,7 +25,7 @@ func meetCache(t *testing.T, dir string, c *layercache.Cache) {
 	defer conn.Close()
 	side := t.TempDir()
 	l, err := rendezvous.Serve(side, func(c2 *net.UnixConn) bool {
-		go func() { _ = c.Serve(t.Context(), c2, layercache.DefaultPace) }()
+		go func() { _ = c.Serve(t.Context(), c2, "team", layercache.DefaultPace) }()
 		return true
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ type Limits struct {
 	Entries int   // files, with the directories they imply
 	Bytes   int64 // of the filesystem
 	All     int   // files of all layers together
+	Steps   int   // entries of the archive, and the names on the paths that they lead through: the time that a layer may cost
 }
 
 // File is what a filesystem is written to. It is read when a later layer gives one of its files another name.
@@ -32,8 +33,9 @@ type File interface {
 }
 
 // DefaultLimits are far above what images have: the largest in public registries have some 300,000 files. A file takes some 300 bytes
-// of memory while its layer is converted, and some 200 until the last one is.
-var DefaultLimits = Limits{Entries: 500_000, Bytes: 64 << 30, All: 2_000_000}
+// of memory while its layer is converted, and some 200 until the last one is. A path of an image has ten names or so, and leads through a link or two:
+// 40 steps for each file. A step takes some 100 ns.
+var DefaultLimits = Limits{Entries: 500_000, Bytes: 64 << 30, All: 2_000_000, Steps: 40 * 500_000}
 
 // Bounds of one file, as Linux has them, and of all names, targets and attributes of a layer together.
 const (
@@ -86,6 +88,7 @@ type builder struct {
 	below  *Tree
 	limits Limits
 	count  int
+	steps  int
 	text   int
 	up     map[named]bool // under which a file of the layers below was copied
 }
@@ -118,6 +121,9 @@ func broken(err error) error {
 
 // entry takes one file of the archive.
 func (b *builder) entry(h *tar.Header, content io.Reader) error {
+	if err := b.walk(1); err != nil {
+		return err
+	}
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
@@ -213,6 +219,14 @@ func (b *builder) xattrs(h *tar.Header, n *node) error {
 func (b *builder) words(n int) error {
 	if b.text += n; b.text > maxText {
 		return task.Errorf(task.BadImage, "the names and attributes of its files have more than %d bytes", maxText)
+	}
+	return nil
+}
+
+// walk counts steps. An archive can repeat an entry as often as it likes, and a short path can lead through long links: neither makes a file that is counted.
+func (b *builder) walk(steps int) error {
+	if b.steps += steps; b.steps > b.limits.Steps {
+		return task.Errorf(task.BadImage, "its paths lead through more than %d names", b.limits.Steps)
 	}
 	return nil
 }

@@ -187,7 +187,8 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	many := archive(t, file("a/b/c"), file("d"))
-	for name, l := range map[string]Limits{"files": {Entries: 3, Bytes: 1 << 20, All: 100}, "bytes": {Entries: 100, Bytes: 2 * blockSize, All: 100}, "files of all": {Entries: 100, Bytes: 1 << 20, All: 3}} {
+	for name, l := range map[string]Limits{"files": {Entries: 3, Bytes: 1 << 20, All: 100, Steps: 100}, "bytes": {Entries: 100, Bytes: 2 * blockSize, All: 100, Steps: 100}, "files of all": {Entries: 100, Bytes: 1 << 20, All: 3, Steps: 100},
+		"steps": {Entries: 100, Bytes: 1 << 20, All: 100, Steps: 5}} {
 		if _, err := Convert(bytes.NewReader(many), &memory{}, &Tree{}, l); !task.Is(err, task.BadImage) {
 			t.Errorf("more %s than allowed: %v", name, err)
 		}
@@ -195,6 +196,27 @@ func TestRefusals(t *testing.T) {
 	broken := errors.New("no more room")
 	if _, err := Convert(bytes.NewReader(many), full{broken}, &Tree{}, DefaultLimits); !errors.Is(err, broken) {
 		t.Errorf("a full disk: %v", err)
+	}
+}
+
+// TestStepsAreCounted: an archive whose entries make no new file, and lead through long links to it each time, is refused after so many steps: a few
+// kilobytes that are repeated until the archive has the length that is allowed would keep a processor busy for hours.
+func TestStepsAreCounted(t *testing.T) {
+	long := strings.Repeat("./", maxPath/2-10)
+	var all []tar.Header
+	for i := range maxHops - 1 {
+		all = append(all, link(fmt.Sprintf("l%d", i), long+fmt.Sprintf("l%d", i+1)))
+	}
+	all = append(all, folder(fmt.Sprintf("l%d", maxHops-1), 0o755, 0))
+	for range 5000 {
+		all = append(all, file("l0/.wh..wh..opq"))
+	}
+	began := time.Now()
+	if _, _, err := convert(nil, archive(t, all...)); !task.Is(err, task.BadImage) || !strings.Contains(err.Error(), "names") {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	if _, _, err := convert(nil, archive(t, all[:maxHops+10]...)); err != nil {
+		t.Errorf("ten entries: %v", err)
 	}
 }
 
@@ -218,7 +240,7 @@ func FuzzConvert(f *testing.F) {
 		var tree Tree
 		for _, text := range [][]byte{lower, upper} {
 			var m memory
-			made, err := Convert(bytes.NewReader(text), &m, &tree, Limits{Entries: 200, Bytes: 1 << 20, All: 400})
+			made, err := Convert(bytes.NewReader(text), &m, &tree, Limits{Entries: 200, Bytes: 1 << 20, All: 400, Steps: 10_000})
 			if err != nil {
 				return
 			}

@@ -24,6 +24,9 @@ type named struct {
 func (b *builder) dir(name string) (place, error) {
 	way := []place{{b.root, b.lowerRoot()}}
 	todo, hops := strings.Split(name, "/"), 0
+	if err := b.walk(len(todo)); err != nil {
+		return place{}, err
+	}
 	for len(todo) > 0 {
 		step := todo[0]
 		todo = todo[1:]
@@ -50,6 +53,9 @@ func (b *builder) dir(name string) (place, error) {
 				way = way[:1]
 			}
 			todo = append(strings.Split(link.target, "/"), todo...)
+			if err := b.walk(len(todo)); err != nil { // those that were there before are copied
+				return place{}, err
+			}
 			continue
 		}
 		next, err := b.enter(here.own, step, lower)

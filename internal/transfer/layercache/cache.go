@@ -58,14 +58,14 @@ type Cache struct {
 	mu     sync.Mutex
 	layers map[string]*kept // by chain
 	taken  int64            // bytes of all files, and of those that are being written
-	making chan struct{}    // one layer at a time: that bounds the memory
+	turns  turns            // one layer at a time is made
 	// what it has done, see Counts
 	made, shared, letGo, refused int64
 }
 
 // Open takes a directory that holds what an earlier cache left there. What is half made is removed.
 func Open(dir, view string, bound int64, log *slog.Logger) (*Cache, error) {
-	s := &Cache{dir: dir, view: view, bound: bound, log: log, layers: map[string]*kept{}, making: make(chan struct{}, 1)}
+	s := &Cache{dir: dir, view: view, bound: bound, log: log, layers: map[string]*kept{}}
 	all, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read the cache: %w", err)

@@ -19,7 +19,7 @@ import (
 )
 
 // Limits of what is made for all: lower than what a machine makes for itself, because the memory for it is everybody's.
-var limits = layer.Limits{Entries: 250_000, All: 600_000, Bytes: 32 << 30}
+var limits = layer.Limits{Entries: 250_000, All: 600_000, Bytes: 32 << 30, Steps: 40 * 250_000}
 
 // step is how much room is taken at a time while a file grows.
 const step = 1 << 20
@@ -29,6 +29,8 @@ type half struct {
 	*os.File
 	s     *Cache
 	taken int64
+	most  int64           // how long it becomes; 0: that is not known
+	ctx   context.Context // nil: it may take any time
 }
 
 // begin makes a file that has no name yet that anybody looks for.
@@ -42,6 +44,9 @@ func (s *Cache) begin() (*half, error) {
 
 // WriteAt implements io.WriterAt.
 func (h *half) WriteAt(p []byte, off int64) (int, error) {
+	if h.ctx != nil && h.ctx.Err() != nil {
+		return 0, context.Cause(h.ctx)
+	}
 	if err := h.reach(off + int64(len(p))); err != nil {
 		return 0, err
 	}
@@ -54,6 +59,9 @@ func (h *half) reach(end int64) error {
 		return nil
 	}
 	more := max(step, end-h.taken)
+	if h.most >= end {
+		more = min(more, h.most-h.taken)
+	}
 	if err := h.s.take(more); err != nil {
 		return err
 	}
@@ -89,36 +97,37 @@ func (p *place) chain() string {
 }
 
 // make converts a layer whose blob is all there and checked, unless somebody else did so meanwhile.
-func (s *Cache) make(ctx context.Context, p *place, chain string, n note, blob io.Reader) (*kept, bool, error) {
-	select {
-	case s.making <- struct{}{}:
-		defer func() { <-s.making }()
-	case <-ctx.Done():
-		return nil, false, ctx.Err()
+func (s *Cache) make(ctx context.Context, t *talk, chain string, n note, blob io.Reader) (bool, error) {
+	turn, done, err := s.turns.take(ctx, t.from, t.pace)
+	if err != nil {
+		return false, err
 	}
+	defer done()
 	if k := s.find(chain); k != nil {
-		return k, false, nil
+		return false, nil
 	}
-	k, err := s.convert(p, chain, n, blob)
-	return k, err == nil, err
+	err = s.convert(turn, &t.at, chain, n, blob)
+	return err == nil, err
 }
 
-func (s *Cache) convert(p *place, chain string, n note, blob io.Reader) (*kept, error) {
+// convert makes a layer, and gives up when ctx ends: at the next byte that it reads or writes.
+func (s *Cache) convert(ctx context.Context, p *place, chain string, n note, blob io.Reader) error {
 	tree, err := s.tree(p)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	disk, err := s.begin()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer disk.drop()
+	disk.ctx = ctx
 	plain, err := decode.Open(blob, decode.Options{Limit: 2 * limits.Bytes})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = plain.Close() }()
-	summed := &summer{r: plain, hash: sha256.New()}
+	summed := &summer{ctx: ctx, r: plain, hash: sha256.New()}
 	n.Depth = len(p.below)
 	_, err = p.disk.Layer(disk, stack.LayerFile(n.Depth-1), entry.LayerName(n.Depth), func(w stack.File) (int64, error) {
 		made, err := layer.Convert(summed, w, tree, limits)
@@ -128,51 +137,56 @@ func (s *Cache) convert(p *place, chain string, n note, blob io.Reader) (*kept, 
 	if err == nil {
 		_, err = io.Copy(io.Discard, summed)
 	}
-	if err != nil {
-		return nil, err
+	switch { // what the layer's writer says of these is that the archive is broken
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, errFull):
+		return errFull
+	case err != nil:
+		return err
 	}
 	n.Diff = "sha256:" + hex.EncodeToString(summed.hash.Sum(nil))
 	return s.settle(chain, n, disk, tree)
 }
 
 // settle writes what belongs to a layer's file, and gives all three their names.
-func (s *Cache) settle(chain string, n note, disk *half, tree *layer.Tree) (*kept, error) {
+func (s *Cache) settle(chain string, n note, disk *half, tree *layer.Tree) error {
 	saved, err := s.begin()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer saved.drop()
 	if err := tree.Save(io.NewOffsetWriter(saved, 0)); err != nil {
-		return nil, fmt.Errorf("write the tree: %w", err)
+		return fmt.Errorf("write the tree: %w", err)
 	}
 	noted, err := s.begin()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer noted.drop()
 	text, err := json.Marshal(n)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := noted.WriteAt(text, 0); err != nil {
-		return nil, fmt.Errorf("write the note: %w", err)
+		return fmt.Errorf("write the note: %w", err)
 	}
 	if err := errors.Join(disk.keep(chain+diskEnd), saved.keep(chain+treeEnd)); err != nil {
-		return nil, errors.Join(err, s.remove(chain))
+		return errors.Join(err, s.remove(chain))
 	}
 	if err := noted.keep(chain + noteEnd); err != nil {
-		return nil, errors.Join(err, s.remove(chain))
+		return errors.Join(err, s.remove(chain))
 	}
 	k, err := s.read(chain)
 	if err != nil {
-		return nil, errors.Join(err, s.remove(chain))
+		return errors.Join(err, s.remove(chain))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.layers[chain] = k
 	s.taken += k.bytes // what was taken for the files meanwhile is given back
 	s.made++
-	return k, nil
+	return nil
 }
 
 // tree is what the layers below show.
@@ -192,13 +206,17 @@ func (s *Cache) tree(p *place) (*layer.Tree, error) {
 	return layer.LoadTree(f, images)
 }
 
-// summer sums up what is read.
+// summer sums up what is read, until its time is over.
 type summer struct {
+	ctx  context.Context
 	r    io.Reader
 	hash hash.Hash
 }
 
 func (s *summer) Read(p []byte) (int, error) {
+	if s.ctx.Err() != nil {
+		return 0, context.Cause(s.ctx)
+	}
 	n, err := s.r.Read(p)
 	_, _ = s.hash.Write(p[:n])
 	return n, err

@@ -35,23 +35,26 @@ type Pace struct {
 	Slowest int64         // bytes in a second, of a layer that is sent
 	Grace   time.Duration // before that counts
 	Queue   time.Duration // to wait until the layers of others are made
+	Make    time.Duration // for its layer to be made
+	Share   time.Duration // of that, if another namespace waits
 	Word    time.Duration // between two words to somebody who waits
 }
 
-// DefaultPace is for askers on the same node who read from registries far away.
-var DefaultPace = Pace{Idle: 30 * time.Second, Slowest: 64 << 10, Grace: time.Minute, Queue: 2 * time.Minute, Word: 2 * time.Second}
+// DefaultPace is for askers on the same node who read from registries far away. A layer of 1 GiB is made in 10 to 20 s.
+var DefaultPace = Pace{Idle: 30 * time.Second, Slowest: 64 << 10, Grace: time.Minute, Queue: 2 * time.Minute, Make: 10 * time.Minute, Share: 30 * time.Second,
+	Word: 2 * time.Second}
 
 // refusal is an error that the asker is told.
 type refusal struct{ error }
 
 func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
 
-// Serve talks with one asker until it leaves.
-func (s *Cache) Serve(ctx context.Context, c *net.UnixConn, pace Pace) error {
+// Serve talks with one asker of a namespace until it leaves.
+func (s *Cache) Serve(ctx context.Context, c *net.UnixConn, from string, pace Pace) error {
 	defer func() { _ = c.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	talk := &talk{s: s, c: c, pace: pace}
+	talk := &talk{s: s, c: c, from: from, pace: pace}
 	defer talk.end()
 	for {
 		err := talk.next(ctx)
@@ -74,6 +77,7 @@ func (s *Cache) Serve(ctx context.Context, c *net.UnixConn, pace Pace) error {
 type talk struct {
 	s    *Cache
 	c    *net.UnixConn
+	from string // the asker's namespace
 	pace Pace
 	at   place
 }
@@ -204,9 +208,11 @@ func (t *talk) receive(ctx context.Context, chain string, a asked) error {
 		return err
 	}
 	defer blob.drop()
-	if err := blob.reach(a.Size); err != nil {
-		return refusal{err}
+	// Room is taken as the bytes come: a promise of many would have the layers of others let go.
+	if a.Size > t.s.bound {
+		return refusal{errFull}
 	}
+	blob.most = a.Size
 	if err := t.say(answer{Send: true}, nil); err != nil {
 		return err
 	}
@@ -283,15 +289,13 @@ func (s *sums) all() [][]byte {
 
 // wait makes a layer, and tells the asker meanwhile that it is worked on.
 func (t *talk) wait(ctx context.Context, chain string, n note, blob io.ReaderAt, size int64) (bool, error) {
-	queue, cancel := context.WithTimeout(ctx, t.pace.Queue)
-	defer cancel()
 	type result struct {
 		made bool
 		err  error
 	}
 	done := make(chan result, 1)
 	go func() {
-		_, made, err := t.s.make(queue, &t.at, chain, n, io.NewSectionReader(blob, 0, size))
+		made, err := t.s.make(ctx, t, chain, n, io.NewSectionReader(blob, 0, size))
 		done <- result{made, err}
 	}()
 	tick := time.NewTicker(t.pace.Word)

@@ -97,7 +97,7 @@ func packed(t testing.TB, seed uint64, files map[string]int) *blob {
 	return &blob{data: out.Bytes(), ranged: true}
 }
 
-var quick = Pace{Idle: 5 * time.Second, Slowest: 64 << 10, Grace: 20 * time.Second, Queue: 20 * time.Second, Word: 10 * time.Millisecond}
+var quick = Pace{Idle: 5 * time.Second, Slowest: 64 << 10, Grace: 20 * time.Second, Queue: 20 * time.Second, Make: 20 * time.Second, Share: 20 * time.Second, Word: 10 * time.Millisecond}
 
 func newCache(t *testing.T, dir string, bound int64) *Cache {
 	t.Helper()
@@ -113,7 +113,7 @@ func asker(t *testing.T, c *Cache, pace Pace) (*net.UnixConn, <-chan error) {
 	t.Helper()
 	one, other := pair(t)
 	done := make(chan error, 1)
-	go func() { done <- c.Serve(t.Context(), other, pace) }()
+	go func() { done <- c.Serve(t.Context(), other, "team", pace) }()
 	return one, done
 }
 
@@ -325,7 +325,7 @@ func TestLiars(t *testing.T) {
 func TestCut(t *testing.T) {
 	c := newCache(t, t.TempDir(), 1<<30)
 	b := packed(t, 1, map[string]int{"a": 600 << 10})
-	hasty := Pace{Idle: 50 * time.Millisecond, Slowest: 1 << 40, Grace: 200 * time.Millisecond, Queue: time.Second, Word: time.Second}
+	hasty := Pace{Idle: 50 * time.Millisecond, Slowest: 1 << 40, Grace: 200 * time.Millisecond, Queue: time.Second, Make: time.Second, Share: time.Second, Word: time.Second}
 	begin := func(pace Pace) (*net.UnixConn, <-chan error) {
 		conn, done := asker(t, c, pace)
 		if err := say(conn, asked{Version: Version, Digest: b.digest(), Size: int64(len(b.data))}, nil); err != nil {

@@ -42,7 +42,7 @@ func TestOnlyRead(t *testing.T) {
 		_, f, err = Ask(t.Context(), one, b.digest(), int64(len(b.data)), b)
 		asked <- errors.Join(err, one.Close())
 	}()
-	if err := c.Serve(t.Context(), other, quick); err != nil { // on this thread, which sees the mount
+	if err := c.Serve(t.Context(), other, "team", quick); err != nil { // on this thread, which sees the mount
 		t.Fatal(err)
 	}
 	if err := <-asked; err != nil {
