@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -105,9 +106,16 @@ func differs(c *corev1.PersistentVolumeClaim, old map[string]string, marks Marks
 // ForgetClaim drops what is remembered of a claim that is gone.
 func (w *Writer) ForgetClaim(claim client.ObjectKey) { w.said.Delete(claimKey(claim)) }
 
-// Rebind gives a volume to a claim, and marks it as filled for that claim, in one write. It fails if the volume is no
-// longer as it was seen.
-func (w *Writer) Rebind(ctx context.Context, pv *corev1.PersistentVolume, to *corev1.PersistentVolumeClaim) error {
+// ErrForeign is returned for a volume that belongs to another claim than the caller says.
+var ErrForeign = errors.New("the volume belongs to another claim")
+
+// Rebind gives a volume to a claim, and marks it as filled for that claim, in one write. from is the UID of the claim that must hold the
+// volume now. Rebind fails if another claim holds it, if the two claims are in different namespaces, or if the volume is no longer as it
+// was seen: a claim's own spec.volumeName is its author's word and proves nothing.
+func (w *Writer) Rebind(ctx context.Context, pv *corev1.PersistentVolume, from types.UID, to *corev1.PersistentVolumeClaim) error {
+	if at := pv.Spec.ClaimRef; from == "" || at == nil || at.UID != from && at.UID != to.UID || at.Namespace != to.Namespace {
+		return fmt.Errorf("give volume %s to claim %s/%s: %w", pv.Name, to.Namespace, to.Name, ErrForeign)
+	}
 	next := pv.DeepCopy()
 	next.Spec.ClaimRef = &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: to.Namespace, Name: to.Name, UID: to.UID,

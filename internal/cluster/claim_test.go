@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,7 +53,19 @@ func TestRebind(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale := seen.DeepCopy()
-	if err := w.Rebind(ctx, &seen, to); err != nil {
+	elsewhere := to.DeepCopy()
+	elsewhere.Namespace = "other"
+	for name, err := range map[string]error{
+		"another claim holds it":            w.Rebind(ctx, &seen, "3", to),
+		"nobody says who holds it":          w.Rebind(ctx, &seen, "", to),
+		"the claim is in another namespace": w.Rebind(ctx, &seen, "2", elsewhere),
+		"no claim holds the volume":         w.Rebind(ctx, &corev1.PersistentVolume{}, "2", to),
+	} {
+		if !errors.Is(err, ErrForeign) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := w.Rebind(ctx, &seen, "2", to); err != nil {
 		t.Fatal(err)
 	}
 	if err := api.Get(ctx, client.ObjectKeyFromObject(pv), &seen); err != nil {
@@ -61,7 +74,7 @@ func TestRebind(t *testing.T) {
 	if seen.Spec.ClaimRef.UID != "1" || seen.Spec.ClaimRef.Name != "disk" || seen.Annotations[AnnFilledFor] != "1" {
 		t.Errorf("the volume is %+v, %v", seen.Spec.ClaimRef, seen.Annotations)
 	}
-	if err := w.Rebind(ctx, stale, to); err == nil {
+	if err := w.Rebind(ctx, stale, "2", to); err == nil {
 		t.Error("a volume that changed meanwhile was given away")
 	}
 }

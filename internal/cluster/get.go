@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +40,19 @@ func Get[T any, P interface {
 		return nil, fmt.Errorf("read %T %s/%s: %w", obj, namespace, name, err)
 	}
 	return obj, nil
+}
+
+// VolumeOf reads the volume that a claim holds; nil means that it holds none. spec.volumeName is what the claim's author wrote: the
+// volume's claimRef with the claim's UID, which only the cluster writes, is the proof.
+func VolumeOf(ctx context.Context, c client.Reader, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	if claim == nil || claim.Spec.VolumeName == "" {
+		return nil, nil
+	}
+	pv, err := Get[corev1.PersistentVolume](ctx, c, "", claim.Spec.VolumeName)
+	if err != nil || pv == nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != claim.UID || claim.UID == "" {
+		return nil, err
+	}
+	return pv, nil
 }
 
 // Owned reads the object of that name whose controller has this UID; nil means that there is none. One of the same name that

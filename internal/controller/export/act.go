@@ -126,10 +126,7 @@ func (r *Reconciler) startServer(ctx context.Context, s *seen) error {
 // follow lets the server run where its disks are, whatever the node repels.
 func (r *Reconciler) follow(ctx context.Context, s *seen, pod *corev1.Pod) error {
 	for _, d := range s.disks {
-		if d.claim.Spec.VolumeName == "" {
-			continue
-		}
-		pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.reader, "", d.claim.Spec.VolumeName)
+		pv, err := cluster.VolumeOf(ctx, r.reader, d.claim)
 		if err != nil {
 			return err
 		}

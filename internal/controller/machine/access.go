@@ -78,17 +78,12 @@ func (r *Reconciler) identify(ctx context.Context, d *disk) error {
 	return nil
 }
 
-// volumeOf is the volume that a claim is bound to; nil if it is not. What a claim says of its volume is its author's word until
-// the volume says the same.
+// volumeOf returns the volume that a claim is bound to; nil if it is not.
 func (r *Reconciler) volumeOf(ctx context.Context, c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
-	if c == nil || c.Status.Phase != corev1.ClaimBound || c.Spec.VolumeName == "" {
+	if c == nil || c.Status.Phase != corev1.ClaimBound {
 		return nil, nil
 	}
-	pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.reader, "", c.Spec.VolumeName)
-	if err != nil || pv == nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID {
-		return nil, err
-	}
-	return pv, nil
+	return cluster.VolumeOf(ctx, r.reader, c)
 }
 
 // observeAccess finds out whether the launcher may have a disk. Before there is a launcher it has no UID, and so no record.

@@ -220,8 +220,12 @@ func notYet(claim string) error {
 }
 
 // recordReplaced writes on the volumes of a launcher that a guest has come to whose data they have now. It is written before anything
-// is let go that says the same.
+// is let go that says the same. A pod is a target only if a migration of the instance says so: anybody who may create pods can write a
+// target's name, owner and orders. A migration stays until this is written (its finalizer), so one that is gone has nothing to record.
 func (r *Reconciler) recordReplaced(ctx context.Context, target *corev1.Pod, i *kubevirt.VirtualMachineInstance) error {
+	if migrates, err := r.migrates(ctx, target, i); err != nil || !migrates {
+		return err
+	}
 	others := replacements(target)
 	for _, v := range launchers.Machine(target).Spec.Volumes {
 		name, ok := others[v.Name]
@@ -236,6 +240,18 @@ func (r *Reconciler) recordReplaced(ctx context.Context, target *corev1.Pod, i *
 	return r.adopt(ctx, target, i)
 }
 
+// migrates reports whether a migration that brings the instance's guest to this launcher exists on the server.
+func (r *Reconciler) migrates(ctx context.Context, target *corev1.Pod, i *kubevirt.VirtualMachineInstance) (bool, error) {
+	var list kubevirt.VirtualMachineInstanceMigrationList
+	if err := r.live.List(ctx, &list, client.InNamespace(i.Namespace)); err != nil {
+		return false, fmt.Errorf("list migrations: %w", err)
+	}
+	id := launchers.Incoming(target)
+	return id != "" && slices.ContainsFunc(list.Items, func(m kubevirt.VirtualMachineInstanceMigration) bool {
+		return m.UID == id && m.Spec.VMIName == i.Name
+	}), nil
+}
+
 func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineInstance, root, name string) error {
 	namespace := i.Namespace
 	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, namespace, name)
@@ -246,7 +262,7 @@ func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineIn
 	if err != nil || c == nil {
 		return err
 	}
-	pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.live, "", c.Spec.VolumeName)
+	pv, err := cluster.VolumeOf(ctx, r.live, c)
 	if err != nil || pv == nil {
 		return err
 	}
@@ -282,11 +298,8 @@ func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineIn
 
 // markOld notes on the volume that a claim has that its data is elsewhere.
 func (r *Reconciler) markOld(ctx context.Context, old *corev1.PersistentVolumeClaim, by string) error {
-	if old == nil || old.Spec.VolumeName == "" || old.Spec.VolumeName == by {
-		return nil
-	}
-	pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.live, "", old.Spec.VolumeName)
-	if err != nil || pv == nil || pv.Annotations[replaced.By] == by {
+	pv, err := cluster.VolumeOf(ctx, r.live, old)
+	if err != nil || pv == nil || pv.Name == by || pv.Annotations[replaced.By] == by {
 		return err
 	}
 	return r.cluster.MarkAs(ctx, moveOwner, pv, cluster.Marks{Annotations: map[string]string{replaced.By: by}})
@@ -342,10 +355,7 @@ func (r *Reconciler) dropLeft(ctx context.Context, v *move) error {
 
 // recorded: the claim's volume has, or had, the data of another claim's disk.
 func (r *Reconciler) recorded(ctx context.Context, c *corev1.PersistentVolumeClaim) (bool, error) {
-	if c.Spec.VolumeName == "" {
-		return false, nil
-	}
-	pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.live, "", c.Spec.VolumeName)
+	pv, err := cluster.VolumeOf(ctx, r.live, c)
 	return pv != nil && pv.Annotations[replaced.Annotation] != "", err
 }
 

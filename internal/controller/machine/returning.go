@@ -199,7 +199,7 @@ func (r *Reconciler) actReplaced(ctx context.Context, a replace.Action, d *displ
 	case replace.MakeClaim:
 		return r.cluster.Create(ctx, d.again())
 	case replace.Give:
-		return r.cluster.Rebind(ctx, d.volume.PersistentVolume, d.claim)
+		return r.cluster.Rebind(ctx, d.volume.PersistentVolume, d.volume.Record.UID, d.claim)
 	case replace.DropReplacement:
 		if d.replacement == nil {
 			return nil

@@ -103,7 +103,7 @@ func (r *Reconciler) act(ctx context.Context, a populate.Action, s *seen) (fill.
 		if s.volume == nil || s.volume.Spec.ClaimRef == nil || s.volume.Spec.ClaimRef.UID != s.prime.UID {
 			return done, cluster.ErrStale
 		}
-		return done, r.cluster.Rebind(ctx, s.volume, s.target)
+		return done, r.cluster.Rebind(ctx, s.volume, s.prime.UID, s.target)
 	case populate.Record:
 		s.record() // written with what is said about it; until then the mark of the volume says the same
 		return done, nil
