@@ -83,7 +83,7 @@ var forgedPods = attempts{
 	"a target of the victim's migration": func(h *hostile) {
 		i := h.yard(h.victim).instance(h.own.Context(), h.machine)
 		machine := fmt.Sprintf(`{"namespace":%q,"name":%q,"uid":%q,"incoming":"00000000-0000-0000-0000-000000000000"}`, i.Namespace, i.Name, i.UID)
-		h.pod(framework.Pod{Name: "virt-launcher-" + i.Name + "-" + string(i.UID)[:5] + "-00000000", Script: "exit 1", Labels: map[string]string{
+		h.forges(framework.Pod{Name: "virt-launcher-" + i.Name + "-" + string(i.UID)[:5] + "-00000000", Script: "exit 1", Labels: map[string]string{
 			"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": string(i.UID), "kubevirt.io/domain": i.Name,
 		}, Change: func(p *corev1.Pod) {
 			p.OwnerReferences = controlledBy("kubevirt.io/v1", "VirtualMachineInstance", i)
@@ -98,7 +98,7 @@ var forgedPods = attempts{
 	},
 	"a worker of the victim's volume": func(h *hostile) {
 		dv := h.victim.get("golden")
-		h.pod(framework.Pod{Name: "importer-golden", Script: "exit 1", Labels: map[string]string{
+		h.forges(framework.Pod{Name: "importer-golden", Script: "exit 1", Labels: map[string]string{
 			"app": "containerized-data-importer", "cdi.kubevirt.io": "importer", "berth.dev/claim-uid": string(h.golden.UID),
 			"cdi.kubevirt.io/OwnedByUID": string(dv.UID),
 		}, Change: func(p *corev1.Pod) { p.OwnerReferences = controlledBy("cdi.kubevirt.io/v1beta1", "DataVolume", dv) }})
@@ -116,6 +116,20 @@ func (h *hostile) pod(p framework.Pod) {
 	e := *h.own.Env
 	e.Client = h.asCore
 	e.Start(p)
+}
+
+// forges: the tenant tries to make a pod with what only Berth writes on pods, and is refused. Then an administrator makes it for them, as if
+// there were no such policy: it must do no harm either.
+func (h *hostile) forges(p framework.Pod) {
+	h.t().Helper()
+	pod := h.own.Render(p)
+	_, err := h.asCore.CoreV1().Pods(h.own.Namespace).Create(h.own.Context(), pod, metav1.CreateOptions{})
+	if err == nil || !refusal(err) || !strings.Contains(err.Error(), "only Berth writes") {
+		h.t().Errorf("the tenant's pod %s: got %v, want a refusal that says what only Berth writes", p.Name, err)
+	}
+	if err != nil {
+		h.own.Start(p)
+	}
 }
 
 // serverOfClone: the victim clones between two namespaces of theirs. The tenant has pods and claims that say to be what is
@@ -177,7 +191,7 @@ func workerRedirects(h *hostile) {
 	h.own.untilPhase("redirects", cdiv1.WaitForFirstConsumer)
 	claim := h.own.claim("redirects")
 	answer := fmt.Sprintf(`HTTP/1.1 302 Found\r\nLocation: %s/progress\r\nContent-Length: 0\r\nConnection: close\r\n\r\n`, elsewhere)
-	h.pod(framework.Pod{Name: "importer-redirects", Claims: []string{"redirects"}, Labels: map[string]string{
+	h.forges(framework.Pod{Name: "importer-redirects", Claims: []string{"redirects"}, Labels: map[string]string{
 		"app": "containerized-data-importer", "cdi.kubevirt.io": "importer", "berth.dev/claim-uid": string(claim.UID),
 		"cdi.kubevirt.io/OwnedByUID": string(dv.UID),
 	}, Script: "while :; do printf '" + answer + "' | nc -l -p 8080 >/dev/null; done", Change: func(p *corev1.Pod) {

@@ -35,14 +35,15 @@ const podPatience = 3 * time.Minute
 // Start creates the pod.
 func (e *Env) Start(p Pod) *corev1.Pod {
 	e.T.Helper()
-	pod, err := e.Client.CoreV1().Pods(e.Namespace).Create(e.Context(), e.render(p), metav1.CreateOptions{})
+	pod, err := e.Client.CoreV1().Pods(e.Namespace).Create(e.Context(), e.Render(p), metav1.CreateOptions{})
 	if err != nil {
 		e.T.Fatalf("create pod %s: %v", p.Name, err)
 	}
 	return pod
 }
 
-func (e *Env) render(p Pod) *corev1.Pod {
+// Render returns the pod that Start creates.
+func (e *Env) Render(p Pod) *corev1.Pod {
 	e.T.Helper()
 	grace := int64(0)
 	container := corev1.Container{Name: "main", Image: "busybox", Command: []string{"sh", "-ec", p.Script}, ImagePullPolicy: corev1.PullIfNotPresent}
