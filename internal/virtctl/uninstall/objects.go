@@ -133,11 +133,11 @@ func (u *uninstallation) made(ctx context.Context) ([]string, error) {
 		if slices.Contains(settings, d.kind) {
 			continue
 		}
-		found, err := listAll(ctx, u.client, d.resource, "!"+Installed)
+		found, err := listAll(ctx, u.client, d.resource, "")
 		if err != nil {
 			return nil, err
 		}
-		count(len(found), d.kind)
+		count(len(slices.DeleteFunc(found, object.isInstalled)), d.kind)
 	}
 	claims, err := u.client.Core.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{})
 	if err != nil {

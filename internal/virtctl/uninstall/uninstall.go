@@ -1,5 +1,5 @@
-// Package uninstall takes Berth off a cluster, in the reverse order of its installation. It finds what was installed by one label, and
-// knows nothing of what the installed programs do.
+// Package uninstall takes Berth off a cluster, in the reverse order of its installation. It finds what was installed by a label, deletes of that what
+// the manifests have, and knows nothing of what the installed programs do.
 package uninstall
 
 import (
@@ -28,9 +28,13 @@ type Options struct {
 func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	all, err := find(ctx, c)
+	found, err := find(ctx, c)
 	if err != nil {
 		return err
+	}
+	all, strays := sort(found)
+	for _, o := range strays {
+		_, _ = fmt.Fprintf(out, "Stays: %s has the label %s, and is no part of this version of Berth\n", o.title(), Installed)
 	}
 	if len(all) == 0 {
 		return errors.New("nothing on this cluster has the label " + Installed + ": Berth is not installed on it")

@@ -35,8 +35,9 @@ func TestUninstall(t *testing.T) {
 	s.refuses(nil, "Berth is in use", "1 VirtualMachine", "2 DataVolumes", "--with-data=keep")
 	s.refuses([]string{"--with-data=lose"}, "it can be keep")
 	s.refuses([]string{"--with-data=keep", "--as=nobody"}, `User "nobody" cannot list`)
+	s.kubectl("", "label", "dv,pvc", "spare", "berth.dev/installed=true") // anybody can do so with what is theirs
 	if out, err := s.virtctl("uninstall", "--with-data=keep", "--dry-run"); err != nil || !strings.Contains(out, "would delete Deployment berth/berth-controller") ||
-		strings.Contains(out, "CustomResourceDefinition") {
+		strings.Contains(out, "CustomResourceDefinition") || !strings.Contains(out, "Stays: PersistentVolumeClaim "+s.Namespace+"/spare") {
 		t.Fatalf("dry run: %v\n%s", err, out)
 	}
 	if !s.isNamespace("berth") {
@@ -46,6 +47,7 @@ func TestUninstall(t *testing.T) {
 	whole = false
 	s.takeOff("--with-data=keep")
 	s.runsOn(guest)
+	s.kubectl("", "get", "pvc", "spare")
 	s.kubectl("", "delete", "dv", "spare", "--timeout=1m") // nobody is left who could hold it
 	if now, err := s.Client.CoreV1().PersistentVolumeClaims(s.Namespace).Get(s.Context(), "kept-disk", metav1.GetOptions{}); err != nil || now.UID != claim.UID {
 		t.Fatalf("the claim was %s and is now %v (%v)", claim.UID, now.GetUID(), err)
