@@ -19,6 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/datavolume"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/controller/hookpath"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/controller/profile"
@@ -80,8 +81,18 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 		checks = append(checks, admission.ValidatingMachine)
 		apis = append(apis, "v1.subresources.kubevirt.io", "v1alpha3.subresources.kubevirt.io")
 	}
-	return o.serving.Start(ctx, mgr, writer, installkeys.Options{
-		Namespace: o.namespace, Services: []string{apiService, admission.Service}, Dir: os.TempDir(),
-		Validating: checks, Mutating: []string{admission.Mutating}, APIServices: apis,
+	return o.answer(ctx, mgr, writer, installkeys.Options{
+		Services: []string{apiService, admission.Service}, Validating: checks, Mutating: []string{admission.Mutating}, APIServices: apis,
+	})
+}
+
+// answer has the API server trust the certificate that webhooks and APIs answer with, and know where the webhooks are.
+func (o options) answer(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, keys installkeys.Options) error {
+	keys.Namespace, keys.Dir = o.namespace, os.TempDir()
+	if err := o.serving.Start(ctx, mgr, writer, keys); err != nil {
+		return err
+	}
+	return o.paths.Setup(mgr, writer, hookpath.Options{
+		Namespace: o.namespace, Validating: keys.Validating, Mutating: keys.Mutating, Paths: admission.Paths, Clock: clock.RealClock{},
 	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -54,6 +53,5 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 		// Exports are served by workers, which are the data side's: its image, and what the administrator says about them.
 		return export.Setup(mgr, writer, o.image) // the data side has the certificate made for both
 	}
-	return o.serving.Start(ctx, mgr, writer, installkeys.Options{
-		Namespace: o.namespace, Services: []string{admission.Service}, Dir: os.TempDir(), Validating: []string{admission.ValidatingMachine}})
+	return o.answer(ctx, mgr, writer, installkeys.Options{Services: []string{admission.Service}, Validating: []string{admission.ValidatingMachine}})
 }

@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/hookpath"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/machine"
@@ -33,6 +34,7 @@ type options struct {
 	verbosity    int
 
 	serving *installkeys.Serving // the certificate the webhooks answer with
+	paths   *hookpath.Paths      // where they answer
 }
 
 func main() {
@@ -73,7 +75,7 @@ func run(o options) error {
 	}
 	// The defaults are meant for a person at a terminal; a thousand volumes bound at once need more.
 	config.QPS, config.Burst = 200, 400
-	o.serving = installkeys.NewServing()
+	o.serving, o.paths = installkeys.NewServing(), hookpath.New()
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
 	"fmt"
 	"time"
 
@@ -15,12 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
@@ -39,11 +38,9 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	}
 	lease := leaseFor
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:  scheme,
-		Metrics: server.Options{BindAddress: o.metrics},
-		WebhookServer: webhook.NewServer(webhook.Options{TLSOpts: []func(*tls.Config){
-			func(c *tls.Config) { c.GetCertificate = o.serving.GetCertificate },
-		}}),
+		Scheme:                        scheme,
+		Metrics:                       server.Options{BindAddress: o.metrics},
+		WebhookServer:                 admission.NewServer(admission.ServerOptions{GetCertificate: o.serving.GetCertificate, Open: o.paths.Open}),
 		HealthProbeBindAddress:        o.health,
 		LeaderElection:                o.elect,
 		LeaderElectionID:              "berth-controller",

@@ -26,7 +26,7 @@ const (
 	Service = "berth-webhook"
 )
 
-// Paths that config/webhook names. One path per check: a configuration decides for each what happens when it fails.
+// One path per check: a configuration decides for each what happens when it fails.
 const (
 	PathVolume       = "/validate/datavolumes"
 	PathDataSource   = "/validate/datasources"
@@ -47,6 +47,27 @@ const (
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=cdis;datavolumes;datasources;storageprofiles;volumeclonesources,verbs=get;list;watch
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=get
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// Paths has the path of each webhook by the name that it has in config/webhook. The configurations get these paths from internal/controller/hookpath,
+// with a word in front.
+var Paths = map[string]string{
+	"datavolume.cdi.kubevirt.io":                     PathVolume,
+	"datasource.cdi.kubevirt.io":                     PathDataSource,
+	"dataimportcron.cdi.kubevirt.io":                 PathCron,
+	"volumeimportsource.cdi.kubevirt.io":             PathImportSource,
+	"volumeuploadsource.cdi.kubevirt.io":             PathUploadSource,
+	"volumeclonesource.cdi.kubevirt.io":              PathCloneSource,
+	"objecttransfer.cdi.kubevirt.io":                 PathTransfer,
+	"cdi.cdi.kubevirt.io":                            PathCDI,
+	"persistentvolumeclaim.cdi.kubevirt.io":          PathClaim,
+	"authorise.datavolume.cdi.kubevirt.io":           PathAuthorise,
+	"authorise.virtualmachine.kubevirt.io":           PathMachine,
+	"complete.persistentvolumeclaim.cdi.kubevirt.io": PathComplete,
+	"virtualmachine.kubevirt.io":                     PathCheckMachine,
+	"containers.virtualmachine.kubevirt.io":          PathContainers,
+	"migration.kubevirt.io":                          PathMigration,
+	"virt-launcher-eviction-interceptor.kubevirt.io": PathEvict,
+}
 
 // Setup registers every check with the manager's webhook server, whose certificate is not this package's business.
 func Setup(ctx context.Context, mgr ctrl.Manager, signer Signer) error {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/admission"
@@ -82,11 +83,13 @@ func point(t *testing.T, port int) {
 	} {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind})
-		if err := admin.Get(ctx, types.NamespacedName{Name: name}, u); err != nil {
-			t.Fatal(err)
-		}
-		setPort(u, port)
-		if err := admin.Update(ctx, u); err != nil {
+		if err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controllers write it too
+			if err := admin.Get(ctx, types.NamespacedName{Name: name}, u); err != nil {
+				return err
+			}
+			setPort(u, port)
+			return admin.Update(ctx, u)
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,6 @@ package apiserver
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +31,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -40,6 +38,7 @@ import (
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/hookpath"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/profile"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
@@ -239,12 +238,11 @@ func createUsers(ctx context.Context, cfg *rest.Config) error {
 
 // newManager is the part of cmd/controller that is tested here.
 func newManager(ctx context.Context, cfg *rest.Config, dir string) (ctrl.Manager, error) {
-	serving := installkeys.NewServing()
+	serving, paths := installkeys.NewServing(), hookpath.New()
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Metrics: metrics.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		WebhookServer: webhook.NewServer(webhook.Options{
-			Host: "127.0.0.1", Port: ports[0],
-			TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = serving.GetCertificate }},
+		WebhookServer: admission.NewServer(admission.ServerOptions{
+			Address: fmt.Sprintf("127.0.0.1:%d", ports[0]), GetCertificate: serving.GetCertificate, Open: paths.Open,
 		}),
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 	})
@@ -260,6 +258,12 @@ func newManager(ctx context.Context, cfg *rest.Config, dir string) (ctrl.Manager
 	if err := serving.Start(ctx, mgr, writer, installkeys.Options{
 		Namespace: home, Services: []string{admission.Service}, Dir: dir,
 		Validating: []string{admission.Validating, admission.ValidatingMachine}, Mutating: []string{admission.Mutating},
+	}); err != nil {
+		return nil, err
+	}
+	if err := paths.Setup(mgr, writer, hookpath.Options{
+		Namespace: home, Validating: []string{admission.Validating, admission.ValidatingMachine}, Mutating: []string{admission.Mutating},
+		Paths: admission.Paths, Clock: clock.RealClock{},
 	}); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,155 @@
+package admission
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/berth-vm/berth/internal/accept"
+)
+
+// Anybody in the cluster can connect to the server. What they can take of its memory is bounded, and none of it is what the API server needs.
+const (
+	mostStrangers = 256 // connections that have not shown a word: about 50 KiB each with TLS
+	mostKnown     = 512 // the API server has a few, of many requests each
+
+	// mostReview is the largest review that is taken: the old and the new object, each at most as large as the API server takes a request (3 MiB).
+	mostReview = 7 << 20
+	// mostReviews bounds the reviews that are read and answered at a time. Decoding one takes about five times its size: 160 MiB of the 512.
+	mostReviews = 32 << 20
+	// smallReview is what a review takes of that bound however small it is, so that there are at most 2048 at a time.
+	smallReview = 16 << 10
+
+	readHeader = 5 * time.Second
+	readReview = 10 * time.Second
+	// patience is how long a review may take if the API server does not say. It says, and is answered a moment before it gives up: the message of one
+	// that gave up tells the user the path.
+	patience = 5 * time.Second
+)
+
+// Server serves webhooks to those who know where to ask; others are told nothing. It is a webhook.Server for a manager.
+type Server struct {
+	webhook.Server // registers the webhooks, and counts what is asked of them
+	o              ServerOptions
+	room           *semaphore.Weighted
+	started        atomic.Bool
+}
+
+// ServerOptions say where a Server listens and whom it answers.
+type ServerOptions struct {
+	Address        string // ":9443" if empty
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Open returns the path of the webhook that is asked, if the path of the request has the right word.
+	Open func(path string) (plain string, ok bool)
+}
+
+// NewServer makes a server that a manager starts.
+func NewServer(o ServerOptions) *Server {
+	if o.Address == "" {
+		o.Address = ":" + strconv.Itoa(webhook.DefaultPort)
+	}
+	return &Server{Server: webhook.NewServer(webhook.Options{}), o: o, room: semaphore.NewWeighted(mostReviews)}
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica answers.
+func (s *Server) NeedLeaderElection() bool { return false }
+
+// Start serves until ctx ends, and then finishes what is under way.
+func (s *Server) Start(ctx context.Context) error {
+	plain, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.o.Address)
+	if err != nil {
+		return fmt.Errorf("listen for the API server: %w", err)
+	}
+	server := &http.Server{
+		Handler: s, ReadHeaderTimeout: readHeader, ReadTimeout: readReview, WriteTimeout: 2 * readReview, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 16 << 10,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: s.o.GetCertificate},
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10},
+		ErrorLog:  log.New(io.Discard, "", 0), // strangers must not fill the log
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connection{}, c)
+		},
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.ServeTLS(accept.Limit(plain, mostStrangers, mostKnown), "", "") }()
+	s.started.Store(true)
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve webhooks: %w", err)
+	case <-ctx.Done():
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if err := server.Shutdown(ending); errors.Is(err, context.DeadlineExceeded) {
+		return server.Close()
+	}
+	return nil
+}
+
+// StartedChecker says whether the API server can be answered.
+func (s *Server) StartedChecker() healthz.Checker {
+	return func(*http.Request) error {
+		if !s.started.Load() {
+			return errors.New("the webhook server has not started yet")
+		}
+		_, err := s.o.GetCertificate(&tls.ClientHelloInfo{})
+		return err
+	}
+}
+
+type connection struct{}
+
+// ServeHTTP answers a request whose path has the right word. Any other is a 404, without a look at its body.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	plain, ok := s.o.Open(r.URL.Path)
+	if !ok {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
+		accept.Know(c)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), patienceOf(r.URL.Query()))
+	defer cancel()
+	size := r.ContentLength
+	switch {
+	case size > mostReview:
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		return
+	case size < 0:
+		size = mostReview
+	}
+	size = max(size, smallReview)
+	if err := s.room.Acquire(ctx, size); err != nil {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	defer s.room.Release(size)
+	asked := r.Clone(ctx)
+	asked.URL.Path, asked.URL.RawPath = plain, ""
+	asked.Body = http.MaxBytesReader(w, r.Body, size)
+	s.WebhookMux().ServeHTTP(w, asked)
+}
+
+// patienceOf is how long a request may take: a tenth less than the API server waits.
+func patienceOf(query url.Values) time.Duration {
+	d, err := time.ParseDuration(query.Get("timeout"))
+	if err != nil || d <= 0 || d > time.Minute {
+		d = patience
+	}
+	return d - d/10
+}
