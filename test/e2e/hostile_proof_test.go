@@ -9,10 +9,10 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -148,15 +148,21 @@ var proofs = attempts{
 		h.neverFilled("risen-disk")
 	},
 	"have admission make one": func(h *hostile) {
-		proof := h.admitted(h.importName("admitted"))
-		h.t().Logf("admission, asked by anybody in an administrator's name, makes a proof: %t", proof != "")
-		h.tries(h.cron("admitted", map[string]string{proofOfVolume: proof}))
-		h.neverFilled(h.importName("admitted"))
-		dv := byDataSource(h.clone("admitted"), "admissions")
-		dv.Annotations = map[string]string{proofOfVolume: h.admitted("admitted")}
-		if h.tries(dv) {
-			h.make(dataSource("admissions", h.source().PVC))
-			h.neverFilled("admitted")
+		h.unanswered("/authorise/datavolumes", h.reviewOfClone("admitted"))
+	},
+	"have admission move a guest": func(h *hostile) {
+		y := h.yard(h.victim)
+		launcher := y.launcherOf(h.machine)
+		h.unanswered("/evict/pods", fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE",`+
+			`"resource":{"version":"v1","resource":"pods"},"subResource":"eviction","namespace":%q,"name":%q,`+
+			`"userInfo":{"username":"admin","groups":["system:masters"]}}}`, h.victim.Namespace, launcher.Name))
+		if now := y.launcherOf(h.machine); now.UID != launcher.UID || now.Annotations["berth.dev/evacuate"] != "" {
+			h.t().Errorf("the victim's guest is to leave its node: %v", now.Annotations)
+		}
+	},
+	"have admission tell what others have": func(h *hostile) {
+		for _, path := range []string{"/", "/validate/datavolumes", "/complete/persistentvolumeclaims", "/validate/virtualmachineinstancemigrations", "/metrics", "/" + strings.Repeat("0", 48) + "/evict/pods"} {
+			h.unanswered(path, h.reviewOfClone("told"))
 		}
 	},
 	"pass for the API server": func(h *hostile) {
@@ -196,39 +202,22 @@ func (h *hostile) restore(target string, patches ...string) {
 	h.tries(r)
 }
 
-// admitted asks the admission webhook, which any pod can reach, whether an administrator may make a volume of this name out
-// of the victim's claim, and returns the proof in its answer.
-func (h *hostile) admitted(name string) string {
-	h.t().Helper()
+// reviewOfClone asks whether an administrator may make a volume of this name out of the victim's claim.
+func (h *hostile) reviewOfClone(name string) string {
 	object := fmt.Sprintf(`{"apiVersion":"cdi.kubevirt.io/v1beta1","kind":"DataVolume","metadata":{"name":%q,"namespace":%q},`+
 		`"spec":{"source":{"pvc":{"namespace":%q,"name":"golden"}},"storage":{}}}`, name, h.own.Namespace, h.victim.Namespace)
-	review := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE",`+
+	return fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE",`+
 		`"kind":{"group":"cdi.kubevirt.io","version":"v1beta1","kind":"DataVolume"},`+
 		`"resource":{"group":"cdi.kubevirt.io","version":"v1beta1","resource":"datavolumes"},"namespace":%q,"name":%q,`+
 		`"userInfo":{"username":"admin","groups":["system:masters"]},"object":%s}}`, h.own.Namespace, name, object)
-	_, answer := h.post("berth-webhook", "/authorise/datavolumes", review)
-	var said struct {
-		Response struct {
-			Patch []byte `json:"patch"`
-		} `json:"response"`
+}
+
+// unanswered: the webhook server, which any pod can reach, has nothing for those who do not know its paths.
+func (h *hostile) unanswered(path, review string) {
+	h.t().Helper()
+	if code, answer := h.post("berth-webhook", path, review); code != http.StatusNotFound || len(answer) > 0 {
+		h.t().Errorf("admission answers anybody who asks at %s: %d %.300s", path, code, answer)
 	}
-	if json.Unmarshal(answer, &said) != nil {
-		return ""
-	}
-	var patch []struct {
-		Value any `json:"value"`
-	}
-	if json.Unmarshal(said.Response.Patch, &patch) != nil || len(patch) == 0 {
-		return ""
-	}
-	switch v := patch[0].Value.(type) {
-	case string:
-		return v
-	case map[string]any:
-		text, _ := v[proofOfVolume].(string)
-		return text
-	}
-	return ""
 }
 
 // post sends a request straight to a Service of Berth, with the headers by which the API server says who asks.

@@ -35,6 +35,7 @@ var stops = attempts{
 	"finalizers that nobody removes":   finalizers,
 	"hundreds of volumes":              flood,
 	"a layer that takes an hour":       craftedLayers,
+	"floods of reviews":                floodReviews,
 }
 
 // endless: the tenant's machine has pods that say to be its launcher, in which the command that holds the guest still never
