@@ -8,15 +8,9 @@ import (
 	"sync"
 )
 
-// Room is a place for each connection that may be open at a time, at all listeners that share it.
-type Room chan struct{}
-
-// NewRoom is one with n places.
-func NewRoom(n int) Room { return make(Room, n) }
-
-// Serve has answer see to every connection to l until l is closed. Then it closes those that are open, and waits for their answers to end.
-// A connection for which there is no room is told to refused, and closed.
-func Serve(l net.Listener, room Room, refused, answer func(net.Conn)) error {
+// Serve calls answer for every connection to l until l is closed. Then it closes those that are open, and waits for their answers to end. answer calls
+// admit when the client has said who it is, which may close the connection. A connection for which there is no room is passed to refused, and closed.
+func Serve(l net.Listener, room *Room, refused func(net.Conn), answer func(c net.Conn, admit func())) error {
 	var open sync.Map
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -29,17 +23,16 @@ func Serve(l net.Listener, room Room, refused, answer func(net.Conn)) error {
 		if err != nil {
 			return fmt.Errorf("wait for connections: %w", err)
 		}
-		select {
-		case room <- struct{}{}:
-		default:
+		g := room.enter(c)
+		if g == nil {
 			refused(c)
 			_ = c.Close() // whoever it is comes back
 			continue
 		}
 		open.Store(c, nil)
 		all.Go(func() {
-			defer func() { open.Delete(c); _ = c.Close(); <-room }()
-			answer(c)
+			defer func() { open.Delete(c); _ = c.Close(); room.leave(g) }()
+			answer(c, func() { room.admit(g) })
 		})
 	}
 }

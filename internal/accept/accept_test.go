@@ -21,7 +21,8 @@ func TestServe(t *testing.T) {
 	answered, refused, left := make(chan struct{}, 8), make(chan struct{}, 8), make(chan struct{}, 8)
 	done := make(chan error, 1)
 	go func() {
-		done <- accept.Serve(l, accept.NewRoom(places), func(net.Conn) { refused <- struct{}{} }, func(c net.Conn) {
+		done <- accept.Serve(l, accept.NewRoom(places), func(net.Conn) { refused <- struct{}{} }, func(c net.Conn, admit func()) {
+			admit()
 			answered <- struct{}{}
 			_, _ = io.Copy(io.Discard, c)
 			left <- struct{}{}
@@ -68,5 +69,80 @@ func TestServe(t *testing.T) {
 	}
 	if _, err := second.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection outlives its server")
+	}
+}
+
+// TestHosts: a host that opens all connections it can leaves places to others, and loses those that it says nothing on; one that was admitted stays.
+func TestHosts(t *testing.T) {
+	const places = 8
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- accept.Serve(l, accept.NewRoom(places), func(net.Conn) {}, func(c net.Conn, admit func()) {
+			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+				return
+			}
+			admit()
+			_, _ = io.Copy(c, c)
+		})
+	}()
+	dial := func(from string) net.Conn {
+		t.Helper()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	serves := func(c net.Conn) bool {
+		_, err := io.WriteString(c, "xx")
+		if err == nil {
+			_, err = io.ReadFull(c, make([]byte, 1))
+		}
+		return err == nil
+	}
+	for _, silent := range []string{"127.0.0.2", "127.0.0.3"} {
+		for range 3 * places {
+			dial(silent)
+		}
+	}
+	var good []net.Conn
+	for range 3 {
+		c := dial("127.0.0.4")
+		if good = append(good, c); !serves(c) {
+			t.Error("those who say nothing keep somebody out")
+		}
+	}
+	var loud []net.Conn // one host that is admitted as often as it can be, and that says so only when all are open
+	for range 3 * places {
+		loud = append(loud, dial("127.0.0.5"))
+	}
+	admitted := 0
+	for _, c := range loud {
+		if serves(c) {
+			admitted++
+		}
+	}
+	if admitted == 0 || admitted >= places-len(good) {
+		t.Errorf("one host got %d of %d places", admitted, places-len(good))
+	}
+	if good = append(good, dial("127.0.0.6")); !serves(good[3]) {
+		t.Error("one host keeps another out")
+	}
+	for _, c := range good {
+		if !serves(c) {
+			t.Error("one that was admitted lost its place")
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

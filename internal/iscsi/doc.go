@@ -40,8 +40,8 @@ func (l *LUN) blocks() uint64 { return (uint64(l.Disk.Size()) + blockSize - 1) /
 const (
 	connections   = 128              // at a time, of all initiators
 	commands      = 64               // of one connection, received and not answered
-	buffers       = 256              // of chunk bytes each, for all reads that are answered at a time
-	ownBuffers    = 16               // of one connection among them: one that does not read its answers leaves the others theirs
+	buffers       = 128              // of chunk bytes each, for all reads that are answered at a time; each connection has one more of its own
+	ownBuffers    = 16               // of one connection among them
 	chunk         = 256 << 10        // what is read and sent at a time
 	longestRead   = 64 << 20         // of one command
 	longestData   = 8192             // of what an initiator sends with a PDU: we never ask for data

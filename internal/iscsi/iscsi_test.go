@@ -432,6 +432,33 @@ func TestOwnBuffers(t *testing.T) {
 	}
 }
 
+// TestAllBuffers: initiators that hold all buffers that are shared do not keep another from reading.
+func TestAllBuffers(t *testing.T) {
+	stuck := &memory{data: noise(512), hold: make(chan struct{})}
+	both := target(t, stuck, &memory{data: noise(512)})
+	defer close(stuck.hold)
+	for range buffers/ownBuffers + 1 {
+		greedy := dial(t, both)
+		greedy.login()
+		for range ownBuffers {
+			greedy.ask(0, 512, read10(0, 1)...)
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); len(both.buffers) < buffers && time.Now().Before(deadline); {
+		runtime.Gosched()
+	}
+	if got := len(both.buffers); got != buffers {
+		t.Fatalf("they hold %d buffers of %d", got, buffers)
+	}
+	other := dial(t, both)
+	other.login()
+	for range 3 {
+		if got, _ := other.scsi(1, 512, read10(0, 1)...); len(got) != 512 {
+			t.Error("another one is not answered")
+		}
+	}
+}
+
 // TestOutOfOrder: what has a number that is not due is as if it had not been sent.
 func TestOutOfOrder(t *testing.T) {
 	c := dial(t, target(t, &memory{data: noise(512)}))
@@ -444,7 +471,7 @@ func TestOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestConnections: there are no more than were planned for, and one that says nothing ends.
+// TestConnections: those who connect and do not log in keep nobody out, whoever does log in keeps its place, and one host does not get all of them.
 func TestConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -453,21 +480,35 @@ func TestConnections(t *testing.T) {
 	tg := target(t, &memory{data: noise(512)})
 	done := make(chan error)
 	go func() { done <- tg.Serve(l) }()
-	for i := range connections + 1 {
-		c, err := net.Dial("tcp", l.Addr().String())
+	connect := func() *client {
+		conn, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-		if i < connections {
-			continue
-		}
-		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Cleanup(func() { _ = conn.Close() })
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !strings.Contains(fmt.Sprint(err), "reset") {
-			t.Errorf("one more is served: %v", err)
+		return &client{t: t, c: conn, cmdSN: 7}
+	}
+	first := connect()
+	first.login()
+	for range connections + 10 {
+		connect()
+	}
+	last := connect()
+	last.login()
+	for _, c := range []*client{first, last} {
+		if got, _ := c.scsi(0, 512, read10(0, 1)...); len(got) != 512 {
+			t.Error("one that is logged in is not answered")
 		}
+	}
+	for range connections/2 - 2 {
+		connect().login()
+	}
+	refused := connect()
+	if _, err := refused.c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !strings.Contains(fmt.Sprint(err), "reset") {
+		t.Errorf("one host has more than half of the places: %v", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -219,11 +219,26 @@ func (c *command) read(l *LUN) error {
 	return c.end(wanted)
 }
 
+// buffer waits for a buffer, shared or the session's own, and returns what gives it back. Those who do not read their answers can hold all that are shared.
+func (s *session) buffer() func() {
+	select {
+	case s.target.buffers <- struct{}{}:
+		return func() { <-s.target.buffers }
+	default:
+	}
+	select {
+	case s.target.buffers <- struct{}{}:
+		return func() { <-s.target.buffers }
+	case s.own <- struct{}{}:
+		return func() { <-s.own }
+	}
+}
+
 // part reads and sends the next chunk; done says that the command was answered with an error instead.
 func (c *command) part(l *LUN, o *outgoing, at int64) (done bool, err error) {
 	c.s.buffers <- struct{}{}
-	c.s.target.buffers <- struct{}{}
-	defer func() { <-c.s.target.buffers; <-c.s.buffers }()
+	defer func() { <-c.s.buffers }()
+	defer c.s.buffer()()
 	b := make([]byte, min(o.left, chunk))
 	n, err := l.Disk.ReadAt(b, at)
 	switch {

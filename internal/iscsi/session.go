@@ -21,6 +21,7 @@ type session struct {
 
 	places  chan struct{} // for commands that are not answered yet
 	buffers chan struct{} // for those that are in use
+	own     chan struct{} // for the one that is nobody else's
 	all     sync.WaitGroup
 
 	mu      sync.Mutex // of what follows; a message is written as a whole

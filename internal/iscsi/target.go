@@ -24,7 +24,7 @@ type Target struct {
 	luns map[int]*LUN
 
 	once    sync.Once
-	room    accept.Room
+	room    *accept.Room
 	buffers chan struct{} // and for each buffer that is in use
 }
 
@@ -84,8 +84,8 @@ func (t *Target) begin() {
 func (t *Target) Serve(l net.Listener) error {
 	t.begin()
 	refused := func(c net.Conn) { t.log("%s: refused: there are %d connections", c.RemoteAddr(), connections) }
-	err := accept.Serve(l, t.room, refused, func(c net.Conn) {
-		if err := t.Answer(c); err != nil {
+	err := accept.Serve(l, t.room, refused, func(c net.Conn, admit func()) {
+		if err := t.answer(c, admit); err != nil {
 			t.log("%s: %v", c.RemoteAddr(), err)
 		}
 	})
@@ -96,16 +96,19 @@ func (t *Target) Serve(l net.Listener) error {
 }
 
 // Answer serves one initiator until it leaves; nil says that it logged out. It does not close the connection.
-func (t *Target) Answer(c net.Conn) error {
+func (t *Target) Answer(c net.Conn) error { return t.answer(c, func() {}) }
+
+func (t *Target) answer(c net.Conn, admit func()) error {
 	t.begin()
 	if err := c.SetReadDeadline(time.Now().Add(loginPatience)); err != nil {
 		return fmt.Errorf("wait for a login: %w", err)
 	}
 	s := &session{target: t, conn: c, running: map[uint32]*command{}, places: make(chan struct{}, commands),
-		buffers: make(chan struct{}, ownBuffers)}
+		buffers: make(chan struct{}, ownBuffers), own: make(chan struct{}, 1)}
 	if err := s.logIn(); err != nil {
 		return err
 	}
+	admit()
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("wait for commands: %w", err)
 	}

@@ -13,24 +13,25 @@ import (
 type Exports struct {
 	Lookup func(name string) Disk
 	once   sync.Once
-	room   accept.Room
-	places chan struct{} // a place for each request that is carried out
+	room   *accept.Room
+	shared chan struct{} // a place for each request that is carried out, but for one of each client
 }
 
-// Bounds of what strangers can make a server of exports hold: half a MiB for each request.
+// Bounds of what strangers can make a server of exports hold: a quarter of a MiB for each request, of which each client has one of its own, so that
+// those who do not read their answers keep no place that another needs.
 const (
 	mostClients   = 128
 	mostRequests  = 64
-	longestShared = 512 << 10
+	longestShared = 256 << 10
 	helloPatience = 15 * time.Second
 	sendPatience  = time.Minute
 )
 
 // Serve answers every client that connects to l until l is closed, and waits for those that are connected, whose connections it closes.
 func (x *Exports) Serve(l net.Listener) error {
-	x.once.Do(func() { x.room, x.places = accept.NewRoom(mostClients), make(chan struct{}, mostRequests) })
-	err := accept.Serve(l, x.room, func(net.Conn) {}, func(c net.Conn) {
-		_ = x.answer(c) // as in Serve
+	x.once.Do(func() { x.room, x.shared = accept.NewRoom(mostClients), make(chan struct{}, mostRequests) })
+	err := accept.Serve(l, x.room, func(net.Conn) {}, func(c net.Conn, admit func()) {
+		_ = x.answer(c, admit) // as in Serve
 	})
 	if err != nil {
 		return fmt.Errorf("serve NBD clients: %w", err)
@@ -38,15 +39,16 @@ func (x *Exports) Serve(l net.Listener) error {
 	return nil
 }
 
-func (x *Exports) answer(c net.Conn) error {
+func (x *Exports) answer(c net.Conn, admit func()) error {
 	s := newSession(impatient{c}, nil)
-	s.lookup, s.places, s.longest = x.Lookup, x.places, longestShared
+	s.lookup, s.shared, s.longest = x.Lookup, x.shared, longestShared
 	if err := c.SetReadDeadline(time.Now().Add(helloPatience)); err != nil {
 		return fmt.Errorf("wait for a client: %w", err)
 	}
 	if err := s.negotiate(); err != nil || s.left {
 		return err
 	}
+	admit()
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("wait for a client: %w", err)
 	}

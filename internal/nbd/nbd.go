@@ -96,7 +96,7 @@ func Answer(c io.ReadWriter, d Disk) error {
 }
 
 func newSession(c io.ReadWriter, d Disk) *session {
-	s := &session{in: bufio.NewReaderSize(c, 64<<10), out: c, disk: d, longest: longestRead, places: make(chan struct{}, atOnce)}
+	s := &session{in: bufio.NewReaderSize(c, 64<<10), out: c, disk: d, longest: longestRead, places: make(chan struct{}, atOnce), own: make(chan struct{}, 1)}
 	s.lookup = func(string) Disk { return d } // every name is this disk's
 	if w, ok := d.(Writer); ok {
 		s.to, s.longest = w, longestWrite
@@ -108,12 +108,14 @@ func newSession(c io.ReadWriter, d Disk) *session {
 type session struct {
 	in      *bufio.Reader
 	lookup  func(name string) Disk
-	disk    Disk   // that the client has chosen
-	to      Writer // the disk if it may be written to, nil otherwise
-	longest uint32 // read or write
-	left    bool   // the client left during negotiation
-	bare    bool   // it wants no padding after an export's name
-	places  chan struct{}
+	disk    Disk          // that the client has chosen
+	to      Writer        // the disk if it may be written to, nil otherwise
+	longest uint32        // read or write
+	left    bool          // the client left during negotiation
+	bare    bool          // it wants no padding after an export's name
+	places  chan struct{} // for the client's requests
+	// shared are places for the requests of all clients; nil: nobody else is served. Who gets none of them has own, for one request at a time.
+	shared, own chan struct{}
 
 	mu  sync.Mutex // of out: an answer is written as a whole
 	out io.Writer
@@ -235,8 +237,9 @@ func (s *session) transmit() error {
 			return err
 		}
 		running.Go(func() {
+			defer func() { <-s.places }()
+			defer s.room()()
 			_ = s.do(r) // a client that is gone is noticed where requests are read
-			<-s.places
 		})
 	}
 }
@@ -257,6 +260,24 @@ func (s *session) take(r *request) error {
 		<-s.places
 	}
 	return err
+}
+
+// room waits for a place among the requests of all clients, or for the client's own, and returns what gives it back.
+func (s *session) room() func() {
+	if s.shared == nil {
+		return func() {}
+	}
+	select {
+	case s.shared <- struct{}{}:
+		return func() { <-s.shared }
+	default:
+	}
+	select {
+	case s.shared <- struct{}{}:
+		return func() { <-s.shared }
+	case s.own <- struct{}{}:
+		return func() { <-s.own }
+	}
 }
 
 // do carries out a request and answers it.

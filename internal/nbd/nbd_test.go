@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // disk is bytes that fail where they are told to.
@@ -185,6 +186,58 @@ func TestExportName(t *testing.T) {
 	c.ask(cmdDisconnect, 0, 0)
 	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("after leaving: %d, %v", n, err)
+	}
+}
+
+// TestNobodyReads: clients that ask for all they may and read none of the answers do not stop another.
+func TestNobodyReads(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &Exports{Lookup: func(string) Disk { return disk{bytes.NewReader(make([]byte, 1<<20)), -1} }}
+	done := make(chan error, 1)
+	go func() { done <- x.Serve(l) }()
+	connect := func() client {
+		conn, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		c := client{t, conn}
+		c.take(18)
+		c.send(0, 0, 0, 3)
+		c.option(optGo, []byte{0, 0, 0, 0, 0, 0})
+		for kind := uint32(0); kind != repAck; {
+			kind, _ = c.reply(optGo)
+		}
+		return c
+	}
+	for range mostRequests/atOnce + 3 {
+		greedy := connect()
+		for range mostRequests + 1 { // more than it may have at a time
+			greedy.ask(cmdRead, 0, 256<<10)
+		}
+	}
+	for deadline := time.Now().Add(30 * time.Second); len(x.shared) < mostRequests && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if len(x.shared) < mostRequests {
+		t.Fatalf("%d places of %d are taken", len(x.shared), mostRequests)
+	}
+	c := connect()
+	for range 3 {
+		c.ask(cmdRead, 0, 3)
+		if code, _ := c.answer(); code != 0 {
+			t.Fatalf("read: %d", code)
+		}
+		c.take(3)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
