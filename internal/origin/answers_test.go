@@ -191,12 +191,19 @@ func TestHowLarge(t *testing.T) {
 // TestWhere: a claim's data is where its volume is, a snapshot's where its driver says.
 func TestWhere(t *testing.T) {
 	there := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
-	pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: there}}}
+	pv := func(of *corev1.ObjectReference) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: of, NodeAffinity: &corev1.VolumeNodeAffinity{Required: there}}}
+	}
 	claim := func(volume string) *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "disk", UID: "1"},
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
 	}
 	content := &volumesnapshot.Content{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"snapshot.storage.kubernetes.io/managed-by": "node1"}}}
-	m := museum{"volume /here": pv, "volume /anywhere": &corev1.PersistentVolume{}}
+	m := museum{"volume /anywhere": &corev1.PersistentVolume{}, "volume /free": pv(nil),
+		"volume /here":     pv(&corev1.ObjectReference{Namespace: "team", Name: "disk", UID: "1"}),
+		"volume /reserved": pv(&corev1.ObjectReference{Namespace: "team", Name: "disk"}),
+		"volume /theirs":   pv(&corev1.ObjectReference{Namespace: "golden", Name: "disk", UID: "2"}),
+		"volume /promised": pv(&corev1.ObjectReference{Namespace: "golden", Name: "disk"})}
 	for name, row := range map[string]struct {
 		found Found
 		want  bool
@@ -205,6 +212,10 @@ func TestWhere(t *testing.T) {
 		"a claim everywhere":      {Found{Claim: claim("anywhere")}, false},
 		"a claim without volume":  {Found{Claim: claim("")}, false},
 		"a volume that is gone":   {Found{Claim: claim("gone")}, false},
+		"a reserved volume":       {Found{Claim: claim("reserved")}, true},
+		"somebody else's volume":  {Found{Claim: claim("theirs")}, false},
+		"reserved for another":    {Found{Claim: claim("promised")}, false},
+		"a volume of nobody":      {Found{Claim: claim("free")}, false},
 		"a snapshot on a node":    {Found{Snapshot: &volumesnapshot.Snapshot{}, Content: content}, true},
 		"a snapshot everywhere":   {Found{Snapshot: &volumesnapshot.Snapshot{}, Content: &volumesnapshot.Content{}}, false},
 		"a snapshot not yet made": {Found{Snapshot: &volumesnapshot.Snapshot{}}, false},

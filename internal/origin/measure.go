@@ -142,10 +142,20 @@ func Home(ctx context.Context, from Reader, c *corev1.PersistentVolumeClaim) (*c
 		return nil, nil
 	}
 	var pv corev1.PersistentVolume
-	if ok, err := from.Read(ctx, "", c.Spec.VolumeName, &pv); !ok || err != nil || pv.Spec.NodeAffinity == nil {
+	if ok, err := from.Read(ctx, "", c.Spec.VolumeName, &pv); !ok || err != nil || pv.Spec.NodeAffinity == nil || !isFor(&pv, c) {
 		return nil, err
 	}
 	return pv.Spec.NodeAffinity.Required, nil
+}
+
+// isFor reports whether a volume is the claim's, or was reserved for it by an administrator. A claim can name any volume: where somebody else's
+// is, and what its node repels, is not for the claim's author to learn from the worker that would follow it there.
+func isFor(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
+	ref := pv.Spec.ClaimRef
+	if ref == nil {
+		return false
+	}
+	return ref.UID != "" && ref.UID == c.UID || ref.UID == "" && ref.Namespace == c.Namespace && ref.Name == c.Name
 }
 
 // Measure is the claim or snapshot that a claim is to be a copy of; nil if it is to be none, if its source is not there to be

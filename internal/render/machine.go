@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -142,10 +143,13 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	return pod, nil
 }
 
+// labelsOf are the instance's labels, and ours. Keys of berth.dev on a pod are Berth's word, so an instance gives its pods none of them.
 func labelsOf(i *kubevirt.VirtualMachineInstance) map[string]string {
 	labels := map[string]string{}
 	for k, v := range i.Labels {
-		labels[k] = v
+		if !strings.HasPrefix(k, "berth.dev/") {
+			labels[k] = v
+		}
 	}
 	labels[LabelMachine], labels[LabelCreatedBy] = "virt-launcher", string(i.UID)
 	labels[LabelDomain] = i.Name

@@ -112,6 +112,22 @@ func TestDirectPod(t *testing.T) {
 	sameYAML(t, "launcher-direct", pod)
 }
 
+// TestLabelsOfAMachine: a pod has the labels of its instance, but none by which Berth knows something of pods.
+func TestLabelsOfAMachine(t *testing.T) {
+	m := machine()
+	m.Instance.Labels = map[string]string{"app": "web", "team.berth.dev/group": "a", LabelClaimUID: "forged", LabelVolume: "forged"}
+	for _, p := range []Payload{Consumer, Launcher} {
+		pod, err := m.Pod(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"app": "web", "team.berth.dev/group": "a", LabelMachine: "virt-launcher", LabelCreatedBy: "0123456789", LabelDomain: "web"}
+		if diff := cmp.Diff(want, pod.Labels); diff != "" {
+			t.Errorf("labels (-want +got):\n%s", diff)
+		}
+	}
+}
+
 func claimsOf(s corev1.PodSpec) any {
 	var names []string
 	for _, v := range s.Volumes {

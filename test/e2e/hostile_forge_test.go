@@ -66,6 +66,7 @@ var claimsOfOthers = attempts{
 		h.tries(dv)
 		h.kept()
 	},
+	"say that its volume was filled": volumeFilled,
 }
 
 // forgedPods are pods that say to be Berth's, by labels, names and owners.
@@ -108,6 +109,30 @@ var forgedPods = attempts{
 	},
 	"a server of the victim's clone":               serverOfClone,
 	"a worker that sends the controller elsewhere": workerRedirects,
+}
+
+// volumeFilled: the tenant has a claim that names the victim's volume and asks for an import, and a pod that says to have made it. The volume says
+// whom it was filled for, which keeps a claim from being imported into twice: it must not say so of the tenant's.
+func volumeFilled(h *hostile) {
+	class := classWaits
+	c := h.populated("says-filled", "", "")
+	c.Spec.DataSourceRef, c.Spec.VolumeName, c.Spec.StorageClassName = nil, h.volume.Name, &class
+	c.Annotations = map[string]string{"cdi.kubevirt.io/storage.import.endpoint": h.own.web.url + "/disk.img", "cdi.kubevirt.io/storage.bind.immediate.requested": ""}
+	if !h.tries(c) {
+		return
+	}
+	report := `{"version":1,"outcome":"Done"}`
+	h.forges(framework.Pod{Name: "importer-says-filled", Script: "printf '%s' '" + report + "' > /dev/termination-log", Labels: map[string]string{
+		"app": "containerized-data-importer", "cdi.kubevirt.io": "importer", "berth.dev/claim-uid": string(c.UID), "cdi.kubevirt.io/OwnedByUID": string(c.UID),
+	}, Change: func(p *corev1.Pod) { p.OwnerReferences = controlledBy("v1", "PersistentVolumeClaim", c) }})
+	h.own.Stays("the volume is not said to be filled for the tenant's claim", quiet, func(ctx context.Context) (bool, string) {
+		var v corev1.PersistentVolume
+		if err := h.own.kube.Get(ctx, client.ObjectKeyFromObject(h.volume), &v); err != nil {
+			return false, err.Error()
+		}
+		return v.Annotations["berth.dev/filled-for"] != string(c.UID), fmt.Sprint(v.Annotations)
+	})
+	h.kept()
 }
 
 // pod starts one of the tenant's pods.

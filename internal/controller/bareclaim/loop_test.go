@@ -1,6 +1,7 @@
 package bareclaim
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/filltest"
@@ -154,6 +156,39 @@ func TestReplacedByItsOwner(t *testing.T) {
 	now = filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
 	if w.Tries != 1 || fmt.Sprint(w.Left()["pods"]) != "[]" || !annotated.Complete(now) {
 		t.Errorf("after %d tries there are pods %v and annotations %v", w.Tries, w.Left()["pods"], now.Annotations)
+	}
+}
+
+// TestFilledForeign: a claim names the volume of somebody else, and has a pod that says to have filled it. That volume keeps the record of whom it
+// was filled for: without it, their claim could be imported into again.
+func TestFilledForeign(t *testing.T) {
+	it := importing("https://example.com/x")
+	pending(it)
+	it.Spec.VolumeName, it.Annotations[names.Immediate] = "theirs", ""
+	theirs := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "theirs", Annotations: map[string]string{cluster.AnnFilledFor: "their-uid"}},
+		Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "golden", Name: "disk", UID: "their-uid"}},
+	}
+	report, err := json.Marshal(filltest.Done())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team, Name: render.WorkerName(render.RoleImport, name), UID: "forged",
+			Labels: map[string]string{render.LabelClaimUID: string(it.UID)}, OwnerReferences: []metav1.OwnerReference{render.ClaimOwner(it)}},
+		Status: corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{Message: string(report)}}}}},
+	}
+	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.Waits), it, theirs, forged}})
+	for range 3 {
+		_, err := build(w).Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: filltest.Team, Name: name}})
+		w.Must(err)
+	}
+	if c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, name); !annotated.Complete(c) {
+		t.Fatalf("the pod was not believed, so nothing was tried: %v", c.Annotations)
+	}
+	if pv := filltest.Get[corev1.PersistentVolume](w, "", "theirs"); pv.Annotations[cluster.AnnFilledFor] != "their-uid" {
+		t.Errorf("the volume of somebody else says that it was filled for %q", pv.Annotations[cluster.AnnFilledFor])
 	}
 }
 

@@ -33,6 +33,8 @@ func (c *Cloner) Find(ctx context.Context, o Order, t Target) (Seen, error) {
 		return s, nil
 	}
 	switch {
+	case s.made() && s.acrossSpaces():
+		// A driver clones within a namespace, so this claim is none that we made. What is in the other namespace is not its author's to know.
 	case s.made() && t.Claim.Spec.VolumeName == "":
 		err = c.observeMade(ctx, &s)
 	case s.made(), t.Recorded:

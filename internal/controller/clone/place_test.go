@@ -31,7 +31,7 @@ func onNode(claim, node string) []client.Object {
 	c := filltest.Bound(filltest.Team, claim)
 	c.Spec.VolumeName = "pv-" + claim
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim}}
-	pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: only(node)}
+	pv.Spec.NodeAffinity, pv.Spec.ClaimRef = &corev1.VolumeNodeAffinity{Required: only(node)}, &corev1.ObjectReference{UID: c.UID}
 	return []client.Object{c, pv}
 }
 

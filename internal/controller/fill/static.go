@@ -149,12 +149,12 @@ func (e *Engine) noteFilled(ctx context.Context, s *Seen) error {
 	if !s.order.itself(s.claim) || s.claim.Spec.VolumeName == "" {
 		return nil
 	}
-	var pv corev1.PersistentVolume
-	there, err := e.objects.Read(ctx, "", s.claim.Spec.VolumeName, &pv)
-	if !there || err != nil || pv.Annotations[cluster.AnnFilledFor] == string(s.claim.UID) {
+	// A claim can name the volume of somebody else, who would lose their own record.
+	pv, err := cluster.VolumeOf(ctx, e.live, s.claim)
+	if pv == nil || err != nil || pv.Annotations[cluster.AnnFilledFor] == string(s.claim.UID) {
 		return err
 	}
-	return e.cluster.Mark(ctx, &pv, cluster.Marks{Annotations: map[string]string{cluster.AnnFilledFor: string(s.claim.UID)}})
+	return e.cluster.Mark(ctx, pv, cluster.Marks{Annotations: map[string]string{cluster.AnnFilledFor: string(s.claim.UID)}})
 }
 
 // noteKept writes on a DataVolume that its claim was filled before, as its clients expect.
