@@ -86,3 +86,7 @@ const (
 var PassedOn = []string{
 	"k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network", "sidecar.istio.io/inject", "linkerd.io/inject",
 }
+
+// RestoreFinalizer keeps a VirtualMachineRestore that has made volumes until they have their names or are gone. A restore that is
+// deleted goes on until then, and its machine waits.
+const RestoreFinalizer = "snapshot.kubevirt.io/vmrestore-protection"

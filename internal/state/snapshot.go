@@ -17,15 +17,21 @@ const (
 	SnapshotFailed    SnapshotReason = "OperationFailed"
 	SnapshotLost      SnapshotReason = "PartsDeleted"
 
-	RestoreWaiting  SnapshotReason = "SnapshotNotReady"
-	RestoreMachine  SnapshotReason = "MakingTarget"
-	RestoreTaken    SnapshotReason = "TargetExists"
-	RestoreStopping SnapshotReason = "TargetRunning"
-	RestoreRefused  SnapshotReason = "TargetNotStopped"
-	RestoreDropping SnapshotReason = "ReplacingClaims"
-	RestoreMaking   SnapshotReason = "MakingClaims"
-	RestoreDone     SnapshotReason = "RestoreComplete"
-	RestoreFailed   SnapshotReason = "RestoreFailed"
+	RestoreWaiting   SnapshotReason = "SnapshotNotReady"
+	RestoreMachine   SnapshotReason = "MakingTarget"
+	RestoreTaken     SnapshotReason = "TargetExists"
+	RestoreQueued    SnapshotReason = "AnotherRestore"
+	RestoreStopping  SnapshotReason = "TargetRunning"
+	RestoreRefused   SnapshotReason = "TargetNotStopped"
+	RestoreStaging   SnapshotReason = "MakingVolumes"
+	RestoreBlocked   SnapshotReason = "VolumesNotMade"
+	RestoreInUse     SnapshotReason = "ClaimsInUse"
+	RestoreReplacing SnapshotReason = "ReplacingClaims"
+	RestoreStuck     SnapshotReason = "ClaimsNotReplaced"
+	RestoreMaking    SnapshotReason = "MakingClaims"
+	RestoreDone      SnapshotReason = "RestoreComplete"
+	RestoreFailed    SnapshotReason = "RestoreFailed"
+	RestoreWithdrawn SnapshotReason = "RestoreWithdrawn"
 )
 
 // End is how something that ends has ended.
@@ -64,10 +70,17 @@ var snapshotTable = []SnapshotRow{
 	{Reason: RestoreStopping, Message: "waiting for the machine to stop: {detail}"},
 	{Reason: RestoreRefused, End: Badly, Warn: true,
 		Message: "the machine runs; stop it and restore again, or set targetReadinessPolicy to StopTarget: {detail}"},
-	{Reason: RestoreDropping, Message: "the machine's claims are deleted to be made again: {detail}"},
+	{Reason: RestoreQueued, Message: "waiting for another restore of the machine to end: {detail}"},
+	{Reason: RestoreStaging, Message: "volumes are made from the snapshot, and the machine keeps its disks until all are there: {detail}"},
+	{Reason: RestoreBlocked, Warn: true,
+		Message: "a volume cannot be made from the snapshot, and the machine keeps its disks; mend it, or delete the restore to withdraw it: {detail}"},
+	{Reason: RestoreInUse, Warn: true, Message: "waiting until nobody uses the claims that are to be replaced: {detail}"},
+	{Reason: RestoreReplacing, Message: "all volumes are there and get the names of the machine's claims: {detail}"},
+	{Reason: RestoreStuck, Warn: true, Message: "the machine's claims cannot all be replaced yet: {detail}"},
 	{Reason: RestoreMaking, Message: "claims are made from the snapshot: {detail}"},
 	{Reason: RestoreDone, End: Well, Message: "the machine and its claims are what they were when the snapshot was taken"},
 	{Reason: RestoreFailed, End: Badly, Warn: true, Message: "the snapshot cannot be put back: {detail}"},
+	{Reason: RestoreWithdrawn, Message: "the restore is withdrawn: the machine has the disks that it had"},
 }
 
 // OfSnapshot is the row a reason stands for; a reason without one is shown, not hidden.

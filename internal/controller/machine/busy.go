@@ -7,11 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // busy is what else is being done with a machine; nil: nothing.
@@ -33,12 +35,22 @@ func (r *Reconciler) observeBusy(ctx context.Context, w *whole) error {
 			w.busy.snapshot = &s.Name
 		}
 	}
-	var err error
-	w.busy.restore, err = restoreOf(ctx, r.reader, w.vm)
-	if err == nil && w.busy.restore != nil {
-		w.lacks(machine.Restoring, "VirtualMachineRestore %s", *w.busy.restore)
+	restore, err := restoreOf(ctx, r.reader, w.vm)
+	if err == nil && restore != nil {
+		w.busy.restore = &restore.Name
+		w.lacks(machine.Restoring, "%s", restoreText(restore))
 	}
 	return err
+}
+
+// restoreText names a restore and says how far it is.
+func restoreText(r *snapshotv1.VirtualMachineRestore) string {
+	for _, c := range r.Status.Conditions {
+		if c.Type == snapshotv1.ConditionProgressing && c.Message != "" {
+			return fmt.Sprintf("VirtualMachineRestore %s: %s", r.Name, c.Message)
+		}
+	}
+	return "VirtualMachineRestore " + r.Name
 }
 
 // restoring: the machine's disks are a restore's to make. The cache may not know yet of one that has just deleted a claim to
@@ -48,16 +60,18 @@ func (r *Reconciler) restoring(ctx context.Context, w *whole) (bool, error) {
 	return restore != nil, err
 }
 
-// restoreOf is the restore of the machine that is going on; nil if there is none.
-func restoreOf(ctx context.Context, c client.Reader, vm *kubevirt.VirtualMachine) (*string, error) {
+// restoreOf is the restore of the machine that is going on; nil if there is none. One that was deleted goes on as long as its finalizer
+// is there: it may have replaced some of the machine's claims, and not all.
+func restoreOf(ctx context.Context, c client.Reader, vm *kubevirt.VirtualMachine) (*snapshotv1.VirtualMachineRestore, error) {
 	var restores snapshotv1.VirtualMachineRestoreList
 	if err := c.List(ctx, &restores, client.InNamespace(vm.Namespace)); err != nil {
 		return nil, fmt.Errorf("list restores of machines: %w", err)
 	}
 	for i := range restores.Items {
 		s := &restores.Items[i]
-		if s.Spec.Target.Name == vm.Name && s.DeletionTimestamp == nil && !over(s.Status.Conditions) {
-			return &s.Name, nil
+		gone := s.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(s, names.RestoreFinalizer)
+		if s.Spec.Target.Name == vm.Name && !gone && !over(s.Status.Conditions) {
+			return s, nil
 		}
 	}
 	return nil, nil

@@ -14,7 +14,6 @@ import (
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/token"
-	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // Annotations by which a claim and its DataVolume say that the data is there, so that nothing is imported again.
@@ -70,6 +69,8 @@ type returning struct {
 	home home
 	to   string                        // what it is called now
 	now  *corev1.PersistentVolumeClaim // nil: there is none
+
+	staged staged // of a restore in place
 }
 
 // elsewhere: the target is another machine than the one the snapshot is of.
@@ -241,9 +242,7 @@ func (b *back) again(c returning) *corev1.PersistentVolumeClaim {
 			out.Labels[key] = value
 		}
 	}
-	source := volumesnapshot.Source(c.name)
-	out.Spec.DataSource = nil
-	out.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name}
+	out.Spec.DataSource, out.Spec.DataSourceRef = nil, snapshotRef(c.part)
 	return out
 }
 

@@ -61,13 +61,15 @@ func (w *world) disks(phase cdiv1.DataVolumePhase) {
 	add("shared", kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "lent"}})
 	add("free", kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "mine"}})
 	w.must(w.api.Update(ctx, vm))
-	for _, name := range []string{"os", "lent", "mine"} {
+	w.more = []string{"os", "lent", "mine"}
+	for _, name := range w.more {
 		c := &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("old-" + name)},
 			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("local"), Resources: corev1.VolumeResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}},
 			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
 		}
+		c.Spec.VolumeName = "pv-" + name
 		if name != "mine" {
 			v := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("dv-" + name)}}
 			v.Status.Phase = phase
@@ -75,6 +77,7 @@ func (w *world) disks(phase cdiv1.DataVolumePhase) {
 			c.OwnerReferences = ownedBy(v)
 		}
 		w.must(w.api.Create(ctx, c))
+		w.must(w.api.Create(ctx, volumeOf(c.Spec.VolumeName, c)))
 	}
 }
 
@@ -85,8 +88,9 @@ func (w *world) kept() string {
 	var claims corev1.PersistentVolumeClaimList
 	w.must(w.api.List(ctx, &claims))
 	for _, c := range claims.Items {
-		out["claim "+c.Name] = []any{c.UID, c.Annotations, c.Labels, c.OwnerReferences, c.Spec.DataSourceRef}
+		out["claim "+c.Name] = []any{c.UID, c.Annotations, c.Labels, c.OwnerReferences, c.Spec.DataSourceRef, c.Spec.VolumeName, c.Status.Phase}
 	}
+	out["volumes"] = w.volumes()
 	var machines kubevirt.VirtualMachineList
 	w.must(w.api.List(ctx, &machines))
 	for _, m := range machines.Items {
@@ -104,12 +108,14 @@ func (w *world) kept() string {
 func everywhere(t *testing.T, do func(w *world)) *world {
 	t.Helper()
 	calm := newWorld(t, false, false)
+	calm.each = calm.neverLost
 	do(calm)
 	want := calm.kept()
 	for at := 1; at <= calm.faults.Writes; at++ {
 		for _, kind := range faults.Kinds {
 			w := newWorld(t, false, false)
 			w.faults.At, w.faults.Kind = at, kind
+			w.each = w.neverLost
 			do(w)
 			if diff := cmp.Diff(want, w.kept()); diff != "" {
 				t.Errorf("write %d of %d, %s: another end (-undisturbed +disturbed):\n%s", at, calm.faults.Writes, kind, diff)

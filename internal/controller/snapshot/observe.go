@@ -45,8 +45,10 @@ type part struct {
 
 // ContentName is the object with what belongs to a snapshot.
 func ContentName(s *snapshotv1.VirtualMachineSnapshot) string {
-	return "vmsnapshot-content-" + string(s.UID)
+	return contentPrefix + string(s.UID)
 }
+
+const contentPrefix = "vmsnapshot-content-"
 
 // sound is an error if the content is not one that we wrote: it may be anybody's who may write in the namespace, and a restore
 // reads the machine out of it. Looking again does not help until somebody has changed it.

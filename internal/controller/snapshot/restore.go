@@ -3,13 +3,17 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -17,6 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -36,15 +41,21 @@ type back struct {
 	shot     *shot // what the snapshot consists of; nil: it is not there
 	claims   []returning
 	refused  string // why the API server does not take the machine
+	denied   string // why it does not take a claim, or a change of the machine
 	// displaced: the data of a claim is on another volume, since the machine moved.
 	displaced bool
-	now       time.Time
+	// ahead is another restore of the machine that began before; empty: there is none.
+	ahead string
+	// namespaceLeaving: everything goes, this restore too.
+	namespaceLeaving bool
+	keeps            []corev1.PersistentVolume // old volumes that are there until their successors have the names
+	now              time.Time
 }
 
 // reconcileRestore brings one restore a step further.
 func (r *Reconciler) reconcileRestore(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	of, err := cluster.Get[snapshotv1.VirtualMachineRestore](ctx, r.live, req.Namespace, req.Name)
-	if err != nil || of == nil || of.DeletionTimestamp != nil {
+	if err != nil || of == nil || of.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(of, names.RestoreFinalizer) {
 		return ctrl.Result{}, err
 	}
 	b, err := r.observeRestore(ctx, of)
@@ -59,13 +70,16 @@ func (r *Reconciler) reconcileRestore(ctx context.Context, req ctrl.Request) (ct
 			return ctrl.Result{}, fmt.Errorf("%s: %w", a, err)
 		}
 	}
-	return r.reportRestore(ctx, b, plan.State)
+	if of.DeletionTimestamp != nil && slices.Contains(plan.Do, snapshot.CleanUp) {
+		return ctrl.Result{}, nil // it is gone
+	}
+	return r.reportRestore(ctx, b, b.outcome(plan.State))
 }
 
 // observeRestore reads what a restore depends on, from the server itself: claims are about to be deleted.
 func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualMachineRestore) (*back, error) {
 	b := &back{of: of, now: r.clock.Now()}
-	if b.over() != snapshot.NotOver {
+	if over(of) != snapshot.NotOver {
 		return b, nil
 	}
 	var err error
@@ -78,33 +92,108 @@ func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualM
 	if b.launcher, err = r.launcherOf(ctx, b.instance); err != nil {
 		return nil, err
 	}
-	b.snapshot, err = cluster.Get[snapshotv1.VirtualMachineSnapshot](ctx, r.live, of.Namespace, of.Spec.VirtualMachineSnapshotName)
-	if err != nil || b.snapshot == nil {
+	if err := r.observeOthers(ctx, b); err != nil {
+		return nil, err
+	}
+	if b.snapshot, err = r.snapshotOf(ctx, of); err != nil || b.snapshot == nil {
 		return b, err
 	}
 	if b.shot, err = r.observe(ctx, b.snapshot); err != nil || b.shot.content == nil {
 		return b, err
 	}
+	return b, r.observeReturns(ctx, b)
+}
+
+// snapshotOf is the snapshot that the restore is to put back; nil: there is none. A restore that has begun goes on with what it began
+// with, also if the snapshot was deleted since, or another has its name.
+func (r *Reconciler) snapshotOf(ctx context.Context, of *snapshotv1.VirtualMachineRestore) (*snapshotv1.VirtualMachineSnapshot, error) {
+	s, err := cluster.Get[snapshotv1.VirtualMachineSnapshot](ctx, r.live, of.Namespace, of.Spec.VirtualMachineSnapshotName)
+	begun := of.Annotations[annContent]
+	if err != nil || begun == "" || s != nil && ContentName(s) == begun {
+		return s, err
+	}
+	was := &snapshotv1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{
+		Namespace: of.Namespace, Name: of.Spec.VirtualMachineSnapshotName, UID: types.UID(strings.TrimPrefix(begun, contentPrefix))}}
+	was.Spec.Source.Name = of.Spec.Target.Name
+	return was, nil
+}
+
+// observeReturns reads how far each claim is.
+func (r *Reconciler) observeReturns(ctx context.Context, b *back) error {
 	b.claims = b.returns()
 	for i := range b.claims {
 		c := &b.claims[i]
-		if c.now, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, of.Namespace, c.to); err != nil {
-			return nil, err
+		var err error
+		if c.now, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, b.of.Namespace, c.to); err != nil {
+			return err
 		}
-		last, _, err := replaced.Of(ctx, r.live, of.Namespace, c.to)
+		last, _, err := replaced.Of(ctx, r.live, b.of.Namespace, c.to)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		b.displaced = b.displaced || last != nil
+		if !b.inPlace() {
+			continue
+		}
+		if err := r.observeStaged(ctx, b, c); err != nil {
+			return err
+		}
 	}
-	return b, nil
+	if !b.inPlace() || b.volumes() != snapshot.There || b.situation() < snapshot.Leaving {
+		return nil
+	}
+	return r.observeUsers(ctx, b)
+}
+
+// observeOthers finds another restore of the machine that began before, and what this one keeps.
+func (r *Reconciler) observeOthers(ctx context.Context, b *back) error {
+	var list snapshotv1.VirtualMachineRestoreList
+	if err := cluster.List(ctx, r.live, b.of.Namespace, &list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if other := &list.Items[i]; other.UID != b.of.UID && other.Spec.Target.Name == b.of.Spec.Target.Name && ahead(other, b.of) {
+			b.ahead = other.Name
+		}
+	}
+	if b.of.DeletionTimestamp != nil {
+		namespace, err := cluster.Get[corev1.Namespace](ctx, r.live, "", b.of.Namespace)
+		if err != nil {
+			return err
+		}
+		b.namespaceLeaving = namespace == nil || namespace.DeletionTimestamp != nil
+	}
+	if b.of.Annotations[annCommitted] == "" {
+		return nil
+	}
+	var err error
+	b.keeps, err = r.kept(ctx, b)
+	return err
+}
+
+// ahead: the other restore has begun to make volumes, and this one has not or is the later of the two.
+func ahead(other, of *snapshotv1.VirtualMachineRestore) bool {
+	begun := func(r *snapshotv1.VirtualMachineRestore) bool {
+		return controllerutil.ContainsFinalizer(r, names.RestoreFinalizer)
+	}
+	if over(other) != snapshot.NotOver || !begun(other) {
+		return false
+	}
+	if !begun(of) || other.Annotations[annCommitted] != "" {
+		return true
+	}
+	if !other.CreationTimestamp.Equal(&of.CreationTimestamp) {
+		return other.CreationTimestamp.Before(&of.CreationTimestamp)
+	}
+	return other.UID < of.UID
 }
 
 // facts are what the decision sees.
 func (b *back) facts() snapshot.RestoreFacts {
 	return snapshot.RestoreFacts{
-		Over: b.over(), Source: b.source(), Machine: b.machine(), Policy: policy(b.of),
+		Over: over(b.of), Source: b.source(), Machine: b.machine(), Policy: policy(b.of),
 		Late: b.now.After(b.of.CreationTimestamp.Add(patience)), Claims: b.situation(), Changed: b.changed(),
+		Stage: b.stageNow(), Volumes: b.volumes(), Withdrawn: b.of.DeletionTimestamp != nil,
 	}
 }
 
@@ -113,6 +202,9 @@ func (b *back) machine() snapshot.Machine {
 	m := situation(b.vm, b.instance, b.launcher)
 	if b.vm != nil && b.source() != snapshot.Pending && b.elsewhere() && b.vm.Annotations[annRestore] != string(b.of.UID) {
 		return snapshot.Other
+	}
+	if b.ahead != "" && b.stageNow() != snapshot.Committed {
+		return snapshot.Contended
 	}
 	if m == snapshot.Between && b.instance.DeletionTimestamp == nil {
 		return snapshot.Running // one that is starting is to be stopped like one that runs
@@ -124,8 +216,8 @@ func (b *back) machine() snapshot.Machine {
 }
 
 // over is how the restore ended. It is a record: what it restored may be changed and deleted since.
-func (b *back) over() snapshot.Over {
-	for _, c := range b.of.Status.Conditions {
+func over(of *snapshotv1.VirtualMachineRestore) snapshot.Over {
+	for _, c := range of.Status.Conditions {
 		switch {
 		case c.Type == snapshotv1.ConditionReady && c.Status == corev1.ConditionTrue:
 			return snapshot.Complete
@@ -183,13 +275,21 @@ func policy(of *snapshotv1.VirtualMachineRestore) snapshot.Policy {
 	return snapshot.WaitAWhile
 }
 
-// situation is the worst of all claims; Bound < Made < Absent < Leaving < Old < Stranger.
+// situation is the worst of all claims; Bound < Made < Open < Absent < Leaving < Old < InUse < Stranger.
 func (b *back) situation() snapshot.Claims {
+	if b.lost() {
+		return snapshot.Stranger // nobody knows what they are to be
+	}
 	worst := snapshot.Bound
 	for _, c := range b.claims {
 		worst = max(worst, b.claim(c))
 	}
 	return worst
+}
+
+// lost: claims are being replaced, and what they are to be replaced by was removed by force.
+func (b *back) lost() bool {
+	return b.stageNow() == snapshot.Committed && (b.shot == nil || b.shot.content == nil)
 }
 
 func (b *back) claim(c returning) snapshot.Claims {
@@ -198,14 +298,28 @@ func (b *back) claim(c returning) snapshot.Claims {
 		return snapshot.Absent
 	case c.now.DeletionTimestamp != nil:
 		return snapshot.Leaving
-	case c.now.Annotations[annRestore] == string(b.of.UID) && c.now.Status.Phase == corev1.ClaimBound:
-		return snapshot.Bound
-	case c.now.Annotations[annRestore] == string(b.of.UID):
-		return snapshot.Made
+	case b.ours(c.now):
+		return b.claimMade(c)
 	case !b.belongs(c.now, b.volume(c)):
 		return snapshot.Stranger
+	case len(c.staged.users) > 0:
+		return snapshot.InUse
 	}
 	return snapshot.Old
+}
+
+// claimMade is how far a claim is that this restore made.
+func (b *back) claimMade(c returning) snapshot.Claims {
+	s := c.staged.claim
+	switch {
+	case c.now.Status.Phase == corev1.ClaimBound:
+		return snapshot.Bound
+	case !b.inPlace(), c.now.Spec.VolumeName == "", b.given(c):
+		return snapshot.Made
+	case s != nil && s.Spec.VolumeName != "" && s.Spec.VolumeName != c.now.Spec.VolumeName:
+		return snapshot.Old // the volume that it names was lost, and another made
+	}
+	return snapshot.Open
 }
 
 // changed: the machine is not what it was.
@@ -223,18 +337,22 @@ func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *back)
 		return r.makeMachine(ctx, b)
 	case snapshot.StopMachine:
 		return r.cluster.Delete(ctx, b.instance)
+	case snapshot.Guard:
+		return r.guard(ctx, b)
+	case snapshot.MakeVolumes:
+		return r.makeVolumes(ctx, b)
+	case snapshot.Place:
+		return r.placeVolumes(ctx, b)
+	case snapshot.Commit:
+		return r.commit(ctx, b)
 	case snapshot.DropClaims:
 		return r.dropClaims(ctx, b)
 	case snapshot.MakeClaims:
-		for _, c := range b.claims {
-			if c.now != nil {
-				continue
-			}
-			if err := r.cluster.Create(ctx, b.again(c)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return r.makeClaims(ctx, b)
+	case snapshot.Give:
+		return r.give(ctx, b)
+	case snapshot.CleanUp:
+		return r.cleanUp(ctx, b)
 	case snapshot.ChangeBack:
 		next := b.vm.DeepCopy()
 		var err error
@@ -256,104 +374,10 @@ func (r *Reconciler) makeMachine(ctx context.Context, b *back) error {
 	err = r.cluster.Create(ctx, vm)
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 		b.refused = err.Error()
+		if b.stageNow() != snapshot.Committed {
+			return r.cleanUp(ctx, b) // it ends here
+		}
 		return nil
 	}
 	return err
-}
-
-// dropClaims deletes the claims that are to be replaced. The DataVolume of one is told first that its claim will come
-// with its data: it would make another and fill it.
-func (r *Reconciler) dropClaims(ctx context.Context, b *back) error {
-	for _, c := range b.claims {
-		if b.claim(c) != snapshot.Old {
-			continue
-		}
-		if err := r.cluster.AwaitClaim(ctx, r.live, b.of.Namespace, b.volume(c)); err != nil {
-			return err
-		}
-		if err := r.cluster.Delete(ctx, c.now); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reportRestore writes what is said about a restore.
-func (r *Reconciler) reportRestore(ctx context.Context, b *back, reason state.SnapshotReason) (ctrl.Result, error) {
-	if b.over() != snapshot.NotOver {
-		return ctrl.Result{}, nil
-	}
-	if b.refused != "" {
-		reason = state.RestoreFailed
-	}
-	row := state.OfSnapshot(reason)
-	text := row.Text(b.detail(reason))
-	old := b.of.Status
-	done := row.End == state.Well
-	next := snapshotv1.VirtualMachineRestoreStatus{Complete: &done, Conditions: r.conditions(old.Conditions, row, text)}
-	if done {
-		at := metav1.NewTime(b.now).Rfc3339Copy()
-		next.RestoreTime = &at
-	}
-	for _, c := range b.claims {
-		v := snapshotv1.VolumeRestore{VolumeName: c.volume, PersistentVolumeClaimName: c.to, VolumeSnapshotName: c.name}
-		if name := b.volume(c); name != "" {
-			v.DataVolumeName = &name
-		}
-		next.Restores = append(next.Restores, v)
-	}
-	result := ctrl.Result{}
-	if row.End == state.GoingOn {
-		result.RequeueAfter = look
-	}
-	if equality.Semantic.DeepEqual(old, next) {
-		return result, nil
-	}
-	err := r.cluster.ApplyStatus(ctx, &snapshotv1.VirtualMachineRestore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: b.of.Namespace, Name: b.of.Name, UID: b.of.UID}, Status: next})
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	r.tell(b.of, old.Conditions, row, text)
-	return result, nil
-}
-
-// detail is what a row's {detail} stands for.
-func (b *back) detail(reason state.SnapshotReason) string {
-	switch reason {
-	case state.RestoreWaiting, state.RestoreFailed:
-		return b.trouble()
-	case state.RestoreMachine, state.RestoreTaken, state.RestoreStopping, state.RestoreRefused:
-		return b.of.Spec.Target.Name
-	case state.RestoreDropping, state.RestoreMaking:
-		for _, c := range b.claims {
-			if is := b.claim(c); is != snapshot.Bound {
-				return fmt.Sprintf("PersistentVolumeClaim %s is %s", c.to, is)
-			}
-		}
-	case state.RestoreDone, state.SnapshotNoMachine, state.SnapshotUnsteady, state.SnapshotNothing, state.SnapshotBegun,
-		state.SnapshotCutting, state.SnapshotStoring, state.SnapshotDone, state.SnapshotFailed, state.SnapshotLost:
-	}
-	return ""
-}
-
-func (b *back) trouble() string {
-	name := b.of.Spec.VirtualMachineSnapshotName
-	switch {
-	case b.refused != "":
-		return b.refused
-	case b.snapshot == nil:
-		return fmt.Sprintf("VirtualMachineSnapshot %s does not exist", name)
-	case b.shot.content != nil && b.wrong() != "":
-		return b.wrong()
-	}
-	for _, c := range b.claims {
-		if b.claim(c) == snapshot.Stranger {
-			return strange(c.now)
-		}
-	}
-	if open := b.shot.open(); open != "" {
-		return open
-	}
-	return fmt.Sprintf("VirtualMachineSnapshot %s is not complete", name)
 }

@@ -111,8 +111,9 @@ func (s *shot) detail(reason state.SnapshotReason) string {
 		return s.open()
 	case state.SnapshotUnsteady:
 		return string(s.vm.Status.PrintableStatus)
-	case state.SnapshotBegun, state.SnapshotDone, state.RestoreWaiting, state.RestoreMachine, state.RestoreTaken, state.RestoreStopping,
-		state.RestoreRefused, state.RestoreDropping, state.RestoreMaking, state.RestoreDone, state.RestoreFailed:
+	case state.SnapshotBegun, state.SnapshotDone, state.RestoreWaiting, state.RestoreMachine, state.RestoreTaken, state.RestoreQueued,
+		state.RestoreStopping, state.RestoreRefused, state.RestoreStaging, state.RestoreBlocked, state.RestoreInUse, state.RestoreReplacing,
+		state.RestoreStuck, state.RestoreMaking, state.RestoreDone, state.RestoreFailed, state.RestoreWithdrawn:
 	}
 	return ""
 }

@@ -55,6 +55,9 @@ const parallel = 4
 // every cluster has them.
 const look = time.Second
 
+// lookAgain is how often something is looked at that waits for a person.
+const lookAgain = 5 * time.Second
+
 // Setup adds both controllers to mgr.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, guest Guest) error {
 	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, guest: guest,

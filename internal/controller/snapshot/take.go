@@ -90,7 +90,8 @@ func (r *Reconciler) act(ctx context.Context, a snapshot.Action, s *shot) error 
 		return r.mark(ctx, s, quietLate)
 	case snapshot.Finish:
 		return r.finish(ctx, s)
-	case snapshot.MakeMachine, snapshot.StopMachine, snapshot.DropClaims, snapshot.MakeClaims, snapshot.ChangeBack:
+	case snapshot.MakeMachine, snapshot.StopMachine, snapshot.Guard, snapshot.MakeVolumes, snapshot.Place, snapshot.Commit, snapshot.DropClaims,
+		snapshot.MakeClaims, snapshot.Give, snapshot.ChangeBack, snapshot.CleanUp:
 	}
 	return fmt.Errorf("%s is not an action on a snapshot", a)
 }

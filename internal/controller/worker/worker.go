@@ -54,18 +54,18 @@ func Report(pod *corev1.Pod) *task.Report {
 // exist says so nowhere but in an event.
 const Patience = 15 * time.Second
 
-// Trouble is what keeps a pending worker from starting, as far as the kubelet says; empty if it does not, or if
-// there has not been time enough to worry.
-func Trouble(ctx context.Context, live client.Reader, pod *corev1.Pod, now time.Time) string {
-	if now.Sub(pod.CreationTimestamp.Time) < Patience {
+// Trouble is the last warning about an object that is pending: what keeps a worker from starting, or a claim from getting a volume.
+// Empty if there is none, or if there has not been time enough to worry.
+func Trouble(ctx context.Context, live client.Reader, obj client.Object, now time.Time) string {
+	if now.Sub(obj.GetCreationTimestamp().Time) < Patience {
 		return ""
 	}
 	var events corev1.EventList
-	err := live.List(ctx, &events, client.InNamespace(pod.Namespace), client.MatchingFields{
-		"involvedObject.uid": string(pod.UID), "type": corev1.EventTypeWarning,
+	err := live.List(ctx, &events, client.InNamespace(obj.GetNamespace()), client.MatchingFields{
+		"involvedObject.uid": string(obj.GetUID()), "type": corev1.EventTypeWarning,
 	})
 	if err != nil {
-		log.FromContext(ctx).V(1).Info("no events", "worker", pod.Name, "error", err.Error())
+		log.FromContext(ctx).V(1).Info("no events", "object", obj.GetName(), "error", err.Error())
 		return ""
 	}
 	last := corev1.Event{}

@@ -16,6 +16,7 @@ const (
 	Running           // its guest runs
 	Between           // it is starting or stopping
 	Other             // it is not the one the snapshot is of, nor was it made from it: of a restore alone
+	Contended         // another restore of it began before: of a restore alone
 )
 
 // Quiet is whether the guest was asked to hold still.
@@ -122,7 +123,7 @@ var takeRules = []rule{
 }
 
 func (m Machine) String() string {
-	return name(m, "no-machine", "stopped", "running", "between", "other")
+	return name(m, "no-machine", "stopped", "running", "between", "other", "contended")
 }
 func (q Quiet) String() string { return name(q, "untouched", "frozen", "agentless", "thawed") }
 func (c Cuts) String() string  { return name(c, "usable", "cut", "cutting", "missing") }

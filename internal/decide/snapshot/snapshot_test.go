@@ -39,8 +39,11 @@ var takeAxes = []enumerate.Axis[Facts]{
 
 var restoreAxes = []enumerate.Axis[RestoreFacts]{
 	enumAxis(Failed, func(f *RestoreFacts, o Over) { f.Over = o }),
+	flagAxis("wanted", "withdrawn", func(f *RestoreFacts, b bool) { f.Withdrawn = b }),
+	enumAxis(Committed, func(f *RestoreFacts, s Stage) { f.Stage = s }),
 	enumAxis(Void, func(f *RestoreFacts, s Source) { f.Source = s }),
-	enumAxis(Other, func(f *RestoreFacts, m Machine) { f.Machine = m }),
+	enumAxis(Contended, func(f *RestoreFacts, m Machine) { f.Machine = m }),
+	enumAxis(Blocked, func(f *RestoreFacts, v Volumes) { f.Volumes = v }),
 	enumAxis(Stranger, func(f *RestoreFacts, c Claims) { f.Claims = c }),
 	enumAxis(Fail, func(f *RestoreFacts, p Policy) { f.Policy = p }),
 	flagAxis("in-time", "late", func(f *RestoreFacts, b bool) { f.Late = b }),
@@ -55,7 +58,7 @@ func TestTakeTable(t *testing.T) {
 }
 
 func TestRestoreTable(t *testing.T) {
-	golden.Equal(t, "testdata/restore.txt", "# end snapshot machine claims policy time spec -> state [actions]\n"+
+	golden.Equal(t, "testdata/restore.txt", "# end wish stage snapshot machine volumes claims policy time spec -> state [actions]\n"+
 		enumerate.Table(restoreAxes, func(f RestoreFacts) string { return line(Restore(f)) }))
 }
 
@@ -111,23 +114,50 @@ func TestRestoreInvariants(t *testing.T) {
 		p := Restore(f)
 		does := func(a Action) bool { return slices.Contains(p.Do, a) }
 		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }
-		if does(DropClaims) && (f.Source != Ready || f.Machine != Stopped || f.Over != NotOver || f.Claims != Old) {
-			fail("claims are deleted that nothing can bring back, or that somebody uses")
+		end := state.OfSnapshot(p.State).End
+		destroys := does(DropClaims) || does(Give)
+		if (destroys || does(Commit)) && (f.Volumes != There || f.Machine != Stopped || f.Over != NotOver) {
+			fail("something of the old goes before every new volume is there and the machine is stopped")
 		}
-		if f.Over != NotOver && len(p.Do) > 0 {
+		if destroys && f.Stage != Committed {
+			fail("something of the old goes before it is written down that there is no way back")
+		}
+		if does(DropClaims) && f.Claims != Old || does(Commit) && (f.Claims == InUse || f.Claims == Stranger) {
+			fail("claims are deleted that somebody uses, or that are not the machine's")
+		}
+		if does(Commit) && (f.Withdrawn || f.Source != Ready) {
+			fail("a restore goes beyond the point of no return that is withdrawn, or whose snapshot is not whole")
+		}
+		if f.Withdrawn && f.Stage != Committed && !slices.Equal(p.Do, []Action{CleanUp}) {
+			fail("a restore that is withdrawn does something else")
+		}
+		// A machine that is another one is never committed to.
+		if f.Stage == Committed && f.Over == NotOver && f.Machine != Other && (end == state.Badly || does(CleanUp) && end != state.Well) {
+			fail("a restore gives up between the old disks and the new ones")
+		}
+		if end == state.Badly && f.Over == NotOver && f.Machine != Other && !does(CleanUp) {
+			fail("a restore that gives up leaves its volumes")
+		}
+		if f.Over != NotOver && !f.Withdrawn && len(p.Do) > 0 {
 			fail("a restore that is over does something")
 		}
-		if does(StopMachine) && f.Policy != Stop && f.Claims == Old {
+		if does(StopMachine) && f.Policy != Stop && f.Stage == Preparing {
 			fail("a machine is stopped that nobody asked to stop")
 		}
-		if state.OfSnapshot(p.State).End == state.Well && f.Over == NotOver && (f.Claims != Bound || f.Changed || f.Source != Ready) {
+		if does(StopMachine) && f.Stage == Preparing && f.Volumes != There {
+			fail("a machine is stopped before its volumes are there")
+		}
+		if end == state.Well && f.Over == NotOver && (f.Claims != Bound || f.Changed || f.Stage == Preparing && f.Source != Ready) {
 			fail("complete without its data")
 		}
-		if (f.Claims == Stranger || f.Machine == Other) && len(p.Do) > 0 {
+		if (f.Claims == Stranger || f.Machine == Other || f.Machine == Contended) && len(p.Do) > 0 && !slices.Equal(p.Do, []Action{CleanUp}) {
 			fail("somebody else's claim or machine is touched")
 		}
-		if does(MakeMachine) && (f.Source != Ready || f.Machine != NoMachine) {
+		if does(MakeMachine) && (f.Source != Ready && f.Stage != Committed || f.Machine != NoMachine) {
 			fail("a machine is made that is there, or from nothing")
+		}
+		if does(MakeVolumes) && f.Stage == Preparing && !does(Guard) {
+			fail("volumes are made that nobody would remove")
 		}
 	})
 }
