@@ -300,4 +300,3 @@ func TestLostAtEveryStep(t *testing.T) {
 		})
 	}
 }
-

@@ -225,7 +225,7 @@ func (r *Reconciler) give(ctx context.Context, b *back) error {
 		if b.claim(c) != snapshot.Open || !belongsTo(c.staged.volume, c.staged.claim) {
 			continue
 		}
-		if err := r.cluster.Rebind(ctx, c.staged.volume, c.now); err != nil {
+		if err := r.cluster.Rebind(ctx, c.staged.volume, c.staged.claim.UID, c.now); err != nil {
 			return err
 		}
 	}
