@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -144,7 +145,10 @@ func TestRestoreKeepsDisks(t *testing.T) {
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.tell(vm, "verify data 0 1048576 1", "same")
 	for volume := range before {
-		y.volumeGone(volume)
+		y.Wait("old volume "+volume+" to be gone", patience, func(ctx context.Context) (bool, string) {
+			pv, err := y.Client.CoreV1().PersistentVolumes().Get(ctx, volume, metav1.GetOptions{})
+			return apierrors.IsNotFound(err), fmt.Sprint(pv.Status.Phase, pv.Spec.PersistentVolumeReclaimPolicy, err)
+		})
 	}
 	claims, err := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "berth.dev/staged-for"})
 	if err != nil || len(claims.Items) > 0 {

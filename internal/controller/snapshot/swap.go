@@ -37,10 +37,13 @@ func (b *back) contentFinalizer() string { return "berth.dev/restore-" + string(
 
 // stageNow is how far the restore has gone. In a namespace that is being deleted nothing can be made any more, so nothing is kept for it.
 func (b *back) stageNow() snapshot.Stage {
+	known := b.shot != nil && b.shot.content != nil
 	switch {
+	case known && b.elsewhere():
+		return snapshot.Elsewhere // whatever is written on it: nothing is replaced
 	case b.of.Annotations[annCommitted] == "true" && !b.namespaceLeaving:
 		return snapshot.Committed
-	case b.inPlace():
+	case known:
 		return snapshot.Preparing
 	}
 	return snapshot.Elsewhere
