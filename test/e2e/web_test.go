@@ -4,9 +4,12 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -244,6 +247,9 @@ func TestWebUpload(t *testing.T) {
 	b.Open("http://" + way.Host + "/volumes")
 	b.Has("#uploads", "did not end: drop the file again", patience)
 	b.Until(`document.body.dataset.ready`, patience)
+	b.Drop("#drop", lookalike(t, path))
+	b.Has("#upload-ask h2", "Upload dropped.img", patience) // and does not go on with the first
+	b.Do(chromedp.Evaluate(`document.querySelector("#upload-ask").close("no")`, nil))
 	b.Drop("#drop", path)
 	b.Has("#upload-ask h2", "Go on with dropped.img", patience)
 	b.Click("#upload-ask .main")
@@ -263,6 +269,25 @@ func TestWebUpload(t *testing.T) {
 	})
 	b.Has(`[id="disk/`+y.Namespace+`/dropped"]`, "Succeeded", patience)
 	b.Calm(way.Host)
+}
+
+// lookalike is another file of the same name, size and time.
+func lookalike(t *testing.T, path string) string {
+	t.Helper()
+	was, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)-1] ^= 1
+	other := filepath.Join(t.TempDir(), filepath.Base(path))
+	if err := errors.Join(os.WriteFile(other, data, 0o600), os.Chtimes(other, was.ModTime(), was.ModTime())); err != nil {
+		t.Fatal(err)
+	}
+	return other
 }
 
 // TestWebSignIn: the page of config/web in the cluster. Somebody signs in with a token that may read one namespace, sees the machine in it

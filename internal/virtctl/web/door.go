@@ -32,12 +32,17 @@ func random() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// SecretDoor lets in whoever has shown the secret once: for the person at whose own machine the page is served.
+// SecretDoor lets in whoever shows the secret, which is good for one time: for the person at whose own machine the page is served.
 type SecretDoor struct {
+	// Used is called when the secret was shown, and another has taken its place. Nil tells nobody.
+	Used func()
+
 	person *Person
-	secret string
-	shown  string // what the cookie has instead of it
+	shown  string // what the cookie has instead of the secret
 	name   string // of the cookie: cookies do not know ports
+
+	mu     sync.Mutex
+	secret string
 }
 
 // NewSecretDoor makes a secret. The port tells two pages of one machine apart.
@@ -46,7 +51,22 @@ func NewSecretDoor(p *Person, port string) *SecretDoor {
 }
 
 // Query is what the address must end with.
-func (d *SecretDoor) Query() string { return "?secret=" + d.secret }
+func (d *SecretDoor) Query() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return "?secret=" + d.secret
+}
+
+// use says whether the secret is the right one, and makes another if it is.
+func (d *SecretDoor) use(secret string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if subtle.ConstantTimeCompare([]byte(secret), []byte(d.secret)) != 1 {
+		return false
+	}
+	d.secret = random()
+	return true
+}
 
 // SignsIn implements Door.
 func (d *SecretDoor) SignsIn() bool { return false }
@@ -54,14 +74,23 @@ func (d *SecretDoor) SignsIn() bool { return false }
 // Routes implements Door.
 func (d *SecretDoor) Routes(mux *http.ServeMux, s *Server) {
 	mux.HandleFunc("GET /enter", func(w http.ResponseWriter, r *http.Request) {
-		if subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("secret")), []byte(d.secret)) != 1 {
+		if !d.use(r.URL.Query().Get("secret")) {
 			s.stranger(w)
 			return
+		}
+		if d.Used != nil {
+			d.Used()
 		}
 		http.SetCookie(w, &http.Cookie{ //nolint:gosec // G124: no Secure: the page is served on loopback, without TLS
 			Name: d.name, Value: d.shown, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		})
-		http.Redirect(w, r, "/", http.StatusSeeOther) // so that the secret is not in the address bar
+		if r.Header.Get("Sec-Fetch-Site") != "cross-site" {
+			http.Redirect(w, r, "/", http.StatusSeeOther) // so that the secret is not in the address bar
+			return
+		}
+		// The browser came by a file, and would not show the cookie where that leads. It does where this page leads.
+		w.Header().Set("Refresh", "0; url=/")
+		s.write(w, page{Title: "Berth", Body: "message", Text: "One moment."})
 	})
 }
 

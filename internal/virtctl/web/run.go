@@ -15,10 +15,9 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -48,12 +47,18 @@ func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	door := NewSecretDoor(&Person{Client: c, Store: store}, port)
 	s := &Server{Door: door, Hosts: []string{"127.0.0.1", "localhost"}, UploadProxy: o.UploadProxy, Log: slog.New(slog.DiscardHandler)}
-	address := "http://127.0.0.1:" + port + "/enter" + door.Query()
-	if _, err := fmt.Fprintf(out, "The page is at %s\nWhoever has this address has your rights in the cluster. Ctrl-c ends it.\n", address); err != nil {
+	address := func() string { return "http://127.0.0.1:" + port + "/enter" + door.Query() }
+	if _, err := fmt.Fprintf(out, "The page is at %s\nWhoever opens this address first has your rights in the cluster. Ctrl-c ends it.\n", address()); err != nil {
 		return err
 	}
+	cleanUp := func() {}
 	if o.Open {
-		open(ctx, address)
+		cleanUp = sync.OnceFunc(openBrowser(ctx, address()))
+		defer cleanUp()
+	}
+	door.Used = func() {
+		cleanUp()
+		_, _ = fmt.Fprintf(out, "A browser has opened it. If it was not yours, end this with ctrl-c. The address for another browser: %s\n", address())
 	}
 	return Serve(ctx, l, s.Handler())
 }
@@ -132,21 +137,4 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 		return fmt.Errorf("serve the page: %w", err)
 	}
 	return nil
-}
-
-// open shows an address in the person's browser, if there is one. That there is none is no error: the address was printed.
-func open(ctx context.Context, address string) {
-	program, args := "xdg-open", []string{address}
-	switch runtime.GOOS {
-	case "darwin":
-		program = "open"
-	case "windows":
-		program, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
-	}
-	if path, err := exec.LookPath(program); err == nil {
-		cmd := exec.CommandContext(ctx, path, args...)
-		if cmd.Start() == nil {
-			go func() { _ = cmd.Wait() }()
-		}
-	}
 }

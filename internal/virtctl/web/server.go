@@ -107,7 +107,7 @@ func (s *Server) known(do func(http.ResponseWriter, *http.Request, *Person)) htt
 
 func (s *Server) stranger(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusUnauthorized)
-	text := "Open the address that virtctl web has printed: it has a secret that this browser has not shown."
+	text := "Open the address that virtctl web has printed last: it has a secret that this browser has not shown, and that is good for one time."
 	if s.Door.SignsIn() {
 		text = "Sign in first."
 	}

@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -81,6 +83,59 @@ func TestEnter(t *testing.T) {
 	}
 	if a := asks(h, "GET", "/", func(r *http.Request) { r.AddCookie(c) }); a.StatusCode != http.StatusOK {
 		t.Errorf("with the cookie: %s", a.Status)
+	}
+}
+
+// TestSecretOnce: a secret is good for one time. Whoever finds it in a history or a log later is a stranger; the person is told the next one.
+func TestSecretOnce(t *testing.T) {
+	h, door, _ := served(t)
+	used := 0
+	door.Used = func() { used++ }
+	first := door.Query()
+	for _, from := range []string{"none", "cross-site"} { // typed, and by a file
+		query := door.Query()
+		enter := func() *http.Response {
+			return asks(h, "GET", "/enter"+query, func(r *http.Request) {
+				r.Header.Set("Sec-Fetch-Site", from)
+				r.Header.Set("Sec-Fetch-Mode", "navigate")
+			})
+		}
+		if a := enter(); len(a.Cookies()) != 1 || from == "cross-site" && a.Header.Get("Refresh") != "0; url=/" {
+			t.Errorf("%s: %s %v", from, a.Status, a.Header)
+		}
+		if a := enter(); a.StatusCode != http.StatusUnauthorized || len(a.Cookies()) > 0 {
+			t.Errorf("%s, a second time: %s %v", from, a.Status, a.Cookies())
+		}
+	}
+	if used != 2 || door.Query() == first {
+		t.Errorf("it was used %d times", used)
+	}
+}
+
+// TestHandOver: the browser gets the secret by a file that only its person can read, which is gone afterwards.
+func TestHandOver(t *testing.T) {
+	const address = "http://127.0.0.1:1234/enter?secret=abc-_"
+	path, cleanUp, err := handOverFile(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file.Mode().Perm() != 0o600 || dir.Mode().Perm() != 0o700 {
+		t.Errorf("%v in %v", file.Mode(), dir.Mode())
+	}
+	if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), address) {
+		t.Errorf("%q, %v", text, err)
+	}
+	cleanUp()
+	if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
 	}
 }
 

@@ -14,7 +14,12 @@ function remember(mark, value) {
   else delete all[mark];
   localStorage.setItem(memory, JSON.stringify(all));
 }
-const markOf = (file) => `${file.name}/${file.size}/${file.lastModified}`;
+// markOf is what a file is known again by: another one of the same name, size and time has other ends.
+async function markOf(file) {
+  const ends = new Blob([file.slice(0, endSize), file.slice(Math.max(0, file.size - endSize))]);
+  const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", await ends.arrayBuffer()));
+  return `${file.name}/${file.size}/${file.lastModified}/${[...sum].map((b) => b.toString(16).padStart(2, "0")).join("")}`;
+}
 
 // A line of an upload: text is only ever text.
 function line(name) {
@@ -46,8 +51,8 @@ const utf8 = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 // where asks for what the person must say: the volume's name at least.
-function where(file) {
-  const before = known()[markOf(file)];
+function where(file, mark) {
+  const before = known()[mark];
   const form = dialog.querySelector("form");
   form.elements.namespace.value = before?.namespace ?? (document.body.dataset.home || "default");
   form.elements.name.value = before?.name ?? file.name.toLowerCase().replace(/\.(qcow2|img|raw|iso|vmdk|vdi|vhdx?|gz|xz|zst)$/g, "").replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "");
@@ -91,8 +96,8 @@ async function ready(row, base) {
 const tus = { "Tus-Resumable": "1.0.0" };
 class Broken extends Error {} // worth another try
 
-async function begin(file, base) {
-  const metadata = `filename ${utf8(file.name)},fingerprint ${utf8(markOf(file))}`;
+async function begin(file, mark, base) {
+  const metadata = `filename ${utf8(file.name)},fingerprint ${utf8(mark)}`;
   const answer = await fetch(base + "/files", { method: "POST", headers: { ...tus, "Upload-Length": file.size, "Upload-Metadata": metadata } });
   if (answer.status !== 201) await fail(answer);
   return answer.headers.get("Location");
@@ -125,7 +130,7 @@ function send(file, at, from, told) {
   });
 }
 
-async function upload(file, to) {
+async function upload(file, mark, to) {
   const row = line(to.name);
   const base = `/uploads/${encodeURIComponent(to.namespace)}/${encodeURIComponent(to.name)}`;
   try {
@@ -133,17 +138,17 @@ async function upload(file, to) {
     const head = await base64(file.slice(0, endSize));
     const tail = await base64(file.slice(Math.max(0, file.size - endSize)));
     await ask(base, { size: file.size, disk: to.disk, class: to.class, head, tail });
-    remember(markOf(file), { namespace: to.namespace, name: to.name, file: file.name });
+    remember(mark, { namespace: to.namespace, name: to.name, file: file.name });
     if (!(await ready(row, base))) {
       row.at(1, 1);
       row.say("it has its data already.");
-      remember(markOf(file));
+      remember(mark);
       return;
     }
-    await transfer(row, base, file);
+    await transfer(row, base, file, mark);
     row.at(1, 1);
     row.say("sent; the cluster makes a disk of it.");
-    remember(markOf(file));
+    remember(mark);
   } catch (wrong) {
     row.say(wrong.message);
     row.item.classList.add("bad-text");
@@ -151,12 +156,12 @@ async function upload(file, to) {
 }
 
 // transfer sends the file, and goes on where the server is after whatever happens on the way.
-async function transfer(row, base, file) {
+async function transfer(row, base, file, mark) {
   let at;
   let started;
   for (let wait = 1000; ; wait = Math.min(wait * 2, 30000)) {
     try {
-      at ??= await begin(file, base);
+      at ??= await begin(file, mark, base);
       const from = await offset(at);
       started = { time: performance.now(), from };
       row.at(from, file.size);
@@ -177,8 +182,9 @@ async function transfer(row, base, file) {
 
 async function take(files) {
   for (const file of files) {
-    const to = await where(file);
-    if (to) upload(file, to);
+    const mark = await markOf(file);
+    const to = await where(file, mark);
+    if (to) upload(file, mark, to);
   }
 }
 
