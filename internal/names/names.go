@@ -32,6 +32,8 @@ const (
 	// MayFill is the UID of the order that the claim was made empty for. As long as it is there, a worker of that order may
 	// write to the claim; Filled takes its place in the same write that records that the data is complete.
 	MayFill = "berth.dev/may-fill"
+	// Uploaded is the id of the upload that filled the claim, as the upload's URL has it: who sent it and lost the answer can ask whether it was theirs.
+	Uploaded = "berth.dev/uploaded"
 	// Filled as MayFill: nobody may write to the claim any more but those who use it.
 	Filled = "filled"
 	// KeptFrom says that the claim was made for the guest's own copy of a volume: UID of the instance, a slash, name of the volume.

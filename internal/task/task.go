@@ -187,6 +187,8 @@ type Report struct {
 	Resumed int64   `json:"resumed,omitempty"` // bytes an earlier run had done already
 	// Labels come with the image (container disks carry KUBEVIRT_IO_ environment) and belong on the claim.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Upload is the id of the upload that was received.
+	Upload string `json:"upload,omitempty"`
 }
 
 // Progress is the document at ProgressPath.

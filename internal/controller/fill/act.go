@@ -86,6 +86,9 @@ func (s *Seen) done(m marks) {
 	if s.report != nil && s.report.Virtual > 0 {
 		m[names.DiskSize] = strconv.FormatInt(s.report.Virtual, 10)
 	}
+	if s.report != nil && s.report.Upload != "" {
+		m[names.Uploaded] = s.report.Upload
+	}
 	if s.preallocate() && s.report != nil {
 		m[names.Preallocate] = "true"
 	}
@@ -241,7 +244,7 @@ func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	m := marks{}
 	for _, key := range []string{
 		names.PodPhase, names.PodReady, names.Restarts, names.Fatal, names.RunMessage, names.RunReason, names.ImportPod, names.UploadPod,
-		names.Preallocate, names.DiskSize, names.MayFill, names.PopulatedFor, names.ServedOn,
+		names.Preallocate, names.DiskSize, names.MayFill, names.PopulatedFor, names.ServedOn, names.Uploaded,
 	} {
 		if value, ok := c.Annotations[key]; ok {
 			m[key] = value

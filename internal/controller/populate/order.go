@@ -139,7 +139,7 @@ func marksOf(s *seen) cluster.Marks {
 
 // shownKeys are the annotations of a claim that clients read: how far its filling is, and what its contents are.
 var shownKeys = []string{
-	names.PodPhase, names.PodReady, names.Restarts, names.Fatal, names.RunMessage, names.RunReason, names.ImportPod, names.UploadPod, names.Preallocate, names.DiskSize,
+	names.PodPhase, names.PodReady, names.Restarts, names.Fatal, names.RunMessage, names.RunReason, names.ImportPod, names.UploadPod, names.Preallocate, names.DiskSize, names.Uploaded,
 	names.ContentType, names.CloneType, names.CloneBack, names.CloneWay,
 }
 

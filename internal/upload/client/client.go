@@ -100,7 +100,6 @@ type sender struct {
 	token  string
 	upload *url.URL // of the tus upload, once it is made
 	plain  bool     // the server does not take frames
-	whole  bool     // the last byte was sent once
 }
 
 func newSender(f *file, o Options) (*sender, error) {

@@ -97,6 +97,38 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
+// TestLostAnswer: the answer to the last byte is lost. A server that says the upload is complete has it; one that says that the volume has its data may have
+// it from somebody else.
+func TestLostAnswer(t *testing.T) {
+	for name, theirs := range map[string]bool{"ours": false, "somebody else's": true} {
+		t.Run(name, func(t *testing.T) {
+			whole := false
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodPost:
+					w.Header().Set("Location", tus.Path+"/it")
+					w.WriteHeader(http.StatusCreated)
+				case whole && theirs:
+					http.Error(w, "rejecting Upload Request for PVC x that already finished uploading", http.StatusConflict)
+				case whole:
+					tus.AnswerComplete(w, r, tus.ID{Length: 10})
+				case r.Method == http.MethodHead:
+					w.Header().Set(tus.Offset, "0")
+				default:
+					_, _ = io.Copy(io.Discard, r.Body)
+					whole = true
+					panic(http.ErrAbortHandler)
+				}
+			}))
+			defer server.Close()
+			var s sending
+			if err := s.to(t, server.URL, nil); (err != nil) != theirs {
+				t.Errorf("the upload ended with %v", err)
+			}
+		})
+	}
+}
+
 // TestServersWithout: one without tus gets all of it in one POST, one without frames the bytes as they are.
 func TestServersWithout(t *testing.T) {
 	for name, serve := range map[string]func(got *bytes.Buffer, w http.ResponseWriter, r *http.Request){

@@ -34,10 +34,7 @@ func (s *sender) send(ctx context.Context) error {
 			return nil
 		case errors.Is(err, errNoTus), ctx.Err() != nil, hopeless(err):
 			return err
-		case errors.As(err, &refused):
-			if refused.Status == http.StatusConflict && s.whole {
-				return nil // everything was sent, and only the last answer was lost
-			}
+		case errors.As(err, &refused): // a volume that has its data too: the server says so of this very upload with its offset
 			return err
 		}
 		if offset > reached {
@@ -234,9 +231,7 @@ func (s *sender) stream(ctx context.Context, method string, to *url.URL, b body)
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	out := newOutgoing(func(w io.Writer) error {
-		err := b.write(sending, w, b.from, func(at int64) { s.Progress(at, s.file.Size) })
-		s.whole = s.whole || err == nil
-		return err
+		return b.write(sending, w, b.from, func(at int64) { s.Progress(at, s.file.Size) })
 	})
 	req, err := http.NewRequestWithContext(sending, method, to.String(), out)
 	if err != nil {

@@ -35,7 +35,7 @@ func Finder(c kubernetes.Interface) func(context.Context, token.Claim) (Worker, 
 		case string(claim.UID) != want.UID:
 			return Worker{}, ErrOther
 		case claim.Annotations[annPodPhase] == string(corev1.PodSucceeded):
-			return Worker{}, ErrFinished
+			return Worker{}, &Finished{Upload: claim.Annotations[names.Uploaded]}
 		}
 		filled := claim.Name
 		if prime := claim.Annotations[annPrime]; prime != "" {

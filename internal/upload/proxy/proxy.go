@@ -61,6 +61,14 @@ var (
 	ErrFinished = errors.New("the claim has its data already")
 )
 
+// Finished is ErrFinished with the id of the upload that the data is from; empty: it is not known.
+type Finished struct{ Upload string }
+
+func (*Finished) Error() string { return ErrFinished.Error() }
+
+// Unwrap is ErrFinished.
+func (*Finished) Unwrap() error { return ErrFinished }
+
 // Worker is where a claim's data goes.
 type Worker struct {
 	Claim   token.Claim
@@ -200,6 +208,10 @@ func (p *proxy) pass(w http.ResponseWriter, r *http.Request, c token.Claim, path
 	}
 	defer leave()
 	worker, err := p.await(r.Context(), c)
+	if id, is := finished(err, path); is {
+		tus.AnswerComplete(w, r, id)
+		return
+	}
 	if err != nil {
 		p.refuse(w, c, err)
 		return
@@ -216,6 +228,17 @@ func (p *proxy) pass(w http.ResponseWriter, r *http.Request, c token.Claim, path
 		r.Body = pace.Body(w, r, p.Pace)
 	}
 	p.forward(w, r, worker, path)
+}
+
+// finished: the claim has its data from the very upload that a request goes on with. Its sender did not get the last answer, and the worker is gone. Any
+// other upload is refused: the claim has other data.
+func finished(err error, path string) (tus.ID, bool) {
+	var done *Finished
+	if !errors.As(err, &done) || done.Upload == "" || path != tus.Path+"/"+done.Upload {
+		return tus.ID{}, false
+	}
+	id, err := tus.ParseID(done.Upload)
+	return id, err == nil
 }
 
 // refuse says why there is no worker; the words are the ones clients know.

@@ -221,8 +221,10 @@ func TestOneAtATime(t *testing.T) {
 
 	over := serve(t, filepath.Join(t.TempDir(), "disk.img"), nil)
 	over.mu.Lock()
-	over.done = &task.Report{Outcome: task.Done}
+	over.done = &task.Report{Outcome: task.Done, Upload: "5-image-0123456789abcdef"}
 	over.mu.Unlock()
+	over.status(t, 200, http.MethodHead, tus.Path+"/5-image-0123456789abcdef", nil) // its sender may not have got the answer
+	over.status(t, 409, http.MethodHead, tus.Path+"/5-image-fedcba9876543210", nil)
 	over.status(t, 409, http.MethodPost, "/", strings.NewReader("x"))
 	over.status(t, 409, http.MethodPost, tus.Path, nil, tus.Length, "5")
 }

@@ -50,6 +50,7 @@ func (s *Server) start(id tus.ID) *session {
 	go func() {
 		defer cancel(nil)
 		one.report = work.RunFrom(ctx, blob)
+		one.report.Upload = id.String()
 		s.finish(one.report)
 		close(one.done)
 	}()

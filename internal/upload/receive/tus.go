@@ -85,6 +85,10 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request) *session {
 	if one := s.current(id); one != nil {
 		return one
 	}
+	if s.completed(id) {
+		tus.AnswerComplete(w, r, id)
+		return nil
+	}
 	if s.over(w) || !s.take(w) {
 		return nil
 	}
@@ -100,6 +104,13 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request) *session {
 	}
 	http.Error(w, "no such upload: another took its place", http.StatusNotFound)
 	return nil
+}
+
+// completed: the upload of an id is the one that filled the disk. Its sender may not have got the answer.
+func (s *Server) completed(id tus.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done != nil && s.done.Outcome == task.Done && s.done.Upload == id.String()
 }
 
 // head says how far an upload is.

@@ -107,3 +107,21 @@ func FormatMetadata(m map[string]string) string {
 	}
 	return strings.Join(pairs, ",")
 }
+
+// AnswerComplete answers a HEAD or a PATCH of an upload that is complete.
+func AnswerComplete(w http.ResponseWriter, r *http.Request, id ID) {
+	length := strconv.FormatInt(id.Length, 10)
+	h := w.Header()
+	h.Set(Resumable, Version)
+	h.Set(Offset, length)
+	h.Set("Cache-Control", "no-store")
+	switch {
+	case r.Method == http.MethodHead:
+		h.Set(Length, length)
+		w.WriteHeader(http.StatusOK)
+	case r.Header.Get(Offset) == length:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		http.Error(w, "the upload is complete", http.StatusConflict)
+	}
+}
