@@ -17,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/cron"
 	"github.com/berth-vm/berth/internal/controller/datasource"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/hookpath"
@@ -31,7 +32,7 @@ import (
 const apiService = "berth-api"
 
 // setUpData adds the data side: what fills a volume, and the checks at its door.
-func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o options) error {
+func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, o options) error {
 	if err := mgr.Add(configureOnce(mgr, writer, o.gates)); err != nil {
 		return fmt.Errorf("add the first configuration: %w", err)
 	}
@@ -53,11 +54,12 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o 
 	if err := mgr.Add(uploads); err != nil {
 		return fmt.Errorf("add the keys of uploads: %w", err)
 	}
-	engine, err := fill.Setup(mgr, writer, o.image, fill.Keys{Clones: tokens, Uploads: uploads}, ctrlmetrics.Registry)
+	engine, err := fill.Setup(mgr, writer, o.image, fill.Shared{Clones: tokens, Uploads: uploads, Records: records}, ctrlmetrics.Registry)
 	if err != nil {
 		return err
 	}
-	workers := &end.Keeper{Reader: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: writer, Finalizer: render.WorkerEnd}
+	workers := &end.Keeper{Reader: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: writer, Finalizer: render.WorkerEnd,
+		Before: records.ReleaseEnded}
 	if err := workers.Setup(mgr, "worker-end"); err != nil {
 		return err
 	}

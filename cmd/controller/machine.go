@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/export"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/machine"
@@ -19,7 +20,7 @@ import (
 )
 
 // setUpMachine adds the machine side: what runs machines, takes their snapshots, lets people download their disks, and the check at their door.
-func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, o options) error {
+func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, o options) error {
 	rules, err := reach.Parse(o.networkDisks)
 	if err != nil {
 		return err
@@ -29,7 +30,7 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 		return err
 	}
 	options := machine.Options{Image: o.launcher, Namespace: o.namespace, Emulate: o.emulate, Reach: rules, HostDirectories: directories}
-	if err := machine.Setup(mgr, writer, options); err != nil {
+	if err := machine.Setup(mgr, writer, records, options); err != nil {
 		return err
 	}
 	volumes := installkeys.NewMaker(mgr.GetAPIReader(), writer, o.namespace, clock.RealClock{})
@@ -51,7 +52,7 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	}
 	if o.controllers != "machine" {
 		// Exports are served by workers, which are the data side's: its image, and what the administrator says about them.
-		return export.Setup(mgr, writer, o.image) // the data side has the certificate made for both
+		return export.Setup(mgr, writer, records, o.image) // the data side has the certificate made for both
 	}
 	return o.answer(ctx, mgr, writer, installkeys.Options{Services: []string{admission.Service}, Validating: []string{admission.ValidatingMachine}})
 }

@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/hookpath"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
@@ -85,13 +86,17 @@ func run(o options) error {
 		return err
 	}
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
+	records := diskaccess.New(mgr.GetClient(), mgr.GetAPIReader(), writer)
+	if err := records.Setup(mgr); err != nil {
+		return err
+	}
 	if o.controllers != "machine" {
-		if err := setUpData(ctx, mgr, writer, o); err != nil {
+		if err := setUpData(ctx, mgr, writer, records, o); err != nil {
 			return err
 		}
 	}
 	if o.controllers != "data" {
-		if err := setUpMachine(ctx, mgr, writer, o); err != nil {
+		if err := setUpMachine(ctx, mgr, writer, records, o); err != nil {
 			return err
 		}
 	}

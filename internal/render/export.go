@@ -105,6 +105,9 @@ func (e Export) Pod() (*corev1.Pod, error) {
 		attach(c, &e.Disks[i].Disk, name, dir, device, true)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, claimVolume(name, &e.Disks[i].Disk))
 	}
+	if len(e.Disks) > 0 {
+		holdsDisks(pod)
+	}
 	if block {
 		pod.Spec.SecurityContext.SupplementalGroups = []int64{diskGroup}
 	}

@@ -18,9 +18,13 @@ const (
 	AnnAttempt = "berth.dev/attempt" // how many tries there were before this one
 )
 
-// WorkerEnd is the finalizer that keeps a worker which writes a claim until its containers have certainly ended, however it is
-// deleted: until then another one would write beside it.
+// WorkerEnd is the finalizer that keeps a worker which has a claim until its containers have certainly ended, however it is
+// deleted: until then somebody else would write beside it, or change what it reads.
 const WorkerEnd = "berth.dev/worker-end"
+
+// DiskGate is the scheduling gate of a worker until it is recorded as a holder of its disks: a pod has a UID, which the record needs, only
+// when it has been created, and it must not run before.
+const DiskGate = "berth.dev/disk-access"
 
 // App is the value of LabelApp on everything of the data side.
 const App = "containerized-data-importer"

@@ -1,9 +1,12 @@
 package render
 
 import (
+	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-vm/berth/internal/task"
 )
 
 const (
@@ -61,4 +64,10 @@ func OnlyReads(p *corev1.Pod, claim string) bool {
 
 func isWorker(c corev1.Container) bool {
 	return len(c.Command) == 2 && c.Command[0] == program && len(c.Args) == 0 && slices.Contains([]string{runVerb, serveVerb, exportVerb}, c.Command[1])
+}
+
+// BootsEarly says whether a worker serves the disk that it fills to a guest meanwhile.
+func BootsEarly(p *corev1.Pod) bool {
+	var t task.Task
+	return json.Unmarshal([]byte(p.Annotations[AnnTask]), &t) == nil && t.Early
 }

@@ -125,13 +125,9 @@ func (w Worker) Pod() (*corev1.Pod, error) {
 	labels[LabelClaimUID] = string(w.ClaimUID)
 	labels[LabelVolumeUID] = string(w.VolumeUID)
 
-	var kept []string
-	if w.Target != nil {
-		kept = []string{WorkerEnd}
-	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: w.Name, Namespace: w.Namespace, Labels: labels, Annotations: annotations, Finalizers: kept,
+			Name: w.Name, Namespace: w.Namespace, Labels: labels, Annotations: annotations,
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                corev1.RestartPolicyNever, // retries are the controller's, with its back-off
@@ -148,6 +144,9 @@ func (w Worker) Pod() (*corev1.Pod, error) {
 			Volumes:                      w.volumes(),
 		},
 	}
+	if w.Target != nil || w.Source != nil {
+		holdsDisks(pod)
+	}
 	if w.Peer != nil {
 		pod.Spec.HostAliases = []corev1.HostAlias{{IP: w.Peer.IP, Hostnames: []string{w.Peer.Name}}}
 	}
@@ -155,6 +154,12 @@ func (w Worker) Pod() (*corev1.Pod, error) {
 		pod.OwnerReferences = []metav1.OwnerReference{w.Owner}
 	}
 	return pod, nil
+}
+
+// holdsDisks makes a pod wait until it is recorded as a holder of its disks, and keeps it until it has ended.
+func holdsDisks(pod *corev1.Pod) {
+	pod.Finalizers = []string{WorkerEnd}
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: DiskGate}}
 }
 
 func podSecurity(w Worker) *corev1.PodSecurityContext {

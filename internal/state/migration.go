@@ -32,6 +32,7 @@ const (
 	MigrationCopied       MigrationReason = "Copied"
 	MigrationStarted      MigrationReason = "NotStopped"
 	MigrationImmovable    MigrationReason = "NotMovable"
+	MigrationWritten      MigrationReason = "DisksChanged"
 )
 
 // MigrationRow is one thing that can be said about a migration.
@@ -67,6 +68,8 @@ var migrationTable = []MigrationRow{
 	{Reason: MigrationStarted, Phase: kubevirt.MigrationFailed, Warn: true,
 		Message: "the machine was started before its disks could be copied, and nothing was moved; stop it, or move it as it runs: {detail}"},
 	{Reason: MigrationImmovable, Phase: kubevirt.MigrationFailed, Warn: true, Message: "the disks of the stopped machine cannot be moved: {detail}"},
+	{Reason: MigrationWritten, Phase: kubevirt.MigrationFailed, Warn: true,
+		Message: "the disks of the stopped machine changed while they were copied, and stay where they were; move it again when the pod has ended: {detail}"},
 	{Reason: MigrationAborted, Phase: kubevirt.MigrationFailed, Message: "it was cancelled, and the guest was not moved: {detail}"},
 }
 

@@ -25,6 +25,7 @@ const (
 	Unsupported     Reason = "UnsupportedSource"
 	PrePopulated    Reason = "PrePopulated"
 	ContentsUnknown Reason = "ErrContentsUnknown"
+	ClaimInUse      Reason = "ClaimInUse"
 )
 
 // Reasons of clones alone.
@@ -103,6 +104,8 @@ var table = concat(
 			Message: "PVC {claim} filled by another populator"},
 		{Reason: PrePopulated, Phase: cdiv1.Succeeded, Ready: true, Run: Completed,
 			Message: "PVC {claim} holds its data already, so nothing was transferred"},
+		{Reason: ClaimInUse, Phase: cdiv1.Pending, Warn: true,
+			Message: "PVC {claim} is not written to while its disk is in use: {detail}; it is filled when that has ended"},
 		{Reason: ContentsUnknown, Phase: cdiv1.Pending, Warn: true, Message: "PVC {claim} is not written to: {detail}"},
 
 		{Reason: SourceMissing, Phase: cdiv1.Pending, Warn: true, Bound: NoSource, Message: "The source {source} doesn't exist; {detail}"},

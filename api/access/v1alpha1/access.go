@@ -5,9 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DiskAccess says which launchers have one disk. It is named after the disk's identity, so there is one for each disk,
-// however many claims, volumes and machines name it. A launcher's guest starts only after the launcher is among the
-// holders, and the launcher leaves them only when it has certainly ended.
+// DiskAccess lists the pods of Berth that have one disk: the launchers of machines, and the workers that fill, clone or export it.
+// It is named after the disk's identity, so there is one for each disk, however many claims, volumes and machines name it. A guest
+// or a worker starts only after its pod is among the holders, and the pod leaves them only when it has certainly ended.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=diskaccesses,shortName=disks
@@ -15,6 +15,7 @@ import (
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.holders[*].mode`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.holders[*].namespace`
 // +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.spec.holders[*].machine`
+// +kubebuilder:printcolumn:name="Use",type=string,JSONPath=`.spec.holders[*].use`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.holders[*].node`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type DiskAccess struct {
@@ -36,30 +37,51 @@ type DiskAccessList struct {
 type DiskAccessSpec struct {
 	// Disk is the identity in words, for people. The name of the object is what counts.
 	Disk string `json:"disk"`
-	// Holders are the machines that have the disk.
+	// Holders are the pods that have the disk.
 	//
 	// +listType=map
 	// +listMapKey=podUID
 	Holders []Holder `json:"holders,omitempty"`
 }
 
-// Holder is a launcher that has the disk.
+// Holder is a pod that has the disk.
 type Holder struct {
-	// Namespace, Machine and UID are those of the VirtualMachineInstance.
+	// Namespace is the namespace of the pod.
 	Namespace string `json:"namespace"`
-	// Machine is the name of the machine.
-	Machine string    `json:"machine"`
-	UID     types.UID `json:"uid"`
-	// Pod and PodUID are those of the launcher.
-	Pod    string    `json:"pod"`
+	// Machine is the name of the machine that a launcher runs; empty for a worker.
+	Machine string `json:"machine,omitempty"`
+	// UID is the one of the VirtualMachineInstance that a launcher runs, or of the claim, volume or export that a worker was made for.
+	UID types.UID `json:"uid"`
+	// Use is what a worker does with the disk; empty for a launcher.
+	Use Use `json:"use,omitempty"`
+	// Pod is the name of the pod.
+	Pod string `json:"pod"`
+	// PodUID tells the pod from an earlier or later one of the same name.
 	PodUID types.UID `json:"podUID"`
-	// Node is where the launcher runs; BootID is the node's when the disk was taken. Whatever ran there before has ended
+	// Node is where the pod runs; BootID is the node's when the disk was taken. Whatever ran there before has ended
 	// once the node has another.
 	Node string `json:"node"`
-	// BootID is the boot of the node that the launcher runs on, as the node's status says it.
+	// BootID is the boot of the node that the pod runs on, as the node's status says it.
 	BootID string `json:"bootID,omitempty"`
 	Mode   Mode   `json:"mode"`
+	// ClaimUID is the UID of the claim that the pod has the disk through; empty if it has it by its address.
+	ClaimUID types.UID `json:"claimUID,omitempty"`
+	// Early says of a worker that it serves the disk to a guest while it fills it, and of a launcher that it was started with a disk
+	// that is served so: both may have it through the same claim.
+	Early bool `json:"early,omitempty"`
 }
+
+// Use is what a worker does with a disk.
+//
+// +kubebuilder:validation:Enum=fill;clone;export
+type Use string
+
+// The uses.
+const (
+	UseFill   Use = "fill"   // an import, an upload or a clone is written to it
+	UseClone  Use = "clone"  // a clone is made of it
+	UseExport Use = "export" // it is downloaded
+)
 
 // Mode is what a holder does with the disk, and with whom it shares it.
 //

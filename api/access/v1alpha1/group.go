@@ -1,5 +1,5 @@
 // Package v1alpha1 has the kinds of berth.dev/v1alpha1. DiskAccess says who has a disk open: one object for each disk that is in
-// use. ContainerVolume records what a container makes for a machine. Both are written by the machine side alone.
+// use. ContainerVolume records what a container makes for a machine, and is written by the machine side alone.
 //
 // It is data only; who may have a disk together with whom is in internal/decide/access, and which disk two names stand
 // for is in internal/identity.

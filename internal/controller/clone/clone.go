@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/place"
 	"github.com/berth-vm/berth/internal/origin"
@@ -35,6 +36,7 @@ type Cloner struct {
 	clock   clock.PassiveClock
 	image   string // the image workers run
 	tokens  origin.Verifier
+	records *diskaccess.Records
 }
 
 // Parts are what a Cloner is made of.
@@ -45,13 +47,18 @@ type Parts struct {
 	Clock  clock.PassiveClock
 	Image  string          // that workers run
 	Tokens origin.Verifier // of proofs that clones across namespaces were allowed
+	// Records are of who has a disk; nil: those of this Cloner alone.
+	Records *diskaccess.Records
 }
 
 // New puts a Cloner together.
 func New(p Parts) *Cloner {
+	if p.Records == nil {
+		p.Records = diskaccess.New(p.Reader, p.Live, p.Writer)
+	}
 	return &Cloner{
 		reader: p.Reader, live: p.Live, objects: cluster.Reading{Objects: p.Reader, Live: p.Live}, cluster: p.Writer,
-		clock: p.Clock, image: p.Image, tokens: p.Tokens,
+		clock: p.Clock, image: p.Image, tokens: p.Tokens, records: p.Records,
 	}
 }
 
@@ -117,11 +124,12 @@ type Seen struct {
 	wish     *cdiv1.CDICloneStrategy
 	classes  struct{ target, source string } // for snapshots of the claim's and of the source's storage class
 	restores *storagev1.StorageClass         // makes claims of the snapshot that is the source
-	user     string                          // a pod that may be writing to the source
+	user     string                          // who may be writing to the source, as a sentence; empty: nobody
 	taken    *volumesnapshot.Snapshot        // of the source, by us
 	restored *corev1.PersistentVolumeClaim   // that a snapshot was restored to, to be read from
 	readable bool                            // restored is bound, or will be by whoever reads it
 	server   *corev1.Pod                     // the worker that serves the source to another node
+	admitted bool                            // it is recorded as a holder of what it serves
 	chosen   bool                            // everything that a choice depends on was looked at
 
 	decision

@@ -94,7 +94,7 @@ func (s *Seen) facts() clone.Facts {
 		Freezes:  s.target.Claim != nil && s.target.Readable && s.classes.source != "",
 		Restored: aid(s.restored != nil, s.readable),
 		Taken:    aid(s.taken != nil, s.taken != nil && volumesnapshot.Ready(s.taken)),
-		Served:   served(s.server),
+		Served:   served(s.server) && s.admitted,
 	}
 	f.FromSnapshot = s.made() && s.target.Claim.Spec.DataSource.Kind == volumesnapshot.Kind
 	return f
@@ -182,7 +182,7 @@ func (s *Seen) Why() string {
 	case volume.Unfilled:
 		return s.found.Lacks()
 	case volume.Busy:
-		return "pod " + s.user + " uses it"
+		return s.user
 	case volume.Misplaced:
 		if s.lost != "" {
 			return s.lost

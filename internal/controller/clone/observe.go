@@ -125,6 +125,9 @@ func (c *Cloner) observeRest(ctx context.Context, s *Seen) error {
 		s.chosen = true
 		return c.observeChoice(ctx, s)
 	}
+	if err := c.observeWritten(ctx, s); err != nil {
+		return err
+	}
 	if no, _ := pods.Unplaceable(s.target.Worker); !no || !readsBeside(s.target.Worker, s.target.Claim.Name) {
 		return nil
 	}

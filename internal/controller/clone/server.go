@@ -38,6 +38,11 @@ func (c *Cloner) observeAids(ctx context.Context, s *Seen) error {
 	if s.server, err = c.readServer(ctx, c.reader, s); err != nil {
 		return err
 	}
+	if s.server != nil {
+		if s.admitted, err = c.records.Admitted(ctx, s.server); err != nil {
+			return err
+		}
+	}
 	s.restored, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, c.reader, s.at.Namespace, s.restoredName())
 	return err
 }
@@ -58,7 +63,10 @@ func (c *Cloner) startServer(ctx context.Context, s *Seen) error {
 		if pods.Over(p) && p.DeletionTimestamp == nil {
 			return c.cluster.Delete(ctx, p)
 		}
-		return nil
+		if s.admitted || p.DeletionTimestamp != nil {
+			return nil
+		}
+		return c.records.Admit(ctx, p)
 	}
 	// A cache that has not heard of the server yet would have it and its client hold keys of two makes.
 	if now, err := c.readServer(ctx, c.live, s); err != nil {

@@ -5,25 +5,97 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/users"
+	"github.com/berth-vm/berth/internal/pods"
 )
 
-// userOf names a pod that may be writing to a clone's source, or none.
-func (c *Cloner) userOf(ctx context.Context, s *Seen) (string, error) {
+// A source must not change while it is read. Pods of Berth cannot: the worker or server that reads the source is recorded as a holder
+// of its disk, and no launcher or worker starts to write beside one. Pods of users are in no record, so they are looked for before the
+// worker is made, while it runs, and once more before the clone is said to be complete.
+
+// reading is what a clone is as a holder of its source.
+var reading = accessv1.Holder{Mode: accessv1.ReadShared, Use: accessv1.UseClone}
+
+// observeWritten finds out whether somebody writes to the source of a clone that is being copied, or did so meanwhile. What is restored
+// from a snapshot to be read is nobody else's.
+func (c *Cloner) observeWritten(ctx context.Context, s *Seen) error {
 	if s.found.Claim == nil {
+		return nil
+	}
+	var err error
+	if s.server, err = c.readServer(ctx, c.reader, s); err != nil {
+		return err
+	}
+	has := func(p *corev1.Pod) bool {
+		if p == nil || p.Namespace != s.found.Claim.Namespace {
+			return false
+		}
+		has, _ := pods.Has(p, s.found.Claim.Name)
+		return has
+	}
+	if !has(s.target.Worker) && !has(s.server) {
+		return nil
+	}
+	s.user, err = c.userOf(ctx, s)
+	return err
+}
+
+// userOf says who may be writing to a clone's source, or nothing.
+func (c *Cloner) userOf(ctx context.Context, s *Seen) (string, error) {
+	source, worker := s.found.Claim, s.target.Worker
+	if source == nil {
 		return "", nil
 	}
-	all, err := users.Of(ctx, c.reader, s.found.Claim)
+	over := worker != nil && pods.Over(worker)
+	var all []*corev1.Pod
+	var err error
+	if over {
+		all, err = users.Since(ctx, c.reader, c.live, source, worker.CreationTimestamp.Time)
+	} else {
+		all, err = users.Of(ctx, c.reader, source)
+	}
 	if err != nil {
 		return "", err
 	}
 	for _, pod := range all {
-		if may, err := c.mayRun(ctx, s, pod); may || err != nil {
-			return pod.Namespace + "/" + pod.Name, err
+		writes, err := c.mayWrite(ctx, s, pod, over)
+		if err != nil {
+			return "", err
+		}
+		if writes {
+			return "pod " + pod.Namespace + "/" + pod.Name + " uses it", nil
 		}
 	}
-	return "", nil
+	if over {
+		return "", nil // a pod of Berth that has the disk now got it after the worker had ended
+	}
+	other, err := c.records.Blocker(ctx, source, reading, worker, s.server)
+	if err != nil || other == nil {
+		return "", err
+	}
+	return diskaccess.Who(other, source.Namespace), nil
+}
+
+// mayWrite: the pod may write to the source while it is copied, or may have done so if the copying is over. Of a pod that is recorded as a
+// holder the record says whether it writes; and if the copying is over, the pod was recorded after it.
+func (c *Cloner) mayWrite(ctx context.Context, s *Seen, pod *corev1.Pod, over bool) (bool, error) {
+	from := c.reader
+	if over {
+		from = c.live
+	}
+	held, err := c.records.HolderOf(ctx, from, s.found.Claim, pod.UID)
+	switch {
+	case err != nil:
+		return false, err
+	case held != nil:
+		return !over && !diskaccess.Compatible(*held, reading), nil
+	case pods.Over(pod):
+		return true, nil // it ended after the copying had begun
+	}
+	return c.mayRun(ctx, s, pod)
 }
 
 // mayRun: containers of the pod run, or may run at any moment. A kubelet starts none of them before all of the pod's claims are
@@ -49,5 +121,5 @@ func (c *Cloner) mayRun(ctx context.Context, s *Seen, pod *corev1.Pod) (bool, er
 		return true, nil
 	}
 	target := s.target.Claim
-	return target != nil && pod.Namespace == target.Namespace && unplaced(pod, target.Name) && !s.apart, nil
+	return target != nil && s.target.Worker == nil && pod.Namespace == target.Namespace && unplaced(pod, target.Name) && !s.apart, nil
 }

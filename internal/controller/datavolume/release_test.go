@@ -49,6 +49,7 @@ func TestDeletedVolumeLeavesNothingElsewhere(t *testing.T) {
 				t.Fatal("the volume is gone before its server")
 			}
 			step()
+			w.Turn() // the server ends
 			if left := w.Left(); strings.Contains(fmt.Sprint(left), "volume-uid") || left["secrets"] != 0 || volumeIn(w) != nil {
 				t.Errorf("left: %v, volume %v", left, volumeIn(w) != nil)
 			}

@@ -41,7 +41,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&cdiv1.CDI{}, r.waiting()).
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
-		Watches(&corev1.Pod{}, wake.Freed(r.cloning), builder.WithPredicates(wake.Ended())).
+		Watches(&corev1.Pod{}, wake.Users(r.cloning), builder.WithPredicates(wake.BeginsOrEnds())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(wake.Served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(cluster.Settle(r))

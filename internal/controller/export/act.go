@@ -28,6 +28,8 @@ func (r *Reconciler) act(ctx context.Context, a export.Action, s *seen) error {
 		return r.cluster.Delete(ctx, s.server)
 	case export.MakeClaims:
 		return r.makeClaims(ctx, s)
+	case export.TakeDisks:
+		return r.records.Admit(ctx, s.server)
 	case export.StartServer:
 		return r.startServer(ctx, s)
 	}

@@ -25,11 +25,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/faults"
@@ -47,7 +49,7 @@ type world struct {
 func newWorld(t *testing.T, more ...client.Object) *world {
 	t.Helper()
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, exportv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, exportv1.AddToScheme, accessv1.AddToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
@@ -75,6 +77,7 @@ func newWorld(t *testing.T, more ...client.Object) *world {
 	w.api = base
 	w.r = &Reconciler{reader: base, live: base, clock: w.clock, settings: config.NewReader(base), image: "worker",
 		cluster: cluster.New(w.faults.Client(base, w.admit), events.NewFakeRecorder(1000), w.clock)}
+	w.r.records = diskaccess.New(base, base, w.r.cluster)
 	return w
 }
 
@@ -139,7 +142,7 @@ func (w *world) kubelet() {
 	w.must(w.api.List(context.Background(), &all))
 	for i := range all.Items {
 		p := &all.Items[i]
-		if p.Labels[render.LabelComponent] == render.RoleExport && p.Status.Phase == "" {
+		if p.Labels[render.LabelComponent] == render.RoleExport && p.Status.Phase == "" && len(p.Spec.SchedulingGates) == 0 {
 			p.Status.Phase, p.Status.Conditions = corev1.PodRunning, []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			w.must(w.api.Status().Update(context.Background(), p))
 		}

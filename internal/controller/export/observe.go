@@ -4,15 +4,19 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/controller/users"
@@ -33,6 +37,8 @@ type seen struct {
 	vm      *kubevirt.VirtualMachine // as its manifest is to be; nil: a claim is exported
 	disks   []disk
 	server  *corev1.Pod // nil: there is none
+	// recorded: the server is recorded as a holder of the disks that it reads.
+	recorded bool
 	now     time.Time
 }
 
@@ -58,6 +64,14 @@ func expiry(of *exportv1.VirtualMachineExport) time.Time {
 func (r *Reconciler) observe(ctx context.Context, of *exportv1.VirtualMachineExport) (*seen, error) {
 	s := &seen{of: of, now: r.clock.Now()}
 	var err error
+	if s.server, err = cluster.Owned[corev1.Pod](ctx, r.reader, of.UID, of.Namespace, render.ExportName(of.Name)); err != nil {
+		return nil, err
+	}
+	if s.server != nil {
+		if s.recorded, err = r.records.Admitted(ctx, s.server); err != nil {
+			return nil, err
+		}
+	}
 	switch of.Spec.Source.Kind {
 	case exportv1.Machine:
 		err = r.observeMachine(ctx, s)
@@ -68,10 +82,6 @@ func (r *Reconciler) observe(ctx context.Context, of *exportv1.VirtualMachineExp
 		claim, err = r.observeClaim(ctx, s, of.Spec.Source.Name)
 		s.disks = []disk{{name: of.Spec.Source.Name, claim: claim}}
 	}
-	if err != nil {
-		return nil, err
-	}
-	s.server, err = cluster.Owned[corev1.Pod](ctx, r.reader, of.UID, of.Namespace, render.ExportName(of.Name))
 	return s, err
 }
 
@@ -127,7 +137,7 @@ func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*c
 		s.lacks(export.Missing, "PersistentVolumeClaim %s", name)
 		return nil, nil
 	}
-	writers, err := users.Of(ctx, r.reader, c)
+	user, err := r.userOf(ctx, s, c)
 	if err != nil {
 		return nil, err
 	}
@@ -139,12 +149,59 @@ func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*c
 	switch {
 	case proof == origin.Unproven:
 		s.lacks(export.Unready, "PersistentVolumeClaim %s: %s", name, lacks)
-	case len(writers) > 0:
-		s.lacks(export.InUse, "pod %s uses PersistentVolumeClaim %s", writers[0].Name, name)
+	case user != "":
+		s.lacks(export.InUse, "PersistentVolumeClaim %s: %s", name, user)
 	case moved != nil:
 		s.lacks(export.Unready, "the data of PersistentVolumeClaim %s is with the guest that moved, and is given back", name)
 	}
 	return c, nil
+}
+
+// userOf says who may write to the disk of a claim, or is about to, or nothing. A machine that waits for the disk is not made to wait for as
+// long as an export lasts.
+func (r *Reconciler) userOf(ctx context.Context, s *seen, c *corev1.PersistentVolumeClaim) (string, error) {
+	reading := accessv1.Holder{Mode: accessv1.ReadShared, Use: accessv1.UseExport}
+	writers, err := users.Of(ctx, r.reader, c)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range writers {
+		held, err := r.records.HolderOf(ctx, r.reader, c, p.UID)
+		if err != nil {
+			return "", err
+		}
+		if held == nil || !diskaccess.Compatible(*held, reading) {
+			return fmt.Sprintf("pod %s uses it", p.Name), nil
+		}
+	}
+	other, err := r.records.Blocker(ctx, c, reading, s.server)
+	if err != nil {
+		return "", err
+	}
+	if other != nil {
+		return diskaccess.Who(other, c.Namespace), nil
+	}
+	var instances kubevirt.VirtualMachineInstanceList
+	if err := r.reader.List(ctx, &instances, client.InNamespace(c.Namespace)); err != nil {
+		return "", fmt.Errorf("list the instances that may want a claim: %w", err)
+	}
+	for i := range instances.Items {
+		if wants(&instances.Items[i], c.Name) {
+			return fmt.Sprintf("VirtualMachineInstance %s wants it", instances.Items[i].Name), nil
+		}
+	}
+	return "", nil
+}
+
+// wants: the instance has not ended and has the claim to write to.
+func wants(i *kubevirt.VirtualMachineInstance, claim string) bool {
+	if i.Status.Phase == kubevirt.PhaseSucceeded || i.Status.Phase == kubevirt.PhaseFailed {
+		return false
+	}
+	return slices.ContainsFunc(i.Spec.Volumes, func(v kubevirt.Volume) bool {
+		name, readOnly := render.ClaimOf(v)
+		return name == claim && !readOnly && v.Copied() == nil && !v.Reads()
+	})
 }
 
 func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
@@ -196,7 +253,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
 
 // facts are what the decision sees.
 func (s *seen) facts() export.Facts {
-	return export.Facts{Source: s.source, Server: s.serving(), Expired: !s.now.Before(expiry(s.of))}
+	return export.Facts{Source: s.source, Server: s.serving(), Expired: !s.now.Before(expiry(s.of)), Recorded: s.recorded}
 }
 
 func (s *seen) serving() export.Server {

@@ -7,6 +7,7 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/decide/export"
 )
 
@@ -34,6 +36,7 @@ type Reconciler struct {
 	clock    clock.PassiveClock
 	settings config.Reader
 	image    string
+	records  *diskaccess.Records
 }
 
 // parallel is how many exports are looked at at once. Most of it is waiting for the API server.
@@ -43,9 +46,9 @@ const parallel = 4
 const look = 2 * time.Second
 
 // Setup adds the controller to mgr. The servers run image.
-func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string) error {
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, image string) error {
 	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{},
-		settings: config.NewReader(mgr.GetClient()), image: image}
+		settings: config.NewReader(mgr.GetClient()), image: image, records: records}
 	beside := handler.EnqueueRequestsFromMapFunc(r.beside)
 	err := ctrl.NewControllerManagedBy(mgr).Named("export").
 		For(&exportv1.VirtualMachineExport{}).
@@ -86,7 +89,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	p := export.Decide(s.facts())
 	for _, a := range p.Do {
-		if err := r.act(ctx, a, s); err != nil {
+		err := r.act(ctx, a, s)
+		if errors.Is(err, cluster.ErrStale) {
+			return ctrl.Result{RequeueAfter: look}, nil
+		}
+		if err != nil {
 			return ctrl.Result{}, err
 		}
 	}

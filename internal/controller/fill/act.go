@@ -40,6 +40,8 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 		return e.noteKept(ctx, s)
 	case volume.StartWorker:
 		return e.startWorker(ctx, s)
+	case volume.TakeDisks:
+		return e.records.Admit(ctx, s.worker)
 	case volume.StopWorker:
 		return e.stopWorker(ctx, s)
 	case volume.DisarmWorker:
@@ -53,6 +55,9 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 			m[names.RunMessage] = s.lastError()
 		})
 	case volume.RecordData:
+		if err := e.freeDisks(ctx, s); err != nil {
+			return err
+		}
 		if err := e.noteFilled(ctx, s); err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	cloning "github.com/berth-vm/berth/internal/controller/clone"
 	"github.com/berth-vm/berth/internal/controller/config"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/metrics"
 	"github.com/berth-vm/berth/internal/controller/uploadkeys"
@@ -45,6 +46,7 @@ type Engine struct {
 	image    string // the image workers run
 	ask      worker.Asker
 	uploads  *uploadkeys.Keys
+	records  *diskaccess.Records
 	// transfers counts what workers came to; nil counts nothing.
 	transfers *metrics.Transfers
 }
@@ -66,28 +68,36 @@ type Parts struct {
 	Uploads  uploadkeys.Issuer // of certificates of upload workers
 	Ask      worker.Asker
 	Counting *metrics.Transfers // nil counts nothing
+	// Records are of who has a disk; nil: those of this engine alone.
+	Records *diskaccess.Records
 }
 
 // New puts an engine together.
 func New(p Parts) *Engine {
+	if p.Records == nil {
+		p.Records = diskaccess.New(p.Reader, p.Live, p.Writer)
+	}
 	return &Engine{
 		reader: p.Reader, live: p.Live, objects: cluster.Reading{Objects: p.Reader, Live: p.Live},
 		settings: config.NewReader(p.Reader), cluster: p.Writer, clock: p.Clock, image: p.Image, ask: p.Ask, transfers: p.Counting,
+		records: p.Records,
 		uploads: uploadkeys.New(p.Uploads, p.Writer),
 		clones: cloning.New(cloning.Parts{
 			Reader: p.Reader, Live: p.Live, Writer: p.Writer, Clock: p.Clock, Image: p.Image, Tokens: p.Tokens,
+			Records: p.Records,
 		}),
 	}
 }
 
-// Keys are the installation's own.
-type Keys struct {
-	Clones  origin.Verifier
-	Uploads uploadkeys.Issuer
+// Shared is what there is one of for the whole installation.
+type Shared struct {
+	Clones  origin.Verifier   // of proofs that clones across namespaces were allowed
+	Uploads uploadkeys.Issuer // of certificates of upload workers
+	Records *diskaccess.Records
 }
 
 // Setup is the engine of mgr's cluster; what it counts is shown by a registry.
-func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, keys Keys, counts prometheus.Registerer) (*Engine, error) {
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, shared Shared, counts prometheus.Registerer) (*Engine, error) {
 	transfers, err := metrics.NewTransfers(counts)
 	if err != nil {
 		return nil, fmt.Errorf("register metrics of transfers: %w", err)
@@ -101,7 +111,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, keys Keys, co
 	}
 	return New(Parts{
 		Reader: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Clock: clock.RealClock{}, Image: image,
-		Tokens: keys.Clones, Uploads: keys.Uploads, Ask: worker.AskOverHTTP(), Counting: transfers,
+		Tokens: shared.Clones, Uploads: shared.Uploads, Records: shared.Records, Ask: worker.AskOverHTTP(), Counting: transfers,
 	}), nil
 }
 

@@ -21,7 +21,7 @@ import (
 func (s *Seen) Facts() volume.Facts {
 	return volume.Facts{
 		Claim: s.claimFact(), Data: s.dataFact(), Flow: s.flow(), Origin: s.clone.Origin(), Worker: s.workerFact(),
-		RetryDue: !s.now.Before(s.nextTry()),
+		RetryDue: !s.now.Before(s.nextTry()), Access: s.access,
 	}
 }
 

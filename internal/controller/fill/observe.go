@@ -39,6 +39,8 @@ type Seen struct {
 	now      time.Time
 	clone    cloning.Seen             // what the claim is cloned from, if it is; else only what it is filled from
 	reserved *corev1.PersistentVolume // the claim's volume, if it was there before the claim; nil: it was not, or there is none yet
+	access   volume.Access
+	holder   string // who else has the claim's disk, as a sentence; empty: nobody
 	filled   bool                     // the volume of a claim that somebody made says that it was filled, for this claim
 }
 
@@ -79,6 +81,9 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 		return nil, err
 	}
 	if err := e.clones.Observe(ctx, &s.clone, s.target()); err != nil {
+		return nil, err
+	}
+	if err := e.observeAccess(ctx, s); err != nil {
 		return nil, err
 	}
 	switch s.workerFact() { //nolint:exhaustive // only these two have more to be seen

@@ -66,6 +66,10 @@ func (s *Seen) detail(f volume.Facts) string {
 		return s.lacks.Error()
 	case f.Claim == volume.Unusable:
 		return s.unusable()
+	case f.Origin == volume.Busy && f.Worker != volume.NoWorker:
+		return s.clone.Why() + "; what was copied meanwhile is copied again"
+	case f.Access == volume.Taken:
+		return s.holder
 	case f.Data == volume.Condemned && s.claim != nil:
 		return s.claim.Annotations[names.RunMessage]
 	case f.Claim == volume.Leaving:

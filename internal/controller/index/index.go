@@ -1,4 +1,4 @@
-// Package index says by what controllers find pods and claims in their cache. Without an index the cache looks through all
+// Package index says by what controllers find pods, claims and volumes in their cache. Without an index the cache looks through all
 // objects of a kind for every volume, which takes longer the more others there are in the cluster. It also says what of others'
 // pods is kept there.
 //
@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -25,6 +26,8 @@ const (
 	// VolumeUID finds what was made for a volume, pods and claims, by the volume's UID in its labels. A label proves nothing:
 	// whoever finds something so has to look whose it is.
 	VolumeUID = "volumeUID"
+	// VolumeDisk finds PersistentVolumes by the name of the identity of their disk: two may lead to one disk.
+	VolumeDisk = "volumeDisk"
 	// PodServes finds servers by whom they work for in another namespace, namespace/name. That is an annotation, and proves no more.
 	PodServes = "podServes"
 )
@@ -44,6 +47,7 @@ func All() []Index {
 		{&corev1.Pod{}, VolumeUID, volume},
 		{&corev1.Pod{}, PodServes, served},
 		{&corev1.PersistentVolumeClaim{}, VolumeUID, volume},
+		{&corev1.PersistentVolume{}, VolumeDisk, disk},
 	}
 }
 
@@ -65,6 +69,10 @@ func claims(obj client.Object) []string {
 		}
 	}
 	return names
+}
+
+func disk(obj client.Object) []string {
+	return []string{identity.Volume(obj.(*corev1.PersistentVolume)).Name()}
 }
 
 func node(obj client.Object) []string {

@@ -255,7 +255,7 @@ func TestForcedAway(t *testing.T) {
 			w.must(w.api.List(ctx, &list))
 			for range 2 {
 				for _, r := range list.Items {
-					_, err := w.r.reconcileRecord(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: r.Name}})
+					_, err := w.r.records.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: r.Name}})
 					w.must(err)
 				}
 			}

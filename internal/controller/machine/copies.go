@@ -15,9 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/render"
@@ -188,17 +186,7 @@ func (r *Reconciler) giveMasters(ctx context.Context, s *run) error {
 }
 
 func (r *Reconciler) giveMaster(ctx context.Context, s *run, d disk) error {
-	lock := r.locks.of(s.launcher.UID)
-	lock.Lock()
-	defer lock.Unlock()
-	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.live, "", d.id.Name())
-	if err != nil || record == nil {
-		return err
-	}
-	if !slices.ContainsFunc(record.Spec.Holders, func(h accessv1.Holder) bool { return h.PodUID == s.launcher.UID }) {
-		return nil
-	}
-	return r.strike(ctx, record, s.launcher.UID)
+	return r.records.GiveBackOne(ctx, s.launcher.UID, d.id)
 }
 
 // copyStatus is what is said of the copy of a volume; nil if it has none, or none yet.

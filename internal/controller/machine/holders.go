@@ -1,114 +1,19 @@
 package machine
 
 import (
-	"context"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// orphansAgain is how often a holder is looked at whose pod is gone although nobody said that it has ended.
-const orphansAgain = 30 * time.Second
-
-// reconcileRecord frees a disk of holders whose pod somebody removed by force, finalizer and all, as soon as their node
-// cannot run it any more. The pod is no proof then; its absence even less.
-func (r *Reconciler) reconcileRecord(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.reader, "", req.Name)
-	if err != nil || record == nil {
-		return ctrl.Result{}, err
-	}
-	again := time.Duration(0)
-	for _, h := range record.Spec.Holders {
-		if there, err := r.podThere(ctx, h); err != nil {
-			return ctrl.Result{}, err
-		} else if there {
-			continue // whoever lets the pod go frees its disks
-		}
-		over, err := r.nodeForgot(ctx, h)
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		if over {
-			return ctrl.Result{}, r.strike(ctx, record, h.PodUID) // the change brings the rest back
-		}
-		again = orphansAgain
-	}
-	return ctrl.Result{RequeueAfter: again}, nil
-}
-
-// podThere asks the cache, and the server before it says no.
-func (r *Reconciler) podThere(ctx context.Context, h accessv1.Holder) (bool, error) {
-	for _, from := range []client.Reader{r.reader, r.live} {
-		p, err := cluster.Get[corev1.Pod](ctx, from, h.Namespace, h.Pod)
-		if err != nil || p != nil && p.UID == h.PodUID {
-			return err == nil, err
-		}
-	}
-	return false, nil
-}
-
-// recordsOf brings back the records of a pod that is gone.
-func (r *Reconciler) recordsOf(ctx context.Context, pod client.Object) []reconcile.Request {
-	var records accessv1.DiskAccessList
-	if err := r.reader.List(ctx, &records, client.HasLabels{holderLabel(pod.GetUID())}); err != nil {
-		log.FromContext(ctx).Error(err, "list the disks of a launcher")
-		return nil
-	}
-	var due []reconcile.Request
-	for i := range records.Items {
-		due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&records.Items[i])})
-	}
-	return due
-}
-
-// removed holds when a launcher is gone from the server.
-func removed() predicate.Predicate {
-	no := func(event.TypedGenericEvent[client.Object]) bool { return false }
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
-		GenericFunc: no,
-		DeleteFunc:  func(e event.DeleteEvent) bool { return e.Object.GetLabels()[render.LabelMachine] != "" },
-	}
-}
-
-// setupRecords adds what frees disks: with the launchers that are let go, and of those that somebody removed.
-func (r *Reconciler) setupRecords(mgr ctrl.Manager) error {
+// setupEnd adds what frees the disks of launchers that are let go.
+func (r *Reconciler) setupEnd(mgr ctrl.Manager) error {
 	keeper := &end.Keeper{Reader: r.reader, Live: r.live, Cluster: r.cluster, Finalizer: render.LauncherEnd, Before: r.releaseDisks}
-	if err := keeper.Setup(mgr, "launcher-end"); err != nil {
-		return err
-	}
-	return ctrl.NewControllerManagedBy(mgr).Named("disk-access").
-		For(&accessv1.DiskAccess{}).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.recordsOf), builder.WithPredicates(removed())).
-		Complete(reconcile.Func(r.reconcileRecord))
-}
-
-// nodeForgot: whatever ran on the holder's node when it took the disk has ended.
-func (r *Reconciler) nodeForgot(ctx context.Context, h accessv1.Holder) (bool, error) {
-	if lost, err := end.Lost(ctx, r.reader, r.live, h.Node); err != nil || lost != "" {
-		return err == nil, err
-	}
-	node, err := cluster.Get[corev1.Node](ctx, r.live, "", h.Node)
-	if err != nil || node == nil {
-		return false, err
-	}
-	now := node.Status.NodeInfo.BootID
-	return h.BootID != "" && now != "" && now != h.BootID, nil
+	return keeper.Setup(mgr, "launcher-end")
 }
 
 // waiters brings back the instances that wait for a disk when a record changes.

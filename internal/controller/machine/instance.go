@@ -127,7 +127,7 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 	case machine.TakeDisks:
 		return r.take(ctx, s, s.disks)
 	case machine.GiveDisks:
-		return r.giveBack(ctx, s, nil)
+		return r.records.GiveBack(ctx, s.launcher.UID, nil)
 	case machine.Release:
 		return r.cluster.Mark(ctx, s.launcher, cluster.Marks{Annotations: s.word()})
 	case machine.Forget:

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/nodes"
 	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/users"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/decide/migration"
 	"github.com/berth-vm/berth/internal/render"
@@ -42,6 +43,7 @@ type offline struct {
 	late      bool   // no node has had the pod for too long
 	fixed     string // why it cannot be moved
 	busy      string // what is waited for first
+	written   string // who may have written to the old disks since they are copied; empty: nobody
 }
 
 // isMover: the pod stands for a machine whose disks are being copied. Whoever may make pods can say that of one, and gains a sentence.
@@ -114,6 +116,9 @@ func (r *Reconciler) observeOffline(ctx context.Context, m *kubevirt.VirtualMach
 		}
 		v.copies = append(v.copies, c)
 	}
+	if err := r.observeWritten(ctx, v); err != nil {
+		return nil, err
+	}
 	v.held, err = r.holdsAll(ctx, v.pod, v.old)
 	return v, err
 }
@@ -166,17 +171,51 @@ func (r *Reconciler) observeOld(ctx context.Context, v *offline) error {
 	return nil
 }
 
-// holdsAll: the pod is among the holders of every one of the disks.
+// observeWritten finds a pod of somebody else that may have written to the old disks since the machine's pod stands for it: what it wrote
+// may not be in the copies. Pods of Berth are kept out by the record that the machine's pod is in.
+func (r *Reconciler) observeWritten(ctx context.Context, v *offline) error {
+	for _, d := range v.old {
+		if v.pod == nil || len(v.copies) == 0 || v.copies[0].claim == nil {
+			return nil
+		}
+		writers, err := users.Since(ctx, r.reader, r.live, d.claim, v.pod.CreationTimestamp.Time)
+		if err != nil {
+			return err
+		}
+		for _, p := range writers {
+			holds, err := r.records.Holds(ctx, d.id, p.UID)
+			if err != nil {
+				return err
+			}
+			if p.Spec.NodeName != "" && p.UID != v.pod.UID && !holds {
+				v.written = fmt.Sprintf("pod %s may have written to PersistentVolumeClaim %s meanwhile", p.Name, d.claim.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// reading are the disks as they are held while they are copied: whoever reads them may, and nobody writes to them.
+func reading(disks []disk) []disk {
+	out := slices.Clone(disks)
+	for i := range out {
+		out[i].mode = accessv1.ReadShared
+	}
+	return out
+}
+
+// holdsAll: the pod is among the holders of every one of the disks, and lets others read them.
 func (r *Reconciler) holdsAll(ctx context.Context, p *corev1.Pod, disks []disk) (bool, error) {
 	for _, d := range disks {
 		if p == nil {
 			return false, nil
 		}
-		record, err := cluster.Get[accessv1.DiskAccess](ctx, r.reader, "", d.id.Name())
+		holders, err := r.records.Holders(ctx, d.id)
 		if err != nil {
 			return false, err
 		}
-		if record == nil || !slices.ContainsFunc(record.Spec.Holders, func(h accessv1.Holder) bool { return h.PodUID == p.UID }) {
+		mine := func(h accessv1.Holder) bool { return h.PodUID == p.UID && h.Mode == accessv1.ReadShared }
+		if !slices.ContainsFunc(holders, mine) {
 			return false, nil
 		}
 	}
@@ -185,7 +224,7 @@ func (r *Reconciler) holdsAll(ctx context.Context, p *corev1.Pod, disks []disk) 
 
 func (v *offline) facts() migration.OfflineFacts {
 	f := migration.OfflineFacts{Over: v.migration.Ended(), Cancelled: v.migration.DeletionTimestamp != nil,
-		Held: v.held, Late: v.late, Fixed: v.fixed != "", Busy: v.busy != "", Runs: v.machine != nil && v.machine.run != nil, Copies: v.far()}
+		Held: v.held, Late: v.late, Fixed: v.fixed != "", Busy: v.busy != "", Runs: v.machine != nil && v.machine.run != nil, Copies: v.far(), Written: v.written != ""}
 	if v.machine == nil || v.machine.vm.DeletionTimestamp != nil {
 		f.Cancelled = f.Cancelled || !f.Over
 	}
@@ -242,6 +281,8 @@ func (v *offline) text(reason state.MigrationReason) string {
 		return v.fixed
 	case state.MigrationQueued:
 		return v.busy
+	case state.MigrationWritten:
+		return v.written
 	case state.MigrationUnplaceable, state.MigrationUnplaced:
 		return unschedulable(v.pod)
 	case state.MigrationStarted, state.MigrationAborted, state.MigrationTargetFailed:
@@ -266,7 +307,7 @@ func (r *Reconciler) actOffline(ctx context.Context, a migration.Action, v *offl
 	case migration.StartMover:
 		return r.startMover(ctx, v)
 	case migration.Hold:
-		return r.take(ctx, &run{instance: v.run.instance, launcher: v.pod}, v.old)
+		return r.take(ctx, &run{instance: v.run.instance, launcher: v.pod}, reading(v.old))
 	case migration.MakeCopies:
 		return r.makeCopies(ctx, v)
 	case migration.Place:

@@ -20,6 +20,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/reach"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -56,7 +57,7 @@ type Reconciler struct {
 	clock   clock.PassiveClock
 	options Options
 	ask     asker
-	locks   *locks // of launchers whose disks are being taken or freed
+	records *diskaccess.Records
 	keyed   keyed
 	places  places
 }

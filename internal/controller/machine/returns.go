@@ -14,6 +14,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/identity"
@@ -67,7 +68,7 @@ func (r *Reconciler) observeReturns(ctx context.Context, s *run) error {
 // added and removed. Nothing is found as long as one of its volumes cannot be told.
 func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 	var records accessv1.DiskAccessList
-	if err := r.reader.List(ctx, &records, client.HasLabels{holderLabel(s.launcher.UID)}); err != nil {
+	if err := r.reader.List(ctx, &records, client.HasLabels{diskaccess.HolderLabel(s.launcher.UID)}); err != nil {
 		return fmt.Errorf("list the disks of the launcher: %w", err)
 	}
 	s.keeps = map[string]bool{}
@@ -125,7 +126,7 @@ func (r *Reconciler) dropSurplus(ctx context.Context, s *run) error {
 	if len(s.surplus) == 0 || !s.answered || has || s.returns.Serial != s.lastOrders().Serial || !same(s.diskOrders(), s.lastOrders()) {
 		return nil
 	}
-	return r.giveBack(ctx, s, s.keeps)
+	return r.records.GiveBack(ctx, s.launcher.UID, s.keeps)
 }
 
 // awaited: the guest is to give the disk back and has it.

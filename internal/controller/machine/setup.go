@@ -26,6 +26,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/metrics"
 	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/launch"
@@ -39,9 +40,9 @@ const parallel = 8
 const byClaim = "claim"
 
 // Setup adds both controllers to mgr.
-func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, o Options) error {
 	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, options: o,
-		ask: probe.At[launch.Returns](launch.ReadyPort, launch.ReturnsPath), locks: newLocks()}
+		ask: probe.At[launch.Returns](launch.ReadyPort, launch.ReturnsPath), records: records}
 	var err error
 	if r.data, err = dataSide(mgr); err != nil {
 		return err
@@ -53,7 +54,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, o Options) error {
 	if err := ctrlmetrics.Registry.Register(metrics.Machines{Reader: mgr.GetClient(), Now: time.Now}); err != nil {
 		return fmt.Errorf("register metrics of machines: %w", err)
 	}
-	if err := r.setupRecords(mgr); err != nil {
+	if err := r.setupEnd(mgr); err != nil {
 		return err
 	}
 	options := controller.Options{MaxConcurrentReconciles: parallel}

@@ -29,6 +29,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/launch"
@@ -106,8 +107,9 @@ func (w *world) serve(objects []client.Object) {
 	w.api = base
 	w.r = &Reconciler{
 		reader: base, live: base, data: true, clock: w.clock, options: Options{Image: "launcher", Emulate: true},
-		cluster: cluster.New(w.faults.Client(base, w.admit), w.events, w.clock), ask: w.launcherSays, locks: newLocks(),
+		cluster: cluster.New(w.faults.Client(base, w.admit), w.events, w.clock), ask: w.launcherSays,
 	}
+	w.r.records = diskaccess.New(base, base, w.r.cluster)
 	w.keeper = &end.Keeper{Reader: base, Live: base, Cluster: w.r.cluster, Finalizer: render.LauncherEnd, Before: w.r.releaseDisks}
 }
 

@@ -42,18 +42,18 @@ func Roomier() predicate.Predicate {
 	}
 }
 
-// Ended holds when a pod lets its claims go.
-func Ended() predicate.Predicate {
+// BeginsOrEnds holds when a pod may begin to use its claims, or lets them go: a clone of one of them waits for the end, and must not go on
+// beside a pod that has begun.
+func BeginsOrEnds() predicate.Predicate {
+	uses := func(obj client.Object) bool { p := obj.(*corev1.Pod); return p.Spec.NodeName != "" && !pods.Over(p) }
 	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return !pods.Over(e.ObjectOld.(*corev1.Pod)) && pods.Over(e.ObjectNew.(*corev1.Pod))
-		},
+		CreateFunc: func(e event.CreateEvent) bool { return uses(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return uses(e.ObjectOld) != uses(e.ObjectNew) },
 	}
 }
 
-// Freed is what has to be looked at again when the claims of a pod are free: for each of them, what next says.
-func Freed(next handler.MapFunc) handler.EventHandler {
+// Users is what has to be looked at again when a pod begins to use its claims or lets them go: for each of them, what next says.
+func Users(next handler.MapFunc) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
 		var due []reconcile.Request
 		for _, v := range obj.(*corev1.Pod).Spec.Volumes {

@@ -47,15 +47,18 @@ func user(claims ...string) *corev1.Pod {
 	return p
 }
 
-// TestFreed: whoever waits for a claim hears of it when its pod ends, once.
-func TestFreed(t *testing.T) {
-	running, ended := user("golden", "disk"), user("golden", "disk")
+// TestUsers: whoever waits for a claim, or reads it, hears of a pod that begins to use it and of its end, once.
+func TestUsers(t *testing.T) {
+	running, ended, queued := user("golden", "disk"), user("golden", "disk"), user("golden", "disk")
+	running.Spec.NodeName, ended.Spec.NodeName = "node1", "node1"
 	running.Status.Phase, ended.Status.Phase = corev1.PodRunning, corev1.PodSucceeded
-	hears := Ended()
+	hears := BeginsOrEnds()
 	for name, c := range map[string]struct{ got, want bool }{
 		"it ends":    {hears.Update(event.UpdateEvent{ObjectOld: running, ObjectNew: ended}), true},
 		"it goes":    {hears.Delete(event.DeleteEvent{Object: running}), true},
-		"it comes":   {hears.Create(event.CreateEvent{Object: running}), false},
+		"it comes":   {hears.Create(event.CreateEvent{Object: queued}), false},
+		"it is seen": {hears.Create(event.CreateEvent{Object: running}), true},
+		"it begins":  {hears.Update(event.UpdateEvent{ObjectOld: queued, ObjectNew: running}), true},
 		"it runs on": {hears.Update(event.UpdateEvent{ObjectOld: running, ObjectNew: running}), false},
 		"it stays":   {hears.Update(event.UpdateEvent{ObjectOld: ended, ObjectNew: ended}), false},
 	} {
@@ -65,7 +68,7 @@ func TestFreed(t *testing.T) {
 	}
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
-	Freed(func(_ context.Context, obj client.Object) []reconcile.Request {
+	Users(func(_ context.Context, obj client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
 	}).Delete(t.Context(), event.DeleteEvent{Object: running}, queue)
 	if queue.Len() != 2 {

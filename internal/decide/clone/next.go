@@ -114,6 +114,7 @@ var rules = []rule{
 	{"an origin that does not exist is waited for", func(f Facts) bool { return f.Origin == Missing }, volume.Missing},
 	{"an origin that is not complete is waited for", func(f Facts) bool { return f.Origin == Unfilled }, volume.Unfilled},
 	{"a claim that cannot be completed says so itself", func(f Facts) bool { return f.Claim == Vague }, volume.Usable},
+	{"what somebody writes to while it is copied is copied again", func(f Facts) bool { return f.Claim == Copied && f.Busy }, volume.Busy},
 	{"what a worker copies is left to it", func(f Facts) bool { return f.Claim == Copied }, volume.Usable},
 
 	{"what nobody can clone is refused", func(f Facts) bool { return f.Way == Impossible }, volume.Unfit},

@@ -17,10 +17,14 @@ var axes = []enumerate.Axis[Facts]{
 	}},
 	{Count: int(Unmade) + 1, Set: func(f *Facts, i int) string { f.Source = Source(i); return f.Source.String() }},
 	{Count: int(Leaving) + 1, Set: func(f *Facts, i int) string { f.Server = Server(i); return f.Server.String() }},
+	{Count: 2, Set: func(f *Facts, i int) string {
+		f.Recorded = i == 1
+		return []string{"unrecorded", "recorded"}[i]
+	}},
 }
 
 func TestTable(t *testing.T) {
-	golden.Equal(t, "testdata/decisions.txt", "# time source server -> state [actions]\n"+
+	golden.Equal(t, "testdata/decisions.txt", "# time source server record -> state [actions]\n"+
 		enumerate.Table(axes, func(f Facts) string { p := Decide(f); return fmt.Sprintf("%s %v", p.State, p.Do) }))
 }
 

@@ -37,8 +37,10 @@ type OfflineFacts struct {
 	// Held: it is among the holders of the old disks.
 	Held bool
 	// Late: no node has had the pod for longer than one waits for that.
-	Late   bool
-	Copies Copies
+	Late bool
+	// Written: a pod that is none of Berth's may have written to the old disks while they were copied.
+	Written bool
+	Copies  Copies
 }
 
 // The actions on a machine that does not run.
@@ -87,6 +89,8 @@ var offlineRules = []offlineRule{
 	{"nobody else has the disks while they are copied", func(f OfflineFacts) bool { return !f.Held }, []Action{Hold}, state.MigrationPlacing},
 	{"the copies are made when the disks are held", func(f OfflineFacts) bool { return f.Copies == NoCopies }, []Action{MakeCopies}, state.MigrationPlacing},
 	{"the pod gets a node when its claims are there", func(f OfflineFacts) bool { return f.Gated }, []Action{Place}, state.MigrationPlacing},
+	{"copies of disks that somebody wrote to meanwhile are old", func(f OfflineFacts) bool { return f.Written && f.Copies == Filled },
+		[]Action{DropLeft}, state.MigrationWritten},
 	{"copies that are complete are written down", func(f OfflineFacts) bool { return f.Copies == Filled }, []Action{Record}, state.MigrationCopying},
 	{"a pod that no node has had for too long is given up", func(f OfflineFacts) bool { return f.Late && (f.Pod == Unplaceable || f.Pod == Waiting) },
 		[]Action{DropLeft}, state.MigrationUnplaced},

@@ -21,13 +21,14 @@ var offlineAxes = []enumerate.Axis[OfflineFacts]{
 	{Count: 2, Set: func(f *OfflineFacts, i int) string { f.Held = i == 1; return either(i, "-", "held") }},
 	{Count: 2, Set: func(f *OfflineFacts, i int) string { f.Fixed = i == 1; return either(i, "-", "fixed") }},
 	{Count: 2, Set: func(f *OfflineFacts, i int) string { f.Busy = i == 1; return either(i, "-", "busy") }},
+	{Count: 2, Set: func(f *OfflineFacts, i int) string { f.Written = i == 1; return either(i, "-", "written") }},
 	{Count: len(movers), Set: func(f *OfflineFacts, i int) string { f.Pod = movers[i]; return f.Pod.String() }},
 	{Count: 2, Set: func(f *OfflineFacts, i int) string { f.Late = i == 1; return either(i, "-", "late") }},
 	{Count: 2, Set: func(f *OfflineFacts, i int) string { f.Gated = i == 1; return either(i, "-", "gated") }},
 }
 
 func TestOfflineTable(t *testing.T) {
-	golden.Equal(t, "testdata/offline.txt", "# over copies cancelled machine disks fixed names pod late gate -> state [actions]\n"+
+	golden.Equal(t, "testdata/offline.txt", "# over copies cancelled machine disks fixed names written pod late gate -> state [actions]\n"+
 		enumerate.Table(offlineAxes, func(f OfflineFacts) string {
 			p := Offline(f)
 			return fmt.Sprintf("%s %v", p.State, p.Do)
@@ -40,7 +41,7 @@ func TestOfflineInvariants(t *testing.T) {
 		p := Offline(f)
 		used[p.Rule] = true
 		does := func(a Action) bool { return slices.Contains(p.Do, a) }
-		if does(Record) && (!f.Held || f.Copies != Filled || f.Cancelled) && f.Copies != Partly {
+		if does(Record) && (!f.Held || f.Copies != Filled || f.Cancelled || f.Written) && f.Copies != Partly {
 			t.Errorf("copies that may be old or not complete count as the data: %+v -> %+v", f, p)
 		}
 		if (does(MakeCopies) || does(Place)) && !f.Held {

@@ -13,6 +13,7 @@ const (
 	RestoreOrigin Action = "RestoreOrigin" // a snapshot, to a claim that is there only to be read from
 	StartServer   Action = "StartServer"   // the worker that serves a clone's origin
 	StartWorker   Action = "StartWorker"   //
+	TakeDisks     Action = "TakeDisks"     // record the worker as a holder of its disks, and let it run
 	StopWorker    Action = "StopWorker"    //
 	DisarmWorker  Action = "DisarmWorker"  // take the keys of one that is done and kept
 	RecordRestart Action = "RecordRestart" // count a failed try, so that the count outlives its pod
@@ -163,6 +164,11 @@ var rules = []rule{
 		},
 		[]Action{RecordData, CleanUp}, state.Succeeded},
 
+	{"a clone whose source somebody wrote to meanwhile is made again",
+		func(f Facts) bool { return f.Origin == Busy && f.Flow == Clone && f.Data == None && reads(f.Worker) },
+		[]Action{StopWorker}, state.SourceBusy},
+	{"a worker does not write where somebody else does",
+		func(f Facts) bool { return f.Access == Taken && f.Data == None && alive(f.Worker) }, []Action{StopWorker}, state.ClaimInUse},
 	{"a worker done leaves its record first",
 		func(f Facts) bool { return f.Worker == Done }, []Action{RecordData, StopWorker, CleanUp}, state.Succeeded},
 	{"a worker done that is to be kept leaves its record and its log",
@@ -181,15 +187,22 @@ var rules = []rule{
 	{"what may be somebody's data is not written over",
 		func(f Facts) bool { return f.Data == Unknown && f.Worker == NoWorker }, nil, state.ContentsUnknown},
 	{"a busy source is waited for",
-		func(f Facts) bool { return open(f) && f.Origin == Busy }, nil, state.SourceBusy},
+		func(f Facts) bool { return open(f) && f.Origin == Busy }, []Action{CleanUp}, state.SourceBusy},
 	{"a snapshot that its driver cannot restore in place is restored to be read from",
 		func(f Facts) bool { return open(f) && f.Origin == Restoring },
 		[]Action{RestoreOrigin}, state.SnapshotRestored},
 	{"a source on another node is served first",
 		func(f Facts) bool { return open(f) && f.Origin == Unready },
 		[]Action{StartServer}, state.Scheduled},
+	{"a claim that somebody else has is waited for",
+		func(f Facts) bool { return f.Worker == NoWorker && f.Access == Taken }, nil, state.ClaimInUse},
 	{"a worker is started",
 		func(f Facts) bool { return f.Worker == NoWorker }, []Action{StartWorker}, state.Scheduled},
+	{"a worker is recorded as a holder of its disks before it runs",
+		func(f Facts) bool { return f.Access == Unrecorded && (f.Worker == Pending || f.Worker == Unplaceable) },
+		[]Action{TakeDisks}, state.Scheduled},
+	{"a worker that runs is recorded with its node, and with what was bound for it", // or was made before there were records
+		func(f Facts) bool { return f.Access == Unrecorded && f.Worker == Running }, []Action{TakeDisks}, state.InProgress},
 	{"a worker without a node says why",
 		func(f Facts) bool { return f.Worker == Unplaceable }, nil, state.Unplaceable},
 	{"a worker without its image says why",
@@ -207,6 +220,14 @@ func absent(f Facts) bool { return f.Claim == Absent || f.Claim == Incomplete }
 
 // complete: all data is there, however it came there.
 func complete(f Facts) bool { return f.Data == Present || f.Data == Kept }
+
+// alive: the worker may write, now or later.
+func alive(w Worker) bool {
+	return w == Pending || w == Unplaceable || w == Stranded || w == Unfetchable || w == Running || w == CutOff
+}
+
+// reads: the worker has read the source, or may. One that failed is tried again anyway.
+func reads(w Worker) bool { return alive(w) || w == Done || w == Retained }
 
 // byDriver: the storage driver fills the claim.
 func byDriver(f Facts) bool { return f.Flow == Provision || f.Flow == Enlarge || restores(f) }

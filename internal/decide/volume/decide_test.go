@@ -18,13 +18,14 @@ var axes = []enumerate.Axis[Facts]{
 	{Count: int(Fatal) + 1, Set: func(f *Facts, i int) string { f.Worker = Worker(i); return f.Worker.String() }},
 	{Count: int(External) + 1, Set: func(f *Facts, i int) string { f.Flow = Flow(i); return f.Flow.String() }},
 	{Count: int(Beside) + 1, Set: func(f *Facts, i int) string { f.Origin = Origin(i); return f.Origin.String() }},
+	{Count: int(Taken) + 1, Set: func(f *Facts, i int) string { f.Access = Access(i); return f.Access.String() }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.RetryDue = i == 1; return fmt.Sprint(f.RetryDue) }},
 }
 
 // TestDecisionTable compares the whole behaviour with a file that a person can read: one line for every group of
 // situations that is decided alike. A change of behaviour is a change of that file.
 func TestDecisionTable(t *testing.T) {
-	got := "# claim data worker flow origin retry-due -> state [actions]; a|b is either, * is any.\n" +
+	got := "# claim data worker flow origin access retry-due -> state [actions]; a|b is either, * is any.\n" +
 		enumerate.Table(axes, func(f Facts) string {
 			p := Decide(f)
 			return fmt.Sprintf("%s %v", p.State, p.Do)
@@ -91,6 +92,12 @@ func TestInvariants(t *testing.T) {
 		early := f.Flow == Clone && f.Origin != Usable && f.Origin < Misplaced // what comes after is a matter of drivers alone
 		if does(StartWorker) && (f.Worker != NoWorker || f.Data != None || early) {
 			fail("a worker started too early")
+		}
+		if does(StartWorker) && f.Access == Taken {
+			fail("a worker beside somebody else")
+		}
+		if does(RecordData) && f.Flow == Clone && f.Origin == Busy && f.Data == None {
+			fail("a clone declared complete although its source was written to")
 		}
 		if does(CreateClaim) && f.Claim != Absent {
 			fail("a claim made over another")

@@ -92,6 +92,16 @@ const (
 	Fatal
 )
 
+// Access is what is recorded about who has the disk of the claim, and the disks of its worker.
+type Access int
+
+// What can be recorded.
+const (
+	Clear      Access = iota // nobody else has the claim's disk, and the worker, if there is one, is recorded as a holder
+	Unrecorded               // the worker is not recorded as a holder of its disks, or not with its node
+	Taken                    // somebody else has the claim's disk
+)
+
 // Facts is everything a decision depends on.
 type Facts struct {
 	Claim  Claim
@@ -101,4 +111,5 @@ type Facts struct {
 	Worker Worker
 	// RetryDue: the pause after a Failed worker is over.
 	RetryDue bool
+	Access   Access
 }

@@ -19,6 +19,10 @@ func (d Data) String() string {
 	return name(d, "None", "Present", "Kept", "Found", "Condemned", "Unknown")
 }
 
+func (a Access) String() string {
+	return name(a, "Clear", "Unrecorded", "Taken")
+}
+
 func (w Worker) String() string {
 	return name(w, "NoWorker", "Going", "Pending", "Unplaceable", "Stranded", "Unfetchable", "Running", "CutOff",
 		"Done", "Retained", "Failed", "Fatal")

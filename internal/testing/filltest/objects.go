@@ -6,6 +6,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -75,7 +76,7 @@ func BoundOn(name, node string) []client.Object {
 	c := Bound(Team, name)
 	c.Spec.VolumeName = "pv-of-" + name
 	return []client.Object{c, &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: c.Spec.VolumeName},
+		ObjectMeta: metav1.ObjectMeta{Name: c.Spec.VolumeName, UID: types.UID(c.Spec.VolumeName)},
 		Spec:       corev1.PersistentVolumeSpec{NodeAffinity: On(node), ClaimRef: &corev1.ObjectReference{UID: c.UID}},
 	}}
 }

@@ -9,9 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
@@ -35,13 +38,19 @@ func (w *World) Turn() bool {
 	return moved || w.snap() || w.appear()
 }
 
-// letGo ends a pod that is being deleted and lets it go, as the kubelet and internal/controller/end do.
+// letGo ends a pod that is being deleted, as the kubelet does, and lets what has ended go, as internal/controller/end does.
 func (w *World) letGo(p *corev1.Pod) bool {
-	if p.DeletionTimestamp == nil {
-		return false
+	ctx, moved := context.Background(), false
+	if p.DeletionTimestamp != nil && !end.Over(p) && len(p.Finalizers) > 0 {
+		p.Status.Phase = corev1.PodFailed
+		w.Must(w.API.Status().Update(ctx, p))
+		moved = true
 	}
-	p.Finalizers = nil
-	w.Must(w.API.Update(context.Background(), p))
+	if !end.Over(p) || !slices.Contains(p.Finalizers, w.keeper.Finalizer) {
+		return moved
+	}
+	_, err := w.keeper.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)})
+	w.Must(err)
 	return true
 }
 
@@ -91,7 +100,7 @@ func (w *World) waits(c *corev1.PersistentVolumeClaim) bool {
 func (w *World) schedule(c *corev1.PersistentVolumeClaim, pods []corev1.Pod) bool {
 	used, node := c.Namespace == Team && slices.Contains(w.scene.Consumed, c.Name), Node
 	for i := range pods {
-		if pods[i].Namespace == c.Namespace && slices.Contains(claimsOf(&pods[i]), c.Name) {
+		if pods[i].Namespace == c.Namespace && len(pods[i].Spec.SchedulingGates) == 0 && slices.Contains(claimsOf(&pods[i]), c.Name) {
 			used, node = true, nodeOf(&pods[i])
 		}
 	}
@@ -129,7 +138,7 @@ func (w *World) bind(c *corev1.PersistentVolumeClaim) bool {
 			return false
 		}
 		name = "pvc-" + string(c.UID) // as provisioners call it
-		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PersistentVolumeSpec{
 			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
 			Capacity: c.Spec.Resources.Requests, AccessModes: c.Spec.AccessModes,
 		}}
@@ -172,7 +181,7 @@ func (w *World) work(pod *corev1.Pod) bool {
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return false
-	case !w.mountable(pod):
+	case len(pod.Spec.SchedulingGates) > 0, !w.mountable(pod):
 		return false
 	case pod.Status.Phase != corev1.PodRunning:
 		pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "10.0.0.1"

@@ -33,8 +33,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/faults"
 	"github.com/berth-vm/berth/internal/token"
@@ -77,7 +81,8 @@ type World struct {
 	// Tries counts workers that ended.
 	Tries int
 
-	scene Scene
+	scene  Scene
+	keeper *end.Keeper
 	made  int // objects that the controller created
 	later int // objects of the scene that have appeared later
 }
@@ -96,7 +101,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, storagev1.SchemeGroupVersion, cdiv1.SchemeGroupVersion} {
 		metav1.AddToGroupVersion(s, gv)
 	}
-	if err := volumesnapshot.AddToScheme(s); err != nil {
+	if err := errors.Join(volumesnapshot.AddToScheme(s), accessv1.AddToScheme(s)); err != nil {
 		panic(err)
 	}
 	s.AddKnownTypeWithName(GrantGroup.WithKind("ReferenceGrant"), &unstructured.Unstructured{})
@@ -122,6 +127,8 @@ func New(t *testing.T, scene Scene) *World {
 	}
 	base := b.Build()
 	w.API = base
+	records := diskaccess.New(base, base, cluster.New(base, w.Events, w.Clock))
+	w.keeper = &end.Keeper{Reader: base, Live: base, Cluster: cluster.New(base, w.Events, w.Clock), Finalizer: render.WorkerEnd, Before: records.ReleaseEnded}
 	w.Writer = cluster.New(w.Client(base, w.admit), w.Events, w.Clock)
 	return w
 }
@@ -209,6 +216,9 @@ func (w *World) Left() map[string]any {
 	var secrets corev1.SecretList
 	w.Must(w.API.List(context.Background(), &secrets))
 	left["secrets"] = len(secrets.Items)
+	var disks accessv1.DiskAccessList
+	w.Must(w.API.List(context.Background(), &disks))
+	left["disks"] = len(disks.Items)
 	return left
 }
 

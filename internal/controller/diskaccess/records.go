@@ -1,0 +1,253 @@
+// Package diskaccess keeps the records of who has a disk: one DiskAccess for each disk, with the pods of Berth that have it. Launchers of
+// machines and workers that fill, clone or export a disk enter it before they start, and are taken out when they have certainly
+// ended. internal/decide/access says who may have a disk together with whom, internal/identity which disk a name stands for.
+//
+// It does not know of pods of users: internal/controller/users finds those.
+package diskaccess
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/end"
+	"github.com/berth-vm/berth/internal/decide/access"
+	"github.com/berth-vm/berth/internal/identity"
+)
+
+// Records reads and writes the records. Taking a disk and letting a pod go must not cross: a record that is written for a pod that has
+// just been let go would never be taken back. So a pod is let go with its lock held, after its records are gone (Release); a
+// record is written with the lock held, after the server has said that the pod is still kept (Take).
+type Records struct {
+	reader  client.Reader // cached
+	live    client.Reader // the API server itself
+	cluster *cluster.Writer
+
+	seed  maphash.Seed
+	locks [64]sync.Mutex // shared by the pods whose UIDs hash to the same one
+}
+
+// New returns the records of a cluster. All that take or release disks of the same pods in one process must share it.
+func New(reader, live client.Reader, writer *cluster.Writer) *Records {
+	return &Records{reader: reader, live: live, cluster: writer, seed: maphash.MakeSeed()}
+}
+
+func (r *Records) lock(pod types.UID) *sync.Mutex {
+	return &r.locks[maphash.String(r.seed, string(pod))%uint64(len(r.locks))]
+}
+
+// HolderLabel is on a record for each of its holders, so that the server can be asked for the records of one pod.
+func HolderLabel(pod types.UID) string { return "holder.berth.dev/" + string(pod) }
+
+// Disk is a disk that a pod is to have.
+type Disk struct {
+	ID    identity.Disk
+	Mode  accessv1.Mode
+	Claim types.UID // of the claim that it has the disk through; empty: by its address
+	Use   accessv1.Use
+	Early bool // see accessv1.Holder
+}
+
+// Compatible says whether two pods may have one disk at the same time. A worker that serves a disk while it fills it expects the launcher
+// that has the disk through the same claim.
+func Compatible(a, b accessv1.Holder) bool {
+	early := a.Early && b.Early && a.ClaimUID == b.ClaimUID && a.ClaimUID != ""
+	return early || access.Compatible(a.Mode, b.Mode)
+}
+
+// Holders returns the holders of a disk, as the cache knows them.
+func (r *Records) Holders(ctx context.Context, id identity.Disk) ([]accessv1.Holder, error) {
+	return r.holders(ctx, r.reader, id)
+}
+
+func (r *Records) holders(ctx context.Context, from client.Reader, id identity.Disk) ([]accessv1.Holder, error) {
+	record, err := cluster.Get[accessv1.DiskAccess](ctx, from, "", id.Name())
+	if err != nil || record == nil {
+		return nil, err
+	}
+	return record.Spec.Holders, nil
+}
+
+// Holds says whether the pod is among the holders of a disk, as the cache knows them.
+func (r *Records) Holds(ctx context.Context, id identity.Disk, pod types.UID) (bool, error) {
+	holders, err := r.Holders(ctx, id)
+	return holds(holders, pod), err
+}
+
+func holds(holders []accessv1.Holder, pod types.UID) bool {
+	return slices.ContainsFunc(holders, func(h accessv1.Holder) bool { return h.PodUID == pod })
+}
+
+// Taker is a pod that takes disks.
+type Taker struct {
+	Pod       *corev1.Pod
+	Finalizer string    // that keeps it until its end is certain
+	Machine   string    // see accessv1.Holder
+	UID       types.UID // see accessv1.Holder
+	Beside    types.UID // a pod that may have the disks as well, whatever its mode: the guest moves from it
+	// Current is asked of each disk before it is taken; nil: nothing is.
+	Current func(ctx context.Context, d Disk) error
+}
+
+// Take enters a pod among the holders of disks. It asks the server, not the cache; the pod that comes first has the disk, and for the
+// other this fails with a conflict, as a write on an old version does. It may be repeated.
+func (r *Records) Take(ctx context.Context, by Taker, disks []Disk) error {
+	lock := r.lock(by.Pod.UID)
+	lock.Lock()
+	defer lock.Unlock()
+	if err := r.stillKept(ctx, by); err != nil {
+		return err
+	}
+	me := accessv1.Holder{Namespace: by.Pod.Namespace, Machine: by.Machine, UID: by.UID,
+		Pod: by.Pod.Name, PodUID: by.Pod.UID, Node: by.Pod.Spec.NodeName}
+	if me.Node != "" {
+		node, err := cluster.Get[corev1.Node](ctx, r.reader, "", me.Node)
+		if err != nil {
+			return err
+		}
+		if node != nil {
+			me.BootID = node.Status.NodeInfo.BootID
+		}
+	}
+	disks = slices.Clone(disks) // in one order for everybody, so that no two wait for each other
+	slices.SortFunc(disks, func(a, b Disk) int { return cmp.Compare(a.ID.Name(), b.ID.Name()) })
+	for _, d := range disks {
+		if by.Current != nil {
+			if err := by.Current(ctx, d); err != nil {
+				return err
+			}
+		}
+		me.Mode, me.ClaimUID, me.Use, me.Early = d.Mode, d.Claim, d.Use, d.Early
+		if err := r.enter(ctx, d.ID, me, by.Beside); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errNotKept = errors.New("the pod is not kept until its end")
+
+// stillKept returns a conflict unless the pod is there, has not ended, and cannot go before its end is certain.
+func (r *Records) stillKept(ctx context.Context, by Taker) error {
+	p, err := cluster.Get[corev1.Pod](ctx, r.live, by.Pod.Namespace, by.Pod.Name)
+	if err != nil {
+		return err
+	}
+	if p == nil || p.UID != by.Pod.UID || p.DeletionTimestamp != nil || end.Over(p) || !slices.Contains(p.Finalizers, by.Finalizer) {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, by.Pod.Name, errNotKept)
+	}
+	return nil
+}
+
+var errTaken = errors.New("somebody else has the disk")
+
+// enter adds one holder to the record of one disk. During a migration source and target may both hold the disk: only one of them runs
+// the guest.
+func (r *Records) enter(ctx context.Context, id identity.Disk, me accessv1.Holder, beside types.UID) error {
+	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.live, "", id.Name())
+	if err != nil {
+		return err
+	}
+	if record == nil {
+		record = &accessv1.DiskAccess{Spec: accessv1.DiskAccessSpec{Disk: id.String(), Holders: []accessv1.Holder{me}}}
+		record.Name, record.Labels = id.Name(), map[string]string{HolderLabel(me.PodUID): ""}
+		return r.cluster.CreateNew(ctx, record)
+	}
+	for _, h := range record.Spec.Holders {
+		switch {
+		case h == me:
+			return nil
+		case h.PodUID != me.PodUID && (beside == "" || h.PodUID != beside) && !Compatible(h, me):
+			return apierrors.NewConflict(schema.GroupResource{Group: accessv1.GroupVersion.Group, Resource: "diskaccesses"}, record.Name, errTaken)
+		}
+	}
+	next := without(record, me.PodUID)
+	next.Spec.Holders = append(next.Spec.Holders, me)
+	if next.Labels == nil {
+		next.Labels = map[string]string{}
+	}
+	next.Labels[HolderLabel(me.PodUID)] = ""
+	return r.cluster.Update(ctx, next)
+}
+
+// without is the record without one holder.
+func without(record *accessv1.DiskAccess, pod types.UID) *accessv1.DiskAccess {
+	next := record.DeepCopy()
+	next.Spec.Holders = slices.DeleteFunc(next.Spec.Holders, func(h accessv1.Holder) bool { return h.PodUID == pod })
+	next.Labels = maps.Clone(next.Labels)
+	delete(next.Labels, HolderLabel(pod))
+	return next
+}
+
+// GiveBack takes a pod that lives out of the records that it is in, but for those of the disks to keep, by their names.
+func (r *Records) GiveBack(ctx context.Context, pod types.UID, keep map[string]bool) error {
+	lock := r.lock(pod)
+	lock.Lock()
+	defer lock.Unlock()
+	return r.leave(ctx, pod, keep)
+}
+
+// GiveBackOne takes a pod that lives out of the record of one disk.
+func (r *Records) GiveBackOne(ctx context.Context, pod types.UID, id identity.Disk) error {
+	lock := r.lock(pod)
+	lock.Lock()
+	defer lock.Unlock()
+	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.live, "", id.Name())
+	if err != nil || record == nil || !holds(record.Spec.Holders, pod) {
+		return err
+	}
+	return r.strike(ctx, record, pod)
+}
+
+// Release frees the disks of a pod whose end is certain, and lets it go. before, if there is one, is done first. It may be repeated.
+func (r *Records) Release(ctx context.Context, pod types.UID, before, letGo func() error) error {
+	lock := r.lock(pod)
+	lock.Lock()
+	defer lock.Unlock()
+	if before != nil {
+		if err := before(); err != nil {
+			return err
+		}
+	}
+	if err := r.leave(ctx, pod, nil); err != nil {
+		return err
+	}
+	return letGo()
+}
+
+func (r *Records) leave(ctx context.Context, pod types.UID, keep map[string]bool) error {
+	var records accessv1.DiskAccessList
+	if err := r.live.List(ctx, &records, client.HasLabels{HolderLabel(pod)}); err != nil {
+		return fmt.Errorf("list the disks of a pod: %w", err)
+	}
+	for i := range records.Items {
+		if record := &records.Items[i]; !keep[record.Name] {
+			if err := r.strike(ctx, record, pod); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// strike removes one holder from a record, and the record with its last.
+func (r *Records) strike(ctx context.Context, record *accessv1.DiskAccess, pod types.UID) error {
+	next := without(record, pod)
+	if len(next.Spec.Holders) == 0 {
+		return r.cluster.DeleteUnchanged(ctx, record)
+	}
+	return r.cluster.Update(ctx, next)
+}

@@ -1,0 +1,182 @@
+package diskaccess
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/users"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// A worker is created with a scheduling gate (render.DiskGate), so that it has a UID and does not run. Admit enters it among the holders
+// of its disks and takes the gate away. internal/controller/end releases it when it has ended. A crash between any two of these leaves a pod
+// that does not run, or a record of a pod that is there.
+
+// Of returns the disks that a worker has: those of its claims that are bound. What a claim that is not bound will lead to is not known yet.
+func (r *Records) Of(ctx context.Context, worker *corev1.Pod) ([]Disk, error) {
+	var out []Disk
+	for _, v := range worker.Spec.Volumes {
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		claim, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, worker.Namespace, v.PersistentVolumeClaim.ClaimName)
+		if err != nil {
+			return nil, err
+		}
+		id, bound, err := users.Disk(ctx, r.reader, claim)
+		if err != nil {
+			return nil, err
+		}
+		if !bound {
+			continue
+		}
+		d := Disk{ID: id, Mode: accessv1.WriteExclusive, Claim: claim.UID, Use: accessv1.UseFill, Early: render.BootsEarly(worker)}
+		if render.OnlyReads(worker, claim.Name) {
+			d.Mode, d.Use, d.Early = accessv1.ReadShared, accessv1.UseClone, false
+			if worker.Labels[render.LabelComponent] == render.RoleExport {
+				d.Use = accessv1.UseExport
+			}
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// Gated says whether a worker waits to be admitted.
+func Gated(worker *corev1.Pod) bool {
+	return slices.ContainsFunc(worker.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == render.DiskGate })
+}
+
+// Admitted says whether a worker is recorded, with its node, as a holder of all its disks, and need not wait any more; as the cache knows.
+func (r *Records) Admitted(ctx context.Context, worker *corev1.Pod) (bool, error) {
+	if Gated(worker) {
+		return false, nil
+	}
+	disks, err := r.Of(ctx, worker)
+	if err != nil {
+		return false, err
+	}
+	for _, d := range disks {
+		holders, err := r.Holders(ctx, d.ID)
+		if err != nil {
+			return false, err
+		}
+		mine := func(h accessv1.Holder) bool { return h.PodUID == worker.UID && h.Node == worker.Spec.NodeName }
+		if !slices.ContainsFunc(holders, mine) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Admit records a worker as a holder of its disks and lets it be scheduled. It returns cluster.ErrStale if the worker or a record is not
+// as the cache has it, and if somebody else has one of the disks: the next look says who. It may be repeated.
+func (r *Records) Admit(ctx context.Context, worker *corev1.Pod) error {
+	now, err := cluster.Get[corev1.Pod](ctx, r.live, worker.Namespace, worker.Name)
+	if err != nil {
+		return err
+	}
+	if now == nil || now.UID != worker.UID || now.DeletionTimestamp != nil {
+		return cluster.ErrStale
+	}
+	if !slices.Contains(now.Finalizers, render.WorkerEnd) { // made by an earlier version, or somebody removed it
+		next := now.DeepCopy()
+		next.Finalizers = append(next.Finalizers, render.WorkerEnd)
+		if err := r.cluster.Change(ctx, now, next); err != nil {
+			return stale(err)
+		}
+		now = next
+	}
+	disks, err := r.Of(ctx, now)
+	if err != nil {
+		return err
+	}
+	if err := r.Take(ctx, Taker{Pod: now, Finalizer: render.WorkerEnd, UID: types.UID(now.Labels[render.LabelVolumeUID])}, disks); err != nil {
+		return stale(err)
+	}
+	if !Gated(now) {
+		return nil
+	}
+	next := now.DeepCopy()
+	next.Spec.SchedulingGates = slices.DeleteFunc(next.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == render.DiskGate })
+	return stale(r.cluster.Change(ctx, now, next))
+}
+
+func stale(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("%w: %w", cluster.ErrStale, err)
+	}
+	return err
+}
+
+// ReleaseEnded frees the disks of a worker that has ended, and lets it go.
+func (r *Records) ReleaseEnded(ctx context.Context, worker *corev1.Pod, letGo func() error) error {
+	return r.Release(ctx, worker.UID, nil, letGo)
+}
+
+// Blocker returns a holder that keeps others from having the disk of a claim in a mode, as the cache knows it; nil if nothing does, and
+// if the claim is not bound. except are pods that do not count.
+func (r *Records) Blocker(ctx context.Context, claim *corev1.PersistentVolumeClaim, wanted accessv1.Holder, except ...*corev1.Pod) (*accessv1.Holder, error) {
+	id, bound, err := users.Disk(ctx, r.reader, claim)
+	if err != nil || !bound {
+		return nil, err
+	}
+	holders, err := r.Holders(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	wanted.ClaimUID = claim.UID
+	for i := range holders {
+		h := &holders[i]
+		own := func(p *corev1.Pod) bool { return p != nil && p.UID == h.PodUID }
+		if !slices.ContainsFunc(except, own) && !Compatible(*h, wanted) {
+			return h, nil
+		}
+	}
+	return nil, nil
+}
+
+// Who names a holder for a person of a namespace. What is in another namespace is not theirs to know.
+func Who(h *accessv1.Holder, namespace string) string {
+	switch {
+	case h.Namespace != namespace:
+		return fmt.Sprintf("a pod of another namespace has it %s", h.Mode)
+	case h.Machine != "":
+		return fmt.Sprintf("machine %s has it %s in pod %s", h.Machine, h.Mode, h.Pod)
+	}
+	return fmt.Sprintf("pod %s %s", h.Pod, UsedFor(h.Use))
+}
+
+// UsedFor says what a worker does with a disk.
+func UsedFor(u accessv1.Use) string {
+	switch u {
+	case accessv1.UseFill:
+		return "fills it"
+	case accessv1.UseClone:
+		return "reads it to make a clone"
+	case accessv1.UseExport:
+		return "reads it for an export"
+	}
+	return "has it"
+}
+
+// HolderOf returns what is recorded of a pod as a holder of the disk of a claim; nil: it is none. from is a cache, or the server.
+func (r *Records) HolderOf(ctx context.Context, from client.Reader, claim *corev1.PersistentVolumeClaim, pod types.UID) (*accessv1.Holder, error) {
+	id, bound, err := users.Disk(ctx, r.reader, claim)
+	if err != nil || !bound {
+		return nil, err
+	}
+	holders, err := r.holders(ctx, from, id)
+	if at := slices.IndexFunc(holders, func(h accessv1.Holder) bool { return h.PodUID == pod }); at >= 0 {
+		return &holders[at], err
+	}
+	return nil, err
+}

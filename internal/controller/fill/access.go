@@ -1,0 +1,44 @@
+package fill
+
+import (
+	"context"
+
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/end"
+	"github.com/berth-vm/berth/internal/decide/volume"
+)
+
+// observeAccess finds out whether somebody else has the claim's disk, and whether the worker is recorded as a holder of what it has. A
+// worker that has ended needs no record any more, and what is recorded as complete needs no worker.
+func (e *Engine) observeAccess(ctx context.Context, s *Seen) error {
+	if s.claim == nil || !s.order.owns(s.claim) || s.dataFact() != volume.None || s.worker != nil && end.Over(s.worker) {
+		return nil
+	}
+	wanted := accessv1.Holder{Mode: accessv1.WriteExclusive, Early: s.bootsEarly()}
+	other, err := e.records.Blocker(ctx, s.claim, wanted, s.worker)
+	if err != nil {
+		return err
+	}
+	if other != nil {
+		s.access, s.holder = volume.Taken, diskaccess.Who(other, s.claim.Namespace)
+		return nil
+	}
+	if s.worker == nil || s.worker.DeletionTimestamp != nil {
+		return nil
+	}
+	admitted, err := e.records.Admitted(ctx, s.worker)
+	if !admitted {
+		s.access = volume.Unrecorded
+	}
+	return err
+}
+
+// freeDisks releases the disks of a worker that has ended, before its data is said to be complete: what is started then need not wait until
+// the worker is let go.
+func (e *Engine) freeDisks(ctx context.Context, s *Seen) error {
+	if s.worker == nil || !end.Over(s.worker) {
+		return nil
+	}
+	return e.records.ReleaseEnded(ctx, s.worker, func() error { return nil })
+}
