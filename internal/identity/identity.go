@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,8 +52,68 @@ func Volume(pv *corev1.PersistentVolume) Disk {
 		return RBD(s.RBD.RBDPool, "", s.RBD.RBDImage)
 	case s.CSI != nil:
 		return csi(s.CSI)
+	case s.FC != nil:
+		return fibre(s.FC)
+	case s.NFS != nil:
+		return disk("nfs", strings.TrimSuffix(strings.ToLower(s.NFS.Server), "."), path.Clean("/"+s.NFS.Path))
+	case s.Local != nil:
+		return disk("local", nodes(pv), path.Clean(s.Local.Path))
+	case s.HostPath != nil:
+		return disk("local", nodes(pv), path.Clean(s.HostPath.Path))
 	}
-	return disk("volume", string(pv.UID))
+	return byUID(pv)
+}
+
+// byUID is the identity of a volume that is not known to lead to the same disk as any other.
+func byUID(pv *corev1.PersistentVolume) Disk { return disk("volume", string(pv.UID)) }
+
+// Former is the identity that an earlier version of Berth gave the volume, if it was another: records of pods that run since then are named
+// by it.
+//
+// TODO(after the next release): remove it, and whoever asks for it; every record has its new name then.
+func Former(pv *corev1.PersistentVolume) (Disk, bool) {
+	return byUID(pv), byUID(pv) != Volume(pv) && HasFormer(Volume(pv))
+}
+
+// HasFormer says whether volumes of this kind of disk had another identity in an earlier version.
+func HasFormer(d Disk) bool {
+	kind, _, _ := strings.Cut(d.text, ":")
+	return kind == "fc" || kind == "nfs" || kind == "local"
+}
+
+// fibre is a LUN on Fibre Channel, by the world wide identifier of the disk itself if that is known, else by the ports that lead to it. Order
+// and spelling do not count.
+func fibre(s *corev1.FCVolumeSource) Disk {
+	clean := func(names []string) string {
+		out := make([]string, 0, len(names))
+		for _, n := range names {
+			out = append(out, strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(n), "0x"), ":", ""))
+		}
+		slices.Sort(out)
+		return strings.Join(slices.Compact(out), ",")
+	}
+	if len(s.WWIDs) > 0 {
+		return disk("fc", "wwid", clean(s.WWIDs))
+	}
+	lun := ""
+	if s.Lun != nil {
+		lun = strconv.Itoa(int(*s.Lun))
+	}
+	return disk("fc", "wwn", clean(s.TargetWWNs), lun)
+}
+
+// nodes are the nodes that a volume's affinity names, in one order: the same path on two nodes is two disks.
+func nodes(pv *corev1.PersistentVolume) string {
+	var out []string
+	if a := pv.Spec.NodeAffinity; a != nil && a.Required != nil {
+		for _, term := range a.Required.NodeSelectorTerms {
+			for _, r := range slices.Concat(term.MatchExpressions, term.MatchFields) {
+				out = append(out, r.Values...)
+			}
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), ",")
 }
 
 // csi is a driver's volume. Its handle is unique for the driver, so that two volumes that were made by hand for one

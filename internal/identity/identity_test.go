@@ -22,6 +22,34 @@ func web(t *testing.T, address string) Disk {
 	return d
 }
 
+func local(uid types.UID, node, path string) Disk {
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{UID: uid}}
+	pv.Spec.Local = &corev1.LocalVolumeSource{Path: path}
+	pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}}
+	return Volume(pv)
+}
+
+func fc(uid types.UID, lun int32, ports ...string) Disk {
+	return volume(uid, corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{TargetWWNs: ports, Lun: &lun}})
+}
+
+// TestFormer: a volume whose identity is another than before has both; one whose identity is as it was has one.
+func TestFormer(t *testing.T) {
+	nfs := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{UID: "a"}}
+	nfs.Spec.NFS = &corev1.NFSVolumeSource{Server: "nas", Path: "/a"}
+	if former, is := Former(nfs); !is || former != byUID(nfs) {
+		t.Errorf("a volume of NFS was %v, %v", former, is)
+	}
+	csi := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{UID: "a"}}
+	csi.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
+	for name, pv := range map[string]*corev1.PersistentVolume{"CSI": csi, "no source": {}} {
+		if former, is := Former(pv); is {
+			t.Errorf("a volume of %s was %v", name, former)
+		}
+	}
+}
+
 // TestSameDisk: what is the same disk has one identity, however it is reached.
 func TestSameDisk(t *testing.T) {
 	csi := func(handle string) corev1.PersistentVolumeSource {
@@ -49,6 +77,16 @@ func TestSameDisk(t *testing.T) {
 		{"two volumes of one handle", volume("", csi("h")), volume("other", csi("h")), true},
 		{"two handles", volume("", csi("h")), volume("", csi("i")), false},
 		{"two volumes of no driver", volume("", corev1.PersistentVolumeSource{}), volume("other", corev1.PersistentVolumeSource{}), false},
+		{"a local disk by two volumes", local("a", "node1", "/mnt/ssd"), local("b", "node1", "/mnt/ssd/"), true},
+		{"a local disk on another node", local("a", "node1", "/mnt/ssd"), local("a", "node2", "/mnt/ssd"), false},
+		{"a directory of a node by two volumes", volume("a", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/d"}}),
+			volume("b", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/d/"}}), true},
+		{"a directory of NFS by two volumes", volume("a", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "NAS.example.", Path: "/a"}}),
+			volume("b", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas.example", Path: "/a/"}}), true},
+		{"another directory of NFS", volume("a", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas.example", Path: "/a"}}),
+			volume("b", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas.example", Path: "/b"}}), false},
+		{"a LUN on Fibre Channel by two volumes", fc("a", 1, "50:0A", "50:0B"), fc("b", 1, "0x500b", "0x500a"), true},
+		{"another LUN on Fibre Channel", fc("a", 1, "500a"), fc("b", 2, "500a"), false},
 		{"a server's default port", NBD("Disks.Example.", 0, "x"), NBD("disks.example", 10809, "x"), true},
 		{"another export", NBD("disks.example", 0, "x"), NBD("disks.example", 0, "y"), false},
 		{"a file by a longer way", Gluster("gv0", "a/../b.img"), Gluster("gv0", "/b.img"), true},

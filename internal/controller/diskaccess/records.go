@@ -24,6 +24,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/end"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/decide/access"
 	"github.com/berth-vm/berth/internal/identity"
 )
@@ -74,17 +75,63 @@ func (r *Records) Holders(ctx context.Context, id identity.Disk) ([]accessv1.Hol
 }
 
 func (r *Records) holders(ctx context.Context, from client.Reader, id identity.Disk) ([]accessv1.Holder, error) {
+	var out []accessv1.Holder
 	record, err := cluster.Get[accessv1.DiskAccess](ctx, from, "", id.Name())
-	if err != nil || record == nil {
+	if err != nil {
 		return nil, err
 	}
-	return record.Spec.Holders, nil
+	if record != nil {
+		out = record.Spec.Holders
+	}
+	former, err := r.former(ctx, from, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range former {
+		if !holds(out, h.PodUID) {
+			out = append(slices.Clip(out), h)
+		}
+	}
+	return out, nil
+}
+
+// former are the holders in records that an earlier version named otherwise: by the PersistentVolume and not by the disk.
+func (r *Records) former(ctx context.Context, from client.Reader, id identity.Disk) ([]accessv1.Holder, error) {
+	if !identity.HasFormer(id) {
+		return nil, nil
+	}
+	var volumes corev1.PersistentVolumeList
+	if err := r.reader.List(ctx, &volumes, client.MatchingFields{index.VolumeDisk: id.Name()}); err != nil {
+		return nil, fmt.Errorf("list the volumes of a disk: %w", err)
+	}
+	var out []accessv1.Holder
+	for i := range volumes.Items {
+		was, is := identity.Former(&volumes.Items[i])
+		if !is {
+			continue
+		}
+		record, err := cluster.Get[accessv1.DiskAccess](ctx, from, "", was.Name())
+		if err != nil {
+			return nil, err
+		}
+		if record != nil {
+			out = append(out, record.Spec.Holders...)
+		}
+	}
+	return out, nil
 }
 
 // Holds says whether the pod is among the holders of a disk, as the cache knows them.
 func (r *Records) Holds(ctx context.Context, id identity.Disk, pod types.UID) (bool, error) {
 	holders, err := r.Holders(ctx, id)
 	return holds(holders, pod), err
+}
+
+// Entered says whether the pod is in the record that has the name of the disk's identity, as the cache knows it: not in one that an earlier
+// version named otherwise.
+func (r *Records) Entered(ctx context.Context, id identity.Disk, pod types.UID) (bool, error) {
+	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.reader, "", id.Name())
+	return record != nil && holds(record.Spec.Holders, pod), err
 }
 
 func holds(holders []accessv1.Holder, pod types.UID) bool {
@@ -161,6 +208,15 @@ func (r *Records) enter(ctx context.Context, id identity.Disk, me accessv1.Holde
 	if err != nil {
 		return err
 	}
+	former, err := r.former(ctx, r.live, id)
+	if err != nil {
+		return err
+	}
+	for _, h := range former {
+		if conflicts(h, me, beside) {
+			return taken(id)
+		}
+	}
 	if record == nil {
 		record = &accessv1.DiskAccess{Spec: accessv1.DiskAccessSpec{Disk: id.String(), Holders: []accessv1.Holder{me}}}
 		record.Name, record.Labels = id.Name(), map[string]string{HolderLabel(me.PodUID): ""}
@@ -170,8 +226,8 @@ func (r *Records) enter(ctx context.Context, id identity.Disk, me accessv1.Holde
 		switch {
 		case h == me:
 			return nil
-		case h.PodUID != me.PodUID && (beside == "" || h.PodUID != beside) && !Compatible(h, me):
-			return apierrors.NewConflict(schema.GroupResource{Group: accessv1.GroupVersion.Group, Resource: "diskaccesses"}, record.Name, errTaken)
+		case conflicts(h, me, beside):
+			return taken(id)
 		}
 	}
 	next := without(record, me.PodUID)
@@ -181,6 +237,15 @@ func (r *Records) enter(ctx context.Context, id identity.Disk, me accessv1.Holde
 	}
 	next.Labels[HolderLabel(me.PodUID)] = ""
 	return r.cluster.Update(ctx, next)
+}
+
+// conflicts: h keeps me from having the disk.
+func conflicts(h, me accessv1.Holder, beside types.UID) bool {
+	return h.PodUID != me.PodUID && (beside == "" || h.PodUID != beside) && !Compatible(h, me)
+}
+
+func taken(id identity.Disk) error {
+	return apierrors.NewConflict(schema.GroupResource{Group: accessv1.GroupVersion.Group, Resource: "diskaccesses"}, id.Name(), errTaken)
 }
 
 // without is the record without one holder.

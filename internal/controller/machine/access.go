@@ -88,7 +88,13 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 	for _, h := range holders {
 		switch {
 		case s.launcher != nil && h.PodUID == s.launcher.UID:
-			d.access = machine.Have
+			entered, err := r.records.Entered(ctx, d.id, h.PodUID)
+			if err != nil {
+				return err
+			}
+			if entered {
+				d.access = machine.Have // otherwise its record has the name that an earlier version gave it, and it gets another
+			}
 		case d.holds && h.UID == s.instance.UID: // the guest moves from one of them to the other
 		case !diskaccess.Compatible(h, mine):
 			d.access = machine.Taken

@@ -77,6 +77,11 @@ func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 			return nil
 		}
 		s.keeps[h.id.Name()] = true
+		if h.pv != nil {
+			if was, is := identity.Former(h.pv); is {
+				s.keeps[was.Name()] = true
+			}
+		}
 	}
 	for _, d := range s.disks {
 		if d.is == machine.Ready {
@@ -96,6 +101,9 @@ func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 			return err
 		}
 		s.keeps[identity.Volume(pv).Name()] = true
+		if was, is := identity.Former(pv); is {
+			s.keeps[was.Name()] = true
+		}
 	}
 	m, ok := launchers.ReadMachine(s.launcher)
 	if !ok {

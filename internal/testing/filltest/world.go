@@ -38,6 +38,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/faults"
@@ -267,4 +268,10 @@ type Issue struct{}
 // Worker makes them.
 func (Issue) Worker(context.Context, string) (map[string][]byte, error) {
 	return map[string][]byte{"tls.crt": nil}, nil
+}
+
+// DiskOf is the identity of the disk of a volume.
+func DiskOf(w *World, volume string) identity.Disk {
+	w.T.Helper()
+	return identity.Volume(Get[corev1.PersistentVolume](w, "", volume))
 }
