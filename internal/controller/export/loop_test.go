@@ -142,6 +142,13 @@ func (w *world) kubelet() {
 	w.must(w.api.List(context.Background(), &all))
 	for i := range all.Items {
 		p := &all.Items[i]
+		if p.DeletionTimestamp != nil { // it ends, and internal/controller/end lets it go
+			w.must(w.r.records.ReleaseEnded(context.Background(), p, func() error {
+				p.Finalizers = nil
+				return client.IgnoreNotFound(w.api.Update(context.Background(), p))
+			}))
+			continue
+		}
 		if p.Labels[render.LabelComponent] == render.RoleExport && p.Status.Phase == "" && len(p.Spec.SchedulingGates) == 0 {
 			p.Status.Phase, p.Status.Conditions = corev1.PodRunning, []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			w.must(w.api.Status().Update(context.Background(), p))

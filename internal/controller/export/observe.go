@@ -150,7 +150,7 @@ func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*c
 	case proof == origin.Unproven:
 		s.lacks(export.Unready, "PersistentVolumeClaim %s: %s", name, lacks)
 	case user != "":
-		s.lacks(export.InUse, "PersistentVolumeClaim %s: %s", name, user)
+		s.lacks(export.InUse, "%s", user)
 	case moved != nil:
 		s.lacks(export.Unready, "the data of PersistentVolumeClaim %s is with the guest that moved, and is given back", name)
 	}
@@ -171,7 +171,7 @@ func (r *Reconciler) userOf(ctx context.Context, s *seen, c *corev1.PersistentVo
 			return "", err
 		}
 		if held == nil || !diskaccess.Compatible(*held, reading) {
-			return fmt.Sprintf("pod %s uses it", p.Name), nil
+			return fmt.Sprintf("pod %s uses PersistentVolumeClaim %s", p.Name, c.Name), nil
 		}
 	}
 	other, err := r.records.Blocker(ctx, c, reading, s.server)
@@ -179,7 +179,7 @@ func (r *Reconciler) userOf(ctx context.Context, s *seen, c *corev1.PersistentVo
 		return "", err
 	}
 	if other != nil {
-		return diskaccess.Who(other, c.Namespace), nil
+		return fmt.Sprintf("PersistentVolumeClaim %s: %s", c.Name, diskaccess.Who(other, c.Namespace)), nil
 	}
 	var instances kubevirt.VirtualMachineInstanceList
 	if err := r.reader.List(ctx, &instances, client.InNamespace(c.Namespace)); err != nil {
@@ -187,7 +187,7 @@ func (r *Reconciler) userOf(ctx context.Context, s *seen, c *corev1.PersistentVo
 	}
 	for i := range instances.Items {
 		if wants(&instances.Items[i], c.Name) {
-			return fmt.Sprintf("VirtualMachineInstance %s wants it", instances.Items[i].Name), nil
+			return fmt.Sprintf("VirtualMachineInstance %s wants PersistentVolumeClaim %s", instances.Items[i].Name, c.Name), nil
 		}
 	}
 	return "", nil
