@@ -29,9 +29,11 @@ import (
 	controllers "sigs.k8s.io/controller-runtime/pkg/config"
 	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/config/crd"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
@@ -57,13 +59,13 @@ func newPeer(t *testing.T) *peer {
 	t.Cleanup(func() { cancel(); s.stop() })
 	must(t, err)
 	p := &peer{T: t, config: s.config, scheme: runtime.NewScheme()}
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, volumesnapshot.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, volumesnapshot.AddToScheme, accessv1.AddToScheme} {
 		must(t, add(p.scheme))
 	}
 	p.kube, err = client.New(s.config, client.Options{Scheme: p.scheme})
 	must(t, err)
-	must(t, fs.WalkDir(crd.Files, "cdi", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	must(t, fs.WalkDir(crd.Files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasPrefix(path, "cdi/") && !strings.Contains(path, "diskaccesses") {
 			return err
 		}
 		text, err := fs.ReadFile(crd.Files, path)
@@ -72,7 +74,7 @@ func newPeer(t *testing.T) *peer {
 		}
 		return p.kube.Create(ctx, object(string(text)))
 	}))
-	for _, list := range []client.ObjectList{&cdiv1.DataVolumeList{}, &cdiv1.CDIList{}, &cdiv1.VolumeUploadSourceList{}, &cdiv1.StorageProfileList{}} {
+	for _, list := range []client.ObjectList{&cdiv1.DataVolumeList{}, &cdiv1.CDIList{}, &cdiv1.VolumeUploadSourceList{}, &cdiv1.StorageProfileList{}, &accessv1.DiskAccessList{}} {
 		eventually(t, "the kinds to be served", func() (bool, error) { err := p.kube.List(ctx, list); return err == nil, err })
 	}
 	for _, text := range cdis {
@@ -223,7 +225,8 @@ func (p *peer) start() (stop func()) {
 	review, err := kubernetes.NewForConfig(p.config)
 	must(p.T, err)
 	clones := installkeys.NewClone(mgr.GetAPIReader(), writer, home, review.AuthorizationV1().SubjectAccessReviews())
-	engine, err := fill.Setup(mgr, writer, "worker", fill.Keys{Clones: clones, Uploads: uploads}, prometheus.NewRegistry())
+	records := diskaccess.New(mgr.GetClient(), mgr.GetAPIReader(), writer)
+	engine, err := fill.Setup(mgr, writer, "worker", fill.Shared{Clones: clones, Uploads: uploads, Records: records}, prometheus.NewRegistry())
 	must(p.T, err)
 	must(p.T, datavolume.Setup(mgr, engine, writer))
 	must(p.T, populate.Setup(mgr, engine, writer))

@@ -31,6 +31,8 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/config/crd"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
@@ -85,7 +87,8 @@ func newYard(t *testing.T) *yard {
 	})
 	must(t, err)
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
-	must(t, machine.Setup(mgr, writer, machine.Options{Image: "launcher", Emulate: true}))
+	must(t, index.Register(ctx, mgr.GetFieldIndexer()))
+	must(t, machine.Setup(mgr, writer, diskaccess.New(mgr.GetClient(), mgr.GetAPIReader(), writer), machine.Options{Image: "launcher", Emulate: true}))
 	go func() { ended <- mgr.Start(ctx) }()
 	return y
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/render"
 )
 
 // observeAccess finds out whether somebody else has the claim's disk, and whether the worker is recorded as a holder of what it has. A
@@ -24,8 +25,8 @@ func (e *Engine) observeAccess(ctx context.Context, s *Seen) error {
 		s.access, s.holder = volume.Taken, diskaccess.Who(other, s.claim.Namespace)
 		return nil
 	}
-	if s.worker == nil || s.worker.DeletionTimestamp != nil {
-		return nil
+	if s.worker == nil || s.worker.DeletionTimestamp != nil || s.worker.Annotations[render.AnnTask] == "" {
+		return nil // a worker of CDI that is awaited when Berth takes over is not ours to keep
 	}
 	admitted, err := e.records.Admitted(ctx, s.worker)
 	if !admitted {
