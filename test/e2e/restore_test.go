@@ -79,7 +79,7 @@ func (y *yard) diskVolumes() map[string]types.UID {
 	return out
 }
 
-// TestRestoreKeepsDisks: while the volumes of a restore cannot be made, because its class or its quota is gone, the machine keeps its
+// TestRestoreKeepsDisks: while the volumes of a restore cannot be made, because its class is gone, or a LimitRange or a quota refuses it, the machine keeps its
 // disks, running or not, and has them after the restore is withdrawn. A claim that another pod uses is left to it, and the pod is named.
 // When everything is there the restore is complete, and of what it replaced nothing is left.
 func TestRestoreKeepsDisks(t *testing.T) {
@@ -115,6 +115,13 @@ func TestRestoreKeepsDisks(t *testing.T) {
 		said := fmt.Sprint(vm.Status.Conditions)
 		return strings.Contains(said, "VirtualMachineRestore back: a volume cannot be made") && vm.Status.PrintableStatus == kubevirt.StatusStopped, said
 	})
+	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypePersistentVolumeClaim, Max: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("100Mi")}}}}}
+	if _, err := y.Client.CoreV1().LimitRanges(y.Namespace).Create(t.Context(), limits, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	y.makeClass(class) // it goes on, to the next obstacle
+	y.restoreSays("maximum storage usage per PersistentVolumeClaim is 100Mi")
 	y.withdrawRestore()
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.tell(vm, "verify data 0 1048576 7", "same")
@@ -122,7 +129,9 @@ func TestRestoreKeepsDisks(t *testing.T) {
 		t.Errorf("its disks were %v and are %v", before, now)
 	}
 
-	y.makeClass(class)
+	if err := y.Client.CoreV1().LimitRanges(y.Namespace).Delete(t.Context(), limits.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "tight"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("700Mi")}}}
 	if _, err := y.Client.CoreV1().ResourceQuotas(y.Namespace).Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {

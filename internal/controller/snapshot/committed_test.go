@@ -236,6 +236,9 @@ func TestNodeOfVolume(t *testing.T) {
 			w.fails = ""
 			w.finish("back")
 			w.asInSnapshot()
+			if got := read[corev1.PersistentVolumeClaim](w, "vm-disk").Annotations[names.SelectedNode]; got != c.want {
+				t.Errorf("the claim says that it is on %q", got)
+			}
 		})
 	}
 }

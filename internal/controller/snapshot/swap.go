@@ -210,6 +210,9 @@ func (r *Reconciler) makeClaims(ctx context.Context, b *back) error {
 		made := b.again(c)
 		if b.inPlace() {
 			made.Spec.VolumeName = c.staged.claim.Spec.VolumeName
+			if node := c.staged.claim.Annotations[names.SelectedNode]; node != "" {
+				made.Annotations[names.SelectedNode] = node // where the next restore makes it again
+			}
 		}
 		switch err := r.cluster.Create(ctx, made); {
 		case refusal(err) != "" && b.inPlace():
