@@ -117,7 +117,7 @@ func volumeFilled(h *hostile) {
 	class := classWaits
 	c := h.populated("says-filled", "", "")
 	c.Spec.DataSourceRef, c.Spec.VolumeName, c.Spec.StorageClassName = nil, h.volume.Name, &class
-	c.Annotations = map[string]string{"cdi.kubevirt.io/storage.import.endpoint": h.own.web.url + "/disk.img", "cdi.kubevirt.io/storage.bind.immediate.requested": ""}
+	c.Annotations = map[string]string{"cdi.kubevirt.io/storage.import.endpoint": h.own.web.url + "/disk.img"} // it is held: nobody makes its worker
 	if !h.tries(c) {
 		return
 	}
@@ -125,6 +125,11 @@ func volumeFilled(h *hostile) {
 	h.forges(framework.Pod{Name: "importer-says-filled", Script: "printf '%s' '" + report + "' > /dev/termination-log", Labels: map[string]string{
 		"app": "containerized-data-importer", "cdi.kubevirt.io": "importer", "berth.dev/claim-uid": string(c.UID), "cdi.kubevirt.io/OwnedByUID": string(c.UID),
 	}, Change: func(p *corev1.Pod) { p.OwnerReferences = controlledBy("v1", "PersistentVolumeClaim", c) }})
+	h.own.WaitPhase("importer-says-filled", corev1.PodSucceeded)
+	patch := []byte(`{"metadata":{"annotations":{"cdi.kubevirt.io/storage.bind.immediate.requested":""}}}`)
+	if err := h.as.Patch(h.own.Context(), c, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		h.t().Fatal(err)
+	}
 	h.own.Stays("the volume is not said to be filled for the tenant's claim", quiet, func(ctx context.Context) (bool, string) {
 		var v corev1.PersistentVolume
 		if err := h.own.kube.Get(ctx, client.ObjectKeyFromObject(h.volume), &v); err != nil {
