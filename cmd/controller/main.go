@@ -17,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/machine"
+	"github.com/berth-vm/berth/internal/scrape"
 	"github.com/berth-vm/berth/internal/version"
 )
 
@@ -31,6 +32,7 @@ type options struct {
 	gates        *string // nil: as the resource that Berth starts with has them
 	health       string
 	metrics      string
+	metricsTLS   string
 	elect        bool
 	verbosity    int
 
@@ -54,6 +56,8 @@ func main() {
 	flag.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace that Berth is installed in")
 	flag.StringVar(&o.health, "health-address", ":8081", "where /healthz and /readyz are")
 	flag.StringVar(&o.metrics, "metrics-address", ":8080", "where /metrics is")
+	flag.StringVar(&o.metricsTLS, "metrics-tls", os.Getenv(scrape.Environment),
+		"`directory` with the tls.crt and tls.key that /metrics is served with, to those whose token may get it; empty: plain HTTP, for anybody")
 	flag.BoolVar(&o.elect, "leader-elect", true, "let only one of several replicas act")
 	flag.IntVar(&o.verbosity, "v", 0, "log verbosity; 1 logs every decision")
 	flag.Parse()
@@ -99,6 +103,12 @@ func run(o options) error {
 		if err := setUpMachine(ctx, mgr, writer, records, o); err != nil {
 			return err
 		}
+	}
+	if err := mgr.Add(installkeys.NewMetrics(mgr.GetAPIReader(), writer, o.namespace, o.controllers != "data")); err != nil {
+		return fmt.Errorf("add the certificates of metrics: %w", err)
+	}
+	if err := o.serveMetrics(mgr); err != nil {
+		return err
 	}
 	return mgr.Start(ctx)
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgo "k8s.io/client-go/kubernetes/scheme"
@@ -13,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
@@ -21,11 +25,39 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/scrape"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // leaseFor is how long a leader that vanished is waited for: short, since a replacement does no harm to a transfer.
 const leaseFor = 15 * time.Second
+
+// serveMetrics shows what all parts of the controller measure, on every replica.
+func (o options) serveMetrics(mgr ctrl.Manager) error {
+	if o.metrics == "" || o.metrics == "0" {
+		return nil
+	}
+	err := mgr.Add(onEveryReplica(func(ctx context.Context) error {
+		end, err := scrape.Server{Address: o.metrics, TLS: o.metricsTLS, From: ctrlmetrics.Registry, Log: slog.New(logr.ToSlogHandler(ctrl.Log.WithName("metrics")))}.Serve()
+		if err != nil {
+			return err
+		}
+		defer end()
+		<-ctx.Done()
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("add the server of metrics: %w", err)
+	}
+	return nil
+}
+
+// onEveryReplica runs on the leader and on the others.
+type onEveryReplica func(context.Context) error
+
+func (r onEveryReplica) Start(ctx context.Context) error { return r(ctx) }
+
+func (onEveryReplica) NeedLeaderElection() bool { return false }
 
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()

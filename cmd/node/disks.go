@@ -56,7 +56,9 @@ func introduceDisks(ctx context.Context, log *slog.Logger, node string) error {
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	// A node whose numbers nobody can read is served all the same.
-	if end, err := scrape.Serve(metricsAddress, log, layermeter.Meter{Ask: func() (layercache.Counts, error) { return layerCounts(cacheMeetDir) }}); err != nil {
+	meter := layermeter.Meter{Ask: func() (layercache.Counts, error) { return layerCounts(cacheMeetDir) }}
+	numbers := scrape.Server{Address: metricsAddress, TLS: os.Getenv(scrape.Environment), From: scrape.Registry(meter), Log: log}
+	if end, err := numbers.Serve(); err != nil {
 		log.Error("there are no metrics", "error", err.Error())
 	} else {
 		defer end()

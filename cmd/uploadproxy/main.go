@@ -34,7 +34,7 @@ import (
 
 type options struct {
 	listen, tls, client, keys string
-	metrics                   string
+	metrics, metricsTLS       string
 	places                    int
 	perNamespace, perClaim    int
 }
@@ -46,7 +46,9 @@ func main() {
 	flag.StringVar(&o.tls, "tls", "/etc/berth/tls", "`directory` with the tls.crt and tls.key that clients see; empty for plain HTTP")
 	flag.StringVar(&o.client, "client", "/etc/berth/client", "`directory` with the tls.crt, tls.key and ca.crt for workers")
 	flag.StringVar(&o.keys, "token-keys", "/etc/berth/token-keys", "`directory` with the public keys of tokens")
-	flag.StringVar(&o.metrics, "metrics", "", "`address` at which Prometheus finds /metrics, as plain HTTP; nowhere if empty")
+	flag.StringVar(&o.metrics, "metrics", "", "`address` at which Prometheus finds /metrics; nowhere if empty")
+	flag.StringVar(&o.metricsTLS, "metrics-tls", os.Getenv(scrape.Environment),
+		"`directory` with the tls.crt and tls.key that /metrics is served with, to those whose token may get it; empty: plain HTTP, for anybody")
 	flag.IntVar(&o.places, "places", proxy.DefaultPlaces, "how many uploads there may be at once")
 	flag.IntVar(&o.perNamespace, "places-per-namespace", 0, "how many of them one namespace may have; 0 is half of them")
 	flag.IntVar(&o.perClaim, "places-per-claim", proxy.DefaultPerClaim, "how many requests there may be at once for one claim")
@@ -85,7 +87,7 @@ func run(ctx context.Context, o options) error {
 	defer done()
 	meter := proxy.NewMeter()
 	if o.metrics != "" {
-		end, err := scrape.Serve(o.metrics, log, meter)
+		end, err := scrape.Server{Address: o.metrics, TLS: o.metricsTLS, From: scrape.Registry(meter), Log: log}.Serve()
 		if err != nil {
 			return err
 		}

@@ -220,6 +220,7 @@ func (t *templater) workload(o object, pod map[string]any) {
 		if c["name"] == "controller" {
 			t.controller(c)
 		}
+		t.metrics(c)
 	}
 }
 
@@ -230,6 +231,16 @@ func (t *templater) controller(c map[string]any) {
 	at := slices.IndexFunc(env, func(e any) bool { return field(e, "name") == "BERTH_LAUNCHER_IMAGE" })
 	launcher := fmt.Sprint(field(env[at], "value"))
 	env[at] = t.block(`{{- if eq .Values.sides "all" }}`, "- name: BERTH_LAUNCHER_IMAGE", "  value: "+launcher, "{{- end }}")
+}
+
+// metrics marks who may read a program's metrics.
+func (t *templater) metrics(c map[string]any) {
+	env, _ := c["env"].([]any)
+	for _, e := range env {
+		if field(e, "name") == "BERTH_METRICS_TLS" {
+			e.(map[string]any)["value"] = t.value(fmt.Sprintf(`ternary "" %q .Values.metricsForAnybody | quote`, field(e, "value")))
+		}
+	}
 }
 
 // partOf is what values call a workload.

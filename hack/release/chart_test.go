@@ -186,7 +186,7 @@ func TestChartValues(t *testing.T) {
 	default0 := rendered(t, c, nil)
 	set := rendered(t, c, map[string]any{
 		"image":     map[string]any{"registry": "registry.example.com/team", "pullPolicy": "Always", "pullSecrets": []any{map[string]any{"name": "login"}}},
-		"emulation": true, "featureGates": []any{"HonorWaitForFirstConsumer", "Other"},
+		"emulation": true, "metricsForAnybody": true, "featureGates": []any{"HonorWaitForFirstConsumer", "Other"},
 		"controller": map[string]any{"replicas": 3, "tolerations": []any{map[string]any{"key": "infra", "operator": "Exists"}}},
 		"node":       map[string]any{"resources": map[string]any{"kvm": map[string]any{"limits": map[string]any{"memory": "1Gi"}}}, "tolerations": []any{}},
 	})
@@ -198,6 +198,8 @@ func TestChartValues(t *testing.T) {
 		"replicas":              {field(controller, "spec", "replicas"), 3.0},
 		"others' replicas":      {field(set["deployment-berth-api.yaml"], "spec", "replicas"), field(default0["deployment-berth-api.yaml"], "spec", "replicas")},
 		"arguments":             {container(controller, 0, "args"), []any{"--allow-emulation", "--feature-gates=HonorWaitForFirstConsumer,Other"}},
+		"metrics":               {metricsOf(container(controller, 0, "env")), ""},
+		"metrics by default":    {metricsOf(container(default0["daemonset-berth-node.yaml"], 0, "env")), "/etc/berth/metrics"},
 		"tolerations":           {field(controller, "spec", "template", "spec", "tolerations"), []any{map[string]any{"key": "infra", "operator": "Exists"}}},
 		"the node's":            {field(node, "spec", "template", "spec", "tolerations"), nil},
 		"pull secrets":          {field(node, "spec", "template", "spec", "imagePullSecrets"), []any{map[string]any{"name": "login"}}},
@@ -222,6 +224,16 @@ func TestChartValues(t *testing.T) {
 	}) {
 		t.Error("definitions come along though they were not wanted")
 	}
+}
+
+// metricsOf is where a container finds the certificate that it shows Prometheus; empty: metrics are for anybody.
+func metricsOf(env any) any {
+	for _, e := range env.([]any) {
+		if field(e, "name") == "BERTH_METRICS_TLS" {
+			return field(e, "value")
+		}
+	}
+	return nil
 }
 
 // Network policies come where they are wanted, for the parts that are there.

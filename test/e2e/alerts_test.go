@@ -125,8 +125,9 @@ func (b *bed) dashboard(prometheus string) {
 // prometheus is the address of one that scrapes every program that serves metrics, on loopback.
 func (b *bed) prometheus() string {
 	b.T.Helper()
-	var targets []string
+	r, dir, jobs := newReader(b.Env), b.T.TempDir(), []string(nil)
 	for namespace, selector := range map[string]string{"berth": "app.kubernetes.io/component in (controller, uploadproxy)", "localdisk": "app.kubernetes.io/name=localdisk"} {
+		var targets []string
 		pods, err := b.Client.CoreV1().Pods(namespace).List(b.Context(), metav1.ListOptions{LabelSelector: selector})
 		if err != nil || len(pods.Items) < 2 {
 			b.T.Fatalf("find %s: %d, %v", selector, len(pods.Items), err)
@@ -134,16 +135,19 @@ func (b *bed) prometheus() string {
 		for _, p := range pods.Items {
 			targets = append(targets, fmt.Sprintf("%q", net.JoinHostPort(p.Status.PodIP, "8080")))
 		}
+		access := fmt.Sprintf("scheme: https, authorization: {credentials_file: token}, tls_config: {ca_file: ca.crt, server_name: %s}, ", serverName(namespace))
+		if namespace == "localdisk" {
+			access = "" // it asks nobody who they are
+		}
+		jobs = append(jobs, fmt.Sprintf("{job_name: %s, %sstatic_configs: [{targets: [%s]}]}", namespace, access, strings.Join(targets, ", ")))
 	}
 	rules, err := os.ReadFile("../../config/monitoring/rules.yaml")
 	if err != nil {
 		b.T.Fatal(err)
 	}
 	quick := strings.NewReplacer("for: 5m", "for: 2s", "berth_datavolume_retries > 3", "berth_datavolume_retries > 0").Replace(string(rules))
-	dir := b.T.TempDir()
-	config := fmt.Sprintf("global: {scrape_interval: 2s, evaluation_interval: 1s}\nrule_files: [rules.yaml]\n"+
-		"scrape_configs: [{job_name: berth, static_configs: [{targets: [%s]}]}]\n", strings.Join(targets, ", "))
-	for name, text := range map[string]string{"rules.yaml": quick, "prometheus.yml": config} {
+	config := fmt.Sprintf("global: {scrape_interval: 2s, evaluation_interval: 1s}\nrule_files: [rules.yaml]\nscrape_configs: [%s]\n", strings.Join(jobs, ", "))
+	for name, text := range map[string]string{"rules.yaml": quick, "prometheus.yml": config, "token": r.token, "ca.crt": r.authority} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			b.T.Fatal(err)
 		}

@@ -28,11 +28,32 @@ func floodReviews(h *hostile) {
 	at := net.JoinHostPort(s.Spec.ClusterIP, fmt.Sprint(s.Spec.Ports[0].Port))
 	body := bytes.Repeat([]byte(" "), 6*mib)
 	copy(body, h.reviewOfClone("flood"))
-	asked := h.meanwhile(32, func(ctx context.Context, to *http.Client) bool {
+	asked := h.meanwhile(12, func(ctx context.Context, to *http.Client) bool {
 		return h.isAnswered(ctx, to, http.MethodPost, "https://"+at+"/authorise/datavolumes", "", body)
 	}, func(ctx context.Context) { mute(ctx, at) })
 	if asked == 0 {
 		h.t().Error("no review arrived")
+	}
+}
+
+// floodScrapes: requests for the metrics of the controllers, without a token and with tokens that nobody has, and connections that never say a word. Those who
+// may read them can.
+func floodScrapes(h *hostile) {
+	var controllers []string
+	for _, p := range h.parts() {
+		if p.Labels["app.kubernetes.io/component"] == "controller" {
+			controllers = append(controllers, net.JoinHostPort(p.Status.PodIP, "8080"))
+		}
+	}
+	h.panics() // the administrator's token is known
+	var n atomic.Int64
+	asked := h.meanwhile(12, func(ctx context.Context, to *http.Client) bool {
+		i := n.Add(1)
+		token := []string{"", fmt.Sprintf("%d.nobodys.token", i)}[i/2%2]
+		return h.isAnswered(ctx, to, http.MethodGet, "https://"+controllers[int(i)%len(controllers)]+"/metrics", token, nil)
+	}, func(ctx context.Context) { mute(ctx, controllers[int(n.Load())%len(controllers)]) })
+	if asked == 0 {
+		h.t().Error("no request arrived")
 	}
 }
 
@@ -43,6 +64,12 @@ func (h *hostile) meanwhile(clients int, ask func(context.Context, *http.Client)
 	ctx, cancel := context.WithCancel(h.own.Context())
 	var all sync.WaitGroup
 	var asked, answered atomic.Int64
+	pause := func() { // the nodes and the attacker share the processors of one machine: what is tested is not who has more of them
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 	for range clients {
 		all.Go(func() {
 			to := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
@@ -51,11 +78,15 @@ func (h *hostile) meanwhile(clients int, ask func(context.Context, *http.Client)
 					answered.Add(1)
 				}
 				asked.Add(1)
+				pause()
 			}
 		})
+	}
+	for range 300 { // more than there are places for strangers
 		all.Go(func() {
 			for ctx.Err() == nil {
 				hold(ctx)
+				pause()
 			}
 		})
 	}
@@ -71,6 +102,9 @@ func (h *hostile) meanwhile(clients int, ask func(context.Context, *http.Client)
 		h.served(fmt.Sprintf("%s-%d", name, n))
 	}
 	h.machineRuns()
+	if n := h.panics(); n != 0 { // the administrator's scrape
+		h.t().Errorf("reconcilers panicked %d times", n)
+	}
 	cancel()
 	all.Wait()
 	if n := answered.Load(); n > 0 {

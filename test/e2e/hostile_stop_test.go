@@ -36,6 +36,7 @@ var stops = attempts{
 	"hundreds of volumes":              flood,
 	"a layer that takes an hour":       craftedLayers,
 	"floods of reviews":                floodReviews,
+	"floods of scrapes":                floodScrapes,
 }
 
 // endless: the tenant's machine has pods that say to be its launcher, in which the command that holds the guest still never

@@ -186,7 +186,7 @@ func (b *bed) layersCounted(node string) {
 	if agent == nil {
 		b.T.Fatalf("node %s has no agent", node)
 	}
-	page := b.Run(framework.Pod{Name: "scrape", Script: "wget -qO- http://" + agent.Status.PodIP + ":8080/metrics"})
+	page := newReader(b.Env).page(agent)
 	for name, least := range map[string]float64{"up": 1, "bytes": 1, "limit_bytes": 1 << 30, "made_total": 2, "shared_total": 2} {
 		value := -1.0
 		if _, rest, found := strings.Cut(page, "\nberth_layers_"+name+" "); found {

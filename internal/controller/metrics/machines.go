@@ -45,7 +45,7 @@ func (m Machines) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	var list kubevirt.VirtualMachineList
-	if m.Reader.List(ctx, &list) != nil {
+	if m.Reader.List(ctx, &list, uncopied) != nil {
 		return
 	}
 	type is struct{ status, reason string }
@@ -72,7 +72,7 @@ func (m Machines) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(oldest, prometheus.GaugeValue, longest.Seconds())
 	var old kubevirt.VirtualMachineInstanceList
-	if m.Reader.List(ctx, &old, client.HasLabels{kubevirt.LabelOutdated}) == nil {
+	if m.Reader.List(ctx, &old, client.HasLabels{kubevirt.LabelOutdated}, uncopied) == nil {
 		out <- prometheus.MustNewConstMetric(outdatedVMIs, prometheus.GaugeValue, float64(len(old.Items)))
 	}
 }

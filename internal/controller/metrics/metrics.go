@@ -20,6 +20,9 @@ import (
 // scrapeTimeout bounds reading the cache; a scrape that takes longer is given up by Prometheus anyway.
 const scrapeTimeout = 5 * time.Second
 
+// uncopied has the cache hand out its objects as they are. A scrape only reads them, and a copy of everything that is in a cluster would be too large.
+const uncopied = client.UnsafeDisableDeepCopy
+
 var (
 	importProgress = prometheus.NewDesc("kubevirt_cdi_import_progress_total",
 		"How much of an import is done, in percent", []string{"ownerUID", "namespace", "name"}, nil)
@@ -52,16 +55,16 @@ func (n Now) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	var volumes cdiv1.DataVolumeList
-	if n.Reader.List(ctx, &volumes) == nil {
+	if n.Reader.List(ctx, &volumes, uncopied) == nil {
 		collectVolumes(volumes.Items, out)
 		collectWaiting(volumes.Items, time.Now(), out)
 		var crons cdiv1.DataImportCronList
-		if n.Reader.List(ctx, &crons) == nil {
+		if n.Reader.List(ctx, &crons, uncopied) == nil {
 			collectCrons(crons.Items, volumes.Items, out)
 		}
 	}
 	var cdis cdiv1.CDIList
-	if n.Reader.List(ctx, &cdis) == nil {
+	if n.Reader.List(ctx, &cdis, uncopied) == nil {
 		deployed := 0.0
 		for _, c := range cdis.Items {
 			if c.Status.Phase == "Deployed" {
@@ -71,7 +74,7 @@ func (n Now) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, deployed)
 	}
 	var profiles cdiv1.StorageProfileList
-	if n.Reader.List(ctx, &profiles) == nil {
+	if n.Reader.List(ctx, &profiles, uncopied) == nil {
 		for _, p := range profiles.Items {
 			out <- prometheus.MustNewConstMetric(profile, prometheus.GaugeValue, 1, p.Name, deref(p.Status.Provisioner),
 				strconv.FormatBool(len(p.Status.ClaimPropertySets) > 0), strconv.FormatBool(shared(p)))

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -57,6 +60,33 @@ kubevirt_cdi_import_progress_total{name="a",namespace="ns",ownerUID="1"} 42.5
 		"kubevirt_cdi_datavolume_pending", "kubevirt_cdi_import_progress_total", "kubevirt_cdi_dataimportcron_outdated")
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// shares is a reader that fails if it is asked to copy what it hands out.
+type shares struct {
+	client.Reader
+	t *testing.T
+}
+
+func (s shares) List(ctx context.Context, into client.ObjectList, o ...client.ListOption) error {
+	var all client.ListOptions
+	all.ApplyOptions(o)
+	if all.UnsafeDisableDeepCopy == nil || !*all.UnsafeDisableDeepCopy {
+		s.t.Errorf("a scrape copies every object of %T", into)
+	}
+	return s.Reader.List(ctx, into, o...)
+}
+
+// TestNothingIsCopied: a scrape takes no copy of what is in the cluster: there may be tens of thousands of objects.
+func TestNothingIsCopied(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(cdiv1.AddToScheme(scheme), kubevirt.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	c := shares{fake.NewClientBuilder().WithScheme(scheme).Build(), t}
+	if n := testutil.CollectAndCount(Now{Reader: c}) + testutil.CollectAndCount(Machines{Reader: c, Now: time.Now}); n < 3 {
+		t.Errorf("%d metrics", n)
 	}
 }
 

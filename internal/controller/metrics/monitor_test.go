@@ -37,12 +37,26 @@ func TestServiceMonitor(t *testing.T) {
 		var monitor struct {
 			Metadata struct{ Namespace string }
 			Spec     struct {
-				Selector  struct{ MatchLabels map[string]string }
-				Endpoints []struct{ Port string }
+				NamespaceSelector struct{ MatchNames []string }
+				Selector          struct{ MatchLabels map[string]string }
+				Endpoints         []struct {
+					Port, Scheme, BearerTokenFile string
+					TLSConfig                     struct {
+						InsecureSkipVerify bool
+						ServerName         string
+					}
+				}
 			}
 		}
 		into(parts[2*i], &service)
 		into(parts[2*i+1], &monitor)
+		looks := monitor.Metadata.Namespace
+		if names := monitor.Spec.NamespaceSelector.MatchNames; len(names) == 1 {
+			looks = names[0]
+		}
+		if e := monitor.Spec.Endpoints[0]; e.BearerTokenFile != "" && (e.Scheme != "https" || e.TLSConfig.InsecureSkipVerify || e.TLSConfig.ServerName == "") {
+			t.Errorf("%s: Prometheus' token is sent to whoever is there: %+v", file, e)
+		}
 		var program appsv1.Deployment // what is looked at, a DaemonSet has too
 		for _, part := range read("../../../config/" + file) {
 			if bytes.Contains(part, []byte("kind: Deployment")) || bytes.Contains(part, []byte("kind: DaemonSet")) {
@@ -52,7 +66,7 @@ func TestServiceMonitor(t *testing.T) {
 		for n := range programs {
 			var other corev1.Service
 			into(parts[2*n], &other)
-			if labels.SelectorFromSet(monitor.Spec.Selector.MatchLabels).Matches(labels.Set(other.Labels)) && monitor.Metadata.Namespace == other.Namespace {
+			if labels.SelectorFromSet(monitor.Spec.Selector.MatchLabels).Matches(labels.Set(other.Labels)) && looks == other.Namespace {
 				found[file]++
 			}
 		}
