@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -192,7 +193,10 @@ func TestSecretsOfOthers(t *testing.T) {
 	installRights(t)
 	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "theirs"}, Data: map[string][]byte{"password": []byte("x")}}
 	create(t, admin, theirs.DeepCopy())
-	ours := map[string]string{"app": "containerized-data-importer"}
+	create(t, admin, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "cdi-keys", Labels: map[string]string{"app": "containerized-data-importer"}},
+		Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": nil, "tls.key": nil}})
+	ours := map[string]string{"app": "containerized-data-importer", "app.kubernetes.io/part-of": "berth"}
+	const clones = "0a1b2c3d-0000-4000-8000-0123456789ab-source-tls" // of a server that has no owner in its namespace
 	keys := func(name string, labels map[string]string, kind corev1.SecretType) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name, Labels: labels}, Type: kind,
 			Data: map[string][]byte{"tls.crt": nil, "tls.key": nil}}
@@ -216,19 +220,29 @@ func TestSecretsOfOthers(t *testing.T) {
 				"delete all": func() error {
 					return c.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace(team))
 				},
-				"a token":  func() error { return c.Create(t.Context(), keys("a", ours, corev1.SecretTypeServiceAccountToken)) },
-				"no label": func() error { return c.Create(t.Context(), keys("b", nil, corev1.SecretTypeTLS)) },
+				"a token":            func() error { return c.Create(t.Context(), keys("a", ours, corev1.SecretTypeServiceAccountToken)) },
+				"no label":           func() error { return c.Create(t.Context(), keys(clones, nil, corev1.SecretTypeTLS)) },
+				"no owner":           func() error { return c.Create(t.Context(), keys("b", ours, corev1.SecretTypeTLS)) },
+				"delete keys of CDI": func() error { return c.Delete(t.Context(), keys("cdi-keys", nil, corev1.SecretTypeTLS)) },
 			} {
 				if err := do(); !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 					t.Errorf("%s: got %v", what, err)
 				}
 			}
 			may := account == "berth:berth-controller"
-			if err := c.Create(t.Context(), keys("keys", ours, corev1.SecretTypeTLS)); (err == nil) != may {
+			if err := c.Create(t.Context(), keys(clones, ours, corev1.SecretTypeTLS)); (err == nil) != may {
 				t.Errorf("keys of a transfer: %v", err)
 			}
-			if err := c.Delete(t.Context(), keys("keys", ours, corev1.SecretTypeTLS)); (err == nil) != may {
+			if err := c.Delete(t.Context(), keys(clones, ours, corev1.SecretTypeTLS)); (err == nil) != may {
 				t.Errorf("keys of a transfer are deleted: %v", err)
+			}
+			owned := keys("owned", ours, corev1.SecretTypeTLS)
+			owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "dv", UID: "u", Controller: new(true)}}
+			if err := c.Create(t.Context(), owned.DeepCopy()); (err == nil) != may {
+				t.Errorf("keys of an upload: %v", err)
+			}
+			if err := c.Delete(t.Context(), owned.DeepCopy()); (err == nil) != may {
+				t.Errorf("keys of an upload are deleted: %v", err)
 			}
 			login := func(kind string) *corev1.Secret {
 				s := keys("login", nil, "berth.dev/disk-login")
@@ -248,6 +262,64 @@ func TestSecretsOfOthers(t *testing.T) {
 	}
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(theirs), &corev1.Secret{}); err != nil {
 		t.Errorf("the secret of somebody else: %v", err)
+	}
+}
+
+// TestVolumeFields: the controller gives volumes to claims, keeps them, and writes words of its own on them; nothing else of a volume changes by it.
+func TestVolumeFields(t *testing.T) {
+	installRights(t)
+	controller, err := client.New(as("berth:berth-controller"), client.Options{Scheme: clientgo.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	volume := func(name string) *corev1.PersistentVolume {
+		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.org/a": "1"}, Labels: map[string]string{"example.org/l": "1"},
+			Finalizers: []string{"example.org/keep"}}}
+		v.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+		v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		v.Spec.PersistentVolumeReclaimPolicy, v.Spec.StorageClassName = corev1.PersistentVolumeReclaimDelete, "none"
+		v.Spec.HostPath = &corev1.HostPathVolumeSource{Path: "/data"}
+		v.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: team, Name: "prime", UID: "1"}
+		create(t, admin, v)
+		t.Cleanup(func() {
+			_ = admin.Patch(context.Background(), v, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+		})
+		return v
+	}
+	patch := func(v *corev1.PersistentVolume, text string) error {
+		return controller.Patch(t.Context(), v.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(text)))
+	}
+	v := volume("fields")
+	eventually(t, "the policy of volumes holds", func() (bool, error) {
+		err := patch(v, `{"metadata":{"annotations":{"example.org/try":"1"}}}`)
+		if err == nil {
+			return false, admin.Patch(t.Context(), v, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"example.org/try":null}}}`)))
+		}
+		return strings.Contains(err.Error(), "accounts of Berth"), err
+	})
+	for what, text := range map[string]string{
+		"its class": `{"spec":{"storageClassName":"other"}}`, "its size": `{"spec":{"capacity":{"storage":"2Gi"}}}`, "how it is mounted": `{"spec":{"mountOptions":["suid"]}}`,
+		"who may use it": `{"spec":{"accessModes":["ReadWriteMany"]}}`, "where it is": `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}}}}`,
+		"an annotation": `{"metadata":{"annotations":{"example.org/a":"2"}}}`, "an annotation that goes": `{"metadata":{"annotations":{"example.org/a":null}}}`,
+		"a label": `{"metadata":{"labels":{"example.org/l":"2"}}}`, "a finalizer that goes": `{"metadata":{"finalizers":[]}}`,
+		"another's finalizer": `{"metadata":{"finalizers":["example.org/keep","example.org/more"]}}`,
+		"an owner":            `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}]}}`,
+	} {
+		if err := patch(v, text); !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+			t.Errorf("%s: got %v", what, err)
+		}
+	}
+	for what, text := range map[string]string{
+		"a word of ours": `{"metadata":{"annotations":{"berth.dev/filled-for":"1"},"labels":{"berth.dev/replaces":"x"}}}`, "that it is kept": `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`,
+		"its claim": `{"spec":{"claimRef":{"name":"target","uid":"2"}}}`,
+	} {
+		if err := patch(v, text); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var now corev1.PersistentVolume
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(v), &now); err != nil || err == nil && controller.Update(t.Context(), &now) == nil {
+		t.Errorf("the controller replaces a whole volume: %v", err)
 	}
 }
 
