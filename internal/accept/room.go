@@ -12,8 +12,8 @@ import (
 //     each, and so on.
 //   - A connection that is not admitted keeps its place until somebody else needs it: the host with most of such connections loses its oldest.
 type Room struct {
-	places int
-	mu     sync.Mutex
+	places    int
+	mu        sync.Mutex
 	occupants []*occupant // in the order in which they came
 }
 
