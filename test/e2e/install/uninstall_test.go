@@ -35,7 +35,7 @@ func TestUninstall(t *testing.T) {
 	s.refuses(nil, "Berth is in use", "1 VirtualMachine", "2 DataVolumes", "--with-data=keep")
 	s.refuses([]string{"--with-data=lose"}, "it can be keep")
 	s.refuses([]string{"--with-data=keep", "--as=nobody"}, `User "nobody" cannot list`)
-	s.kubectl("", "label", "dv,pvc", "spare", "berth.dev/installed=true") // anybody can do so with what is theirs
+	s.kubectl("", "label", "dv/spare", "pvc/spare", "berth.dev/installed=true") // anybody can do so with what is theirs
 	if out, err := s.virtctl("uninstall", "--with-data=keep", "--dry-run"); err != nil || !strings.Contains(out, "would delete Deployment berth/berth-controller") ||
 		strings.Contains(out, "CustomResourceDefinition") || !strings.Contains(out, "Stays: PersistentVolumeClaim "+s.Namespace+"/spare") {
 		t.Fatalf("dry run: %v\n%s", err, out)
