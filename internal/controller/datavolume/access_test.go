@@ -158,4 +158,3 @@ func TestWorkerIsRecorded(t *testing.T) {
 	}
 	t.Error("no worker was let run")
 }
-

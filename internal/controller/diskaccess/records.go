@@ -27,6 +27,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/decide/access"
 	"github.com/berth-vm/berth/internal/identity"
+	"github.com/berth-vm/berth/internal/pods"
 )
 
 // Records reads and writes the records. Taking a disk and letting a pod go must not cross: a record that is written for a pod that has
@@ -213,7 +214,9 @@ func (r *Records) enter(ctx context.Context, id identity.Disk, me accessv1.Holde
 		return err
 	}
 	for _, h := range former {
-		if conflicts(h, me, beside) {
+		if in, err := r.inTheWay(ctx, r.live, h, me, beside); err != nil {
+			return err
+		} else if in {
 			return taken(id)
 		}
 	}
@@ -223,10 +226,12 @@ func (r *Records) enter(ctx context.Context, id identity.Disk, me accessv1.Holde
 		return r.cluster.CreateNew(ctx, record)
 	}
 	for _, h := range record.Spec.Holders {
-		switch {
-		case h == me:
+		if h == me {
 			return nil
-		case conflicts(h, me, beside):
+		}
+		if in, err := r.inTheWay(ctx, r.live, h, me, beside); err != nil {
+			return err
+		} else if in {
 			return taken(id)
 		}
 	}
@@ -239,9 +244,36 @@ func (r *Records) enter(ctx context.Context, id identity.Disk, me accessv1.Holde
 	return r.cluster.Update(ctx, next)
 }
 
-// conflicts: h keeps me from having the disk.
-func conflicts(h, me accessv1.Holder, beside types.UID) bool {
-	return h.PodUID != me.PodUID && (beside == "" || h.PodUID != beside) && !Compatible(h, me)
+// inTheWay: h keeps me from having the disk.
+func (r *Records) inTheWay(ctx context.Context, from client.Reader, h, me accessv1.Holder, beside types.UID) (bool, error) {
+	if h.PodUID == me.PodUID || beside != "" && h.PodUID == beside {
+		return false, nil
+	}
+	return r.keepsOut(ctx, from, h, me)
+}
+
+// KeepsOut says whether h keeps me from having a disk that both name, as the cache knows it.
+func (r *Records) KeepsOut(ctx context.Context, h, me accessv1.Holder) (bool, error) {
+	return r.keepsOut(ctx, r.reader, h, me)
+}
+
+// keepsOut: the two cannot have the disk together. Who has a disk through a claim does not wait for a reader of another namespace that has
+// only written the disk's address and has not started: nothing says that the server lets it in. Such a reader can have any address; who
+// wants to write by an address that a claim of another namespace leads to is refused before (internal/controller/machine).
+func (r *Records) keepsOut(ctx context.Context, from client.Reader, h, me accessv1.Holder) (bool, error) {
+	if Compatible(h, me) {
+		return false, nil
+	}
+	byAddress := h.ClaimUID == "" && h.Use == "" && h.Mode == accessv1.ReadShared
+	if me.ClaimUID == "" || !byAddress || h.Namespace == me.Namespace {
+		return true, nil
+	}
+	p, err := cluster.Get[corev1.Pod](ctx, from, h.Namespace, h.Pod)
+	if err != nil {
+		return true, err
+	}
+	waits := p != nil && p.UID == h.PodUID && !pods.Ready(p)
+	return !waits, nil
 }
 
 func taken(id identity.Disk) error {

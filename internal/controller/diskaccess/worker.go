@@ -133,12 +133,15 @@ func (r *Records) Blocker(ctx context.Context, claim *corev1.PersistentVolumeCla
 	if err != nil {
 		return nil, err
 	}
-	wanted.ClaimUID = claim.UID
+	wanted.ClaimUID, wanted.Namespace = claim.UID, claim.Namespace
 	for i := range holders {
 		h := &holders[i]
 		own := func(p *corev1.Pod) bool { return p != nil && p.UID == h.PodUID }
-		if !slices.ContainsFunc(except, own) && !Compatible(*h, wanted) {
-			return h, nil
+		if slices.ContainsFunc(except, own) {
+			continue
+		}
+		if out, err := r.KeepsOut(ctx, *h, wanted); err != nil || out {
+			return h, err
 		}
 	}
 	return nil, nil

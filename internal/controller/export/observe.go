@@ -39,7 +39,7 @@ type seen struct {
 	server  *corev1.Pod // nil: there is none
 	// recorded: the server is recorded as a holder of the disks that it reads.
 	recorded bool
-	now     time.Time
+	now      time.Time
 }
 
 // disk is one that is exported.

@@ -41,7 +41,7 @@ type Seen struct {
 	reserved *corev1.PersistentVolume // the claim's volume, if it was there before the claim; nil: it was not, or there is none yet
 	access   volume.Access
 	holder   string // who else has the claim's disk, as a sentence; empty: nobody
-	filled   bool                     // the volume of a claim that somebody made says that it was filled, for this claim
+	filled   bool   // the volume of a claim that somebody made says that it was filled, for this claim
 }
 
 // Observe reads everything a decision about an order depends on. An error means that the cluster could not be read; what

@@ -7,11 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/decide/access"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/identity"
@@ -81,7 +83,7 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 		d.access = machine.Have // all it needs
 		return nil
 	}
-	mine := accessv1.Holder{Mode: d.mode, ClaimUID: d.claimUID(), Early: d.early}
+	mine := accessv1.Holder{Namespace: s.instance.Namespace, Mode: d.mode, ClaimUID: d.claimUID(), Early: d.early}
 	if at := slices.IndexFunc(holders, func(h accessv1.Holder) bool { return s.launcher != nil && h.PodUID == s.launcher.UID }); at >= 0 {
 		mine = holders[at]
 	}
@@ -95,12 +97,41 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 			if entered {
 				d.access = machine.Have // otherwise its record has the name that an earlier version gave it, and it gets another
 			}
+			continue
 		case d.holds && h.UID == s.instance.UID: // the guest moves from one of them to the other
-		case !diskaccess.Compatible(h, mine):
+			continue
+		}
+		out, err := r.records.KeepsOut(ctx, h, mine)
+		if err != nil {
+			return err
+		}
+		if out {
 			d.access = machine.Taken
 			d.why, err = r.takenBy(ctx, s, d, h)
 			return err
 		}
+	}
+	return r.observeOwned(ctx, s, d)
+}
+
+// observeOwned: a disk that a claim of another namespace is bound to is that namespace's. A machine that has written its address may read it,
+// if the server lets it in, but is no second writer.
+func (r *Reconciler) observeOwned(ctx context.Context, s *run, d *disk) error {
+	if d.claim != nil || d.mode == accessv1.ReadShared || d.access == machine.Have {
+		return nil
+	}
+	var volumes corev1.PersistentVolumeList
+	if err := r.reader.List(ctx, &volumes, client.MatchingFields{index.VolumeDisk: d.id.Name()}); err != nil {
+		return fmt.Errorf("list the volumes of a disk: %w", err)
+	}
+	for i := range volumes.Items {
+		ref := volumes.Items[i].Spec.ClaimRef
+		if ref == nil || ref.UID == "" || ref.Namespace == s.instance.Namespace {
+			continue
+		}
+		d.access = machine.Taken
+		d.why = fmt.Sprintf("disk %s (%s) is wanted %s, and a PersistentVolumeClaim of another namespace is bound to it: by its address it can only be had read-shared",
+			d.name, d.place(), d.mode)
 	}
 	return nil
 }

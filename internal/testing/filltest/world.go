@@ -84,8 +84,8 @@ type World struct {
 
 	scene  Scene
 	keeper *end.Keeper
-	made  int // objects that the controller created
-	later int // objects of the scene that have appeared later
+	made   int // objects that the controller created
+	later  int // objects of the scene that have appeared later
 }
 
 // scheme is made once and holds only what is used: the fake client goes through all of it for every request.
