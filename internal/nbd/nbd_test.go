@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -220,7 +221,7 @@ func TestNobodyReads(t *testing.T) {
 		}
 	}
 	for deadline := time.Now().Add(30 * time.Second); len(x.shared) < mostRequests && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	if len(x.shared) < mostRequests {
 		t.Fatalf("%d places of %d are taken", len(x.shared), mostRequests)

@@ -34,7 +34,7 @@ func TestTurns(t *testing.T) {
 				mu.Lock()
 				order = append(order, from)
 				mu.Unlock()
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				done()
 			})
 			synctest.Wait()
@@ -75,7 +75,7 @@ func TestTurnEnds(t *testing.T) {
 						waited <- nil
 						return
 					}
-					time.Sleep(10 * time.Second)
+					<-time.After(10 * time.Second)
 					_, its, err := q.take(t.Context(), c.waits, Pace{Queue: time.Hour, Make: time.Hour, Share: time.Hour})
 					if err == nil {
 						its()
