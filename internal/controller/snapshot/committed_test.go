@@ -24,6 +24,12 @@ import (
 	"github.com/berth-vm/berth/internal/names"
 )
 
+// holding is the record that somebody has a volume of the test.
+func holding(volume string, h accessv1.Holder) *accessv1.DiskAccess {
+	id := identity.Volume(volumeOf(volume, &corev1.PersistentVolumeClaim{}))
+	return &accessv1.DiskAccess{ObjectMeta: metav1.ObjectMeta{Name: id.Name()}, Spec: accessv1.DiskAccessSpec{Holders: []accessv1.Holder{h}}}
+}
+
 // TestRestoreWaitsForUsers: a claim that a pod or another machine uses is not taken from them, and it is said who they are. Nothing is
 // deleted before, and the restore goes on when they are gone.
 func TestRestoreWaitsForUsers(t *testing.T) {
@@ -40,8 +46,11 @@ func TestRestoreWaitsForUsers(t *testing.T) {
 			pod("mine", corev1.PodRunning)},
 		{"a pod that starts", "Pod backup uses PersistentVolumeClaim vm-disk", pod("vm-disk", corev1.PodPending)},
 		{"a machine", "VirtualMachineInstance other has the volume of PersistentVolumeClaim mine",
-			&accessv1.DiskAccess{ObjectMeta: metav1.ObjectMeta{Name: identity.Volume(volumeOf("pv-mine", &corev1.PersistentVolumeClaim{})).Name()},
-				Spec: accessv1.DiskAccessSpec{Holders: []accessv1.Holder{{Namespace: "team", Machine: "other", PodUID: "x"}}}}},
+			holding("pv-mine", accessv1.Holder{Namespace: "team", Machine: "other", PodUID: "x"})},
+		{"a worker", "Pod export has the volume of PersistentVolumeClaim mine",
+			holding("pv-mine", accessv1.Holder{Namespace: "team", Pod: "export", PodUID: "x"})},
+		{"somebody elsewhere", "a pod of another namespace has the volume of PersistentVolumeClaim mine",
+			holding("pv-mine", accessv1.Holder{Namespace: "others", Machine: "secret", PodUID: "x"})},
 		{"a pod that has ended", "RestoreComplete", pod("mine", corev1.PodSucceeded)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

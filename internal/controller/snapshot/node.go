@@ -19,7 +19,7 @@ import (
 // ever: the node is the one that was chosen for the claim when the snapshot was taken, or else one where the snapshot is and the
 // machine may run. Empty: the class needs none, or there is none.
 func (r *Reconciler) nodeFor(ctx context.Context, b *back, c returning) (string, error) {
-	was := c.part.claim.ObjectMeta.Annotations[names.SelectedNode]
+	was := c.claim.ObjectMeta.Annotations[names.SelectedNode]
 	if was != "" {
 		node, err := cluster.Get[corev1.Node](ctx, r.live, "", was)
 		if err != nil || node != nil {
@@ -47,8 +47,8 @@ func (r *Reconciler) nodeFor(ctx context.Context, b *back, c returning) (string,
 // nodesOf are the nodes where the data of a snapshot can be used, as far as anybody says.
 func (r *Reconciler) nodesOf(ctx context.Context, c returning) ([]corev1.Node, error) {
 	var home *corev1.NodeSelector
-	if c.part.taken != nil {
-		content, err := volumesnapshot.ContentOf(ctx, cluster.Reads(r.live), c.part.taken)
+	if c.taken != nil {
+		content, err := volumesnapshot.ContentOf(ctx, cluster.Reads(r.live), c.taken)
 		if err != nil {
 			return nil, err
 		}

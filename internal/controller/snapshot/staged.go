@@ -49,7 +49,7 @@ type staged struct {
 func (b *back) inPlace() bool { return b.shot != nil && b.shot.content != nil && !b.elsewhere() }
 
 // stagedName is the claim that the volume of a part is made in.
-func (b *back) stagedName(c returning) string { return b.stagedPrefix() + c.part.volume }
+func (b *back) stagedName(c returning) string { return b.stagedPrefix() + c.volume }
 
 func (b *back) stagedPrefix() string { return fmt.Sprintf("restore-%s-", b.of.UID) }
 
@@ -67,7 +67,7 @@ func (b *back) stage(c returning, node string) *corev1.PersistentVolumeClaim {
 			Labels:      map[string]string{labelStaged: string(b.of.UID), labelNoBackup: "true"},
 			Annotations: map[string]string{annRestore: string(b.of.UID)},
 		},
-		Spec: *c.part.claim.Spec.DeepCopy(),
+		Spec: *c.claim.Spec.DeepCopy(),
 	}
 	if node != "" {
 		out.Annotations[names.SelectedNode], out.Annotations[annPlaced] = node, b.now.UTC().Format(time.RFC3339)
@@ -89,7 +89,7 @@ func (r *Reconciler) observeStaged(ctx context.Context, b *back, c *returning) e
 	if c.staged.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, b.of.Namespace, b.stagedName(*c)); err != nil {
 		return err
 	}
-	if class := ptr.Deref(c.part.claim.Spec.StorageClassName, ""); class != "" {
+	if class := ptr.Deref(c.claim.Spec.StorageClassName, ""); class != "" {
 		if c.staged.class, err = cluster.Get[storagev1.StorageClass](ctx, r.live, "", class); err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (b *back) blocked(c returning) string {
 		if s != nil && !b.mine(s) {
 			return fmt.Sprintf("PersistentVolumeClaim %s is not this restore's: delete it", s.Name)
 		}
-		return fmt.Sprintf("StorageClass %q of PersistentVolumeClaim %s does not exist", ptr.Deref(c.part.claim.Spec.StorageClassName, ""), c.to)
+		return fmt.Sprintf("StorageClass %q of PersistentVolumeClaim %s does not exist", ptr.Deref(c.claim.Spec.StorageClassName, ""), c.to)
 	case snapshot.Unplaced, snapshot.Unbound, snapshot.Troubled:
 		if c.staged.says != "" {
 			return fmt.Sprintf("PersistentVolumeClaim %s for %s: %s", s.Name, c.to, c.staged.says)

@@ -101,10 +101,21 @@ func (r *Reconciler) observeUsers(ctx context.Context, b *back) error {
 			return err
 		}
 		for _, h := range holders(record) {
-			c.staged.users = append(c.staged.users, fmt.Sprintf("VirtualMachineInstance %s has the volume of PersistentVolumeClaim %s", h.Machine, c.now.Name))
+			c.staged.users = append(c.staged.users, fmt.Sprintf("%s has the volume of PersistentVolumeClaim %s", holderText(h, b.of.Namespace), c.now.Name))
 		}
 	}
 	return nil
+}
+
+// holderText names a holder: the machine, or the pod of a worker. What another namespace has is not told.
+func holderText(h accessv1.Holder, namespace string) string {
+	switch {
+	case h.Namespace != namespace:
+		return "a pod of another namespace"
+	case h.Machine == "":
+		return "Pod " + h.Pod
+	}
+	return "VirtualMachineInstance " + h.Machine
 }
 
 func holders(record *accessv1.DiskAccess) []accessv1.Holder {
