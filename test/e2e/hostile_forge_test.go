@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -108,6 +109,7 @@ var forgedPods = attempts{
 		h.kept()
 	},
 	"a server of the victim's clone":               serverOfClone,
+	"a server of a clone that is said to be gone":  serverOfGone,
 	"a worker that sends the controller elsewhere": workerRedirects,
 }
 
@@ -205,6 +207,44 @@ func serverOfClone(h *hostile) {
 		}
 		return true, ""
 	})
+}
+
+// serverOfGone: the victim clones between two namespaces of theirs. While that is under way the tenant has a pod that says to be the clone's server
+// and to work for a volume that does not exist, again and again: what is left of such a clone is removed. The keys of the victim's clone are not.
+func serverOfGone(h *hostile) {
+	second := newBed(h.t())
+	dv := h.clone("across")
+	class := classWaits
+	dv.Namespace, dv.Spec.Source, dv.Spec.Storage.StorageClassName = second.Namespace, h.source(), &class
+	second.create(dv)
+	second.untilPhase("across", cdiv1.WaitForFirstConsumer)
+	ctx, stop := context.WithCancel(h.own.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; ctx.Err() == nil; n++ {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: h.own.Namespace, Name: string(dv.UID) + "-source-pod",
+				Labels:      map[string]string{"app": "containerized-data-importer", "cdi.kubevirt.io": "cdi-clone-source", "cdi.kubevirt.io/OwnedByUID": string(dv.UID)},
+				Annotations: map[string]string{"berth.dev/serves": fmt.Sprintf("%s/gone-%d", second.Namespace, n)}},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.invalid/none"}}}}
+			err := h.as.Create(ctx, p)
+			if apierrors.IsAlreadyExists(err) { // the one before is not gone yet: it says something else now
+				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"berth.dev/serves":%q}}}`, p.Annotations["berth.dev/serves"])
+				err = h.as.Patch(ctx, p, client.RawPatch(types.MergePatchType, patch))
+			}
+			if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+				h.t().Errorf("forge a server: %v", err)
+				return
+			}
+			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // as fast as a tenant may: nothing is waited for
+		}
+	}()
+	second.consume("across", "")
+	second.untilPhase("across", cdiv1.Succeeded)
+	stop()
+	<-done
+	second.Delete("consumer-across")
+	second.holds("across", image(24), 40*mib)
 }
 
 // workerRedirects: the tenant makes the worker of their own volume themselves. When the controller asks it how far it is, it

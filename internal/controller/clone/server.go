@@ -145,22 +145,27 @@ func (c *Cloner) removeAids(ctx context.Context, s *Seen) error {
 	return nil
 }
 
-// removeAidsHere removes those in the namespace that s reads from.
+// removeAidsHere removes those in the namespace that s reads from, and the client's keys. The order must be known to be the one
+// that they were made for.
 func (c *Cloner) removeAidsHere(ctx context.Context, s *Seen) error {
 	if s.server == nil && s.restored == nil && !s.order.held() {
 		return nil
 	}
+	if err := c.cluster.Delete(ctx, c.secret(s, s.order.Namespace, s.clientKeys(), nil)); err != nil {
+		return err
+	}
+	return c.removeAtSource(ctx, s)
+}
+
+// removeAtSource removes what was made in the namespace that s reads from, and nothing of any other namespace.
+func (c *Cloner) removeAtSource(ctx context.Context, s *Seen) error {
 	if s.restored != nil && isFrom(s.restored, s.snapshotName()) || s.order.held() {
 		if err := c.deleteSnapshot(ctx, s); err != nil {
 			return err
 		}
 	}
-	for _, secret := range []*corev1.Secret{
-		c.secret(s, s.at.Namespace, s.serverKeys(), nil), c.secret(s, s.order.Namespace, s.clientKeys(), nil),
-	} {
-		if err := c.cluster.Delete(ctx, secret); err != nil {
-			return err
-		}
+	if err := c.cluster.Delete(ctx, c.secret(s, s.at.Namespace, s.serverKeys(), nil)); err != nil {
+		return err
 	}
 	if p := s.server; p != nil && p.DeletionTimestamp == nil {
 		if err := c.cluster.Delete(ctx, p); err != nil {

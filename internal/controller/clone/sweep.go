@@ -17,6 +17,10 @@ import (
 // Sweep removes what is left in other namespaces of a volume or claim that is gone. As a rule nothing is: a finalizer on whom
 // it is for sees to that. But whoever owns that object can take the finalizer away, and a server that stayed would keep a
 // claim of somebody else from being deleted.
+//
+// A server says itself whom it works for, and anybody can write that on a pod of their own: that nothing has that name does not
+// prove that the clone with this UID is gone. So only what is in the pod's own namespace is removed, which whoever forges a server can
+// only do to themselves. The client's keys are in the namespace of the volume, which owns them: they go with it.
 func (c *Cloner) Sweep(ctx context.Context, gone types.NamespacedName) error {
 	var servers corev1.PodList
 	if err := c.reader.List(ctx, &servers, client.MatchingFields{index.PodServes: gone.String()}); err != nil {
@@ -42,7 +46,7 @@ func (c *Cloner) Sweep(ctx context.Context, gone types.NamespacedName) error {
 		if err := c.observeAids(ctx, s); err != nil {
 			return err
 		}
-		if err := c.removeAidsHere(ctx, s); err != nil {
+		if err := c.removeAtSource(ctx, s); err != nil {
 			return err
 		}
 	}

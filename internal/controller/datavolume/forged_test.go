@@ -120,3 +120,22 @@ func TestAVolumeThatSlippedAway(t *testing.T) {
 		t.Error("its keys are still there")
 	}
 }
+
+// TestAForgedServerOfNobody: a pod says to be the server of a clone that is under way, and to work for a volume that is not there. The keys of
+// the clone's client stay.
+func TestAForgedServerOfNobody(t *testing.T) {
+	labels := render.Labels(render.RoleServe)
+	labels[render.LabelVolumeUID] = "victim-uid"
+	forged := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hostile", Name: "victim-uid-source-pod", UID: "forged", Labels: labels,
+		Annotations: map[string]string{names.Serves: filltest.Team + "/" + volumeName}}}
+	keys := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team, Name: "victim-uid-target-tls"}}
+	w := filltest.New(t, filltest.Scene{Objects: []client.Object{forged, keys}})
+	_, err := build(w).Reconcile(context.Background(), request)
+	w.Must(err)
+	if s := filltest.Get[corev1.Secret](w, keys.Namespace, keys.Name); s == nil {
+		t.Error("the keys of somebody's clone were deleted")
+	}
+	if p := filltest.Get[corev1.Pod](w, forged.Namespace, forged.Name); p != nil {
+		t.Error("a server that works for nobody stays")
+	}
+}
