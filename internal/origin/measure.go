@@ -85,6 +85,14 @@ func (f Found) Size() resource.Quantity {
 	return f.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
 }
 
+// Requested is how large it was asked to be; of a snapshot, how large a copy has to be.
+func (f Found) Requested() resource.Quantity {
+	if f.Claim != nil {
+		return f.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	}
+	return f.Size()
+}
+
 // Mode is the volume mode of the data; empty: nobody says, as of a snapshot that somebody brought.
 func (f Found) Mode() corev1.PersistentVolumeMode {
 	if f.Claim != nil {

@@ -22,7 +22,7 @@ const (
 	TargetDevice  = "/dev/berth-target"
 	SourceDir     = "/source"
 	SourceDevice  = "/dev/berth-source"
-	DiskFile      = "disk.img"                   // the name a guest's disk has on a Filesystem claim
+	DiskFile      = task.DiskFile
 	CredentialDir = "/var/run/berth/credentials" //nolint:gosec // G101: where a Secret is mounted, not one
 	CADir         = "/var/run/berth/ca"
 	HeaderDir     = "/var/run/berth/headers"
@@ -49,7 +49,7 @@ func (d Disk) path(dir, device string, content task.Content) string {
 	switch {
 	case d.Block:
 		return device
-	case content == task.Archive:
+	case content == task.Archive, content == task.Volume:
 		return dir
 	default:
 		return path.Join(dir, DiskFile)

@@ -102,7 +102,9 @@ type Upload struct {
 
 // Local is a disk the worker can open itself: another claim mounted in the same pod, or a file.
 type Local struct {
-	Path string `json:"path"`          // a file, a block device, or a directory when the content is an archive
+	// Path is a file, a block device, or a directory when the content is an archive. When it is a volume, it is the volume's disk,
+	// which need not be there.
+	Path string `json:"path"`
 	Raw  bool   `json:"raw,omitempty"` // the bytes are the disk: never look for a format in a tenant's volume
 }
 
@@ -116,7 +118,7 @@ type Peer struct {
 type Serve struct {
 	Version int     `json:"version"`
 	Volume  string  `json:"volume"`
-	Path    string  `json:"path"`
+	Path    string  `json:"path"` // a block device (Disk), or a directory (Volume)
 	Content Content `json:"content"`
 	Listen  string  `json:"listen"`
 	TLSDir  string  `json:"tlsDir"`
@@ -145,15 +147,20 @@ type ExportedVolume struct {
 // Content is what the volume holds.
 type Content string
 
-// The contents a volume can hold. Disk is one guest disk; Archive is a directory of files unpacked from a tar.
+// The contents a volume can hold. Disk is one guest disk; Archive is a directory of files unpacked from a tar; Volume is everything on a
+// filesystem that is cloned: all files, and DiskFile among them is a guest's disk.
 const (
 	Disk    Content = "disk"
 	Archive Content = "archive"
+	Volume  Content = "volume"
 )
+
+// DiskFile is the name that a guest's disk has on a filesystem.
+const DiskFile = "disk.img"
 
 // Target says where the bytes go.
 type Target struct {
-	// Path is a block device (Disk), a file to be made (Disk) or a directory (Archive).
+	// Path is a block device (Disk), a file to be made (Disk) or a directory (Archive, Volume).
 	Path    string  `json:"path"`
 	Content Content `json:"content"`
 	// Size is how large the disk must be at the end, in bytes. 0 means as large as the image. A device is its own size,

@@ -100,6 +100,42 @@ func TestArchive(t *testing.T) {
 	}
 }
 
+// TestArchiveAfterAnother: a try that was killed has left files of an earlier version of the archive, and directories that may not be written to. They are
+// gone afterwards, on a claim; a directory that somebody named by hand keeps what it has.
+func TestArchiveAfterAnother(t *testing.T) {
+	good := tarball(t, entry(tar.TypeReg, "d/file", "text"))
+	for name, claim := range map[string]string{"claim": "claim-1", "by hand": ""} {
+		t.Run(name, func(t *testing.T) {
+			to := t.TempDir()
+			for _, dir := range []string{"old/locked", "lost+found"} {
+				if err := os.MkdirAll(filepath.Join(to, dir), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, file := range []string{"foreign", "old/locked/file", ".berth-unpacking", "lost+found/x"} {
+				if err := os.WriteFile(filepath.Join(to, file), []byte("old"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(filepath.Join(to, "old/locked"), 0o500); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.Chmod(filepath.Join(to, "old/locked"), 0o700) })
+			k := fromURL(web(t, good, "1"), to)
+			k.Target.Content, k.Claim = task.Archive, claim
+			if r := New(k).Run(t.Context()); r.Outcome != task.Done {
+				t.Fatalf("report %+v", r)
+			}
+			for file, there := range map[string]bool{"d/file": true, "foreign": claim == "", "old/locked/file": claim == "", "lost+found/x": true,
+				".berth-unpacking": false} {
+				if _, err := os.Lstat(filepath.Join(to, file)); (err == nil) != there {
+					t.Errorf("%s: %v", file, err)
+				}
+			}
+		})
+	}
+}
+
 // sparseBomb is an entry that says it is an exbibyte large, and almost all of it a hole.
 func sparseBomb(t *testing.T) []byte {
 	t.Helper()

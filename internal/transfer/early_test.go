@@ -359,3 +359,39 @@ func TestBadSourceOfAGuest(t *testing.T) {
 		}
 	})
 }
+
+// TestGuestKeepsItsDisk: what does not decide the bytes changes while a guest uses the disk: the administrator's proxy, how large disks are
+// made, the claim's size. The worker goes on where the one before stopped, and the disk stays as large as the guest knows it.
+func TestGuestKeepsItsDisk(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*task.Task){
+		"proxy":   func(k *task.Task) { k.Source.HTTP.NoProxy = "127.0.0.1,::1" },
+		"smaller": func(k *task.Task) { k.Target.Size = 9 << 20 },
+		"larger":  func(k *task.Task) { k.Target.Size = 20 << 20 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			image := noise(8<<20, 11)
+			s, url := newSlowly(t, image, 1<<20)
+			u := use(t, url, func(k *task.Task) { k.Target.Size = 12 << 20 })
+			want := append(bytes.Clone(image), make([]byte, 4<<20)...)
+			c := u.dial()
+			scribble(t, c, want, rand.New(rand.NewPCG(5, 6)), 40)
+			u.cancel()
+			if r := <-u.report; r.Reason != task.Interrupted {
+				t.Fatalf("report %+v", r)
+			}
+			_ = c.Close()
+			change(&u.task)
+			s.rate.Store(1 << 40)
+			u.run()
+			if err := u.dial().Leave(); err != nil {
+				t.Fatal(err)
+			}
+			if r := <-u.report; r.Outcome != task.Done {
+				t.Fatalf("report %+v", r)
+			}
+			wantBytes(t, u.task.Target.Path, want)
+		})
+	}
+}

@@ -313,3 +313,33 @@ func TestDiskGetsWhatFits(t *testing.T) {
 		}
 	}
 }
+
+// TestBlankDevice: a device that somebody used before reads as zeroes, whatever its size, and with preallocation all of its blocks are there.
+func TestBlankDevice(t *testing.T) {
+	for name, c := range map[string]struct {
+		size        int
+		preallocate bool
+	}{"plain": {24 << 20, false}, "preallocated": {24 << 20, true}, "odd size": {9<<20 + 512, false}, "odd and preallocated": {9<<20 + 512, true}} {
+		t.Run(name, func(t *testing.T) {
+			dev := loopDevice(t, c.size)
+			work := New(task.Task{Version: task.Version, Source: task.Source{Blank: &task.Blank{}}, Claim: "claim-1",
+				Target: task.Target{Path: dev, Content: task.Disk, Preallocate: c.preallocate}})
+			r := work.Run(t.Context())
+			if r.Outcome != task.Done || r.Virtual != int64(c.size) {
+				t.Fatalf("report %+v", r)
+			}
+			if p := work.Progress(); p.Total != int64(c.size) || p.Done != p.Total || p.Percent != 100 {
+				t.Errorf("progress %+v", p)
+			}
+			wantOnDevice(t, dev, nil, c.size)
+			backing := command(t, "losetup", "--noheadings", "--output", "BACK-FILE", dev)
+			var st unix.Stat_t
+			if err := unix.Stat(backing, &st); err != nil {
+				t.Fatal(err)
+			}
+			if full := st.Blocks*512 >= int64(c.size)&^4095; c.preallocate && !full {
+				t.Errorf("%d of %d bytes are allocated", st.Blocks*512, c.size)
+			}
+		})
+	}
+}

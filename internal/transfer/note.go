@@ -18,7 +18,7 @@ const noteVersion = 1
 // source, so it never continues anything else.
 type note struct {
 	Version int    `json:"version"`
-	Task    string `json:"task"`   // a digest of it
+	Task    string `json:"task"`   // its identity
 	Source  string `json:"source"` // source.Info.Version
 	Size    int64  `json:"size"`   // of the source
 	Format  string `json:"format"`
@@ -32,6 +32,8 @@ type note struct {
 	State  *decode.State `json:"state,omitempty"` // of a compressed stream
 	Image  []byte        `json:"image,omitempty"` // the state of the image's decoder, which may be a little further
 	Parked int64         `json:"parked,omitempty"`
+
+	before string // wholeIdentity of the task
 }
 
 // held is an extent before the mark whose place on the disk is where the note lies: it has to be fetched again.
@@ -40,10 +42,46 @@ type held struct {
 	Sum []byte `json:"sum,omitempty"` // SHA-256 of the stored bytes, if a checksum of the whole was asked for
 }
 
-// identity is what two tasks have in common if one may continue the other.
+// identity is a digest of what two tasks have in common if one may continue the other: the claim, and what decides which bytes are
+// brought to it. How they come (a proxy, certificates, logins), how large the disk becomes and what else happens to it are not in it: such a thing
+// may change at any time, and once a guest has used the disk nothing can be begun anew.
 func identity(t task.Task) string {
-	t.Early = false // how it is used meanwhile makes no difference to what is brought
-	b, err := json.Marshal(t)
+	s := t.Source
+	what := struct {
+		Claim, Kind, Location, Architecture, Checksum string
+		Raw                                           bool
+		Content                                       task.Content
+		Path                                          string
+	}{Claim: t.Claim, Checksum: t.Checksum, Raw: t.Raw, Content: t.Target.Content, Path: t.Target.Path}
+	switch {
+	case s.HTTP != nil:
+		what.Kind, what.Location = "http", s.HTTP.URL
+	case s.S3 != nil:
+		what.Kind, what.Location = "s3", s.S3.URL
+	case s.GCS != nil:
+		what.Kind, what.Location = "gcs", s.GCS.URL
+	case s.Registry != nil:
+		what.Kind, what.Location, what.Architecture = "registry", s.Registry.URL, s.Registry.Architecture
+	case s.Local != nil:
+		what.Kind, what.Location, what.Raw = "local", s.Local.Path, what.Raw || s.Local.Raw
+	case s.Peer != nil:
+		what.Kind = "peer" // its address is that of a pod; the version of the volume that it serves says which one that is
+	case s.Upload != nil:
+		what.Kind = "upload"
+	case s.Blank != nil:
+		what.Kind = "blank"
+	}
+	return digestOf(what)
+}
+
+// wholeIdentity is the identity in notes of versions that took all of the task for it.
+func wholeIdentity(t task.Task) string {
+	t.Early = false
+	return digestOf(t)
+}
+
+func digestOf(v any) string {
+	b, err := json.Marshal(v)
 	if err != nil {
 		return "" // plain data: cannot happen, and the empty string never matches
 	}
@@ -53,14 +91,14 @@ func identity(t task.Task) string {
 
 // newNote begins a note.
 func newNote(t task.Task, info source.Info) note {
-	return note{Version: noteVersion, Task: identity(t), Source: info.Version, Size: info.Size, Virtual: -1}
+	return note{Version: noteVersion, Task: identity(t), before: wholeIdentity(t), Source: info.Version, Size: info.Size, Virtual: -1}
 }
 
 // mayContinue says whether old speaks of the same transfer, and if not, why in a few words. An old note without a
 // reason is no news to anybody.
 func mayContinue(old *note, now note) (ok bool, why string) {
 	switch {
-	case old == nil || old.Version != now.Version || now.Task == "" || old.Task != now.Task:
+	case old == nil || old.Version != now.Version || now.Task == "" || old.Task != now.Task && old.Task != now.before:
 		return false, ""
 	case now.Source == "":
 		return false, "the source cannot prove that it is unchanged"

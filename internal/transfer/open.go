@@ -2,7 +2,9 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/sink"
@@ -19,6 +21,11 @@ func (t *Transfer) openSource(ctx context.Context) (source.Blob, error) {
 	}
 	if info, err := os.Stat(local.Path); err == nil && info.IsDir() && t.task.Target.Content == task.Archive {
 		return openDirectory(local.Path)
+	}
+	if local.Raw && t.task.Target.Content == task.Disk && filepath.Base(local.Path) == task.DiskFile {
+		if has, err := hasDisk(local.Path); err != nil || !has {
+			return nil, errors.Join(err, errNoDisk(filepath.Dir(local.Path)))
+		}
 	}
 	return openLocal(local.Path)
 }

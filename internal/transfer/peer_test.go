@@ -148,42 +148,6 @@ func TestClonedPeerMustBeTheSame(t *testing.T) {
 	}
 }
 
-func TestCloneArchive(t *testing.T) {
-	from := t.TempDir()
-	for name, text := range map[string]string{"a": "one", "d/b": "two", "d/e/c": ""} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(from, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(from, name), []byte(text), 0o640); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(from, "link")); err != nil {
-		t.Fatal(err)
-	}
-	tls := tlsDir(t)
-	for name, src := range map[string]task.Source{
-		"same node": {Local: &task.Local{Path: from}},
-		"peer":      {Peer: &task.Peer{URL: serve(t, from, task.Archive, tls), TLSDir: tls}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			to := t.TempDir()
-			r := New(task.Task{Version: task.Version, Source: src, Target: task.Target{Path: to, Content: task.Archive}}).Run(t.Context())
-			if r.Outcome != task.Done || r.Format != "tar" {
-				t.Fatalf("report %+v", r)
-			}
-			for name, text := range map[string]string{"a": "one", "d/b": "two", "d/e/c": ""} {
-				if b, err := os.ReadFile(filepath.Join(to, name)); err != nil || string(b) != text {
-					t.Errorf("%s: %q, %v", name, b, err)
-				}
-			}
-			if target, err := os.Readlink(filepath.Join(to, "link")); err != nil || target != "/etc/passwd" {
-				t.Errorf("link: %q, %v", target, err)
-			}
-		})
-	}
-}
-
 func TestCloneLocal(t *testing.T) {
 	want := append(qcow2(t, text(1<<20, 1), 1, false, false), make([]byte, 9<<20+1000)...)
 	copy(want[8<<20:], noise(1<<20, 3))

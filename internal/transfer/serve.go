@@ -18,8 +18,11 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/tree"
 	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
@@ -86,11 +89,22 @@ func mutualTLS(dir string) (*tls.Config, error) {
 // volumeHandler answers for one volume; done lets go of it.
 func volumeHandler(s task.Serve) (h http.Handler, done func(), err error) {
 	mux := http.NewServeMux()
-	if s.Content == task.Archive {
-		mux.HandleFunc("GET "+wire.VolumePath, func(w http.ResponseWriter, r *http.Request) { serveArchive(w, r, s.Path) })
-		return mux, func() {}, nil
+	path := s.Path
+	if s.Content == task.Volume {
+		path = filepath.Join(s.Path, task.DiskFile)
+		has, err := hasDisk(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		mux.HandleFunc("GET "+wire.FilesPath, func(w http.ResponseWriter, r *http.Request) { serveFiles(w, r, s.Path, has) })
+		if !has {
+			mux.HandleFunc("GET "+wire.VolumePath, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(wire.ContentHeader, wire.OnlyFiles)
+			})
+			return mux, func() {}, nil
+		}
 	}
-	v, err := openVolume(s.Path)
+	v, err := openVolume(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,15 +113,30 @@ func volumeHandler(s task.Serve) (h http.Handler, done func(), err error) {
 	return mux, func() { _ = v.file.Close() }, nil
 }
 
-// serveArchive sends a directory as a tar stream. A client sees that it is whole by the archive's own end.
-func serveArchive(w http.ResponseWriter, r *http.Request, dir string) {
-	w.Header().Set(wire.ContentHeader, string(task.Archive))
-	w.Header().Set("Content-Type", "application/x-tar")
+// serveFiles sends the files of a volume but for its disk. A client sees that they are whole by the stream's own end, and why they are not by
+// a trailer.
+func serveFiles(w http.ResponseWriter, r *http.Request, dir string, hasDisk bool) {
+	from := tree.Source{Dir: dir}
+	if hasDisk {
+		from.Without = task.DiskFile
+	}
+	w.Header().Set("Trailer", wire.TroubleTrailer)
+	w.Header().Set("Content-Type", wire.FilesType)
 	if r.Method == http.MethodHead {
 		return
 	}
-	if err := pack(r.Context(), dir, w); err != nil {
-		panic(http.ErrAbortHandler) // the peer is to see that something is missing
+	left, err := tree.Write(r.Context(), from, w)
+	var trouble wire.Trouble
+	switch {
+	case err != nil:
+		trouble = wire.Trouble{Reason: outcome(r.Context(), err), Detail: oneLine(err)}
+	case len(left) > 0:
+		trouble.Detail = leftOut(left)
+	default:
+		return
+	}
+	if b, err := json.Marshal(trouble); err == nil { // plain data
+		w.Header().Set(wire.TroubleTrailer, string(b))
 	}
 }
 
@@ -120,7 +149,7 @@ type volume struct {
 }
 
 func openVolume(path string) (*volume, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the volume to be cloned: %w", err)
 	}

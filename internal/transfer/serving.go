@@ -42,6 +42,8 @@ func (i *importing) unservable() string {
 		return "it is a device, without room for notes of what the guest writes"
 	case i.info.Version == "":
 		return "the server does not prove that the file stays the same, by a strong ETag for example; a checksum would"
+	case i.info.Passing != "":
+		return "its source " + i.info.Passing
 	case i.task.Claim == "":
 		return "it is on no claim"
 	case i.disk.Size() > early.MostSize:

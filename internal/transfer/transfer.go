@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/early"
 	"github.com/berth-vm/berth/internal/transfer/format"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
@@ -26,9 +27,12 @@ type Transfer struct {
 
 	every  int64 // decoded bytes between two places a compressed stream can continue from
 	task   task.Task
+	dir    string // of a whole volume, on which the task's target is the disk; empty: there is only the disk
 	meter  *meter
 	report task.Report // what is known so far
 	remark string      // for the report's detail: why an earlier run was not continued, or cannot be
+
+	fileBytes int64 // written to other files than the disk
 }
 
 // stateEvery is some seconds' worth on a slow network, and nothing compared with the work of decoding it.
@@ -36,7 +40,8 @@ const stateEvery = 8 << 20
 
 // New prepares to carry out t. Nothing happens before Run.
 func New(t task.Task) *Transfer {
-	return &Transfer{Every: DefaultEvery, every: stateEvery, task: t, meter: newMeter(), report: task.Report{Version: task.Version}}
+	t, dir := asDisk(t)
+	return &Transfer{Every: DefaultEvery, every: stateEvery, task: t, dir: dir, meter: newMeter(), report: task.Report{Version: task.Version}}
 }
 
 // Progress may be called at any time, from any goroutine.
@@ -63,7 +68,10 @@ func (t *Transfer) run(ctx context.Context) error {
 		return err
 	}
 	if t.task.Source.Blank != nil {
-		return t.blank()
+		return t.blank(ctx)
+	}
+	if t.dir != "" {
+		return t.volume(ctx)
 	}
 	if done, err := t.serveWhole(ctx); done || err != nil {
 		return err
@@ -90,6 +98,8 @@ func (t *Transfer) validate() error {
 		wrong = fmt.Errorf("content %q is neither %q nor %q", k.Target.Content, task.Disk, task.Archive)
 	case k.Target.Size < 0:
 		wrong = fmt.Errorf("target size %d is negative", k.Target.Size)
+	case t.dir != "" && k.Source.Local == nil && k.Source.Peer == nil:
+		wrong = errors.New("only a volume can be cloned as a whole")
 	case k.Raw && k.Target.Content == task.Archive:
 		wrong = errors.New("the contents are said to be a raw disk and an archive: they cannot be both")
 	case k.Source.Blank != nil && k.Target.Content == task.Archive:
@@ -122,21 +132,39 @@ func (t *Transfer) bring(ctx context.Context, blob source.Blob) error {
 	}
 	i := &importing{Transfer: t, blob: blob, info: info, disk: disk, sum: sum}
 	err = t.condemn(ctx, i.run(ctx))
-	t.report.Written = disk.Written()
+	t.report.Written = t.fileBytes + disk.Written()
 	if err != nil && outcome(ctx, err).Outcome() == task.Fatal && i.early == nil {
 		err = errors.Join(err, disk.Discard()) // nothing of it can be used
 	}
 	return errors.Join(err, disk.Close())
 }
 
+// open opens the disk. One that a guest has used keeps the size that the guest knows, whatever is asked for by now.
 func (t *Transfer) open() (sink.Target, error) {
-	target := t.task.Target
-	return sink.Open(sink.Options{Path: target.Path, Size: target.Size, Preallocate: target.Preallocate})
+	at, err := early.Recall(t.task.Target.Path, t.task.Claim)
+	if err != nil {
+		return nil, err
+	}
+	o := t.options()
+	if at != nil {
+		o.Size = at.Size
+	}
+	return sink.Open(o)
 }
 
-// blank makes an empty disk.
-func (t *Transfer) blank() error {
-	disk, err := t.open()
+func (t *Transfer) options() sink.Options {
+	target := t.task.Target
+	return sink.Options{Path: target.Path, Size: target.Size, Preallocate: target.Preallocate}
+}
+
+// blank makes an empty disk. A device may hold what somebody else left on it, so all of it is zeroed.
+func (t *Transfer) blank(ctx context.Context) error {
+	o := t.options()
+	o.Zeroed = func(done int64) error {
+		t.meter.reached(done)
+		return ctx.Err()
+	}
+	disk, err := sink.Open(o)
 	if err != nil {
 		return err
 	}
@@ -144,13 +172,18 @@ func (t *Transfer) blank() error {
 }
 
 func (t *Transfer) makeBlank(disk sink.Disk) error {
+	size, err := disk.Limit()
+	if err != nil {
+		return err
+	}
+	t.meter.enter(task.Transferring, size)
 	if err := disk.Begin(0, false); err != nil {
 		return err
 	}
 	t.report.Format, t.report.Virtual = string(format.Raw), disk.Size()
 	t.tellSize(disk.Size())
 	t.meter.enter(task.Flushing, 0)
-	err := disk.Finish()
+	err = disk.Finish()
 	t.report.Written = disk.Written()
 	return err
 }
@@ -195,6 +228,9 @@ func outcome(ctx context.Context, err error) task.Reason {
 	return task.TargetFailed
 }
 
+// oneLine is an error for a report.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
 // end makes the report.
 func (t *Transfer) end(ctx context.Context, err error) task.Report {
 	r := t.report
@@ -206,7 +242,7 @@ func (t *Transfer) end(ctx context.Context, err error) task.Report {
 	case r.Reason == task.Interrupted:
 		r.Detail = "told to stop; what was done so far is kept"
 	case err != nil:
-		r.Detail = strings.ReplaceAll(err.Error(), "\n", "; ")
+		r.Detail = oneLine(err)
 	default:
 		t.meter.enter(task.Finished, 0)
 	}

@@ -13,9 +13,13 @@ import (
 )
 
 // unpack brings a tar archive, compressed or not, and unpacks it into a directory. It is not continued after a crash but
-// begun again: what it writes it writes over.
+// begun again, on an empty directory if it is on a claim.
 func (t *Transfer) unpack(ctx context.Context, blob source.Blob, sum *checksum) error {
-	dir, err := sink.OpenDirectory(t.task.Target.Path)
+	var keep func(string) bool // of a directory that somebody named by hand, everything
+	if t.task.Claim != "" {
+		keep = sink.Nothing // the claim was made for this, and holds what an earlier try left
+	}
+	dir, err := sink.OpenDirectory(t.task.Target.Path, keep)
 	if err != nil {
 		return err
 	}

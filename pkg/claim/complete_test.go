@@ -223,8 +223,8 @@ func TestComplete(t *testing.T) {
 		},
 		"clone of a measured file onto a device": {
 			request: clone(disk(spec("virt", "", block, rwo)), file, "1000Mi", "900Mi"),
-			want:    spec("virt", "900Mi", block, rwo),
-			filled:  []string{"resources.requests.storage 900Mi: the disk in PersistentVolumeClaim golden/fedora"},
+			want:    spec("virt", "1000Mi", block, rwo),
+			filled:  []string{"resources.requests.storage 1000Mi: the size of PersistentVolumeClaim golden/fedora"},
 		},
 		"clone of a file into a filesystem": {
 			request: clone(disk(spec("virt", "", file, rwo)), file, "1000Mi", ""),

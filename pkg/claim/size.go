@@ -199,6 +199,8 @@ func (b *builder) sourceNeeds(s Source, sure bool) (resource.Quantity, string, e
 		disk = s.Capacity
 	}
 	switch {
+	case !b.onFilesystem() && sure && s.VolumeMode != corev1.PersistentVolumeBlock && disk.Cmp(s.Capacity) < 0:
+		return s.Capacity, "the size of " + s.Name, nil // as upstream: a clone is never less than its source's claim
 	case !b.onFilesystem() && !disk.IsZero():
 		return disk, "the disk in " + s.Name, nil
 	case !b.onFilesystem(), s.VolumeMode != corev1.PersistentVolumeBlock && disk.IsZero():

@@ -70,18 +70,23 @@ func newDevice(o Options, h *os.File, size int64) *device {
 	return d
 }
 
-// zeroDevice zeroes a range. The first way releases the blocks and is only offered by devices that promise to read back
-// zeroes; the second asks the device to write them, and the kernel does it if the device cannot.
+// zeroDevice zeroes a range in the cheapest way that is sure to read back zeroes. Releasing the blocks is only offered by devices that
+// promise that; a mere discard promises nothing and is not used. With preallocation the blocks have to be there afterwards: the
+// device is asked to write zeroes without releasing anything (what the ioctl BLKZEROOUT does too), and the kernel writes them if
+// the device cannot. Where the kernel does neither, they are written from here.
 func (d *device) zeroDevice(off, n int64) error {
-	fd := int(d.w.file.Fd())
-	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-	if !d.o.Preallocate && off%zeropage.Size == 0 && n%zeropage.Size == 0 {
-		err := unix.Fallocate(fd, punch, off, n)
+	mode := uint32(unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE)
+	if d.o.Preallocate {
+		mode = unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE
+	}
+	pages := n &^ (zeropage.Size - 1)
+	if off%zeropage.Size == 0 && pages > 0 {
+		err := unix.Fallocate(int(d.w.file.Fd()), mode, off, pages)
 		for errors.Is(err, syscall.EINTR) {
-			err = unix.Fallocate(fd, punch, off, n)
+			err = unix.Fallocate(int(d.w.file.Fd()), mode, off, pages)
 		}
 		if err == nil {
-			return nil
+			off, n = off+pages, n-pages
 		}
 	}
 	return d.writeZeroes(off, n)
@@ -122,8 +127,8 @@ func (d *device) read(p []byte, off int64) error {
 // Limit implements Disk.
 func (d *device) Limit() (int64, error) { return d.size, nil }
 
-// zeroStep is how much of a device is zeroed by one call, which cannot be interrupted.
-const zeroStep = 1 << 30
+// zeroStep is how much of a device is zeroed by one call, which cannot be interrupted: seconds on a slow one.
+const zeroStep = 256 << 20
 
 // Begin implements Disk.
 func (d *device) Begin(size int64, resume bool) error {
@@ -141,8 +146,15 @@ func (d *device) Begin(size int64, resume bool) error {
 	}
 	d.lot = newLot(d.tail)
 	for off := int64(0); off < d.size; off += zeroStep {
-		if err := d.zero(off, min(zeroStep, d.size-off)); err != nil {
+		n := min(zeroStep, d.size-off)
+		if err := d.zero(off, n); err != nil {
 			return fmt.Errorf("zero the device: %w", err)
+		}
+		if d.o.Zeroed == nil {
+			continue
+		}
+		if err := d.o.Zeroed(off + n); err != nil {
+			return err
 		}
 	}
 	return d.Sync()

@@ -28,24 +28,34 @@ type Directory struct {
 	space   int64 // bytes that may still be written
 	files   int64 // entries that may still be made
 	written int64
+	dirty   int64 // of it, since it was made durable last
 	buf     []byte
 }
 
-// OpenDirectory opens the directory at path and marks it as incomplete.
-func OpenDirectory(name string) (*Directory, error) {
+// OpenDirectory opens the directory at path and marks it as incomplete. What keep does not want goes first: what an earlier try left is not part of
+// what is brought now, and takes its room. nil keeps everything.
+func OpenDirectory(name string, keep func(name string) bool) (*Directory, error) {
 	root, err := os.OpenRoot(name)
 	if err != nil {
 		return nil, failed(fmt.Errorf("open the target directory: %w", err))
 	}
 	d := &Directory{root: root, path: name, buf: make([]byte, 256<<10)}
-	if err := d.prepare(); err != nil {
+	if err := d.prepare(keep); err != nil {
 		_ = root.Close()
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *Directory) prepare() error {
+func (d *Directory) prepare(keep func(name string) bool) error {
+	if err := d.mark(); err != nil {
+		return err
+	}
+	if keep != nil {
+		if err := d.empty(keep); err != nil {
+			return err
+		}
+	}
 	var s unix.Statfs_t
 	if err := unix.Statfs(d.path, &s); err != nil {
 		return failed(fmt.Errorf("measure the target's filesystem: %w", err))
@@ -54,6 +64,11 @@ func (d *Directory) prepare() error {
 	if s.Files == 0 {
 		d.files = 1 << 40 // a filesystem that makes inodes as it goes
 	}
+	return nil
+}
+
+// mark marks the directory as incomplete.
+func (d *Directory) mark() error {
 	f, err := d.root.OpenFile(unpackingName, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return failed(fmt.Errorf("mark the target directory as incomplete: %w", err))

@@ -15,7 +15,7 @@ func TestDirectoryStaysInside(t *testing.T) {
 	outside := t.TempDir()
 	dir := filepath.Join(outside, "volume")
 	must(t, os.Mkdir(dir, 0o755))
-	d, err := OpenDirectory(dir)
+	d, err := OpenDirectory(dir, nil)
 	must(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	file := func(name string) error {
@@ -60,7 +60,7 @@ func TestDirectoryStaysInside(t *testing.T) {
 }
 
 func TestDirectoryRefusesWhatDoesNotFit(t *testing.T) {
-	d, err := OpenDirectory(t.TempDir())
+	d, err := OpenDirectory(t.TempDir(), nil)
 	must(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	var e *task.Error

@@ -209,8 +209,8 @@ func (f *file) Resize(size int64) error {
 	return nil
 }
 
-// resume checks that the part is the one an earlier run began. It may be smaller if the volume grew meanwhile, and larger if the
-// filesystem had more room then: as far as a size was asked for, or if the image's size is not known yet.
+// resume goes on with the part that an earlier run began. It may be smaller if the volume grew meanwhile, and larger if the
+// filesystem had more room then or a larger disk was asked for: what it has behind the disk, and so behind the image, is zeroes.
 func (f *file) resume(h *os.File, unknown bool) error {
 	info, err := h.Stat()
 	if err != nil {
@@ -219,8 +219,8 @@ func (f *file) resume(h *os.File, unknown bool) error {
 	if unknown || info.Size() <= min(f.o.Size, f.limit) { // a disk that is larger than its image may have had more room then
 		f.size = max(f.size, info.Size())
 	}
-	if !info.Mode().IsRegular() || info.Size() > f.size {
-		return failed(fmt.Errorf("the part that an earlier run left is %d bytes, more than the disk's %d", info.Size(), f.size))
+	if !info.Mode().IsRegular() {
+		return failed(fmt.Errorf("the part that an earlier run left is no file but %s", info.Mode().Type()))
 	}
 	if err := h.Truncate(f.size); err != nil {
 		return failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))

@@ -228,11 +228,14 @@ func TestOpenRefusesOddTargets(t *testing.T) {
 	}
 }
 
-// TestResumeRefusesLarger: what is larger than the image, and was not asked for, is not what an earlier run of it began.
-func TestResumeRefusesLarger(t *testing.T) {
+// TestResumeOfALarger: an earlier run was asked for a larger disk, of which only the image has bytes. What is asked for now counts.
+func TestResumeOfALarger(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.img")
-	must(t, mustOpen(t, Options{Path: path}).Begin(2<<20, false))
-	if err := mustOpen(t, Options{Path: path}).Begin(1<<20, true); err == nil {
-		t.Error("the part of a disk of 2 MiB was taken for that of one of 1 MiB")
+	must(t, mustOpen(t, Options{Path: path, Size: 3 << 20}).Begin(1<<20, false))
+	d := mustOpen(t, Options{Path: path, Size: 2 << 20})
+	must(t, d.Begin(1<<20, true))
+	must(t, d.Finish())
+	if info, err := os.Stat(path); err != nil || info.Size() != 2<<20 || d.Size() != info.Size() {
+		t.Errorf("the disk has %d bytes: %+v, %v", d.Size(), info, err)
 	}
 }

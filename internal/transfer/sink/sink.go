@@ -88,6 +88,8 @@ type Options struct {
 	Path        string
 	Size        int64 // of the disk at the end; 0 is as large as the image
 	Preallocate bool
+	// Zeroed is told how much of a device reads as zeroes while Begin makes it so; Begin ends with its error. nil: nobody wants to know.
+	Zeroed func(done int64) error
 }
 
 // ErrFinished is what Begin says that is to resume a disk which an earlier run finished, but for removing the note.

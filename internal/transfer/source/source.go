@@ -4,6 +4,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -33,6 +34,9 @@ type Info struct {
 	// Weak says why Version does not prove as much as it should, in words that follow the source's name; empty if it does.
 	// Only a checksum of the whole can then tell whether bytes that were read at different times belong together.
 	Weak string
+	// Passing says that Version is only good until the server starts again, in words that follow the source's name; empty if it
+	// is good for ever.
+	Passing string
 	// MediaType is what the source calls the bytes, without parameters; empty if it does not say.
 	MediaType string
 	// Labels come with the image and belong on the claim.
@@ -75,6 +79,9 @@ type Member struct {
 	// only the end of the archive shows that there is no second disk.
 	Rest func(io.Reader) error
 }
+
+// ErrNoDisk is in the error of who opens a volume that has files, but no disk.
+var ErrNoDisk = errors.New("there is no disk")
 
 // WithInfo is b under other Info.
 func WithInfo(b Blob, info Info) Blob { return &described{Blob: b, info: info} }

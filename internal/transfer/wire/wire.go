@@ -4,18 +4,20 @@
 //
 // The protocol is HTTP/1.1 over mutual TLS; either side refuses a peer that the ca.crt in its TLSDir did not sign.
 //
-//	HEAD /volume            Content-Length is the disk's size, ETag (strong) its version, Berth-Content "disk" or
-//	                        "archive". The version of a file is made of its identity, size and times; that of a block
-//	                        device, which cannot prove that it did not change, is new with every start of the server.
+//	HEAD /volume            Content-Length is the disk's size, ETag (strong) its version, Berth-Content "disk". The version of a
+//	                        file is made of its identity, size and times; that of a block device, which cannot prove that
+//	                        it did not change, is new with every start of the server and begins with "device-.
+//	                        Berth-Content "files": the volume has files and no disk.
 //	GET  /volume            of a disk: 200, or 206 to Range: bytes=a-b. If-Match with the version is required as soon
 //	                        as one is known: 412 means the volume changed. With Accept: application/vnd.berth.frames the
 //	                        body is frames (below) of just the range asked for, with the same Content-Type, no
 //	                        Content-Length, and Content-Range as usual; without it the bytes as they are.
-//	                        of an archive: 200 and a tar stream (application/x-tar), never a range, no length and no
-//	                        version.
 //	GET  /volume/extents?from=a&to=b
 //	                        a JSON array of [offset, length] in order: where in [a, b) the disk may hold anything but
 //	                        zeroes. 404 if the server cannot tell without reading (a block device): all of it may then.
+//	GET  /volume/files      of a filesystem: 200 and its files but for the disk, as package tree writes them
+//	                        (application/vnd.berth.files): never a range, no length and no version. The trailer Berth-Trouble
+//	                        is a Trouble as JSON if not all of them came.
 //
 // A frame is a header of 12 bytes and its payload: kind, size and stored size, each a big-endian uint32. Size is how
 // many bytes of the disk it stands for, at most MaxFrame; stored is how many bytes of payload follow.
@@ -32,6 +34,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
@@ -39,9 +42,20 @@ import (
 const (
 	VolumePath    = "/volume"
 	ExtentsPath   = "/volume/extents"
+	FilesPath     = "/volume/files"
 	ContentHeader = "Berth-Content"
+	OnlyFiles     = "files" // a value of ContentHeader
 	FramesType    = "application/vnd.berth.frames"
+	FilesType     = "application/vnd.berth.files"
+	// TroubleTrailer holds a Trouble.
+	TroubleTrailer = "Berth-Trouble"
 )
+
+// Trouble is why not all files of a volume were sent: for a reason, or without one, because they cannot be copied.
+type Trouble struct {
+	Reason task.Reason `json:"reason,omitempty"`
+	Detail string      `json:"detail"`
+}
 
 // MaxFrame is the most bytes one frame stands for, so that a peer cannot make the other allocate more.
 const MaxFrame = 1 << 20
@@ -165,6 +179,9 @@ func NewReader(r io.Reader, n int64) (*Reader, error) {
 	}
 	return &Reader{r: r, left: n, dec: dec}, nil
 }
+
+// Reset begins another range of n bytes, which follows in what is read.
+func (r *Reader) Reset(n int64) { r.left, r.zeroes, r.plain, r.rest = n, 0, 0, nil }
 
 // Close gives the decoder's memory back; it does not close what is read.
 func (r *Reader) Close() { r.dec.Close() }

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
@@ -23,11 +24,12 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
-// Open asks the peer what it serves. The blob of a disk is ranged and a source.Sparse; that of an archive is a tar
-// stream that can be read once at a time, from its start.
+// Open asks the peer what it serves. The blob of a disk is ranged and a source.Sparse; source.ErrNoDisk is in the error if there are
+// only files.
 func Open(ctx context.Context, t task.Peer) (source.Blob, error) { return open(ctx, t, retry.Default) }
 
-func open(ctx context.Context, t task.Peer, p retry.Policy) (source.Blob, error) {
+// dial is a peer that nothing was asked of yet.
+func dial(t task.Peer) (*blob, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, task.Errorf(task.BadTask, "%q is no https:// URL of a peer", t.URL)
@@ -39,6 +41,14 @@ func open(ctx context.Context, t task.Peer, p retry.Policy) (source.Blob, error)
 	}
 	b := &blob{base: base, client: &nethttp.Client{Transport: transport, CheckRedirect: noRedirect}}
 	b.info.Name = base.JoinPath(wire.VolumePath).String()
+	return b, nil
+}
+
+func open(ctx context.Context, t task.Peer, p retry.Policy) (source.Blob, error) {
+	b, err := dial(t)
+	if err != nil {
+		return nil, err
+	}
 	err = p.Do(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, p.Idle)
 		defer cancel()
@@ -48,11 +58,7 @@ func open(ctx context.Context, t task.Peer, p retry.Policy) (source.Blob, error)
 		b.client.CloseIdleConnections()
 		return nil, err
 	}
-	steady := retry.Blob(b, p)
-	if !b.info.Ranged {
-		return steady, nil
-	}
-	return &disk{Blob: steady, blob: b, policy: p}, nil
+	return &disk{Blob: retry.Blob(b, p), blob: b, policy: p}, nil
 }
 
 // transport is one that shows our certificate and trusts none but the task's CA.
@@ -124,15 +130,18 @@ func (b *blob) head(ctx context.Context) error {
 		return fault.Status(b.info.Name, resp.StatusCode)
 	}
 	switch content := task.Content(resp.Header.Get(wire.ContentHeader)); content {
-	case task.Archive:
-		b.info.Size = -1
-		return nil
+	case wire.OnlyFiles:
+		return task.Errorf(task.BadImage, "%w: the source has files, but no %s; a volume without one can only be cloned to a filesystem",
+			source.ErrNoDisk, task.DiskFile)
 	case task.Disk:
 		b.etag = resp.Header.Get("ETag")
 		if resp.ContentLength < 0 || b.etag == "" {
 			return task.Errorf(task.SourceUnavailable, "%s says neither size nor version of its disk", b.info.Name)
 		}
 		b.info.Size, b.info.Ranged, b.info.Version = resp.ContentLength, true, "peer:"+b.etag
+		if strings.HasPrefix(b.etag, `"device-`) {
+			b.info.Passing = "is a device, of which nothing proves that it is the same after its server was started again"
+		}
 		return nil
 	default:
 		return task.Errorf(task.SourceUnavailable, "%s serves %q: it is no worker of this version", b.info.Name, content)
@@ -144,23 +153,8 @@ func (b *blob) Open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case n < 0:
-		return b.stream(ctx)
 	case n == 0:
 		return nethttp.NoBody, nil
 	}
 	return b.span(ctx, off, n)
-}
-
-// stream reads an archive.
-func (b *blob) stream(ctx context.Context) (io.ReadCloser, error) {
-	resp, err := b.do(ctx, nethttp.MethodGet, b.base.JoinPath(wire.VolumePath), nil)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != nethttp.StatusOK {
-		_ = resp.Body.Close() // the answer is of no use
-		return nil, fault.Status(b.info.Name, resp.StatusCode)
-	}
-	return fault.Body(b.info.Name, resp.Body, -1), nil
 }

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -108,7 +109,7 @@ func (a *authority) server(t *testing.T) *tls.Config {
 type volume struct {
 	content  atomic.Pointer[[]byte]
 	version  atomic.Int64
-	archive  bool
+	diskless bool
 	unframed bool
 	extents  func(from, to int64) any // nil: it cannot tell
 }
@@ -130,11 +131,8 @@ func (v *volume) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	case r.URL.Path != wire.VolumePath:
 		nethttp.NotFound(w, r)
 		return
-	case v.archive:
-		w.Header().Set(wire.ContentHeader, string(task.Archive))
-		if r.Method == nethttp.MethodGet {
-			_, _ = w.Write(b)
-		}
+	case v.diskless:
+		w.Header().Set(wire.ContentHeader, wire.OnlyFiles)
 		return
 	}
 	w.Header().Set(wire.ContentHeader, string(task.Disk))
@@ -218,19 +216,14 @@ func TestServerOfAnotherAuthority(t *testing.T) {
 	sourcetest.Fails(t, err, task.SourceUntrusted)
 }
 
-func TestArchive(t *testing.T) {
-	v := &volume{archive: true}
-	content := sourcetest.Content(1, 100_000)
-	v.put(t, content)
-	b, err := serve(t, v, own)
-	if err != nil {
-		t.Fatal(err)
+func TestOnlyFiles(t *testing.T) {
+	v := &volume{diskless: true}
+	v.put(t, nil)
+	_, err := serve(t, v, own)
+	if !errors.Is(err, source.ErrNoDisk) {
+		t.Errorf("a volume without a disk: %v", err)
 	}
-	defer b.Close()
-	if info := b.Info(); info.Ranged || info.Size != -1 || info.Version != "" {
-		t.Errorf("an archive is %+v", info)
-	}
-	sourcetest.Same(t, b, 0, -1, content)
+	sourcetest.Fails(t, err, task.BadImage)
 }
 
 func TestZeroesAreNotSent(t *testing.T) {
