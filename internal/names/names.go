@@ -65,7 +65,11 @@ const (
 	CloneBack = "cdi.kubevirt.io/cloneFallbackReason" // only where it is one
 	CloneWay  = "berth.dev/clone"                     // as CloneType, and "stream" where it is one
 	CloneWhy  = "berth.dev/clone-reason"              // why in this way
+	CloneSize = "berth.dev/clone-size"                // CloneSizeKept, where it is so
 )
+
+// CloneSizeKept: the clone's disk is as large as its source's, for the claim asks for no more room than the source's claim did.
+const CloneSizeKept = "kept"
 
 // Serves as an annotation of a worker in another namespace names whom it works for, namespace/name.
 const Serves = "berth.dev/serves"

@@ -209,8 +209,9 @@ func serverOfClone(h *hostile) {
 	})
 }
 
-// serverOfGone: the victim clones between two namespaces of theirs. While that is under way the tenant has a pod that says to be the clone's server
-// and to work for a volume that does not exist, again and again: what is left of such a clone is removed. The keys of the victim's clone are not.
+// serverOfGone: the victim clones between two namespaces of theirs. While that is under way a pod of the tenant says to be the clone's server and to work
+// for a volume that does not exist, again and again: what is left of such a clone is removed. The keys of the victim's clone are not. The tenant
+// cannot make such a pod; an administrator makes it for them, as if they could.
 func serverOfGone(h *hostile) {
 	second := newBed(h.t())
 	dv := h.clone("across")
@@ -218,25 +219,33 @@ func serverOfGone(h *hostile) {
 	dv.Namespace, dv.Spec.Source, dv.Spec.Storage.StorageClassName = second.Namespace, h.source(), &class
 	second.create(dv)
 	second.untilPhase("across", cdiv1.WaitForFirstConsumer)
+	forged := func(n int) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: h.own.Namespace, Name: string(dv.UID) + "-source-pod",
+			Labels:      map[string]string{"app": "containerized-data-importer", "cdi.kubevirt.io": "cdi-clone-source", "cdi.kubevirt.io/OwnedByUID": string(dv.UID)},
+			Annotations: map[string]string{"berth.dev/serves": fmt.Sprintf("%s/gone-%d", second.Namespace, n)}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.invalid/none"}}}}
+	}
+	if err := h.as.Create(h.own.Context(), forged(0)); err == nil || !refusal(err) {
+		h.t().Errorf("the tenant's server: got %v, want a refusal", err)
+	}
 	ctx, stop := context.WithCancel(h.own.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := 0; ctx.Err() == nil; n++ {
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: h.own.Namespace, Name: string(dv.UID) + "-source-pod",
-				Labels:      map[string]string{"app": "containerized-data-importer", "cdi.kubevirt.io": "cdi-clone-source", "cdi.kubevirt.io/OwnedByUID": string(dv.UID)},
-				Annotations: map[string]string{"berth.dev/serves": fmt.Sprintf("%s/gone-%d", second.Namespace, n)}},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.invalid/none"}}}}
-			err := h.as.Create(ctx, p)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for n := 1; ctx.Err() == nil; n++ {
+			p := forged(n)
+			err := h.own.kube.Create(ctx, p)
 			if apierrors.IsAlreadyExists(err) { // the one before is not gone yet: it says something else now
 				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"berth.dev/serves":%q}}}`, p.Annotations["berth.dev/serves"])
-				err = h.as.Patch(ctx, p, client.RawPatch(types.MergePatchType, patch))
+				err = h.own.kube.Patch(ctx, p, client.RawPatch(types.MergePatchType, patch))
 			}
 			if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 				h.t().Errorf("forge a server: %v", err)
 				return
 			}
-			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // as fast as a tenant may: nothing is waited for
+			<-tick.C
 		}
 	}()
 	second.consume("across", "")

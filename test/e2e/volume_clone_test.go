@@ -74,6 +74,43 @@ func TestVolumeCloneToAnotherNode(t *testing.T) {
 	})
 }
 
+// filesIn has a pod say everything about the files of a claim.
+func (b *bed) filesIn(claim string) string {
+	b.T.Helper()
+	return b.Run(framework.Pod{Name: "list-" + claim, User: guest, Claims: []string{claim}, Script: "cd /" + claim + ` && find . -name lost+found -prune -o -print | sort | while read -r f; do
+if [ -L "$f" ]; then echo "$f -> $(readlink "$f")"; elif [ -f "$f" ]; then echo "$f $(stat -c '%a %s %Y' "$f") $(sha256sum < "$f")"; elif [ "$f" != . ]; then echo "$f $(stat -c %a "$f")"; fi; done`})
+}
+
+// TestVolumeCloneFiles: a clone has everything that is on its source, with a disk among the files and without, copied on a node and streamed
+// to another one; and a disk has the very bytes of its source's where no more room is asked for.
+func TestVolumeCloneFiles(t *testing.T) {
+	t.Parallel()
+	for name, disk := range map[string]string{"with a disk": "head -c 24000000 /dev/urandom > disk.img", "without": "true"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, framework.Restricted)
+			nodes := b.ReadyNodes()
+			class := classWaits
+			b.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: "golden"}, Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: &class, Resources: request("64Mi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}})
+			b.Run(framework.Pod{Name: "fill", Claims: []string{"golden"}, Node: nodes[0], User: guest, Script: "cd /golden && " + disk + ` &&
+mkdir -p d/deep empty && head -c 3000000 /dev/urandom > d/file && echo text > d/deep/other && ln d/file second && ln -s /etc/passwd link &&
+truncate -s 100M sparse && chmod 750 d/deep && chmod 4711 second && chmod 500 empty && mkfifo pipe`})
+			want := b.filesIn("golden")
+			for clone, node := range map[string]string{"copied": nodes[0], "streamed": nodes[1]} {
+				b.volume(volume{name: clone, class: classWaits, size: "64Mi", change: cloneOf(b.Namespace)})
+				b.untilPhase(clone, cdiv1.WaitForFirstConsumer)
+				b.consume(clone, node)
+				b.untilPhase(clone, cdiv1.Succeeded)
+				b.Delete("consumer-" + clone)
+				if got := b.filesIn(clone); got != want {
+					t.Errorf("%s: the clone has\n%s\nand its source\n%s", clone, got, want)
+				}
+			}
+		})
+	}
+}
+
 // TestVolumeCloneSize: a clone without a size is as large as its source; a smaller one is refused.
 func TestVolumeCloneSize(t *testing.T) {
 	t.Parallel()

@@ -210,7 +210,8 @@ func TestVolumeSmall(t *testing.T) {
 	}
 }
 
-// TestVolumeBlank: an empty disk on a filesystem is a file; an empty device needs no worker at all.
+// TestVolumeBlank: an empty disk on a filesystem is a file; an empty device is zeroed by a worker, for somebody may have used it before (which
+// TestBlankDevice has), and says that it was preallocated.
 func TestVolumeBlank(t *testing.T) {
 	t.Parallel()
 	blank := func(dv *cdiv1.DataVolume) {
@@ -226,15 +227,21 @@ func TestVolumeBlank(t *testing.T) {
 	t.Run("block", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)
-		b.volume(volume{class: classStatic, size: "40Mi", block: true, change: blank})
+		b.volume(volume{class: classStatic, size: "40Mi", block: true, change: func(dv *cdiv1.DataVolume) {
+			blank(dv)
+			dv.Spec.Preallocation = ptr(true)
+		}})
 		b.untilPhase("disk", cdiv1.WaitForFirstConsumer)
 		phases := b.phases("disk")
 		b.consume("disk", "")
 		b.untilPhase("disk", cdiv1.Succeeded)
-		if got := phases(); slices.Contains(got, cdiv1.ImportScheduled) {
-			t.Errorf("a worker was started for an empty device: %v", got)
+		if got := phases(); !slices.Contains(got, cdiv1.ImportScheduled) {
+			t.Errorf("nobody zeroed the device: %v", got)
 		}
 		b.Delete("consumer-disk")
+		if got := b.claim("disk").Annotations["cdi.kubevirt.io/storage.preallocation"]; got != "true" {
+			t.Errorf("the claim says of preallocation %q", got)
+		}
 		b.holds("disk", nil, 40*mib)
 	})
 }

@@ -3,10 +3,13 @@ package clone
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/volume"
@@ -101,6 +104,9 @@ func (s *Seen) Mark(c *corev1.PersistentVolumeClaim) {
 	if s.fellBack {
 		c.Annotations[names.CloneBack] = s.reason
 	}
+	if !s.grows(c) {
+		c.Annotations[names.CloneSize] = names.CloneSizeKept
+	}
 	if c.Spec.DataSource == nil {
 		return
 	}
@@ -110,6 +116,45 @@ func (s *Seen) Mark(c *corev1.PersistentVolumeClaim) {
 	if s.where.Beside != "" && !claim.Waits(s.target.Class) {
 		c.Annotations[names.SelectedNode] = s.where.Beside
 	}
+}
+
+// grows: the claim asks for more room than the source's claim did, and for more than the source's disk needs. Only then the clone's disk
+// is made larger; else it has the very bytes of its source.
+func (s *Seen) grows(c *corev1.PersistentVolumeClaim) bool {
+	if asked := s.order.asked(); asked.IsZero() {
+		return false // the size was taken from the source
+	}
+	wanted := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	if had := s.found.Requested(); wanted.Cmp(had) <= 0 {
+		return false
+	}
+	if s.target.Block || s.block() {
+		return true // between a device and a file sizes differ by what a filesystem takes
+	}
+	disk := s.found.Disk()
+	needs, err := claim.FilesystemOf(s.target.Class).Inflate(disk, claim.OverheadOf(&s.target.Settings.Overhead, ptr.Deref(c.Spec.StorageClassName, "")))
+	return disk == math.MaxInt64 || err != nil || wanted.Value() > needs
+}
+
+// asked is the size that the order asks for; zero: it leaves it open.
+func (o *Order) asked() resource.Quantity {
+	switch {
+	case o.Spec.Storage != nil:
+		return o.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
+	case o.Spec.PVC != nil:
+		return o.Spec.PVC.Resources.Requests[corev1.ResourceStorage]
+	}
+	return resource.Quantity{}
+}
+
+// Content is what a worker copies: the whole volume where source and clone are filesystems, else the disk. otherwise is for volumes that are
+// no clones, and for those that no worker copies.
+func (s *Seen) Content(otherwise task.Content) task.Content {
+	from := s.reads()
+	if s.strategy != clone.Copy && s.strategy != clone.Stream || from == nil || s.target.Block || isBlock(from.Spec.VolumeMode) {
+		return otherwise
+	}
+	return task.Volume
 }
 
 // Reading is what a worker reads a clone from.
@@ -138,7 +183,7 @@ func (s *Seen) Reads() Reading {
 	case clone.Copy:
 		from := s.reads()
 		disk := &render.Disk{Claim: from.Name, Block: isBlock(from.Spec.VolumeMode)}
-		local := &task.Local{Path: disk.SourcePath(s.target.Content), Raw: true}
+		local := &task.Local{Path: disk.SourcePath(task.Disk), Raw: true}
 		return Reading{Origin: render.Origin{Source: task.Source{Local: local}}, Disk: disk, Home: s.home}
 	case clone.Stream:
 		peer := &task.Peer{URL: "https://" + net.JoinHostPort(peerName, strconv.Itoa(servePort)), TLSDir: render.TLSDir}

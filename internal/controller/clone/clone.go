@@ -130,6 +130,7 @@ type Seen struct {
 	readable bool                            // restored is bound, or will be by whoever reads it
 	server   *corev1.Pod                     // the worker that serves the source to another node
 	admitted bool                            // it is recorded as a holder of what it serves
+	asked    bool                            // it was looked for, because a worker was made to read from it
 	chosen   bool                            // everything that a choice depends on was looked at
 
 	decision

@@ -1,6 +1,7 @@
 package clone
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,7 +95,7 @@ func (s *Seen) facts() clone.Facts {
 		Freezes:  s.target.Claim != nil && s.target.Readable && s.classes.source != "",
 		Restored: aid(s.restored != nil, s.readable),
 		Taken:    aid(s.taken != nil, s.taken != nil && volumesnapshot.Ready(s.taken)),
-		Served:   served(s.server) && s.admitted,
+		Served:   served(s.server) && s.admitted && !s.outdated(s.server),
 	}
 	f.FromSnapshot = s.made() && s.target.Claim.Spec.DataSource.Kind == volumesnapshot.Kind
 	return f
@@ -125,7 +126,7 @@ func (s *Seen) claimFact() clone.Claim {
 	case s.target.Vague:
 		return clone.Vague
 	case s.target.Worker != nil:
-		return clone.Copied
+		return s.copiedFact()
 	case s.target.Claim == nil:
 		return clone.Unmade
 	}
@@ -158,6 +159,37 @@ func served(p *corev1.Pod) bool {
 	return p != nil && pods.Ready(p) && p.Status.PodIP != "" && p.DeletionTimestamp == nil
 }
 
+// copiedFact is the situation of a claim that a worker copies to: whether the server that the worker was made to read from is there.
+func (s *Seen) copiedFact() clone.Claim {
+	ip := readsFrom(s.target.Worker)
+	switch p := s.server; {
+	case ip == "" || !s.asked:
+		return clone.Copied
+	case s.found.Snapshot != nil && s.restored == nil:
+		return clone.Superseded // what is served has to be restored again first
+	case p == nil || pods.Over(p) || p.DeletionTimestamp != nil || p.Status.PodIP == "":
+		return clone.Unserved
+	case p.Status.PodIP == ip:
+		return clone.Copied
+	case served(p) && s.admitted:
+		return clone.Superseded
+	}
+	return clone.Unserved
+}
+
+// readsFrom is the address of the server that a worker was made to read from; empty: it reads from none.
+func readsFrom(worker *corev1.Pod) string {
+	if worker == nil {
+		return ""
+	}
+	for _, alias := range worker.Spec.HostAliases {
+		if slices.Contains(alias.Hostnames, peerName) {
+			return alias.IP
+		}
+	}
+	return ""
+}
+
 // Flow is how the claim gets its data.
 func (s *Seen) Flow() volume.Flow { return s.step.Flow }
 
@@ -188,7 +220,7 @@ func (s *Seen) Why() string {
 			return s.lost
 		}
 		return s.where.Why
-	case volume.Usable, volume.Unfit, volume.Preparing, volume.Restoring, volume.Unready, volume.Beside:
+	case volume.Usable, volume.Unfit, volume.Preparing, volume.Restoring, volume.Unready, volume.Replaced, volume.Beside:
 	}
 	return s.Reason()
 }
@@ -219,7 +251,7 @@ func (s *Seen) Again() time.Duration {
 		}
 	case volume.Preparing, volume.Restoring: // what is restored may be in a namespace that we are not told of
 		return snapshotEvery
-	case volume.Usable, volume.Unfit, volume.Unready, volume.Misplaced, volume.Beside:
+	case volume.Usable, volume.Unfit, volume.Unready, volume.Replaced, volume.Misplaced, volume.Beside:
 	}
 	return 0
 }

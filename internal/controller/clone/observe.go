@@ -128,6 +128,9 @@ func (c *Cloner) observeRest(ctx context.Context, s *Seen) error {
 	if err := c.observeWritten(ctx, s); err != nil {
 		return err
 	}
+	if readsFrom(s.target.Worker) != "" {
+		return c.observeServer(ctx, s)
+	}
 	if no, _ := pods.Unplaceable(s.target.Worker); !no || !readsBeside(s.target.Worker, s.target.Claim.Name) {
 		return nil
 	}
@@ -136,6 +139,17 @@ func (c *Cloner) observeRest(ctx context.Context, s *Seen) error {
 	}
 	s.stranded = s.apart
 	return nil
+}
+
+// observeServer reads what a worker reads from that is there already, and where that can be served again.
+func (c *Cloner) observeServer(ctx context.Context, s *Seen) error {
+	err := c.observeAids(ctx, s)
+	if err != nil {
+		return err
+	}
+	s.asked = true
+	s.home, err = c.home(ctx, s)
+	return err
 }
 
 // readsBeside: a worker has another claim than the one it fills, which it reads.

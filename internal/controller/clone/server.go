@@ -2,6 +2,7 @@ package clone
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -60,7 +61,7 @@ func (c *Cloner) readServer(ctx context.Context, from client.Reader, s *Seen) (*
 // server to hold them, so that a crash in between never leaves two ends that do not trust each other.
 func (c *Cloner) startServer(ctx context.Context, s *Seen) error {
 	if p := s.server; p != nil {
-		if pods.Over(p) && p.DeletionTimestamp == nil {
+		if (pods.Over(p) || s.outdated(p)) && p.DeletionTimestamp == nil {
 			return c.cluster.Delete(ctx, p)
 		}
 		if s.admitted || p.DeletionTimestamp != nil {
@@ -115,13 +116,14 @@ func (c *Cloner) secret(s *Seen, namespace, name string, data map[string][]byte)
 func (c *Cloner) serving(s *Seen) render.Worker {
 	from := s.reads()
 	disk := render.Disk{Claim: from.Name, Block: isBlock(from.Spec.VolumeMode)}
+	content := servedContent(disk.Block)
 	w := render.Worker{
 		Name: s.serverName(), Namespace: s.at.Namespace, Role: render.RoleServe, ClaimUID: from.UID,
 		VolumeUID: s.order.UID, Command: "serve", Source: &disk, Listen: servePort,
 		Secrets: []render.Secret{{Name: s.serverKeys(), Dir: render.TLSDir}}, Settings: s.target.Settings.Pod(c.image),
 		Task: task.Serve{
 			Version: task.Version, Volume: from.Namespace + "/" + from.Name,
-			Path: disk.SourcePath(s.target.Content), Content: s.target.Content, Listen: ":" + strconv.Itoa(servePort), TLSDir: render.TLSDir,
+			Path: disk.SourcePath(content), Content: content, Listen: ":" + strconv.Itoa(servePort), TLSDir: render.TLSDir,
 		},
 	}
 	if s.step.Via { // the server may be the first consumer of what the snapshot is restored to
@@ -131,6 +133,21 @@ func (c *Cloner) serving(s *Seen) render.Worker {
 		w.Owner = s.order.Owner
 	}
 	return w
+}
+
+// servedContent is what is served of a claim: its device, or all that is on its filesystem.
+func servedContent(block bool) task.Content {
+	if block {
+		return task.Disk
+	}
+	return task.Volume
+}
+
+// outdated: a server was made by an earlier version, and does not serve what is asked of one now.
+func (s *Seen) outdated(p *corev1.Pod) bool {
+	var serve task.Serve
+	text := p.Annotations[render.AnnTask]
+	return s.found.There() && text != "" && (json.Unmarshal([]byte(text), &serve) != nil || serve.Content != servedContent(s.block()))
 }
 
 // removeAids removes the server last, but for the claim it reads from: as long as one of them is there, what else is left is

@@ -152,6 +152,7 @@ func TestReservedVolume(t *testing.T) {
 		"kept, not waiting for an upload": {filltest.Reserved(volumeName), upload, keep, "", false, "PrePopulated", 0},
 		"kept on a class that waits":      {filltest.Reserved(volumeName), http, now, "", true, "PrePopulated", 0},
 		"kept, and bound once before":     {used, http, keep, "", false, "PrePopulated", 0},
+		"kept, and its source is gone":    {filltest.Reserved(volumeName), cloneOf(filltest.Team).Spec.Source, keep, "", false, "PrePopulated", 0},
 		"kept by name":                    {filltest.Reserved(volumeName), http, keep, "kept", false, "PrePopulated", 0},
 		"nobody says":                     {filltest.Reserved(volumeName), http, nil, "", false, "ErrContentsUnknown", 0},
 		"nobody says, bound once before":  {used, http, nil, "", false, "ErrContentsUnknown", 0},

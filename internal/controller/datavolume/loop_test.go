@@ -66,7 +66,7 @@ func scenarios() []scenario {
 		{name: "second time lucky", objects: in(at), volume: newVolume(http),
 			reports: []task.Report{filltest.Retry(), filltest.Done()}, phase: cdiv1.Succeeded},
 		{name: "fatal", objects: in(at), volume: newVolume(http), reports: []task.Report{filltest.Fatal()}, phase: cdiv1.Failed},
-		{name: "blank device", objects: in(at), volume: block, phase: cdiv1.Succeeded},
+		{name: "blank device", objects: in(at), volume: block, reports: done, phase: cdiv1.Succeeded},
 		{name: "adopted", objects: in(at, lone), volume: adopted, phase: cdiv1.Succeeded},
 		{name: "cloned by copying", objects: in(at, filltest.Bound(filltest.Team, "golden")), volume: cloneOf(filltest.Team),
 			reports: done, phase: cdiv1.Succeeded},

@@ -40,6 +40,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&cdiv1.StorageProfile{}, r.waiting()).
 		Watches(&cdiv1.CDI{}, r.waiting()).
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
+		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(reserved)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
 		Watches(&corev1.Pod{}, wake.Users(r.cloning), builder.WithPredicates(wake.BeginsOrEnds())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(wake.Served)).
@@ -49,6 +50,15 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 
 func sameName(_ context.Context, obj client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
+}
+
+// reserved brings back the volume whose claim a PersistentVolume waits for: it may be one that is to be kept.
+func reserved(_ context.Context, obj client.Object) []reconcile.Request {
+	pv, ok := obj.(*corev1.PersistentVolume)
+	if !ok || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}}}
 }
 
 // waiting brings back the volumes that are not complete, in the object's namespace or everywhere: what kept them

@@ -104,7 +104,8 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 		return err
 	}
 	wanted := s.wanted.DeepCopy()
-	if from := s.clone.DataSource(); from != nil {
+	keeps := s.dataFact() == volume.Found // nothing is cloned to a volume that waits for the claim and is to be kept
+	if from := s.clone.DataSource(); from != nil && !keeps {
 		wanted.DataSource = from
 	}
 	c := s.order.claim(*wanted)
@@ -113,7 +114,9 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 	if s.flow() == volume.External {
 		c.Annotations[names.External] = "true"
 	}
-	s.clone.Mark(c)
+	if !keeps {
+		s.clone.Mark(c)
+	}
 	if err := e.listReserved(ctx, s, c); err != nil {
 		return err
 	}
@@ -198,10 +201,10 @@ func (s *Seen) asked() resource.Quantity {
 	return resource.Quantity{}
 }
 
-// diskSize is how large the guest's disk shall be. A device is what it is, an archive is no disk; spec.storage asks for
+// diskSize is how large the guest's disk shall be; 0: as large as what it is made from. A device is what it is, an archive is no disk; spec.storage asks for
 // a disk of a size, spec.pvc for a claim of a size, of which the filesystem keeps its share.
 func (s *Seen) diskSize() int64 {
-	if s.block() || s.content() == task.Archive {
+	if s.block() || s.content() == task.Archive || s.claim.Annotations[names.CloneSize] == names.CloneSizeKept {
 		return 0
 	}
 	asked := s.asked()

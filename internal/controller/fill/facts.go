@@ -34,8 +34,6 @@ func (s *Seen) flow() volume.Flow {
 		return volume.Upload
 	case src.PVC != nil, src.Snapshot != nil:
 		return s.clone.Flow()
-	case src.Blank != nil && s.block():
-		return volume.Nothing
 	}
 	return volume.Import
 }
@@ -116,6 +114,9 @@ func (s *Seen) dataFact() volume.Data {
 	case s.claim == nil:
 		if s.prePopulated() {
 			return volume.Kept
+		}
+		if s.reserved != nil {
+			return volume.Found
 		}
 		return volume.None
 	case s.claim.Annotations[names.PodPhase] == string(corev1.PodSucceeded):

@@ -122,6 +122,12 @@ func (e *Engine) complete(ctx context.Context, s *Seen) error {
 	}
 	request.Archive = s.content() == task.Archive
 	request.Source = s.clone.Measure(render.Describe(s.source))
+	if s.reserved != nil {
+		request.Source = nil // it is not copied: the volume that waits for the claim has what is wanted
+		if asked := s.asked(); asked.IsZero() {
+			request.Source = reservedSize(s.reserved)
+		}
+	}
 	result, err := claim.Complete(request, claim.Cluster{
 		Classes: classes.Items, Profiles: profiles.Items, Overhead: &s.settings.Overhead,
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/pkg/claim"
 )
 
 // A worker writes only to a claim of which something says that it may: the claim was made empty for its order, and its volume was
@@ -21,10 +22,13 @@ import (
 // hold what is wanted: a restored disk, an adopted one, one that a machine has used for years.
 
 // observeReserved finds the volume of the claim if it was there before the claim was: the one the claim is bound to, or one that
-// names the claim, which will be bound to it.
+// names the claim, which will be bound to it. Before there is a claim it is one that is to be kept.
 func (e *Engine) observeReserved(ctx context.Context, s *Seen) error {
 	c := s.claim
-	if c == nil || !s.order.owns(c) || c.Annotations[names.PodPhase] == string(corev1.PodSucceeded) {
+	if c == nil {
+		return e.observeWaiting(ctx, s)
+	}
+	if !s.order.owns(c) || c.Annotations[names.PodPhase] == string(corev1.PodSucceeded) {
 		return nil
 	}
 	if name := c.Spec.VolumeName; name != "" {
@@ -48,6 +52,20 @@ func (e *Engine) observeReserved(ctx context.Context, s *Seen) error {
 	return nil
 }
 
+// observeWaiting finds the volume that waits for a claim which is not made yet, if such volumes are to be kept.
+func (e *Engine) observeWaiting(ctx context.Context, s *Seen) error {
+	if _, check := s.order.Annotations[names.CheckStatic]; !check {
+		return nil
+	}
+	volumes, err := e.reservedFor(ctx, s.order.Namespace, s.order.Name)
+	for i := range volumes {
+		if volumes[i].Spec.ClaimRef.UID == "" {
+			s.reserved = &volumes[i]
+		}
+	}
+	return err
+}
+
 // reservedFor are the volumes that name a claim.
 func (e *Engine) reservedFor(ctx context.Context, namespace, name string) ([]corev1.PersistentVolume, error) {
 	var volumes corev1.PersistentVolumeList
@@ -56,6 +74,15 @@ func (e *Engine) reservedFor(ctx context.Context, namespace, name string) ([]cor
 		return nil, fmt.Errorf("list the volumes reserved for claim %s/%s: %w", namespace, name, err)
 	}
 	return volumes.Items, nil
+}
+
+// reservedSize is a volume as what the size of its claim is taken from.
+func reservedSize(pv *corev1.PersistentVolume) *claim.Source {
+	mode := corev1.PersistentVolumeFilesystem
+	if pv.Spec.VolumeMode != nil {
+		mode = *pv.Spec.VolumeMode
+	}
+	return &claim.Source{Name: "volume " + pv.Name, VolumeMode: mode, Capacity: pv.Spec.Capacity[corev1.ResourceStorage], Class: pv.Spec.StorageClassName}
 }
 
 // listReserved notes on a claim that is about to be made which volumes wait for it. Afterwards nobody could tell: a volume that

@@ -47,6 +47,7 @@ func split(t *testing.T, more ...client.Object) (*filltest.World, Order, *corev1
 		c.Spec.VolumeName = "pvc-" + string(c.UID)
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: c.Spec.VolumeName}}
 		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: c.Namespace, Name: c.Name, UID: c.UID}
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "local.example", VolumeHandle: c.Name}
 		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
 		}}}}

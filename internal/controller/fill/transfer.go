@@ -17,6 +17,7 @@ func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 		}
 	}
 	disk := render.Disk{Claim: s.claim.Name, Block: s.block()}
+	content := s.clone.Content(s.content())
 	w := render.Worker{
 		Name: render.WorkerName(s.role(), s.claim.Name), Namespace: s.claim.Namespace, Role: s.role(),
 		Owner: s.order.Owner, ClaimUID: s.claim.UID, VolumeUID: s.order.UID,
@@ -28,7 +29,7 @@ func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 			Source: from.Source, Checksum: from.Checksum, Raw: s.order.Annotations[names.Contents] == names.ContentsRaw,
 			Early: s.bootsEarly() && s.late() == "",
 			Target: task.Target{
-				Path: disk.TargetPath(s.content()), Content: s.content(), Size: s.diskSize(), Preallocate: s.preallocate(),
+				Path: disk.TargetPath(content), Content: content, Size: s.diskSize(), Preallocate: s.preallocate(),
 			},
 		},
 	}

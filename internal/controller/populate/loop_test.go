@@ -63,7 +63,7 @@ func scenarios() []scenario {
 		{name: "no consumer needed", objects: in(waits, importing()), target: atOnce, reports: done, said: state.PopulationDone, bound: true},
 		{name: "fatal", objects: in(at, importing()), target: imports, reports: []task.Report{filltest.Fatal()},
 			said: state.Import.Reason(state.GivenUp)},
-		{name: "blank device", objects: in(at, blankDisk()), target: blank, said: state.PopulationDone, bound: true},
+		{name: "blank device", objects: in(at, blankDisk()), target: blank, reports: done, said: state.PopulationDone, bound: true},
 		{name: "upload", objects: in(waits, uploading()), target: uploads, reports: done, consumed: true, said: state.PopulationDone, bound: true},
 		{name: "clone by copying", objects: in(at, golden, cloning(filltest.Team)), target: clones, reports: done,
 			said: state.PopulationDone, bound: true},

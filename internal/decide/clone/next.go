@@ -19,13 +19,15 @@ type Claim int
 
 // The situations of a claim.
 const (
-	Unmade    Claim = iota // there is none yet
-	Vague                  // there is none yet, and what was asked for cannot be completed
-	Plain                  // it was made without a data source, for a worker to fill
-	Copied                 // a worker copies to it
-	ByDriver               // its driver is to fill it
-	Delivered              // its driver has filled it
-	Settled                // what is on it is recorded
+	Unmade     Claim = iota // there is none yet
+	Vague                   // there is none yet, and what was asked for cannot be completed
+	Plain                   // it was made without a data source, for a worker to fill
+	Copied                  // a worker copies to it
+	Unserved                // a worker copies to it that reads from a server which is gone
+	Superseded              // a worker copies to it that reads from a server which is gone, and another is ready in its stead
+	ByDriver                // its driver is to fill it
+	Delivered               // its driver has filled it
+	Settled                 // what is on it is recorded
 )
 
 // Spot is where the driver of a claim can fill it.
@@ -89,7 +91,7 @@ type rule struct {
 
 // Next is what comes next for a clone. The first rule that holds counts.
 func Next(f Facts) Step {
-	s := Step{Rule: "no rule", Flow: flow(f), Via: copies(f) && via(f)}
+	s := Step{Rule: "no rule", Flow: flow(f), Via: copies(f) && via(f) || f.Claim == Unserved && f.Restored != None}
 	for _, r := range rules {
 		if r.when(f) {
 			s.Rule, s.Origin = r.name, r.then
@@ -114,7 +116,9 @@ var rules = []rule{
 	{"an origin that does not exist is waited for", func(f Facts) bool { return f.Origin == Missing }, volume.Missing},
 	{"an origin that is not complete is waited for", func(f Facts) bool { return f.Origin == Unfilled }, volume.Unfilled},
 	{"a claim that cannot be completed says so itself", func(f Facts) bool { return f.Claim == Vague }, volume.Usable},
-	{"what somebody writes to while it is copied is copied again", func(f Facts) bool { return f.Claim == Copied && f.Busy }, volume.Busy},
+	{"what somebody writes to while it is copied is copied again", func(f Facts) bool { return copied(f) && f.Busy }, volume.Busy},
+	{"a server that a worker reads from is made again", func(f Facts) bool { return f.Claim == Unserved }, volume.Unready},
+	{"a worker that reads from a server of before is made again", func(f Facts) bool { return f.Claim == Superseded }, volume.Replaced},
 	{"what a worker copies is left to it", func(f Facts) bool { return f.Claim == Copied }, volume.Usable},
 
 	{"what nobody can clone is refused", func(f Facts) bool { return f.Way == Impossible }, volume.Unfit},
@@ -137,6 +141,9 @@ var rules = []rule{
 func via(f Facts) bool {
 	return f.OfSnapshot || f.Freezes && (f.Busy || f.Taken != None || f.Restored != None)
 }
+
+// copied: a worker copies to the claim, or has.
+func copied(f Facts) bool { return f.Claim == Copied || f.Claim == Unserved || f.Claim == Superseded }
 
 // copies: workers copy the data.
 func copies(f Facts) bool {

@@ -24,7 +24,7 @@ var ways = []Strategy{CSIClone, Snapshot, Copy, Stream, Impossible}
 
 // axes are the facts; their order makes the printed table short.
 var axes = []enumerate.Axis[Facts]{
-	pick(func(f *Facts, v Claim) { f.Claim = v }, "Unmade", "Vague", "Plain", "Copied", "ByDriver", "Delivered", "Settled"),
+	pick(func(f *Facts, v Claim) { f.Claim = v }, "Unmade", "Vague", "Plain", "Copied", "Unserved", "Superseded", "ByDriver", "Delivered", "Settled"),
 	pick(func(f *Facts, v Origin) { f.Origin = v }, "Found", "Unresolved", "Forbidden", "Missing", "Unfilled"),
 	{Count: len(ways), Set: func(f *Facts, i int) string { f.Way = ways[i]; return or(string(ways[i]), "impossible") }},
 	whether("lost", func(f *Facts, v bool) { f.Lost = v }),

@@ -59,14 +59,14 @@ func Decide(f Facts) Plan {
 	return Plan{}
 }
 
-// words is the flow whose words describe f: a blank device or a volume filled by its driver needs none of its own.
+// words is the flow whose words describe f: a volume filled by its driver needs none of its own.
 func (f Flow) words() state.Flow {
 	switch f {
 	case Upload:
 		return state.Upload
 	case Clone, Provision, Restore, Enlarge, EnlargeRestored:
 		return state.Clone
-	case Import, Nothing, External:
+	case Import, External:
 	}
 	return state.Import
 }
@@ -117,6 +117,8 @@ var rules = []rule{
 	{"a condemned transfer stays failed",
 		func(f Facts) bool { return f.Data == Condemned && !absent(f) }, []Action{CleanUp}, state.GivenUp},
 
+	{"a claim for a volume that is to be kept needs no source",
+		func(f Facts) bool { return f.Claim == Absent && f.Data == Found }, []Action{CreateClaim}, state.ClaimCreated},
 	{"only those who may read the source may clone it",
 		func(f Facts) bool { return open(f) && f.Origin == Forbidden }, nil, state.SourceForbidden},
 	{"a clone waits for its source",
@@ -160,7 +162,7 @@ var rules = []rule{
 		func(f Facts) bool { return f.Claim == Waiting && f.Data == Found }, nil, state.ClaimUnbound},
 	{"a bound claim that needs no bytes is complete",
 		func(f Facts) bool {
-			return f.Claim == Bound && (f.Flow == Nothing || f.Flow == Provision || f.Flow == Restore)
+			return f.Claim == Bound && (f.Flow == Provision || f.Flow == Restore)
 		},
 		[]Action{RecordData, CleanUp}, state.Succeeded},
 
@@ -203,6 +205,10 @@ var rules = []rule{
 		[]Action{TakeDisks}, state.Scheduled},
 	{"a worker that runs is recorded with its node, and with what was bound for it", // or was made before there were records
 		func(f Facts) bool { return f.Access == Unrecorded && f.Worker == Running }, []Action{TakeDisks}, state.InProgress},
+	{"a source that is not served any more is served again for the worker that reads it",
+		func(f Facts) bool { return reading(f) && f.Origin == Unready }, []Action{StartServer}, state.InProgress},
+	{"a worker whose server was replaced is made again, to read from the new one",
+		func(f Facts) bool { return reading(f) && f.Origin == Replaced }, []Action{StopWorker}, state.WorkerGoing},
 	{"a worker without a node says why",
 		func(f Facts) bool { return f.Worker == Unplaceable }, nil, state.Unplaceable},
 	{"a worker without its image says why",
@@ -228,6 +234,16 @@ func alive(w Worker) bool {
 
 // reads: the worker has read the source, or may. One that failed is tried again anyway.
 func reads(w Worker) bool { return alive(w) || w == Done || w == Retained }
+
+// reading: a worker that clones is there, and has not come to an end.
+func reading(f Facts) bool {
+	switch f.Worker {
+	case Pending, Unplaceable, Unfetchable, Running:
+		return f.Flow == Clone
+	case NoWorker, Going, Stranded, CutOff, Done, Retained, Failed, Fatal:
+	}
+	return false
+}
 
 // byDriver: the storage driver fills the claim.
 func byDriver(f Facts) bool { return f.Flow == Provision || f.Flow == Enlarge || restores(f) }

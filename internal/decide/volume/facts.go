@@ -9,8 +9,8 @@ package volume
 type Flow int
 
 // The flows. Provision and Restore mean that the storage driver fills the claim while it provisions it, from another
-// volume or from a snapshot; Enlarge and EnlargeRestored are the same with a disk that a worker makes larger afterwards; Nothing
-// means that an empty device is what was asked for; External means that another populator does it.
+// volume or from a snapshot; Enlarge and EnlargeRestored are the same with a disk that a worker makes larger afterwards; External means
+// that another populator does it.
 const (
 	Import Flow = iota
 	Upload
@@ -19,7 +19,6 @@ const (
 	Restore
 	Enlarge
 	EnlargeRestored
-	Nothing
 	External
 )
 
@@ -36,9 +35,10 @@ const (
 	Forbidden        // whoever created the volume may not read it
 	Preparing        // a snapshot of it is being taken
 	Restoring        // the claim that a snapshot is restored to, to be read from, is not there yet
-	Unready          // the worker that serves it is not up yet
+	Unready          // the worker that serves it is not up yet, or not any more
 	Misplaced        // its driver cannot fill the claim where that is wanted
 	Beside           // its driver can fill the claim only beside it, and whoever wants the claim can run there
+	Replaced         // another worker serves it now than the one that a worker was made to read from
 )
 
 // Claim is the PersistentVolumeClaim with the volume's name.
@@ -68,7 +68,7 @@ const (
 	None      Data = iota // there is no claim yet, or it was made empty to be filled: a worker may write to it
 	Present               // complete: a worker was done
 	Kept                  // complete, and nothing was transferred: whoever made the claim or its volume says so
-	Found                 // the claim's volume was there before it and is to be kept; that it is complete is not recorded yet
+	Found                 // the claim's volume was there before it, or waits for it, and is to be kept; that it is complete is not recorded yet
 	Condemned             // a worker said that no further try can succeed
 	Unknown               // nothing says that the claim may be written to: it may hold what somebody wants to keep
 )

@@ -3,11 +3,11 @@ package volume
 // The names below are for the decision table of the tests and for logs.
 
 func (f Flow) String() string {
-	return name(f, "Import", "Upload", "Clone", "Provision", "Restore", "Enlarge", "EnlargeRestored", "Nothing", "External")
+	return name(f, "Import", "Upload", "Clone", "Provision", "Restore", "Enlarge", "EnlargeRestored", "External")
 }
 
 func (o Origin) String() string {
-	return name(o, "Usable", "Missing", "Unfilled", "Busy", "Unfit", "Forbidden", "Preparing", "Restoring", "Unready", "Misplaced", "Beside")
+	return name(o, "Usable", "Missing", "Unfilled", "Busy", "Unfit", "Forbidden", "Preparing", "Restoring", "Unready", "Misplaced", "Beside", "Replaced")
 }
 
 func (c Claim) String() string {
