@@ -103,7 +103,8 @@ func TestLoop(t *testing.T) {
 			if sc.bound && prime != nil {
 				t.Error("the prime is left over")
 			}
-			if limit := 25 * max(1, len(sc.reports)); calm.Writes > limit {
+			// Each worker is made, recorded as a holder of its disks, let run and released; a streamed clone has two.
+			if limit := 32 * max(1, len(sc.reports)); calm.Writes > limit {
 				t.Errorf("%d writes, more than %d", calm.Writes, limit)
 			}
 		})

@@ -1,0 +1,43 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	"github.com/berth-vm/berth/internal/controller/users"
+)
+
+// observeWritten finds a pod of somebody else that may have written to the old disks since the machine's pod stands for it: what it wrote
+// may not be in the copies. Pods of Berth are kept out by the record that the machine's pod is in.
+func (r *Reconciler) observeWritten(ctx context.Context, v *offline) error {
+	for _, d := range v.old {
+		if v.pod == nil || len(v.copies) == 0 || v.copies[0].claim == nil {
+			return nil
+		}
+		writers, err := users.Since(ctx, r.reader, r.live, d.claim, v.pod.CreationTimestamp.Time)
+		if err != nil {
+			return err
+		}
+		for _, p := range writers {
+			holds, err := r.records.Holds(ctx, d.id, p.UID)
+			if err != nil {
+				return err
+			}
+			if p.Spec.NodeName != "" && p.UID != v.pod.UID && !holds {
+				v.written = fmt.Sprintf("pod %s may have written to PersistentVolumeClaim %s meanwhile", p.Name, d.claim.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// reading are the disks as they are held while they are copied: whoever reads them may, and nobody writes to them.
+func reading(disks []disk) []disk {
+	out := slices.Clone(disks)
+	for i := range out {
+		out[i].mode = accessv1.ReadShared
+	}
+	return out
+}
