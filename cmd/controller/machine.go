@@ -14,6 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/controller/maker"
 	"github.com/berth-vm/berth/internal/controller/media"
+	"github.com/berth-vm/berth/internal/controller/relocate"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/controller/snapshot/agent"
 	"github.com/berth-vm/berth/internal/reach"
@@ -31,6 +32,9 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	}
 	options := machine.Options{Image: o.launcher, Namespace: o.namespace, Emulate: o.emulate, Reach: rules, HostDirectories: directories}
 	if err := machine.Setup(mgr, writer, records, options); err != nil {
+		return err
+	}
+	if err := relocate.Setup(mgr, writer, records); err != nil {
 		return err
 	}
 	volumes := installkeys.NewMaker(mgr.GetAPIReader(), writer, o.namespace, clock.RealClock{})

@@ -20,6 +20,9 @@ const (
 	BootEarly = "berth.dev/boot-early"
 )
 
+// NoBackup as a label with the value true tells backup tools to leave an object out.
+const NoBackup = "velero.io/exclude-from-backup"
+
 // ApplyProfile as a label of a claim asks admission to complete it by its class's profile, its size too.
 const ApplyProfile = "cdi.kubevirt.io/applyStorageProfile"
 

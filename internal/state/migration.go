@@ -20,6 +20,7 @@ const (
 	MigrationReady        MigrationReason = "TargetReady"
 	MigrationSending      MigrationReason = "Sending"
 	MigrationHanding      MigrationReason = "HandingOver"
+	MigrationNaming       MigrationReason = "ClaimsFollow"
 	MigrationAborting     MigrationReason = "Aborting"
 	MigrationDone         MigrationReason = "Moved"
 	MigrationNoGuest      MigrationReason = "NotRunning"
@@ -55,6 +56,8 @@ var migrationTable = []MigrationRow{
 	{Reason: MigrationReady, Phase: kubevirt.MigrationTargetReady, Message: "the guest is about to be sent: {detail}"},
 	{Reason: MigrationSending, Phase: kubevirt.MigrationRunning, Message: "the guest is being sent: {detail}"},
 	{Reason: MigrationHanding, Phase: kubevirt.MigrationRunning, Message: "the guest has left its old node and is about to go on: {detail}"},
+	{Reason: MigrationNaming, Phase: kubevirt.MigrationRunning,
+		Message: "the guest runs on its new node, and its claims get the volumes that have its data: {detail}"},
 	{Reason: MigrationAborting, Phase: kubevirt.MigrationRunning, Message: "it is being cancelled: {detail}"},
 	{Reason: MigrationDone, Phase: kubevirt.MigrationSucceeded, Message: "the guest has moved: {detail}"},
 	{Reason: MigrationNoGuest, Phase: kubevirt.MigrationFailed, Warn: true, Message: "there is no guest that could be moved; start the machine, or wait until it runs: {detail}"},

@@ -56,6 +56,7 @@ var claimsOfOthers = attempts{
 		}
 		h.kept()
 	},
+	"have a move of their own take it": takeByMove,
 	"say that a claim is the victim's volume's": func(h *hostile) {
 		c := h.populated("adopted", "", "")
 		c.Spec.DataSourceRef, c.Spec.VolumeName = nil, h.volume.Name
@@ -291,4 +292,49 @@ func (h *hostile) bait(name string) (*kubevirt.VirtualMachine, *kubevirt.Virtual
 	h.make(vm)
 	y.status(vm, kubevirt.StatusRunning, boot)
 	return vm, y.instance(h.own.Context(), vm)
+}
+
+// takeByMove: the tenant's claim names the victim's volume, and a pod says to be the target of a migration that sent a disk into it. The
+// pod and its instance go, and a stopped machine of that name is there to be given its disk. The second time an administrator makes the
+// pod, which the tenant may not.
+func takeByMove(h *hostile) {
+	ctx := h.own.Context()
+	bait := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "bait"}, Spec: h.yard(h.own).tiny("bait").Spec.Template.Spec}
+	bait.Spec.Volumes = []kubevirt.Volume{{Name: "disk", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "loot"}}}}
+	bait.Spec.Domain.Devices.Disks = []kubevirt.Disk{{Name: "disk"}}
+	h.make(bait)
+	c := h.populated("move-11111111-disk", "", "")
+	c.Spec.DataSourceRef, c.Spec.VolumeName = nil, h.volume.Name
+	h.tries(c)
+	machine := fmt.Sprintf(`{"namespace":%q,"name":"bait","uid":%q,"incoming":"11111111-0000-0000-0000-000000000000",`+
+		`"spec":{"domain":{"devices":{}},"volumes":[{"name":"disk","persistentVolumeClaim":{"claimName":"loot"}}]}}`, h.own.Namespace, bait.UID)
+	name := "virt-launcher-bait-" + string(bait.UID)[:5] + "-11111111"
+	h.forges(framework.Pod{Name: name, Script: "sleep 3600", Node: "nowhere", Labels: map[string]string{
+		"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": string(bait.UID), "kubevirt.io/domain": "bait",
+	}, Change: func(p *corev1.Pod) {
+		p.OwnerReferences, p.Finalizers = controlledBy("kubevirt.io/v1", "VirtualMachineInstance", bait), []string{"berth.dev/launcher-end"}
+		p.Annotations = map[string]string{"berth.dev/machine": machine, "berth.dev/go": "yes", "berth.dev/move": `{"id":"11111111-0000-0000-0000-000000000000","run":true}`}
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "disk", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name}}})
+	}})
+	for _, obj := range []client.Object{&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: h.own.Namespace, Name: name}}, bait} {
+		if err := client.IgnoreNotFound(h.as.Delete(ctx, obj)); err != nil {
+			h.t().Fatal(err)
+		}
+	}
+	halted := kubevirt.RunHalted
+	vm := h.yard(h.own).tiny("bait")
+	vm.Spec.RunStrategy = &halted
+	vm.Spec.Template.Spec.Volumes, vm.Spec.Template.Spec.Domain.Devices.Disks = bait.Spec.Volumes, bait.Spec.Domain.Devices.Disks
+	h.tries(vm)
+	h.kept()
+	var pv corev1.PersistentVolume
+	if err := h.victim.kube.Get(ctx, client.ObjectKeyFromObject(h.volume), &pv); err != nil {
+		h.t().Fatal(err)
+	}
+	for _, key := range []string{"berth.dev/replaces", "berth.dev/replaced-by"} {
+		if pv.Annotations[key] != "" {
+			h.t().Errorf("the victim's volume says %s: %s", key, pv.Annotations[key])
+		}
+	}
 }

@@ -91,10 +91,11 @@ func TestMigrationLocalClaims(t *testing.T) {
 	for i := range rounds(t) {
 		c.moves(fmt.Sprintf("follow-%d", i), func() { y.moves(vm, fmt.Sprintf("follow-%d", i)) })
 		for _, volume := range disks[:5] {
-			if got := y.serving(vm, volume); !strings.HasPrefix(got, "move-") {
-				t.Errorf("disk %s is said to be in claim %q, and it has moved", volume, got)
+			if got := y.serving(vm, volume); strings.HasPrefix(got, "move-") {
+				t.Errorf("disk %s is said to be in claim %q, which nobody knows", volume, got)
 			}
 		}
+		old = y.followed(vm, old)
 	}
 	y.kubectl("diff", "-f", git) // fails if there is one
 	y.Wait("the claims of the first move to go", patience, func(context.Context) (bool, string) {
@@ -114,10 +115,10 @@ func TestMigrationLocalClaims(t *testing.T) {
 	})
 	for _, name := range claims {
 		pv := y.WaitBound(name)
-		if pv.Name == old[name] || framework.VolumeNode(pv) != at {
-			t.Errorf("claim %s has volume %s on node %s, and the machine was last on %s", name, pv.Name, framework.VolumeNode(pv), at)
+		if pv.Name != old[name] || framework.VolumeNode(pv) != at || pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+			t.Errorf("claim %s has volume %s (%s) on node %s, and the machine was last on %s with %s", name, pv.Name, pv.Spec.PersistentVolumeReclaimPolicy,
+				framework.VolumeNode(pv), at, old[name])
 		}
-		y.volumeGone(old[name])
 	}
 	y.apply(strings.NewReplacer("name: web", "name: "+vm.Name, "Name: online", "Name: moved").Replace(restoring))
 	y.restored("back")
@@ -131,6 +132,46 @@ func TestMigrationLocalClaims(t *testing.T) {
 	}
 	y.changesClaim(vm)
 	y.nothingOfMoves(vm)
+}
+
+// followed: since its machine moved, each claim is bound under its own name to the volume that the machine's launcher writes to, on the
+// machine's node, and the volume that it had is gone. It returns the names of the volumes that the claims have now.
+func (y *yard) followed(vm *kubevirt.VirtualMachine, old map[string]string) map[string]string {
+	y.T.Helper()
+	now, handles := map[string]string{}, map[string]bool{}
+	_, launchers := y.pods(y.Context(), vm)
+	for _, v := range launchers[0].Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			handles[volumeBehind(y.WaitBound(v.PersistentVolumeClaim.ClaimName))] = true
+		}
+	}
+	for name, before := range old {
+		c, err := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace).Get(y.Context(), name, metav1.GetOptions{})
+		if err != nil || c.Status.Phase != corev1.ClaimBound {
+			y.T.Fatalf("claim %s is %s when the move has succeeded: %v", name, c.Status.Phase, err)
+		}
+		pv := y.WaitBound(name)
+		at := y.instance(y.Context(), vm).Status.NodeName
+		if pv.Name == before || framework.VolumeNode(pv) != at || !handles[volumeBehind(pv)] {
+			y.T.Errorf("claim %s has volume %s (%s) on node %s; the machine runs on %s, its disks are %v", name, pv.Name, volumeBehind(pv),
+				framework.VolumeNode(pv), at, handles)
+		}
+		y.volumeGone(before)
+		now[name] = pv.Name
+	}
+	return now
+}
+
+// volumeBehind is where the data of a PersistentVolume is, whichever PersistentVolume of it is asked.
+func volumeBehind(pv *corev1.PersistentVolume) string {
+	if pv.Spec.CSI != nil {
+		return pv.Spec.CSI.VolumeHandle
+	}
+	text, err := json.Marshal(pv.Spec.PersistentVolumeSource)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // file writes the machine as its owner has it in Git.
@@ -284,6 +325,6 @@ func (y *yard) volumeGone(name string) {
 		if err != nil {
 			return true, ""
 		}
-		return pv.Status.Phase == corev1.VolumeReleased && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain, string(pv.Status.Phase)
+		return false, string(pv.Status.Phase)
 	})
 }

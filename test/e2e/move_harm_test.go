@@ -150,9 +150,19 @@ func TestMigrationHarm(t *testing.T) {
 	}
 	y.pattern(vm, "verify", 2, "files")
 	y.Wait("no claim of a migration to be left but the one that has the disk", patience, func(context.Context) (bool, string) {
-		all, in := y.claimNames(), y.serving(vm, "files")
-		others := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return !strings.HasPrefix(n, "move-") || n == in })
+		all := y.claimNames()
+		_, launchers := y.pods(y.Context(), vm)
+		others := slices.DeleteFunc(slices.Clone(all), func(n string) bool {
+			return !strings.HasPrefix(n, "move-") || slices.ContainsFunc(launchers, func(p corev1.Pod) bool { return mountsClaim(p, n) })
+		})
 		return len(others) == 0, strings.Join(all, " ")
 	})
 	y.nothingOfMoves(vm)
+}
+
+// mountsClaim: the pod has the claim among its volumes.
+func mountsClaim(p corev1.Pod, claim string) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
+	})
 }

@@ -8,6 +8,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/controller/users"
 	"github.com/berth-vm/berth/internal/pods"
 )
@@ -48,6 +49,9 @@ func (c *Cloner) userOf(ctx context.Context, s *Seen) (string, error) {
 	source, worker := s.found.Claim, s.target.Worker
 	if source == nil {
 		return "", nil
+	}
+	if where, err := replaced.Data(ctx, c.reader, source); err != nil || where.Place != replaced.Here {
+		return where.Why, err
 	}
 	over := worker != nil && pods.Over(worker)
 	var all []*corev1.Pod

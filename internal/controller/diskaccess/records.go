@@ -75,6 +75,11 @@ func (r *Records) Holders(ctx context.Context, id identity.Disk) ([]accessv1.Hol
 	return r.holders(ctx, r.reader, id)
 }
 
+// HoldersNow returns the holders of a disk, as the API server knows them.
+func (r *Records) HoldersNow(ctx context.Context, id identity.Disk) ([]accessv1.Holder, error) {
+	return r.holders(ctx, r.live, id)
+}
+
 func (r *Records) holders(ctx context.Context, from client.Reader, id identity.Disk) ([]accessv1.Holder, error) {
 	var out []accessv1.Holder
 	record, err := cluster.Get[accessv1.DiskAccess](ctx, from, "", id.Name())

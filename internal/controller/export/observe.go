@@ -141,7 +141,7 @@ func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*c
 	if err != nil {
 		return nil, err
 	}
-	moved, _, err := replaced.Of(ctx, r.live, c.Namespace, c.Name)
+	data, err := replaced.Data(ctx, r.live, c)
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +151,8 @@ func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*c
 		s.lacks(export.Unready, "PersistentVolumeClaim %s: %s", name, lacks)
 	case user != "":
 		s.lacks(export.InUse, "%s", user)
-	case moved != nil:
-		s.lacks(export.Unready, "the data of PersistentVolumeClaim %s is with the guest that moved, and is given back", name)
+	case data.Place != replaced.Here:
+		s.lacks(export.Unready, "%s", data.Why)
 	}
 	return c, nil
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
@@ -30,6 +31,9 @@ const (
 	VolumeDisk = "volumeDisk"
 	// PodServes finds servers by whom they work for in another namespace, namespace/name. That is an annotation, and proves no more.
 	PodServes = "podServes"
+	// VolumeMoved finds volumes by the claims that their record of a move names, namespace/name: the one whose data they have, and its
+	// replacement.
+	VolumeMoved = "volumeMoved"
 )
 
 // Index is one of them.
@@ -48,6 +52,7 @@ func All() []Index {
 		{&corev1.Pod{}, PodServes, served},
 		{&corev1.PersistentVolumeClaim{}, VolumeUID, volume},
 		{&corev1.PersistentVolume{}, VolumeDisk, disk},
+		{&corev1.PersistentVolume{}, VolumeMoved, moved},
 	}
 }
 
@@ -94,4 +99,17 @@ func served(obj client.Object) []string {
 		return []string{whom}
 	}
 	return nil
+}
+
+func moved(obj client.Object) []string {
+	pv := obj.(*corev1.PersistentVolume)
+	claim, ok := replaced.ClaimOf(pv)
+	if !ok {
+		return nil
+	}
+	out := []string{claim.String()}
+	if v, ok := replaced.Read(pv); ok {
+		out = append(out, claim.Namespace+"/"+v.Record.Replacement)
+	}
+	return out
 }

@@ -55,7 +55,7 @@ func TestRecordsOfAnEarlierVersion(t *testing.T) {
 	for _, name := range []string{"pv-one", "pv-two"} { // two volumes of one directory; "two" is taken out of the first machine
 		pv, err := cluster.Get[corev1.PersistentVolume](ctx, w.api, "", name)
 		w.must(err)
-		pv.Spec.NFS = &corev1.NFSVolumeSource{Server: "nas", Path: "/disk"}
+		pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas", Path: "/disk"}}
 		w.must(w.api.Update(ctx, pv))
 	}
 	for name, volume := range map[string]int{"a": 0, "b": 0} { // a has claim one, b has claim two

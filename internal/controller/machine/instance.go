@@ -51,9 +51,6 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 			return ctrl.Result{}, nil
 		}
 	}
-	if _, err := r.returnAll(ctx, i.Namespace, s.returning); err != nil {
-		return ctrl.Result{}, err
-	}
 	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies, r.evacuate, r.updateVolumes, r.markOutdated} {
 		if err := step(ctx, s); err != nil {
 			return ctrl.Result{}, err

@@ -21,6 +21,7 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
@@ -163,7 +164,7 @@ func (w *world) settle() {
 			return
 		}
 		before, failed, later := w.faults.Writes, false, false
-		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance, w.migrate, w.keep} {
+		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance, w.migrate, w.relocate, w.keep} {
 			result, err := reconcile(context.Background(), request)
 			if err != nil && !faults.Caused(err) && !apierrors.IsConflict(err) {
 				w.t.Fatalf("reconcile: %v", err)
@@ -183,6 +184,34 @@ func (w *world) settle() {
 		}
 	}
 	w.t.Fatalf("the loop never came to rest:\n%s", w.outcome())
+}
+
+// relocate looks at every claim whose data moved.
+func (w *world) relocate(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if w.stay {
+		return ctrl.Result{}, nil
+	}
+	due := map[types.NamespacedName]bool{}
+	var volumes corev1.PersistentVolumeList
+	w.must(w.api.List(ctx, &volumes))
+	for i := range volumes.Items {
+		if key, ok := replaced.ClaimOf(&volumes.Items[i]); ok {
+			due[key] = true
+		}
+	}
+	var claims corev1.PersistentVolumeClaimList
+	w.must(w.api.List(ctx, &claims))
+	for i := range claims.Items {
+		if slices.Contains(claims.Items[i].Finalizers, replaced.Finalizer) {
+			due[client.ObjectKeyFromObject(&claims.Items[i])] = true
+		}
+	}
+	for key := range due {
+		if _, err := w.moves.Reconcile(ctx, ctrl.Request{NamespacedName: key}); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{}, nil
 }
 
 // keep looks at every pod that is kept until its end.

@@ -52,10 +52,6 @@ func (r *Reconciler) reconcileMachine(ctx context.Context, req ctrl.Request) (ct
 	if done, err := r.takeVolumes(ctx, w); err != nil || done {
 		return ctrl.Result{}, err // the change brings the machine back
 	}
-	returned, err := r.returnNames(ctx, w)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
 	facts := w.facts()
 	plan := machine.Run(facts)
 	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
@@ -72,9 +68,6 @@ func (r *Reconciler) reconcileMachine(ctx context.Context, req ctrl.Request) (ct
 	}
 	if plan.State == state.CrashLoop {
 		return ctrl.Result{RequeueAfter: max(w.nextTry().Sub(w.now), time.Second)}, nil
-	}
-	if !returned {
-		return ctrl.Result{RequeueAfter: returnAgain}, nil
 	}
 	return ctrl.Result{RequeueAfter: w.lookAgain()}, nil
 }

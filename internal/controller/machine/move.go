@@ -43,6 +43,7 @@ type move struct {
 	said      launch.Moving // by the source
 	heard     launch.Moving // from the target
 	late      bool          // no node has had the target for too long
+	unnamed   []string      // claims that do not have the volumes yet that their disks were sent to, and why
 }
 
 // placeWithin is how long a node is looked for, as upstream has it.
@@ -122,7 +123,10 @@ func (r *Reconciler) observeMigration(ctx context.Context, m *kubevirt.VirtualMa
 	if v.source != nil && launchers.Orders(v.source).ID == string(m.UID) && launchers.Ended(v.source) == "" {
 		v.said = r.askMove(ctx, v.source, m.UID)
 	}
-	return v, nil
+	if v.target != nil && launchers.Orders(v.target).Run && !m.Ended() {
+		v.unnamed, err = r.unnamed(ctx, v.target)
+	}
+	return v, err
 }
 
 // pair finds the launchers that the guest moves from and to.
@@ -216,7 +220,7 @@ func (v *move) facts() migration.Facts {
 	if v.run != nil && v.run.instance.DeletionTimestamp != nil && !f.Over {
 		f.Cancelled = true
 	}
-	f.Shown = f.Over && v.shown()
+	f.Shown, f.Unnamed = f.Over && v.shown(), len(v.unnamed) > 0
 	if v.target != nil {
 		f.Granted, f.Handed = v.granted(), launchers.Orders(v.target).Run
 	}

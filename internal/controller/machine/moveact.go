@@ -224,6 +224,8 @@ func (v *move) text(row state.MigrationRow) string {
 		}
 	case state.MigrationDone:
 		return v.doneText()
+	case state.MigrationNaming:
+		return strings.Join(v.unnamed, "; ")
 	case state.MigrationPlacing, state.MigrationPlaced, state.MigrationPreparing, state.MigrationReady, state.MigrationHanding, state.MigrationAborting:
 	case state.MigrationCopying, state.MigrationCopied, state.MigrationStarted, state.MigrationImmovable: // of machines that do not run
 	}

@@ -351,7 +351,7 @@ func (r *Reconciler) recordCopies(ctx context.Context, v *offline) error {
 		}
 	}
 	for n, d := range v.old {
-		if err := r.recordOne(ctx, v.run.instance, d.claim.Name, v.copies[n].claim.Name); err != nil {
+		if err := r.recordOne(ctx, v.run.instance, d.claim.Name, v.copies[n].claim.Name, false); err != nil {
 			return err
 		}
 	}

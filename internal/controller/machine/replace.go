@@ -21,6 +21,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/users"
 	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
@@ -29,7 +30,7 @@ import (
 )
 
 // A claim that one node can have at a time does not move with its guest: the target has another in its place, of the same class, size
-// and mode, and the disk is sent into it. docs/decisions/0015 has the reasons.
+// and mode, and the disk is sent into it. docs/decisions/0015 and 0027 have the reasons.
 
 // labelMigration on a replacement is the UID of the migration that it was made for.
 const labelMigration = "berth.dev/migration"
@@ -138,13 +139,13 @@ func others(target *corev1.Pod) map[string]string {
 	return out
 }
 
-// replacement is a claim like the one that a disk is in. Whoever owns that owns it too, so that it goes when they do. Unlike other
-// claims that we make it belongs in a backup: until the machine stops, what the guest writes is there alone.
+// replacement returns a claim like the one that a disk is in, with the same owners, so that it goes when they do. It does not belong in a
+// backup: once the guest has moved, the claim under its own name has the same volume.
 func replacement(m *kubevirt.VirtualMachineInstanceMigration, d disk) *corev1.PersistentVolumeClaim {
 	was := d.claim
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: render.ReplacementName(m.UID, d.name),
-			Labels: map[string]string{labelMigration: string(m.UID), render.LabelVolume: d.name}},
+			Labels: map[string]string{labelMigration: string(m.UID), render.LabelVolume: d.name, names.NoBackup: "true"}},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: was.Spec.AccessModes, StorageClassName: was.Spec.StorageClassName, VolumeMode: was.Spec.VolumeMode,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(d.room(), resource.BinarySI)}}},
 	}
@@ -233,7 +234,7 @@ func (r *Reconciler) recordReplaced(ctx context.Context, target *corev1.Pod, i *
 			continue
 		}
 		root, _ := render.ClaimOf(v)
-		if err := r.recordOne(ctx, i, root, name); err != nil {
+		if err := r.recordOne(ctx, i, root, name, true); err != nil {
 			return err
 		}
 	}
@@ -252,7 +253,7 @@ func (r *Reconciler) migrates(ctx context.Context, target *corev1.Pod, i *kubevi
 	}), nil
 }
 
-func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineInstance, root, name string) error {
+func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineInstance, root, name string, live bool) error {
 	namespace := i.Namespace
 	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, namespace, name)
 	if err != nil {
@@ -272,32 +273,32 @@ func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineIn
 	}
 	switch {
 	case last != nil && last.Record.UID == c.UID:
-		return r.markOld(ctx, old, pv.Name)
+		return r.markOld(ctx, old, last.Record, pv.Name)
 	case pv.Annotations[replaced.Annotation] != "":
 		return nil // the guest was here and has moved on
 	}
-	record := replaced.Record{Namespace: namespace, Claim: root, Machine: i.Name, Turn: 1, Replacement: c.Name, UID: c.UID}
+	record := replaced.Record{Namespace: namespace, Claim: root, Machine: i.Name, Live: live, Turn: 1, Replacement: c.Name, UID: c.UID}
 	if last != nil {
-		record.Turn, record.Old, record.As = last.Record.Turn+1, last.Record.Old, last.Record.As
+		record.Turn, record.As = last.Record.Turn+1, last.Record.As
 	}
 	if old != nil {
-		record.As = asMade(old)
+		record.Old, record.As = old.UID, replaced.AsMade(old)
 	}
-	if old != nil && last == nil {
-		record.Old = old.UID
-	}
-	next, err := replaced.Bearing(pv, record)
+	next, err := replaced.WithRecord(pv, record)
 	if err != nil {
 		return err
 	}
 	if err := r.cluster.Change(ctx, pv, next); err != nil {
 		return err
 	}
-	return r.markOld(ctx, old, pv.Name)
+	return r.markOld(ctx, old, record, pv.Name)
 }
 
-// markOld notes on the volume that a claim has that its data is elsewhere.
-func (r *Reconciler) markOld(ctx context.Context, old *corev1.PersistentVolumeClaim, by string) error {
+// markOld notes on the volume that a claim had when its data moved that the data is elsewhere. A claim that was made since has the data.
+func (r *Reconciler) markOld(ctx context.Context, old *corev1.PersistentVolumeClaim, record replaced.Record, by string) error {
+	if old == nil || old.UID != record.Old {
+		return nil
+	}
 	pv, err := cluster.VolumeOf(ctx, r.live, old)
 	if err != nil || pv == nil || pv.Name == by || pv.Annotations[replaced.By] == by {
 		return err
@@ -305,32 +306,9 @@ func (r *Reconciler) markOld(ctx context.Context, old *corev1.PersistentVolumeCl
 	return r.cluster.MarkAs(ctx, moveOwner, pv, cluster.Marks{Annotations: map[string]string{replaced.By: by}})
 }
 
-// asMade is a claim without what Kubernetes wrote onto it.
-func asMade(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	out := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, Labels: maps.Clone(c.Labels),
-		Annotations: maps.Clone(c.Annotations), OwnerReferences: c.OwnerReferences}, Spec: *c.Spec.DeepCopy()}
-	for _, key := range []string{names.SelectedNode, "pv.kubernetes.io/bind-completed", names.BoundByKube, names.AskedOf,
-		"volume.beta.kubernetes.io/storage-provisioner"} {
-		delete(out.Annotations, key)
-	}
-	out.Spec.VolumeName = ""
-	return out
-}
-
-// dropLeft deletes the claims that a migration leaves over: after one that failed those that were made for it, and after one that
-// succeeded those of the moves before. A claim whose volume has the data of a disk is never among them.
+// dropLeft deletes the claims that were made for a migration that failed. A claim whose volume has the data of a disk is never among
+// them.
 func (r *Reconciler) dropLeft(ctx context.Context, v *move) error {
-	if v.run != nil {
-		for _, volume := range v.run.instance.Spec.Volumes {
-			if name, _ := render.ClaimOf(volume); name != "" {
-				if _, earlier, err := replaced.Of(ctx, r.live, v.migration.Namespace, name); err != nil {
-					return err
-				} else if err := r.dropEarlier(ctx, earlier); err != nil {
-					return err
-				}
-			}
-		}
-	}
 	var list corev1.PersistentVolumeClaimList
 	if err := r.live.List(ctx, &list, client.InNamespace(v.migration.Namespace), client.MatchingLabels{labelMigration: string(v.migration.UID)}); err != nil {
 		return fmt.Errorf("list the claims of a migration: %w", err)
@@ -359,23 +337,41 @@ func (r *Reconciler) recorded(ctx context.Context, c *corev1.PersistentVolumeCla
 	return pv != nil && pv.Annotations[replaced.Annotation] != "", err
 }
 
-// dropEarlier deletes the replacements of moves before the last. The record of each stays until it is gone: it says that the data was
-// there before.
-func (r *Reconciler) dropEarlier(ctx context.Context, earlier []replaced.Volume) error {
-	for _, v := range earlier {
-		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, v.Record.Namespace, v.Record.Replacement)
-		if err != nil {
-			return err
-		}
-		if c != nil && c.UID == v.Record.UID {
-			if err := r.cluster.Delete(ctx, c); err != nil {
-				return err
-			}
+// unnamed returns the claims of a launcher's disks that do not have the volumes yet that the disks were sent to, each with what it waits
+// for. The server is asked: what is said to have moved is read by others at once.
+func (r *Reconciler) unnamed(ctx context.Context, target *corev1.Pod) ([]string, error) {
+	var out []string
+	moved := replacements(target)
+	for _, v := range launchers.Machine(target).Spec.Volumes {
+		name, _ := render.ClaimOf(v)
+		if moved[v.Name] == "" {
 			continue
 		}
-		if err := client.IgnoreNotFound(r.cluster.Change(ctx, v.PersistentVolume, replaced.Cleared(v.PersistentVolume))); err != nil {
-			return err
+		current, err := replaced.Current(ctx, r.live, target.Namespace, name)
+		if err != nil {
+			return nil, err
 		}
+		if current {
+			continue
+		}
+		why, err := r.inUse(ctx, target.Namespace, name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, "PersistentVolumeClaim "+name+why)
 	}
-	return nil
+	return out, nil
+}
+
+// inUse says that a claim that is being deleted stays while a pod uses it; empty if it does not.
+func (r *Reconciler) inUse(ctx context.Context, namespace, name string) (string, error) {
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, namespace, name)
+	if err != nil || c == nil || c.DeletionTimestamp == nil {
+		return "", err
+	}
+	users, err := users.Of(ctx, r.reader, c)
+	if err != nil || len(users) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf(" has the data of before the move and goes when pod %s no longer uses it", users[0].Name), nil
 }

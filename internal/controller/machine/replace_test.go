@@ -3,6 +3,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/render"
@@ -22,7 +24,7 @@ import (
 // contents is what is on volumes: how many guests have written to them, counted for each disk of the machine.
 type contents struct {
 	newest map[string]int // by disk
-	on     map[string]int // by PersistentVolume
+	on     map[string]int // by the handle of the volume
 }
 
 // run has a guest write to its disks. One that is started finds what the last one wrote; one that comes brings it along.
@@ -41,12 +43,23 @@ func (c *contents) run(w *world, p *corev1.Pod, comes bool) {
 			w.t.Errorf("pod %s runs a guest whose disk %s is nowhere", p.Name, v.Name)
 			continue
 		}
-		if was := c.on[claim.Spec.VolumeName]; !comes && was != c.newest[v.Name] {
+		at := w.handle(claim)
+		if was := c.on[at]; !comes && was != c.newest[v.Name] {
 			w.t.Errorf("pod %s starts with disk %s as guest %d left it, and %d wrote to it since", p.Name, v.Name, was, c.newest[v.Name])
 		}
 		c.newest[v.Name]++
-		c.on[claim.Spec.VolumeName] = c.newest[v.Name]
+		c.on[at] = c.newest[v.Name]
 	}
+}
+
+// handle is the volume that a claim leads to, whichever PersistentVolume of it the claim has.
+func (w *world) handle(c *corev1.PersistentVolumeClaim) string {
+	pv, err := cluster.Get[corev1.PersistentVolume](context.Background(), w.api, "", c.Spec.VolumeName)
+	w.must(err)
+	if pv == nil {
+		return ""
+	}
+	return identity.Volume(pv).String()
 }
 
 func (w *world) class() *string {
@@ -71,10 +84,17 @@ func (w *world) reclaim() bool {
 		w.must(err)
 		switch {
 		case c == nil || c.UID != pv.Spec.ClaimRef.UID:
+			if pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+				continue
+			}
 			w.must(w.api.Delete(ctx, pv))
-			delete(w.data.on, pv.Name)
+			delete(w.data.on, identity.Volume(pv).String())
 			return true
-		case c.Spec.VolumeName == pv.Name && c.Status.Phase != corev1.ClaimBound:
+		case (c.Spec.VolumeName == pv.Name || c.Spec.VolumeName == "") && c.Status.Phase != corev1.ClaimBound:
+			if c.Spec.VolumeName == "" {
+				c.Spec.VolumeName = pv.Name
+				w.must(w.api.Update(ctx, c))
+			}
 			c.Status.Phase = corev1.ClaimBound
 			w.must(w.api.Status().Update(ctx, c))
 			return true
@@ -96,7 +116,7 @@ func (w *world) claimsLeft() []string {
 		if v := c.Labels[render.LabelVolume]; v != "" {
 			disk = v
 		}
-		out = append(out, fmt.Sprintf("%s %s %d behind", c.Name, c.Status.Phase, w.data.newest[disk]-w.data.on[c.Spec.VolumeName]))
+		out = append(out, fmt.Sprintf("%s %s %d behind", c.Name, c.Status.Phase, w.data.newest[disk]-w.data.on[w.handle(&c)]))
 	}
 	slices.Sort(out)
 	return out
@@ -164,8 +184,7 @@ func TestFollowSourceDies(t *testing.T) {
 	}
 }
 
-// TestFollowSaid: the instance says which claim its disk is in while it is not the machine's own, and nothing of a move is left when it
-// has stopped.
+// TestFollowSaid: the instance names the claims that people know after a move, and nothing of a move is left when it has stopped.
 func TestFollowSaid(t *testing.T) {
 	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways})
 	w.settle()
@@ -173,7 +192,7 @@ func TestFollowSaid(t *testing.T) {
 	moveTo("one")(w)
 	w.settle()
 	for _, v := range w.instance().Status.VolumeStatus {
-		if got, want := v.PersistentVolumeClaimInfo.ClaimName, "move-one-uid-"+v.Name; got != want {
+		if got, want := v.PersistentVolumeClaimInfo.ClaimName, "web-"+v.Name; got != want {
 			t.Errorf("disk %s is said to be in claim %s, not %s", v.Name, got, want)
 		}
 	}
@@ -198,6 +217,7 @@ func TestFollowSaid(t *testing.T) {
 func TestFollowLost(t *testing.T) {
 	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways})
 	w.settle()
+	w.stay = true
 	moveTo("one")(w)
 	w.settle()
 	setStrategy(kubevirt.RunHalted)(w)
@@ -205,6 +225,7 @@ func TestFollowLost(t *testing.T) {
 	name := "pv-move-one-uid-data"
 	w.must(w.api.Delete(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	w.must(w.api.Delete(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: strings.TrimPrefix(name, "pv-")}}))
+	w.stay = false
 	w.settle()
 	setStrategy(kubevirt.RunAlways)(w)
 	w.settle()
@@ -221,6 +242,7 @@ func TestFollowLost(t *testing.T) {
 func TestFollowForeign(t *testing.T) {
 	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways})
 	w.settle()
+	w.stay = true
 	moveTo("one")(w)
 	w.settle()
 	ctx := context.Background()
@@ -230,6 +252,7 @@ func TestFollowForeign(t *testing.T) {
 	claim.UID, claim.Spec.AccessModes, claim.Spec.StorageClassName = "foreign", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, w.class()
 	w.must(w.api.Create(ctx, claim))
 	w.bind(claim)
+	w.stay = false
 	setStrategy(kubevirt.RunHalted)(w)
 	w.settle()
 	setStrategy(kubevirt.RunAlways)(w)
@@ -279,4 +302,58 @@ func why(vm *kubevirt.VirtualMachine) string {
 		}
 	}
 	return ""
+}
+
+// TestFollowAtOnce: when a move has succeeded, the claims under their own names have the guest's data, the old volumes are gone, and both
+// PersistentVolumes of one volume are kept; after several moves and a stop one of them is left, with the policy of its class. A claim
+// that somebody deletes while the guest runs stays until the machine stops, as one does that a pod mounts.
+func TestFollowAtOnce(t *testing.T) {
+	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways})
+	w.settle()
+	for n, name := range []string{"one", "two", "three"} {
+		moveTo(name)(w)
+		w.settle()
+		if got := w.migrations()[name]; !strings.HasPrefix(got, "Succeeded Moved") {
+			t.Fatalf("move %d: %s", n+1, got)
+		}
+		for _, claim := range []string{"web-root", "web-data"} {
+			if current, err := replaced.Current(context.Background(), w.api, ns, claim); err != nil || !current {
+				t.Errorf("after move %d claim %s does not have the data of now: %v", n+1, claim, err)
+			}
+		}
+		for _, line := range w.claimsLeft() {
+			if !strings.HasSuffix(line, " Bound 0 behind") {
+				t.Errorf("after move %d: %s", n+1, line)
+			}
+		}
+		if got := w.policies(); !maps.Equal(got, map[string]int{"Retain": 4}) {
+			t.Errorf("after move %d the volumes are %v", n+1, got)
+		}
+	}
+	c, err := cluster.Get[corev1.PersistentVolumeClaim](context.Background(), w.api, ns, "web-data")
+	w.must(err)
+	w.must(w.api.Delete(context.Background(), c))
+	w.settle()
+	if got := w.claimsLeft(); len(got) != 4 {
+		t.Errorf("a claim that is deleted under a running machine is gone: %v", got)
+	}
+	setStrategy(kubevirt.RunHalted)(w)
+	w.settle()
+	if got := w.claimsLeft(); !slices.Equal(got, []string{"web-root Bound 0 behind"}) {
+		t.Errorf("claims are %v", got)
+	}
+	if got := w.policies(); !maps.Equal(got, map[string]int{"Delete": 1}) {
+		t.Errorf("the volumes are %v", got)
+	}
+}
+
+// policies counts the PersistentVolumes by their reclaim policies.
+func (w *world) policies() map[string]int {
+	var list corev1.PersistentVolumeList
+	w.must(w.api.List(context.Background(), &list))
+	out := map[string]int{}
+	for _, pv := range list.Items {
+		out[string(pv.Spec.PersistentVolumeReclaimPolicy)]++
+	}
+	return out
 }

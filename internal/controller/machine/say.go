@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launchers"
@@ -189,8 +190,14 @@ func (s *run) volumesReady() kubevirt.Condition {
 func (d disk) status() kubevirt.VolumeStatus {
 	v := kubevirt.VolumeStatus{Name: d.name, Message: d.why}
 	if d.claim != nil {
+		name := d.claim.Name
+		if d.pv != nil { // the launcher mounts a replacement, and the claim that people know has the same volume
+			if moved, ok := replaced.Read(d.pv); ok {
+				name = moved.Record.Claim
+			}
+		}
 		v.PersistentVolumeClaimInfo = &kubevirt.ClaimInfo{
-			ClaimName: d.claim.Name, AccessModes: d.claim.Spec.AccessModes, VolumeMode: d.claim.Spec.VolumeMode,
+			ClaimName: name, AccessModes: d.claim.Spec.AccessModes, VolumeMode: d.claim.Spec.VolumeMode,
 			Capacity: d.claim.Status.Capacity, Requests: d.claim.Spec.Resources.Requests,
 		}
 	}

@@ -127,9 +127,9 @@ func TestUpdateAtHome(t *testing.T) {
 			i := w.instance()
 			root, _ := render.ClaimOf(i.Spec.Volumes[0])
 			data := ""
-			for _, v := range i.Status.VolumeStatus {
+			for _, v := range w.launcherPods()[0].Spec.Volumes {
 				if v.Name == "data" {
-					data = v.PersistentVolumeClaimInfo.ClaimName
+					data = v.PersistentVolumeClaim.ClaimName
 				}
 			}
 			if root != "other" || i.Status.NodeName != c.node || !strings.HasPrefix(data, c.data) || w.guests != 1 {

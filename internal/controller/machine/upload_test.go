@@ -30,7 +30,7 @@ func TestUploadIsAwaited(t *testing.T) {
 					{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "sent"}}}}
 			})
 			c := &corev1.PersistentVolumeClaim{
-				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sent", Annotations: map[string]string{annotated.Upload: ""}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sent", UID: "sent", Annotations: map[string]string{annotated.Upload: ""}},
 				Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("local")},
 				Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 			}

@@ -32,6 +32,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/controller/relocate"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/names"
@@ -48,11 +49,13 @@ type world struct {
 	api    client.Client // without faults: what the cluster itself uses
 	r      *Reconciler
 	keeper *end.Keeper
+	moves  *relocate.Reconciler
 	clock  *clocktest.FakePassiveClock
 	faults faults.Injector
 	made   int
 	guests int  // that have been started
 	keeps  bool // the guest gives no disk back
+	stay   bool // claims do not follow a guest that moved
 	data   contents
 	events *events.FakeRecorder
 	asked  int   // how many of the scenario's asks were made
@@ -65,7 +68,7 @@ type world struct {
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.Secret{}, &corev1.SecretList{}, &corev1.PersistentVolumeClaim{},
-		&corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.PersistentVolumeList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{}, &corev1.EventList{})
+		&corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.PersistentVolumeList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{}, &corev1.EventList{}, &corev1.Namespace{}, &corev1.NamespaceList{})
 	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{}, &storagev1.StorageClassList{})
 	s.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.ControllerRevision{}, &appsv1.ControllerRevisionList{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{},
@@ -86,7 +89,7 @@ func newWorld(t *testing.T, sc scenario) *world {
 	t.Helper()
 	w := &world{t: t, sc: sc, clock: clocktest.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 		events: events.NewFakeRecorder(10000)}
-	objects := []client.Object{sc.machine(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}}}
+	objects := []client.Object{sc.machine(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}}}
 	if sc.class {
 		objects = append(objects, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: "local.example.com",
 			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)})
@@ -110,6 +113,7 @@ func (w *world) serve(objects []client.Object) {
 		cluster: cluster.New(w.faults.Client(base, w.admit), w.events, w.clock), ask: w.launcherSays,
 	}
 	w.r.records = diskaccess.New(base, base, w.r.cluster)
+	w.moves = &relocate.Reconciler{Reader: base, Live: base, Cluster: w.r.cluster, Records: w.r.records}
 	w.keeper = &end.Keeper{Reader: base, Live: base, Cluster: w.r.cluster, Finalizer: render.LauncherEnd, Before: w.r.releaseDisks}
 }
 
@@ -234,7 +238,9 @@ func (w *world) fill() bool {
 func (w *world) bind(c *corev1.PersistentVolumeClaim) {
 	ctx := context.Background()
 	w.must(w.api.Create(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + c.Name, UID: types.UID("pv-" + c.Name)},
-		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: c.Namespace, Name: c.Name, UID: c.UID}}}))
+		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "local.example.com", VolumeHandle: "volume of " + c.Name}}}}))
 	c.Spec.VolumeName = "pv-" + c.Name
 	w.must(w.api.Update(ctx, c))
 	c.Status.Phase = corev1.ClaimBound
@@ -251,7 +257,7 @@ func (w *world) populate(c *corev1.PersistentVolumeClaim) {
 	w.must(err)
 	source, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, w.api, ns, from.Spec.Source.Name)
 	w.must(err)
-	w.data.on[c.Spec.VolumeName] = w.data.on[source.Spec.VolumeName]
+	w.data.on[w.handle(c)] = w.data.on[w.handle(source)]
 	c.Annotations = map[string]string{names.PopulatedFor: c.Name}
 	w.must(w.api.Update(ctx, c))
 }

@@ -43,7 +43,7 @@ func (s *seen) orderPrime() fill.Order {
 		For: s.target, Owner: render.ClaimOwner(s.target), Finalizer: finalizer, Kept: s.marks,
 		Namespace: s.target.Namespace, Name: primeName(s.target), UID: s.target.UID,
 		// A backup has no use for what is only there while a claim is filled.
-		Labels:      map[string]string{"velero.io/exclude-from-backup": "true"},
+		Labels:      map[string]string{names.NoBackup: "true"},
 		Annotations: s.primeAnnotations(),
 		Spec:        s.source.spec,
 		Placed:      !s.waits() || node(s.target) != "",

@@ -1,8 +1,9 @@
-// Package replaced knows which volume has the data of a claim whose machine moved away from the claim's own volume. A claim cannot be
-// given another volume while a pod has it, so a guest that moves gets another claim, the replacement, and its volume bears a record that
-// it has the data of the first. The record is on PersistentVolumes because nobody but administrators and the controller writes those.
+// Package replaced answers where the data of a claim is. A claim cannot be given another volume while a pod has it, so a guest that moves
+// gets another claim, the replacement, whose volume has a record that it has the data of the first. While the guest runs there, the first
+// claim is bound to a second PersistentVolume of the same volume, the alias. Records are on PersistentVolumes because only administrators
+// and the controller write those.
 //
-// It finds and reads records. When the first claim gets the volume, and how, is internal/controller/machine's to carry out.
+// It finds, reads and makes records and aliases. internal/controller/relocate decides when a claim gets its volume, and carries it out.
 package replaced
 
 import (
@@ -11,7 +12,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +33,8 @@ type Record struct {
 	Claim     string `json:"claim"`
 	// Machine is whose guest the data moved with.
 	Machine string `json:"machine,omitempty"`
+	// Live: the guest moved while it ran, so a launcher has the replacement until the machine stops.
+	Live bool `json:"live,omitempty"`
 	// Old is the UID of the claim that had this name when the data moved; empty: there was none.
 	Old types.UID `json:"old,omitempty"`
 	// Turn is one more with every move: of several volumes the last has the data.
@@ -40,6 +42,8 @@ type Record struct {
 	// Replacement is the claim that the volume was made for, with its UID.
 	Replacement string    `json:"replacement"`
 	UID         types.UID `json:"uid"`
+	// Policy is the volume's reclaim policy. A volume with a record has Retain instead, so that no claim's deletion takes the data along.
+	Policy corev1.PersistentVolumeReclaimPolicy `json:"policy,omitempty"`
 	// As is the old claim as it was, to be made again.
 	As *corev1.PersistentVolumeClaim `json:"as,omitempty"`
 }
@@ -56,15 +60,16 @@ func Hash(namespace, claim string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Of are the volume that has the data of a claim, nil if that is the claim's own, and those that had it before.
+// Of returns the volume that the data of a claim moved to, nil if it did not move, and those that had it before. The claim may have that
+// volume by an alias already: Where answers that.
 func Of(ctx context.Context, reader client.Reader, namespace, claim string) (last *Volume, earlier []Volume, err error) {
-	var list corev1.PersistentVolumeList
-	if err := reader.List(ctx, &list, client.MatchingLabels{Label: Hash(namespace, claim)}); err != nil {
-		return nil, nil, fmt.Errorf("list the volumes with the data of claim %s/%s: %w", namespace, claim, err)
+	volumes, err := labelled(ctx, reader, namespace, claim)
+	if err != nil {
+		return nil, nil, err
 	}
-	for i := range list.Items {
-		v := Volume{PersistentVolume: &list.Items[i]}
-		if json.Unmarshal([]byte(v.Annotations[Annotation]), &v.Record) != nil || v.Record.Namespace != namespace || v.Record.Claim != claim {
+	for i := range volumes {
+		v, ok := Read(&volumes[i])
+		if !ok || v.Record.Namespace != namespace || v.Record.Claim != claim {
 			continue
 		}
 		switch {
@@ -80,44 +85,59 @@ func Of(ctx context.Context, reader client.Reader, namespace, claim string) (las
 	return last, earlier, nil
 }
 
-// ClaimsOf are the claims of a namespace whose data moved with the guest of one machine.
-func ClaimsOf(ctx context.Context, reader client.Reader, namespace, machine string) ([]string, error) {
+func labelled(ctx context.Context, reader client.Reader, namespace, claim string) ([]corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList
-	if err := reader.List(ctx, &list, client.HasLabels{Label}); err != nil {
-		return nil, fmt.Errorf("list the volumes with the data of other claims: %w", err)
+	if err := reader.List(ctx, &list, client.MatchingLabels{Label: Hash(namespace, claim)}); err != nil {
+		return nil, fmt.Errorf("list the volumes with the data of claim %s/%s: %w", namespace, claim, err)
 	}
-	var out []string
-	for i := range list.Items {
-		var r Record
-		if json.Unmarshal([]byte(list.Items[i].Annotations[Annotation]), &r) == nil && r.Namespace == namespace && r.Machine == machine {
-			out = append(out, r.Claim)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
+	return list.Items, nil
 }
 
-// Bearing is the volume with a record on it.
-func Bearing(pv *corev1.PersistentVolume, r Record) (*corev1.PersistentVolume, error) {
+// Read returns the record of a volume; false if it has none.
+func Read(pv *corev1.PersistentVolume) (Volume, bool) {
+	v := Volume{PersistentVolume: pv}
+	text := pv.Annotations[Annotation]
+	return v, text != "" && json.Unmarshal([]byte(text), &v.Record) == nil
+}
+
+// WithRecord returns the volume with a record on it, and kept whatever becomes of its claim.
+func WithRecord(pv *corev1.PersistentVolume, r Record) (*corev1.PersistentVolume, error) {
+	next := pv.DeepCopy()
+	if r.Policy == "" {
+		r.Policy = pv.Spec.PersistentVolumeReclaimPolicy
+	}
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("write the record of volume %s: %w", pv.Name, err)
 	}
-	next := pv.DeepCopy()
-	if next.Labels == nil {
-		next.Labels = map[string]string{}
-	}
-	if next.Annotations == nil {
-		next.Annotations = map[string]string{}
-	}
-	next.Labels[Label], next.Annotations[Annotation] = Hash(r.Namespace, r.Claim), string(text)
+	mark(next, Hash(r.Namespace, r.Claim), Annotation, string(text))
+	next.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	return next, nil
 }
 
-// Cleared is the volume without a record.
-func Cleared(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
-	next := pv.DeepCopy()
+// WithPolicy returns the volume with the reclaim policy that it had before its record was written.
+func (v Volume) WithPolicy() *corev1.PersistentVolume {
+	next := v.DeepCopy()
+	if v.Record.Policy != "" {
+		next.Spec.PersistentVolumeReclaimPolicy = v.Record.Policy
+	}
+	return next
+}
+
+// Cleared returns the volume without its record, with the reclaim policy that it had before.
+func (v Volume) Cleared() *corev1.PersistentVolume {
+	next := v.WithPolicy()
 	delete(next.Labels, Label)
 	delete(next.Annotations, Annotation)
 	return next
+}
+
+func mark(pv *corev1.PersistentVolume, hash, key, text string) {
+	if pv.Labels == nil {
+		pv.Labels = map[string]string{}
+	}
+	if pv.Annotations == nil {
+		pv.Annotations = map[string]string{}
+	}
+	pv.Labels[Label], pv.Annotations[key] = hash, text
 }

@@ -192,6 +192,9 @@ func (r *Reconciler) replacement(ctx context.Context, namespace, claim string) (
 	if err != nil || last == nil {
 		return nil, err
 	}
+	if current, err := replaced.Current(ctx, r.live, namespace, claim); err != nil || current {
+		return nil, err
+	}
 	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, namespace, last.Record.Replacement)
 	if err != nil || c == nil || c.UID != last.Record.UID {
 		return nil, err

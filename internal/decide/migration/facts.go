@@ -69,6 +69,8 @@ type Facts struct {
 	ToldOff bool
 	// Handed: the target was told to run the guest.
 	Handed bool
+	// Unnamed: claims of the guest's disks do not have the volumes yet that the disks were sent to.
+	Unnamed bool
 }
 
 func (g Guest) String() string {

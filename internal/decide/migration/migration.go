@@ -57,6 +57,8 @@ var rules = []rule{
 		}, []Action{LetGo}, ""},
 	{"a migration that is over stays as it is", func(f Facts) bool { return f.Over }, nil, ""},
 
+	{"a guest that has moved waits for its claims to follow", // from the end of the migration on, everybody who reads them sees its data
+		func(f Facts) bool { return f.Handed && f.Target == Runs && f.Guest != Here && f.Unnamed }, []Action{StopSource, DropLeft, DropKeys}, state.MigrationNaming},
 	{"a guest that runs at the target has moved",
 		func(f Facts) bool { return f.Handed && f.Target == Runs && f.Guest != Here }, []Action{StopSource, DropLeft, DropKeys}, state.MigrationDone},
 	{"a source that has not been seen to end yet has its last words to say", // how long the guest stood still; a node that is lost says nothing
