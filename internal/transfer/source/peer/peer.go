@@ -129,11 +129,11 @@ func (b *blob) head(ctx context.Context) error {
 	if resp.StatusCode != nethttp.StatusOK {
 		return fault.Status(b.info.Name, resp.StatusCode)
 	}
-	switch content := task.Content(resp.Header.Get(wire.ContentHeader)); content {
+	switch content := resp.Header.Get(wire.ContentHeader); content {
 	case wire.OnlyFiles:
 		return task.Errorf(task.BadImage, "%w: the source has files, but no %s; a volume without one can only be cloned to a filesystem",
 			source.ErrNoDisk, task.DiskFile)
-	case task.Disk:
+	case string(task.Disk):
 		b.etag = resp.Header.Get("ETag")
 		if resp.ContentLength < 0 || b.etag == "" {
 			return task.Errorf(task.SourceUnavailable, "%s says neither size nor version of its disk", b.info.Name)
