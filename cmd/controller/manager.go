@@ -71,7 +71,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	lease := leaseFor
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
-		Metrics:                       server.Options{BindAddress: o.metrics},
+		Metrics:                       server.Options{BindAddress: "0"}, // serveMetrics does, to those who may
 		WebhookServer:                 admission.NewServer(admission.ServerOptions{GetCertificate: o.serving.GetCertificate, Open: o.paths.Open}),
 		HealthProbeBindAddress:        o.health,
 		LeaderElection:                o.elect,
