@@ -227,7 +227,7 @@ func (v *move) text(row state.MigrationRow) string {
 	case state.MigrationNaming:
 		return strings.Join(v.unnamed, "; ")
 	case state.MigrationPlacing, state.MigrationPlaced, state.MigrationPreparing, state.MigrationReady, state.MigrationHanding, state.MigrationAborting:
-	case state.MigrationCopying, state.MigrationCopied, state.MigrationStarted, state.MigrationImmovable: // of machines that do not run
+	case state.MigrationCopying, state.MigrationCopied, state.MigrationWritten, state.MigrationStarted, state.MigrationImmovable: // of machines that do not run
 	}
 	if v.target == nil {
 		return ""
