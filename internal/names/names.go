@@ -71,7 +71,7 @@ const (
 	CloneSize = "berth.dev/clone-size"                // CloneSizeKept, where it is so
 )
 
-// CloneSizeKept: the clone's disk is as large as its source's, for the claim asks for no more room than the source's claim did.
+// CloneSizeKept says that the clone's disk is as large as its source's, for the claim asks for no more room than the source's claim did.
 const CloneSizeKept = "kept"
 
 // Serves as an annotation of a worker in another namespace names whom it works for, namespace/name.
