@@ -21,7 +21,7 @@ import (
 func TestMoveClaimsRead(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	b := &bed{Env: y.Env, kube: y.kube}
+	b := &bed{Env: y.Env, kube: y.kube, web: &web{}}
 	tool := newTool(t, y.Env)
 	y.Create(framework.Claim{Name: "files", Class: "localdisk", Size: "64Mi"})
 	y.Create(framework.Claim{Name: "spare", Class: "localdisk", Size: "64Mi", Block: true})

@@ -14,7 +14,6 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replaced"
-	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/render"
@@ -59,7 +58,14 @@ func (w *world) handle(c *corev1.PersistentVolumeClaim) string {
 	if pv == nil {
 		return ""
 	}
-	return identity.Volume(pv).String()
+	return behindVolume(pv)
+}
+
+func behindVolume(pv *corev1.PersistentVolume) string {
+	if pv.Spec.CSI == nil {
+		return pv.Name
+	}
+	return pv.Spec.CSI.VolumeHandle
 }
 
 func (w *world) class() *string {
@@ -88,7 +94,7 @@ func (w *world) reclaim() bool {
 				continue
 			}
 			w.must(w.api.Delete(ctx, pv))
-			delete(w.data.on, identity.Volume(pv).String())
+			delete(w.data.on, behindVolume(pv))
 			return true
 		case (c.Spec.VolumeName == pv.Name || c.Spec.VolumeName == "") && c.Status.Phase != corev1.ClaimBound:
 			if c.Spec.VolumeName == "" {
