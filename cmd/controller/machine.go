@@ -48,7 +48,7 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	if err != nil {
 		return err
 	}
-	if err := snapshot.Setup(mgr, writer, guests); err != nil {
+	if err := snapshot.Setup(mgr, writer, records, guests); err != nil {
 		return err
 	}
 	if err := admission.SetupMachine(ctx, mgr, writer, o.namespace); err != nil {

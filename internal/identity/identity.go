@@ -69,8 +69,7 @@ func byUID(pv *corev1.PersistentVolume) Disk { return disk("volume", string(pv.U
 
 // Former is the identity that an earlier version of Berth gave the volume, if it was another: records of pods that run since then are named
 // by it.
-//
-// TODO(after the next release): remove it, and whoever asks for it; every record has its new name then.
+// Every record has its new name after one release with this function.
 func Former(pv *corev1.PersistentVolume) (Disk, bool) {
 	return byUID(pv), byUID(pv) != Volume(pv) && HasFormer(Volume(pv))
 }

@@ -32,6 +32,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
@@ -135,6 +136,7 @@ func newWorld(t *testing.T, running, agent bool) *world {
 	w.api = base
 	w.r = &Reconciler{reader: base, live: base, clock: w.clock, guest: w, answered: make(chan event.GenericEvent, 1),
 		cluster: cluster.New(w.faults.Client(base, w.admit), events.NewFakeRecorder(1000), w.clock)}
+	w.r.records = diskaccess.New(base, base, w.r.cluster)
 	return w
 }
 

@@ -42,7 +42,7 @@ type back struct {
 	claims   []returning
 	refused  string // why the API server does not take the machine
 	denied   string // why it does not take a claim, or a change of the machine
-	// displaced: the data of a claim is on another volume, since the machine moved.
+	// displaced: the machine moved, and what the move left of a claim is not cleaned up yet.
 	displaced bool
 	// ahead is another restore of the machine that began before; empty: there is none.
 	ahead string
@@ -131,7 +131,11 @@ func (r *Reconciler) observeReturns(ctx context.Context, b *back) error {
 		if err != nil {
 			return err
 		}
-		b.displaced = b.displaced || last != nil
+		aliases, err := replaced.Aliases(ctx, r.live, b.of.Namespace, c.to)
+		if err != nil {
+			return err
+		}
+		b.displaced = b.displaced || last != nil || len(aliases) > 0
 		if !b.inPlace() {
 			continue
 		}

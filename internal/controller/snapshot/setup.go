@@ -26,6 +26,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskaccess"
 )
 
 // Guest is a way to the agent in a machine's guest, through its launcher pod.
@@ -43,6 +44,7 @@ type Reconciler struct {
 	live    client.Reader
 	cluster *cluster.Writer
 	clock   clock.PassiveClock
+	records *diskaccess.Records
 	guest   Guest
 	// answered brings a snapshot back whose guest has answered.
 	answered chan event.GenericEvent
@@ -59,8 +61,8 @@ const look = time.Second
 const lookAgain = 5 * time.Second
 
 // Setup adds both controllers to mgr.
-func Setup(mgr ctrl.Manager, writer *cluster.Writer, guest Guest) error {
-	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, guest: guest,
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, guest Guest) error {
+	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, records: records, clock: clock.RealClock{}, guest: guest,
 		answered: make(chan event.GenericEvent)}
 	err := ctrl.NewControllerManagedBy(mgr).Named("machinesnapshot").
 		For(&snapshotv1.VirtualMachineSnapshot{}).

@@ -96,11 +96,11 @@ func (r *Reconciler) observeUsers(ctx context.Context, b *back) error {
 		if len(c.staged.users) > 0 || !belongsTo(pv, c.now) {
 			continue
 		}
-		record, err := cluster.Get[accessv1.DiskAccess](ctx, r.live, "", identity.Volume(pv).Name())
+		holders, err := r.records.HoldersNow(ctx, identity.Volume(pv))
 		if err != nil {
 			return err
 		}
-		for _, h := range holders(record) {
+		for _, h := range holders {
 			c.staged.users = append(c.staged.users, fmt.Sprintf("%s has the volume of PersistentVolumeClaim %s", holderText(h, b.of.Namespace), c.now.Name))
 		}
 	}
@@ -116,13 +116,6 @@ func holderText(h accessv1.Holder, namespace string) string {
 		return "Pod " + h.Pod
 	}
 	return "VirtualMachineInstance " + h.Machine
-}
-
-func holders(record *accessv1.DiskAccess) []accessv1.Holder {
-	if record == nil {
-		return nil
-	}
-	return record.Spec.Holders
 }
 
 // commit writes down that the claims are replaced: the point of no return. The machine has to take the spec that it is to have in the end.
