@@ -96,6 +96,9 @@ func read(t *testing.T, m *maker, file string) string {
 	return string(text)
 }
 
+// records is the one kind of ours that the data side has too: which workers read and write a disk.
+const records = "customresourcedefinition-diskaccesses-berth-dev.yaml"
+
 // Nothing in a manifest is an image that a registry does not have, and the data side alone knows nothing of machines.
 func TestManifests(t *testing.T) {
 	m, _ := made(t)
@@ -122,8 +125,8 @@ func TestManifests(t *testing.T) {
 			}
 		}
 		for name, o := range all {
-			if group := field(o, "spec", "group"); o["kind"] == "CustomResourceDefinition" && group != "cdi.kubevirt.io" && !machines {
-				t.Errorf("%s has a kind of %v", file, group)
+			if group := field(o, "spec", "group"); o["kind"] == "CustomResourceDefinition" && group != "cdi.kubevirt.io" && !machines && name != records {
+				t.Errorf("%s has %s, a kind of %v", file, name, group)
 			}
 			if o["kind"] == "ClusterRole" && !machines && strings.Contains(name, "berth") && grants(o, "kubevirt.io") {
 				t.Errorf("%s of %s grants something on machines", name, file)

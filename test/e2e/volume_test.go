@@ -44,7 +44,7 @@ const (
 	immediately = "cdi.kubevirt.io/storage.bind.immediate.requested"
 )
 
-func TestMain(m *testing.M) { framework.Main(m) }
+func TestMain(m *testing.M) { framework.Main(m, "berth", "berth-node", "localdisk") }
 
 // bed is a test's namespace with what volumes need: typed access to them and a web server with an image.
 type bed struct {

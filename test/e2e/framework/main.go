@@ -63,11 +63,14 @@ func AtEnd(f func()) {
 }
 
 // Main runs a package's tests and waits until what they left is gone. A namespace that does not go away is a failure:
-// something in it has a finalizer nobody serves.
-func Main(m *testing.M) {
+// something in it has a finalizer nobody serves. So is a program in one of the given namespaces whose account lacks a right that it needs.
+func Main(m *testing.M, programs ...string) {
 	left.awaited.Store(true)
 	code := m.Run()
 	if !left.gone() {
+		code = 1
+	}
+	if len(left.envs) > 0 && lacking(left.envs[0].Client, programs) {
 		code = 1
 	}
 	for i := len(ends) - 1; i >= 0; i-- {
