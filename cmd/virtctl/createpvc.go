@@ -120,6 +120,9 @@ func (f *claimFlags) run(ctx context.Context, c *kube.Client, s streams) error {
 		_, _ = fmt.Fprintf(s.err, "A name cannot end with a dash: the claim is called %s\n", pvc.Name)
 	}
 	if f.dryRun != "client" {
+		if err := createpvc.KeepsSource(ctx, c, pvc); err != nil {
+			return err
+		}
 		options := metav1.CreateOptions{}
 		if f.dryRun == "server" {
 			options.DryRun = []string{metav1.DryRunAll}

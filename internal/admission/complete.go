@@ -44,7 +44,7 @@ func (l *lookup) complete(ctx context.Context, req admission.Request) admission.
 	pvc.Namespace = req.Namespace
 	request := claim.FromPVC(&pvc.Spec)
 	request.Archive = pvc.Annotations[names.ContentType] == string(cdiv1.DataVolumeArchive)
-	if request.Source, err = origin.Measure(ctx, cluster.Reads(l.objects.Live), req.Namespace, &pvc.Spec); err != nil {
+	if request.Source, err = origin.Measure(ctx, cluster.Reads(l.objects.Live), pvc); err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	result, err := claim.Complete(request, storage)

@@ -40,6 +40,7 @@ const (
 	PathAuthorise    = "/authorise/datavolumes"
 	PathMachine      = "/authorise/virtualmachines"
 	PathComplete     = "/complete/persistentvolumeclaims"
+	PathSource       = "/source/persistentvolumeclaims"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
@@ -63,6 +64,7 @@ var Paths = map[string]string{
 	"authorise.datavolume.cdi.kubevirt.io":           PathAuthorise,
 	"authorise.virtualmachine.kubevirt.io":           PathMachine,
 	"complete.persistentvolumeclaim.cdi.kubevirt.io": PathComplete,
+	"source.persistentvolumeclaim.cdi.kubevirt.io":   PathSource,
 	"virtualmachine.kubevirt.io":                     PathCheckMachine,
 	"containers.virtualmachine.kubevirt.io":          PathContainers,
 	"migration.kubevirt.io":                          PathMigration,
@@ -126,5 +128,6 @@ func (l *lookup) handlers() map[string]admission.Handler {
 		PathAuthorise:    admission.HandlerFunc(l.authorise),
 		PathMachine:      admission.HandlerFunc(l.authoriseMachine),
 		PathComplete:     admission.HandlerFunc(l.complete),
+		PathSource:       admission.HandlerFunc(moveNamespace),
 	}
 }

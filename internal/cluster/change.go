@@ -51,6 +51,9 @@ func (w *Writer) Try(ctx context.Context, obj client.Object) error {
 
 // CreateNew is Create that is refused if there is an object of the name.
 func (w *Writer) CreateNew(ctx context.Context, obj client.Object) error {
+	if err := w.KeepsSource(ctx, obj); err != nil {
+		return err
+	}
 	if err := w.client.Create(ctx, obj, Owner); err != nil {
 		return fmt.Errorf("create %s: %w", w.name(obj), err)
 	}

@@ -47,7 +47,12 @@ var ErrTaken = errors.New("a pod of that name exists and is not ours")
 // Create makes obj. An object of that name that exists already is left as it is: the next look at the cluster says
 // whether it is the right one. A pod that is not its owner's is ErrTaken: Owned would never find it, and nobody would say
 // why ours does not come.
+//
+// A claim whose data source the API server would drop is not made: ErrSourceDropped.
 func (w *Writer) Create(ctx context.Context, obj client.Object) error {
+	if err := w.KeepsSource(ctx, obj); err != nil {
+		return err
+	}
 	err := w.client.Create(ctx, obj, Owner)
 	switch {
 	case apierrors.IsAlreadyExists(err):

@@ -48,6 +48,10 @@ const (
 	ContentType = "cdi.kubevirt.io/storage.contentType"
 )
 
+// SourceNamespace is the namespace of the object that a claim's dataSourceRef names, of a claim that is filled by us. It takes the place of
+// dataSourceRef.namespace: an API server without the gate CrossNamespaceVolumeDataSource drops a reference with that field.
+const SourceNamespace = "berth.dev/source-namespace"
+
 // Annotations of a claim that say how its filling goes.
 const (
 	PodReady    = "cdi.kubevirt.io/storage.pod.ready"

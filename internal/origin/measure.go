@@ -168,12 +168,12 @@ func isFor(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
 
 // Measure is the claim or snapshot that a claim is to be a copy of; nil if it is to be none, if its source is not there to be
 // measured, or if its namespace has not granted it.
-func Measure(ctx context.Context, from Reader, namespace string, spec *corev1.PersistentVolumeClaimSpec) (*claim.Source, error) {
-	r, ok := Of(namespace, spec)
+func Measure(ctx context.Context, from Reader, c *corev1.PersistentVolumeClaim) (*claim.Source, error) {
+	r, ok := OfClaim(c)
 	if !ok {
 		return nil, nil
 	}
-	if ok, err := Granted(ctx, from, namespace, r); !ok || err != nil {
+	if ok, err := Granted(ctx, from, c.Namespace, r); !ok || err != nil {
 		return nil, err
 	}
 	return MeasureGranted(ctx, from, r)

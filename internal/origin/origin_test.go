@@ -56,6 +56,10 @@ func from(group, kind, name string) *corev1.PersistentVolumeClaimSpec {
 		APIGroup: &group, Kind: kind, Name: name, Namespace: ptr.To("golden")}}
 }
 
+func named(namespace string, spec *corev1.PersistentVolumeClaimSpec) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "disk"}, Spec: *spec}
+}
+
 func TestMeasure(t *testing.T) {
 	cdi := cdiv1.SchemeGroupVersion.Group
 	for _, c := range []struct {
@@ -77,7 +81,7 @@ func TestMeasure(t *testing.T) {
 		{"none", &corev1.PersistentVolumeClaimSpec{}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := Measure(context.Background(), cluster.Reads(shelf(t)), "golden", c.spec)
+			s, err := Measure(context.Background(), cluster.Reads(shelf(t)), named("golden", c.spec))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +102,7 @@ func TestGranted(t *testing.T) {
 	spec := from(cdiv1.SchemeGroupVersion.Group, "VolumeCloneSource", "of-claim")
 	seen := func(namespace string) bool {
 		t.Helper()
-		s, err := Measure(ctx, cluster.Reads(c), namespace, spec)
+		s, err := Measure(ctx, cluster.Reads(c), named(namespace, spec))
 		if err != nil {
 			t.Fatal(err)
 		}

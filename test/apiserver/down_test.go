@@ -45,6 +45,9 @@ func TestWebhooksDown(t *testing.T) {
 			accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, false},
 		"labelled claim": {`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: w, namespace: team,
 			labels: {cdi.kubevirt.io/applyStorageProfile: "true"}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, true},
+		"claim from a source beside it": {claimFrom("cdi.kubevirt.io", "VolumeCloneSource", ""), false},
+		"claim from a source elsewhere": {claimFrom("cdi.kubevirt.io", "VolumeCloneSource", golden), true}, // it would be made empty
+		"somebody else's source":        {claimFrom("example.com", "Image", golden), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := admin.Create(t.Context(), object(row.object), client.DryRunAll)

@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgo "k8s.io/client-go/kubernetes/scheme"
@@ -213,6 +214,26 @@ spec:
 		}
 	})
 
+	t.Run("a source that the API server would drop keeps the claim from being made", func(t *testing.T) {
+		y := &yard{T: t, kube: y.kube}
+		vm := y.machine(sourced("dropped", "{apiGroup: example.com, kind: Image, name: a, namespace: golden}"))
+		y.says(vm, "volumeClaimTemplate disk: the API server drops its data source: Image a is in namespace golden, and this cluster does not "+
+			"have the feature gate CrossNamespaceVolumeDataSource; use a source in namespace team")
+		err := y.kube.Get(t.Context(), client.ObjectKey{Namespace: team, Name: "dropped-disk"}, &corev1.PersistentVolumeClaim{})
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("a claim was made: %v", err)
+		}
+	})
+
+	t.Run("one of our sources in another namespace is kept", func(t *testing.T) {
+		y := &yard{T: t, kube: y.kube}
+		y.machine(sourced("abroad", "{apiGroup: cdi.kubevirt.io, kind: VolumeImportSource, name: a, namespace: golden}"))
+		c := y.claim("abroad-disk")
+		if ref := c.Spec.DataSourceRef; ref == nil || ref.Kind != "VolumeImportSource" || ref.Name != "a" || c.Annotations["berth.dev/source-namespace"] != golden {
+			t.Errorf("it is %+v with annotations %v", c.Spec, c.Annotations)
+		}
+	})
+
 	t.Run("a claim of somebody else is left alone", func(t *testing.T) {
 		y := &yard{T: t, kube: y.kube}
 		theirs := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "taken-disk"}, Spec: y.claim("full-disk").Spec}
@@ -334,4 +355,17 @@ func TestExamplesOfMachines(t *testing.T) {
 			})
 		}
 	}
+}
+
+// sourced is a machine whose claim names a source.
+func sourced(name, ref string) string {
+	return fmt.Sprintf(`
+metadata: {name: %s}
+spec:
+  running: false
+  volumeClaimTemplates:
+    - metadata: {name: disk}
+      spec: {storageClassName: odd, accessModes: [ReadWriteOnce], volumeMode: Filesystem, resources: {requests: {storage: 2Gi}},
+        dataSourceRef: %s}
+  template: {spec: {domain: {devices: {}}, volumes: [{name: d, persistentVolumeClaim: {claimName: disk}}]}}`, name, ref)
 }

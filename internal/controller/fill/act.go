@@ -120,6 +120,7 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 	if err := e.listReserved(ctx, s, c); err != nil {
 		return err
 	}
+	origin.MoveNamespace(c)
 	return e.cluster.Create(ctx, c)
 }
 

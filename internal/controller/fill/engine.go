@@ -183,7 +183,7 @@ func (s *Seen) refusal(a volume.Action, err error) (state.State, bool) {
 	switch {
 	case claims && exceeded:
 		reason = state.QuotaExceeded
-	case claims && apierrors.IsInvalid(err):
+	case claims && (apierrors.IsInvalid(err) || errors.Is(err, cluster.ErrSourceDropped)):
 		reason = state.ClaimIncomplete
 	case a == volume.StartWorker && (exceeded || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || errors.Is(err, cluster.ErrTaken)):
 		reason = state.WorkerRefused

@@ -84,7 +84,9 @@ func (r *Reconciler) complete(ctx context.Context, w *whole, t *templated) error
 	}
 	request := claim.Request{Spec: *t.template.Spec.DeepCopy(), PreferredClass: w.kind.class()}
 	var err error
-	if request.Source, err = origin.Measure(ctx, cluster.Reads(r.live), w.vm.Namespace, &request.Spec); err != nil {
+	asked := &corev1.PersistentVolumeClaim{ObjectMeta: *t.template.ObjectMeta.DeepCopy(), Spec: request.Spec}
+	asked.Namespace = w.vm.Namespace
+	if request.Source, err = origin.Measure(ctx, cluster.Reads(r.live), asked); err != nil {
 		return err
 	}
 	storage, err := r.storage(ctx)
@@ -100,7 +102,13 @@ func (r *Reconciler) complete(ctx context.Context, w *whole, t *templated) error
 	case err != nil:
 		return err
 	}
-	return nil
+	switch err := r.cluster.KeepsSource(ctx, newClaim(w.vm, *t)); {
+	case errors.Is(err, cluster.ErrSourceDropped):
+		w.lacks(machine.ClaimVague, "volumeClaimTemplate %s: %v", t.template.ObjectMeta.Name, err)
+	case errors.Is(err, cluster.ErrNamespaceLeaving):
+		return err
+	}
+	return nil // anything else that is wrong with it is said when it is made
 }
 
 // advice is what to do about a lack. A size may be missing only because the source to take it from is.
@@ -195,5 +203,6 @@ func newClaim(vm *kubevirt.VirtualMachine, t templated) *corev1.PersistentVolume
 	}
 	c.Labels = with(c.Labels, LabelName, vm.Name)
 	c.Labels = with(c.Labels, render.LabelCreatedBy, string(vm.UID))
+	origin.MoveNamespace(c)
 	return c
 }

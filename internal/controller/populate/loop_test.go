@@ -42,6 +42,8 @@ func scenarios() []scenario {
 	done := []task.Report{filltest.Done()}
 	imports, uploads, clones := from("VolumeImportSource", ""), from("VolumeUploadSource", ""), from("VolumeCloneSource", "")
 	abroad := from("VolumeCloneSource", "images")
+	moved := abroad.DeepCopy()
+	origin.MoveNamespace(moved)
 	atOnce := imports.DeepCopy()
 	atOnce.Annotations = map[string]string{names.Immediate: ""}
 	restored := imports.DeepCopy()
@@ -75,6 +77,9 @@ func scenarios() []scenario {
 			filltest.Nodes(filltest.Node, "node2"), filltest.Snapshot(filltest.Team, "kept", "node2", corev1.PersistentVolumeFilesystem)),
 			target: clones, reports: done, consumed: true, home: "node2", said: state.PopulationDone, bound: true},
 		{name: "not granted", objects: in(at, filltest.Bound("images", "golden"), cloning("images")), target: abroad, said: state.SourceUngranted},
+		{name: "clone across namespaces without the gate", objects: in(waits, filltest.Bound("images", "golden"), cloning("images"), grant()),
+			target: moved, reports: done, consumed: true, said: state.PopulationDone, bound: true},
+		{name: "not granted, without the gate", objects: in(at, filltest.Bound("images", "golden"), cloning("images")), target: moved, said: state.SourceUngranted},
 		{name: "no source", objects: in(at), target: imports, said: state.SourceAbsent},
 		{name: "no such class", objects: in(at, importing()), target: classless, said: state.ClasslessTarget},
 		{name: "restored", objects: in(at, importing()), target: restored, said: state.PopulationKept},

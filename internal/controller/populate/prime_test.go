@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/filltest"
 	"github.com/berth-vm/berth/internal/testing/golden"
@@ -187,6 +188,46 @@ func TestTakenIsKept(t *testing.T) {
 			}
 			if kept := prime != nil && prime.UID == before; kept == c.bound {
 				t.Errorf("the prime with what was sent is there: %t", kept)
+			}
+		})
+	}
+}
+
+// TestForgedSourceNamespace: the annotation is a reference that anybody may write on their claim, at any time. Nothing is made for one that is
+// not granted, and what was begun from a source beside the claim is dropped.
+func TestForgedSourceNamespace(t *testing.T) {
+	for name, late := range map[string]bool{"from the start": false, "while it is filled": true} {
+		t.Run(name, func(t *testing.T) {
+			target := from("VolumeCloneSource", "")
+			if !late {
+				target.Annotations = map[string]string{names.SourceNamespace: "images"}
+			}
+			w := filltest.New(t, filltest.Scene{Objects: []client.Object{
+				filltest.Class(filltest.AtOnce), filltest.Bound("images", "golden"), cloning("images"),
+				filltest.Bound(filltest.Team, "golden"), cloning(filltest.Team), target,
+			}, Reports: []task.Report{filltest.Retry()}})
+			r := build(w)
+			step := func(times int) {
+				for range times {
+					_, err := r.Reconcile(t.Context(), reconcileRequest())
+					w.Must(err)
+					w.Turn()
+				}
+			}
+			step(4)
+			if begun := len(w.Left()["pods"].([]string)) > 0; begun != late {
+				t.Fatalf("begun: %t", begun)
+			}
+			c := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
+			if late {
+				c.Annotations[names.SourceNamespace] = "images"
+				w.Must(w.API.Update(t.Context(), c))
+				step(3)
+				c = filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, "disk")
+			}
+			prime := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, primeName(c))
+			if left := w.Left(); len(left["pods"].([]string)) != 0 || prime != nil || c.Annotations[names.State] != string(state.SourceUngranted) {
+				t.Errorf("left are %v, prime %v, it says %s", left, prime != nil, c.Annotations[names.State])
 			}
 		})
 	}

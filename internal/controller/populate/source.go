@@ -35,10 +35,8 @@ func ours(c *corev1.PersistentVolumeClaim) bool { return origin.PopulatedByUs(c)
 
 // sourceSpace is the namespace of what a claim names.
 func sourceSpace(c *corev1.PersistentVolumeClaim) string {
-	if n := c.Spec.DataSourceRef.Namespace; n != nil && *n != "" {
-		return *n
-	}
-	return c.Namespace
+	at, _ := origin.OfClaim(c)
+	return at.Namespace
 }
 
 func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error) {
@@ -57,7 +55,7 @@ func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error)
 		return s, nil
 	}
 	if s.namespace != target.Namespace {
-		at, _ := origin.Of(target.Namespace, &target.Spec)
+		at, _ := origin.OfClaim(target)
 		granted, err := origin.Granted(ctx, cluster.Reads(r.live), target.Namespace, at)
 		switch {
 		case err != nil:

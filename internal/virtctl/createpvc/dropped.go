@@ -1,0 +1,35 @@
+package createpvc
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-vm/berth/internal/virtctl/kube"
+)
+
+// KeepsSource returns an error if the API server would make the claim without the source that it names. That is what it does, and says
+// nothing, to a source in another namespace if it does not have the gate CrossNamespaceVolumeDataSource; unless Berth's admission is there,
+// which keeps the sources that Berth fills claims from.
+func KeepsSource(ctx context.Context, c *kube.Client, pvc *corev1.PersistentVolumeClaim) error {
+	ref := pvc.Spec.DataSourceRef
+	if ref == nil || ptr.Deref(ref.Namespace, "") == "" {
+		return nil
+	}
+	try := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	tried, err := c.Core.CoreV1().PersistentVolumeClaims(c.Namespace).Create(ctx, pvc.DeepCopy(), try)
+	if err != nil {
+		return fmt.Errorf("create PersistentVolumeClaim: %w", err)
+	}
+	if tried.Spec.DataSourceRef != nil {
+		return nil
+	}
+	return &lack{
+		error: fmt.Errorf("this cluster would make the claim without its source, %s %s in namespace %s, and it would be empty", ref.Kind, ref.Name, *ref.Namespace),
+		advice: "It does not have the feature gate CrossNamespaceVolumeDataSource. Use a source in the claim's own namespace, " +
+			"or a VolumeCloneSource of Berth's data side, which needs no gate.",
+	}
+}
