@@ -4,6 +4,7 @@ package apiserver
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -55,9 +56,10 @@ func TestSourceNamespace(t *testing.T) {
 
 // TestSourceNamespaceAppliedAgain: such a claim can be applied as it was written as often as one likes, and nothing of it changes.
 func TestSourceNamespaceAppliedAgain(t *testing.T) {
+	text := strings.Replace(claimFrom("cdi.kubevirt.io", "VolumeCloneSource", golden), "name: abroad", "name: applied-abroad", 1)
 	var applied []any
 	for range 2 {
-		u := object(claimFrom("cdi.kubevirt.io", "VolumeCloneSource", golden))
+		u := object(text)
 		must(t, users["bob"].Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("gitops"), client.ForceOwnership))
 		applied = append(applied, u.Object["spec"], u.GetAnnotations())
 	}
@@ -65,5 +67,5 @@ func TestSourceNamespaceAppliedAgain(t *testing.T) {
 		t.Errorf("applying it again changed it:\n%s", diff)
 	}
 	label := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"b"}}}`))
-	must(t, users["bob"].Patch(t.Context(), object(claimFrom("cdi.kubevirt.io", "VolumeCloneSource", golden)), label))
+	must(t, users["bob"].Patch(t.Context(), object(text), label))
 }
