@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -122,6 +123,33 @@ func csi(s *corev1.CSIPersistentVolumeSource) Disk {
 		return RBD(pool, namespace, image)
 	}
 	return disk("csi", s.Driver, s.VolumeHandle)
+}
+
+// Servers are the addresses of the servers that a volume's disk is at, as the volume names them; nil if they are not all known: a name can
+// lead anywhere.
+func Servers(pv *corev1.PersistentVolume) []string {
+	var written []string
+	port := 0
+	switch s := pv.Spec.PersistentVolumeSource; {
+	case s.ISCSI != nil:
+		written, port = append([]string{s.ISCSI.TargetPortal}, s.ISCSI.Portals...), 3260
+	case s.RBD != nil:
+		written, port = s.RBD.CephMonitors, 6789
+	}
+	var out []string
+	for _, w := range written {
+		at, err := netip.ParseAddrPort(w)
+		if err != nil {
+			a, err := netip.ParseAddr(strings.Trim(w, "[]"))
+			if err != nil {
+				return nil
+			}
+			at = netip.AddrPortFrom(a, uint16(port))
+		}
+		out = append(out, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String())
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // CephCSI says that the volume is ceph-csi's, an image of RBD. Rook has its own namespace before the driver's name.

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,5 +106,28 @@ func TestSameDisk(t *testing.T) {
 	}
 	if _, err := HTTP("http://a:b:c/"); err == nil {
 		t.Error("an address that is none was accepted")
+	}
+}
+
+// TestServers: the servers of a volume are known if all are addresses.
+func TestServers(t *testing.T) {
+	iscsi := func(portals ...string) corev1.PersistentVolumeSource {
+		return corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: portals[0], Portals: portals[1:]}}
+	}
+	for name, row := range map[string]struct {
+		source corev1.PersistentVolumeSource
+		want   []string
+	}{
+		"its port is the protocol's": {iscsi("10.0.0.1"), []string{"10.0.0.1:3260"}},
+		"several, in one order":      {iscsi("10.0.0.2:3261", "10.0.0.1", "10.0.0.1:3260"), []string{"10.0.0.1:3260", "10.0.0.2:3261"}},
+		"of the new kind":            {iscsi("[fd00::1]"), []string{"[fd00::1]:3260"}},
+		"of both kinds":              {iscsi("[::ffff:10.0.0.1]:3260"), []string{"10.0.0.1:3260"}},
+		"one is a name":              {iscsi("10.0.0.1", "storage.example"), nil},
+		"monitors":                   {corev1.PersistentVolumeSource{RBD: &corev1.RBDPersistentVolumeSource{CephMonitors: []string{"10.0.0.1"}}}, []string{"10.0.0.1:6789"}},
+		"a driver's":                 {corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{}}, nil},
+	} {
+		if got := Servers(&corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: row.source}}); !slices.Equal(got, row.want) {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
 	}
 }

@@ -117,6 +117,9 @@ type Machine struct {
 	Plain []string `json:"plain,omitempty"`
 	// NoAgent: the node has no agent that would introduce the launcher to the node's cache of layers. It comes with the word to go.
 	NoAgent bool `json:"-"`
+	// LogIn: before it is told to go, the launcher logs in at the servers of the network disks that the machine names, and says where that
+	// was (Returns.Servers). Launchers of earlier versions did not.
+	LogIn bool `json:"logIn,omitempty"`
 	// Direct are the network disks behind claims that are not mounted, by volume.
 	Direct map[string]Direct `json:"direct,omitempty"`
 	// Incoming is the move that the guest comes with from another launcher; empty: it is started here.
@@ -218,6 +221,9 @@ type Returns struct {
 	Paused bool `json:"paused,omitempty"`
 	// Early are the volumes that it was started with before they were full.
 	Early []string `json:"early,omitempty"`
+	// Servers are the addresses where it has logged in for the network disks that the machine names, by volume; nil before it has logged in
+	// everywhere.
+	Servers map[string][]string `json:"servers,omitempty"`
 	// Move is how far the move of its guest is; nil: there was none.
 	Move *Moving `json:"move,omitempty"`
 }

@@ -34,6 +34,7 @@ const (
 	AnnDisks    = "berth.dev/disks"    // launch.Disks: what was added and removed since
 	AnnAgent    = "berth.dev/agent"    // launch.NoAgent if the launcher's node has no agent; said with the word to go
 	AnnMove     = "berth.dev/move"     // launch.Move: where its guest is to go, or that it has come
+	AnnServers  = "berth.dev/servers"  // launch.Returns.Servers: where the launcher has logged in
 	AnnReceives = "berth.dev/receives" // on a claim that a disk is being sent into, until all of it is there
 	AnnFrom     = "berth.dev/from"     // of a pod that a guest is to come to: the pod and the node that it comes from
 
@@ -72,6 +73,8 @@ type Machine struct {
 	Incoming types.UID
 	From     string
 	Away     string
+	// Servers is AnnServers of the launcher that the guest comes from.
+	Servers string
 	// Replaced are the claims that take the place of those that the guest leaves behind, by volume.
 	Replaced map[string]string
 	// Updated are the volumes that its owner changed to other claims while the guest ran, with the claim that each was in before.
@@ -95,7 +98,7 @@ func (m Machine) PodName(p Payload) string {
 func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launch.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
-		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach, Plain: m.Plain, Media: m.media(), Rooms: m.rooms(), Direct: m.Direct,
+		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach, Plain: m.Plain, LogIn: m.logsIn(), Media: m.media(), Rooms: m.rooms(), Direct: m.Direct,
 		Incoming: string(m.Incoming), Sent: m.sent(), Updated: m.Updated,
 	})
 	if err != nil {
@@ -138,9 +141,18 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	pod.Annotations[AnnMachine] = string(doc)
 	if m.Incoming != "" {
 		pod.Annotations[AnnFrom] = m.From
+		if m.Servers != "" {
+			pod.Annotations[AnnServers] = m.Servers
+		}
 	}
 	m.payload(pod)
 	return pod, nil
+}
+
+// logsIn: the launcher logs in at servers that the machine names before it is told to go. A guest that comes from another launcher has its
+// disks there already.
+func (m Machine) logsIn() bool {
+	return m.Incoming == "" && slices.ContainsFunc(m.Instance.Spec.Volumes, func(v kubevirt.Volume) bool { return v.AtServer() })
 }
 
 // labelsOf are the instance's labels, and ours. Keys of berth.dev on a pod are Berth's word, so an instance gives its pods none of them.

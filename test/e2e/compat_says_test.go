@@ -108,7 +108,7 @@ func TestCloneTells(t *testing.T) {
 	b := newBed(t)
 	b.Create(framework.Claim{Name: "golden", Class: classImmediate, Size: "64Mi"})
 	b.Run(framework.Pod{Name: "make", User: guest, Claims: []string{"golden"}, Script: "truncate -s 100M /golden/disk.img"})
-	b.volume(cloned("tight", classImmediate, "64Mi", false, b.fromClaim())) // nobody measured that disk, so only the copy shows that it does not fit
+	b.volume(cloned("tight", classDiskImmediate, "64Mi", true, b.fromClaim())) // nobody measured that disk, so only the copy shows that the device is too small
 	b.tells("tight", "CloneFailed", "Error")
 	b.untilPhase("tight", cdiv1.Failed)
 

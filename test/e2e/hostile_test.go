@@ -65,7 +65,7 @@ func TestHostileTenant(t *testing.T) {
 	h := newHostile(t)
 	before := h.restarts()
 	for name, group := range map[string]attempts{
-		"asks": h.requests(), "reads": reads, "proofs": proofs, "claims": claimsOfOthers, "pods": forgedPods, "stops": stops,
+		"asks": h.requests(), "reads": reads, "proofs": proofs, "claims": claimsOfOthers, "pods": forgedPods, "addresses": addresses, "stops": stops,
 	} {
 		t.Run(name, func(t *testing.T) { h.all(t, group) })
 	}

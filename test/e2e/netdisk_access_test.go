@@ -8,9 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	testguest "github.com/berth-vm/berth/images/guest"
+	"github.com/berth-vm/berth/test/e2e/framework"
+	"github.com/berth-vm/berth/test/netserver"
 )
 
 // TestNetworkDiskTaken: two machines name one LUN in each pair of modes, the second by another name of its server. Those that may
@@ -48,4 +52,35 @@ func TestNetworkDiskTaken(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestNetworkDiskTwoNames: an NBD export is one disk, whatever name of its server a machine has: the second waits and says for whom.
+func TestNetworkDiskTwoNames(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	s, err := netserver.StartNBD(y.HostAddress(), serverDir("nbd-names"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	framework.AtEnd(s.Close)
+	export, _, err := s.Add(guestDir + "/" + testguest.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := func(name, host string) *kubevirt.VirtualMachine {
+		return y.networked(name, kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{
+			Host: kubevirt.NetworkHost{Name: host, Port: new(intstr.FromInt(s.Port))}, Export: export}}})
+	}
+	first, second := named("address", s.Address), named("name", "host.kubebox.internal")
+	y.create(first)
+	y.status(first, kubevirt.StatusRunning, boot)
+	y.create(second)
+	y.Wait("the second to say who has the disk", patience, func(ctx context.Context) (bool, string) {
+		err := y.kube.Get(ctx, client.ObjectKeyFromObject(second), second)
+		return err == nil && strings.Contains(why(second), "machine "+first.Name+" has it "+string(kubevirt.WriteExclusive)), why(second)
+	})
+	if err := y.kube.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	y.status(second, kubevirt.StatusRunning, boot)
 }

@@ -1,6 +1,7 @@
 package netserver
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +14,8 @@ import (
 type TGT struct {
 	Address string
 	Port    int
+	// Targets are named after it, and a number; empty: sn.
+	Name string
 
 	dir string
 	mu  sync.Mutex // tgtadm is one at a time; also of what follows
@@ -84,7 +87,7 @@ func (t *TGT) Add(disk, user, password string) (LUN, error) {
 	defer t.mu.Unlock()
 	t.tid++
 	tid := strconv.Itoa(t.tid)
-	l := LUN{Target: "iqn.2017-01.io.kubevirt:sn." + tid, Number: 2, User: user, Password: password,
+	l := LUN{Target: "iqn.2017-01.io.kubevirt:" + cmp.Or(t.Name, "sn") + "." + tid, Number: 2, User: user, Password: password,
 		File: filepath.Join(t.dir, fmt.Sprintf("lun-%s.img", tid))}
 	if err := copySparse(disk, l.File); err != nil {
 		return l, err

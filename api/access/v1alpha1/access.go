@@ -66,6 +66,11 @@ type Holder struct {
 	Mode   Mode   `json:"mode"`
 	// ClaimUID is the UID of the claim that the pod has the disk through; empty if it has it by its address.
 	ClaimUID types.UID `json:"claimUID,omitempty"`
+	// Servers are the addresses of the disk's servers, if it is a network disk: those where the pod has logged in, or those that the
+	// PersistentVolume names. Empty: they are not known.
+	//
+	// +listType=atomic
+	Servers []string `json:"servers,omitempty"`
 	// Early says of a worker that it serves the disk to a guest while it fills it, and of a launcher that it was started with a disk
 	// that is served so: both may have it through the same claim.
 	Early bool `json:"early,omitempty"`

@@ -99,6 +99,9 @@ func (v *Volume) Networked() bool {
 	return v.ISCSI != nil || v.RBD != nil || v.NBD != nil || v.Gluster != nil || v.HTTP != nil
 }
 
+// AtServer reports whether the volume is a network disk at a server that can hold it for one client: a file at a URL is only read.
+func (v *Volume) AtServer() bool { return v.Networked() && v.HTTP == nil }
+
 // AsksDirect is what the volume says of opening the network disk behind its claim without a mount; nil: nothing.
 func (v *Volume) AsksDirect() *bool {
 	switch {

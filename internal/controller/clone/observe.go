@@ -248,19 +248,19 @@ func (c *Cloner) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error
 
 // apart: no node reaches both the source and the claim's volume, so one pod cannot have both.
 func (c *Cloner) apart(ctx context.Context, s *Seen) (bool, error) {
-	if s.target.Claim == nil || s.target.Claim.Spec.VolumeName == "" || s.home == nil {
-		return false, nil // the scheduler will place what is not placed yet beside the other
+	if s.home == nil {
+		return false, nil
 	}
-	var pv corev1.PersistentVolume
-	if ok, err := c.objects.Read(ctx, "", s.target.Claim.Spec.VolumeName, &pv); !ok || err != nil {
-		return false, err
+	pv, err := cluster.VolumeOf(ctx, c.reader, s.target.Claim)
+	if err != nil || pv == nil {
+		return false, err // the scheduler will place what is not placed yet beside the other
 	}
 	homes, err := nodes.In(ctx, c.reader, s.home)
 	if err != nil {
 		return false, err
 	}
 	for i := range homes {
-		if reach.CheckNodeAffinity(&pv, homes[i].Labels) == nil {
+		if reach.CheckNodeAffinity(pv, homes[i].Labels) == nil {
 			return false, nil
 		}
 	}

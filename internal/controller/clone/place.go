@@ -92,16 +92,12 @@ func (c *Cloner) disks(ctx context.Context, pod *corev1.Pod) ([]corev1.Persisten
 		if err != nil {
 			return nil, err
 		}
-		if of == nil || of.Spec.VolumeName == "" {
-			continue
-		}
-		var pv corev1.PersistentVolume
-		there, err := c.objects.Read(ctx, "", of.Spec.VolumeName, &pv)
+		pv, err := cluster.VolumeOf(ctx, c.reader, of)
 		if err != nil {
 			return nil, err
 		}
-		if there {
-			disks = append(disks, pv)
+		if pv != nil {
+			disks = append(disks, *pv)
 		}
 	}
 	return disks, nil

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -59,8 +60,10 @@ type Disk struct {
 	ID    identity.Disk
 	Mode  accessv1.Mode
 	Claim types.UID // of the claim that it has the disk through; empty: by its address
-	Use   accessv1.Use
-	Early bool // see accessv1.Holder
+	// Servers are the addresses of its servers, see accessv1.Holder.
+	Servers []string
+	Use     accessv1.Use
+	Early   bool // see accessv1.Holder
 }
 
 // Compatible says whether two pods may have one disk at the same time. A worker that serves a disk while it fills it expects the launcher
@@ -183,7 +186,7 @@ func (r *Records) Take(ctx context.Context, by Taker, disks []Disk) error {
 				return err
 			}
 		}
-		me.Mode, me.ClaimUID, me.Use, me.Early = d.Mode, d.Claim, d.Use, d.Early
+		me.Mode, me.ClaimUID, me.Use, me.Early, me.Servers = d.Mode, d.Claim, d.Use, d.Early, d.Servers
 		if err := r.enter(ctx, d.ID, me, by.Beside); err != nil {
 			return err
 		}
@@ -231,7 +234,7 @@ func (r *Records) enter(ctx context.Context, id identity.Disk, me accessv1.Holde
 		return r.cluster.CreateNew(ctx, record)
 	}
 	for _, h := range record.Spec.Holders {
-		if h == me {
+		if equality.Semantic.DeepEqual(h, me) {
 			return nil
 		}
 		if in, err := r.inTheWay(ctx, r.live, h, me, beside); err != nil {
@@ -262,23 +265,39 @@ func (r *Records) KeepsOut(ctx context.Context, h, me accessv1.Holder) (bool, er
 	return r.keepsOut(ctx, r.reader, h, me)
 }
 
-// keepsOut: the two cannot have the disk together. Who has a disk through a claim does not wait for a reader of another namespace that has
-// only written the disk's address and has not started: nothing says that the server lets it in. Such a reader can have any address; who
-// wants to write by an address that a claim of another namespace leads to is refused before (internal/controller/machine).
+// keepsOut: the two cannot have the disk together. Between namespaces the server counts: anybody can run a server that says to have a disk of
+// some name, so two that are certainly logged in at different servers have different disks. Who has a disk through a claim does not wait for a
+// reader of another namespace that has the disk by its address, unless both are at the same server. Who wants to write by an address that a
+// claim of another namespace leads to is refused before (internal/controller/machine).
 func (r *Records) keepsOut(ctx context.Context, from client.Reader, h, me accessv1.Holder) (bool, error) {
 	if Compatible(h, me) {
 		return false, nil
 	}
-	byAddress := h.ClaimUID == "" && h.Use == "" && h.Mode == accessv1.ReadShared
-	if me.ClaimUID == "" || !byAddress || h.Namespace == me.Namespace {
+	if h.Namespace == me.Namespace {
 		return true, nil
 	}
+	known := len(h.Servers) > 0 && len(me.Servers) > 0
+	byAddress := h.ClaimUID == "" && h.Use == "" && h.Mode == accessv1.ReadShared
+	switch {
+	case known:
+		return !Apart(h.Servers, me.Servers), nil
+	case me.ClaimUID == "" || !byAddress:
+		return true, nil
+	case len(h.Servers) > 0:
+		return false, nil
+	}
+	// A launcher of an earlier version, or one that was given the disk while it ran, has not said where it is logged in.
 	p, err := cluster.Get[corev1.Pod](ctx, from, h.Namespace, h.Pod)
 	if err != nil {
 		return true, err
 	}
 	waits := p != nil && p.UID == h.PodUID && !pods.Ready(p)
 	return !waits, nil
+}
+
+// Apart reports whether two lists of servers are known and have no server in common.
+func Apart(a, b []string) bool {
+	return len(a) > 0 && len(b) > 0 && !slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
 func taken(id identity.Disk) error {

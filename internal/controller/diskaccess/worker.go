@@ -12,7 +12,7 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/users"
+	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -31,14 +31,14 @@ func (r *Records) Of(ctx context.Context, worker *corev1.Pod) ([]Disk, error) {
 		if err != nil {
 			return nil, err
 		}
-		id, bound, err := users.Disk(ctx, r.reader, claim)
+		pv, err := r.boundTo(ctx, claim)
 		if err != nil {
 			return nil, err
 		}
-		if !bound {
+		if pv == nil {
 			continue
 		}
-		d := Disk{ID: id, Mode: accessv1.WriteExclusive, Claim: claim.UID, Use: accessv1.UseFill, Early: render.BootsEarly(worker)}
+		d := Disk{ID: identity.Volume(pv), Servers: identity.Servers(pv), Mode: accessv1.WriteExclusive, Claim: claim.UID, Use: accessv1.UseFill, Early: render.BootsEarly(worker)}
 		if render.OnlyReads(worker, claim.Name) {
 			d.Mode, d.Use, d.Early = accessv1.ReadShared, accessv1.UseClone, false
 			if worker.Labels[render.LabelComponent] == render.RoleExport {
@@ -48,6 +48,14 @@ func (r *Records) Of(ctx context.Context, worker *corev1.Pod) ([]Disk, error) {
 		out = append(out, d)
 	}
 	return out, nil
+}
+
+// boundTo returns the volume that a claim is bound to; nil: it is not bound.
+func (r *Records) boundTo(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	if claim == nil || claim.Status.Phase != corev1.ClaimBound {
+		return nil, nil
+	}
+	return cluster.VolumeOf(ctx, r.reader, claim)
 }
 
 // Gated says whether a worker waits to be admitted.
@@ -125,15 +133,15 @@ func (r *Records) ReleaseEnded(ctx context.Context, worker *corev1.Pod, letGo fu
 // Blocker returns a holder that keeps others from having the disk of a claim in a mode, as the cache knows it; nil if nothing does, and
 // if the claim is not bound. except are pods that do not count.
 func (r *Records) Blocker(ctx context.Context, claim *corev1.PersistentVolumeClaim, wanted accessv1.Holder, except ...*corev1.Pod) (*accessv1.Holder, error) {
-	id, bound, err := users.Disk(ctx, r.reader, claim)
-	if err != nil || !bound {
+	pv, err := r.boundTo(ctx, claim)
+	if err != nil || pv == nil {
 		return nil, err
 	}
-	holders, err := r.Holders(ctx, id)
+	holders, err := r.Holders(ctx, identity.Volume(pv))
 	if err != nil {
 		return nil, err
 	}
-	wanted.ClaimUID, wanted.Namespace = claim.UID, claim.Namespace
+	wanted.ClaimUID, wanted.Namespace, wanted.Servers = claim.UID, claim.Namespace, identity.Servers(pv)
 	for i := range holders {
 		h := &holders[i]
 		own := func(p *corev1.Pod) bool { return p != nil && p.UID == h.PodUID }
@@ -173,11 +181,11 @@ func UsedFor(u accessv1.Use) string {
 
 // HolderOf returns what is recorded of a pod as a holder of the disk of a claim; nil: it is none. from is a cache, or the server.
 func (r *Records) HolderOf(ctx context.Context, from client.Reader, claim *corev1.PersistentVolumeClaim, pod types.UID) (*accessv1.Holder, error) {
-	id, bound, err := users.Disk(ctx, r.reader, claim)
-	if err != nil || !bound {
+	pv, err := r.boundTo(ctx, claim)
+	if err != nil || pv == nil {
 		return nil, err
 	}
-	holders, err := r.holders(ctx, from, id)
+	holders, err := r.holders(ctx, from, identity.Volume(pv))
 	if at := slices.IndexFunc(holders, func(h accessv1.Holder) bool { return h.PodUID == pod }); at >= 0 {
 		return &holders[at], err
 	}

@@ -47,7 +47,7 @@ func (r *Reconciler) identify(ctx context.Context, d *disk) error {
 		return err
 	}
 	if pv != nil {
-		d.pv, d.id = pv, identity.Volume(pv)
+		d.pv, d.id, d.servers = pv, identity.Volume(pv), identity.Servers(pv)
 		return nil
 	}
 	d.is, d.why = machine.Filling, fmt.Sprintf("the volume of its disk %s is not bound to the claim yet", d.name)
@@ -83,7 +83,7 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 		d.access = machine.Have // all it needs
 		return nil
 	}
-	mine := accessv1.Holder{Namespace: s.instance.Namespace, Mode: d.mode, ClaimUID: d.claimUID(), Early: d.early}
+	mine := accessv1.Holder{Namespace: s.instance.Namespace, Mode: d.mode, ClaimUID: d.claimUID(), Early: d.early, Servers: d.servers}
 	if at := slices.IndexFunc(holders, func(h accessv1.Holder) bool { return s.launcher != nil && h.PodUID == s.launcher.UID }); at >= 0 {
 		mine = holders[at]
 	}
@@ -100,6 +100,8 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 			continue
 		case d.holds && h.UID == s.instance.UID: // the guest moves from one of them to the other
 			continue
+		case d.logsIn && h.Namespace != s.instance.Namespace: // whether it is the same disk is known when it has logged in
+			continue
 		}
 		out, err := r.records.KeepsOut(ctx, h, mine)
 		if err != nil {
@@ -109,6 +111,12 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 			d.access = machine.Taken
 			d.why, err = r.takenBy(ctx, s, d, h)
 			return err
+		}
+	}
+	if d.logsIn && s.launcher != nil && d.access == machine.Free {
+		d.access, d.why = machine.LogsIn, fmt.Sprintf("the launcher logs in at the server of disk %s (%s)", d.name, d.place())
+		if s.logins[d.name] != nil {
+			d.access = machine.LoggedIn
 		}
 	}
 	return r.observeOwned(ctx, s, d)
@@ -126,7 +134,7 @@ func (r *Reconciler) observeOwned(ctx context.Context, s *run, d *disk) error {
 	}
 	for i := range volumes.Items {
 		ref := volumes.Items[i].Spec.ClaimRef
-		if ref == nil || ref.UID == "" || ref.Namespace == s.instance.Namespace {
+		if ref == nil || ref.UID == "" || ref.Namespace == s.instance.Namespace || diskaccess.Apart(identity.Servers(&volumes.Items[i]), d.servers) {
 			continue
 		}
 		d.access = machine.Taken
@@ -176,13 +184,19 @@ func (r *Reconciler) takenBy(ctx context.Context, s *run, d *disk, h accessv1.Ho
 
 // access is what counts of all disks the machine is started with.
 func (s *run) access() machine.Access {
-	have, taken := 0, 0
+	have, taken, login := 0, 0, machine.Free
 	for _, d := range s.disks {
 		switch d.access {
 		case machine.Have:
 			have++
 		case machine.Taken, machine.Partly:
 			taken++
+		case machine.LogsIn:
+			login = machine.LogsIn
+		case machine.LoggedIn:
+			if login == machine.Free {
+				login = machine.LoggedIn
+			}
 		case machine.Free:
 		}
 	}
@@ -191,6 +205,8 @@ func (s *run) access() machine.Access {
 		return machine.Partly
 	case taken > 0:
 		return machine.Taken
+	case login != machine.Free:
+		return login
 	case have == len(s.disks):
 		return machine.Have
 	}
@@ -201,7 +217,7 @@ func (s *run) access() machine.Access {
 func (r *Reconciler) take(ctx context.Context, s *run, disks []disk) error {
 	wanted := make([]diskaccess.Disk, 0, len(disks))
 	for _, d := range disks {
-		wanted = append(wanted, diskaccess.Disk{ID: d.id, Mode: d.mode, Claim: d.claimUID(), Early: d.early})
+		wanted = append(wanted, diskaccess.Disk{ID: d.id, Mode: d.mode, Claim: d.claimUID(), Early: d.early, Servers: d.servers})
 	}
 	by := diskaccess.Taker{Pod: s.launcher, Finalizer: render.LauncherEnd, Machine: s.instance.Name, UID: s.instance.UID, Beside: s.beside,
 		Current: func(ctx context.Context, wanted diskaccess.Disk) error {

@@ -2,17 +2,19 @@ package machine
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/identity"
+	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launchers"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -28,29 +30,76 @@ func (w *world) lun(pv, namespace string) {
 	w.must(w.api.Update(context.Background(), v))
 }
 
-// TestAReaderThatOnlyNamesTheDisk: a machine of another namespace that names a LUN to read it keeps nobody from it who has it through a claim,
-// before its guest has started: nothing says that the server lets it in.
-func TestAReaderThatOnlyNamesTheDisk(t *testing.T) {
+const (
+	realServer = "10.0.0.1:3260" // where the volumes of claims are, and every name that is not fake
+	fakeServer = "10.9.9.9:3260"
+)
+
+// logsInAt is where the launcher of this world finds the network disks of its machine.
+func logsInAt(launcher *corev1.Pod) map[string][]string {
+	m, _ := launchers.ReadMachine(launcher)
+	if !m.LogIn {
+		return nil
+	}
+	out := map[string][]string{}
+	for _, v := range m.Spec.Volumes {
+		switch {
+		case v.ISCSI != nil && v.ISCSI.Host.Name == "fake":
+			out[v.Name] = []string{fakeServer}
+		case v.AtServer():
+			out[v.Name] = []string{realServer}
+		}
+	}
+	return out
+}
+
+// holder records that a launcher of another namespace has the LUN.
+func (w *world) holder(h accessv1.Holder, ready corev1.ConditionStatus) {
+	w.t.Helper()
 	ctx := context.Background()
+	h.Namespace, h.Machine, h.UID, h.Pod, h.PodUID, h.Node = "mallory", "vm", "run", "launcher", "launcher", "node1"
+	w.must(w.api.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: h.Namespace, Name: h.Pod, UID: h.PodUID},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}}}))
+	id := identity.ISCSI(target, 1)
+	w.must(w.api.Create(ctx, &accessv1.DiskAccess{ObjectMeta: metav1.ObjectMeta{Name: id.Name()},
+		Spec: accessv1.DiskAccessSpec{Disk: id.String(), Holders: []accessv1.Holder{h}}}))
+}
+
+// byAddress is a machine that names the LUN at a host.
+func byAddress(host string) func(string, *kubevirt.VirtualMachineInstance) {
+	return func(_ string, i *kubevirt.VirtualMachineInstance) {
+		i.Spec.Volumes = []kubevirt.Volume{{Name: "lun", VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{
+			Host: kubevirt.NetworkHost{Name: host}, Portal: target, LUN: 1}}}}
+		i.Spec.Domain.Devices.Disks = nil
+	}
+}
+
+// TestServersCount: between namespaces the server counts. A machine that names a LUN keeps nobody from it who is at another server, and
+// somebody who is at the same one.
+func TestServersCount(t *testing.T) {
+	reads, writes := accessv1.ReadShared, accessv1.WriteExclusive
 	for name, row := range map[string]struct {
+		h     accessv1.Holder
 		ready corev1.ConditionStatus
-		claim string
+		mine  func(string, *kubevirt.VirtualMachineInstance) // nil: through a claim
 		runs  bool
 	}{
-		"it has not started":              {corev1.ConditionFalse, "", true},
-		"it runs":                         {corev1.ConditionTrue, "", false},
-		"it has the disk through a claim": {corev1.ConditionFalse, "theirs", false},
+		"a claim, and a reader at another server":    {accessv1.Holder{Mode: reads, Servers: []string{fakeServer}}, corev1.ConditionTrue, nil, true},
+		"a claim, and a writer at another server":    {accessv1.Holder{Mode: writes, Servers: []string{fakeServer}}, corev1.ConditionTrue, nil, true},
+		"a claim, and a reader at the same server":   {accessv1.Holder{Mode: reads, Servers: []string{realServer}}, corev1.ConditionTrue, nil, false},
+		"a claim, and a reader that has not started": {accessv1.Holder{Mode: reads}, corev1.ConditionFalse, nil, true},
+		"a claim, and a reader that runs somewhere":  {accessv1.Holder{Mode: reads}, corev1.ConditionTrue, nil, false},
+		"a claim, and another claim":                 {accessv1.Holder{Mode: reads, ClaimUID: "theirs"}, corev1.ConditionFalse, nil, false},
+		"an address, and a writer at another server": {accessv1.Holder{Mode: writes, Servers: []string{fakeServer}}, corev1.ConditionTrue, byAddress("real"), true},
+		"an address, and a writer at the same":       {accessv1.Holder{Mode: writes, Servers: []string{realServer}}, corev1.ConditionTrue, byAddress("real"), false},
+		"an address, and a writer somewhere":         {accessv1.Holder{Mode: writes}, corev1.ConditionTrue, byAddress("real"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := sharers(t, nil)
-			w.lun("pv-one", ns)
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "mallory", Name: "launcher", UID: "launcher"},
-				Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: row.ready}}}}
-			w.must(w.api.Create(ctx, pod))
-			id := identity.ISCSI(target, 1)
-			w.must(w.api.Create(ctx, &accessv1.DiskAccess{ObjectMeta: metav1.ObjectMeta{Name: id.Name()}, Spec: accessv1.DiskAccessSpec{Disk: id.String(),
-				Holders: []accessv1.Holder{{Namespace: "mallory", Machine: "vm", UID: "run", Pod: "launcher", PodUID: "launcher", Node: "node1",
-					Mode: accessv1.ReadShared, ClaimUID: types.UID(row.claim)}}}}))
+			w := sharers(t, row.mine)
+			if row.mine == nil {
+				w.lun("pv-one", ns)
+			}
+			w.holder(row.h, row.ready)
 			w.both([]string{"a"}, false)
 			if runs := len(w.going()) == 1; runs != row.runs {
 				t.Errorf("%v run; a says %s: %v", w.going(), w.named("a").Status.Reason, w.named("a").Status.Conditions)
@@ -59,14 +108,46 @@ func TestAReaderThatOnlyNamesTheDisk(t *testing.T) {
 	}
 }
 
+// TestLoginFirst: a machine that names a LUN is in no record before its launcher has logged in, says so, and is in it with the server after that.
+func TestLoginFirst(t *testing.T) {
+	w := sharers(t, byAddress("real"))
+	says := w.r.ask
+	w.r.ask = func(*corev1.Pod) (launch.Returns, error) { return launch.Returns{}, nil }
+	w.both([]string{"a"}, false)
+	if len(w.records()) != 0 || len(w.going()) != 0 {
+		t.Errorf("it has not logged in: records %v, %v run", w.records(), w.going())
+	}
+	if text := w.named("a").Status.Conditions[0].Message; !strings.Contains(text, "logs in at the server of disk lun") {
+		t.Errorf("it says %s", text)
+	}
+	w.r.ask = says
+	w.both([]string{"a"}, false)
+	record := w.records()[identity.ISCSI(target, 1).String()]
+	if len(w.going()) != 1 || len(record) != 1 || !slices.Equal(record[0].Servers, []string{realServer}) {
+		t.Errorf("it has logged in: records %v, %v run", w.records(), w.going())
+	}
+}
+
+// TestTwoNamesOfAnNBDServer: an export by two names of its server is one disk.
+func TestTwoNamesOfAnNBDServer(t *testing.T) {
+	w := sharers(t, func(name string, i *kubevirt.VirtualMachineInstance) {
+		i.Spec.Volumes = []kubevirt.Volume{{Name: "export", VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{
+			Host: kubevirt.NetworkHost{Name: "server-" + name}, Export: "disk"}}}}
+		i.Spec.Domain.Devices.Disks = nil
+	})
+	w.both([]string{"a", "b"}, false)
+	if got := w.going(); len(got) != 1 {
+		t.Errorf("%v run; records %v", got, w.records())
+	}
+}
+
 // TestAWriterThatOnlyNamesTheDisk: a disk that a claim of another namespace is bound to cannot be written to by its address, nor kept from the claim.
 func TestAWriterThatOnlyNamesTheDisk(t *testing.T) {
 	for mode, runs := range map[string]bool{"": false, string(accessv1.WriteShared): false, string(accessv1.ReadShared): true} {
 		t.Run(mode, func(t *testing.T) {
 			w := sharers(t, func(_ string, i *kubevirt.VirtualMachineInstance) {
-				i.Spec.Volumes = []kubevirt.Volume{{Name: "lun", AccessMode: kubevirt.AccessMode(mode), VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{
-					Host: kubevirt.NetworkHost{Name: "fake"}, Portal: target, LUN: 1}}}}
-				i.Spec.Domain.Devices.Disks = nil
+				byAddress("real")("", i)
+				i.Spec.Volumes[0].AccessMode = kubevirt.AccessMode(mode)
 			})
 			w.lun("pv-one", "victim")
 			w.both([]string{"a"}, false)

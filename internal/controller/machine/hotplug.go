@@ -193,7 +193,7 @@ func (r *Reconciler) actHot(ctx context.Context, a machine.Action, h *hot) error
 	case machine.StopHolder:
 		return r.cluster.Delete(ctx, h.holder)
 	case machine.StartConsumer, machine.StopConsumer, machine.StartLauncher, machine.StopLauncher, machine.Nominate,
-		machine.Release, machine.Forget, machine.TakeDisks, machine.GiveDisks, machine.GiveMaster, machine.RecordBegun, machine.RecordKept, machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.AskStart, machine.TakeRequest,
+		machine.Release, machine.Forget, machine.NoteServers, machine.TakeDisks, machine.GiveDisks, machine.GiveMaster, machine.RecordBegun, machine.RecordKept, machine.CreateDisks, machine.CreateInstance, machine.DeleteInstance, machine.AskStart, machine.TakeRequest,
 		machine.StopOthers, machine.SetAlways:
 	}
 	return fmt.Errorf("%s is not an action on a volume", a)

@@ -121,6 +121,8 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 		return r.cluster.ApplyStatus(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.launcher.Namespace, Name: s.launcher.Name, UID: s.launcher.UID},
 			Status:     corev1.PodStatus{NominatedNodeName: s.consumer.Spec.NodeName}})
+	case machine.NoteServers:
+		return r.noteServers(ctx, s)
 	case machine.TakeDisks:
 		return r.take(ctx, s, s.disks)
 	case machine.GiveDisks:

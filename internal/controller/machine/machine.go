@@ -138,7 +138,7 @@ func (r *Reconciler) actMachine(ctx context.Context, a machine.Action, w *whole)
 	case machine.TakeRequest:
 		return nil // takeRequests does, after everything else: until then a crash repeats what was asked
 	case machine.StartConsumer, machine.StopConsumer, machine.StartLauncher, machine.StopLauncher, machine.StopOthers, machine.Nominate,
-		machine.Release, machine.Forget, machine.TakeDisks, machine.GiveDisks, machine.GiveMaster, machine.RecordBegun, machine.RecordKept, machine.StartHotConsumer, machine.StopHotConsumer, machine.StartHolder, machine.StopHolder:
+		machine.Release, machine.Forget, machine.NoteServers, machine.TakeDisks, machine.GiveDisks, machine.GiveMaster, machine.RecordBegun, machine.RecordKept, machine.StartHotConsumer, machine.StopHotConsumer, machine.StartHolder, machine.StopHolder:
 	}
 	return fmt.Errorf("%s is not an action on a machine", a)
 }

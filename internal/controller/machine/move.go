@@ -223,6 +223,7 @@ func (v *move) facts() migration.Facts {
 	f.Shown, f.Unnamed = f.Over && v.shown(), len(v.unnamed) > 0
 	if v.target != nil {
 		f.Granted, f.Handed = v.granted(), launchers.Orders(v.target).Run
+		f.Ran = f.Target == migration.Going && launchers.Up(v.target) || launchers.Ended(v.target) != "" && launchers.LastWords(v.target).Came
 	}
 	if o := launchers.Orders(v.source); o.ID == string(v.migration.UID) {
 		f.Told, f.ToldOff = o.To != "", o.Cancel

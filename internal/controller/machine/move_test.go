@@ -160,6 +160,7 @@ func (w *world) launcherSays(p *corev1.Pod) (launch.Returns, error) {
 	if i := w.instance(); i != nil {
 		said.Paused = i.Spec.StartsPaused()
 	}
+	said.Servers = logsInAt(p)
 	if w.keeps {
 		said = launch.Returns{Kept: map[string]string{"extra": "it was asked for"}}
 	}

@@ -95,6 +95,7 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 		}
 	}
 	next.Incoming, next.From = v.migration.UID, v.source.Name+" "+home
+	next.Servers = v.source.Annotations[render.AnnServers]
 	if !here {
 		next.Away = home
 	}

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,10 +18,12 @@ import (
 func (r *Reconciler) networkDisk(ctx context.Context, s *run, v kubevirt.Volume) (disk, error) {
 	d := disk{name: v.Name, is: machine.Ready, mode: mode(v, s.drive(v.Name)), copied: v.Copied()}
 	var err error
-	if d.id, err = networkIdentity(v); err != nil {
+	d.servers = serversAt(s.launcher)[v.Name]
+	if d.id, err = networkIdentity(v, d.servers); err != nil {
 		d.is, d.why = machine.Failed, err.Error()
 		return d, nil
 	}
+	d.logsIn = v.AtServer() && startedWith(s.launcher, v.Name) && s.logInAwaited()
 	return d, r.observeAccess(ctx, s, &d, s.allDisks())
 }
 
@@ -33,13 +36,18 @@ func startedWith(launcher *corev1.Pod, volume string) bool {
 	return slices.ContainsFunc(m.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == volume })
 }
 
-// networkIdentity is which disk is meant.
-func networkIdentity(v kubevirt.Volume) (identity.Disk, error) {
+// networkIdentity is which disk is meant. servers is where the launcher has logged in; empty: that is not known.
+func networkIdentity(v kubevirt.Volume, servers []string) (identity.Disk, error) {
 	switch s := v.VolumeSource; {
 	case s.ISCSI != nil:
 		return identity.ISCSI(s.ISCSI.Portal, int(s.ISCSI.LUN)), nil
 	case s.RBD != nil:
 		return identity.RBD(s.RBD.Pool, s.RBD.Namespace, s.RBD.Image), nil
+	case s.NBD != nil && len(servers) == 1: // a server has many names, and one of them is the disk's for another machine
+		if at, err := netip.ParseAddrPort(servers[0]); err == nil {
+			return identity.NBD(at.Addr().String(), int(at.Port()), s.NBD.Export), nil
+		}
+		fallthrough
 	case s.NBD != nil:
 		return identity.NBD(s.NBD.Host.Name, s.NBD.Host.PortOr(0), s.NBD.Export), nil
 	case s.Gluster != nil:

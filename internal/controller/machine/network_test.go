@@ -62,11 +62,11 @@ func TestNetworkDiskAccess(t *testing.T) {
 	iscsi := kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{Portal: "iqn.2017-01.io.kubevirt:sn.42", LUN: 2, Host: kubevirt.NetworkHost{Name: "a"}}}
 	other := *iscsi.DeepCopy()
 	other.ISCSI.Host.Name = "another name of it"
-	one, err := networkIdentity(kubevirt.Volume{VolumeSource: iscsi})
+	one, err := networkIdentity(kubevirt.Volume{VolumeSource: iscsi}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if two, err := networkIdentity(kubevirt.Volume{VolumeSource: other}); err != nil || one != two {
+	if two, err := networkIdentity(kubevirt.Volume{VolumeSource: other}, nil); err != nil || one != two {
 		t.Errorf("%s and %s are one LUN (%v)", one, two, err)
 	}
 	for want, v := range map[accessv1.Mode]kubevirt.Volume{

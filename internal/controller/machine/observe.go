@@ -43,17 +43,18 @@ type run struct {
 	kept      []*kept                            // copies that are to be kept in claims
 	removed   []string                           // volumes the launcher was started with and that the instance no longer lists
 	returns   launch.Returns
-	heard     bool            // the launcher said so when it was asked whether its guest waits
-	asked     bool            // it has not said so far what became of them
-	answered  bool            // the launcher said so just now
-	keeps     map[string]bool // the records of disks that are volumes of the machine
-	surplus   []string        // the records of disks that are none any more
-	away      bool            // the launcher's node does not answer
-	agentless bool            // the launcher's node has no agent, and the launcher would wait for one
-	lost      string          // why a node with its data is gone for good, and which; empty: none is
-	misplaced string          // that its disks are where it may not run, and what to do about it; empty: they are not
-	leaves    leaving         // what becomes of it if its node is to be emptied
-	updates   updates         // volumes that were changed to other claims
+	logins    map[string][]string // where the launcher says that it has logged in, if that is not recorded; nil: it has not, or not said so
+	heard     bool                // the launcher said so when it was asked whether its guest waits
+	asked     bool                // it has not said so far what became of them
+	answered  bool                // the launcher said so just now
+	keeps     map[string]bool     // the records of disks that are volumes of the machine
+	surplus   []string            // the records of disks that are none any more
+	away      bool                // the launcher's node does not answer
+	agentless bool                // the launcher's node has no agent, and the launcher would wait for one
+	lost      string              // why a node with its data is gone for good, and which; empty: none is
+	misplaced string              // that its disks are where it may not run, and what to do about it; empty: they are not
+	leaves    leaving             // what becomes of it if its node is to be emptied
+	updates   updates             // volumes that were changed to other claims
 	// processor is why its processor keeps the guest on its node, and what to say of it; empty: it does not.
 	processor     state.FixedCause
 	processorText string
@@ -73,6 +74,8 @@ type disk struct {
 	login     *corev1.Secret      // what the disk is opened with, to be made before the launcher; nil: nothing
 	pv        *corev1.PersistentVolume
 	id        identity.Disk // of a disk that is Ready
+	servers   []string      // the addresses of its servers; empty: they are not known, or it has none
+	logsIn    bool          // it is at a server where the launcher has not logged in yet, as far as is recorded
 	mode      accessv1.Mode
 	access    machine.Access
 	copied    *kubevirt.DiskCopy // the guest has a copy of it; nil: it has the disk itself
@@ -92,6 +95,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 	if err := r.observeLaunchers(ctx, s); err != nil {
 		return nil, err
 	}
+	r.observeLogins(ctx, s)
 	for _, v := range i.Spec.Volumes {
 		if err := r.observeVolume(ctx, s, v); err != nil {
 			return nil, err

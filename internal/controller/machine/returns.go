@@ -113,8 +113,10 @@ func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 		if !v.Networked() {
 			continue
 		}
-		if id, err := networkIdentity(v); err == nil {
-			s.keeps[id.Name()] = true
+		for _, servers := range [][]string{nil, serversAt(s.launcher)[v.Name]} {
+			if id, err := networkIdentity(v, servers); err == nil {
+				s.keeps[id.Name()] = true
+			}
 		}
 	}
 	for i := range records.Items {
@@ -164,7 +166,7 @@ func (s *run) networked() bool {
 
 // lookAgain is when to ask the launcher next; 0 if there is nothing to ask.
 func (s *run) lookAgain() time.Duration {
-	if s.asked {
+	if s.asked || s.logInAwaited() && situation(s.launcher) == machine.Placed {
 		return answerAfter
 	}
 	if s.keepsOn() {

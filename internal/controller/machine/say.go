@@ -32,6 +32,7 @@ var details = map[state.MachineReason]func(*run) string{
 	state.ConsumerPlacing:     (*run).disksText,
 	state.ConsumerUnplaceable: func(s *run) string { return unschedulable(s.consumer) },
 	state.LauncherUnplaceable: func(s *run) string { return unschedulable(s.launcher) + s.misplaced },
+	state.LauncherStarting:    (*run).startText,
 	state.NodeLost:            func(s *run) string { return s.lost },
 	state.GuestEnded:          func(s *run) string { return launchers.LastWords(s.launcher).Detail },
 	state.GuestFailed:         func(s *run) string { return launchers.LastWords(s.launcher).Detail },
@@ -53,6 +54,16 @@ func (s *run) disksText() string {
 		}
 	}
 	return strings.Join(disks, "; ")
+}
+
+// startText is what a launcher does before its guest runs.
+func (s *run) startText() string {
+	for _, d := range s.disks {
+		if d.access == machine.LogsIn {
+			return d.why + "; " + s.podText()
+		}
+	}
+	return s.podText()
 }
 
 func (s *run) podText() string {

@@ -21,14 +21,14 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// Disk returns the identity of the disk behind a claim; false if the claim is not bound. What a claim says of its volume counts when
+// disk returns the identity of the disk behind a claim; false if the claim is not bound. What a claim says of its volume counts when
 // the volume says the same.
-func Disk(ctx context.Context, reader client.Reader, claim *corev1.PersistentVolumeClaim) (identity.Disk, bool, error) {
-	if claim == nil || claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
+func disk(ctx context.Context, reader client.Reader, claim *corev1.PersistentVolumeClaim) (identity.Disk, bool, error) {
+	if claim == nil || claim.Status.Phase != corev1.ClaimBound {
 		return identity.Disk{}, false, nil
 	}
-	pv, err := cluster.Get[corev1.PersistentVolume](ctx, reader, "", claim.Spec.VolumeName)
-	if err != nil || pv == nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != claim.UID {
+	pv, err := cluster.VolumeOf(ctx, reader, claim)
+	if err != nil || pv == nil {
 		return identity.Disk{}, false, err
 	}
 	return identity.Volume(pv), true, nil
@@ -115,7 +115,7 @@ func writers(ctx context.Context, reader client.Reader, claim *corev1.Persistent
 // leadingThere are the claims whose volume is the same disk, the claim itself first.
 func leadingThere(ctx context.Context, reader client.Reader, claim *corev1.PersistentVolumeClaim) ([]client.ObjectKey, error) {
 	out := []client.ObjectKey{client.ObjectKeyFromObject(claim)}
-	id, bound, err := Disk(ctx, reader, claim)
+	id, bound, err := disk(ctx, reader, claim)
 	if err != nil || !bound {
 		return out, err
 	}

@@ -24,10 +24,12 @@ type Access int
 
 // The situations of the records.
 const (
-	Free   Access = iota // whoever has one of them can share it
-	Have                 // the launcher is among the holders of each
-	Taken                // somebody has one of them and cannot share it
-	Partly               // somebody has one of them, and the launcher has another
+	Free     Access = iota // whoever has one of them can share it
+	Have                   // the launcher is among the holders of each
+	Taken                  // somebody has one of them and cannot share it
+	Partly                 // somebody has one of them, and the launcher has another
+	LogsIn                 // the launcher has not logged in at all the servers of disks that the machine names
+	LoggedIn               // it has, and that is not recorded yet
 )
 
 // Pod is a consumer or a launcher.
@@ -72,7 +74,9 @@ func (d Disks) String() string {
 	return name(d, "Ready", "Unbound", "Held", "Filling", "Missing", "Failed")
 }
 
-func (a Access) String() string { return name(a, "Free", "Have", "Taken", "Partly") }
+func (a Access) String() string {
+	return name(a, "Free", "Have", "Taken", "Partly", "LogsIn", "LoggedIn")
+}
 
 // denied: somebody else has a disk.
 func (a Access) denied() bool { return a == Taken || a == Partly }

@@ -11,6 +11,7 @@ const (
 	StopConsumer  Action = "StopConsumer"
 	StartLauncher Action = "StartLauncher" // it waits until it is released
 	Nominate      Action = "Nominate"      // promise the launcher the consumer's node
+	NoteServers   Action = "NoteServers"   // record on the launcher where it has logged in
 	TakeDisks     Action = "TakeDisks"     // enter the launcher among the holders of its disks; fails if somebody else came first
 	GiveDisks     Action = "GiveDisks"     // take it out again: its guest was never started
 	Release       Action = "Release"       // tell the launcher that its disks are filled
@@ -90,6 +91,14 @@ var instanceRules = []rule{
 		[]Action{GiveDisks}, state.DiskInUse},
 	{"a launcher waits for disks that others have",
 		func(f Facts) bool { return f.Launcher.alive() && f.Disks == Ready && !f.Released && f.Access == Taken }, nil, state.DiskInUse},
+	{"where a launcher has logged in is recorded, and says which disks it wants",
+		func(f Facts) bool {
+			return f.Launcher.alive() && f.Disks == Ready && !f.Released && f.Access == LoggedIn
+		},
+		[]Action{NoteServers}, state.LauncherStarting},
+	{"a launcher has no disk at a server before it has logged in there",
+		func(f Facts) bool { return f.Launcher.alive() && f.Disks == Ready && !f.Released && f.Access == LogsIn },
+		nil, state.LauncherStarting},
 	{"filled disks are taken and release the launcher",
 		func(f Facts) bool { return f.Launcher.alive() && f.Disks == Ready && !f.Released },
 		[]Action{TakeDisks, Release}, state.LauncherStarting},

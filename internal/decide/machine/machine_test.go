@@ -16,7 +16,7 @@ var instanceAxes = []enumerate.Axis[Facts]{
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Launcher = Pod(i); return f.Launcher.String() }},
 	{Count: 3, Set: func(f *Facts, i int) string { f.Others = []Pod{NoPod, Placed, Going}[i]; return f.Others.String() }},
 	{Count: int(Failed) + 1, Set: func(f *Facts, i int) string { f.Disks = Disks(i); return f.Disks.String() }},
-	{Count: int(Partly) + 1, Set: func(f *Facts, i int) string { f.Access = Access(i); return f.Access.String() }},
+	{Count: int(LoggedIn) + 1, Set: func(f *Facts, i int) string { f.Access = Access(i); return f.Access.String() }},
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Consumer = Pod(i); return f.Consumer.String() }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Nominated = i == 1; return either(i, "unpromised", "promised") }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Released = i == 1; return either(i, "told-to-wait", "told-to-go") }},

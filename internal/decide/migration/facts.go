@@ -71,6 +71,8 @@ type Facts struct {
 	Handed bool
 	// Unnamed: claims of the guest's disks do not have the volumes yet that the disks were sent to.
 	Unnamed bool
+	// Ran: the target is gone, and had run the guest.
+	Ran bool
 }
 
 func (g Guest) String() string {

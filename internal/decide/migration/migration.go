@@ -63,6 +63,10 @@ var rules = []rule{
 		func(f Facts) bool { return f.Handed && f.Target == Runs && f.Guest != Here }, []Action{StopSource, DropLeft, DropKeys}, state.MigrationDone},
 	{"a source that has not been seen to end yet has its last words to say", // how long the guest stood still; a node that is lost says nothing
 		func(f Facts) bool { return f.Handed && f.Target == Runs }, nil, state.MigrationHanding},
+	{"the claims of a guest that has moved follow it, whatever became of it since",
+		func(f Facts) bool { return f.Handed && f.Target.gone() && f.Ran && f.Unnamed && !f.Cancelled }, ending, state.MigrationNaming},
+	{"a guest that ran at the target had moved, whatever became of it since",
+		func(f Facts) bool { return f.Handed && f.Target.gone() && f.Ran }, ending, state.MigrationDone},
 	{"a guest whose new launcher ended before it ran is lost",
 		func(f Facts) bool { return f.Handed && f.Target.gone() }, ending, state.MigrationLost},
 	{"a target that was told to run the guest is waited for", func(f Facts) bool { return f.Handed }, nil, state.MigrationHanding},

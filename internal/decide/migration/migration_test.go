@@ -35,10 +35,11 @@ var axes = []enumerate.Axis[Facts]{
 	}},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Handed = i == 1; return either(i, "-", "handed") }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Unnamed = i == 1; return either(i, "-", "unnamed") }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Ran = i == 1; return either(i, "-", "ran") }},
 }
 
 func TestTable(t *testing.T) {
-	golden.Equal(t, "testdata/decisions.txt", "# over cancelled guest target late word disks source run claims -> state [actions]\n"+
+	golden.Equal(t, "testdata/decisions.txt", "# over cancelled guest target late word disks source run claims ran -> state [actions]\n"+
 		enumerate.Table(axes, func(f Facts) string {
 			p := Decide(f)
 			return fmt.Sprintf("%s %v", p.State, p.Do)

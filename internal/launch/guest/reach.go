@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/berth-vm/berth/internal/launch"
@@ -70,7 +72,7 @@ func (d door) dial(ctx context.Context, r *Remote, s Server) (Server, error) {
 	if r.Granted {
 		d.rules = nil
 	}
-	conn, err := d.connect(ctx, r.target(s))
+	conn, err := d.connect(ctx, r.target(s), r.Only)
 	if err != nil {
 		return s, err
 	}
@@ -80,8 +82,9 @@ func (d door) dial(ctx context.Context, r *Remote, s Server) (Server, error) {
 }
 
 // connect connects to the target. All addresses that its name stands for are asked about before the first is connected
-// to: a name that leads to a forbidden place as well is not trusted to lead elsewhere the next time.
-func (d door) connect(ctx context.Context, t reach.Target) (net.Conn, error) {
+// to: a name that leads to a forbidden place as well is not trusted to lead elsewhere the next time. If there are addresses in only, others
+// are left out.
+func (d door) connect(ctx context.Context, t reach.Target, only []string) (net.Conn, error) {
 	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", t.Host)
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", t, err)
@@ -92,8 +95,15 @@ func (d door) connect(ctx context.Context, t reach.Target) (net.Conn, error) {
 		}
 	}
 	last := errors.New("its name stands for no address")
+	if len(only) > 0 {
+		last = fmt.Errorf("its name stands for other addresses now than %s, where the disk was found before", strings.Join(only, ", "))
+	}
 	for _, a := range addresses {
-		conn, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(a.Unmap().String(), strconv.Itoa(t.Port)))
+		at := net.JoinHostPort(a.Unmap().String(), strconv.Itoa(t.Port))
+		if len(only) > 0 && !slices.Contains(only, at) {
+			continue
+		}
+		conn, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(ctx, "tcp", at)
 		if err == nil {
 			return conn, nil
 		}
@@ -111,6 +121,6 @@ func (d door) dialer(protocol string) func(ctx context.Context, network, address
 		}
 		ctx, cancel := context.WithTimeout(ctx, dialing)
 		defer cancel()
-		return d.connect(ctx, reach.Target{Protocol: protocol, Host: host, Port: number(port)})
+		return d.connect(ctx, reach.Target{Protocol: protocol, Host: host, Port: number(port)}, nil)
 	}
 }

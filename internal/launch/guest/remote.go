@@ -19,8 +19,9 @@ type Remote struct {
 	Protocol  string // iscsi, rbd, nbd, gluster
 	Name      string // of the disk, in the protocol's own words
 	Servers   []Server
-	Socket    string // instead of servers: a socket of this pod that speaks the protocol
-	User      string // who logs in with the volume's secret; empty: nobody logs in
+	Only      []string // the addresses that its servers may have; empty: any
+	Socket    string   // instead of servers: a socket of this pod that speaks the protocol
+	User      string   // who logs in with the volume's secret; empty: nobody logs in
 	Initiator string
 	Snapshot  string
 	TLS       bool

@@ -27,6 +27,8 @@ type remotes struct {
 	dirs   map[string]string   // by volume: where the Secrets of one that was added are
 	added  map[string][]func() // by volume: what ends when one that was added goes
 	closes map[string]func()   // by volume: what our own reader of it needs no longer
+	// servers are the addresses that a volume may be opened at, by volume: where the launcher has logged in. One without has any.
+	servers map[string][]string
 }
 
 func newRemotes(m launch.Machine) (*remotes, error) {
@@ -127,6 +129,7 @@ func (r *remotes) open(ctx context.Context, m launch.Machine, v kubevirt.Volume,
 			at.TLSDir = filepath.Join(dir, "tls")
 		}
 	}
+	at.Only = r.servers[v.Name]
 	return at, r.door.enter(ctx, at)
 }
 

@@ -38,6 +38,8 @@ type Launcher struct {
 	// copies is how far its copies are; nil before there are any.
 	copies atomic.Pointer[progress]
 	moves  moves
+	// servers is where it has logged in, by volume; nil: not everywhere yet.
+	servers atomic.Pointer[map[string][]string]
 	// early are the volumes that the guest was started with before they were full: libvirt knows them as served ones.
 	early atomic.Pointer[[]string]
 	// condemned is what there is to say of disks that will not be completed; nil or empty: nothing.
@@ -97,28 +99,38 @@ func (l *Launcher) Returns() launch.Returns {
 	}
 	said.Waits, said.Cause = w.text, w.cause
 	said.Move = l.moves.said.Load()
+	if at := l.servers.Load(); at != nil {
+		said.Servers = *at
+	}
 	return said
 }
 
 // Run waits for the machine's disks, runs it until it ends or ctx does, and says how it ended.
 func (l *Launcher) Run(ctx context.Context) launch.Report {
-	m, err := await(ctx, launch.TaskDir)
+	for _, d := range []string{launch.StateDir, launch.OwnDir} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return refused(err)
+		}
+	}
+	err := l.logIn(ctx, filepath.Join(launch.TaskDir, launch.TaskFile))
+	var m launch.Machine
+	if err == nil {
+		m, err = await(ctx, launch.TaskDir)
+	}
 	if ctx.Err() != nil {
 		return launch.Report{End: launch.Stopped, Detail: "stopped while it waited for its disks"}
 	}
 	if err != nil {
 		return refused(err)
 	}
-	for _, d := range []string{launch.StateDir, launch.OwnDir} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return refused(err)
-		}
-	}
 	remotes, err := newRemotes(m)
 	if err != nil {
 		return refused(err)
 	}
 	defer remotes.close()
+	if at := l.servers.Load(); at != nil {
+		remotes.servers = *at
+	}
 	l.remotes = remotes
 	l.copies.Store(newProgress())
 	virt := startAside(ctx, launch.StateDir, remotes.conf())

@@ -1,0 +1,65 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	testguest "github.com/berth-vm/berth/images/guest"
+	"github.com/berth-vm/berth/test/e2e/framework"
+	"github.com/berth-vm/berth/test/netserver"
+)
+
+// addresses are network disks of the victim that the tenant only names. The victim has them meanwhile.
+var addresses = attempts{
+	"a server that says to have the victim's disk": func(h *hostile) {
+		real, fake := h.target(), h.target()
+		squatter := h.yard(h.own).networked("squatter", real.volume(fake.server))
+		h.make(squatter)
+		h.yard(h.own).status(squatter, kubevirt.StatusRunning, boot)
+		owner := h.yard(h.victim).networked("owner", real.volume(real.server))
+		h.victim.create(owner)
+		h.yard(h.victim).status(owner, kubevirt.StatusRunning, boot)
+	},
+	"a server that does not answer": func(h *hostile) {
+		real := h.target()
+		nobody := *real.server
+		port, err := netserver.FreePort(nobody.Address)
+		if err != nil {
+			h.t().Fatal(err)
+		}
+		nobody.Port = port
+		h.make(h.yard(h.own).networked("caller", real.volume(&nobody)))
+		owner := h.yard(h.victim).networked("undisturbed", real.volume(real.server))
+		h.victim.create(owner)
+		h.yard(h.victim).status(owner, kubevirt.StatusRunning, boot)
+	},
+}
+
+// addressed is a LUN of a server of its own. Every such server has one of the same name.
+type addressed struct {
+	server *netserver.TGT
+	lun    netserver.LUN
+}
+
+func (h *hostile) target() addressed {
+	h.t().Helper()
+	s, err := netserver.StartTGT(h.own.HostAddress(), serverDir("hostile-tgt"))
+	if err != nil {
+		h.t().Fatal(err)
+	}
+	framework.AtEnd(s.Close)
+	s.Name = "golden"
+	l, err := s.Add(guestDir+"/"+testguest.Raw, "", "")
+	if err != nil {
+		h.t().Fatal(err)
+	}
+	return addressed{s, l}
+}
+
+// volume names the LUN at a server.
+func (a addressed) volume(at *netserver.TGT) kubevirt.Volume {
+	return kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{Portal: a.lun.Target, LUN: int32(a.lun.Number),
+		Host: kubevirt.NetworkHost{Name: at.Address, Port: new(intstr.FromInt(at.Port))}}}}
+}
