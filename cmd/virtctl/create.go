@@ -13,12 +13,7 @@ import (
 )
 
 func (a *app) create() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "create",
-		Short: "Write the manifest of a machine, or of a stream",
-	}
-	cmd.AddCommand(a.createVM(), a.createStream())
-	return cmd
+	return group(&cobra.Command{Use: "create", Short: "Write the manifest of a machine, or of a stream"}, a.createVM(), a.createStream())
 }
 
 const createVMHelp = `Write the manifest of a VirtualMachine, to be applied with kubectl. A volume that is imported becomes one of the machine's

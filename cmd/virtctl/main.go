@@ -120,6 +120,23 @@ func misused(cmd *cobra.Command, err error) error {
 	return &misuse{error: err, verb: cmd.CommandPath()}
 }
 
+// group is a command that has others and does nothing itself. A word that is none of them is an error, as it is for the root.
+func group(cmd *cobra.Command, others ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(others...)
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+			text += "; did you mean " + strings.Join(like, " or ") + "?"
+		}
+		return misused(cmd, errors.New(text))
+	}
+	return cmd
+}
+
 // bindConfig defines the flags that choose the cluster, as kubectl spells them.
 func (a *app) bindConfig(root *cobra.Command) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()

@@ -53,6 +53,9 @@ func writeReference(w io.Writer, root *cobra.Command) {
 
 // leaves are the commands that do something.
 func leaves(c *cobra.Command) []*cobra.Command {
+	if c.Hidden {
+		return nil
+	}
 	if !c.HasSubCommands() {
 		return []*cobra.Command{c}
 	}

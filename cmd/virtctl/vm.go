@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -10,9 +11,10 @@ import (
 )
 
 func (a *app) vm() *cobra.Command {
-	cmd := &cobra.Command{Use: "vm", Short: "Look at virtual machines, keep their disks, and have them leave a node"}
-	cmd.AddCommand(a.vmStatus(), a.vmKeep(), a.vmEvacuate())
-	return cmd
+	create := a.createVM() // people try it this way round too
+	create.Use, create.Hidden = "create"+strings.TrimPrefix(create.Use, "vm"), true
+	return group(&cobra.Command{Use: "vm", Short: "Look at virtual machines, keep their disks, and have them leave a node"},
+		a.vmStatus(), a.vmKeep(), a.vmEvacuate(), create)
 }
 
 func (a *app) vmStatus() *cobra.Command {

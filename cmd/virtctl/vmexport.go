@@ -38,14 +38,11 @@ type exportFlags struct {
 }
 
 func (a *app) vmExport() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "vmexport", Short: "Export a VM volume.",
 		Long: "Take the disks of a machine, of a snapshot of one, or of a claim out of the cluster. An export is an object of the cluster with a\n" +
 			"server of its own, which is there until it is deleted or its time is over.",
-		Args: cobra.NoArgs,
-	}
-	cmd.AddCommand(a.exportCreate(), a.exportDownload(), a.exportDelete())
-	return cmd
+	}, a.exportCreate(), a.exportDownload(), a.exportDelete())
 }
 
 // sources are the flags that say what is exported.
