@@ -40,7 +40,6 @@ func newSlowClone(t *testing.T, block bool) *slowClone {
 	s.Create(framework.Claim{Name: "golden", Class: class, Size: "40Mi", Block: block})
 	s.Run(framework.Pod{Name: "fill", Claims: []string{"golden"}, Node: s.home, User: guest,
 		Script: "head -c 25165824 /dev/urandom > " + s.path("golden")})
-	s.Delete("fill")
 	copied := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "copy"}, Spec: cdiv1.DataVolumeSpec{
 		Source: &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: s.Namespace, Name: "golden"}},
 		PVC: &corev1.PersistentVolumeClaimSpec{StorageClassName: &class, VolumeMode: &mode, Resources: request("48Mi"),
@@ -95,7 +94,6 @@ func (s *slowClone) same() {
 	for _, claim := range []string{"golden", "copy"} {
 		sums[claim] = s.Run(framework.Pod{Name: "read-" + claim, Claims: []string{claim}, User: guest,
 			Script: "head -c 25165824 " + s.path(claim) + " | sha256sum"})
-		s.Delete("read-" + claim)
 	}
 	if sums["golden"] != sums["copy"] || sums["copy"] == "" {
 		s.T.Errorf("the source is %s and the clone %s", sums["golden"], sums["copy"])

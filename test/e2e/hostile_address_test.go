@@ -14,24 +14,22 @@ import (
 // addresses are network disks of the victim that the tenant only names. The victim has them meanwhile.
 var addresses = attempts{
 	"a server that says to have the victim's disk": func(h *hostile) {
-		real, fake := h.target(), h.target()
-		squatter := h.yard(h.own).networked("squatter", real.volume(fake.server))
+		genuine, fake := h.target(), h.target()
+		squatter := h.yard(h.own).networked("squatter", genuine.volume(fake.server.Address, fake.server.Port))
 		h.make(squatter)
 		h.yard(h.own).status(squatter, kubevirt.StatusRunning, boot)
-		owner := h.yard(h.victim).networked("owner", real.volume(real.server))
+		owner := h.yard(h.victim).networked("owner", genuine.volume(genuine.server.Address, genuine.server.Port))
 		h.victim.create(owner)
 		h.yard(h.victim).status(owner, kubevirt.StatusRunning, boot)
 	},
 	"a server that does not answer": func(h *hostile) {
-		real := h.target()
-		nobody := *real.server
-		port, err := netserver.FreePort(nobody.Address)
+		genuine := h.target()
+		nobody, err := netserver.FreePort(genuine.server.Address)
 		if err != nil {
 			h.t().Fatal(err)
 		}
-		nobody.Port = port
-		h.make(h.yard(h.own).networked("caller", real.volume(&nobody)))
-		owner := h.yard(h.victim).networked("undisturbed", real.volume(real.server))
+		h.make(h.yard(h.own).networked("caller", genuine.volume(genuine.server.Address, nobody)))
+		owner := h.yard(h.victim).networked("undisturbed", genuine.volume(genuine.server.Address, genuine.server.Port))
 		h.victim.create(owner)
 		h.yard(h.victim).status(owner, kubevirt.StatusRunning, boot)
 	},
@@ -59,7 +57,7 @@ func (h *hostile) target() addressed {
 }
 
 // volume names the LUN at a server.
-func (a addressed) volume(at *netserver.TGT) kubevirt.Volume {
+func (a addressed) volume(address string, port int) kubevirt.Volume {
 	return kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{Portal: a.lun.Target, LUN: int32(a.lun.Number),
-		Host: kubevirt.NetworkHost{Name: at.Address, Port: new(intstr.FromInt(at.Port))}}}}
+		Host: kubevirt.NetworkHost{Name: address, Port: new(intstr.FromInt(port))}}}}
 }

@@ -74,11 +74,11 @@ func TestVolumeCloneToAnotherNode(t *testing.T) {
 	})
 }
 
-// filesIn has a pod say everything about the files of a claim.
+// filesIn has a pod say everything about the files of a claim. A disk has the mode that guests need, and the time of its clone.
 func (b *bed) filesIn(claim string) string {
 	b.T.Helper()
 	return b.Run(framework.Pod{Name: "list-" + claim, User: guest, Claims: []string{claim}, Script: "cd /" + claim + ` && find . -name lost+found -prune -o -print | sort | while read -r f; do
-if [ -L "$f" ]; then echo "$f -> $(readlink "$f")"; elif [ -f "$f" ]; then echo "$f $(stat -c '%a %s %Y' "$f") $(sha256sum < "$f")"; elif [ "$f" != . ]; then echo "$f $(stat -c %a "$f")"; fi; done`})
+if [ -L "$f" ]; then echo "$f -> $(readlink "$f")"; elif [ "$f" = ./disk.img ]; then echo "$f $(stat -c %s "$f") $(sha256sum < "$f")"; elif [ -f "$f" ]; then echo "$f $(stat -c '%a %s %Y' "$f") $(sha256sum < "$f")"; elif [ "$f" != . ]; then echo "$f $(stat -c %a "$f")"; fi; done`})
 }
 
 // TestVolumeCloneFiles: a clone has everything that is on its source, with a disk among the files and without, copied on a node and streamed
