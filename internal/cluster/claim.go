@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -152,6 +153,20 @@ func (w *Writer) AwaitClaim(ctx context.Context, live client.Reader, namespace, 
 	}
 	next.Annotations[names.PrePopulated] = name
 	return w.Change(ctx, v, next)
+}
+
+// Annotate writes one annotation and nothing else, whatever was written to the object meanwhile. A later object of the same name is
+// refused with a conflict.
+func (w *Writer) Annotate(ctx context.Context, obj client.Object, key, value string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": obj.GetUID(), "annotations": map[string]string{key: value}}})
+	if err != nil {
+		return fmt.Errorf("write an annotation of %s: %w", w.name(obj), err)
+	}
+	next := obj.DeepCopyObject().(client.Object)
+	if err := w.client.Patch(ctx, next, client.RawPatch(types.MergePatchType, patch), Owner); err != nil {
+		return fmt.Errorf("annotate %s: %w", w.name(obj), err)
+	}
+	return nil
 }
 
 // Unannotate removes annotations that others wrote. It fails if the object is no longer as it was seen.

@@ -242,5 +242,10 @@ func (d *disk) claimUID() types.UID {
 
 // releaseDisks frees the disks of a pod whose end is certain, and lets it go.
 func (r *Reconciler) releaseDisks(ctx context.Context, p *corev1.Pod, letGo func() error) error {
-	return r.records.Release(ctx, p.UID, func() error { return r.inWriting(ctx, p) }, letGo)
+	return r.records.Release(ctx, p.UID, func() error {
+		if err := r.inWriting(ctx, p); err != nil {
+			return err
+		}
+		return r.recordEnd(ctx, p)
+	}, letGo)
 }

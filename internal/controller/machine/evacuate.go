@@ -106,7 +106,7 @@ func (s *run) leaver() evacuation.Guest {
 	at := situation(s.launcher)
 	reason, _ := s.fixed()
 	switch {
-	case s.instance.DeletionTimestamp != nil, at == machine.Going, at == machine.Done, at == machine.Broken:
+	case s.instance.DeletionTimestamp != nil, s.past != nil, at == machine.Going, at == machine.Done, at == machine.Broken:
 		return evacuation.Ended
 	case at != machine.Up:
 		return evacuation.Unready

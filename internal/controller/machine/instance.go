@@ -128,6 +128,9 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 	case machine.GiveDisks:
 		return r.records.GiveBack(ctx, s.launcher.UID, nil)
 	case machine.Release:
+		if err := r.recordStart(ctx, s.instance); err != nil {
+			return err
+		}
 		return r.cluster.Mark(ctx, s.launcher, cluster.Marks{Annotations: s.word()})
 	case machine.Forget:
 		return r.cluster.Mark(ctx, s.instance, cluster.Marks{})
@@ -144,6 +147,9 @@ func (r *Reconciler) start(ctx context.Context, s *run, p render.Payload) error 
 		return err
 	}
 	if err := r.unreplaced(ctx, s); err != nil {
+		return err
+	}
+	if err := r.neverRan(ctx, s.instance); err != nil {
 		return err
 	}
 	if p == render.Launcher {

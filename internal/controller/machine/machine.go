@@ -209,10 +209,13 @@ func with(m map[string]string, k, v string) map[string]string {
 // nextTry is when a failed instance may be followed by another: 10 s after the first failure, doubled each time, five
 // minutes at most, as Kubernetes does it with containers.
 func (w *whole) nextTry() time.Time {
-	if w.run == nil || w.run.launcher == nil {
+	if w.run == nil {
 		return time.Time{}
 	}
-	ended := finishedAt(w.run.launcher)
+	ended, byItself := w.run.endedAt()
+	if !byItself {
+		return time.Time{}
+	}
 	pause := 10 * time.Second
 	if f := w.vm.Status.StartFailure; f != nil {
 		for n := 1; n < f.ConsecutiveFailCount && pause < 5*time.Minute; n++ {

@@ -33,6 +33,7 @@ type run struct {
 	pods     render.Machine
 	consumer *corev1.Pod // nil: there is none
 	launcher *corev1.Pod
+	past     *ending       // how its guest ended, if its launcher is gone; nil: it has not started, or has a launcher
 	others   []*corev1.Pod // launchers that its guest was in or is to go to
 	// migration is the last of its migrations that there is a word of; nil: there was none.
 	migration *kubevirt.MigrationState
@@ -93,6 +94,9 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 		return nil, err
 	}
 	if err := r.observeLaunchers(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := r.observePast(ctx, s); err != nil {
 		return nil, err
 	}
 	r.observeLogins(ctx, s)
@@ -321,6 +325,7 @@ func (s *run) facts() machine.Facts {
 		Consumer: consumerSituation(s.consumer),
 		Launcher: situation(s.launcher),
 		Others:   s.otherLaunchers(),
+		Past:     s.pastFact(),
 	}
 	if f.Launcher == machine.Placed && s.arrives() {
 		f.Launcher = machine.Up // it has the guest, and the kubelet has not asked it yet

@@ -34,9 +34,9 @@ var details = map[state.MachineReason]func(*run) string{
 	state.LauncherUnplaceable: func(s *run) string { return unschedulable(s.launcher) + s.misplaced },
 	state.LauncherStarting:    (*run).startText,
 	state.NodeLost:            func(s *run) string { return s.lost },
-	state.GuestEnded:          func(s *run) string { return launchers.LastWords(s.launcher).Detail },
-	state.GuestFailed:         func(s *run) string { return launchers.LastWords(s.launcher).Detail },
-	state.CrashLoop:           func(s *run) string { return launchers.LastWords(s.launcher).Detail },
+	state.GuestEnded:          func(s *run) string { return s.lastWords().Detail },
+	state.GuestFailed:         func(s *run) string { return s.lastWords().Detail },
+	state.CrashLoop:           func(s *run) string { return s.lastWords().Detail },
 }
 
 func (s *run) detail(r state.MachineReason) string {
@@ -119,7 +119,7 @@ func (s *run) row(r state.MachineReason) state.MachineRow {
 		row.Message = row.Text(s.instance.Name, s.returns.Waits)
 		return row
 	case r == state.GuestFailed || r == state.CrashLoop:
-		if f := launchers.LastWords(s.launcher).Fault; f != "" {
+		if f := s.lastWords().Fault; f != "" {
 			status := row.Status
 			row = state.OfMachine(state.MachineReason(f))
 			row.Status = status // what comes next is not the server's to say
@@ -166,6 +166,9 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 			next.Interfaces = []kubevirt.NetworkInterface{{Name: "default", IP: p.Status.PodIP, IPs: []string{p.Status.PodIP}}}
 		}
 		next.ActivePods, next.MigrationMethod = s.active(), s.method()
+	}
+	if s.past != nil {
+		next.NodeName = s.past.Node
 	}
 	if next.Phase != old.Phase {
 		next.PhaseTransitionTimestamps = append(next.PhaseTransitionTimestamps,

@@ -47,6 +47,16 @@ const (
 	Going           // being deleted
 )
 
+// Past is what is recorded about the guest of an instance whose launcher is gone. A guest is started once.
+type Past int
+
+// The records.
+const (
+	NoPast    Past = iota // it was never told to start
+	PastWell              // it powered off
+	PastBadly             // it ended in any other way, or nothing says how
+)
+
 // Facts is everything the decision about an instance depends on.
 type Facts struct {
 	// Leaving: the instance is being deleted.
@@ -56,6 +66,8 @@ type Facts struct {
 	Launcher Pod
 	// Others are launchers that the guest left or did not come to, taken together: NoPod, Placed or Going.
 	Others Pod
+	// Past of its guest, if there is no launcher.
+	Past Past
 	// Access to the disks, if they are Ready.
 	Access Access
 	// Nominated: the launcher is promised the consumer's node, so the room survives the consumer; or there is no such node.
@@ -77,6 +89,8 @@ func (d Disks) String() string {
 func (a Access) String() string {
 	return name(a, "Free", "Have", "Taken", "Partly", "LogsIn", "LoggedIn")
 }
+
+func (p Past) String() string { return name(p, "NoPast", "PastWell", "PastBadly") }
 
 // denied: somebody else has a disk.
 func (a Access) denied() bool { return a == Taken || a == Partly }

@@ -62,6 +62,10 @@ var instanceRules = []rule{
 
 	{"a guest that ended well is done", func(f Facts) bool { return f.Launcher == Done }, nil, state.GuestEnded},
 	{"a guest that ended badly has failed", func(f Facts) bool { return f.Launcher == Broken }, nil, state.GuestFailed},
+	{"a guest that ended well is not started again in the same instance", // whatever became of its launcher's pod
+		func(f Facts) bool { return f.Launcher == NoPod && f.Past == PastWell }, nil, state.GuestEnded},
+	{"a guest that ended badly is not started again in the same instance",
+		func(f Facts) bool { return f.Launcher == NoPod && f.Past == PastBadly }, nil, state.GuestFailed},
 	{"a launcher that is being deleted is waited out",
 		func(f Facts) bool { return f.Launcher == Going }, nil, state.LauncherLeaving},
 	{"a guest that runs without a record of its disks gets one", // from before there were any

@@ -15,6 +15,7 @@ var instanceAxes = []enumerate.Axis[Facts]{
 	{Count: 2, Set: func(f *Facts, i int) string { f.Leaving = i == 1; return either(i, "stays", "leaves") }},
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Launcher = Pod(i); return f.Launcher.String() }},
 	{Count: 3, Set: func(f *Facts, i int) string { f.Others = []Pod{NoPod, Placed, Going}[i]; return f.Others.String() }},
+	{Count: int(PastBadly) + 1, Set: func(f *Facts, i int) string { f.Past = Past(i); return f.Past.String() }},
 	{Count: int(Failed) + 1, Set: func(f *Facts, i int) string { f.Disks = Disks(i); return f.Disks.String() }},
 	{Count: int(LoggedIn) + 1, Set: func(f *Facts, i int) string { f.Access = Access(i); return f.Access.String() }},
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Consumer = Pod(i); return f.Consumer.String() }},
@@ -60,7 +61,7 @@ func either(i int, no, yes string) string {
 func line(p Plan) string { return fmt.Sprintf("%s %v", p.State, p.Do) }
 
 func TestInstanceTable(t *testing.T) {
-	golden.Equal(t, "testdata/instance.txt", "# life launcher others disks access consumer promise order -> state [actions]\n"+
+	golden.Equal(t, "testdata/instance.txt", "# life launcher others past disks access consumer promise order -> state [actions]\n"+
 		enumerate.Table(instanceAxes, func(f Facts) string { return line(Instance(f)) }))
 }
 
@@ -147,6 +148,9 @@ func TestInstanceInvariants(t *testing.T) {
 		}
 		if does(StopConsumer) && f.Launcher.queued() && !f.Consumer.queued() && !f.Nominated && !f.Leaving && f.Disks != Failed {
 			fail("the room is given up before it is promised")
+		}
+		if (does(StartLauncher) || does(StartConsumer)) && f.Past != NoPast {
+			fail("a guest would start twice in one instance")
 		}
 		if does(Release) && f.Disks != Ready {
 			fail("a guest would start without its data")
