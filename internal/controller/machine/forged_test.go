@@ -68,14 +68,13 @@ func (w *world) podUID(name string) types.UID {
 
 // TestALauncherThatIsNobodys does not run the machine, and is named.
 func TestALauncherThatIsNobodys(t *testing.T) {
-	w := newWorld(t, scenario{strategy: kubevirt.RunAlways})
+	w := newWorld(t, scenario{strategy: kubevirt.RunAlways, nowhere: true}) // its guest has not run yet
 	w.run()
 	i := w.instance()
 	forged := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: render.Machine{Instance: i}.PodName(render.Launcher)}}
 	w.must(w.api.Delete(context.Background(), forged.DeepCopy()))
-	w.turn() // it ends,
 	_, err := w.keep(context.Background(), ctrl.Request{})
-	w.must(err) // and is gone
+	w.must(err) // it is gone
 	w.must(w.api.Create(context.Background(), forged))
 	s, err := w.r.observe(context.Background(), i)
 	w.must(err)
