@@ -64,7 +64,7 @@ func (r *Reconciler) observePast(ctx context.Context, s *run) error {
 	if err != nil {
 		return err
 	}
-	if len(all) > 0 {
+	if launchers.Present(all) != nil {
 		return againWithPods(s.instance)
 	}
 	s.past = &ending{Instance: s.instance.UID, Report: launch.Report{End: launch.Crashed,
