@@ -106,6 +106,8 @@ type Machine struct {
 	Block []string `json:"block,omitempty"`
 	// Empty are the sizes of the disks to make in volumes that have none, by volume.
 	Empty map[string]int64 `json:"empty,omitempty"`
+	// Sizes are how large the disks in claims are to be at least, by volume: a claim may have grown. Those of devices are not among them.
+	Sizes map[string]int64 `json:"sizes,omitempty"`
 	// Rooms are how much the guest may write to each of the copies whose size was not known when the machine was planned, by volume. Of
 	// the others it may write all.
 	Rooms map[string]int64 `json:"rooms,omitempty"`
@@ -167,6 +169,8 @@ type Disks struct {
 	Network map[string]Added `json:"network,omitempty"`
 	// Removed are names of disks the machine was started with and is to give up.
 	Removed []string `json:"removed,omitempty"`
+	// Sizes are those of Machine that have changed since, and those of Added, by volume.
+	Sizes map[string]int64 `json:"sizes,omitempty"`
 	// Keeps are the claims that copies are to be kept in, by the volume that their holders hand over.
 	Keeps map[string]KeepOrder `json:"keeps,omitempty"`
 	// Serial is one more with every change.

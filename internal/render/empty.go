@@ -7,3 +7,11 @@ func (m *Machine) MakeEmpty(volume string, size int64) {
 	}
 	m.Empty[volume] = size
 }
+
+// Grow has the launcher make the disk in the volume at least that large.
+func (m *Machine) Grow(volume string, size int64) {
+	if m.Sizes == nil {
+		m.Sizes = map[string]int64{}
+	}
+	m.Sizes[volume] = size
+}

@@ -61,6 +61,7 @@ type Machine struct {
 	Instance *kubevirt.VirtualMachineInstance
 	Block    []string         // names of the volumes whose claims are devices
 	Empty    map[string]int64 // sizes of the disks to make where there is none, by volume
+	Sizes    map[string]int64 // sizes that disks are to have at least, by volume
 	Copies   []Copy           // where the copies of its volumes are
 	Image    string
 	Emulate  bool
@@ -98,7 +99,7 @@ func (m Machine) PodName(p Payload) string {
 func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launch.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
-		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Reach: m.Reach, Plain: m.Plain, LogIn: m.logsIn(), Media: m.media(), Rooms: m.rooms(), Direct: m.Direct,
+		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Sizes: m.Sizes, Reach: m.Reach, Plain: m.Plain, LogIn: m.logsIn(), Media: m.media(), Rooms: m.rooms(), Direct: m.Direct,
 		Incoming: string(m.Incoming), Sent: m.sent(), Updated: m.Updated,
 	})
 	if err != nil {

@@ -252,7 +252,7 @@ func (s *run) lastOrders() launch.Disks {
 // diskOrders is what the launcher is to be told of volumes that were added and removed since it was started, with the serial
 // number of what it was told last.
 func (s *run) diskOrders() launch.Disks {
-	d := launch.Disks{Removed: s.removed, Serial: s.lastOrders().Serial}
+	d := launch.Disks{Removed: s.removed, Sizes: s.grown(), Serial: s.lastOrders().Serial}
 	for _, h := range s.hot {
 		switch {
 		case !h.wanted || !h.grantable() && !s.told(h.name):

@@ -82,6 +82,7 @@ type disk struct {
 	copied    *kubevirt.DiskCopy // the guest has a copy of it; nil: it has the disk itself
 	holds     bool               // the launcher is among its holders
 	early     bool               // it is being filled, and the guest can have it meanwhile
+	grows     int64              // the size that the disk in its claim is to have at least; 0: it has the size that it has
 	empty     int64              // the size of the disk to make in the claim if there is none yet; 0: none is to be made
 }
 
@@ -163,6 +164,9 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *run, v kubevirt.Volum
 		s.pods.Open(v.Name, launch.Direct{}) // a consumer need not mount it
 	case d.block():
 		s.pods.Block = append(s.pods.Block, v.Name)
+	}
+	if d.grows > 0 {
+		s.pods.Grow(v.Name, d.grows)
 	}
 	if d.empty > 0 && !readOnly {
 		s.pods.MakeEmpty(v.Name, d.empty)
@@ -259,7 +263,10 @@ func (r *Reconciler) disk(ctx context.Context, s *run, v kubevirt.Volume, name s
 	if err := r.identify(ctx, &d); err != nil {
 		return d, err
 	}
-	return d, r.observeDirect(ctx, s, v, &d)
+	if err := r.observeDirect(ctx, s, v, &d); err != nil {
+		return d, err
+	}
+	return d, r.observeGrowth(ctx, &d)
 }
 
 func (d disk) block() bool {

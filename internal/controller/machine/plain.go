@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/cluster"
@@ -72,24 +73,26 @@ func pending(c *corev1.PersistentVolumeClaim) string {
 
 // emptySize is the disk that fits in a claim with a filesystem.
 func (r *Reconciler) emptySize(ctx context.Context, c *corev1.PersistentVolumeClaim) (int64, error) {
-	var overhead *cdiv1.FilesystemOverhead
-	if r.data {
-		config, err := cluster.Get[cdiv1.CDIConfig](ctx, r.reader, "", "config")
-		if err != nil {
-			return 0, err
-		}
-		if config != nil {
-			overhead = config.Status.FilesystemOverhead
-		}
-	}
-	class := ""
-	if c.Spec.StorageClassName != nil {
-		class = *c.Spec.StorageClassName
+	overhead, err := r.overhead(ctx, ptr.Deref(c.Spec.StorageClassName, ""))
+	if err != nil {
+		return 0, err
 	}
 	asked := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	size, err := claim.Usable(asked.Value(), claim.OverheadOf(overhead, class))
+	size, err := claim.Usable(asked.Value(), overhead)
 	if err != nil {
 		return 0, fmt.Errorf("find the size of a disk in claim %s: %w", c.Name, err)
 	}
 	return size, nil
+}
+
+// overhead is what filesystems of a class are configured to take.
+func (r *Reconciler) overhead(ctx context.Context, class string) (cdiv1.Percent, error) {
+	if !r.data {
+		return claim.OverheadOf(nil, class), nil
+	}
+	config, err := cluster.Get[cdiv1.CDIConfig](ctx, r.reader, "", "config")
+	if err != nil || config == nil {
+		return claim.OverheadOf(nil, class), err
+	}
+	return claim.OverheadOf(config.Status.FilesystemOverhead, class), nil
 }

@@ -75,6 +75,9 @@ func (p *plugs) plug(disk kubevirt.Disk, o offer) (*plug, error) {
 		p.forgetSet(made.set)
 		return nil, err
 	}
+	if o.reader != nil {
+		made.measure = reopen(o.reader)
+	}
 	return made, nil
 }
 

@@ -53,17 +53,7 @@ func newKept(t *testing.T, filter bool) *kept {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	var err error
-	for began := time.Now(); time.Since(began) < 2*time.Minute; <-tick.C {
-		if k.qemu, err = dialMonitor(t.Context(), socket); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	k.qemu = awaitMonitor(t, socket)
 	quiet := func(do func()) bool { k.held.Add(1); do(); return true }
 	k.plugs = &plugs{qemu: k.qemu, log: slog.New(slog.DiscardHandler), offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{},
 		returns: &k.said.returns, keeps: newKeeps(k.qemu, slog.New(slog.DiscardHandler), quiet)}

@@ -153,28 +153,15 @@ func (m *monitor) freePort() (string, error) {
 
 // disk is the block node that the guest's disk is on, and the disk's size.
 func (m *monitor) disk(volume string) (string, int64, error) {
-	answer, err := m.run("query-block", nil, nil)
+	drives, err := m.drives()
 	if err != nil {
 		return "", 0, err
 	}
-	var drives []struct {
-		Device   string `json:"qdev"`
-		Inserted struct {
-			Node  string `json:"node-name"`
-			Image struct {
-				Size int64 `json:"virtual-size"`
-			} `json:"image"`
-		} `json:"inserted"`
+	d, ok := drives[volume]
+	if !ok {
+		return "", 0, fmt.Errorf("the guest has no disk %s", volume)
 	}
-	if err := json.Unmarshal(answer, &drives); err != nil {
-		return "", 0, fmt.Errorf("read QEMU's list of drives: %w", err)
-	}
-	for _, d := range drives {
-		if v, ok := volumeOf(d.Device); ok && v == volume && d.Inserted.Node != "" {
-			return d.Inserted.Node, d.Inserted.Image.Size, nil
-		}
-	}
-	return "", 0, fmt.Errorf("the guest has no disk %s", volume)
+	return d.node, d.size, nil
 }
 
 // nodeOf is the block node that has a file open.

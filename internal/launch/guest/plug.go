@@ -38,6 +38,7 @@ type plugs struct {
 	domain attacher
 	sets   string // where the names of sets of files are
 	still  *sync.Mutex
+	growth *growth
 }
 
 // offer is a disk that a holder hands over, and the holder.
@@ -55,8 +56,17 @@ type plug struct {
 	holder *net.UnixConn // nil: it is in this pod
 	file   fileID        // what QEMU has open
 	leaves bool          // the guest has given it up, and its files may be open still
+	// measure is the file once more, to see how large it is; nil with network disks, and with those that are only read.
+	measure *os.File
 	// source is what a network disk is, and certificates the name of its object; empty with others.
 	source, certificates string
+}
+
+// forget closes what measures the disk: whoever holds it can let it go then.
+func (p *plug) forget() {
+	if p.measure != nil {
+		_ = p.measure.Close()
+	}
 }
 
 // plea is a disk that the guest was asked to give back.
@@ -77,7 +87,7 @@ func (l *Launcher) startPlugs(qemu *monitor, g guestHere, q *quiet, done <-chan 
 		domain: attached{g.h, g.dom, launch.CPUs(m.Spec.Domain.CPU)}, sets: launch.SetsDir, still: &l.moves.still,
 		own:  func(volume string) (kubevirt.Disk, offer, error) { return ownDisk(m, volume) },
 		qemu: qemu, dir: launch.TaskDir, log: l.Log, offers: make(chan offer),
-		network: newNetwork(l.remotes, m), keeps: newKeeps(qemu, l.Log, q.during),
+		network: newNetwork(l.remotes, m), growth: newGrowth(m, l.disks), keeps: newKeeps(qemu, l.Log, q.during),
 		offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
 	}
 	door, err := rendezvous.Serve(launch.MeetDir, func(c *net.UnixConn) bool {
@@ -127,7 +137,9 @@ func (p *plugs) run(done <-chan struct{}) {
 			p.gone(id)
 		case <-tick.C:
 			if p.still.TryLock() {
-				p.follow(readDisks(p.dir), time.Now())
+				want, now := readDisks(p.dir), time.Now()
+				p.follow(want, now)
+				p.grow(want.Sizes, now)
 				p.still.Unlock()
 			}
 		case <-done:
@@ -374,6 +386,7 @@ func (p *plugs) settle() {
 			continue
 		}
 		p.log.Info("the guest gave a disk back", "volume", volume)
+		plug.forget()
 		if plug.holder != nil {
 			_ = rendezvous.SendAnswer(plug.holder, rendezvous.Answer{Released: true})
 			_ = plug.holder.Close()

@@ -52,6 +52,11 @@ func stored(path string) int64 {
 	if err != nil {
 		return 0
 	}
+	return takes(info)
+}
+
+// takes is how much room a file takes.
+func takes(info os.FileInfo) int64 {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0

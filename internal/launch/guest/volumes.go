@@ -118,6 +118,9 @@ func claim(m launch.Machine, volume string) (Backing, error) {
 	} else if err != nil {
 		return Backing{}, fmt.Errorf("the claim has no disk.img; fill it through a DataVolume or put a raw image there: %w", err)
 	}
+	if size := m.Sizes[volume]; size > 0 && m.Incoming == "" { // a guest that comes has the disk open elsewhere
+		_ = growFile(path, size) // it is tried again, and complained of, while the guest runs
+	}
 	return Backing{Path: path, Format: "raw"}, nil
 }
 
