@@ -18,25 +18,36 @@ const (
 	ExportReady     ExportReason = "PodReady"
 )
 
+// ClaimsReason is what the condition PVCReady of an export says, in upstream's words. Only ClaimsBound is true.
+type ClaimsReason string
+
+// The reasons of that condition.
+const (
+	ClaimsBound    ClaimsReason = "PVCBound"
+	ClaimsPending  ClaimsReason = "PVCPending"
+	ClaimsNotFound ClaimsReason = "PVCNotFound"
+	ClaimsUnknown  ClaimsReason = "Unknown"
+)
+
 // ExportRow is one thing that can be said about an export.
 type ExportRow struct {
 	Reason  ExportReason
 	Phase   string
-	Claims  bool // they can be read
+	Claims  ClaimsReason // whether the claims are there
 	Warn    bool
 	Message string // {detail} is the source, who uses it, or what the kubelet says
 }
 
 var exportTable = []ExportRow{
-	{Reason: ExportExpired, Phase: "Terminated", Message: "the export's time is over and it is deleted"},
-	{Reason: ExportMissing, Phase: "Pending", Warn: true, Message: "there is no {detail}: it is waited for"},
-	{Reason: ExportNothing, Phase: "Skipped", Warn: true, Message: "nothing can be exported: {detail} has no volume in a claim"},
-	{Reason: ExportInUse, Phase: "Pending", Message: "the disks may change while they are read: {detail}; stop it, or export a snapshot"},
-	{Reason: ExportUnready, Phase: "Pending", Message: "waiting until the source is complete: {detail}"},
-	{Reason: ExportRestoring, Phase: "Pending", Message: "claims are made from the snapshot: {detail}"},
-	{Reason: ExportStarting, Phase: "Pending", Claims: true, Message: "waiting for the server of the export: {detail}"},
-	{Reason: ExportFailing, Phase: "Pending", Claims: true, Warn: true, Message: "the server of the export does not stay: {detail}"},
-	{Reason: ExportReady, Phase: "Ready", Claims: true, Message: "the disks can be downloaded with the token, until {detail}"},
+	{Reason: ExportExpired, Phase: "Terminated", Claims: ClaimsUnknown, Message: "the export's time is over and it is deleted"},
+	{Reason: ExportMissing, Phase: "Pending", Claims: ClaimsNotFound, Warn: true, Message: "there is no {detail}: it is waited for"},
+	{Reason: ExportNothing, Phase: "Skipped", Claims: ClaimsNotFound, Warn: true, Message: "nothing can be exported: {detail} has no volume in a claim"},
+	{Reason: ExportInUse, Phase: "Pending", Claims: ClaimsBound, Message: "the disks may change while they are read: {detail}; stop it, or export a snapshot"},
+	{Reason: ExportUnready, Phase: "Pending", Claims: ClaimsPending, Message: "waiting until the source is complete: {detail}"},
+	{Reason: ExportRestoring, Phase: "Pending", Claims: ClaimsPending, Message: "claims are made from the snapshot: {detail}"},
+	{Reason: ExportStarting, Phase: "Pending", Claims: ClaimsBound, Message: "waiting for the server of the export: {detail}"},
+	{Reason: ExportFailing, Phase: "Pending", Claims: ClaimsBound, Warn: true, Message: "the server of the export does not stay: {detail}"},
+	{Reason: ExportReady, Phase: "Ready", Claims: ClaimsBound, Message: "the disks can be downloaded with the token, until {detail}"},
 }
 
 // OfExport is the row a reason stands for; a reason without one is shown, not hidden.
@@ -46,7 +57,7 @@ func OfExport(r ExportReason) ExportRow {
 			return row
 		}
 	}
-	return ExportRow{Reason: r, Phase: "Pending", Warn: true, Message: "{detail}"}
+	return ExportRow{Reason: r, Phase: "Pending", Claims: ClaimsUnknown, Warn: true, Message: "{detail}"}
 }
 
 // Text is the message with its blank filled in.

@@ -26,6 +26,9 @@ import (
 // ExportToken is the header of a download with its token.
 const ExportToken = "X-Kubevirt-Export-Token" //nolint:gosec // G101: the name of a header
 
+// exportQuery is the parameter of a URL with the token.
+const exportQuery = "x-kubevirt-export-token"
+
 // Export lets people download volumes until ctx ends. ready is told the address once they can connect.
 func Export(ctx context.Context, e task.Export, ready func(net.Addr)) error {
 	if e.Version != task.Version {
@@ -90,9 +93,13 @@ func guarded(dir string, inside http.Handler) http.Handler {
 			http.Error(w, "there is no token for this export", http.StatusForbidden)
 			return
 		}
-		want, shown := sha256.Sum256(token), sha256.Sum256([]byte(r.Header.Get(ExportToken)))
+		shows := r.Header.Get(ExportToken)
+		if shows == "" { // as clients do that cannot send headers
+			shows = r.URL.Query().Get(exportQuery)
+		}
+		want, shown := sha256.Sum256(token), sha256.Sum256([]byte(shows))
 		if subtle.ConstantTimeCompare(want[:], shown[:]) != 1 {
-			http.Error(w, "the token of this export is needed, in the header "+ExportToken, http.StatusUnauthorized)
+			http.Error(w, "the token of this export is needed, in the header or the query parameter "+exportQuery, http.StatusUnauthorized)
 			return
 		}
 		inside.ServeHTTP(w, r)

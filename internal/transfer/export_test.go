@@ -1,14 +1,17 @@
 package transfer
 
 import (
+	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,11 +80,18 @@ func TestExport(t *testing.T) {
 			if code, _, content, _ := ask(t, base+path, map[string]string{ExportToken: token}); code != http.StatusUnauthorized || bytes.Contains(content, []byte("data")) {
 				t.Errorf("%s with token %q: %d", path, token, code)
 			}
+			if code, _, _, _ := ask(t, base+path+"?x-kubevirt-export-token="+token, map[string]string{ExportToken: ""}); code != http.StatusUnauthorized {
+				t.Errorf("%s with token %q in its URL: %d", path, token, code)
+			}
 		}
 	}
 	code, header, got, err := ask(t, base+"disk.img", nil)
 	if code != http.StatusOK || err != nil || !bytes.Equal(got, want) {
 		t.Errorf("raw: %d, %d bytes, %v", code, len(got), err)
+	}
+	code, _, got, err = ask(t, base+"disk.img?x-kubevirt-export-token=secret", map[string]string{ExportToken: ""})
+	if code != http.StatusOK || err != nil || !bytes.Equal(got, want) {
+		t.Errorf("with the token in its URL: %d, %d bytes, %v", code, len(got), err)
 	}
 	code, _, got, err = ask(t, base+"disk.img", map[string]string{"Range": "bytes=1048577-", "If-Range": header.Get("ETag")})
 	if code != http.StatusPartialContent || err != nil || !bytes.Equal(got, want[1<<20+1:]) {
@@ -110,6 +120,8 @@ func TestExportArchive(t *testing.T) {
 	base := server.URL + "/volumes/files/"
 	if code, _, got, err := ask(t, base+"disk.tar.gz", nil); code != http.StatusOK || err != nil || len(got) < 100 {
 		t.Errorf("the archive: %d, %d bytes, %v", code, len(got), err)
+	} else if names := members(t, got); !slices.Contains(names, "./note") {
+		t.Errorf("the archive has %q", names)
 	}
 	if code, _, got, _ := ask(t, base+"dir/note", nil); code != http.StatusOK || string(got) != "hello" {
 		t.Errorf("a file: %d, %s", code, got)
@@ -118,6 +130,25 @@ func TestExportArchive(t *testing.T) {
 		if code, _, got, _ := ask(t, base+path, nil); code == http.StatusOK || strings.Contains(string(got), "root:") || string(got) == "secret" {
 			t.Errorf("%s: %d, %s", path, code, got)
 		}
+	}
+}
+
+// members are the names of the files in a compressed archive.
+func members(t *testing.T, archive []byte) (names []string) {
+	t.Helper()
+	z, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for files := tar.NewReader(z); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return names
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, h.Name)
 	}
 }
 

@@ -64,7 +64,7 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, d fs.DirEntry) e
 	if err != nil {
 		return err
 	}
-	h.Name, h.Format = name, tar.FormatPAX
+	h.Name, h.Format = "./"+name, tar.FormatPAX // as tar names the files of its own directory
 	if info.IsDir() {
 		h.Name += "/"
 	}

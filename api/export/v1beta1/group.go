@@ -15,6 +15,7 @@ import (
 
 //go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen object paths=.
 //go:generate go tool -modfile=../../../hack/tools/go.mod controller-gen crd paths=. output:crd:dir=../../../config/crd/export
+//go:generate go run ../../../config/crd/serve ../../../config/crd/export/export.kubevirt.io_virtualmachineexports.yaml v1
 
 // GroupVersion is the group and version of every kind in this package.
 var GroupVersion = schema.GroupVersion{Group: "export.kubevirt.io", Version: "v1beta1"}

@@ -30,6 +30,8 @@ func (r *Reconciler) act(ctx context.Context, a export.Action, s *seen) error {
 		return r.makeClaims(ctx, s)
 	case export.TakeDisks:
 		return r.records.Admit(ctx, s.server)
+	case export.MakeService:
+		return r.cluster.Create(ctx, s.render().Service())
 	case export.StartServer:
 		return r.startServer(ctx, s)
 	}
@@ -50,7 +52,7 @@ func (r *Reconciler) makeClaims(ctx context.Context, s *seen) error {
 		was := d.backup.PersistentVolumeClaim
 		claim := &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: s.of.Namespace, Name: render.ExportClaim(s.of.UID, d.name), Labels: render.Labels(render.RoleExport),
+				Namespace: s.of.Namespace, Name: render.ExportClaim(s.of.UID, d.volume), Labels: render.Labels(render.RoleExport),
 				Annotations: map[string]string{}, OwnerReferences: []metav1.OwnerReference{s.owner()},
 			},
 			Spec: *was.Spec.DeepCopy(),
@@ -105,10 +107,8 @@ func (r *Reconciler) startServer(ctx context.Context, s *seen) error {
 	if err != nil {
 		return err
 	}
-	e := render.Export{
-		Name: s.of.Name, Namespace: s.of.Namespace, UID: s.of.UID, Owner: s.owner(), Labels: s.of.Labels, Annotations: s.of.Annotations,
-		Machine: s.vm, Keys: keysName(s.of), Token: tokenName(s.of), CA: ca, Settings: settings.Pod(r.image),
-	}
+	e := s.render()
+	e.CA, e.Settings = ca, settings.Pod(r.image)
 	for _, d := range s.disks {
 		e.Disks = append(e.Disks, d.exported())
 	}
@@ -123,6 +123,14 @@ func (r *Reconciler) startServer(ctx context.Context, s *seen) error {
 		return err
 	}
 	return r.cluster.Create(ctx, pod)
+}
+
+// render is what the server and its Service are made of, without its keys and without the disks.
+func (s *seen) render() render.Export {
+	return render.Export{
+		Name: s.of.Name, Namespace: s.of.Namespace, UID: s.of.UID, Owner: s.owner(), Labels: s.of.Labels, Annotations: s.of.Annotations,
+		Machine: s.vm, Keys: keysName(s.of), Token: tokenName(s.of),
+	}
 }
 
 // follow lets the server run where its disks are, whatever the node repels.

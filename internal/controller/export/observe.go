@@ -39,12 +39,15 @@ type seen struct {
 	server  *corev1.Pod // nil: there is none
 	// recorded: the server is recorded as a holder of the disks that it reads.
 	recorded bool
-	now      time.Time
+	// reachable: the Service that leads to the server is there.
+	reachable bool
+	now       time.Time
 }
 
 // disk is one that is exported.
 type disk struct {
-	name   string
+	name   string // what clients know it by, as upstream names it: its claim's name, and of a snapshot the export's before it
+	volume string // of the machine
 	claim  *corev1.PersistentVolumeClaim
 	backup *snapshotv1.VolumeBackup // of a snapshot: what the claim is made from
 }
@@ -71,6 +74,11 @@ func (r *Reconciler) observe(ctx context.Context, of *exportv1.VirtualMachineExp
 		if s.recorded, err = r.records.Admitted(ctx, s.server); err != nil {
 			return nil, err
 		}
+		service, err := cluster.Owned[corev1.Service](ctx, r.live, of.UID, of.Namespace, render.ExportName(of.Name))
+		if err != nil {
+			return nil, err
+		}
+		s.reachable = service != nil
 	}
 	switch of.Spec.Source.Kind {
 	case exportv1.Machine:
@@ -112,14 +120,15 @@ func (r *Reconciler) observeMachine(ctx context.Context, s *seen) error {
 	}
 	for _, v := range vm.Spec.Template.Spec.AllVolumes() {
 		at := snapshot.ClaimOf(vm.Name, &vm.Spec, v)
-		if at == "" || v.Copied() != nil { // a master is not the machine's
+		listed := func(d disk) bool { return d.name == at }
+		if at == "" || v.Copied() != nil || slices.ContainsFunc(s.disks, listed) { // a master is not the machine's
 			continue
 		}
 		claim, err := r.observeClaim(ctx, s, at)
 		if err != nil {
 			return err
 		}
-		s.disks = append(s.disks, disk{name: v.Name, claim: claim})
+		s.disks = append(s.disks, disk{name: at, volume: v.Name, claim: claim})
 	}
 	if len(s.disks) == 0 {
 		s.lacks(export.Empty, "VirtualMachine %s", name)
@@ -243,7 +252,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
 		if claim == nil {
 			s.lacks(export.Unmade, "%s", at)
 		}
-		s.disks = append(s.disks, disk{name: b.VolumeName, claim: claim, backup: b})
+		s.disks = append(s.disks, disk{name: s.of.Name + "-" + cmp.Or(b.PersistentVolumeClaim.ObjectMeta.Name, b.VolumeName), volume: b.VolumeName, claim: claim, backup: b})
 	}
 	if len(s.disks) == 0 {
 		s.lacks(export.Empty, "VirtualMachineSnapshot %s", name)
@@ -253,7 +262,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
 
 // facts are what the decision sees.
 func (s *seen) facts() export.Facts {
-	return export.Facts{Source: s.source, Server: s.serving(), Expired: !s.now.Before(expiry(s.of)), Recorded: s.recorded}
+	return export.Facts{Source: s.source, Server: s.serving(), Expired: !s.now.Before(expiry(s.of)), Recorded: s.recorded, Reachable: s.reachable}
 }
 
 func (s *seen) serving() export.Server {

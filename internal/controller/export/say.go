@@ -32,7 +32,7 @@ func (r *Reconciler) report(ctx context.Context, s *seen, reason state.ExportRea
 	again := look
 	if next.Phase == exportv1.Ready {
 		next.Links = s.links()
-		again = max(time.Second, end.Sub(s.now))
+		again = min(max(time.Second, end.Sub(s.now)), lookService)
 	}
 	if equality.Semantic.DeepEqual(old, next) {
 		return ctrl.Result{RequeueAfter: again}, nil
@@ -118,12 +118,12 @@ var (
 // conditions are those that clients of the group know, with the time of those that did not change.
 func (r *Reconciler) conditions(old []exportv1.Condition, row state.ExportRow, text string) []exportv1.Condition {
 	next := []exportv1.Condition{
-		{Type: exportv1.ConditionReady, Status: truth(row.Reason == state.ExportReady)},
-		{Type: exportv1.ConditionClaims, Status: truth(row.Claims)},
+		{Type: exportv1.ConditionReady, Status: truth(row.Reason == state.ExportReady), Reason: string(row.Reason)},
+		{Type: exportv1.ConditionClaims, Status: truth(row.Claims == state.ClaimsBound), Reason: string(row.Claims)},
 	}
 	for i := range next {
 		c := &next[i]
-		c.Reason, c.Message, c.LastTransitionTime = string(row.Reason), text, metav1.NewTime(r.clock.Now()).Rfc3339Copy()
+		c.Message, c.LastTransitionTime = text, metav1.NewTime(r.clock.Now()).Rfc3339Copy()
 		for _, was := range old {
 			if was.Type == c.Type && was.Status == c.Status {
 				c.LastTransitionTime = was.LastTransitionTime

@@ -45,6 +45,10 @@ const parallel = 4
 // look is how often something is looked at that nobody tells us about: a snapshot that becomes ready, a volume that is given back.
 const look = 2 * time.Second
 
+// lookService is how often to look whether the Service of an export that is ready is still there. We are not told: that would take the right
+// to see all Services, and a copy of them.
+const lookService = 15 * time.Second
+
 // Setup adds the controller to mgr. The servers run image.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, image string) error {
 	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{},

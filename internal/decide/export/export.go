@@ -40,6 +40,8 @@ type Facts struct {
 	Expired bool
 	// Recorded: the server is recorded as a holder of the disks that it reads.
 	Recorded bool
+	// Reachable: the Service that leads to the server is there.
+	Reachable bool
 }
 
 // Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
@@ -50,6 +52,7 @@ const (
 	Remove      Action = "Remove"      // delete the export, and with it all that is its
 	MakeClaims  Action = "MakeClaims"  // make claims from the snapshot
 	StartServer Action = "StartServer" // make the token if there is to be one, the keys, the Service and the pod
+	MakeService Action = "MakeService" // make the Service again, which somebody deleted
 	TakeDisks   Action = "TakeDisks"   // record the server as a holder of its disks, and let it run
 	StopServer  Action = "StopServer"
 )
@@ -99,6 +102,7 @@ var rules = []rule{
 	{"a server that is going is waited for", func(f Facts) bool { return f.Server == Leaving }, nil, state.ExportStarting},
 	{"a server that ended is made again", func(f Facts) bool { return f.Server == Over }, []Action{StopServer}, state.ExportStarting},
 	{"disks that stand still are served", func(f Facts) bool { return f.Server == None }, []Action{StartServer}, state.ExportStarting},
+	{"a Service that was deleted is made again", func(f Facts) bool { return f.Server == Serving && !f.Reachable }, []Action{MakeService}, state.ExportReady},
 	{"a server is recorded as a holder of its disks before it runs",
 		func(f Facts) bool { return f.Server == Starting && !f.Recorded }, []Action{TakeDisks}, state.ExportStarting},
 	{"a server that serves is recorded with its node", // or was made before there were records

@@ -21,10 +21,14 @@ var axes = []enumerate.Axis[Facts]{
 		f.Recorded = i == 1
 		return []string{"unrecorded", "recorded"}[i]
 	}},
+	{Count: 2, Set: func(f *Facts, i int) string {
+		f.Reachable = i == 1
+		return []string{"no-service", "service"}[i]
+	}},
 }
 
 func TestTable(t *testing.T) {
-	golden.Equal(t, "testdata/decisions.txt", "# time source server record -> state [actions]\n"+
+	golden.Equal(t, "testdata/decisions.txt", "# time source server record service -> state [actions]\n"+
 		enumerate.Table(axes, func(f Facts) string { p := Decide(f); return fmt.Sprintf("%s %v", p.State, p.Do) }))
 }
 

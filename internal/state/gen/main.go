@@ -73,7 +73,7 @@ func machines(w io.Writer) {
 		"Phase, the conditions Ready and PVCReady and the event come from one row: see [export](../flows/export.md).\n\n"+
 		"| reason | phase | PVCReady | event | message |\n|---|---|---|---|---|\n")
 	for _, r := range state.ExportRows() {
-		fmt.Fprintf(w, "| %s | %s | %t | %s | %s |\n", r.Reason, r.Phase, r.Claims, kind(r.Warn), r.Message)
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", r.Reason, r.Phase, r.Claims, kind(r.Warn), r.Message)
 	}
 	moves(w)
 }
