@@ -217,3 +217,16 @@ func TestKeysOfThePolicy(t *testing.T) {
 		t.Errorf("the policy differs from %s (-page +policy):\n%s", keysPage, diff)
 	}
 }
+
+// TestNoStateTellsToFakeAFact: no message advises anybody to declare something filled that may not be.
+func TestNoStateTellsToFakeAFact(t *testing.T) {
+	text, err := os.ReadFile("states.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"storage.populatedFor", "storage.prePopulated", "storage.pod.phase", "berth.dev/may-fill"} {
+		if strings.Contains(string(text), key) {
+			t.Errorf("a message of states.md names %s, which is a record and not for people to write", key)
+		}
+	}
+}

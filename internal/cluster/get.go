@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -73,4 +74,22 @@ func Owned[T any, P interface {
 func OwnedBy(obj client.Object, owner types.UID) bool {
 	ref := metav1.GetControllerOf(obj)
 	return ref != nil && owner != "" && ref.UID == owner
+}
+
+// ReservedFor lists the volumes that somebody reserved for a claim by its name, as the annotation names.VolumeList has them. It is written
+// on the claim before the claim is bound: afterwards nobody could tell them from volumes that were free for any claim. A volume whose
+// claimRef has a UID was the volume of a claim that is gone, and is never bound again.
+func ReservedFor(ctx context.Context, c client.Reader, claim *corev1.PersistentVolumeClaim) (string, error) {
+	var volumes corev1.PersistentVolumeList
+	if err := c.List(ctx, &volumes); err != nil {
+		return "", fmt.Errorf("list the volumes reserved for claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	waiting := []string{}
+	for i := range volumes.Items {
+		if ref := volumes.Items[i].Spec.ClaimRef; ref != nil && ref.Namespace == claim.Namespace && ref.Name == claim.Name && ref.UID == "" {
+			waiting = append(waiting, volumes.Items[i].Name)
+		}
+	}
+	list, err := json.Marshal(waiting)
+	return string(list), err
 }

@@ -48,6 +48,10 @@ const (
 	ContentType = "cdi.kubevirt.io/storage.contentType"
 )
 
+// Populators with the value true on a StorageClass: its provisioner leaves claims alone whose source it does not know, as CSI drivers do, although
+// there is no CSIDriver of its name.
+const Populators = "berth.dev/populators"
+
 // SourceNamespace is the namespace of the object that a claim's dataSourceRef names, of a claim that is filled by us. It takes the place of
 // dataSourceRef.namespace: an API server without the gate CrossNamespaceVolumeDataSource drops a reference with that field.
 const SourceNamespace = "berth.dev/source-namespace"

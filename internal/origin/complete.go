@@ -1,8 +1,6 @@
 package origin
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,8 +40,7 @@ func Complete(c *corev1.PersistentVolumeClaim) (proof Proof, lacks string) {
 	case c.Status.Phase != corev1.ClaimBound:
 		return Unproven, "it is not bound yet"
 	case PopulatedByUs(c) && c.Annotations[AnnPopulatedFor] == "" && !recorded: // other populators of our kinds write only the latter
-		return Unproven, fmt.Sprintf("nothing records that it was filled from %s; if its data is there, set the annotation %s: %s on it",
-			who, AnnPopulatedFor, c.Name)
+		return Unproven, "nothing records that it was filled from " + who
 	case PopulatedByUs(c) && owner(c) == "":
 		return Populated, ""
 	case who == "":

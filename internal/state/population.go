@@ -43,6 +43,6 @@ var populations = []Row{
 	{Reason: PopulationKept, Phase: cdiv1.Pending,
 		Message: "PVC {claim} is not filled again: {detail}; it waits for its volume"},
 	{Reason: PopulationSkipped, Phase: cdiv1.PVCBound, Warn: true,
-		Message: "PVC {claim} was bound without being filled from {source}, and is left as it is: if it was restored its data is there; " +
-			"if not, its storage class does not know populators (use a DataVolume, in a machine dataVolumeTemplates, or a class whose provisioner does); {detail}"},
+		Message: "PVC {claim} was bound before it was filled from {source}, and nothing is written to it, because it may hold data: {detail}; " +
+			"if it does, restore the claim with all of its annotations, or use a claim that names no source; if not, delete it and create it again"},
 }

@@ -214,10 +214,33 @@ var reads = attempts{
 			h.own.StaysPending("stranger", quiet)
 		}
 	},
+	"forge the namespace of a source": func(h *hostile) {
+		h.victim.cloneSource("os-forged", "golden")
+		for name, class := range map[string]string{"forged-space": classImmediate, "forged-static": classStatic} {
+			c := h.populated(name, "VolumeCloneSource", "os-forged")
+			c.Spec.StorageClassName = &class
+			// As if it were empty, and its filling begun.
+			c.Annotations = map[string]string{"berth.dev/source-namespace": h.victim.Namespace, "cdi.kubevirt.io/storage.persistentVolumeList": "[]",
+				"berth.dev/source": "PersistentVolumeClaim/" + h.victim.Namespace + "/golden"}
+			if !h.tries(c) {
+				continue
+			}
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"berth.dev/may-fill":%q}}}`, c.UID)
+			if err := h.as.Patch(h.own.Context(), c, client.RawPatch(types.MergePatchType, patch)); err != nil && !refusal(err) {
+				h.t().Fatal(err)
+			}
+			h.own.untilClaim(name, "to be refused", func(c *corev1.PersistentVolumeClaim) bool {
+				return strings.Contains(c.Annotations[running], "no ReferenceGrant in namespace "+h.victim.Namespace)
+			})
+			if got := h.own.claim(name); got.Annotations[podPhase] != "" {
+				h.t().Errorf("claim %s is filled: %v", name, got.Annotations)
+			}
+		}
+	},
 	"name a claim of another namespace": func(h *hostile) {
 		c := h.populated("stranger-claim", "PersistentVolumeClaim", "golden")
 		c.Spec.DataSourceRef.APIGroup, c.Spec.DataSourceRef.Namespace = nil, &h.victim.Namespace
-		if h.tries(c) {
+		if h.tries(c) && c.Spec.DataSourceRef != nil { // an API server without the gate drops it: the claim is an empty one
 			h.own.StaysPending("stranger-claim", quiet)
 		}
 	},

@@ -49,8 +49,11 @@ func (c *Cloner) Find(ctx context.Context, o Order, t Target) (Seen, error) {
 	return s, nil
 }
 
-// made: the claim was made for its driver to fill.
-func (s *Seen) made() bool { return s.target.Claim != nil && s.target.Claim.Spec.DataSource != nil }
+// made: the claim was made for its driver to fill. Of a claim that names one of our sources, the API server writes that as its data source too.
+func (s *Seen) made() bool {
+	c := s.target.Claim
+	return c != nil && c.Spec.DataSource != nil && !origin.PopulatedByUs(c)
+}
 
 // find reads the source, if that is allowed.
 func (c *Cloner) find(ctx context.Context, s *Seen) error {

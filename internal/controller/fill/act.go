@@ -248,13 +248,16 @@ type marks map[string]string
 // podNameMark is where clients look for a worker's name.
 var podNameMark = map[string]string{render.RoleImport: names.ImportPod, render.RoleUpload: names.UploadPod}
 
+// claimMarks are the keys of marks.
+var claimMarks = []string{
+	names.PodPhase, names.PodReady, names.Restarts, names.Fatal, names.RunMessage, names.RunReason, names.ImportPod, names.UploadPod,
+	names.Preallocate, names.DiskSize, names.MayFill, names.PopulatedFor, names.ServedOn, names.Uploaded,
+}
+
 // marksOn are the marks a claim bears.
 func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	m := marks{}
-	for _, key := range []string{
-		names.PodPhase, names.PodReady, names.Restarts, names.Fatal, names.RunMessage, names.RunReason, names.ImportPod, names.UploadPod,
-		names.Preallocate, names.DiskSize, names.MayFill, names.PopulatedFor, names.ServedOn, names.Uploaded,
-	} {
+	for _, key := range claimMarks {
 		if value, ok := c.Annotations[key]; ok {
 			m[key] = value
 		}
@@ -275,8 +278,12 @@ func (e *Engine) mark(ctx context.Context, s *Seen, change func(marks)) error {
 	if s.order.owns(s.claim) && maps.Equal(next, marksOn(s.claim)) {
 		return nil
 	}
-	if err := e.cluster.Mark(ctx, s.claim, s.allMarks(next)); err != nil {
+	all := s.allMarks(next)
+	if err := e.cluster.Mark(ctx, s.claim, all); err != nil {
 		return err
+	}
+	if s.order.itself(s.claim) {
+		s.order.Kept.Annotations = all.Annotations // whoever marks the claim after us in this step says all of it too
 	}
 	s.claim = s.claim.DeepCopy()
 	for key := range marksOn(s.claim) {
@@ -293,7 +300,12 @@ func (e *Engine) mark(ctx context.Context, s *Seen, change func(marks)) error {
 func (s *Seen) allMarks(m marks) cluster.Marks {
 	all := cluster.Marks{Annotations: maps.Clone(m), Labels: s.imageLabels()}
 	if s.order.itself(s.claim) {
-		maps.Copy(all.Annotations, s.order.Kept.Annotations)
+		all.Finalizers = s.order.Kept.Finalizers
+		for key, value := range s.order.Kept.Annotations {
+			if !slices.Contains(claimMarks, key) {
+				all.Annotations[key] = value
+			}
+		}
 	} else {
 		all.Owners = []metav1.OwnerReference{s.order.Owner}
 	}

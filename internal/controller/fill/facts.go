@@ -11,6 +11,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
@@ -53,10 +54,20 @@ func (s *Seen) claimFact() volume.Claim {
 	case corev1.ClaimLost:
 		return volume.Lost
 	case corev1.ClaimBound:
+		if s.awaitsPopulator() {
+			return volume.Unbound
+		}
 		return volume.Bound
 	case corev1.ClaimPending:
 	}
 	return s.unboundFact()
+}
+
+// awaitsPopulator: the claim of a volume names one of our sources and is bound, and is filled in place only now.
+func (s *Seen) awaitsPopulator() bool {
+	external := s.order.Spec.Source == nil && s.order.Spec.SourceRef == nil
+	return external && !s.order.itself(s.claim) && origin.PopulatedByUs(s.claim) && s.claim.Annotations[names.PopulatedFor] == "" &&
+		s.claim.Annotations[names.PodPhase] != string(corev1.PodSucceeded)
 }
 
 // unboundFact is the one home of WaitForFirstConsumer on the data side.

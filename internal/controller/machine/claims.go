@@ -15,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -170,7 +171,7 @@ func (r *Reconciler) createClaims(ctx context.Context, w *whole) error {
 			r.cluster.Event(w.vm, corev1.EventTypeNormal, "SuccessfulClaimAdoption",
 				fmt.Sprintf("PersistentVolumeClaim %s was made for a machine of this name and is its disk again", t.name))
 		case t.claim == nil:
-			if err := r.cluster.Create(ctx, newClaim(w.vm, t)); errors.Is(err, cluster.ErrNamespaceLeaving) {
+			if err := r.createClaim(ctx, w, t); errors.Is(err, cluster.ErrNamespaceLeaving) {
 				return err
 			} else if err != nil {
 				r.cluster.Event(w.vm, corev1.EventTypeWarning, "FailedClaimCreate",
@@ -181,6 +182,20 @@ func (r *Reconciler) createClaims(ctx context.Context, w *whole) error {
 		}
 	}
 	return nil
+}
+
+// createClaim makes the claim of a template. Of one that is to be filled on a volume that was made by hand it notes which volumes were reserved
+// for it: those may hold data.
+func (r *Reconciler) createClaim(ctx context.Context, w *whole, t templated) error {
+	c := newClaim(w.vm, t)
+	if origin.PopulatedByUs(c) && claim.Static(t.complete.Class) {
+		list, err := cluster.ReservedFor(ctx, r.live, c)
+		if err != nil {
+			return err
+		}
+		c.Annotations = with(c.Annotations, names.VolumeList, list)
+	}
+	return r.cluster.Create(ctx, c)
 }
 
 func created(t templated) string {

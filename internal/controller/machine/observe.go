@@ -257,6 +257,9 @@ func (r *Reconciler) disk(ctx context.Context, s *run, v kubevirt.Volume, name s
 	if d.is == machine.Ready && d.claim != nil && r.data {
 		if proof, lacks := origin.Complete(d.claim); proof == origin.Unproven && (d.volume == nil || origin.Refilled(d.claim)) {
 			d.is, d.why = machine.Filling, fmt.Sprintf("PersistentVolumeClaim %s is not filled: %s", name, lacks)
+			if origin.PopulatedByUs(d.claim) {
+				d.why = pending(d.claim)
+			}
 		}
 	}
 	d.observeEarly(s.launcher)

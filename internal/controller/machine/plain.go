@@ -65,7 +65,8 @@ func pending(c *corev1.PersistentVolumeClaim) string {
 	if p := c.Annotations[annPopulation]; p != "" && p != "N/A" {
 		text += fmt.Sprintf(" (%s)", p)
 	}
-	if m := c.Annotations[annRunning]; m != "" && c.Annotations[names.SelectedNode] != "" { // before it is about the first consumer
+	chosen := c.Annotations[names.SelectedNode] != "" || c.Status.Phase == corev1.ClaimBound
+	if m := c.Annotations[annRunning]; m != "" && chosen { // before it is about the first consumer
 		text += ": " + m
 	}
 	return text

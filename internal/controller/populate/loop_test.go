@@ -32,6 +32,7 @@ type scenario struct {
 	reports  []task.Report
 	consumed bool
 	home     string // the scene's
+	ignorant bool   // the scene's
 	said     state.Reason
 	bound    bool
 }
@@ -92,7 +93,7 @@ func TestLoop(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			scene := filltest.Scene{Objects: append(sc.objects, sc.target), Reports: sc.reports, Home: sc.home}
+			scene := filltest.Scene{Objects: append(sc.objects, sc.target), Reports: sc.reports, Home: sc.home, Ignorant: sc.ignorant}
 			if sc.consumed {
 				scene.Consumed = []string{name}
 			}
@@ -121,7 +122,7 @@ func build(w *filltest.World) reconcile.Reconciler {
 		Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock, Image: "berth", Tokens: filltest.Allow{},
 		Uploads: filltest.Allow{}, Ask: filltest.Silent,
 	})
-	return &Reconciler{reader: w.API, live: w.API, engine: engine, cluster: w.Writer, grantsWatched: true}
+	return &Reconciler{reader: w.API, live: w.API, engine: engine, cluster: w.Writer, clock: w.Clock, grantsWatched: true}
 }
 
 func outcome(w *filltest.World) any {

@@ -2,6 +2,7 @@ package populate
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -29,6 +30,12 @@ type seen struct {
 	order   fill.Order                    // of the prime
 	filling *fill.Seen                    // how far that is; nil: it is not begun, or no longer to be looked at
 	upload  *corev1.Pod                   // the worker that takes an upload into the prime; nil: there is none
+
+	direct   bool          // the class binds the target without looking at its source
+	patience time.Duration // how long that is still believed of it; 0: for ever
+	contents populate.Contents
+	doubt    string     // why a bound target is not known to be empty
+	itself   *fill.Seen // how far the filling of the target itself is; nil: it is not begun, or there is nothing to fill it from
 }
 
 // observe reads everything a decision about a target depends on.
@@ -57,6 +64,15 @@ func (r *Reconciler) observe(ctx context.Context, target *corev1.PersistentVolum
 	}
 	s.marks = marksOf(s)
 	s.order = s.orderPrime()
+	if err := r.observeDirect(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := r.observeContents(ctx, s); err != nil {
+		return nil, err
+	}
+	if s.direct {
+		return s, nil
+	}
 	if s.targetFact() != populate.Open || s.source.fact != populate.Found || s.placeFact() != populate.Chosen && s.prime == nil {
 		return s, nil
 	}
@@ -89,6 +105,7 @@ func (s *seen) facts() populate.Facts {
 	return populate.Facts{
 		Target: s.targetFact(), Prime: s.primeFact(), Source: s.source.fact, Place: s.placeFact(),
 		Marked: s.given(), Recorded: s.target.Annotations[names.PopulatedFor] != "",
+		Direct: s.direct, Contents: s.contents,
 	}
 }
 

@@ -105,7 +105,7 @@ func (s *seen) primeAnnotations() map[string]string {
 // marksOf is what we own of a target's metadata: how it was begun, and what its prime shows as far as there is one.
 func marksOf(s *seen) cluster.Marks {
 	m := cluster.Marks{Annotations: map[string]string{}}
-	for _, key := range append([]string{annKind, annPrime, annSource, annLabels, annWish, annPhase, names.PopulatedFor}, cluster.ClaimAnnotations...) {
+	for _, key := range append([]string{annKind, annPrime, annSource, annLabels, annWish, annPhase, names.PopulatedFor, names.MayFill, names.ServedOn, names.VolumeList}, cluster.ClaimAnnotations...) {
 		if value, ok := s.target.Annotations[key]; ok {
 			m.Annotations[key] = value
 		}

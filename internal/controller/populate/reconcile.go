@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -31,6 +32,7 @@ type Reconciler struct {
 	live    client.Reader // the API server itself
 	engine  *fill.Engine
 	cluster *cluster.Writer
+	clock   clock.PassiveClock
 	// grantsWatched: a new ReferenceGrant brings back the claims that wait for it.
 	grantsWatched bool
 }
@@ -71,12 +73,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		case err != nil:
 			return ctrl.Result{}, fmt.Errorf("%s: %w", action, err)
 		}
+		if action == populate.FillInPlace {
+			outcome.Status.Bound = true
+			return ctrl.Result{RequeueAfter: outcome.Again}, r.sayInPlace(ctx, s, outcome.Status)
+		}
 		if action == populate.Fill && facts.Prime != populate.Full {
 			status, again = s.filled(outcome.Status), outcome.Again
 		}
 	}
 	if facts.Source == populate.Forbidden && !r.grantsWatched {
 		again = grantEvery
+	}
+	if s.direct && s.patience > 0 {
+		again = s.patience
 	}
 	if slices.Contains(plan.Do, populate.KeepSilent) {
 		return ctrl.Result{}, nil
@@ -119,6 +128,13 @@ func (r *Reconciler) act(ctx context.Context, a populate.Action, s *seen) (fill.
 		return done, r.engine.Release(ctx, s.leftover())
 	case populate.KeepSilent:
 		return done, nil
+	case populate.BeginInPlace:
+		s.beginInPlace()
+		return done, r.cluster.Mark(ctx, s.target, s.marks)
+	case populate.FillInPlace:
+		return r.fillInPlace(ctx, s)
+	case populate.StopInPlace:
+		return done, r.stopInPlace(ctx, s)
 	}
 	return done, fmt.Errorf("nobody knows how to %s", a)
 }
@@ -169,6 +185,9 @@ func (s *seen) status(reason state.Reason) cluster.Status {
 		}
 	case populate.Open, populate.Bound, populate.Lost, populate.Leaving:
 		said.Detail = s.why()
+	}
+	if reason == state.PopulationSkipped && s.doubt != "" {
+		said.Detail = s.doubt
 	}
 	status := cluster.Status{State: said, Bound: s.target.Status.Phase == corev1.ClaimBound, Progress: "N/A"}
 	if said.Ready {

@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -29,7 +30,7 @@ const parallel = 8
 
 // Setup adds the controller to mgr.
 func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error {
-	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), engine: engine, cluster: writer}
+	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), engine: engine, cluster: writer, clock: clock.RealClock{}}
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.PersistentVolumeClaim{}, refIndex, refOf)
 	if err != nil {
 		return fmt.Errorf("index claims by their data sources: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/populate"
 	"github.com/berth-vm/berth/internal/importsource"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/origin"
 )
 
@@ -47,10 +48,14 @@ func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error)
 	if err != nil {
 		return s, err
 	}
-	if s.kind == cdiv1.VolumeUploadSourceRef && seen.prime != nil {
+	begun := seen.prime
+	if target.Annotations[names.MayFill] == string(target.UID) {
+		begun = target
+	}
+	if s.kind == cdiv1.VolumeUploadSourceRef && begun != nil {
 		// Nothing is read from it, and what was sent since is not dropped because it is gone.
 		if !exists {
-			s.spec = uploaded(cdiv1.DataVolumeContentType(seen.prime.Annotations[annotated.Content]), nil)
+			s.spec = uploaded(cdiv1.DataVolumeContentType(begun.Annotations[annotated.Content]), nil)
 		}
 		return s, nil
 	}

@@ -1,6 +1,7 @@
 // Package populate decides what to do next for a claim that names one of our sources as its data source. Such a claim
 // stays unbound until a second claim, the prime, has been made and filled in its stead; then the prime's volume is given
-// to it. Decide is a pure function from a handful of small facts to a plan: testdata/decisions.txt is the whole of it.
+// to it. On a class that binds claims without looking at their source, the claim itself is filled after it is bound, if it is empty for
+// certain. Decide is a pure function from a handful of small facts to a plan: testdata/decisions.txt is the whole of it.
 //
 // How the prime is filled is decided by internal/decide/volume, as for every other claim. This package does not know
 // Kubernetes objects, clients or the time.
@@ -57,6 +58,16 @@ const (
 	Going           // it is being deleted
 )
 
+// Contents is what is on the volume of a target that was bound without our doing.
+type Contents int
+
+// What can be known of that. Unknown may be somebody's data, and is never written to.
+const (
+	Unknown Contents = iota
+	Empty            // the volume was made for the target, or was free for any claim, and no pod of others has had it
+	Begun            // the target itself is being filled
+)
+
 // Facts is everything a decision depends on.
 type Facts struct {
 	Target Target
@@ -67,6 +78,9 @@ type Facts struct {
 	Marked bool
 	// Recorded: the target bears the record of having been populated.
 	Recorded bool
+	// Direct: the target's class binds it without looking at its source, as static volumes and provisioners without a CSI driver are bound.
+	Direct   bool
+	Contents Contents
 }
 
 // Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
@@ -82,6 +96,10 @@ const (
 	Unchoose   Action = "Unchoose"   // have the scheduler choose another node
 	LetGo      Action = "LetGo"      // remove what lies in other namespaces
 	KeepSilent Action = "KeepSilent" // there is nothing to say that was not said
+
+	BeginInPlace Action = "BeginInPlace" // note on the target that it is empty and is filled itself
+	FillInPlace  Action = "FillInPlace"  // take the next step towards a full target
+	StopInPlace  Action = "StopInPlace"  // stop the worker that fills the target
 )
 
 // Plan is a decision: what to do, in this order, and what to say. Where Fill is among it, what is said is what filling
@@ -117,6 +135,22 @@ var rules = []rule{
 	{"a lost target is the end",
 		func(f Facts) bool { return f.Target == Lost }, []Action{KeepSilent}, state.ClaimVanished},
 
+	{"a target that is filled in place is not filled without permission",
+		func(f Facts) bool {
+			return f.Target == Bound && f.Contents == Begun && f.Source == Forbidden && !f.Recorded && !f.Marked
+		},
+		[]Action{StopInPlace}, state.SourceUngranted},
+	{"a target that is filled in place waits for a source that is gone",
+		func(f Facts) bool {
+			return f.Target == Bound && f.Contents == Begun && f.Source == Absent && !f.Recorded && !f.Marked
+		},
+		nil, state.SourceAbsent},
+	{"a target that is filled in place is filled further",
+		func(f Facts) bool {
+			return f.Target == Bound && f.Contents == Begun && !f.Recorded && f.Source == Found
+		},
+		[]Action{FillInPlace}, state.ClaimCreated},
+
 	{"a bound target with our volume is recorded, then its prime goes",
 		func(f Facts) bool { return f.Target == Bound && f.Marked && f.Prime != NoPrime && f.Prime != Going },
 		[]Action{Record, DropPrime}, state.PopulationDone},
@@ -126,6 +160,16 @@ var rules = []rule{
 		func(f Facts) bool { return f.Target == Bound && f.Recorded }, []Action{KeepSilent}, state.PopulationDone},
 	{"what was sent is kept even if its target was bound behind our back",
 		func(f Facts) bool { return f.Target == Bound && holds(f) }, nil, state.PopulationSkipped},
+	{"an empty target that was bound needs no prime",
+		func(f Facts) bool { return inPlace(f) && f.Prime != NoPrime && f.Prime != Going }, []Action{DropPrime}, state.PrimeLeaving},
+	{"an empty target that was bound waits until its prime is gone",
+		func(f Facts) bool { return inPlace(f) && f.Prime == Going }, nil, state.PrimeLeaving},
+	{"an empty target that was bound needs permission to read its source",
+		func(f Facts) bool { return inPlace(f) && f.Source == Forbidden }, nil, state.SourceUngranted},
+	{"an empty target that was bound waits for its source",
+		func(f Facts) bool { return inPlace(f) && f.Source == Absent }, nil, state.SourceAbsent},
+	{"an empty target that was bound is filled in place",
+		func(f Facts) bool { return inPlace(f) }, []Action{BeginInPlace, FillInPlace}, state.ClaimCreated},
 	{"a target bound behind our back needs no prime",
 		func(f Facts) bool { return f.Target == Bound && f.Prime != NoPrime && f.Prime != Going },
 		[]Action{DropPrime}, state.PopulationSkipped},
@@ -160,11 +204,16 @@ var rules = []rule{
 		func(f Facts) bool { return f.Place == Classless && f.Prime == NoPrime }, nil, state.ClasslessTarget},
 	{"a target waits for the scheduler to choose its node",
 		func(f Facts) bool { return f.Place == Unchosen && f.Prime == NoPrime }, nil, state.PopulationWaits},
+	{"a target that is bound without its source is filled then",
+		func(f Facts) bool { return f.Direct && f.Prime == NoPrime }, nil, state.ClaimUnbound},
 	{"a prime is begun",
 		func(f Facts) bool { return f.Prime == NoPrime }, []Action{Begin, Fill}, state.ClaimCreated},
 	{"a prime is filled",
 		func(f Facts) bool { return f.Prime == Filling || f.Prime == Taken }, []Action{Fill}, state.ClaimCreated},
 }
+
+// inPlace: the target was bound without its data, and may be written to.
+func inPlace(f Facts) bool { return f.Target == Bound && f.Contents == Empty }
 
 // holds: the prime has data that somebody was told is safe. It goes only when that is the target's.
 func holds(f Facts) bool { return f.Prime == Full || f.Prime == Taken }

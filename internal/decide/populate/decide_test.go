@@ -19,11 +19,13 @@ var axes = []enumerate.Axis[Facts]{
 	{Count: int(Classless) + 1, Set: func(f *Facts, i int) string { f.Place = Place(i); return f.Place.String() }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Marked = i == 1; return fmt.Sprint(f.Marked) }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Recorded = i == 1; return fmt.Sprint(f.Recorded) }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Direct = i == 1; return fmt.Sprint(f.Direct) }},
+	{Count: int(Begun) + 1, Set: func(f *Facts, i int) string { f.Contents = Contents(i); return f.Contents.String() }},
 }
 
 // TestDecisionTable compares the whole behaviour with a file that a person can read.
 func TestDecisionTable(t *testing.T) {
-	got := "# target prime source place marked recorded -> state [actions]; a|b is either, * is any.\n" +
+	got := "# target prime source place marked recorded direct contents -> state [actions]; a|b is either, * is any.\n" +
 		enumerate.Table(axes, func(f Facts) string {
 			p := Decide(f)
 			return fmt.Sprintf("%s %v", p.State, p.Do)
@@ -81,6 +83,15 @@ func TestInvariants(t *testing.T) {
 		}
 		if does(DropPrime) && (f.Prime == Full || f.Prime == Taken) && (f.Target != Bound || !f.Marked) {
 			fail("data that somebody was told is safe is dropped")
+		}
+		if (does(FillInPlace) || does(BeginInPlace)) && (f.Target != Bound || f.Contents == Unknown || f.Recorded) {
+			fail("a target is written to that may hold data")
+		}
+		if does(BeginInPlace) && (f.Marked || f.Prime != NoPrime) {
+			fail("a target is begun that was filled, or is filled in another way")
+		}
+		if does(FillInPlace) && f.Source != Found {
+			fail("a source is read without permission, or that is not there")
 		}
 		if does(Record) && (f.Target != Bound || !f.Marked) {
 			fail("recorded without our volume")

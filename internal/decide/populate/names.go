@@ -5,6 +5,9 @@ package populate
 func (t Target) String() string { return name(t, "Open", "Kept", "Bound", "Lost", "Leaving") }
 func (s Source) String() string { return name(s, "Found", "Absent", "Forbidden") }
 func (p Place) String() string  { return name(p, "Chosen", "Unchosen", "Classless") }
+func (c Contents) String() string {
+	return name(c, "Unknown", "Empty", "Begun")
+}
 func (p Prime) String() string {
 	return name(p, "NoPrime", "Filling", "Full", "Taken", "Misplaced", "Refused", "Given", "Going")
 }

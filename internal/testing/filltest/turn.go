@@ -134,7 +134,7 @@ func (w *World) bind(c *corev1.PersistentVolumeClaim) bool {
 	name := w.reserved(c)
 	if name == "" {
 		node := c.Annotations[names.SelectedNode]
-		if c.Spec.DataSourceRef != nil || w.waits(c) && node == "" || c.Spec.DataSource != nil && w.scene.Home != "" && node != w.scene.Home {
+		if c.Spec.DataSourceRef != nil && !w.scene.Ignorant || w.waits(c) && node == "" || c.Spec.DataSource != nil && w.scene.Home != "" && node != w.scene.Home {
 			return false
 		}
 		name = "pvc-" + string(c.UID) // as provisioners call it

@@ -61,6 +61,8 @@ type Scene struct {
 	// Home is the node that storage drivers clone on: what is to be made of a source elsewhere they refuse. Empty: they clone
 	// everywhere.
 	Home string
+	// Ignorant: provisioners make a volume for a claim whatever its source says, as those that are no CSI drivers do.
+	Ignorant bool
 }
 
 // Team is the namespace that things happen in.

@@ -21,7 +21,7 @@ var manifest = template.Must(template.New("manifest").Option("missingkey=error")
 func renderManifest() ([]byte, error) {
 	var out bytes.Buffer
 	err := manifest.Execute(&out, map[string]string{
-		"Provisioner": storage.Provisioner, "StaticClass": plan.StaticClass, "DNSIP": plan.DNSIP, "ControlIP": plan.ControlIP,
+		"Provisioner": storage.Provisioner, "PathProvisioner": storage.PathProvisioner, "StaticClass": plan.StaticClass, "DNSIP": plan.DNSIP, "ControlIP": plan.ControlIP,
 	})
 	return out.Bytes(), err
 }

@@ -43,7 +43,7 @@ func TestManifestIsComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"name: local\n", "name: immediate\n", "name: local-static\n", "clusterIP: 10.96.0.10", `addresses: ["10.77.0.1"]`} {
+	for _, want := range []string{"name: local\n", "name: immediate\n", "name: local-path\n", "name: local-static\n", "clusterIP: 10.96.0.10", `addresses: ["10.77.0.1"]`} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the manifest lacks %q:\n%s", want, out)
 		}

@@ -6,10 +6,7 @@ import (
 	"strconv"
 )
 
-const (
-	etcdURL     = "http://127.0.0.1:2379"
-	featureGate = "CrossNamespaceVolumeDataSource=true"
-)
+const etcdURL = "http://127.0.0.1:2379"
 
 // APIServerAddr is where the API server listens, for machines and for the shell alike.
 func APIServerAddr() string { return net.JoinHostPort(ControlIP, strconv.Itoa(APIServerPort)) }
@@ -65,7 +62,6 @@ func apiserverArgs(l Layout) []string {
 		"--requestheader-username-headers", "X-Remote-User", "--requestheader-group-headers", "X-Remote-Group",
 		"--requestheader-extra-headers-prefix", "X-Remote-Extra-",
 		"--proxy-client-cert-file", l.PKI("front-proxy.crt"), "--proxy-client-key-file", l.PKI("front-proxy.key"),
-		"--feature-gates", featureGate,
 	}
 }
 
@@ -79,7 +75,6 @@ func controllerManagerArgs(l Layout) []string {
 		"--leader-elect=false", "--bind-address", "127.0.0.1",
 		// Nodes renew their lease every 5 s (node.go); six missed renewals make a node NotReady, not the 50 s of the default.
 		"--node-monitor-grace-period", "30s",
-		"--feature-gates", featureGate,
 	}
 }
 

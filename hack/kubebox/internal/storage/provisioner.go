@@ -31,8 +31,11 @@ import (
 )
 
 const (
-	// Provisioner is the name that storage classes call the provisioner by.
+	// Provisioner is the name that storage classes call the provisioner by. By this name it leaves claims with a data source to their
+	// populators, as CSI drivers do.
 	Provisioner = "kubebox.berth.dev/local"
+	// PathProvisioner is its other name. By this one it looks at no data source, as rancher.io/local-path and others that are no CSI drivers do.
+	PathProvisioner = "kubebox.berth.dev/local-path"
 
 	volumesDir            = "/var/lib/kubebox/volumes"
 	annotationProvisioner = "volume.kubernetes.io/storage-provisioner"
@@ -121,14 +124,17 @@ func className(claim *corev1.PersistentVolumeClaim) string {
 }
 
 // wanted is true for a claim that the control plane has handed to this provisioner and that may be bound now. A claim with a data
-// source is its populator's: an empty volume would be wrong.
+// source is its populator's, if the provisioner is asked by the name that honours that.
 func wanted(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) bool {
 	waits := class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 	return claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" &&
-		class.Provisioner == Provisioner && claim.Annotations[annotationProvisioner] == Provisioner &&
-		claim.Spec.DataSource == nil && claim.Spec.DataSourceRef == nil &&
+		ours(class.Provisioner) && claim.Annotations[annotationProvisioner] == class.Provisioner &&
+		(class.Provisioner == PathProvisioner || claim.Spec.DataSource == nil && claim.Spec.DataSourceRef == nil) &&
 		(!waits || claim.Annotations[annotationNode] != "")
 }
+
+// ours is true for both names of the provisioner.
+func ours(name string) bool { return name == Provisioner || name == PathProvisioner }
 
 func unsupported(claim *corev1.PersistentVolumeClaim) string {
 	if claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock {
@@ -182,7 +188,7 @@ func (p *provisioner) create(ctx context.Context, claim *corev1.PersistentVolume
 		return fmt.Errorf("open volume for all: %w", err)
 	}
 	volume := localVolume(name, node, filepath.Join(volumesDir, name))
-	volume.Annotations = map[string]string{annotationBy: Provisioner}
+	volume.Annotations = map[string]string{annotationBy: class.Provisioner}
 	volume.Spec.StorageClassName = class.Name
 	volume.Spec.MountOptions = class.MountOptions
 	volume.Spec.AccessModes = claim.Spec.AccessModes
@@ -225,7 +231,7 @@ func (p *provisioner) deleteVolume(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if volume.Annotations[annotationBy] != Provisioner || !reclaimable(volume) || volume.Spec.Local == nil {
+	if !ours(volume.Annotations[annotationBy]) || !reclaimable(volume) || volume.Spec.Local == nil {
 		return nil
 	}
 	node := hostname(volume)

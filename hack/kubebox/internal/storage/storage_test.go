@@ -41,6 +41,8 @@ func class(name string, mode storagev1.VolumeBindingMode) *storagev1.StorageClas
 func TestWanted(t *testing.T) {
 	waits := class("local", storagev1.VolumeBindingWaitForFirstConsumer)
 	immediate := class("immediate", storagev1.VolumeBindingImmediate)
+	path := class("local-path", storagev1.VolumeBindingWaitForFirstConsumer)
+	path.Provisioner = PathProvisioner
 	foreign := &storagev1.StorageClass{Provisioner: "example.com/other"}
 	noNode := func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, annotationNode) }
 	for what, test := range map[string]struct {
@@ -57,6 +59,14 @@ func TestWanted(t *testing.T) {
 		"being deleted":           {immediate, func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} }, false},
 		"a populator's": {immediate, func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "VolumeImportSource"}
+		}, false},
+		"a populator's, of a class that looks at no source": {path, func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations[annotationProvisioner] = PathProvisioner
+			c.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "VolumeImportSource"}
+		}, true},
+		"no node chosen yet, of that class": {path, func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations[annotationProvisioner] = PathProvisioner
+			delete(c.Annotations, annotationNode)
 		}, false},
 	} {
 		if got := wanted(claim(test.change), test.class); got != test.want {
