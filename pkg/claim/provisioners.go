@@ -33,7 +33,9 @@ func Waits(class *storagev1.StorageClass) bool {
 const NoProvisioner = "kubernetes.io/no-provisioner"
 
 // Static says whether the volumes of the class are made by hand, and handed out to claims that ask for one like them.
-func Static(class *storagev1.StorageClass) bool { return class != nil && class.Provisioner == NoProvisioner }
+func Static(class *storagev1.StorageClass) bool {
+	return class != nil && class.Provisioner == NoProvisioner
+}
 
 // Recognize looks a class up in the table of provisioners. False means that nothing is known of it.
 func Recognize(class *storagev1.StorageClass) (Traits, bool) {

@@ -22,7 +22,7 @@ func (y *yard) templated(name, class string, ref corev1.TypedObjectReference) *k
 	mode, group := corev1.PersistentVolumeFilesystem, cdiv1.SchemeGroupVersion.Group
 	ref.APIGroup = &group
 	vm.Spec.VolumeClaimTemplates = []kubevirt.VolumeClaimTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PersistentVolumeClaimSpec{
-		StorageClassName: &class, VolumeMode: &mode, Resources: request("64Mi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		StorageClassName: &class, VolumeMode: &mode, Resources: request("128Mi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		DataSourceRef: &ref,
 	}}}
 	vm.Spec.Template.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "root"}}}}

@@ -286,3 +286,18 @@ func outcome(w *filltest.World) any {
 	left["annotations"], left["owners"], left["labels"] = c.Annotations, c.OwnerReferences, c.Labels
 	return left
 }
+
+// TestLeavesPopulatedClaims: the worker of a claim that names one of our sources and is filled in place is owned by the claim, as those of annotated
+// claims are. It is not ours to stop.
+func TestLeavesPopulatedClaims(t *testing.T) {
+	it := target(nil)
+	it.Annotations = nil
+	it.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: ptr.To("cdi.kubevirt.io"), Kind: "VolumeImportSource", Name: "image"}
+	worker := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team, Name: render.WorkerName(render.RoleImport, name),
+		OwnerReferences: []metav1.OwnerReference{render.ClaimOwner(it)}}}
+	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), it, worker}})
+	step(w, build(w))
+	if filltest.Get[corev1.Pod](w, filltest.Team, worker.Name) == nil {
+		t.Error("it was stopped")
+	}
+}

@@ -25,6 +25,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/wake"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -84,7 +85,7 @@ func ordered(c *corev1.PersistentVolumeClaim) bool {
 // Reconcile brings one claim a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, req.Namespace, req.Name)
-	if err != nil || c == nil {
+	if err != nil || c == nil || origin.PopulatedByUs(c) { // whose worker, if it is filled in place, is internal/controller/populate's
 		return ctrl.Result{}, err
 	}
 	spec, refused := annotated.Of(c)

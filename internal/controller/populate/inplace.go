@@ -70,7 +70,7 @@ func (r *Reconciler) chosenAt(ctx context.Context, c *corev1.PersistentVolumeCla
 	}
 	at := now.CreationTimestamp.Time
 	for _, f := range now.ManagedFields {
-		if f.Time != nil && f.FieldsV1 != nil && strings.Contains(string(f.FieldsV1.Raw), names.SelectedNode) && f.Time.After(at) {
+		if f.Time != nil && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), names.SelectedNode) && f.Time.After(at) {
 			at = f.Time.Time
 		}
 	}
