@@ -14,7 +14,7 @@ import (
 // addresses are network disks of the victim that the tenant only names. The victim has them meanwhile.
 var addresses = attempts{
 	"a server that says to have the victim's disk": func(h *hostile) {
-		genuine, fake := h.target(), h.target()
+		genuine, fake := h.target("golden"), h.target("golden")
 		squatter := h.yard(h.own).networked("squatter", genuine.volume(fake.server.Address, fake.server.Port))
 		h.make(squatter)
 		h.yard(h.own).status(squatter, kubevirt.StatusRunning, boot)
@@ -23,7 +23,7 @@ var addresses = attempts{
 		h.yard(h.victim).status(owner, kubevirt.StatusRunning, boot)
 	},
 	"a server that does not answer": func(h *hostile) {
-		genuine := h.target()
+		genuine := h.target("silver")
 		nobody, err := netserver.FreePort(genuine.server.Address)
 		if err != nil {
 			h.t().Fatal(err)
@@ -35,20 +35,21 @@ var addresses = attempts{
 	},
 }
 
-// addressed is a LUN of a server of its own. Every such server has one of the same name.
+// addressed is a LUN of a server of its own.
 type addressed struct {
 	server *netserver.TGT
 	lun    netserver.LUN
 }
 
-func (h *hostile) target() addressed {
+// target starts a server with one LUN. Two servers with the same name have one of the same name.
+func (h *hostile) target(name string) addressed {
 	h.t().Helper()
 	s, err := netserver.StartTGT(h.own.HostAddress(), serverDir("hostile-tgt"))
 	if err != nil {
 		h.t().Fatal(err)
 	}
 	framework.AtEnd(s.Close)
-	s.Name = "golden"
+	s.Name = name
 	l, err := s.Add(guestDir+"/"+testguest.Raw, "", "")
 	if err != nil {
 		h.t().Fatal(err)
