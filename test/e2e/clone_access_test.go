@@ -47,6 +47,10 @@ func newSlowClone(t *testing.T, block bool) *slowClone {
 	if err := s.kube.Create(s.Context(), copied); err != nil {
 		t.Fatal(err)
 	}
+	s.Wait("the clone to wait for its consumer", patience, func(ctx context.Context) (bool, string) {
+		said := s.copied(ctx)
+		return strings.HasPrefix(said, string(cdiv1.WaitForFirstConsumer)), said
+	})
 	s.Start(framework.Pod{Name: "consumer", Script: "sleep 3600", Claims: []string{"copy"}, Node: nodes[1], User: guest})
 	s.Wait("the source to be served", boot, func(ctx context.Context) (bool, string) {
 		var pods corev1.PodList
