@@ -254,7 +254,7 @@ func (c *Cloner) apart(ctx context.Context, s *Seen) (bool, error) {
 	if s.home == nil {
 		return false, nil
 	}
-	pv, err := cluster.VolumeOf(ctx, c.reader, s.target.Claim)
+	pv, err := c.volumeOf(ctx, s.target.Claim)
 	if err != nil || pv == nil {
 		return false, err // the scheduler will place what is not placed yet beside the other
 	}
@@ -268,6 +268,15 @@ func (c *Cloner) apart(ctx context.Context, s *Seen) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// volumeOf returns the volume that a claim holds; nil: it holds none. A volume that the cache does not have yet is asked for.
+func (c *Cloner) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	pv, err := cluster.VolumeOf(ctx, c.reader, claim)
+	if pv != nil || err != nil {
+		return pv, err
+	}
+	return cluster.VolumeOf(ctx, c.live, claim)
 }
 
 func provisioner(c *storagev1.StorageClass) string {

@@ -92,7 +92,7 @@ func (c *Cloner) disks(ctx context.Context, pod *corev1.Pod) ([]corev1.Persisten
 		if err != nil {
 			return nil, err
 		}
-		pv, err := cluster.VolumeOf(ctx, c.reader, of)
+		pv, err := c.volumeOf(ctx, of)
 		if err != nil {
 			return nil, err
 		}

@@ -199,7 +199,7 @@ func TestRecordLost(t *testing.T) {
 		c.Annotations = left
 		w.Must(w.API.Update(t.Context(), c))
 		w.Run(volumeName, r)
-		if why, text := reason(volumeIn(w)); w.Tries != 1 || why != "ErrContentsUnknown" || !strings.Contains(text, "storage.populatedFor: disk") {
+		if why, text := reason(volumeIn(w)); w.Tries != 1 || why != "ErrContentsUnknown" || !strings.Contains(text, "look at what is on it") {
 			t.Fatalf("with %v left on the claim: %d transfers; %s: %s", left, w.Tries, why, text)
 		}
 	}
