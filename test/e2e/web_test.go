@@ -253,6 +253,7 @@ func TestWebUpload(t *testing.T) {
 	b.Drop("#drop", path)
 	b.Has("#upload-ask h2", "Go on with dropped.img", patience)
 	b.Click("#upload-ask .main")
+	b.Until(`!document.querySelector("#upload-ask").open`, patience)
 	again := `[...document.querySelectorAll("#uploads progress")].at(-1)`
 	b.Until(again+`.value > 0`, boot)
 	var from float64
