@@ -14,14 +14,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
+// often is how many times a program is refused something before it counts: an API server that has just started refuses everything for a moment.
+const often = 10
+
 // refused is how the API server tells a program that its account lacks a right, as programs log it.
-var refused = regexp.MustCompile(`User \\*"system:serviceaccount:[a-z-]+:[a-z-]+\\*" cannot [^"}]*`)
+var refused = regexp.MustCompile(`User \\*"system:serviceaccount:[a-z-]+:[a-z-]+\\*" cannot [a-z]+ resource \\*"[a-z]+`)
 
 // lacking prints what the programs in these namespaces were refused since their pods run, and reports whether there was anything. This finds
 // a right that was taken away and is needed only at a first start.
 func lacking(c kubernetes.Interface, namespaces []string) bool {
 	ctx := context.Background()
-	seen := map[string]bool{}
+	seen := map[string]int{}
 	for _, namespace := range namespaces {
 		pods, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -36,10 +39,17 @@ func lacking(c kubernetes.Interface, namespaces []string) bool {
 			}
 		}
 	}
-	return len(seen) > 0
+	lacks := false
+	for what, times := range seen {
+		if times >= often {
+			fmt.Fprintf(os.Stderr, "%d times: %s\n", times, what)
+			lacks = true
+		}
+	}
+	return lacks
 }
 
-func refusals(ctx context.Context, c kubernetes.Interface, p *corev1.Pod, options *corev1.PodLogOptions, seen map[string]bool) {
+func refusals(ctx context.Context, c kubernetes.Interface, p *corev1.Pod, options *corev1.PodLogOptions, seen map[string]int) {
 	log, err := c.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
 	if err != nil {
 		return // no earlier container
@@ -48,9 +58,8 @@ func refusals(ctx context.Context, c kubernetes.Interface, p *corev1.Pod, option
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if found := refused.FindString(lines.Text()); found != "" && !seen[found] {
-			seen[found] = true
-			fmt.Fprintf(os.Stderr, "pod %s/%s lacks a right: %s\n", p.Namespace, p.Name, found)
+		if found := refused.FindString(lines.Text()); found != "" {
+			seen[fmt.Sprintf("pod %s/%s lacks a right: %s", p.Namespace, p.Name, found)]++
 		}
 	}
 }
