@@ -14,9 +14,9 @@ import (
 	"github.com/berth-vm/berth/internal/origin"
 )
 
-// moveNamespace moves the namespace of one of our sources from a claim's dataSourceRef to an annotation. Webhooks that change objects see a
-// claim as it was sent; right after them an API server without the gate CrossNamespaceVolumeDataSource drops the whole reference, and whoever
-// looks at the claim later sees one that is to be empty.
+// moveNamespace moves the namespace of one of our sources from a claim's dataSourceRef to an annotation. Mutating webhooks see a
+// claim as it was sent. After them, an API server without the feature gate CrossNamespaceVolumeDataSource drops the whole reference, and the claim
+// looks like one that asks for an empty volume.
 //
 // No right is checked here: whether the other namespace grants the source is asked each time that something is read from it.
 func moveNamespace(_ context.Context, req admission.Request) admission.Response {

@@ -265,15 +265,16 @@ func (r *Records) KeepsOut(ctx context.Context, h, me accessv1.Holder) (bool, er
 	return r.keepsOut(ctx, r.reader, h, me)
 }
 
-// keepsOut: the two cannot have the disk together. Between namespaces the server counts: anybody can run a server that says to have a disk of
-// some name, so two that are certainly logged in at different servers have different disks. Who has a disk through a claim does not wait for a
-// reader of another namespace that has the disk by its address, unless both are at the same server. Who wants to write by an address that a
-// claim of another namespace leads to is refused before (internal/controller/machine).
+// keepsOut reports whether the two cannot have the disk together. If they are in different namespaces and one of them has the disk by its
+// address, the server counts: anybody can run a server that claims to have a disk of some name, so at different servers they have different disks.
+// PersistentVolumes are written by administrators, and two of one disk may list different portals: between claims the server does not count.
+// A claim does not wait for a reader of another namespace that has the disk by its address, unless both are at the same server. A machine that
+// wants to write by an address is refused before if a claim of another namespace leads there (internal/controller/machine).
 func (r *Records) keepsOut(ctx context.Context, from client.Reader, h, me accessv1.Holder) (bool, error) {
 	if Compatible(h, me) {
 		return false, nil
 	}
-	if h.Namespace == me.Namespace {
+	if h.Namespace == me.Namespace || h.ClaimUID != "" && me.ClaimUID != "" {
 		return true, nil
 	}
 	known := len(h.Servers) > 0 && len(me.Servers) > 0

@@ -283,7 +283,7 @@ func (e *Engine) mark(ctx context.Context, s *Seen, change func(marks)) error {
 		return err
 	}
 	if s.order.itself(s.claim) {
-		s.order.Kept.Annotations = all.Annotations // whoever marks the claim after us in this step says all of it too
+		s.order.Kept.Annotations = all.Annotations // a later Mark in this step replaces all annotations that we own, so it must have these
 	}
 	s.claim = s.claim.DeepCopy()
 	for key := range marksOn(s.claim) {

@@ -161,8 +161,8 @@ func (s *Seen) unwritable() string {
 	case s.order.itself(s.claim) && s.claim.Annotations[names.MayFill] != names.Filled:
 		return "" // whoever owns the claim ordered it, on the claim itself
 	case s.order.itself(s.claim), s.claim.Annotations[names.MayFill] != string(s.order.UID):
-		return "nothing on it says that it was made empty for this volume, or that it was filled, so nothing is written to it; look at what is on it: " +
-			"if that is not needed, delete the claim, and it is made anew; if it is, use the claim without the DataVolume"
+		return "there is no record that it was created empty for this volume or that it was filled, so nothing is written to it; look at what is on it: " +
+			"to discard that, delete the claim, and it is created again; to keep it, use the claim without the DataVolume"
 	case s.reserved != nil && !s.free() && !s.volumeNamed():
 		return fmt.Sprintf("volume %s was reserved for it and may hold data; to keep that, set the annotation %s on the DataVolume; "+
 			"to have it written over, create the DataVolume with this volume in volumeName", s.reserved.Name, names.CheckStatic)

@@ -113,13 +113,16 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 			return err
 		}
 	}
-	if d.logsIn && s.launcher != nil && d.access == machine.Free {
+	if !d.logsIn {
+		return r.observeOwned(ctx, s, d)
+	}
+	if s.launcher != nil && d.access == machine.Free {
 		d.access, d.why = machine.LogsIn, fmt.Sprintf("the launcher logs in at the server of disk %s (%s)", d.name, d.place())
 		if s.logins[d.name] != nil {
 			d.access = machine.LoggedIn
 		}
 	}
-	return r.observeOwned(ctx, s, d)
+	return nil
 }
 
 // observeOwned: a disk that a claim of another namespace is bound to is that namespace's. A machine that has written its address may read it,

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -90,6 +91,8 @@ func TestServersCount(t *testing.T) {
 		"a claim, and a reader that has not started": {accessv1.Holder{Mode: reads}, corev1.ConditionFalse, nil, true},
 		"a claim, and a reader that runs somewhere":  {accessv1.Holder{Mode: reads}, corev1.ConditionTrue, nil, false},
 		"a claim, and another claim":                 {accessv1.Holder{Mode: reads, ClaimUID: "theirs"}, corev1.ConditionFalse, nil, false},
+		"a claim, and another claim by another portal": {accessv1.Holder{Mode: writes, ClaimUID: "theirs", Servers: []string{fakeServer}},
+			corev1.ConditionTrue, nil, false},
 		"an address, and a writer at another server": {accessv1.Holder{Mode: writes, Servers: []string{fakeServer}}, corev1.ConditionTrue, byAddress("real"), true},
 		"an address, and a writer at the same":       {accessv1.Holder{Mode: writes, Servers: []string{realServer}}, corev1.ConditionTrue, byAddress("real"), false},
 		"an address, and a writer somewhere":         {accessv1.Holder{Mode: writes}, corev1.ConditionTrue, byAddress("real"), false},
@@ -160,5 +163,42 @@ func TestAWriterThatOnlyNamesTheDisk(t *testing.T) {
 				t.Errorf("records: %v", w.records())
 			}
 		})
+	}
+}
+
+// TestAWriterAtAnotherServer: a machine may write to a disk of the name that another namespace's claim leads to, if it is at another server.
+func TestAWriterAtAnotherServer(t *testing.T) {
+	w := sharers(t, byAddress("fake"))
+	w.lun("pv-one", "victim")
+	w.both([]string{"a"}, false)
+	if len(w.going()) != 1 {
+		t.Errorf("%v run; it says %v", w.going(), w.named("a").Status.Conditions)
+	}
+}
+
+// TestAnswersAboutServers: of what a launcher says about servers, only addresses of its own network disks are believed; and a volume that names
+// another disk than the launcher was started with has no server.
+func TestAnswersAboutServers(t *testing.T) {
+	w := sharers(t, byAddress("real"))
+	w.both([]string{"a"}, false)
+	launcher, err := cluster.Get[corev1.Pod](context.Background(), w.api, ns, render.Machine{Instance: w.named("a")}.PodName(render.Launcher))
+	w.must(err)
+	said := map[string][]string{"lun": {realServer}, "other": {realServer}}
+	if got := addresses(launcher, said); len(got) != 1 || !slices.Equal(got["lun"], []string{realServer}) {
+		t.Errorf("believed: %v", got)
+	}
+	for _, bad := range [][]string{nil, {"storage.example:3260"}, {realServer, ""}, slices.Repeat([]string{realServer}, mostServers+1)} {
+		if got := addresses(launcher, map[string][]string{"lun": bad}); len(got) != 0 {
+			t.Errorf("%v is believed: %v", bad, got)
+		}
+	}
+	v := w.named("a").Spec.Volumes[0]
+	if got := serversOf(launcher, v); !slices.Equal(got, []string{realServer}) {
+		t.Errorf("it is at %v", got)
+	}
+	v.ISCSI = v.ISCSI.DeepCopy()
+	v.ISCSI.Host.Name = "elsewhere"
+	if got := serversOf(launcher, v); got != nil {
+		t.Errorf("another disk is at %v", got)
 	}
 }

@@ -184,8 +184,8 @@ func (r *Reconciler) createClaims(ctx context.Context, w *whole) error {
 	return nil
 }
 
-// createClaim makes the claim of a template. Of one that is to be filled on a volume that was made by hand it notes which volumes were reserved
-// for it: those may hold data.
+// createClaim creates the claim of a template. If the claim will be filled and its class has no provisioner, the claim records which
+// PersistentVolumes are reserved for it: those may hold data.
 func (r *Reconciler) createClaim(ctx context.Context, w *whole, t templated) error {
 	c := newClaim(w.vm, t)
 	if origin.PopulatedByUs(c) && claim.Static(t.complete.Class) {

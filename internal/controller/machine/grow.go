@@ -16,8 +16,8 @@ import (
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// observeGrowth finds how large the disk in a claim is to be at least: a claim can grow while its machine runs, and while it is
-// stopped. The launcher sees the size of a device by itself.
+// observeGrowth computes the minimum size of the disk in a claim. A claim can grow while its machine runs and while it is stopped. The
+// launcher reads the size of a block device itself.
 func (r *Reconciler) observeGrowth(ctx context.Context, d *disk) error {
 	c := d.claim
 	if c == nil || c.Status.Phase != corev1.ClaimBound || d.copied != nil || d.mode == accessv1.ReadShared {

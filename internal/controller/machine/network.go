@@ -18,7 +18,7 @@ import (
 func (r *Reconciler) networkDisk(ctx context.Context, s *run, v kubevirt.Volume) (disk, error) {
 	d := disk{name: v.Name, is: machine.Ready, mode: mode(v, s.drive(v.Name)), copied: v.Copied()}
 	var err error
-	d.servers = serversAt(s.launcher)[v.Name]
+	d.servers = serversOf(s.launcher, v)
 	if d.id, err = networkIdentity(v, d.servers); err != nil {
 		d.is, d.why = machine.Failed, err.Error()
 		return d, nil

@@ -54,7 +54,7 @@ type run struct {
 	agentless bool                // the launcher's node has no agent, and the launcher would wait for one
 	lost      string              // why a node with its data is gone for good, and which; empty: none is
 	misplaced string              // that its disks are where it may not run, and what to do about it; empty: they are not
-	leaves    leaving             // what becomes of it if its node is to be emptied
+	leaves    leaving             // what happens to it when its node is drained
 	updates   updates             // volumes that were changed to other claims
 	// processor is why its processor keeps the guest on its node, and what to say of it; empty: it does not.
 	processor     state.FixedCause

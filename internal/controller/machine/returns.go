@@ -113,7 +113,7 @@ func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 		if !v.Networked() {
 			continue
 		}
-		for _, servers := range [][]string{nil, serversAt(s.launcher)[v.Name]} {
+		for _, servers := range [][]string{nil, serversOf(s.launcher, v)} {
 			if id, err := networkIdentity(v, servers); err == nil {
 				s.keeps[id.Name()] = true
 			}
