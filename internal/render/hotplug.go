@@ -106,7 +106,7 @@ func (h Hot) Pod(p Payload) *corev1.Pod {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: launch.MeetVolume, VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: launch.MeetVolume, MountPath: launch.MeetDir})
-		c.ReadinessProbe = ready(nil)
+		c.StartupProbe, c.ReadinessProbe = started(), ready(nil)
 	}
 	pod.Spec.Containers = []corev1.Container{c}
 	return pod

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -313,6 +314,14 @@ func ready(p *kubevirt.Probe) *corev1.Probe {
 			HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(launch.ReadyPort)}}}
 	}
 	return probe("readiness", p)
+}
+
+// started is how the kubelet learns, once, that the guest runs or that the disk is open. One late answer to a readiness probe makes a pod
+// unready; a container that has started stays so until it ends. The machine's own probes, which ask its guest, begin after it.
+func started() *corev1.Probe {
+	p := ready(nil)
+	p.FailureThreshold = math.MaxInt32
+	return p
 }
 
 // probe is a machine's probe as its pod has it. What asks the guest agent is carried out by the launcher.

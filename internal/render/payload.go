@@ -2,7 +2,6 @@ package render
 
 import (
 	"fmt"
-	"math"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,11 +19,7 @@ func (m Machine) payload(pod *corev1.Pod) {
 	pod.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
 	spec := m.Instance.Spec
 	c := &pod.Spec.Containers[0]
-	c.ReadinessProbe, c.LivenessProbe = ready(spec.ReadinessProbe), probe("liveness", spec.LivenessProbe)
-	// The machine's own probes ask a guest that runs; until then there is none to ask. And that it was started is said once and stays said:
-	// one answer that comes too late makes a pod unready.
-	c.StartupProbe = ready(nil)
-	c.StartupProbe.FailureThreshold = math.MaxInt32
+	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = started(), ready(spec.ReadinessProbe), probe("liveness", spec.LivenessProbe)
 	add := func(name, dir string, source corev1.VolumeSource, readOnly bool) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: dir, ReadOnly: readOnly})

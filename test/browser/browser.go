@@ -166,11 +166,37 @@ func early(err error) bool {
 // painted is whether a page can be seen: a browser drops what is typed and clicked before that.
 const painted = `document.readyState === "complete" && performance.getEntriesByType("paint").length > 0`
 
-// Click clicks on the first element that a selector finds, as soon as it is there.
+// Click clicks on the first element that a selector finds, as soon as it is there. A page that changes at that moment moves the element from
+// under the pointer; a person clicks again then, and so does this.
 func (b *Browser) Click(selector string) {
 	b.T.Helper()
-	b.Until(fmt.Sprintf(`%s && document.querySelector(%q)`, painted, selector), patience)
-	b.Do(chromedp.Click(selector, chromedp.ByQuery))
+	ready := fmt.Sprintf(`%s && document.querySelector(%[2]q) && (() => {
+		window.clickedOn = "";
+		document.addEventListener("click", (e) => { if (e.target.closest(%[2]q)) window.clickedOn = %[2]q; }, {capture: true});
+		return true;
+	})()`, painted, selector)
+	for range 5 {
+		b.Until(ready, patience)
+		b.Do(chromedp.Click(selector, chromedp.ByQuery))
+		// Undefined: the click has led to another page.
+		if b.soon(fmt.Sprintf(`window.clickedOn === undefined || window.clickedOn === %q`, selector)) {
+			return
+		}
+	}
+	b.T.Fatalf("no click arrives at %s\n%s", selector, b.state())
+}
+
+// soon reports whether an expression of the page becomes true within moments.
+func (b *Browser) soon(expression string) bool {
+	for range 50 {
+		var is bool
+		err := b.try(chromedp.Evaluate("Boolean("+expression+")", &is))
+		if is || err != nil && early(err) {
+			return true
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return false
 }
 
 // Fill types a value into a field, instead of what it had.

@@ -230,26 +230,42 @@ func TestRestrictedNamespaceRefusesPrivilegedPod(t *testing.T) {
 	e.Run(framework.Pod{Name: "user", User: 1000, Script: "id"})
 }
 
-func TestClaimMayNameASourceInAnotherNamespace(t *testing.T) {
+// TestGatesAreTheDefaults: the API server has the feature gates of a stock one, which drops a claim's source in another namespace. Berth moves the
+// namespace of its own sources away before that (internal/admission); this source is of another kind.
+func TestGatesAreTheDefaults(t *testing.T) {
 	t.Parallel()
 	e := framework.New(t)
-	class, group, other := "local", "example.com", "elsewhere"
-	pvc := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "clone"},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			DataSourceRef: &corev1.TypedObjectReference{APIGroup: &group, Kind: "Source", Name: "s", Namespace: &other},
-			Resources:     corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: *quantity(1 << 30)}},
-		},
+	other := "elsewhere"
+	if made := sourced(e, "abroad", &other); made.Spec.DataSourceRef != nil {
+		t.Errorf("the source is kept: %+v; feature gate CrossNamespaceVolumeDataSource is on", made.Spec.DataSourceRef)
 	}
-	made, err := e.Client.CoreV1().PersistentVolumeClaims(e.Namespace).Create(e.Context(), pvc, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create claim: %v", err)
+}
+
+// TestProvisionerLeavesSourcesAlone: a provisioner leaves a claim with a source to the populator of that source, even if a pod wants it.
+func TestProvisionerLeavesSourcesAlone(t *testing.T) {
+	t.Parallel()
+	e := framework.New(t)
+	if made := sourced(e, "clone", nil); made.Spec.DataSourceRef == nil {
+		t.Fatal("the source is dropped")
 	}
-	if made.Spec.DataSourceRef == nil || made.Spec.DataSourceRef.Namespace == nil {
-		t.Error("the API server dropped the source's namespace: feature gate CrossNamespaceVolumeDataSource is off")
-	}
-	// A provisioner must leave the claim to whoever serves its source, even when a pod wants it.
 	e.Start(framework.Pod{Name: "user", Claims: []string{"clone"}, Script: forever})
 	e.StaysPending("clone", 3*time.Second)
+}
+
+// sourced creates a claim whose source is of a kind that no populator here knows.
+func sourced(e *framework.Env, name string, namespace *string) *corev1.PersistentVolumeClaim {
+	e.T.Helper()
+	class, group := "local", "example.com"
+	made, err := e.Client.CoreV1().PersistentVolumeClaims(e.Namespace).Create(e.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			DataSourceRef: &corev1.TypedObjectReference{APIGroup: &group, Kind: "Source", Name: "s", Namespace: namespace},
+			Resources:     corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: *quantity(1 << 30)}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		e.T.Fatalf("create claim %s: %v", name, err)
+	}
+	return made
 }

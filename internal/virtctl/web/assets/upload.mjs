@@ -64,7 +64,8 @@ function where(file, mark) {
   });
 }
 
-async function held(row, base, state) {
+// place lets the person choose where a held volume is bound.
+async function place(row, state) {
   row.say("held: it is bound where the first machine that uses it runs, unless you say where.");
   const form = document.createElement("form");
   const choice = document.createElement("select");
@@ -77,19 +78,24 @@ async function held(row, base, state) {
   row.item.append(form);
   await new Promise((done) => form.addEventListener("submit", (e) => { e.preventDefault(); done(); }));
   form.remove();
-  row.say("being bound …");
-  await ask(base.replace("/uploads/", "/volumes/") + "/bind", { place: choice.value });
+  return choice.value;
 }
 
-// ready waits until the volume takes the file. False: it has one already.
+// ready waits until the volume takes the file. False: it has one already. The person is asked for a place once: if the volume is still held, or
+// held again because that node had no room, it is bound there again.
 async function ready(row, base) {
+  let chosen;
   for (;;) {
     const state = await read(await fetch(base + "/ready"));
     if (state.state === "ready") return true;
     if (state.state === "done") return false;
     if (state.state === "failed") throw new Error(state.why);
-    if (state.state === "held") await held(row, base, state);
-    else row.say("waiting until the cluster takes it" + (state.why ? `: ${state.why}` : ""));
+    if (state.state === "held") {
+      if (chosen) await pause(1000);
+      chosen ??= await place(row, state);
+      row.say("being bound …");
+      await ask(base.replace("/uploads/", "/volumes/") + "/bind", { place: chosen });
+    } else row.say("waiting until the cluster takes it" + (state.why ? `: ${state.why}` : ""));
   }
 }
 
