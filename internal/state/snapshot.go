@@ -47,6 +47,7 @@ const (
 // SnapshotRow is one thing that can be said about a snapshot or a restore.
 type SnapshotRow struct {
 	Reason  SnapshotReason
+	Event   string // the reason of its event, where upstream has another word for it; empty: Reason
 	End     End
 	Warn    bool
 	Message string // {detail} is the volume, the storage's own words or the machine
@@ -61,25 +62,25 @@ var snapshotTable = []SnapshotRow{
 	{Reason: SnapshotStoring, Message: "snapshots of its volumes are taken and being stored: {detail}"},
 	{Reason: SnapshotDone, End: Well, Message: "the snapshot is complete"},
 	{Reason: SnapshotFailed, End: Badly, Warn: true, Message: "the snapshot could not be taken: {detail}"},
-	{Reason: SnapshotLost, End: Badly, Warn: true, Message: "parts of the snapshot were deleted: {detail}"},
+	{Reason: SnapshotLost, Event: "VolumeSnapshotMissing", End: Badly, Warn: true, Message: "parts of the snapshot were deleted: {detail}"},
 
 	{Reason: RestoreWaiting, Message: "waiting for the snapshot: {detail}"},
 	{Reason: RestoreMachine, Message: "the machine is made from the snapshot, stopped: {detail}"},
-	{Reason: RestoreTaken, End: Badly, Warn: true,
+	{Reason: RestoreTaken, Event: "VirtualMachineRestoreError", End: Badly, Warn: true,
 		Message: "the machine exists and the snapshot is of another; name one that does not exist, or delete it and restore again: {detail}"},
 	{Reason: RestoreStopping, Message: "waiting for the machine to stop: {detail}"},
-	{Reason: RestoreRefused, End: Badly, Warn: true,
+	{Reason: RestoreRefused, Event: "VirtualMachineRestoreError", End: Badly, Warn: true,
 		Message: "the machine runs; stop it and restore again, or set targetReadinessPolicy to StopTarget: {detail}"},
 	{Reason: RestoreQueued, Message: "waiting for another restore of the machine to end: {detail}"},
 	{Reason: RestoreStaging, Message: "volumes are made from the snapshot, and the machine keeps its disks until all are there: {detail}"},
-	{Reason: RestoreBlocked, Warn: true,
+	{Reason: RestoreBlocked, Event: "VirtualMachineRestoreError", Warn: true,
 		Message: "a volume cannot be made from the snapshot, and the machine keeps its disks; mend it, or delete the restore to withdraw it: {detail}"},
 	{Reason: RestoreInUse, Warn: true, Message: "waiting until nobody uses the claims that are to be replaced: {detail}"},
 	{Reason: RestoreReplacing, Message: "all volumes are there and get the names of the machine's claims: {detail}"},
 	{Reason: RestoreStuck, Warn: true, Message: "the machine's claims cannot all be replaced yet: {detail}"},
 	{Reason: RestoreMaking, Message: "claims are made from the snapshot: {detail}"},
-	{Reason: RestoreDone, End: Well, Message: "the machine and its claims are what they were when the snapshot was taken"},
-	{Reason: RestoreFailed, End: Badly, Warn: true, Message: "the snapshot cannot be put back: {detail}"},
+	{Reason: RestoreDone, Event: "VirtualMachineRestoreComplete", End: Well, Message: "the machine and its claims are what they were when the snapshot was taken"},
+	{Reason: RestoreFailed, Event: "VirtualMachineRestoreError", End: Badly, Warn: true, Message: "the snapshot cannot be put back: {detail}"},
 	{Reason: RestoreWithdrawn, Message: "the restore is withdrawn: the machine has the disks that it had"},
 }
 

@@ -223,7 +223,7 @@ func (r *Reconciler) whole(ctx context.Context, c *corev1.PersistentVolumeClaim)
 // facts are what the decision sees.
 func (s *shot) facts() snapshot.Facts {
 	return snapshot.Facts{
-		Machine: situation(s.vm, s.instance, s.launcher), Recorded: s.content != nil, Nothing: len(s.parts) == 0,
+		Machine: situation(s.vm, s.instance, s.launcher), Recorded: s.content != nil, Nothing: len(s.parts) == 0 && len(s.left) > 0,
 		Quiet: s.quiet(), Cuts: s.cuts(), Late: s.late(), Over: s.content != nil && s.content.Status.ReadyToUse != nil,
 	}
 }
@@ -257,7 +257,7 @@ func (s *shot) quiet() snapshot.Quiet {
 
 // cuts is the worst of all; Usable < Cut < Cutting < Missing.
 func (s *shot) cuts() snapshot.Cuts {
-	if len(s.parts) == 0 {
+	if len(s.parts) == 0 && s.content == nil {
 		return snapshot.Missing
 	}
 	worst := snapshot.Usable

@@ -63,6 +63,9 @@ func (r *Reconciler) reconcileRestore(ctx context.Context, req ctrl.Request) (ct
 		return ctrl.Result{}, err
 	}
 	facts := b.facts()
+	if err := r.own(ctx, b, facts); err != nil {
+		return ctrl.Result{}, err
+	}
 	plan := snapshot.Restore(facts)
 	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
 	for _, a := range plan.Do {

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -103,9 +104,6 @@ func (s *shot) detail(reason state.SnapshotReason) string {
 	case state.SnapshotNoMachine:
 		return s.of.Spec.Source.Name
 	case state.SnapshotNothing:
-		if len(s.left) == 0 {
-			return "it has no volume in a claim"
-		}
 		return strings.Join(s.left, "; ")
 	case state.SnapshotCutting, state.SnapshotStoring, state.SnapshotFailed, state.SnapshotLost:
 		return s.open()
@@ -176,7 +174,7 @@ func (r *Reconciler) tell(about client.Object, old []snapshotv1.Condition, row s
 	if row.Warn {
 		kind = corev1.EventTypeWarning
 	}
-	r.cluster.Event(about, kind, string(row.Reason), text)
+	r.cluster.Event(about, kind, cmp.Or(row.Event, string(row.Reason)), text)
 }
 
 func truth(b bool) corev1.ConditionStatus {

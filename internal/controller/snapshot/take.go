@@ -121,7 +121,11 @@ func (r *Reconciler) record(ctx context.Context, s *shot) error {
 		c.Spec.VolumeBackups = append(c.Spec.VolumeBackups, snapshotv1.VolumeBackup{
 			VolumeName: p.volume, PersistentVolumeClaim: p.claim, VolumeSnapshotName: ptr.To(p.name)})
 	}
-	return r.cluster.Create(ctx, c)
+	if err := r.cluster.Create(ctx, c); err != nil {
+		return err
+	}
+	r.cluster.Event(s.of, corev1.EventTypeNormal, "SuccessfulVirtualMachineSnapshotContentCreate", "Successfully created VirtualMachineSnapshotContent "+c.Name)
+	return nil
 }
 
 // asWas is a claim as it can be made again.
@@ -165,6 +169,7 @@ func (r *Reconciler) shoot(ctx context.Context, s *shot) error {
 		if err := r.cluster.Create(ctx, taken); err != nil {
 			return err
 		}
+		r.cluster.Event(s.of, corev1.EventTypeNormal, "SuccessfulVolumeSnapshotCreate", "Successfully created VolumeSnapshot "+p.name)
 	}
 	return nil
 }
@@ -194,6 +199,9 @@ func (r *Reconciler) finish(ctx context.Context, s *shot) error {
 // moment is when the last of the volumes was cut.
 func (s *shot) moment() *metav1.Time {
 	var last *metav1.Time
+	if len(s.parts) == 0 && s.content != nil { // it has the machine alone
+		return &s.content.CreationTimestamp
+	}
 	for _, p := range s.parts {
 		if t := p.moment(); t != nil && (last == nil || last.Before(t)) {
 			last = t

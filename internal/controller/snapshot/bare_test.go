@@ -1,0 +1,75 @@
+package snapshot
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/cluster"
+)
+
+// TestMachineWithoutClaims: its snapshot has the machine alone, and puts it back.
+func TestMachineWithoutClaims(t *testing.T) {
+	for _, running := range []bool{false, true} {
+		w := newWorld(t, running, true)
+		vm := read[kubevirt.VirtualMachine](w, "vm")
+		vm.Spec.Template.Spec.Volumes, vm.Spec.DataVolumeTemplates = nil, nil
+		vm.Spec.Template.ObjectMeta.Labels = map[string]string{"was": "here"}
+		w.must(w.api.Update(context.Background(), vm))
+		w.snapshot()
+		s := read[snapshotv1.VirtualMachineSnapshot](w, "snap")
+		if s.Status.Phase != snapshotv1.Succeeded || !ptr.Deref(s.Status.ReadyToUse, false) || s.Status.CreationTime == nil || w.frozen {
+			t.Fatalf("running %t: %+v", running, s.Status)
+		}
+		if running {
+			continue
+		}
+		vm = read[kubevirt.VirtualMachine](w, "vm")
+		vm.Spec.Template.ObjectMeta.Labels = nil
+		w.must(w.api.Update(context.Background(), vm))
+		w.restore(snapshotv1.FailImmediate)
+		r := read[snapshotv1.VirtualMachineRestore](w, "back")
+		if vm = read[kubevirt.VirtualMachine](w, "vm"); !ptr.Deref(r.Status.Complete, false) || vm.Spec.Template.ObjectMeta.Labels["was"] != "here" {
+			t.Errorf("%+v: %v", r.Status, vm.Spec.Template.ObjectMeta)
+		}
+	}
+}
+
+// TestRestoreIsOwned: a restore goes with the machine that it is for, as upstream.
+func TestRestoreIsOwned(t *testing.T) {
+	w := newWorld(t, false, false)
+	w.snapshot()
+	w.restore(snapshotv1.FailImmediate)
+	r, vm := read[snapshotv1.VirtualMachineRestore](w, "back"), read[kubevirt.VirtualMachine](w, "vm")
+	if !metav1.IsControlledBy(r, vm) || !ptr.Deref(r.Status.Complete, false) {
+		t.Errorf("%+v %+v", r.OwnerReferences, r.Status)
+	}
+}
+
+// TestUpstreamEvents: clients of upstream wait for these.
+func TestUpstreamEvents(t *testing.T) {
+	w := newWorld(t, false, false)
+	told := events.NewFakeRecorder(100)
+	w.r.cluster = cluster.New(w.faults.Client(w.api.(client.WithWatch), w.admit), told, w.clock)
+	w.snapshot()
+	w.restore(snapshotv1.FailImmediate)
+	close(told.Events)
+	var all []string
+	for e := range told.Events {
+		all = append(all, e)
+	}
+	text := strings.Join(all, "\n")
+	for _, want := range []string{"SuccessfulVirtualMachineSnapshotContentCreate", "SuccessfulVolumeSnapshotCreate", "VirtualMachineRestoreComplete"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no event %s in:\n%s", want, text)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+)
+
+// TestSnapshotWithoutClaims: a snapshot of a machine without claims has the machine and succeeds, and so does its restore, which goes with the
+// machine.
+func TestSnapshotWithoutClaims(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	vm := y.tiny("bare")
+	vm.Spec.RunStrategy = new(kubevirt.RunHalted)
+	y.create(vm)
+	y.status(vm, kubevirt.StatusStopped, boot)
+	y.snapshot("then", vm.Name)
+	group := "kubevirt.io"
+	r := &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "back"}}
+	r.Spec.Target = corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VirtualMachine", Name: vm.Name}
+	r.Spec.VirtualMachineSnapshotName = "then"
+	if err := y.kube.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	y.restored("back")
+	if err := y.kube.Get(t.Context(), client.ObjectKeyFromObject(r), r); err != nil || !metav1.IsControlledBy(r, vm) {
+		t.Errorf("%v: %+v", err, r.OwnerReferences)
+	}
+	events := y.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
+	for _, want := range []string{"SuccessfulVirtualMachineSnapshotContentCreate", "VirtualMachineRestoreComplete"} {
+		if !strings.Contains(events, want) {
+			t.Errorf("no event %s: %s", want, events)
+		}
+	}
+}
