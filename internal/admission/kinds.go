@@ -21,19 +21,18 @@ func checkDataSource(_ context.Context, _, after *cdiv1.DataSource) (causes, err
 	s, at := after.Spec.Source, specPath.Child("source")
 	n := 0
 	for _, one := range []struct {
-		set             bool
-		name, namespace string
-		child           string
+		set         bool
+		name, child string
 	}{
-		{s.PVC != nil, deref(s.PVC).Name, deref(s.PVC).Namespace, "PVC"},
-		{s.Snapshot != nil, deref(s.Snapshot).Name, deref(s.Snapshot).Namespace, "snapshot"},
-		{s.DataSource != nil, deref(s.DataSource).Name, deref(s.DataSource).Namespace, "DataSource"},
+		{s.PVC != nil, deref(s.PVC).Name, "PVC"},
+		{s.Snapshot != nil, deref(s.Snapshot).Name, "snapshot"},
+		{s.DataSource != nil, deref(s.DataSource).Name, "DataSource"},
 	} {
 		if !one.set {
 			continue
 		}
 		n++
-		if one.name == "" || one.namespace == "" {
+		if one.name == "" { // a namespace that is not said is its own
 			c.invalid(at.Child(one.child), "%s source %s is not valid", at.Child(one.child), one.child)
 		}
 	}

@@ -26,7 +26,7 @@ func End(self, next *cdiv1.DataSource) (cdiv1.DataSourceSource, Break) {
 	last := self.Spec.Source
 	if ref := last.DataSource; ref != nil {
 		switch {
-		case ref.Namespace != self.Namespace:
+		case orIn(&ref.Namespace, self.Namespace) != self.Namespace:
 			return last, Elsewhere
 		case ref.Name == self.Name:
 			return last, Itself
@@ -37,20 +37,23 @@ func End(self, next *cdiv1.DataSource) (cdiv1.DataSourceSource, Break) {
 		}
 		last = next.Spec.Source
 	}
-	if last.PVC == nil && last.Snapshot == nil {
-		return last, Empty
+	switch { // a namespace that is not said is its own
+	case last.PVC != nil:
+		return cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: orIn(&last.PVC.Namespace, self.Namespace), Name: last.PVC.Name}}, Whole
+	case last.Snapshot != nil:
+		return cdiv1.DataSourceSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: orIn(&last.Snapshot.Namespace, self.Namespace), Name: last.Snapshot.Name}}, Whole
 	}
-	return last, Whole
+	return last, Empty
 }
 
 // Next is the DataSource that another one stands for; nil if it names none that may be named, or if that is not there.
 func Next(ctx context.Context, from Reader, self *cdiv1.DataSource) (*cdiv1.DataSource, error) {
 	ref := self.Spec.Source.DataSource
-	if ref == nil || ref.Namespace != self.Namespace || ref.Name == self.Name {
+	if ref == nil || orIn(&ref.Namespace, self.Namespace) != self.Namespace || ref.Name == self.Name {
 		return nil, nil
 	}
 	var next cdiv1.DataSource
-	if ok, err := from.Read(ctx, ref.Namespace, ref.Name, &next); !ok || err != nil {
+	if ok, err := from.Read(ctx, self.Namespace, ref.Name, &next); !ok || err != nil {
 		return nil, err
 	}
 	return &next, nil

@@ -76,7 +76,7 @@ var refusals = []struct{ name, object, want string }{
 
 	{"two sources of a DataSource", `{kind: DataSource, metadata: {name: d, namespace: team}, spec: {source: {
 		pvc: {namespace: a, name: b}, snapshot: {namespace: a, name: b}}}}`, "Multiple Data volume sources"},
-	{"empty source of a DataSource", `{kind: DataSource, metadata: {name: d, namespace: team}, spec: {source: {pvc: {namespace: "", name: b}}}}`,
+	{"empty source of a DataSource", `{kind: DataSource, metadata: {name: d, namespace: team}, spec: {source: {pvc: {namespace: a, name: ""}}}}`,
 		"spec.source.PVC source PVC is not valid"},
 
 	{"cron without source", cron("", "* * * * *", "m", ""), "Missing source"},

@@ -1,6 +1,7 @@
 package datasource
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -23,7 +26,7 @@ import (
 	"github.com/berth-vm/berth/internal/origin"
 )
 
-// snapshotEvery is how often a snapshot that is not ready is looked at: the snapshot API is an add-on that may not be there to watch.
+// snapshotEvery is how often a snapshot is looked at, also one that is ready, since it can be deleted: the snapshot API is an add-on that may not be there to watch.
 const snapshotEvery = 5 * time.Second
 
 type reconciler struct {
@@ -59,7 +62,7 @@ func (r *reconciler) standingFor(ctx context.Context, obj client.Object) []recon
 		src := all.Items[i].Spec.Source
 		pvc, ds := src.PVC, src.DataSource
 		// One that stands for another is woken with all claims of its namespace: it depends on them through the other.
-		named := pvc != nil && pvc.Namespace == obj.GetNamespace() && pvc.Name == obj.GetName() ||
+		named := pvc != nil && cmp.Or(pvc.Namespace, all.Items[i].Namespace) == obj.GetNamespace() && pvc.Name == obj.GetName() ||
 			ds != nil && all.Items[i].Namespace == obj.GetNamespace()
 		if named {
 			due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
@@ -82,7 +85,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	v := decide(f)
 	result := ctrl.Result{}
-	if v.source.Snapshot != nil && f.lacks != "" {
+	if v.source.Snapshot != nil {
 		result.RequeueAfter = snapshotEvery
 	}
 	want := cdiv1.DataSourceStatus{Source: v.source, Conditions: []cdiv1.DataSourceCondition{r.condition(f.self.Status, v)}}
@@ -95,7 +98,26 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if equality.Semantic.DeepEqual(f.self.Status, want) && labelled(&f.self, next) {
 		return result, nil
 	}
-	return result, r.writer.Apply(ctx, next)
+	fields, err := applied(next)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return result, r.writer.Apply(ctx, fields)
+}
+
+// applied is the DataSource as it is applied. A source that is empty is left out: the API server would make null of it when what it had is
+// taken back, and refuse that.
+func applied(d *cdiv1.DataSource) (client.Object, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
+	if err != nil {
+		return nil, fmt.Errorf("turn a DataSource into fields: %w", err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(cdiv1.SchemeGroupVersion.WithKind("DataSource"))
+	if d.Status.Source == (cdiv1.DataSourceSource{}) {
+		unstructured.RemoveNestedField(u.Object, "status", "source")
+	}
+	return u, nil
 }
 
 // labelled: the DataSource has the labels that it should have from what it stands for, and no others of that kind.
