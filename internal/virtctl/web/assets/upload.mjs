@@ -186,11 +186,15 @@ async function transfer(row, base, file, mark) {
   }
 }
 
-async function take(files) {
+// take asks about one file after the other, also if more are dropped meanwhile: a dialog says that it was closed a moment after it is.
+let asked = Promise.resolve();
+function take(files) {
   for (const file of files) {
-    const mark = await markOf(file);
-    const to = await where(file, mark);
-    if (to) upload(file, mark, to);
+    asked = asked.then(async () => {
+      const mark = await markOf(file);
+      const to = await where(file, mark);
+      if (to) upload(file, mark, to);
+    }).catch((wrong) => say(wrong.message, "bad"));
   }
 }
 
