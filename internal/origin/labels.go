@@ -2,6 +2,7 @@ package origin
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,16 +66,26 @@ func labels(ctx context.Context, from Reader, r Ref) (map[string]string, error) 
 	return o.Labels, nil
 }
 
-// Inherited are those of a source's labels that a copy of it gets too: which instance type and preference suit what is on it. More
-// would make the copy look like something that it is not.
+// whose are the labels of kubevirt.io that say to which machine an object belongs, which a copy of it does not.
+var whose = []string{"kubevirt.io/created-by", "vm.kubevirt.io/name"}
+
+// Inherited returns the labels of a source that its copies get too: those of kubevirt.io, which say what is on it (the instance type and
+// preference that suit it, dynamic-credentials-support). Labels of cdi.kubevirt.io say what a controller does with the source itself: a copy with
+// its dataImportCron would be removed with the cron's imports.
 func Inherited(labels map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range labels {
-		if strings.HasPrefix(key, "instancetype.kubevirt.io/default-") {
+		if ofKubeVirt(key) && !slices.Contains(whose, key) {
 			out[key] = value
 		}
 	}
 	return out
+}
+
+// ofKubeVirt: a label's key has the domain kubevirt.io or one below it, but for CDI's.
+func ofKubeVirt(key string) bool {
+	domain, _, found := strings.Cut(key, "/")
+	return found && (domain == "kubevirt.io" || strings.HasSuffix(domain, ".kubevirt.io")) && domain != "cdi.kubevirt.io"
 }
 
 // ImageLabels are those of labels that an image may bring along. What an image says is not trusted further than that it must be a
@@ -82,9 +93,7 @@ func Inherited(labels map[string]string) map[string]string {
 func ImageLabels(all map[string]string) map[string]string {
 	labels := map[string]string{}
 	for key, value := range all {
-		domain, _, found := strings.Cut(key, "/")
-		known := found && (domain == "kubevirt.io" || strings.HasSuffix(domain, ".kubevirt.io"))
-		if known && domain != "cdi.kubevirt.io" && len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
+		if ofKubeVirt(key) && len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
 			labels[key] = value
 		}
 	}

@@ -272,7 +272,9 @@ func TestVolumeLabels(t *testing.T) {
 	url, web := b.secure(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	ref := strings.TrimPrefix(url, "https://") + "/disks/labelled:1"
 	push(b, ref, web)
-	configure(b, ref, web, func(c *v1.Config) { c.Env = append(c.Env, "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small") })
+	configure(b, ref, web, func(c *v1.Config) {
+		c.Env = append(c.Env, "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small", "KUBEVIRT_IO_DYNAMIC_CREDENTIALS_SUPPORT=true")
+	})
 	b.volume(volume{name: "golden", class: classImmediate, storage: "40Mi", change: func(dv *cdiv1.DataVolume) {
 		dv.Spec.Source = &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: ptr("docker://" + ref), CertConfigMap: ptr("roots")}}
 	}})
@@ -294,8 +296,8 @@ func TestVolumeLabels(t *testing.T) {
 	b.until("copy", "to be complete and labelled", func(dv *cdiv1.DataVolume) bool {
 		return dv.Status.Phase == cdiv1.Succeeded && dv.Labels[likes] == "u1.small"
 	})
-	if got := b.claim("copy").Labels[likes]; got != "u1.small" {
-		t.Errorf("the clone's claim is labelled %q", got)
+	if got := b.claim("copy").Labels; got[likes] != "u1.small" || got["kubevirt.io/dynamic-credentials-support"] != "true" {
+		t.Errorf("the clone's claim is labelled %v", got)
 	}
 }
 

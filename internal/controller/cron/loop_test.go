@@ -25,8 +25,11 @@ import (
 )
 
 const (
-	name    = "fedora"
-	oneDay  = "0 0 * * *"
+	name   = "fedora"
+	oneDay = "0 0 * * *"
+
+	credentials = "kubevirt.io/dynamic-credentials-support"
+
 	digest1 = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
 	digest2 = "sha256:2222222222222222222222222222222222222222222222222222222222222222"
 )
@@ -89,7 +92,9 @@ func (i importer) claims(ctx context.Context, volumes []cdiv1.DataVolume) {
 	}
 	for _, v := range volumes {
 		if filltest.Get[corev1.PersistentVolumeClaim](i.w, v.Namespace, v.Name) == nil {
-			i.w.Must(i.w.API.Create(ctx, filltest.Bound(v.Namespace, v.Name)))
+			made := filltest.Bound(v.Namespace, v.Name)
+			made.Labels = map[string]string{credentials: "true", Label: "another"} // as its image says
+			i.w.Must(i.w.API.Create(ctx, made))
 		}
 	}
 }
@@ -254,6 +259,9 @@ func TestSnapshots(t *testing.T) {
 	}
 	cut := &volumesnapshot.Snapshot{}
 	w.Must(w.API.Get(context.Background(), client.ObjectKey{Namespace: filltest.Team, Name: "os-333333333333"}, cut))
+	if cut.Labels[credentials] != "true" || cut.Labels[Label] != name {
+		t.Errorf("the snapshot has the labels %v", cut.Labels)
+	}
 	if by := ptr.Deref(cut.Spec.VolumeSnapshotClassName, ""); by != "for-images" {
 		t.Errorf("the snapshot was taken with class %s", by)
 	}

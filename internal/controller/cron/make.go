@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/token"
@@ -58,11 +59,7 @@ func (r *Reconciler) startPoll(ctx context.Context, s *seen) error {
 // labels are those of everything the cron makes: which cron it was, and what machines made of it should be like.
 func (s *seen) labels() map[string]string {
 	labels := render.Labels("")
-	for key, value := range s.cron.Labels {
-		if strings.HasPrefix(key, "instancetype.kubevirt.io/") {
-			labels[key] = value
-		}
-	}
+	maps.Copy(labels, origin.Inherited(s.cron.Labels))
 	labels[Label] = s.cron.Name
 	return labels
 }

@@ -2,6 +2,7 @@ package cron
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/cron"
+	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
@@ -27,6 +29,7 @@ type stored struct {
 	class     string // to take them with
 	storage   string // the storage class that says so
 	mode      *corev1.PersistentVolumeMode
+	labels    map[string]string         // of the import's claim that its snapshot has too: the claim is deleted
 	snapshots []volumesnapshot.Snapshot // newest first
 	current   *volumesnapshot.Snapshot  // of the version that the source has; nil: there is none
 }
@@ -34,6 +37,7 @@ type stored struct {
 // observeStored finds the snapshots and whether there should be any: the storage profile of the import's claim says so.
 func (r *Reconciler) observeStored(ctx context.Context, s *seen) error {
 	var err error
+	s.stored.labels = map[string]string{}
 	s.stored.snapshots, err = volumesnapshot.All(ctx, cluster.Reads(r.live), s.cron.Namespace, map[string]string{Label: s.cron.Name})
 	if err != nil {
 		return err
@@ -57,6 +61,9 @@ func (r *Reconciler) observeForm(ctx context.Context, s *seen, name string) erro
 	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, s.cron.Namespace, name)
 	if err != nil {
 		return err
+	}
+	if c != nil {
+		s.stored.labels = origin.Inherited(c.Labels)
 	}
 	if c != nil && c.Spec.StorageClassName != nil {
 		s.stored.storage, s.stored.mode = *c.Spec.StorageClassName, c.Spec.VolumeMode
@@ -96,7 +103,8 @@ func (t stored) form() *cdiv1.DataImportCronSourceFormat {
 // takeSnapshot has the import stored as a snapshot of its name.
 func (r *Reconciler) takeSnapshot(ctx context.Context, s *seen) error {
 	taken := volumesnapshot.New(s.cron.Namespace, s.current.Name, s.stored.class, s.current.Name)
-	taken.Labels, taken.OwnerReferences = s.labels(), s.owners()
+	taken.Labels, taken.OwnerReferences = maps.Clone(s.stored.labels), s.owners()
+	maps.Copy(taken.Labels, s.labels())
 	taken.Annotations = map[string]string{annClass: s.stored.storage}
 	if s.stored.mode != nil {
 		taken.Annotations[volumesnapshot.AnnMode] = string(*s.stored.mode)
