@@ -29,7 +29,7 @@ var (
 	// quoted is one of the keys of a row's first cell.
 	quoted   = regexp.MustCompile("`([^`]+)`")
 	aTest    = regexp.MustCompile("`(?:Test|Fuzz)[A-Za-z0-9_]+")
-	prefixed = regexp.MustCompile(`^(?:berth\.dev|kubevirt\.io)/$`) // the domain itself, by which keys are told apart
+	prefixed = regexp.MustCompile(`^(?:berth\.dev|(?:cdi\.)?kubevirt\.io)/$`) // the domain itself, by which keys are told apart
 )
 
 // notKeys have the form of a key and are something else: kinds, modules, the name of a provisioner.

@@ -84,8 +84,8 @@ func Inherited(labels map[string]string) map[string]string {
 
 // ofKubeVirt: a label's key has the domain kubevirt.io or one below it, but for CDI's.
 func ofKubeVirt(key string) bool {
-	domain, _, found := strings.Cut(key, "/")
-	return found && (domain == "kubevirt.io" || strings.HasSuffix(domain, ".kubevirt.io")) && domain != "cdi.kubevirt.io"
+	domain := key[:strings.Index(key, "/")+1]
+	return (domain == "kubevirt.io/" || strings.HasSuffix(domain, ".kubevirt.io/")) && domain != "cdi.kubevirt.io/"
 }
 
 // ImageLabels are those of labels that an image may bring along. What an image says is not trusted further than that it must be a
