@@ -14,6 +14,7 @@ import (
 var notInherited = []string{
 	"kubectl.kubernetes.io/", "cdi.kubevirt.io/storage.pod.", "cdi.kubevirt.io/storage.populatedFor", "cdi.kubevirt.io/storage.import.fatalError",
 	"cdi.kubevirt.io/storage.persistentVolumeList", "berth.dev/may-fill", "berth.dev/clone",
+	"cdi.kubevirt.io/cloneType",
 }
 
 // Claim is a claim for a disk: meta says whose it is, with labels and annotations to begin with; it gets ours besides.

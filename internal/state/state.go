@@ -99,6 +99,14 @@ func (s State) Mismatch() State {
 	return s
 }
 
+// OverQuota is the state of a volume that an object was refused for because of a quota: clients wait for an event of that word, whatever was refused.
+func (s State) OverQuota() State {
+	if s.Reason != QuotaExceeded {
+		s.Told = QuotaExceeded
+	}
+	return s
+}
+
 // ReadyReason is the reason of the Ready condition: the row's, but for what clients expect while data moves (a word of their own)
 // and when it is there (none).
 func (s State) ReadyReason() string {

@@ -372,3 +372,34 @@ func TestExec(t *testing.T) {
 		}
 	}
 }
+
+// TestUsersRoles: the roles of users have the kinds of CDI that upstream gives them. Viewers may not clone, unlike there: they could read what is on a disk.
+func TestUsersRoles(t *testing.T) {
+	installRights(t)
+	own := []string{"datavolumes", "dataimportcrons", "datasources", "volumeimportsources", "volumeuploadsources", "volumeclonesources"}
+	shown := append(slices.Clone(own), "cdiconfigs", "storageprofiles", "objecttransfers")
+	may := func(c client.Client, verb, resource, subresource string) bool {
+		t.Helper()
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Group: "cdi.kubevirt.io", Resource: resource, Subresource: subresource, Verb: verb,
+		}}}
+		must(t, c.Create(t.Context(), review))
+		return review.Status.Allowed
+	}
+	for role, writes := range map[string]bool{"admin": true, "edit": true, "view": false} {
+		c := clientOf(t, "user-of-"+role, "cdi.kubevirt.io:"+role, true)
+		for _, resource := range shown {
+			if wants := slices.Contains(own, resource) || !writes; wants && !may(c, "watch", resource, "") {
+				t.Errorf("%s may not watch %s", role, resource)
+			}
+		}
+		for _, resource := range own {
+			if is := may(c, "create", resource, ""); is != writes {
+				t.Errorf("%s may create %s: %v", role, resource, is)
+			}
+		}
+		if is := may(c, "create", "datavolumes", "source"); is != writes {
+			t.Errorf("%s may clone: %v", role, is)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // Reconciler reconciles DataVolumes.
@@ -47,7 +48,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if !outcome.Stale {
-		err = errors.Join(r.label(ctx, v, seen.Inherited()), r.cluster.Report(ctx, v, outcome.Status))
+		err = errors.Join(r.label(ctx, v, seen.Inherited()), r.noteCloneType(ctx, v, seen.CloneType()), r.cluster.Report(ctx, v, outcome.Status))
 	}
 	return ctrl.Result{RequeueAfter: outcome.Again}, err
 }
@@ -69,4 +70,13 @@ func (r *Reconciler) label(ctx context.Context, v *cdiv1.DataVolume, inherited m
 		return nil
 	}
 	return r.cluster.Change(ctx, v, next)
+}
+
+// noteCloneType writes on the volume how its claim is cloned, where clients look for it. The engine may have written to the volume in the same step, so the
+// version that was read does not matter.
+func (r *Reconciler) noteCloneType(ctx context.Context, v *cdiv1.DataVolume, way string) error {
+	if way == "" || v.Annotations[names.CloneType] == way {
+		return nil
+	}
+	return r.cluster.Annotate(ctx, v, names.CloneType, way)
 }

@@ -114,6 +114,9 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 	if s.flow() == volume.External {
 		c.Annotations[names.External] = "true"
 	}
+	if s.flow() == volume.Import && !keeps {
+		c.Annotations[names.ImportPod] = render.WorkerName(render.RoleImport, s.order.Name) // clients look for it while the first worker runs, too
+	}
 	if !keeps {
 		s.clone.Mark(c)
 	}

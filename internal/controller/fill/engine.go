@@ -196,6 +196,7 @@ func (s *Seen) refusal(a volume.Action, err error) (state.State, bool) {
 	said.Detail = err.Error()
 	if exceeded {
 		said.Detail = quota
+		said = said.OverQuota()
 	}
 	return said, true
 }

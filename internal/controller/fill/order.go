@@ -101,3 +101,11 @@ func (s *Seen) Inherited() map[string]string {
 	}
 	return origin.Inherited(s.claim.Labels)
 }
+
+// CloneType is how the claim is cloned, in upstream's word; empty: it is no clone, or that is not decided yet.
+func (s *Seen) CloneType() string {
+	if s.claim == nil || !s.order.owns(s.claim) || !s.clone.IsClone() {
+		return ""
+	}
+	return s.claim.Annotations[names.CloneType]
+}
