@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgo "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/utils/clock"
+	"kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -21,6 +24,7 @@ import (
 	"github.com/berth-vm/berth/internal/inside"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/render"
 )
 
 // theCluster implements aggregated.Cluster.
@@ -118,6 +122,37 @@ func (c *theCluster) Open(ctx context.Context, i *kubevirt.VirtualMachineInstanc
 		return nil, launch.Said{}, err
 	}
 	return c.pods.Open(ctx, pod, verb, what)
+}
+
+// Evacuation names the wish that the guest leaves its node; empty: there is none.
+func (c *theCluster) Evacuation(ctx context.Context, i *kubevirt.VirtualMachineInstance) (string, error) {
+	all, err := launchers.Of(ctx, cluster.Reads(c.reader), i)
+	if err != nil {
+		return "", err
+	}
+	return render.EvacuationID(launchers.Present(all)), nil
+}
+
+// Launcher is the pod that an instance's guest is in, or is to start in; nil: there is none.
+func (c *theCluster) Launcher(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
+	all, err := launchers.Of(ctx, cluster.Reads(c.reader), i)
+	return launchers.Present(all), err
+}
+
+// Instancetype reads an instance type or a preference, of either scope.
+func (c *theCluster) Instancetype(ctx context.Context, kind, namespace, name string) ([]byte, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(v1beta1.SchemeGroupVersion.WithKind(kind))
+	if err := c.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, u); err != nil {
+		return nil, err
+	}
+	return u.MarshalJSON()
+}
+
+// Revision reads the copy that a machine keeps of an instance type or a preference.
+func (c *theCluster) Revision(ctx context.Context, namespace, name string) (*appsv1.ControllerRevision, error) {
+	var r appsv1.ControllerRevision
+	return &r, c.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &r)
 }
 
 // launcher is the pod that the guest runs in.

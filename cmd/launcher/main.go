@@ -58,6 +58,8 @@ func command(args []string) error {
 		return verb(args[0])
 	case len(args) == 1 && (args[0] == launch.FreezeVerb || args[0] == launch.ThawVerb):
 		return quiet(args[0])
+	case len(args) == 1 && (args[0] == launch.PreBackupVerb || args[0] == launch.PostBackupVerb):
+		return backupHook(args[0], launch.VerbSocket)
 	case len(args) == 1 && args[0] == "consume":
 		ctx, stop := untilTold()
 		defer stop()
@@ -70,7 +72,7 @@ func command(args []string) error {
 	case len(args) >= 3 && args[0] == "copy":
 		return guest.Copy(args[1:len(args)-1], args[len(args)-1])
 	}
-	return errors.New("usage: launcher run | console | freeze | thaw | pause | unpause | guestosinfo | filesystemlist | userlist | forward | vnc | consume | probe readiness|liveness | hold VOLUME read-only|read-write SIZE|login | copy FILE... DIRECTORY")
+	return errors.New("usage: launcher run | console | freeze | thaw | pause | unpause | guestosinfo | filesystemlist | userlist | forward | vnc | reset | softreboot | fsfreeze | fsthaw | pre-backup | post-backup | consume | probe readiness|liveness | hold VOLUME read-only|read-write SIZE|login | copy FILE... DIRECTORY")
 }
 
 func untilTold() (context.Context, context.CancelFunc) {

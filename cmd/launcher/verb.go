@@ -15,10 +15,11 @@ import (
 // verbs are those that the launcher of this pod carries out when it is asked on its socket.
 var verbs = []string{
 	launch.PauseVerb, launch.UnpauseVerb, launch.OSInfoVerb, launch.FilesystemsVerb, launch.UsersVerb, launch.ForwardVerb, launch.VNCVerb,
+	launch.ResetVerb, launch.SoftRebootVerb, launch.FSFreezeVerb, launch.FSThawVerb,
 }
 
 // verb has the launcher of this pod carry a verb out, prints its answer, and connects standard input and output with what
-// follows. What is to be forwarded is the first line of the input.
+// follows. What a verb needs is the first line of the input.
 func verb(name string) error {
 	conn, err := net.Dial("unix", launch.VerbSocket)
 	if err != nil {
@@ -27,10 +28,10 @@ func verb(name string) error {
 	defer func() { _ = conn.Close() }()
 	in := bufio.NewReaderSize(os.Stdin, 1<<16)
 	line := name
-	if name == launch.ForwardVerb {
+	if launch.NeedsWords(name) {
 		what, err := in.ReadString('\n')
 		if err != nil {
-			return fmt.Errorf("read what to connect to: %w", err)
+			return fmt.Errorf("read what to %s: %w", name, err)
 		}
 		line += " " + strings.TrimSpace(what)
 	}

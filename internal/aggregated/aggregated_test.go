@@ -17,9 +17,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/utils/ptr"
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
@@ -41,7 +43,10 @@ type world struct {
 	away       error // of the launcher
 	migrations []kubevirt.VirtualMachineInstanceMigration
 	asked      []string // verbs
-	guest      net.Conn // the guest's end of what was opened
+	evacuation string
+	pod        *corev1.Pod
+	kinds      map[string]string // instance types and preferences by kind/namespace/name, and revisions by name
+	guest      net.Conn          // the guest's end of what was opened
 	plays      func(net.Conn)
 }
 
@@ -62,6 +67,30 @@ func (w *world) Open(_ context.Context, _ *kubevirt.VirtualMachineInstance, verb
 		go w.plays(guest)
 	}
 	return user, w.said, nil
+}
+
+func (w *world) Evacuation(context.Context, *kubevirt.VirtualMachineInstance) (string, error) {
+	return w.evacuation, nil
+}
+
+func (w *world) Launcher(context.Context, *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
+	return w.pod, nil
+}
+
+func (w *world) Instancetype(_ context.Context, kind, namespace, name string) ([]byte, error) {
+	text, ok := w.kinds[kind+"/"+namespace+"/"+name]
+	if !ok {
+		return nil, apierrors.NewNotFound(machines, name)
+	}
+	return []byte(text), nil
+}
+
+func (w *world) Revision(_ context.Context, _, name string) (*appsv1.ControllerRevision, error) {
+	text, ok := w.kinds[name]
+	if !ok {
+		return nil, apierrors.NewNotFound(machines, name)
+	}
+	return &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(text)}}, nil
 }
 
 func found[T any](o *T, name string) (*T, error) {
@@ -185,6 +214,10 @@ func TestVerbs(t *testing.T) {
 	fresh.Status = kubevirt.VirtualMachineStatus{}
 	probed := vm(kubevirt.RunManual)
 	probed.Spec.Template.Spec.LivenessProbe = &kubevirt.Probe{}
+	withAdded := vm(kubevirt.RunAlways)
+	withAdded.Spec.VolumeClaimTemplates = []kubevirt.VolumeClaimTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "own"}}}
+	withAdded.Spec.Template.Spec.Volumes = append(running.DeepCopy().Spec.Volumes, kubevirt.Volume{Name: "own", VolumeSource: kubevirt.VolumeSource{
+		PersistentVolumeClaim: &kubevirt.ClaimSource{Name: "own"}}})
 	const add = `{"name":"new","disk":{"name":"other"},"volumeSource":{"dataVolume":{"name":"dv2"}}}`
 	for name, row := range map[string]struct {
 		machine  *kubevirt.VirtualMachine
@@ -223,12 +256,23 @@ func TestVerbs(t *testing.T) {
 		"unknown verb":            {vm(kubevirt.RunAlways), off, "virtualmachines/vm/explode", "", 404, "explode"},
 		"add for good": {vm(kubevirt.RunAlways), running, "virtualmachines/vm/addvolume", add, 202,
 			`/status/volumeRequests=[{"addVolumeOptions":{"name":"new","disk":{"name":"other"},"volumeSource":{"dataVolume":{"name":"dv2"}}}}]`},
-		"add what is there":        {vm(kubevirt.RunAlways), running, "virtualmachines/vm/addvolume", strings.Replace(add, "new", "root", 1), 409, "already exists"},
+		"add what is there": {vm(kubevirt.RunAlways), running, "virtualmachines/vm/addvolume", strings.Replace(add, "new", "root", 1), 409,
+			"Unable to add volume [root] because volume with that name already exists"},
 		"add without a disk":       {vm(kubevirt.RunAlways), running, "virtualmachines/vm/addvolume", `{"name":"new"}`, 400, "requires disk"},
 		"add without a name":       {vm(kubevirt.RunAlways), running, "virtualmachines/vm/addvolume", `{}`, 400, "requires name"},
 		"remove what is not there": {vm(kubevirt.RunAlways), running, "virtualmachines/vm/removevolume", `{"name":"new"}`, 409, "does not exist"},
-		"remove for good": {vm(kubevirt.RunAlways), running, "virtualmachines/vm/removevolume", `{"name":"root"}`, 202,
-			`/status/volumeRequests=[{"removeVolumeOptions":{"name":"root"}}]`},
+		"remove for good": {withAdded, running, "virtualmachines/vm/removevolume", `{"name":"extra"}`, 202,
+			`/status/volumeRequests=[{"removeVolumeOptions":{"name":"extra"}}]`},
+		"remove the root for good": {vm(kubevirt.RunAlways), running, "virtualmachines/vm/removevolume", `{"name":"root"}`, 409,
+			"Unable to remove volume [root] because it is not hotpluggable"},
+		"add a claim that is there": {withAdded, running, "virtualmachines/vm/addvolume", strings.Replace(add, "dv2", "dv", 1), 409,
+			"Unable to add volume source [dv] because it already exists"},
+		"add the claim of a template": {withAdded, running, "virtualmachines/vm/addvolume",
+			`{"name":"new","disk":{},"volumeSource":{"persistentVolumeClaim":{"claimName":"vm-own"}}}`, 409, "Unable to add volume source [vm-own] because it already exists"},
+		"add a claim to a run that has it": {nil, running, "virtualmachineinstances/vm/addvolume",
+			`{"name":"new","disk":{},"volumeSource":{"persistentVolumeClaim":{"claimName":"dv"}}}`, 409, "Unable to add volume source [dv] because it already exists"},
+		"dump memory":        {vm(kubevirt.RunAlways), running, "virtualmachines/vm/memorydump", `{"claimName":"c"}`, 400, "memory dumps are not supported"},
+		"remove memory dump": {vm(kubevirt.RunAlways), running, "virtualmachines/vm/removememorydump", `{}`, 400, "memory dumps are not supported"},
 		"add for this run": {nil, running, "virtualmachineinstances/vm/addvolume", add, 202,
 			`/spec/volumes=[{"name":"root"},{"name":"extra","dataVolume":{"name":"dv","hotpluggable":true}},{"name":"new","dataVolume":{"name":"dv2","hotpluggable":true}}]` +
 				` /spec/domain/devices/disks=[{"name":"root"},{"name":"extra"},{"name":"new"}]`},
@@ -250,7 +294,7 @@ func TestVerbs(t *testing.T) {
 		"keep what is not there":    {nil, copied(""), "virtualmachineinstances/vm/keep", `{"name":"none","claimName":"mine"}`, 409, "does not exist"},
 		"keep of one that is off":   {nil, vmi(kubevirt.PhaseScheduling), "virtualmachineinstances/vm/keep", `{"name":"root","claimName":"mine"}`, 409, "VMI is not running"},
 		"keep nowhere":              {nil, copied(""), "virtualmachineinstances/vm/keep", `{"name":"image"}`, 400, "requires name and claimName"},
-		"unknown verb of a guest":   {nil, running, "virtualmachineinstances/vm/freeze", "", 404, "freeze"},
+		"unknown verb of a guest":   {nil, running, "virtualmachineinstances/vm/melt", "", 404, "melt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{machine: row.machine, instance: row.instance}

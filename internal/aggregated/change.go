@@ -24,6 +24,7 @@ type Change struct {
 	Disks    []kubevirt.Disk               // all of the instance's spec
 	Volumes  []kubevirt.Volume             // all of the instance's spec
 	Paused   string                        // the instance's kubevirt.AnnPaused
+	Stays    string                        // the instance's kubevirt.AnnStays
 
 	Migration *kubevirt.VirtualMachineInstanceMigration // to be made
 }
@@ -141,8 +142,48 @@ func nameOf(r kubevirt.VolumeRequest) string {
 	return r.RemoveVolumeOptions.Name
 }
 
-func hasVolume(spec *kubevirt.VirtualMachineInstanceSpec, name string) bool {
-	return slices.ContainsFunc(spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == name })
+// refused is why the volumes of a machine cannot be changed so; empty: they can. The words are the ones clients know.
+func refused(volumes []kubevirt.Volume, r kubevirt.VolumeRequest) string {
+	at := slices.IndexFunc(volumes, func(v kubevirt.Volume) bool { return v.Name == nameOf(r) })
+	if r.RemoveVolumeOptions != nil {
+		switch {
+		case at < 0:
+			return fmt.Sprintf("Unable to remove volume [%s] because it does not exist", nameOf(r))
+		case !volumes[at].CanBeRemoved():
+			return fmt.Sprintf("Unable to remove volume [%s] because it is not hotpluggable", nameOf(r))
+		}
+		return ""
+	}
+	if at >= 0 {
+		return fmt.Sprintf("Unable to add volume [%s] because volume with that name already exists", nameOf(r))
+	}
+	added := r.AddVolumeOptions.Volume()
+	source := claimName(added)
+	if source != "" && slices.ContainsFunc(volumes, func(v kubevirt.Volume) bool { return claimName(v) == source }) {
+		return fmt.Sprintf("Unable to add volume source [%s] because it already exists", source)
+	}
+	return ""
+}
+
+// claimName is the claim that a volume's disk is in; empty: it is in none.
+func claimName(v kubevirt.Volume) string {
+	switch {
+	case v.DataVolume != nil:
+		return v.DataVolume.Name
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.Claim()
+	}
+	return ""
+}
+
+// claimOf is the claim that a machine's volume names: it may name one of its templates.
+func claimOf(m *kubevirt.VirtualMachine, name string) string {
+	for _, t := range m.Spec.VolumeClaimTemplates {
+		if t.ObjectMeta.Name == name {
+			return kubevirt.ClaimName(m.Name, name)
+		}
+	}
+	return name
 }
 
 // changeMachine is the change that adds a volume to a machine for good, or removes one.
@@ -153,12 +194,17 @@ func changeMachine(m *kubevirt.VirtualMachine, r kubevirt.VolumeRequest) (Change
 			return Change{}, conflict(m, "a request for volume [%s] already exists", name)
 		}
 	}
-	has := m.Spec.Template != nil && hasVolume(&m.Spec.Template.Spec, name)
-	switch {
-	case r.AddVolumeOptions != nil && has:
-		return Change{}, conflict(m, "Unable to add volume [%s] because it already exists", name)
-	case r.RemoveVolumeOptions != nil && !has:
-		return Change{}, conflict(m, "Unable to remove volume [%s] because it does not exist", name)
+	var volumes []kubevirt.Volume
+	if m.Spec.Template != nil {
+		volumes = m.Spec.Template.Spec.AllVolumes()
+	}
+	for _, v := range volumes {
+		if c := v.PersistentVolumeClaim; c != nil {
+			c.ClaimName, c.Name = claimOf(m, c.Claim()), ""
+		}
+	}
+	if why := refused(volumes, r); why != "" {
+		return Change{}, conflict(m, "%s", why)
 	}
 	return Change{Machine: m, Volume: &r}, nil
 }
@@ -166,23 +212,15 @@ func changeMachine(m *kubevirt.VirtualMachine, r kubevirt.VolumeRequest) (Change
 // changeInstance is the change that adds a volume to a running guest, or removes one that was added to it.
 func changeInstance(i *kubevirt.VirtualMachineInstance, r kubevirt.VolumeRequest) (Change, error) {
 	name := nameOf(r)
-	refused := func(format string, args ...any) (Change, error) {
-		return Change{}, apierrors.NewConflict(instances, i.Name, fmt.Errorf(format, args...))
+	if !runs(i) || i.Status.Phase != kubevirt.PhaseRunning {
+		return Change{}, unable(i, "VMI is not running")
 	}
-	at := slices.IndexFunc(i.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == name })
-	switch {
-	case !runs(i) || i.Status.Phase != kubevirt.PhaseRunning:
-		return refused("VMI is not running")
-	case r.AddVolumeOptions != nil && at >= 0:
-		return refused("Unable to add volume [%s] because it already exists", name)
-	case r.RemoveVolumeOptions != nil && at < 0:
-		return refused("Unable to remove volume [%s] because it does not exist", name)
-	case r.RemoveVolumeOptions != nil && !i.Spec.Volumes[at].CanBeRemoved():
-		return refused("Unable to remove volume [%s] because it is not hotpluggable", name)
+	if why := refused(i.Spec.Volumes, r); why != "" {
+		return Change{}, unable(i, why)
 	}
 	c := Change{Instance: i, Volumes: slices.Clone(i.Spec.Volumes), Disks: slices.Clone(i.Spec.Domain.Devices.Disks)}
 	if r.RemoveVolumeOptions != nil {
-		c.Volumes = slices.Delete(c.Volumes, at, at+1)
+		c.Volumes = slices.DeleteFunc(c.Volumes, func(v kubevirt.Volume) bool { return v.Name == name })
 		c.Disks = slices.DeleteFunc(c.Disks, func(d kubevirt.Disk) bool { return d.Name == name })
 		return c, nil
 	}

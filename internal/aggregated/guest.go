@@ -86,7 +86,7 @@ func (s *Server) inform(a asked, verb string) (int, any, error) {
 	case err != nil:
 		return 0, nil, fmt.Errorf("ask the guest's agent: %w", err)
 	case said.NoAgent:
-		return 0, nil, unable(i, "VMI does not have guest agent connected")
+		return 0, nil, unable(i, noAgent)
 	case said.Refused != "":
 		return 0, nil, unable(i, said.Refused)
 	}

@@ -26,6 +26,8 @@ func (s *Server) machine(a asked) (int, any, error) {
 		return s.volume(a, s.machineVolume)
 	case "migrate":
 		return s.migrate(a)
+	case "memorydump", "removememorydump":
+		return memoryDump(a)
 	default:
 		return 0, nil, apierrors.NewNotFound(machines, a.name+"/"+a.verb)
 	}
@@ -69,6 +71,12 @@ func (s *Server) instance(a asked) (int, any, error) {
 		return s.pause(a)
 	case "keep":
 		return s.keep(a)
+	case "freeze":
+		return s.freeze(a)
+	case "unfreeze":
+		return s.tell(a, launch.FSThawVerb)
+	case launch.ResetVerb, launch.SoftRebootVerb:
+		return s.tell(a, a.verb)
 	}
 	return 0, nil, apierrors.NewNotFound(instances, a.name+"/"+a.verb)
 }

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,13 @@ type Cluster interface {
 	Instance(ctx context.Context, namespace, name string) (*kubevirt.VirtualMachineInstance, error)
 	// Migrations are all of a namespace.
 	Migrations(ctx context.Context, namespace string) ([]kubevirt.VirtualMachineInstanceMigration, error)
+	// Evacuation names the wish that an instance's guest leaves its node; empty: there is none.
+	Evacuation(ctx context.Context, i *kubevirt.VirtualMachineInstance) (string, error)
+	// Launcher is the pod that an instance's guest is in; nil: there is none.
+	Launcher(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error)
+	// Instancetype is an instance type or a preference as JSON; those of the cluster have no namespace.
+	Instancetype(ctx context.Context, kind, namespace, name string) ([]byte, error)
+	Revision(ctx context.Context, namespace, name string) (*appsv1.ControllerRevision, error)
 	// Carry carries a change out, or says by a conflict that an object is not any more as it was read.
 	Carry(ctx context.Context, c Change) error
 	// Console connects both ways to the guest of an instance until either end is closed.
@@ -75,8 +83,14 @@ func (s *Server) Handler() http.Handler {
 		mux.HandleFunc("GET "+base+"/version", func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, s.Version) })
 		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/virtualmachines/{name}/{verb}", s.answer(s.machine))
 		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/virtualmachineinstances/{name}/{verb}", s.answer(s.instance))
+		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/virtualmachines/{name}/evacuate/cancel", s.answer(s.stayMachine))
+		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/virtualmachineinstances/{name}/evacuate/cancel", s.answer(s.stayInstance))
+		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/expand-vm-spec", s.answer(s.expandSpec))
+		mux.HandleFunc("GET "+base+"/namespaces/{namespace}/virtualmachines/{name}/expand-spec", s.answer(s.expandMachine))
+		mux.HandleFunc("GET "+base+"/namespaces/{namespace}/virtualmachines/{name}/objectgraph", s.answer(s.graphMachine))
 		instance := "GET " + base + "/namespaces/{namespace}/virtualmachineinstances/{name}/"
 		mux.HandleFunc(instance+"console", s.console)
+		mux.HandleFunc(instance+"objectgraph", s.answer(s.graphInstance))
 		mux.HandleFunc(instance+"vnc", s.screen)
 		mux.HandleFunc(instance+"vnc/screenshot", s.screenshot)
 		for _, verb := range []string{launch.OSInfoVerb, launch.FilesystemsVerb, launch.UsersVerb} {

@@ -12,6 +12,17 @@ func set(path string, value any) cluster.Operation {
 	return cluster.Operation{Op: "add", Path: path, Value: value} // which replaces what is there
 }
 
+// annotate is the step that gives the instance an annotation; none if there is no value.
+func (c Change) annotate(key, value string) []cluster.Operation {
+	switch {
+	case value == "":
+		return nil
+	case len(c.Instance.Annotations) == 0:
+		return []cluster.Operation{set("/metadata/annotations", map[string]string{key: value})}
+	}
+	return []cluster.Operation{set("/metadata/annotations/"+strings.ReplaceAll(key, "/", "~1"), value)}
+}
+
 // InstanceSteps are the patch of the instance.
 func (c Change) InstanceSteps() []cluster.Operation {
 	var steps []cluster.Operation
@@ -21,11 +32,8 @@ func (c Change) InstanceSteps() []cluster.Operation {
 	if c.Grace != nil {
 		steps = append(steps, set("/spec/terminationGracePeriodSeconds", *c.Grace))
 	}
-	if c.Paused != "" && len(c.Instance.Annotations) == 0 {
-		steps = append(steps, set("/metadata/annotations", map[string]string{kubevirt.AnnPaused: c.Paused}))
-	} else if c.Paused != "" {
-		steps = append(steps, set("/metadata/annotations/"+strings.ReplaceAll(kubevirt.AnnPaused, "/", "~1"), c.Paused))
-	}
+	steps = append(steps, c.annotate(kubevirt.AnnPaused, c.Paused)...)
+	steps = append(steps, c.annotate(kubevirt.AnnStays, c.Stays)...)
 	if c.Volumes != nil {
 		steps = append(steps, set("/spec/volumes", c.Volumes))
 	}

@@ -36,7 +36,7 @@ var (
 	ControllerVerbs = []string{Freeze, Thaw}
 	APIVerbs        = []string{
 		Console, launch.PauseVerb, launch.UnpauseVerb, launch.OSInfoVerb, launch.FilesystemsVerb, launch.UsersVerb,
-		launch.ForwardVerb, launch.VNCVerb,
+		launch.ForwardVerb, launch.VNCVerb, launch.ResetVerb, launch.SoftRebootVerb, launch.FSFreezeVerb, launch.FSThawVerb,
 	}
 )
 

@@ -2,12 +2,13 @@ package launch
 
 import (
 	"encoding/json"
+	"time"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
 // VerbSocket is where the verbs below reach the launcher of their pod. It takes one line, the verb and what it needs, and
-// answers with a Said in one line. After ForwardVerb and VNCVerb the rest is the bytes of the guest, both ways.
+// answers with a Said in one line. The launcher's program reads what a verb needs from its input. After ForwardVerb and VNCVerb the rest is the bytes of the guest, both ways.
 const VerbSocket = OwnDir + "/verbs.sock"
 
 // ScreenSocket is where QEMU shows the guest's screen, to this pod's processes only.
@@ -22,7 +23,24 @@ const (
 	UsersVerb       = "userlist"       // who is logged in
 	ForwardVerb     = "forward"        // PROTOCOL PORT: connect to a port of the guest
 	VNCVerb         = "vnc"            // connect to the guest's screen
+	ResetVerb       = "reset"          // reset the machine, as its button does
+	SoftRebootVerb  = "softreboot"     // ask the guest to reboot
+	FSFreezeVerb    = "fsfreeze"       // SECONDS: freeze the guest's filesystems for a person, for that long at most
+	FSThawVerb      = "fsthaw"         // thaw them
 )
+
+// NeedsWords: the verb is followed by words that say what is meant.
+func NeedsWords(verb string) bool { return verb == ForwardVerb || verb == FSFreezeVerb }
+
+// The hooks that backup tools run in a launcher's pod, before and after they back its claims up. A guest without an agent is backed up
+// as it is.
+const (
+	PreBackupVerb  = "pre-backup"
+	PostBackupVerb = "post-backup"
+)
+
+// FreezeFor is how long a person's freeze lasts if they do not say.
+const FreezeFor = 5 * time.Minute
 
 // MostSaid is how long a Said is at most: the guest decides how many filesystems and users it lists.
 const MostSaid = 256 << 10

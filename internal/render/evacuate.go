@@ -1,6 +1,7 @@
 package render
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -11,6 +12,14 @@ import (
 
 // AnnEvacuate is on a launcher that somebody wants to be evicted: its guest is to move. It goes with the pod.
 const AnnEvacuate = "berth.dev/evacuate"
+
+// EvacuationID names the wish that a launcher's guest leaves its node; empty: there is none. Another wish has another name.
+func EvacuationID(launcher *corev1.Pod) string {
+	if launcher == nil || launcher.Annotations[AnnEvacuate] == "" {
+		return ""
+	}
+	return string(launcher.UID) + "/" + launcher.Annotations[AnnEvacuate]
+}
 
 // AnnStay is on a launcher since when somebody cancelled the migration that a drain had begun: it is not begun again at once.
 const AnnStay = "berth.dev/stay"

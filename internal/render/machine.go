@@ -141,6 +141,7 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	}
 	pod.Finalizers = []string{LauncherEnd}
 	pod.Annotations[AnnMachine] = string(doc)
+	backupHooks(pod, m.Instance)
 	if m.Incoming != "" {
 		pod.Annotations[AnnFrom] = m.From
 		if m.Servers != "" {

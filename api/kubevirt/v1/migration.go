@@ -142,7 +142,9 @@ func (m *VirtualMachineInstanceMigration) Ended() bool {
 const (
 	LabelMigrated = "kubevirt.io/vmi-name"            // the instance; upstream's virtctl finds migrations by it
 	AnnEvacuation = "kubevirt.io/evacuationMigration" // of one that a drain asked for: the node
-	AnnOffline    = "berth.dev/offline"               // "true" on one of a machine that does not run: its claims are copied
+	// AnnStays is on an instance whose evacuation was cancelled: which one, by the launcher and the moment.
+	AnnStays   = "berth.dev/evacuation-cancelled"
+	AnnOffline = "berth.dev/offline" // "true" on one of a machine that does not run: its claims are copied
 )
 
 // LabelOutdated is on instances whose guest runs in an older image than a new one would.

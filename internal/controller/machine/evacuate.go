@@ -47,6 +47,11 @@ func (r *Reconciler) evacuate(ctx context.Context, s *run) error {
 	if err != nil {
 		return err
 	}
+	if id := render.EvacuationID(s.launcher); id != "" && id == s.instance.Annotations[kubevirt.AnnStays] {
+		if s.launcher, err = r.keepHere(ctx, s.launcher); err != nil {
+			return err
+		}
+	}
 	tries := r.tries(s, all, evacuations)
 	facts := evacuation.Facts{Strategy: virtconfig.Strategy(settings.Eviction(s.instance)), Guest: s.leaver(), Moves: tries.moves,
 		Asked: s.launcher != nil && s.launcher.Annotations[render.AnnEvacuate] != "", Guarded: budget != nil}
@@ -198,10 +203,16 @@ func (r *Reconciler) calledOff(ctx context.Context, v *move) error {
 		p.Annotations[render.AnnEvacuate] == "" {
 		return nil
 	}
-	next := p.DeepCopy()
+	_, err := r.keepHere(ctx, p)
+	return err
+}
+
+// keepHere takes the wish back that a launcher's guest leaves its node.
+func (r *Reconciler) keepHere(ctx context.Context, launcher *corev1.Pod) (*corev1.Pod, error) {
+	next := launcher.DeepCopy()
 	delete(next.Annotations, render.AnnEvacuate)
 	next.Annotations[render.AnnStay] = r.clock.Now().UTC().Format(time.RFC3339)
-	return r.cluster.Change(ctx, p, next)
+	return next, r.cluster.Change(ctx, launcher, next)
 }
 
 // pause is how long to wait after that many failures.

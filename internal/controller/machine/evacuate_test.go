@@ -45,7 +45,7 @@ func drain(w *world) {
 	w.clock.SetTime(w.clock.Now().Add(time.Minute)) // two drains are never of the same second
 	for _, p := range w.launcherPods() {
 		if p.Spec.NodeName != "" && launchers.Ended(&p) == "" {
-			p.Annotations[render.AnnEvacuate] = "yes"
+			p.Annotations[render.AnnEvacuate] = w.clock.Now().UTC().Format(time.RFC3339)
 			w.must(w.api.Update(context.Background(), &p))
 		}
 	}
@@ -191,6 +191,28 @@ func TestEvacuationCancelled(t *testing.T) {
 	w.settle()
 	if at := w.instance().Status.NodeName; at != "node2" {
 		t.Errorf("five minutes later the guest is on %s", at)
+	}
+}
+
+// TestEvacuationTakenBack: a wish that somebody took back by its name is not followed, before or after its migration has begun; one that comes
+// later is.
+func TestEvacuationTakenBack(t *testing.T) {
+	w := newWorld(t, scenario{strategy: kubevirt.RunAlways, evict: kubevirt.EvictLiveMigrate, move: staysSending})
+	w.run()
+	drain(w)
+	i := w.instance()
+	i.Annotations = map[string]string{kubevirt.AnnStays: render.EvacuationID(&w.launcherPods()[0])}
+	w.must(w.api.Update(context.Background(), i))
+	w.settle()
+	if left := w.migrations(); len(left) > 0 || w.launcherPods()[0].Annotations[render.AnnEvacuate] != "" || w.instance().Status.EvacuationNodeName != "" {
+		t.Fatalf("migrations %v, the launcher is marked %v, and it is to leave %q", left, w.launcherPods()[0].Annotations, w.instance().Status.EvacuationNodeName)
+	}
+	w.clock.SetTime(w.clock.Now().Add(2 * evacuateLast))
+	w.sc.move = moves
+	drain(w)
+	w.settle()
+	if at := w.instance().Status.NodeName; at != "node2" {
+		t.Errorf("after another drain the guest is on %s", at)
 	}
 }
 

@@ -18,6 +18,9 @@ type quiet struct {
 	mu    sync.Mutex
 	timer *time.Timer // runs while the guest is held; nil: it never was
 	late  bool        // it was not let go in time and went on by itself
+	// A guest is held for as long as one of the two wants it: what copies its disks, and a person.
+	copies bool      // something copies its disks
+	person time.Time // until when a person holds it; zero: none does
 }
 
 // serve lets `launcher freeze` and `launcher thaw` in this pod hold the guest, until done is closed.
@@ -46,30 +49,92 @@ func (q *quiet) do(verb string) launch.Quiet {
 
 // freeze holds the guest. One that is held already is held for the full time again: whoever asks begins anew.
 func (q *quiet) freeze() launch.Quiet {
+	if err := q.holdFor(max(launch.MostQuiet, time.Until(q.person))); err != nil {
+		return launch.Quiet{Detail: err.Error()}
+	}
+	q.copies = true
+	return launch.Quiet{Agent: true, Held: true}
+}
+
+// holdFor freezes the guest, or has one that is frozen stay so, and thaws it after that time.
+func (q *quiet) holdFor(d time.Duration) error {
 	if q.timer != nil && q.timer.Stop() {
-		q.timer.Reset(launch.MostQuiet)
-		return launch.Quiet{Agent: true, Held: true}
+		q.timer.Reset(d)
+		return nil
 	}
 	if err := q.ask("guest-fsfreeze-freeze"); err != nil {
 		_ = q.ask("guest-fsfreeze-thaw") // it may have done half of it
-		return launch.Quiet{Detail: err.Error()}
+		return err
 	}
 	q.late = false
-	q.timer = time.AfterFunc(launch.MostQuiet, q.giveUp)
-	return launch.Quiet{Agent: true, Held: true}
+	q.timer = time.AfterFunc(d, q.giveUp)
+	return nil
 }
 
 func (q *quiet) giveUp() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.late = true
+	q.late, q.copies, q.person = true, false, time.Time{}
 	_ = q.ask("guest-fsfreeze-thaw")
+}
+
+// hold holds the guest for a person, for that long at most.
+func (q *quiet) hold(d time.Duration) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before := q.person
+	q.person = time.Now().Add(d)
+	if err := q.holdFor(q.wanted()); err != nil {
+		q.person = before
+		return err
+	}
+	return nil
+}
+
+// wanted is for how long the guest is to be held from now on, by whoever holds it longer.
+func (q *quiet) wanted() time.Duration {
+	d := time.Until(q.person)
+	if q.copies {
+		d = max(d, launch.MostQuiet)
+	}
+	return d
+}
+
+// reset: the guest begins anew, and is not held any more. What copies its disks is told so.
+func (q *quiet) reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.timer != nil && q.timer.Stop() {
+		q.late, q.copies, q.person = true, false, time.Time{}
+	}
+}
+
+// unhold ends a person's hold. The agent is asked in any case: the guest may have been frozen before it came to this launcher.
+func (q *quiet) unhold() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.person = time.Time{}
+	if q.copies && q.timer.Stop() {
+		q.timer.Reset(launch.MostQuiet)
+		return nil // it is thawed when that is done
+	}
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	return q.ask("guest-fsfreeze-thaw")
 }
 
 // thaw lets the guest go. Asked again, because the answer got lost, it answers the same.
 func (q *quiet) thaw() launch.Quiet {
 	if q.timer == nil {
 		return launch.Quiet{Agent: true}
+	}
+	q.copies = false
+	if left := time.Until(q.person); left > 0 && !q.late {
+		if q.timer.Stop() {
+			q.timer.Reset(left)
+		}
+		return launch.Quiet{Agent: true, Held: true}
 	}
 	q.timer.Stop()
 	if err := q.ask("guest-fsfreeze-thaw"); err != nil {
@@ -83,7 +148,7 @@ func (q *quiet) during(do func()) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.timer != nil && q.timer.Stop() {
-		defer q.timer.Reset(launch.MostQuiet)
+		defer func() { q.timer.Reset(q.wanted()) }()
 		do()
 		return true
 	}

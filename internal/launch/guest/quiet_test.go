@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/berth-vm/berth/internal/launch"
 )
@@ -26,6 +27,13 @@ func TestQuiet(t *testing.T) {
 		{name: "again after too late", verbs: []string{"freeze", "late", "freeze", "thaw"}, want: held, asked: []string{freeze, thaw, freeze, thaw}},
 		{name: "never frozen", verbs: []string{"thaw"}, want: launch.Quiet{Agent: true}},
 		{name: "no agent", verbs: []string{"freeze"}, fails: freeze, want: launch.Quiet{Detail: "no agent"}, asked: []string{freeze, thaw}},
+		{name: "a person's hold outlives a snapshot", verbs: []string{"hold", "freeze", "thaw"}, want: held, asked: []string{freeze}},
+		{name: "a snapshot outlives a person's hold", verbs: []string{"freeze", "hold", "unhold"}, asked: []string{freeze}},
+		{name: "both end", verbs: []string{"hold", "freeze", "unhold", "thaw"}, want: held, asked: []string{freeze, thaw}},
+		{name: "a person's hold ends", verbs: []string{"hold", "unhold"}, asked: []string{freeze, thaw}},
+		{name: "a person's hold is over", verbs: []string{"hold", "late", "freeze", "thaw"}, want: held, asked: []string{freeze, thaw, freeze, thaw}},
+		{name: "frozen elsewhere", verbs: []string{"unhold"}, asked: []string{thaw}},
+		{name: "reset", verbs: []string{"freeze", "reset", "thaw"}, want: launch.Quiet{Agent: true}, asked: []string{freeze, thaw}},
 		{name: "nonsense", verbs: []string{"melt"}, want: launch.Quiet{Detail: `"melt" is neither freeze nor thaw`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -39,12 +47,20 @@ func TestQuiet(t *testing.T) {
 			}}
 			var got launch.Quiet
 			for _, v := range c.verbs {
-				if v == "late" {
+				got = launch.Quiet{}
+				switch v {
+				case "late":
 					q.timer.Stop()
 					q.giveUp()
-					continue
+				case "hold":
+					_ = q.hold(time.Hour)
+				case "unhold":
+					_ = q.unhold()
+				case "reset":
+					q.reset()
+				default:
+					got = q.do(v)
 				}
-				got = q.do(v)
 			}
 			if q.timer != nil {
 				q.timer.Stop()

@@ -52,6 +52,7 @@ type running struct {
 	dom      libvirt.Domain
 	spec     kubevirt.VirtualMachineInstanceSpec
 	pauser   *pauser
+	quiet    *quiet
 	card     string // QEMU's name of the network card that connections to the guest come through; empty: it has none
 	forwards atomic.Int32
 }
@@ -59,6 +60,7 @@ type running struct {
 func newRunning(h *hypervisor, dom libvirt.Domain, m launch.Machine) *running {
 	r := &running{h: h, dom: dom, spec: m.Spec, pauser: &pauser{paused: still(m),
 		suspend: func() error { return h.virt.DomainSuspend(dom) }, resume: func() error { return h.virt.DomainResume(dom) }}}
+	r.quiet = &quiet{ask: func(command string) error { return r.query(command, nil) }}
 	if c := cards(m); len(c) > 0 {
 		r.card = "host" + alias(c[0].Name)
 	}
@@ -290,7 +292,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 		return refused(err)
 	}
 	now := newRunning(h, dom, m)
-	q := &quiet{ask: func(command string) error { return now.agent(command, nil, nil) }}
+	q := now.quiet
 	if err := errors.Join(q.serve(ended), now.serveVerbs(ended)); err != nil {
 		return refused(err)
 	}

@@ -64,6 +64,8 @@ func (r *running) serveVerb(conn *net.UnixConn, done <-chan struct{}) {
 		err = r.forward(user, words[1], words[2], done)
 	case words[0] == launch.VNCVerb && len(words) == 1:
 		err = r.screen(user, done)
+	case words[0] == launch.FSFreezeVerb && len(words) == 2:
+		user.say(said(nil, r.freezeFor(words[1])))
 	case len(words) == 1:
 		user.say(r.verb(words[0]))
 	default:
@@ -89,9 +91,20 @@ func (r *running) verb(verb string) launch.Said {
 		answer, err = r.filesystems()
 	case launch.UsersVerb:
 		answer, err = r.users()
+	case launch.ResetVerb:
+		err = r.reset()
+	case launch.SoftRebootVerb:
+		err = r.softReboot()
+	case launch.FSThawVerb:
+		err = r.quiet.unhold()
 	default:
 		err = fmt.Errorf("%q is no verb", verb)
 	}
+	return said(answer, err)
+}
+
+// said is the answer, or why there is none.
+func said(answer any, err error) launch.Said {
 	if err != nil {
 		return launch.Said{Refused: err.Error(), NoAgent: errors.Is(err, errNoAgent)}
 	}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// TestBackupHook: a guest without an agent, or one that does not run, does not fail a backup; one that cannot be frozen does.
+func TestBackupHook(t *testing.T) {
+	for name, c := range map[string]struct {
+		hook  string
+		said  launch.Said
+		away  bool
+		asked string
+		fails bool
+	}{
+		"frozen":       {hook: launch.PreBackupVerb, asked: "fsfreeze 300\n"},
+		"thawed":       {hook: launch.PostBackupVerb, asked: "fsthaw\n"},
+		"no agent":     {hook: launch.PreBackupVerb, asked: "fsfreeze 300\n", said: launch.Said{Refused: "no", NoAgent: true}},
+		"refused":      {hook: launch.PreBackupVerb, asked: "fsfreeze 300\n", said: launch.Said{Refused: "no"}, fails: true},
+		"does not run": {hook: launch.PreBackupVerb, away: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "s")
+			asked := make(chan string, 1)
+			if !c.away {
+				l, err := net.Listen("unix", socket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				go func() {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					defer conn.Close()
+					line, _ := bufio.NewReader(conn).ReadString('\n')
+					asked <- line
+					_ = json.NewEncoder(conn).Encode(c.said)
+				}()
+			}
+			if err := backupHook(c.hook, socket); (err != nil) != c.fails {
+				t.Errorf("the hook says %v", err)
+			}
+			if !c.away {
+				if got := <-asked; got != c.asked {
+					t.Errorf("it asked %q", got)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,80 @@
+package aggregated
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// evacuateOptions is upstream's EvacuateCancelOptions.
+type evacuateOptions struct {
+	DryRun             []string `json:"dryRun"`
+	EvacuationNodeName string   `json:"evacuationNodeName"`
+}
+
+// stayMachine has a machine's guest stay that is to leave its node.
+func (s *Server) stayMachine(a asked) (int, any, error) {
+	return s.stay(a, func(ctx context.Context) (*kubevirt.VirtualMachineInstance, error) {
+		m, err := s.Cluster.Machine(ctx, a.namespace, a.name)
+		if err != nil {
+			return nil, err
+		}
+		i, err := s.Cluster.Instance(ctx, a.namespace, a.name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, conflict(m, "VMI is not started")
+		case err == nil && !ownedBy(i, m.UID):
+			return nil, conflict(m, "VMI %s is not this VM's", i.Name)
+		}
+		return i, err
+	})
+}
+
+// stayInstance has an instance's guest stay.
+func (s *Server) stayInstance(a asked) (int, any, error) {
+	return s.stay(a, func(ctx context.Context) (*kubevirt.VirtualMachineInstance, error) {
+		return s.Cluster.Instance(ctx, a.namespace, a.name)
+	})
+}
+
+// stay takes the wish back that a guest leaves its node. A migration that has begun goes on: delete it to end it. The wish is a mark on
+// the launcher, which the machine controller removes: it is told which mark, so one that comes later is followed.
+func (s *Server) stay(a asked, find func(context.Context) (*kubevirt.VirtualMachineInstance, error)) (int, any, error) {
+	var o evacuateOptions
+	if err := a.into(&o); err != nil {
+		return 0, nil, err
+	}
+	_, _, err := s.carry(a, o.DryRun, func(ctx context.Context) (Change, error) {
+		i, err := find(ctx)
+		if err != nil {
+			return Change{}, err
+		}
+		if n := i.Status.EvacuationNodeName; n != "" && o.EvacuationNodeName != "" && n != o.EvacuationNodeName {
+			return Change{}, unable(i, fmt.Sprintf("it is to leave node %s, not %s", n, o.EvacuationNodeName))
+		}
+		if !runs(i) {
+			return Change{}, nil
+		}
+		mark, err := s.Cluster.Evacuation(ctx, i)
+		if err != nil || mark == "" {
+			return Change{}, err
+		}
+		return Change{Instance: i, Stays: mark}, nil
+	})
+	return http.StatusOK, nil, err
+}
+
+func ownedBy(i *kubevirt.VirtualMachineInstance, uid types.UID) bool {
+	for _, o := range i.OwnerReferences {
+		if o.UID == uid {
+			return true
+		}
+	}
+	return false
+}
