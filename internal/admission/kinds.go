@@ -72,7 +72,7 @@ func checkCron(_ context.Context, before, after *cdiv1.DataImportCron) (causes, 
 				"make the cron there, and clone what it imports", source.PVC.Namespace)
 		}
 	}
-	if _, err := cron.ParseStandard(s.Schedule); err != nil {
+	if _, err := cron.ParseStandard(s.Schedule); err != nil && s.Schedule != "" { // without one nothing is polled
 		c.invalid(specPath.Child("schedule"), "Illegal cron schedule")
 	}
 	if s.ImportsToKeep != nil && *s.ImportsToKeep < 0 {

@@ -148,6 +148,7 @@ func TestAccepts(t *testing.T) {
 		"generated name":           strings.Replace(dv(blank+","+storage), "name: v", "generateName: v-", 1),
 		"cron":                     cron(image, "0 */6 * * *", "fedora", "garbageCollect: Outdated, importsToKeep: 0,"),
 		"cron over http":           cron(fromHTTP, "@daily", "fedora", ""),
+		"cron without a schedule":  cron(image, "", "fedora", ""),
 		"DataSource":               `{kind: DataSource, metadata: {name: d, namespace: team}, spec: {source: {pvc: {namespace: a, name: b}}}}`,
 		"DataSource that waits":    `{kind: DataSource, metadata: {name: d, namespace: team}, spec: {source: {}}}`,
 		"import source":            `{kind: VolumeImportSource, metadata: {name: i, namespace: team}, spec: {source: {http: {url: "http://x/y"}}}}`,

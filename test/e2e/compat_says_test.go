@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -264,6 +265,15 @@ func TestCronSays(t *testing.T) {
 		s.SourceFormat == nil || *s.SourceFormat != cdiv1.DataImportCronSourceFormatPvc {
 		t.Errorf("status %+v", s)
 	}
+	const prefix = "cdi.kubevirt.io/storage.import."
+	if used := b.claim(name).Annotations[prefix+"lastUseTime"]; used == "" || cron.Annotations[prefix+"sourceDesiredDigest"] == "" {
+		t.Errorf("the import was last used %q, the cron has %v", used, cron.Annotations)
+	}
+	asked := cron.Annotations[prefix+"lastCronTime"]
+	next := cron.DeepCopy()
+	next.Annotations[prefix+"nextCronTime"] = time.Now().Add(-time.Minute).Format(time.RFC3339)
+	b.must(b.kube.Patch(b.Context(), next, client.MergeFrom(cron)))
+	says("that it has asked again", func(*cdiv1.DataImportCronStatus) bool { return cron.Annotations[prefix+"lastCronTime"] > asked })
 	b.must(b.kube.Delete(b.Context(), cron))
 	b.Wait("its imports to go with it", patience, func(ctx context.Context) (bool, string) {
 		var all cdiv1.DataVolumeList

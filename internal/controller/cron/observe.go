@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"sort"
+	"regexp"
 	"strings"
 	"time"
 
@@ -21,12 +21,13 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// Annotations of a cron: what the last poll came to, which must outlive its pod. The first two are the words of CDI.
+// Annotations of a cron: what the last poll came to, which must outlive its pod. The first three are the words of CDI.
 const (
 	annDigest  = "cdi.kubevirt.io/storage.import.sourceDesiredDigest"
 	annPolled  = "cdi.kubevirt.io/storage.import.lastCronTime"
-	annTrouble = "berth.dev/poll-error" // why the last poll came to nothing
-	annPod     = "berth.dev/poll-pod"   // the pod whose answer is noted
+	annNext    = "cdi.kubevirt.io/storage.import.nextCronTime" // when the source is asked next; a time that is over asks at once
+	annTrouble = "berth.dev/poll-error"                        // why the last poll came to nothing
+	annPod     = "berth.dev/poll-pod"                          // the pod whose answer is noted
 )
 
 // Label names the cron on everything that it makes.
@@ -49,9 +50,10 @@ type seen struct {
 	wrong      error     // why the cron makes no sense
 	poll       *corev1.Pod
 	report     *task.Report
-	digest     string             // of what the source had last; empty: never said
-	imports    []cdiv1.DataVolume // newest first
-	current    *cdiv1.DataVolume  // of digest; nil: there is none
+	digest     string // of what the source had last; empty: never said
+	imports    []cdiv1.DataVolume
+	claims     []corev1.PersistentVolumeClaim // with the cron's label
+	current    *cdiv1.DataVolume              // of digest; nil: there is none
 	stored     stored
 	dataSource *cdiv1.DataSource
 	cloneFrom  *cdiv1.VolumeCloneSource
@@ -65,7 +67,7 @@ func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*see
 		return nil, err
 	}
 	s.report = worker.Report(s.poll)
-	if src := c.Spec.Template.Spec.Source; src != nil && src.PVC != nil && src.PVC.Namespace == c.Namespace {
+	if src := c.Spec.Template.Spec.Source; src != nil && src.PVC != nil && src.PVC.Namespace == c.Namespace && c.Spec.Schedule != "" {
 		if err := r.observeClaim(ctx, s, src.PVC); err != nil {
 			return nil, err
 		}
@@ -75,9 +77,11 @@ func (r *Reconciler) observe(ctx context.Context, c *cdiv1.DataImportCron) (*see
 		return nil, fmt.Errorf("list imports of %s/%s: %w", c.Namespace, c.Name, err)
 	}
 	s.imports = all.Items
-	sort.Slice(s.imports, func(i, j int) bool {
-		return s.imports[j].CreationTimestamp.Before(&s.imports[i].CreationTimestamp)
-	})
+	var claims corev1.PersistentVolumeClaimList
+	if err := r.reader.List(ctx, &claims, client.InNamespace(c.Namespace), client.MatchingLabels{Label: c.Name}); err != nil {
+		return nil, fmt.Errorf("list claims of %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	s.claims = claims.Items
 	for i := range s.imports {
 		if s.digest != "" && s.imports[i].Name == importName(c, s.digest) {
 			s.current = &s.imports[i]
@@ -116,11 +120,21 @@ func (s *seen) plan() error {
 		s.next = s.now // never yet
 		return nil
 	}
-	s.next = when.Next(last.UTC())
-	if soon := last.Add(again); s.cron.Annotations[annTrouble] != "" && soon.Before(s.next) {
-		s.next = soon
+	s.next = nextPoll(when, last, s.cron.Annotations[annTrouble] != "")
+	// The annotation is written with every answer, to a time after it: one that is over is somebody's who wants to know now.
+	if asked, err := time.Parse(time.RFC3339, s.cron.Annotations[annNext]); err == nil && !asked.After(s.now) {
+		s.next = s.now
 	}
 	return nil
+}
+
+// nextPoll is when the source is asked after a poll.
+func nextPoll(when schedule.Schedule, last time.Time, failed bool) time.Time {
+	next := when.Next(last.UTC())
+	if soon := last.Add(again); failed && soon.Before(next) {
+		return soon
+	}
+	return next
 }
 
 // observeClaim: a claim needs no poll, its UID tells one version from the next.
@@ -218,10 +232,13 @@ func or(s, otherwise string) string {
 // pollName is the name of the pod that asks the source.
 func pollName(c *cdiv1.DataImportCron) string { return "poll-" + string(c.UID) }
 
+// aDigest is the digest of a container image; others may write anything into the annotation.
+var aDigest = regexp.MustCompile(`^sha256:[0-9a-f]{12,64}$`)
+
 // importName is the name of the import of one version: it says which.
 func importName(c *cdiv1.DataImportCron, digest string) string {
 	_, value, _ := strings.Cut(digest, ":")
-	if !strings.HasPrefix(digest, "sha256:") {
+	if !aDigest.MatchString(digest) {
 		sum := sha256.Sum256([]byte(digest))
 		value = hex.EncodeToString(sum[:])
 	}

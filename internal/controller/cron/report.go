@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	schedule "github.com/robfig/cron/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +20,7 @@ import (
 // noted is what is recorded of polls.
 func (s *seen) noted() map[string]string {
 	noted := map[string]string{}
-	for _, key := range []string{annDigest, annPolled, annTrouble, annPod} {
+	for _, key := range []string{annDigest, annPolled, annNext, annTrouble, annPod} {
 		if value, ok := s.cron.Annotations[key]; ok {
 			noted[key] = value
 		}
@@ -40,6 +41,9 @@ func (s *seen) note() map[string]string {
 		noted[annTrouble] = s.report.Detail
 	default:
 		noted[annDigest] = s.report.Digest
+	}
+	if when, err := schedule.ParseStandard(s.cron.Spec.Schedule); err == nil {
+		noted[annNext] = nextPoll(when, s.now, noted[annTrouble] != "").UTC().Format(time.RFC3339)
 	}
 	return noted
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,9 @@ import (
 // annClass is on a snapshot: the storage class of the claim it was taken of, which is deleted then.
 const annClass = "cdi.kubevirt.io/storage.import.storageClass"
 
+// annUsed is on the claim of an import: when the managed names were made to stand for it; on its snapshot: when that was taken.
+const annUsed = "cdi.kubevirt.io/storage.import.lastUseTime"
+
 // annSnapshotClass is on a storage profile: what to take snapshots of golden images with, if not with the profile's own class.
 const annSnapshotClass = "cdi.kubevirt.io/snapshotClassForDataImportCron"
 
@@ -29,9 +33,10 @@ type stored struct {
 	class     string // to take them with
 	storage   string // the storage class that says so
 	mode      *corev1.PersistentVolumeMode
-	labels    map[string]string         // of the import's claim that its snapshot has too: the claim is deleted
-	snapshots []volumesnapshot.Snapshot // newest first
-	current   *volumesnapshot.Snapshot  // of the version that the source has; nil: there is none
+	labels    map[string]string             // of the import's claim that its snapshot has too: the claim is deleted
+	claim     *corev1.PersistentVolumeClaim // of the import; nil: there is none
+	snapshots []volumesnapshot.Snapshot
+	current   *volumesnapshot.Snapshot // of the version that the source has; nil: there is none
 }
 
 // observeStored finds the snapshots and whether there should be any: the storage profile of the import's claim says so.
@@ -42,9 +47,6 @@ func (r *Reconciler) observeStored(ctx context.Context, s *seen) error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(s.stored.snapshots, func(a, b volumesnapshot.Snapshot) int {
-		return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
-	})
 	if s.digest == "" {
 		return nil
 	}
@@ -63,7 +65,7 @@ func (r *Reconciler) observeForm(ctx context.Context, s *seen, name string) erro
 		return err
 	}
 	if c != nil {
-		s.stored.labels = origin.Inherited(c.Labels)
+		s.stored.claim, s.stored.labels = c, origin.Inherited(c.Labels)
 	}
 	if c != nil && c.Spec.StorageClassName != nil {
 		s.stored.storage, s.stored.mode = *c.Spec.StorageClassName, c.Spec.VolumeMode
@@ -105,7 +107,7 @@ func (r *Reconciler) takeSnapshot(ctx context.Context, s *seen) error {
 	taken := volumesnapshot.New(s.cron.Namespace, s.current.Name, s.stored.class, s.current.Name)
 	taken.Labels, taken.OwnerReferences = maps.Clone(s.stored.labels), s.owners()
 	maps.Copy(taken.Labels, s.labels())
-	taken.Annotations = map[string]string{annClass: s.stored.storage}
+	taken.Annotations = map[string]string{annClass: s.stored.storage, annUsed: s.now.UTC().Format(time.RFC3339Nano)}
 	if s.stored.mode != nil {
 		taken.Annotations[volumesnapshot.AnnMode] = string(*s.stored.mode)
 	}
@@ -139,8 +141,14 @@ func same[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// switchNames makes the managed names stand for the current import, each in one write.
+// switchNames makes the managed names stand for the current import, each in one write. Before, it notes on the import's claim when that was: imports that were used
+// longest ago are removed first.
 func (r *Reconciler) switchNames(ctx context.Context, s *seen) error {
+	if c := s.stored.claim; c != nil && !s.stored.wanted {
+		if err := r.cluster.Annotate(ctx, c, annUsed, s.now.UTC().Format(time.RFC3339Nano)); err != nil {
+			return err
+		}
+	}
 	meta := metav1.ObjectMeta{
 		Namespace: s.cron.Namespace, Name: s.cron.Spec.ManagedDataSource, Labels: s.labels(), OwnerReferences: s.owners(),
 	}
@@ -152,15 +160,17 @@ func (r *Reconciler) switchNames(ctx context.Context, s *seen) error {
 	return r.cluster.ApplyAs(ctx, fieldOwner, &cdiv1.DataSource{ObjectMeta: meta, Spec: cdiv1.DataSourceSpec{Source: source}})
 }
 
-// surplus are the imports that are too many: the oldest, and never the one in use; and those that are kept in another form.
+// surplus are the imports that are too many: those that were used longest ago, and never the one in use; and those that are kept in another form.
 func (s *seen) surplus() []client.Object {
-	var volumes, snapshots []client.Object
+	volumes, snapshots := s.left(), []client.Object(nil)
 	for i := range s.imports {
 		volumes = append(volumes, &s.imports[i])
 	}
 	for i := range s.stored.snapshots {
 		snapshots = append(snapshots, &s.stored.snapshots[i])
 	}
+	s.sortByUse(volumes)
+	s.sortByUse(snapshots)
 	many := append(s.outdated(volumes), s.outdated(snapshots)...)
 	// Of the current import only one form is in use.
 	if s.stored.wanted && s.current != nil {
@@ -172,7 +182,41 @@ func (s *seen) surplus() []client.Object {
 	return slices.DeleteFunc(many, func(o client.Object) bool { return o.GetDeletionTimestamp() != nil })
 }
 
-// outdated are those of imports, newest first, that nobody wants to keep.
+// left returns the claims of imports whose DataVolumes are gone: upstream removed them after a while, and people may have. That a claim has the cron's
+// label proves nothing, because whoever clones it may take its labels along: it must have the name of the version that it says to be.
+func (s *seen) left() []client.Object {
+	var left []client.Object
+	for i := range s.claims {
+		c := &s.claims[i]
+		digest := c.Annotations[annDigest]
+		if metav1.GetControllerOf(c) == nil && digest != "" && c.Name == importName(s.cron, digest) {
+			left = append(left, c)
+		}
+	}
+	return left
+}
+
+// sortByUse puts those first that were used last.
+func (s *seen) sortByUse(imports []client.Object) {
+	used := map[string]time.Time{}
+	for i := range s.claims {
+		if at, err := time.Parse(time.RFC3339, s.claims[i].Annotations[annUsed]); err == nil {
+			used[s.claims[i].Name] = at
+		}
+	}
+	when := func(o client.Object) time.Time {
+		if at, err := time.Parse(time.RFC3339, o.GetAnnotations()[annUsed]); err == nil {
+			return at
+		}
+		if at, ok := used[o.GetName()]; ok {
+			return at
+		}
+		return o.GetCreationTimestamp().Time
+	}
+	slices.SortStableFunc(imports, func(a, b client.Object) int { return when(b).Compare(when(a)) })
+}
+
+// outdated are those of imports, last used first, that nobody wants to keep.
 func (s *seen) outdated(imports []client.Object) []client.Object {
 	if gc := s.cron.Spec.GarbageCollect; gc != nil && *gc == cdiv1.DataImportCronGarbageCollectNever {
 		return nil
