@@ -103,7 +103,11 @@ func newRoot(name string, s streams) *cobra.Command {
 		a.imageUpload(), a.createPVC(), a.create(), a.start(), a.stop(), a.restart(), a.console(), a.addVolume(), a.removeVolume(),
 		a.vm(), a.version(), a.pause(), a.unpause(), a.vnc(), a.portForward(), a.ssh(), a.scp(), a.expose(),
 		a.guestOSInfo(), a.fsList(), a.userList(), a.volumes(), a.web(), a.migrate(), a.migrateCancel(), a.vmExport(), a.uninstall(), a.takeover(),
+		a.softReboot(), a.reset(), a.evacuateCancel(), a.expand(), a.objectGraph(),
 	)
+	for verb, why := range refusals {
+		root.AddCommand(refused(verb, why))
+	}
 	return root
 }
 
