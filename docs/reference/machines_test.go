@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	kubevirt "kubevirt.io/api/core/v1"
 	instancetype "kubevirt.io/api/instancetype/v1beta1"
 	snapshot "kubevirt.io/api/snapshot/v1beta1"
 )
@@ -33,22 +34,74 @@ func TestMachinesPage(t *testing.T) {
 			t.Errorf("not a row: %s", s.Text())
 		}
 	}
+	for kind, fields := range map[string][]string{
+		"VirtualMachine":         everyField("", reflect.TypeFor[kubevirt.VirtualMachineSpec]()),
+		"VirtualMachineInstance": everyField("", reflect.TypeFor[kubevirt.VirtualMachineInstanceSpec]()),
+	} {
+		compare(t, kind, fields, page[kind])
+	}
 	for kind, spec := range map[string]reflect.Type{
 		"Instancetype": reflect.TypeFor[instancetype.VirtualMachineInstancetypeSpec](), "Preference": reflect.TypeFor[instancetype.VirtualMachinePreferenceSpec](),
 		"VirtualMachineSnapshot": reflect.TypeFor[snapshot.VirtualMachineSnapshotSpec](), "VirtualMachineRestore": reflect.TypeFor[snapshot.VirtualMachineRestoreSpec](),
 	} {
-		fields := leaves("", spec, 2)
-		for _, field := range fields {
-			if !slices.ContainsFunc(page[kind], func(row string) bool { return below(field, row) }) {
-				t.Errorf("%s: field %s has no row", kind, field)
-			}
-		}
-		for _, row := range page[kind] {
-			if !slices.ContainsFunc(fields, func(field string) bool { return below(field, row) || below(row, field) }) {
-				t.Errorf("%s has no field %s", kind, row)
-			}
+		compare(t, kind, leaves("", spec, 2), page[kind])
+	}
+}
+
+// compare fails if a field of a kind has no row, or a row no field.
+func compare(t *testing.T, kind string, fields, rows []string) {
+	t.Helper()
+	for _, field := range fields {
+		if !slices.ContainsFunc(rows, func(row string) bool { return below(field, row) }) {
+			t.Errorf("%s: field %s has no row", kind, field)
 		}
 	}
+	for _, row := range rows {
+		if !slices.ContainsFunc(fields, func(field string) bool { return below(field, row) || below(row, field) }) {
+			t.Errorf("%s has no field %s", kind, row)
+		}
+	}
+}
+
+// everyField lists the JSON paths of a type of kubevirt.io, down to types of other groups and to what is no struct. A list has [].
+func everyField(path string, t reflect.Type) []string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		if t.Kind() == reflect.Slice {
+			path += "[]"
+		}
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || t.NumField() == 0 || !strings.HasSuffix(t.PkgPath(), "kubevirt.io/api/core/v1") {
+		return []string{strings.TrimPrefix(path, ".")}
+	}
+	var out []string
+	for i := range t.NumField() {
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		switch {
+		case name == "-":
+		case name == "" && strings.Contains(options, "inline"):
+			out = append(out, inlined(path, t.Field(i).Type)...)
+		default:
+			out = append(out, everyField(path+"."+name, t.Field(i).Type)...)
+		}
+	}
+	return out
+}
+
+// inlined lists the paths of the fields of an embedded struct, whichever group it is of.
+func inlined(path string, t reflect.Type) []string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if strings.HasSuffix(t.PkgPath(), "kubevirt.io/api/core/v1") {
+		return everyField(path, t)
+	}
+	var out []string
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		out = append(out, everyField(path+"."+name, t.Field(i).Type)...)
+	}
+	return out
 }
 
 // leaves are the JSON names of a type's fields, down to a depth.

@@ -1,11 +1,13 @@
 package admission
 
 import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
 // checkNetworkDisks judges what the schema cannot see: it looks at one volume at a time.
-func checkNetworkDisks(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
+func checkNetworkDisks(spec *kubevirt.VirtualMachineInstanceSpec, in *field.Path, c *causes) {
 	first := ""
 	for _, v := range spec.AllVolumes() {
 		if v.NBD == nil || v.NBD.TLS == nil {
@@ -13,7 +15,7 @@ func checkNetworkDisks(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
 		}
 		name := v.NBD.TLS.SecretRef.Name
 		if first != "" && name != first {
-			at := templatePath.Child("volumes").Key(v.Name)
+			at := in.Child("volumes").Key(v.Name)
 			c.invalid(at, "volume %s has its certificates in Secret %s and another volume in %s: the NBD disks of a machine have one Secret for TLS",
 				v.Name, name, first)
 		}
@@ -22,12 +24,12 @@ func checkNetworkDisks(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
 }
 
 // checkCopies judges the sizes of copies.
-func checkCopies(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
+func checkCopies(spec *kubevirt.VirtualMachineInstanceSpec, in *field.Path, c *causes) {
 	for _, v := range spec.AllVolumes() {
 		if v.Copy == nil {
 			continue
 		}
-		at := templatePath.Child("volumes").Key(v.Name).Child("copy")
+		at := in.Child("volumes").Key(v.Name).Child("copy")
 		for name, q := range map[string]*kubevirt.Quantity{"capacity": v.Copy.Capacity, "size": v.Copy.Size} {
 			if q != nil && q.Sign() <= 0 {
 				c.invalid(at.Child(name), "volume %s: copy.%s must be more than 0; it is %s", v.Name, name, q)

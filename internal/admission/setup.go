@@ -66,6 +66,7 @@ var Paths = map[string]string{
 	"complete.persistentvolumeclaim.cdi.kubevirt.io": PathComplete,
 	"source.persistentvolumeclaim.cdi.kubevirt.io":   PathSource,
 	"virtualmachine.kubevirt.io":                     PathCheckMachine,
+	"virtualmachineinstance.kubevirt.io":             PathCheckInstance,
 	"containers.virtualmachine.kubevirt.io":          PathContainers,
 	"migration.kubevirt.io":                          PathMigration,
 	"virt-launcher-eviction-interceptor.kubevirt.io": PathEvict,

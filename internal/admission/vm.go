@@ -24,6 +24,7 @@ import (
 const (
 	ValidatingMachine = "berth-machine"
 	PathCheckMachine  = "/validate/virtualmachines"
+	PathCheckInstance = "/validate/virtualmachineinstances"
 )
 
 // SetupMachine registers the checks of machines with the manager's webhook server. The KubeVirt configuration is in namespace.
@@ -41,7 +42,8 @@ func SetupMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	server.Register(PathMigration, &admission.Webhook{Handler: admission.HandlerFunc(m.checkMigration)})
 	server.Register(PathEvict, &admission.Webhook{Handler: admission.HandlerFunc(m.evict)})
 	server.Register(PathContainers, &admission.Webhook{Handler: admission.HandlerFunc(r.authorise)})
-	server.Register(PathCheckMachine, &admission.Webhook{Handler: check[kubevirt.VirtualMachine](checkMachine)})
+	server.Register(PathCheckMachine, &admission.Webhook{Handler: specCheck[kubevirt.VirtualMachine]{check: checkMachine, at: templatePath}})
+	server.Register(PathCheckInstance, &admission.Webhook{Handler: specCheck[kubevirt.VirtualMachineInstance]{check: checkInstance, at: specPath, self: r.self}})
 	if err := mgr.AddReadyzCheck("machine-webhook", func(r *http.Request) error { return server.StartedChecker()(r) }); err != nil {
 		return fmt.Errorf("set up admission of machines: %w", err)
 	}
@@ -65,7 +67,10 @@ func checkMachine(_ context.Context, before, after *kubevirt.VirtualMachine) (ca
 	if len(after.Name) > validation.LabelValueMaxLength {
 		c.invalid(field.NewPath("metadata", "name"), "Name cannot be longer than %d characters", validation.LabelValueMaxLength)
 	}
-	checkVolumes(&after.Spec.Template.Spec, &c)
+	if after.Spec.Running == nil && after.Spec.RunStrategy == nil {
+		c.invalid(specPath.Child("running"), "RunStrategy must be specified")
+	}
+	checkDevices(&after.Spec.Template.Spec, templatePath, &c)
 	checkClaimTemplates(after, &c)
 	for i, t := range after.Spec.DataVolumeTemplates {
 		name := t.ObjectMeta.Name
@@ -97,41 +102,6 @@ func checkEarly(vm *kubevirt.VirtualMachine, c *causes) {
 	}
 }
 
-// checkVolumes: each volume comes from one place, and each drive has something in it.
-func checkVolumes(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) {
-	names := map[string]bool{}
-	for i, v := range spec.Volumes {
-		names[v.Name] = true
-		if n := sources(v.VolumeSource); n != 1 {
-			at := templatePath.Child("volumes").Index(i)
-			c.invalid(at, "%s must have exactly one source type set", at)
-		}
-	}
-	for i, d := range spec.Domain.Devices.Disks {
-		at := templatePath.Child("domain", "devices", "disks").Index(i)
-		switch {
-		case d.Source != nil && names[d.Name]:
-			c.invalid(at.Child("source"), "%s says what is in disk %s, and so does the volume of that name: remove one of them",
-				at.Child("source"), d.Name)
-		case d.Source == nil && !names[d.Name]:
-			c.invalid(at.Child("Name"), "%s '%s' not found.", at.Child("Name"), d.Name)
-		}
-	}
-	checkNetworkDisks(spec, c)
-	checkCopies(spec, c)
-}
-
-// sources counts the fields that are set, all of which are pointers.
-func sources(s kubevirt.VolumeSource) int {
-	n := 0
-	for _, f := range reflect.ValueOf(s).Fields() {
-		if !f.IsNil() {
-			n++
-		}
-	}
-	return n
-}
-
 // checkMatchers judges what the machine says of its instance type and preference.
 func checkMatchers(vm *kubevirt.VirtualMachine, c *causes) {
 	if m := vm.Spec.Instancetype; m != nil {
@@ -149,7 +119,7 @@ func checkMatchers(vm *kubevirt.VirtualMachine, c *causes) {
 }
 
 func checkMatcher(vm *kubevirt.VirtualMachine, m kubevirt.InstancetypeMatcher, at *field.Path, kinds []string, c *causes) {
-	if m.Kind != "" && !slices.Contains(kinds, m.Kind) {
+	if m.Kind != "" && !slices.Contains(kinds, instancetype.KindOf(m.Kind, kinds)) {
 		c.invalid(at.Child("kind"), "%s is %s; it must be %s or %s", at.Child("kind"), m.Kind, kinds[0], kinds[1])
 	}
 	if m.InferFromVolume == "" {

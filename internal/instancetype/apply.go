@@ -36,21 +36,22 @@ func applyType(i *kubevirt.VirtualMachineInstance, t *Type, p *Preference) error
 			strings.Join(missing, ", "))}
 	}
 	domain := &i.Spec.Domain
-	model := ""
-	if domain.CPU != nil {
-		model = domain.CPU.Model
+	if domain.CPU == nil {
+		domain.CPU = &kubevirt.CPU{}
 	}
 	if t.CPU.Model != nil && *t.CPU.Model != "" {
-		if model != "" {
+		if domain.CPU.Model != "" {
 			return conflict(templatePath.Child("domain", "cpu", "model"))
 		}
-		model = *t.CPU.Model
+		domain.CPU.Model = *t.CPU.Model
 	}
 	cpu := topology(t.CPU.Guest, p)
-	cpu.Model = model
-	domain.CPU = &cpu
+	domain.CPU.Sockets, domain.CPU.Cores, domain.CPU.Threads = cpu.Sockets, cpu.Cores, cpu.Threads
 	guest := t.Memory.Guest.DeepCopy()
-	domain.Memory = &kubevirt.Memory{Guest: &guest}
+	if domain.Memory == nil {
+		domain.Memory = &kubevirt.Memory{}
+	}
+	domain.Memory.Guest = &guest
 	if share := t.Memory.OvercommitPercent; share > 0 && share < 100 {
 		if domain.Resources.Requests == nil {
 			domain.Resources.Requests = corev1.ResourceList{}

@@ -1,6 +1,10 @@
 package instancetype
 
-import "kubevirt.io/api/instancetype"
+import (
+	"strings"
+
+	"kubevirt.io/api/instancetype"
+)
 
 // Ref names an instance type or a preference. Its kind is never empty.
 type Ref struct {
@@ -15,6 +19,16 @@ const (
 	KindPreference        = "VirtualMachinePreference"
 	KindClusterPreference = "VirtualMachineClusterPreference"
 )
+
+// KindOf returns which of the kinds is meant: machines may write it in any case, and as a plural. One that is none of them is returned as it is.
+func KindOf(written string, kinds []string) string {
+	for _, k := range kinds {
+		if lower := strings.ToLower(written); lower == strings.ToLower(k) || lower == strings.ToLower(k)+"s" {
+			return k
+		}
+	}
+	return written
+}
 
 // InferType is the instance type that the labels of a volume or of its source name.
 func InferType(labels map[string]string) (Ref, bool) {

@@ -148,7 +148,7 @@ func TestTopology(t *testing.T) {
 		{0, with("any", "", 0), [3]uint32{1, 1, 1}},
 	} {
 		got := topology(c.guest, c.p)
-		if (got != kubevirt.CPU{Sockets: c.want[0], Cores: c.want[1], Threads: c.want[2]}) {
+		if !cmp.Equal(got, kubevirt.CPU{Sockets: c.want[0], Cores: c.want[1], Threads: c.want[2]}) {
 			t.Errorf("%d: got %+v, want %v", c.guest, got, c.want)
 		}
 		if n := processors(&got); n != max(c.guest, 1) {
@@ -170,5 +170,16 @@ func TestInfer(t *testing.T) {
 	}
 	if _, ok := InferType(nil); ok {
 		t.Error("nothing is inferred from nothing")
+	}
+}
+
+func TestKindOf(t *testing.T) {
+	kinds := []string{KindType, KindClusterType}
+	for written, want := range map[string]string{
+		"virtualmachineclusterinstancetype": KindClusterType, "VirtualMachineInstancetypes": KindType, KindType: KindType, "Flavour": "Flavour",
+	} {
+		if got := KindOf(written, kinds); got != want {
+			t.Errorf("%s is %s, want %s", written, got, want)
+		}
 	}
 }

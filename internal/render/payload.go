@@ -84,6 +84,12 @@ func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, stri
 	case v.ConfigMap != nil:
 		add(v.Name, dir, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: v.ConfigMap.LocalObjectReference, Optional: v.ConfigMap.Optional}}, true)
+	case v.DownwardAPI != nil:
+		add(v.Name, dir, corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: v.DownwardAPI.Fields}}, true)
+	case v.Sysprep != nil && v.Sysprep.Secret != nil:
+		add(v.Name, dir, secretSource(v.Sysprep.Secret.Name, nil), true)
+	case v.Sysprep != nil && v.Sysprep.ConfigMap != nil:
+		add(v.Name, dir, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: *v.Sysprep.ConfigMap}}, true)
 	case v.Secret != nil:
 		add(v.Name, dir, secretSource(v.Secret.SecretName, v.Secret.Optional), true)
 	case v.HostDisk != nil:

@@ -12,13 +12,30 @@ type DomainSpec struct {
 	Memory    *Memory              `json:"memory,omitempty"`
 	Machine   *Machine             `json:"machine,omitempty"`
 	Firmware  *Firmware            `json:"firmware,omitempty"`
+	Clock     *Clock               `json:"clock,omitempty"`
+	Features  *Features            `json:"features,omitempty"`
 	Devices   Devices              `json:"devices"`
+	// IOThreadsPolicy has no effect: exports and backups of a running machine do not work with I/O threads.
+	IOThreadsPolicy *IOThreadsPolicy `json:"ioThreadsPolicy,omitempty"`
+	// IOThreads has no effect, as IOThreadsPolicy.
+	IOThreads *DiskIOThreads `json:"ioThreads,omitempty"`
+	// Chassis is what the guest reads about its case.
+	Chassis *Chassis `json:"chassis,omitempty"`
+	// LaunchSecurity is refused: the memory of guests is not encrypted.
+	LaunchSecurity *LaunchSecurity `json:"launchSecurity,omitempty"`
+	// RebootPolicy is Reboot for a guest that starts again in its launcher when it reboots, and Terminate for one whose instance ends
+	// then; Reboot if unset.
+	//
+	// +kubebuilder:validation:Enum=Reboot;Terminate
+	RebootPolicy *RebootPolicy `json:"rebootPolicy,omitempty"`
 }
 
 // ResourceRequirements is what the pod asks of its node; without it, the guest's CPU and memory and what QEMU needs.
 type ResourceRequirements struct {
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 	Limits   corev1.ResourceList `json:"limits,omitempty"`
+	// OvercommitGuestOverhead does not ask the node for what QEMU needs besides the guest's memory.
+	OvercommitGuestOverhead bool `json:"overcommitGuestOverhead,omitempty"`
 }
 
 // CPU is the guest's processors: the product of the three, 1 if none is set.
@@ -37,12 +54,30 @@ type CPU struct {
 	Threads uint32 `json:"threads,omitempty"`
 	// Model is a libvirt CPU model, host-model or host-passthrough.
 	Model string `json:"model,omitempty"`
+	// Features of the processor that the guest is to have, or is not to have.
+	//
+	// +listType=atomic
+	Features []CPUFeature `json:"features,omitempty"`
+	// MaxSockets has no effect: processors are not added to a running guest.
+	MaxSockets uint32 `json:"maxSockets,omitempty"`
+	// DedicatedCPUPlacement must be false: processors of the node are not reserved for a guest.
+	DedicatedCPUPlacement bool `json:"dedicatedCpuPlacement,omitempty"`
+	// IsolateEmulatorThread must be false, as DedicatedCPUPlacement.
+	IsolateEmulatorThread bool      `json:"isolateEmulatorThread,omitempty"`
+	NUMA                  *NUMA     `json:"numa,omitempty"`
+	Realtime              *Realtime `json:"realtime,omitempty"`
 }
 
 // Memory is the guest's memory.
 type Memory struct {
 	// Guest is how much memory the guest sees.
 	Guest *Quantity `json:"guest,omitempty"`
+	// MaxGuest has no effect: memory is not added to a running guest.
+	MaxGuest *Quantity `json:"maxGuest,omitempty"`
+	// Hugepages is refused: the guest's memory is in ordinary pages.
+	Hugepages *Hugepages `json:"hugepages,omitempty"`
+	// ReservedOverhead is what the pod asks for besides.
+	ReservedOverhead *ReservedOverhead `json:"reservedOverhead,omitempty"`
 }
 
 // Machine is the kind of board.
@@ -60,6 +95,8 @@ type Firmware struct {
 	Serial     string      `json:"serial,omitempty"`
 	Bootloader *Bootloader `json:"bootloader,omitempty"`
 	KernelBoot *KernelBoot `json:"kernelBoot,omitempty"`
+	// ACPI are tables for the guest's licence.
+	ACPI *ACPI `json:"acpi,omitempty"`
 }
 
 // Bootloader is BIOS or EFI.
@@ -80,6 +117,8 @@ type BIOS struct {
 type EFI struct {
 	// SecureBoot has the firmware start only what is signed. It must be false: secure boot is not offered.
 	SecureBoot *bool `json:"secureBoot,omitempty"`
+	// Persistent keeps the firmware's variables from one start to the next. It must be false.
+	Persistent *bool `json:"persistent,omitempty"`
 }
 
 // KernelBoot boots a kernel without a boot loader.
@@ -124,6 +163,48 @@ type Devices struct {
 	// AutoattachGraphicsDevice gives the machine a screen. True unless set.
 	AutoattachGraphicsDevice *bool `json:"autoattachGraphicsDevice,omitempty"`
 	Rng                      *Rng  `json:"rng,omitempty"`
+	// AutoattachInputDevice gives a machine with a screen and without inputs a tablet.
+	AutoattachInputDevice *bool `json:"autoattachInputDevice,omitempty"`
+	// Inputs are tablets and keyboards.
+	//
+	// +listType=atomic
+	Inputs   []Input   `json:"inputs,omitempty"`
+	Watchdog *Watchdog `json:"watchdog,omitempty"`
+	// BlockMultiQueue says whether virtio disks have a queue for each processor. True unless set.
+	BlockMultiQueue *bool `json:"blockMultiQueue,omitempty"`
+	// NetworkInterfaceMultiQueue has no effect: the pod's network is reached through one queue.
+	NetworkInterfaceMultiQueue *bool `json:"networkInterfaceMultiqueue,omitempty"`
+	// AutoattachMemBalloon has no effect: a guest has no memory balloon.
+	AutoattachMemBalloon *bool `json:"autoattachMemBalloon,omitempty"`
+	// AutoattachVSOCK must be false.
+	AutoattachVSOCK *bool `json:"autoattachVSOCK,omitempty"`
+	// UseVirtioTransitional gives the machine virtio devices that older guests know.
+	UseVirtioTransitional *bool `json:"useVirtioTransitional,omitempty"`
+	// DisableHotplug has no effect: disks can be added to every machine.
+	DisableHotplug bool `json:"disableHotplug,omitempty"`
+	// PanicDevices tell of a guest that has crashed. Each machine has one of the model isa.
+	//
+	// +listType=atomic
+	PanicDevices []PanicDevice `json:"panicDevices,omitempty"`
+	Sound        *SoundDevice  `json:"sound,omitempty"`
+	TPM          *TPMDevice    `json:"tpm,omitempty"`
+	Video        *VideoDevice  `json:"video,omitempty"`
+	// GPUs are refused: devices of the node are not given to a guest.
+	//
+	// +listType=atomic
+	GPUs []GPU `json:"gpus,omitempty"`
+	// HostDevices are refused: devices of the node are not given to a guest.
+	//
+	// +listType=atomic
+	HostDevices []HostDevice `json:"hostDevices,omitempty"`
+	// Filesystems are refused: directories are not shared with a guest.
+	//
+	// +listType=atomic
+	Filesystems []Filesystem `json:"filesystems,omitempty"`
+	// ClientPassthrough has no effect: devices of a client cannot be given to a guest.
+	ClientPassthrough *ClientPassthrough `json:"clientPassthrough,omitempty"`
+	// DownwardMetrics is refused: the guest is told nothing of the node's load.
+	DownwardMetrics *DownwardMetrics `json:"downwardMetrics,omitempty"`
 }
 
 // Rng is a source of random numbers.
@@ -153,7 +234,15 @@ type Disk struct {
 	// Shareable allows other machines to write to the disk at the same time.
 	Shareable   *bool        `json:"shareable,omitempty"`
 	ErrorPolicy *ErrorPolicy `json:"errorPolicy,omitempty"`
-	Source      *DiskSource  `json:"source,omitempty"`
+	// BlockSize is the size of the disk's blocks, as the guest sees them.
+	BlockSize *BlockSize `json:"blockSize,omitempty"`
+	// DedicatedIOThread has no effect: exports and backups of a running machine do not work with I/O threads.
+	DedicatedIOThread *bool `json:"dedicatedIOThread,omitempty"`
+	// Tag has no effect: the guest is not told the tags of its devices.
+	Tag string `json:"tag,omitempty"`
+	// ChangedBlockTracking has no effect: what changed is not recorded.
+	ChangedBlockTracking *bool       `json:"changedBlockTracking,omitempty"`
+	Source               *DiskSource `json:"source,omitempty"`
 	// +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared;read-only
 	AccessMode AccessMode `json:"access-mode,omitempty"`
 	Copy       *DriveCopy `json:"copy,omitempty"`
@@ -197,6 +286,8 @@ type DiskTarget struct {
 	Bus DiskBus `json:"bus,omitempty"`
 	// ReadOnly keeps the guest from writing.
 	ReadOnly bool `json:"readonly,omitempty"`
+	// PciAddress has no effect: the guest's addresses are chosen for it.
+	PciAddress string `json:"pciAddress,omitempty"`
 }
 
 // LunTarget is a disk that takes the guest's SCSI commands itself.
@@ -204,6 +295,8 @@ type LunTarget struct {
 	Bus DiskBus `json:"bus,omitempty"`
 	// ReadOnly keeps the guest from writing.
 	ReadOnly bool `json:"readonly,omitempty"`
+	// Reservation must be false: the guest cannot reserve the disk for itself.
+	Reservation bool `json:"reservation,omitempty"`
 }
 
 // CDRomTarget is a CD drive.
@@ -211,6 +304,10 @@ type CDRomTarget struct {
 	Bus DiskBus `json:"bus,omitempty"`
 	// ReadOnly keeps the guest from writing. True unless set.
 	ReadOnly *bool `json:"readonly,omitempty"`
+	// Tray is open or closed; closed if unset.
+	//
+	// +kubebuilder:validation:Enum=open;closed;""
+	Tray TrayState `json:"tray,omitempty"`
 }
 
 // DriverCache is how the host caches a disk.
@@ -241,7 +338,7 @@ type Interface struct {
 	Name string `json:"name"`
 	// Model of the network card; virtio unless set.
 	//
-	// +kubebuilder:validation:Enum=virtio;e1000;e1000e;rtl8139;""
+	// +kubebuilder:validation:Enum=virtio;e1000;e1000e;ne2k_pci;pcnet;rtl8139;""
 	Model string `json:"model,omitempty"`
 	// MacAddress of the interface; made from the machine's name if empty.
 	MacAddress string `json:"macAddress,omitempty"`
@@ -249,6 +346,33 @@ type Interface struct {
 	BootOrder  *uint       `json:"bootOrder,omitempty"`
 	Masquerade *Masquerade `json:"masquerade,omitempty"`
 	Passt      *Passt      `json:"passtBinding,omitempty"`
+	// DeprecatedPasst is an older spelling of PasstBinding.
+	DeprecatedPasst *Passt `json:"passt,omitempty"`
+	// Slirp is Masquerade, by QEMU itself, which is what every interface is.
+	Slirp *Slirp `json:"slirp,omitempty"`
+	// Bridge puts the guest onto the pod's network with the pod's own address. It is refused.
+	Bridge *Bridge `json:"bridge,omitempty"`
+	// SRIOV gives the guest a network card of the node. It is refused.
+	SRIOV *SRIOV `json:"sriov,omitempty"`
+	// Macvtap puts the guest onto the node's network. It is refused.
+	Macvtap *Macvtap `json:"macvtap,omitempty"`
+	// Binding names a plugin that connects the interface. It is refused.
+	Binding *PluginBinding `json:"binding,omitempty"`
+	// PortRanges are ranges of the guest's ports that the pod's address leads to.
+	//
+	// +listType=atomic
+	PortRanges []PortRange `json:"portRanges,omitempty"`
+	// PciAddress has no effect: the guest's addresses are chosen for it.
+	PciAddress string `json:"pciAddress,omitempty"`
+	// ACPIIndex is the number by which the guest names the interface.
+	ACPIIndex   int          `json:"acpiIndex,omitempty"`
+	DHCPOptions *DHCPOptions `json:"dhcpOptions,omitempty"`
+	// Tag has no effect: the guest is not told the tags of its devices.
+	Tag string `json:"tag,omitempty"`
+	// State is up or down, the state of the interface's link, or absent for an interface that is to be removed; up if unset.
+	//
+	// +kubebuilder:validation:Enum=up;down;absent;""
+	State InterfaceState `json:"state,omitempty"`
 	// Ports are the guest's ports that the pod's address leads to; all if there are none.
 	Ports []Port `json:"ports,omitempty"`
 }

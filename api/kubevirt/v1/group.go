@@ -1,8 +1,10 @@
-// Package v1 has the kinds of kubevirt.io/v1 that Berth runs: the fields it implements, spelled as kubevirt.io spells
-// them, and a few of its own, which the test beside it lists. A field that is not here is refused by the API server
-// (strict validation) rather than ignored: a machine that silently lacks half of what was asked for helps nobody.
+// Package v1 has the kinds of kubevirt.io/v1 that Berth runs: every field of a machine's spec, spelled as kubevirt.io spells
+// it, and a few of its own. The tests beside it hold both. Fields that are not implemented are here too, so that manifests written for
+// KubeVirt apply: admission warns of those without effect and refuses those that a guest would be harmed without.
 //
-// It is data only; what the fields do is in internal/decide/machine and internal/launch.
+// It is data only; what the fields do is in internal/decide/machine and internal/launch, and which of them do anything in
+// internal/machinefields. The types are our own and not kubevirt.io's: controller-gen makes one definition of all kinds of a group that a
+// package imports.
 //
 // +kubebuilder:object:generate=true
 // +groupName=kubevirt.io

@@ -79,6 +79,27 @@ type VirtualMachineInstanceSpec struct {
 	//
 	// +kubebuilder:validation:Enum=amd64;""
 	Architecture string `json:"architecture,omitempty"`
+	// DNSPolicy is how the guest's names are looked up; ClusterFirst if unset.
+	//
+	// +kubebuilder:validation:Enum=ClusterFirstWithHostNet;ClusterFirst;Default;None
+	DNSPolicy corev1.DNSPolicy `json:"dnsPolicy,omitempty"`
+	// DNSConfig are name servers, domains and options besides those of the policy.
+	DNSConfig *corev1.PodDNSConfig `json:"dnsConfig,omitempty"`
+	// AccessCredentials are public keys and passwords that open the guest.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	AccessCredentials []AccessCredential `json:"accessCredentials,omitempty"`
+	// ServiceAccountName has no effect: the guest's pod has no token of the API server.
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+	// ResourceClaims are refused: devices of the node are not given to a guest.
+	//
+	// +listType=atomic
+	ResourceClaims []ResourceClaim `json:"resourceClaims,omitempty"`
+	// UtilityVolumes are refused: nothing is written to them.
+	//
+	// +listType=atomic
+	UtilityVolumes []UtilityVolume `json:"utilityVolumes,omitempty"`
 }
 
 // StartStrategy is how a guest begins.
@@ -126,10 +147,19 @@ type Network struct {
 	// Name is what an interface calls it.
 	Name string      `json:"name"`
 	Pod  *PodNetwork `json:"pod,omitempty"`
+	// Multus is another network than the pod's. It is refused.
+	Multus *MultusNetwork `json:"multus,omitempty"`
+	// ResourceClaim is a network device of the node. It is refused.
+	ResourceClaim *ClaimRequest `json:"resourceClaim,omitempty"`
 }
 
 // PodNetwork is the network of the pod the guest runs in.
-type PodNetwork struct{}
+type PodNetwork struct {
+	// VMNetworkCIDR are the addresses between pod and guest; 10.0.2.0/24 if unset.
+	VMNetworkCIDR string `json:"vmNetworkCIDR,omitempty"`
+	// VMIPv6NetworkCIDR has no effect: between pod and guest there is IPv4 alone.
+	VMIPv6NetworkCIDR string `json:"vmIPv6NetworkCIDR,omitempty"`
+}
 
 // Phase is how far an instance has come.
 type Phase string

@@ -59,7 +59,7 @@ func (s *VirtualMachineSpec) Strategy() RunStrategy {
 
 // VirtualMachineSpec is what the machine should be.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.running) && has(self.runStrategy))",message="running and runStrategy are mutually exclusive: set one of them"
+// +kubebuilder:validation:XValidation:rule="!(has(self.running) && has(self.runStrategy))",message="Running and RunStrategy are mutually exclusive. Note that Running is deprecated, please use RunStrategy instead"
 type VirtualMachineSpec struct {
 	// Running is the older form of RunStrategy: true is Always, false is Halted.
 	Running *bool `json:"running,omitempty"`
@@ -111,6 +111,8 @@ type DataVolumeTemplateSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ObjectMeta metav1.ObjectMeta    `json:"metadata,omitempty"`
 	Spec       cdiv1.DataVolumeSpec `json:"spec"`
+	// Status is always empty: it is what clients that write a whole DataVolume send.
+	Status *DataVolumeTemplateStatus `json:"status,omitempty"`
 }
 
 // PrintableStatus is one word a person can read for the whole machine.

@@ -1,6 +1,8 @@
 package v1
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+)
 
 // Volume is what is in a drive.
 //
@@ -46,13 +48,25 @@ type VolumeSource struct {
 	CloudInitConfigDrive  *CloudInitSource       `json:"cloudInitConfigDrive,omitempty"`
 	ConfigMap             *ConfigMapVolumeSource `json:"configMap,omitempty"`
 	Secret                *SecretVolumeSource    `json:"secret,omitempty"`
-	ISCSI                 *ISCSISource           `json:"iscsi,omitempty"`
-	RBD                   *RBDSource             `json:"rbd,omitempty"`
-	NBD                   *NBDSource             `json:"nbd,omitempty"`
-	Gluster               *GlusterSource         `json:"gluster,omitempty"`
-	HTTP                  *HTTPSource            `json:"http,omitempty"`
-	Container             *ContainerSource       `json:"container,omitempty"`
-	ContainerImage        *ContainerImageSource  `json:"containerImage,omitempty"`
+	// DownwardAPI is a read-only disk with fields of the machine's instance.
+	DownwardAPI *DownwardAPIVolumeSource `json:"downwardAPI,omitempty"`
+	// ServiceAccount is a read-only disk with a token of a ServiceAccount.
+	ServiceAccount *ServiceAccountVolumeSource `json:"serviceAccount,omitempty"`
+	// Sysprep is a read-only disk with the answers for Windows' setup.
+	Sysprep *SysprepSource `json:"sysprep,omitempty"`
+	// MemoryDump is a claim that the guest's memory is written to.
+	MemoryDump *MemoryDumpVolumeSource `json:"memoryDump,omitempty"`
+	// DownwardMetrics is refused: the guest is told nothing of the node's load.
+	DownwardMetrics *DownwardMetricsVolumeSource `json:"downwardMetrics,omitempty"`
+	// ContainerPath is refused: directories are not shared with a guest.
+	ContainerPath  *ContainerPathVolumeSource `json:"containerPath,omitempty"`
+	ISCSI          *ISCSISource               `json:"iscsi,omitempty"`
+	RBD            *RBDSource                 `json:"rbd,omitempty"`
+	NBD            *NBDSource                 `json:"nbd,omitempty"`
+	Gluster        *GlusterSource             `json:"gluster,omitempty"`
+	HTTP           *HTTPSource                `json:"http,omitempty"`
+	Container      *ContainerSource           `json:"container,omitempty"`
+	ContainerImage *ContainerImageSource      `json:"containerImage,omitempty"`
 }
 
 // ClaimSource is a PersistentVolumeClaim in the machine's namespace. In a VirtualMachine it may also be the name of one

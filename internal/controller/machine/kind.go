@@ -113,6 +113,7 @@ func (r *Reconciler) named(ctx context.Context, w *whole, m matcher) (*kubevirt.
 	if ref.Kind == "" {
 		ref.Kind = m.kinds[len(m.kinds)-1]
 	}
+	ref.Kind = instancetype.KindOf(ref.Kind, m.kinds)
 	return ref, nil
 }
 

@@ -3,6 +3,7 @@ package guest
 import (
 	"crypto/sha256"
 	"fmt"
+	"net"
 	"slices"
 
 	"libvirt.org/go/libvirtxml"
@@ -92,9 +93,9 @@ func interfaces(m launch.Machine) []libvirtxml.DomainInterface {
 		if model == "" || model == "virtio" {
 			model = "virtio-non-transitional"
 		}
-		mac := i.MacAddress
-		if mac == "" {
-			mac = nameMAC(m.Namespace + "/" + m.Name + "/" + i.Name)
+		mac := nameMAC(m.Namespace + "/" + m.Name + "/" + i.Name)
+		if i.MacAddress != "" {
+			mac = colons(i.MacAddress)
 		}
 		nic := libvirtxml.DomainInterface{
 			MAC:    &libvirtxml.DomainInterfaceMAC{Address: mac},
@@ -108,6 +109,14 @@ func interfaces(m launch.Machine) []libvirtxml.DomainInterface {
 		out = append(out, nic)
 	}
 	return out
+}
+
+// colons spells a hardware address as libvirt does; machines may write it with dashes or dots.
+func colons(address string) string {
+	if mac, err := net.ParseMAC(address); err == nil {
+		return mac.String()
+	}
+	return address // libvirt says what is wrong with it
 }
 
 // cards are the machine's interfaces; one on the pod's network unless it says otherwise.

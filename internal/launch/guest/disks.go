@@ -15,12 +15,16 @@ func attachDisks(d *libvirtxml.DomainDeviceList, m launch.Machine, backings map[
 	letters := map[string]int{}
 	for _, disk := range allDisks(m.Spec) {
 		b, ok := backings[disk.Name]
-		if !ok {
+		empty := !ok && disk.CDRom != nil
+		if !ok && !empty {
 			return fmt.Errorf("disk %q has no volume of that name; add one to volumes or remove the disk", disk.Name)
 		}
 		x, err := DiskXML(disk, b, cpus)
 		if err != nil {
 			return err
+		}
+		if empty { // a CD drive may be
+			x.Source, x.Driver.Type, x.Driver.Discard = nil, "raw", ""
 		}
 		prefix := devicePrefix(bus(disk))
 		x.Target.Dev = prefix + letter(letters[prefix])

@@ -85,6 +85,10 @@ func backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing,
 		return directoryISO(ctx, made, label(s.ConfigMap.VolumeLabel), mounted)
 	case s.Secret != nil:
 		return directoryISO(ctx, made, label(s.Secret.VolumeLabel), mounted)
+	case s.DownwardAPI != nil:
+		return directoryISO(ctx, made, label(s.DownwardAPI.VolumeLabel), mounted)
+	case s.Sysprep != nil:
+		return directoryISO(ctx, made, "unattendCD", mounted)
 	}
 	return Backing{}, errors.New("it has no source this launcher knows")
 }

@@ -1,0 +1,58 @@
+package v1
+
+// AccessCredential is a public key or a password that opens the guest.
+type AccessCredential struct {
+	SSHPublicKey *SSHPublicKeyAccess `json:"sshPublicKey,omitempty"`
+	UserPassword *UserPasswordAccess `json:"userPassword,omitempty"`
+}
+
+// SSHPublicKeyAccess are public keys for SSH.
+type SSHPublicKeyAccess struct {
+	Source            CredentialSource  `json:"source"`
+	PropagationMethod SSHKeyPropagation `json:"propagationMethod"`
+}
+
+// UserPasswordAccess are passwords of users.
+type UserPasswordAccess struct {
+	Source            CredentialSource    `json:"source"`
+	PropagationMethod PasswordPropagation `json:"propagationMethod"`
+}
+
+// CredentialSource is where keys or passwords are.
+type CredentialSource struct {
+	// Secret that has them: each of its values is a key, or the password of the user that its name is.
+	Secret *CredentialSecret `json:"secret,omitempty"`
+}
+
+// CredentialSecret names a Secret.
+type CredentialSecret struct {
+	// SecretName is a Secret in the machine's namespace.
+	SecretName string `json:"secretName"`
+}
+
+// SSHKeyPropagation is how keys come into the guest.
+type SSHKeyPropagation struct {
+	// ConfigDrive has cloud-init add them, from the machine's volume cloudInitConfigDrive, when the guest first starts.
+	ConfigDrive *CloudInitPropagation `json:"configDrive,omitempty"`
+	// NoCloud has cloud-init add them, from the machine's volume cloudInitNoCloud, when the guest first starts.
+	NoCloud *CloudInitPropagation `json:"noCloud,omitempty"`
+	// QemuGuestAgent has no effect: the guest agent is not asked to add keys.
+	QemuGuestAgent *AgentSSHKeyPropagation `json:"qemuGuestAgent,omitempty"`
+}
+
+// CloudInitPropagation has no settings.
+type CloudInitPropagation struct{}
+
+// AgentSSHKeyPropagation names the users that the keys are for.
+type AgentSSHKeyPropagation struct {
+	// Users that the keys are for.
+	//
+	// +listType=set
+	Users []string `json:"users"`
+}
+
+// PasswordPropagation is how passwords come into the guest.
+type PasswordPropagation struct {
+	// QemuGuestAgent has no effect: the guest agent is not asked to set passwords.
+	QemuGuestAgent *CloudInitPropagation `json:"qemuGuestAgent,omitempty"`
+}
