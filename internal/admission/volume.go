@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/origin"
 )
 
 // Annotations of a volume that say that its claim may be there already.
@@ -55,6 +56,9 @@ func (l *lookup) checkVolume(ctx context.Context, before, after *cdiv1.DataVolum
 func mayTake(v *cdiv1.DataVolume, existing *corev1.PersistentVolumeClaim, gate bool) bool {
 	if existing.DeletionTimestamp != nil || existing.Annotations[annPopulatedFor] == v.Name {
 		return true
+	}
+	if origin.OfEarlierVolume(existing, v.Name, "") {
+		return true // it waits until the claim has been garbage-collected, and takes nothing over. If the other is still there, the API server says so
 	}
 	_, pre := v.Annotations[annPrePopulated]
 	_, static := v.Annotations[annCheckStatic]

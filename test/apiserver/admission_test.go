@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -239,6 +241,14 @@ func TestDestinationExists(t *testing.T) {
 	if err := admin.Create(t.Context(), object(annotated(`allowClaimAdoption: "false"`)), client.DryRunAll); err == nil {
 		t.Error("a volume that must not adopt took a claim")
 	}
+	owner := metav1.OwnerReference{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "v", UID: "of-one-that-is-gone", Controller: ptr.To(true)}
+	claim.SetOwnerReferences([]metav1.OwnerReference{owner})
+	must(t, admin.Update(t.Context(), claim))
+	eventually(t, "a claim of a deleted volume of the name is in nobody's way", func() (bool, error) {
+		err := admin.Create(t.Context(), object(plain), client.DryRunAll)
+		return err == nil, err
+	})
+	claim.SetOwnerReferences(nil)
 	claim.SetAnnotations(map[string]string{"cdi.kubevirt.io/storage.populatedFor": "v"})
 	if err := admin.Update(t.Context(), claim); err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ func (s *Seen) claimFact() volume.Claim {
 		return volume.Incomplete
 	case s.claim == nil:
 		return volume.Absent
-	case s.claim.DeletionTimestamp != nil:
+	case s.claim.DeletionTimestamp != nil, s.ofEarlier():
 		return volume.Leaving
 	case !s.order.owns(s.claim):
 		return s.strangerFact()
@@ -61,6 +61,12 @@ func (s *Seen) claimFact() volume.Claim {
 	case corev1.ClaimPending:
 	}
 	return s.unboundFact()
+}
+
+// ofEarlier: the claim is that of a DataVolume of this name that was deleted. It is garbage-collected, but does not say so yet.
+func (s *Seen) ofEarlier() bool {
+	_, is := s.order.For.(*cdiv1.DataVolume)
+	return is && origin.OfEarlierVolume(s.claim, s.order.Name, s.order.For.GetUID())
 }
 
 // awaitsPopulator: the claim of a volume names one of our sources and is bound, and is filled in place only now.

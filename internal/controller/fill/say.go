@@ -72,6 +72,8 @@ func (s *Seen) detail(f volume.Facts) string {
 		return s.holder
 	case f.Data == volume.Condemned && s.claim != nil:
 		return s.claim.Annotations[names.RunMessage]
+	case f.Claim == volume.Leaving && s.claim.DeletionTimestamp == nil:
+		return "it is the one of a DataVolume of this name that was deleted"
 	case f.Claim == volume.Leaving:
 		return "something still uses it"
 	case (f.Claim == volume.Unbound || f.Claim == volume.Absent) && f.Origin == volume.Busy:
