@@ -23,7 +23,7 @@ import (
 
 // What is run: one of these verbs of the program, in this container.
 const (
-	Container = "compute"
+	Container = launch.Container
 	Program   = "/usr/bin/launcher"
 
 	Freeze  = launch.FreezeVerb

@@ -200,6 +200,9 @@ func (a Added) Machine(m Machine) Machine {
 // HoldLogin instead of a size has a holder hand over what a network disk's login needs, and no disk.
 const HoldLogin = "login"
 
+// Container is the name of the container that the machine runs in.
+const Container = "compute"
+
 // ReturnsPath is where a launcher answers with Returns, on ReadyPort.
 const ReturnsPath = "/returns"
 
@@ -228,6 +231,10 @@ type Returns struct {
 	// Servers are the addresses where it has logged in for the network disks that the machine names, by volume; nil before it has logged in
 	// everywhere.
 	Servers map[string][]string `json:"servers,omitempty"`
+	// Agent is the guest's operating system as the guest agent says; nil: the agent does not answer.
+	Agent *kubevirt.GuestOS `json:"agent,omitempty"`
+	// Targets are the device names of the disks in the domain, such as vda, by volume.
+	Targets map[string]string `json:"targets,omitempty"`
 	// Move is how far the move of its guest is; nil: there was none.
 	Move *Moving `json:"move,omitempty"`
 }
@@ -238,4 +245,20 @@ func CPUs(c *kubevirt.CPU) uint {
 		return 1
 	}
 	return uint(max(c.Sockets, 1)) * uint(max(c.Cores, 1)) * uint(max(c.Threads, 1))
+}
+
+// Memory is how much memory the guest has; zero if the machine does not say.
+func Memory(d kubevirt.DomainSpec) *kubevirt.Quantity {
+	if d.Memory != nil && d.Memory.Guest != nil {
+		return d.Memory.Guest
+	}
+	return d.Resources.Requests.Memory()
+}
+
+// Board is QEMU's name of the machine type that the guest has.
+func Board(m *kubevirt.Machine) string {
+	if m == nil || m.Type == "" {
+		return "q35"
+	}
+	return m.Type
 }

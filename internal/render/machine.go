@@ -199,7 +199,7 @@ func (m Machine) security() *corev1.PodSecurityContext {
 // container is the one container of both payloads: its resources are what the machine is placed with.
 func (m Machine) container() corev1.Container {
 	c := corev1.Container{
-		Name: "compute", Image: m.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: launch.Container, Image: m.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command:   []string{"/usr/bin/launcher", "run"},
 		Resources: m.resources(),
 		SecurityContext: &corev1.SecurityContext{

@@ -88,6 +88,12 @@ func agentSays(y *yard, v *tool) {
 	has(y.T, v.must("guestosinfo", "web"), `"kind": "VirtualMachineInstanceGuestAgentInfo"`, `"hostname": "berth-guest"`, `"prettyName": "Berth test guest"`)
 	has(y.T, v.must("fslist", "web"), `"kind": "VirtualMachineInstanceFileSystemList"`, `"mountPoint": "/"`, `"totalBytes"`)
 	has(y.T, v.must("userlist", "web", "-o", "yaml"), "kind: VirtualMachineInstanceGuestOSUserList", "userName: console")
+	for _, kind := range []string{"vmi/web", "vm/web"} {
+		y.kubectl("wait", kind, "--for=condition=AgentConnected", "--timeout=120s")
+	}
+	has(y.T, y.kubectl("get", "vmi", "web", "-o", "jsonpath={.status.guestOSInfo.prettyName} {.status.machine.type} {.status.volumeStatus[*].target} {.status.memory.guestCurrent}"),
+		"Berth test guest", "q35", "vda", "Mi")
+	has(y.T, y.kubectl("get", "vm", "web", "-o", "jsonpath={.status.volumeSnapshotStatuses}"), `"enabled":`)
 }
 
 // started runs virtctl until the test or the caller ends it.

@@ -25,7 +25,6 @@ type GuestCommand struct {
 }
 
 // GuestOS is the guest's operating system.
-// +kubebuilder:object:generate=false
 type GuestOS struct {
 	Name          string `json:"name,omitempty"`
 	KernelRelease string `json:"kernelRelease,omitempty"`

@@ -211,6 +211,23 @@ type VirtualMachineInstanceStatus struct {
 	//
 	// +listType=atomic
 	MigratedVolumes []MigratedVolume `json:"migratedVolumes,omitempty"`
+	// GuestOSInfo is what the guest agent says about the operating system, while the agent answers.
+	GuestOSInfo GuestOS `json:"guestOSInfo,omitzero"`
+	// LauncherContainerImageVersion is the image that the machine runs in.
+	LauncherContainerImageVersion string `json:"launcherContainerImageVersion,omitempty"`
+	// Machine is the board that the guest runs on.
+	Machine *Machine      `json:"machine,omitempty"`
+	Memory  *MemoryStatus `json:"memory,omitempty"`
+}
+
+// MemoryStatus is the guest's memory.
+type MemoryStatus struct {
+	// GuestAtBoot is how much memory the guest was started with.
+	GuestAtBoot *Quantity `json:"guestAtBoot,omitempty"`
+	// GuestCurrent is how much it has.
+	GuestCurrent *Quantity `json:"guestCurrent,omitempty"`
+	// GuestRequested is how much the machine asks for.
+	GuestRequested *Quantity `json:"guestRequested,omitempty"`
 }
 
 // MigratedVolume is a volume whose disk is being sent into another claim.
@@ -239,6 +256,8 @@ type NetworkInterface struct {
 	IP string `json:"ipAddress,omitempty"`
 	// IPs are all its addresses.
 	IPs []string `json:"ipAddresses,omitempty"`
+	// InfoSource is where this is known from: domain.
+	InfoSource string `json:"infoSource,omitempty"`
 }
 
 // VolumeStatus is a volume as the guest has it.

@@ -147,6 +147,8 @@ type VirtualMachineStatus struct {
 	RunStrategy     RunStrategy     `json:"runStrategy,omitempty"`
 	// ObservedGeneration is the generation of the spec that this status is about.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// DesiredGeneration is the generation of the spec that the machine is to have.
+	DesiredGeneration int64 `json:"desiredGeneration,omitempty"`
 	// Conditions say what is true of the machine, since when and why.
 	//
 	// +listType=map
@@ -171,6 +173,19 @@ type VirtualMachineStatus struct {
 	RestoreInProgress *string `json:"restoreInProgress,omitempty"`
 	// VolumeUpdateState is what is done about volumes that were changed while the machine runs.
 	VolumeUpdateState *VolumeUpdateState `json:"volumeUpdateState,omitempty"`
+	// VolumeSnapshotStatuses say which volumes a snapshot of the machine has.
+	//
+	// +listType=atomic
+	VolumeSnapshotStatuses []VolumeSnapshotStatus `json:"volumeSnapshotStatuses,omitempty"`
+}
+
+// VolumeSnapshotStatus says whether a snapshot of the machine has a volume.
+type VolumeSnapshotStatus struct {
+	// Name of the volume.
+	Name    string `json:"name"`
+	Enabled bool   `json:"enabled"`
+	// Reason is why it has not.
+	Reason string `json:"reason,omitempty"`
 }
 
 // StateChangeAction is what is asked of a machine.

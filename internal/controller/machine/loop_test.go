@@ -170,7 +170,7 @@ func (w *world) settle() {
 				w.t.Fatalf("reconcile: %v", err)
 			}
 			failed = failed || err != nil
-			if result.RequeueAfter > 0 {
+			if result.RequeueAfter > 0 && result.RequeueAfter != describeAgain { // a look at the guest leads nowhere
 				w.clock.SetTime(w.clock.Now().Add(min(result.RequeueAfter, time.Minute)))
 				later = true
 			}

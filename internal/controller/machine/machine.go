@@ -37,6 +37,8 @@ type whole struct {
 	made   made // what is said about volumes that containers make
 	// partial is which of its claims have only a part of a disk, and what to do about it; empty: none has.
 	partial string
+	// snapshots says which of its volumes a snapshot has.
+	snapshots []kubevirt.VolumeSnapshotStatus
 }
 
 // reconcileMachine brings one machine a step further.
@@ -91,6 +93,9 @@ func (r *Reconciler) observeMachine(ctx context.Context, vm *kubevirt.VirtualMac
 		}
 	}
 	if err := r.observePartial(ctx, w); err != nil {
+		return nil, err
+	}
+	if err := r.observeSnapshots(ctx, w); err != nil {
 		return nil, err
 	}
 	return w, r.observeMeans(ctx, w)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/controller/probe"
@@ -17,7 +16,6 @@ import (
 // TestPaused: the launcher says whether its guest is paused. Until it does, what was certain last counts, and it is
 // asked again soon: what is said changes once for each thing that is asked.
 func TestPaused(t *testing.T) {
-	owner := metav1.OwnerReference{UID: "u", Controller: new(true)}
 	for _, c := range []struct {
 		name  string
 		wish  string
@@ -25,45 +23,35 @@ func TestPaused(t *testing.T) {
 		says  launch.Returns
 		err   error
 		want  bool
-		asked bool
 		again time.Duration
 	}{
-		{name: "never asked for", says: launch.Returns{Paused: true}},
-		{name: "about to be paused", wish: "pausing", asked: true, again: answerAfter},
-		{name: "about to be paused, no answer yet", wish: "pausing", err: probe.ErrNoAnswerYet, asked: true, again: answerAfter},
-		{name: "paused, and nobody wrote it down", wish: "pausing", says: launch.Returns{Paused: true}, want: true, asked: true, again: returnsAgain},
-		{name: "paused", wish: "true", says: launch.Returns{Paused: true}, want: true, asked: true, again: returnsAgain},
-		{name: "paused, an answer from before", wish: "true", asked: true, again: answerAfter},
-		{name: "paused, no answer yet", wish: "true", err: probe.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
-		{name: "paused, no answer", wish: "true", err: errors.New("away"), want: true, asked: true, again: answerAfter},
-		{name: "about to go on", wish: "unpausing", says: launch.Returns{Paused: true}, want: true, asked: true, again: answerAfter},
-		{name: "about to go on, no answer yet", wish: "unpausing", err: probe.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
-		{name: "started paused", still: true, says: launch.Returns{Paused: true}, want: true, asked: true, again: returnsAgain},
-		{name: "started paused, no answer yet", still: true, err: probe.ErrNoAnswerYet, want: true, asked: true, again: answerAfter},
-		{name: "started paused, and goes on", still: true, wish: "false", asked: true},
-		{name: "goes on", wish: "false", asked: true},
-		{name: "goes on, an answer from before", wish: "false", says: launch.Returns{Paused: true}, want: true, asked: true, again: answerAfter},
+		{name: "never asked for", says: launch.Returns{Paused: true}, again: returnsAgain},
+		{name: "about to be paused", wish: "pausing", again: answerAfter},
+		{name: "about to be paused, no answer yet", wish: "pausing", err: probe.ErrNoAnswerYet, again: answerAfter},
+		{name: "paused, and nobody wrote it down", wish: "pausing", says: launch.Returns{Paused: true}, want: true, again: returnsAgain},
+		{name: "paused", wish: "true", says: launch.Returns{Paused: true}, want: true, again: returnsAgain},
+		{name: "paused, an answer from before", wish: "true", again: answerAfter},
+		{name: "paused, no answer yet", wish: "true", err: probe.ErrNoAnswerYet, want: true, again: answerAfter},
+		{name: "paused, no answer", wish: "true", err: errors.New("away"), want: true, again: answerAfter},
+		{name: "about to go on", wish: "unpausing", says: launch.Returns{Paused: true}, want: true, again: answerAfter},
+		{name: "about to go on, no answer yet", wish: "unpausing", err: probe.ErrNoAnswerYet, want: true, again: answerAfter},
+		{name: "started paused", still: true, says: launch.Returns{Paused: true}, want: true, again: returnsAgain},
+		{name: "started paused, no answer yet", still: true, err: probe.ErrNoAnswerYet, want: true, again: answerAfter},
+		{name: "started paused, and goes on", still: true, wish: "false", again: describeAgain},
+		{name: "goes on", wish: "false", again: describeAgain},
+		{name: "goes on, an answer from before", wish: "false", says: launch.Returns{Paused: true}, want: true, again: answerAfter},
 	} {
-		s := &run{
-			instance: &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "u"}},
-			launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{owner}}, Status: corev1.PodStatus{
-				Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}},
-		}
-		s.launcher.Spec.NodeName = "n"
+		s := upOnly(kubevirt.VirtualMachineInstanceStatus{})
 		if c.still {
 			s.instance.Spec.StartStrategy = new(kubevirt.StartPaused)
 		}
 		if c.wish != "" {
 			s.instance.Annotations = map[string]string{kubevirt.AnnPaused: c.wish}
 		}
-		asked := false
-		r := &Reconciler{ask: func(*corev1.Pod) (launch.Returns, error) {
-			asked = true
-			return c.says, c.err
-		}}
+		r := &Reconciler{ask: func(*corev1.Pod) (launch.Returns, error) { return c.says, c.err }}
 		r.observeWaits(t.Context(), s)
-		if asked != c.asked || s.paused() != c.want || s.lookAgain() != c.again {
-			t.Errorf("%s: asked %t, paused %t, again in %s", c.name, asked, s.paused(), s.lookAgain())
+		if s.paused() != c.want || s.lookAgain() != c.again {
+			t.Errorf("%s: paused %t, again in %s", c.name, s.paused(), s.lookAgain())
 		}
 		row, conditions := s.row(state.GuestRunning), s.pausedCondition()
 		if got := row.Reason == state.PausedByUser && row.Status == kubevirt.StatusPaused && row.Instance == kubevirt.PhaseRunning; got != c.want {

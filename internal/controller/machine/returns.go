@@ -142,10 +142,9 @@ func (r *Reconciler) dropSurplus(ctx context.Context, s *run) error {
 // awaited: the guest is to give the disk back and has it.
 func (h *hot) awaited() bool { return !h.wanted && situation(h.holder) == machine.Up }
 
-// observeWaits asks a launcher with network disks or copies whether its guest waits for one, and how far they are.
+// observeWaits asks the launcher of a guest that runs, or whose copies are made, whether it waits for a disk, how far copies are and what is known of it.
 func (r *Reconciler) observeWaits(ctx context.Context, s *run) {
-	up := situation(s.launcher) == machine.Up && (s.networked() || s.pauseAsked() != "")
-	if !up && !s.makesCopies() || !cluster.OwnedBy(s.launcher, s.instance.UID) {
+	if situation(s.launcher) != machine.Up && !s.makesCopies() || !cluster.OwnedBy(s.launcher, s.instance.UID) {
 		return
 	}
 	var err error
@@ -153,7 +152,7 @@ func (r *Reconciler) observeWaits(ctx context.Context, s *run) {
 	s.asked = errors.Is(err, probe.ErrNoAnswerYet)
 	s.heard = err == nil
 	if err != nil {
-		log.FromContext(ctx).V(1).Info("no word of network disks", "launcher", s.launcher.Name, "error", err.Error())
+		log.FromContext(ctx).V(1).Info("no answer about the guest", "launcher", s.launcher.Name, "error", err.Error())
 	}
 }
 
@@ -182,6 +181,9 @@ func (s *run) lookAgain() time.Duration {
 	}
 	if len(s.awaited()) > 0 || len(s.surplus) > 0 || slices.ContainsFunc(s.hot, (*hot).awaited) {
 		return returnsAgain
+	}
+	if situation(s.launcher) == machine.Up {
+		return describeAgain
 	}
 	return 0
 }

@@ -151,9 +151,9 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	old := s.instance.Status
 	next := kubevirt.VirtualMachineInstanceStatus{
 		Phase: row.Instance, Reason: string(row.Reason), PhaseTransitionTimestamps: old.PhaseTransitionTimestamps,
-		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{
-			{Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message},
-			s.volumesReady()}, slices.Concat(s.independent(), s.pausedCondition(), s.movable(), s.leaves.condition(), s.volumesChange())...)...),
+		Conditions: r.conditions(old.Conditions, slices.Concat([]kubevirt.Condition{
+			{Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}},
+			s.shared(), s.pausedCondition(), s.leaves.condition(), s.volumesChange())...),
 		MigrationState: s.migration, MigrationMethod: old.MigrationMethod, EvacuationNodeName: s.leaves.node, MigratedVolumes: s.migrated(),
 	}
 	if next.Phase == "" { // a leaving instance keeps the phase it had
@@ -162,10 +162,8 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	if p := s.launcher; p != nil {
 		next.NodeName = p.Spec.NodeName
 		next.QOSClass = qos(p)
-		if p.Status.PodIP != "" {
-			next.Interfaces = []kubevirt.NetworkInterface{{Name: "default", IP: p.Status.PodIP, IPs: []string{p.Status.PodIP}}}
-		}
 		next.ActivePods, next.MigrationMethod = s.active(), s.method()
+		s.describe(&next)
 	}
 	if s.past != nil {
 		next.NodeName = s.past.Node
@@ -186,6 +184,7 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	for _, name := range s.awaited() {
 		next.VolumeStatus = append(next.VolumeStatus, s.awaitedStatus(name))
 	}
+	s.describeVolumes(next.VolumeStatus)
 	said := &kubevirt.VirtualMachineInstance{ObjectMeta: objectNamed(&s.instance.ObjectMeta), Status: next}
 	r.complain(s.instance, next.VolumeStatus)
 	r.tellKept(s)
@@ -234,11 +233,11 @@ func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan
 	old := w.vm.Status
 	next := kubevirt.VirtualMachineStatus{
 		Created: w.run != nil, Ready: row.Ready, PrintableStatus: row.Status, RunStrategy: w.served(p),
-		ObservedGeneration: w.vm.Generation, StartFailure: w.failures(row.Ready),
+		ObservedGeneration: w.vm.Generation, DesiredGeneration: w.vm.Generation, VolumeSnapshotStatuses: w.snapshots, StartFailure: w.failures(row.Ready),
 		InstancetypeRef: w.kind.typeRef, PreferenceRef: w.kind.preferenceRef,
 		SnapshotInProgress: w.busy.snapshot, RestoreInProgress: w.busy.restore, VolumeUpdateState: w.updateState(),
 		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{{
-			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, slices.Concat(w.pausedCondition(row), w.updateConditions())...)...),
+			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, slices.Concat(w.sharedConditions(), w.pausedCondition(row), w.updateConditions())...)...),
 	}
 	said := &kubevirt.VirtualMachine{ObjectMeta: objectNamed(&w.vm.ObjectMeta), Status: next}
 	// The steps of a start are events of the instance; the machine repeats those that somebody acts on: the last, and what is wrong.

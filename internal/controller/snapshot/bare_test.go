@@ -8,12 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
-
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // TestMachineWithoutClaims: its snapshot has the machine alone, and puts it back.
@@ -40,6 +41,29 @@ func TestMachineWithoutClaims(t *testing.T) {
 		if vm = read[kubevirt.VirtualMachine](w, "vm"); !ptr.Deref(r.Status.Complete, false) || vm.Spec.Template.ObjectMeta.Labels["was"] != "here" {
 			t.Errorf("%+v: %v", r.Status, vm.Spec.Template.ObjectMeta)
 		}
+	}
+}
+
+// TestDeletedPart: a snapshot whose VolumeSnapshot was deleted is looked at again, is not ready to use and says which part is missing.
+func TestDeletedPart(t *testing.T) {
+	w := newWorld(t, false, false)
+	w.snapshot()
+	again := func() *snapshotv1.VirtualMachineSnapshot {
+		req := ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: "snap"}}
+		result, err := w.r.reconcileSnapshot(context.Background(), req)
+		if w.must(err); result.RequeueAfter == 0 {
+			t.Error("nobody looks at it again")
+		}
+		return read[snapshotv1.VirtualMachineSnapshot](w, "snap")
+	}
+	if s := again(); !ptr.Deref(s.Status.ReadyToUse, false) {
+		t.Fatalf("%+v", s.Status)
+	}
+	var parts volumesnapshot.List
+	w.must(w.api.List(context.Background(), &parts))
+	w.must(w.api.Delete(context.Background(), &parts.Items[0]))
+	if s := again(); ptr.Deref(s.Status.ReadyToUse, true) || s.Status.Error == nil || !strings.Contains(*s.Status.Error.Message, parts.Items[0].Name) {
+		t.Errorf("%+v", s.Status)
 	}
 }
 

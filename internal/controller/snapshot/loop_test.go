@@ -265,7 +265,7 @@ func (w *world) run(obj client.Object, reconcile func(context.Context, ctrl.Requ
 		if w.each != nil {
 			w.each()
 		}
-		if err == nil && result.RequeueAfter == 0 && !w.back {
+		if err == nil && (result.RequeueAfter == 0 || result.RequeueAfter == lookStored) && !w.back {
 			return
 		}
 		w.back = false

@@ -79,8 +79,11 @@ func (r *Reconciler) reportSnapshot(ctx context.Context, s *shot, reason state.S
 		}
 	}
 	result := ctrl.Result{}
-	if row.End == state.GoingOn {
+	switch {
+	case row.End == state.GoingOn:
 		result.RequeueAfter = look
+	case len(s.parts) > 0:
+		result.RequeueAfter = lookStored
 	}
 	if equality.Semantic.DeepEqual(old, next) {
 		return result, nil

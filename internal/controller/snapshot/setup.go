@@ -57,6 +57,9 @@ const parallel = 4
 // every cluster has them.
 const look = time.Second
 
+// lookStored is how often the parts of a snapshot that has ended are looked at: somebody may delete one.
+const lookStored = 2 * time.Minute
+
 // lookAgain is how often something is looked at that waits for a person.
 const lookAgain = 5 * time.Second
 

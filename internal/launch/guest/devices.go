@@ -128,8 +128,11 @@ func cards(m launch.Machine) []kubevirt.Interface {
 	return spec.Interfaces
 }
 
-// alias is the name libvirt keeps a device under; ours begin with ua-, as it demands.
-func alias(name string) string { return "ua-" + name }
+// aliasPrefix begins the names of devices that libvirt did not choose itself: it demands this.
+const aliasPrefix = "ua-"
+
+// alias is the name libvirt keeps a device under.
+func alias(name string) string { return aliasPrefix + name }
 
 // forwards are the monitor commands that make the guest's ports reachable at the pod's address.
 func forwards(m launch.Machine) []string {

@@ -42,7 +42,7 @@ func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.
 		VCPU:   &libvirtxml.DomainVCPU{Placement: "static", Value: cpus},
 		CPU:    processor(spec.CPU, host.KVM),
 		OS: &libvirtxml.DomainOS{
-			Type:     &libvirtxml.DomainOSType{Arch: "x86_64", Machine: board(spec.Machine), Type: "hvm"},
+			Type:     &libvirtxml.DomainOSType{Arch: "x86_64", Machine: launch.Board(spec.Machine), Type: "hvm"},
 			BIOS:     &libvirtxml.DomainBIOS{UseSerial: yesNo(usesSerial(spec.Firmware))},
 			BootMenu: &libvirtxml.DomainBootMenu{Enable: "no"},
 			SMBios:   &libvirtxml.DomainSMBios{Mode: "sysinfo"},
@@ -80,10 +80,7 @@ func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.
 func domainName(m launch.Machine) string { return m.Namespace + "_" + m.Name }
 
 func guestMemory(spec kubevirt.DomainSpec) (int64, error) {
-	q := spec.Resources.Requests.Memory()
-	if spec.Memory != nil && spec.Memory.Guest != nil {
-		q = spec.Memory.Guest
-	}
+	q := launch.Memory(spec)
 	const least = 16 << 20 // below this not even a boot loader runs
 	if q.Value() < least {
 		return 0, fmt.Errorf("the guest has %s of memory; set domain.memory.guest (or resources.requests.memory) to 16Mi or more", q)
@@ -123,13 +120,6 @@ func processor(c *kubevirt.CPU, kvm bool) *libvirtxml.DomainCPU {
 		out.Mode, out.Model = "custom", &libvirtxml.DomainCPUModel{Value: model, Fallback: "forbid"}
 	}
 	return out
-}
-
-func board(m *kubevirt.Machine) string {
-	if m == nil || m.Type == "" {
-		return "q35"
-	}
-	return m.Type
 }
 
 func usesSerial(f *kubevirt.Firmware) bool {

@@ -42,6 +42,8 @@ type Launcher struct {
 	servers atomic.Pointer[map[string][]string]
 	// early are the volumes that the guest was started with before they were full: libvirt knows them as served ones.
 	early atomic.Pointer[[]string]
+	// described is what is known of the running guest; nil: nothing yet.
+	described atomic.Pointer[description]
 	// condemned is what there is to say of disks that will not be completed; nil or empty: nothing.
 	condemned atomic.Pointer[string]
 }
@@ -103,6 +105,9 @@ func (l *Launcher) Returns() launch.Returns {
 	said.Move = l.moves.said.Load()
 	if at := l.servers.Load(); at != nil {
 		said.Servers = *at
+	}
+	if d := l.described.Load(); d != nil {
+		said.Agent, said.Targets = d.agent, d.targets
 	}
 	return said
 }
@@ -302,6 +307,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	l.startFills(h, dom, qemu, m, ended)
 	l.startEarly(qemu, now.pauser, ended)
 	defer context.AfterFunc(ctx, func() { _ = now.unpause() })() // a guest that is paused would not hear that it is to stop
+	l.startDescribing(now, ended)
 	l.ready.Store(now)
 	defer l.ready.Store(nil)
 	s := newStalls(now.pauser.goOn, l.remotes, qemu)

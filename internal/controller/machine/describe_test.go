@@ -1,0 +1,75 @@
+package machine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
+)
+
+// TestDescribe: AgentConnected, the operating system and the device names are what the launcher says, and stay as they were while it says nothing.
+func TestDescribe(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	debian := kubevirt.GuestOS{ID: "debian"}
+	before := kubevirt.VirtualMachineInstanceStatus{GuestOSInfo: debian, VolumeStatus: []kubevirt.VolumeStatus{{Name: "root", Target: "vda"}},
+		Conditions: []kubevirt.Condition{{Type: agentConnected, Status: corev1.ConditionTrue}}}
+	for name, c := range map[string]struct {
+		before    kubevirt.VirtualMachineInstanceStatus
+		says      launch.Returns
+		err       error
+		connected bool
+		os        kubevirt.GuestOS
+		target    string
+	}{
+		"an agent that answers":         {says: launch.Returns{Agent: &debian, Targets: map[string]string{"root": "vda"}}, connected: true, os: debian, target: "vda"},
+		"no agent":                      {before: before, says: launch.Returns{Targets: map[string]string{"root": "vdb"}}, target: "vdb"},
+		"no answer":                     {before: before, err: errors.New("away"), connected: true, os: debian, target: "vda"},
+		"no answer, and nothing before": {err: errors.New("away")},
+		"an agent without a system":     {says: launch.Returns{Agent: &kubevirt.GuestOS{}}, connected: true},
+		"a launcher that lies": {says: launch.Returns{Agent: &kubevirt.GuestOS{Name: long}, Targets: map[string]string{"root": long}},
+			connected: true, os: kubevirt.GuestOS{Name: long[:256]}},
+	} {
+		s := upOnly(c.before)
+		r := &Reconciler{ask: func(*corev1.Pod) (launch.Returns, error) { return c.says, c.err }}
+		r.observeWaits(t.Context(), s)
+		var next kubevirt.VirtualMachineInstanceStatus
+		s.describe(&next)
+		volumes := []kubevirt.VolumeStatus{{Name: "root"}, {Name: "more"}}
+		s.describeVolumes(volumes)
+		connected := false
+		for _, condition := range s.shared() {
+			connected = connected || condition.Type == agentConnected
+		}
+		if connected != c.connected || next.GuestOSInfo != c.os || volumes[0].Target != c.target {
+			t.Errorf("%s: connected %t, %+v, %+v", name, connected, next.GuestOSInfo, volumes[0])
+		}
+		if v := volumes[1]; v.Phase != kubevirt.VolumeReady || v.HotplugVolume == nil || volumes[0].Phase != "" {
+			t.Errorf("%s: volumes are %+v", name, volumes)
+		}
+		if next.Machine == nil || next.Machine.Type != "q35" || next.LauncherContainerImageVersion != "launcher:v1" || next.Interfaces[0].InfoSource != "domain" {
+			t.Errorf("%s: it says %+v", name, next)
+		}
+	}
+}
+
+// upOnly is an instance with a status whose guest runs.
+func upOnly(before kubevirt.VirtualMachineInstanceStatus) *run {
+	owner := metav1.OwnerReference{UID: "u", Controller: new(true)}
+	s := &run{
+		instance: &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "u"}, Status: before},
+		launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{owner}}, Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, PodIP: "10.0.0.1", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}},
+	}
+	s.launcher.Spec.NodeName = "n"
+	s.launcher.Spec.Containers = []corev1.Container{{Name: launch.Container, Image: "launcher:v1"}}
+	s.instance.Spec.Volumes = []kubevirt.Volume{
+		{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "root"}}},
+		{Name: "more", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "more", Hotpluggable: true}}},
+	}
+	return s
+}
