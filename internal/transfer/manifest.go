@@ -39,9 +39,9 @@ func headerSecret(e task.Export) (json.RawMessage, error) {
 	})
 }
 
-// sendObjects sends objects as a List, or as documents of YAML, which JSON is.
+// sendObjects sends objects as a List, as upstream does, or as documents of YAML if these are asked for. JSON is YAML.
 func sendObjects(w http.ResponseWriter, r *http.Request, objects []json.RawMessage) {
-	if strings.Contains(r.Header.Get("Accept"), "application/json") {
+	if !strings.Contains(r.Header.Get("Accept"), "application/yaml") {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}) // whoever asked is gone
 		return

@@ -140,8 +140,9 @@ func (m *VirtualMachineInstanceMigration) Ended() bool {
 
 // Labels and annotations of migrations, as upstream has them.
 const (
-	LabelMigrated = "kubevirt.io/vmi-name"            // the instance; upstream's virtctl finds migrations by it
-	AnnEvacuation = "kubevirt.io/evacuationMigration" // of one that a drain asked for: the node
+	LabelVolumeUpdate = "kubevirt.io/volume-update-migration" // on a migration for volumes that were changed: the instance
+	LabelMigrated     = "kubevirt.io/vmi-name"                // the instance; upstream's virtctl finds migrations by it
+	AnnEvacuation     = "kubevirt.io/evacuationMigration"     // of one that a drain asked for: the node
 	// AnnStays is on an instance whose evacuation was cancelled: which one, by the launcher and the moment.
 	AnnStays   = "berth.dev/evacuation-cancelled"
 	AnnOffline = "berth.dev/offline" // "true" on one of a machine that does not run: its claims are copied

@@ -86,24 +86,22 @@ func (r *Reconciler) actEvacuation(ctx context.Context, a evacuation.Action, s *
 	case evacuation.Unguard:
 		return r.cluster.Delete(ctx, budget)
 	case evacuation.Migrate:
-		return r.makeMigration(ctx, s, t, map[string]string{kubevirt.AnnEvacuation: s.launcher.Spec.NodeName})
+		return r.makeMigration(ctx, s, t, metav1.ObjectMeta{Annotations: map[string]string{kubevirt.AnnEvacuation: s.launcher.Spec.NodeName}})
 	}
 	return fmt.Errorf("%s is not an action on a guest that is to leave", a)
 }
 
-// makeMigration makes the next try.
-func (r *Reconciler) makeMigration(ctx context.Context, s *run, t tries, annotations map[string]string) error {
+// makeMigration makes the next try, with the labels and annotations of what it is for.
+func (r *Reconciler) makeMigration(ctx context.Context, s *run, t tries, with metav1.ObjectMeta) error {
 	for _, old := range t.surplus {
 		if err := r.cluster.Delete(ctx, old); err != nil {
 			return err
 		}
 	}
-	return r.cluster.Create(ctx, &kubevirt.VirtualMachineInstanceMigration{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.instance.Namespace, Name: t.next, Annotations: annotations,
-			Labels: map[string]string{kubevirt.LabelMigrated: s.instance.Name},
-			OwnerReferences: []metav1.OwnerReference{
-				*metav1.NewControllerRef(s.instance, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))}},
-		Spec: kubevirt.MigrationSpec{VMIName: s.instance.Name}})
+	with.Namespace, with.Name = s.instance.Namespace, t.next
+	metav1.SetMetaDataLabel(&with, kubevirt.LabelMigrated, s.instance.Name)
+	with.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.instance, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))}
+	return r.cluster.Create(ctx, &kubevirt.VirtualMachineInstanceMigration{ObjectMeta: with, Spec: kubevirt.MigrationSpec{VMIName: s.instance.Name}})
 }
 
 // leaver is the guest as the decision sees it.

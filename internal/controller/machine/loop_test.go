@@ -117,7 +117,7 @@ func loop(t *testing.T, scenarios []scenario) {
 			if i := calm.instance(); i != nil && i.Status.Phase != sc.phase || i == nil && sc.phase != "" {
 				t.Fatalf("the instance is not %s:\n%s", sc.phase, want)
 			}
-			if limit := 40 * (1 + len(sc.ends) + len(sc.asks)); calm.faults.Writes > limit {
+			if limit := 44 * (1 + len(sc.ends) + len(sc.asks)); calm.faults.Writes > limit {
 				t.Errorf("%d writes, more than %d", calm.faults.Writes, limit)
 			}
 			for _, kind := range faults.Kinds {

@@ -265,7 +265,7 @@ func (r *Reconciler) updateVolumes(ctx context.Context, s *run) error {
 		case update.CallOff:
 			err = r.cluster.Delete(ctx, s.updates.stale)
 		case update.Migrate:
-			err = r.makeMigration(ctx, s, s.updates.tries, nil)
+			err = r.makeMigration(ctx, s, s.updates.tries, metav1.ObjectMeta{Labels: map[string]string{kubevirt.LabelVolumeUpdate: s.instance.Name}})
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", a, err)

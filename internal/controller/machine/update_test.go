@@ -341,3 +341,17 @@ func TestUpdateClosedMeanwhile(t *testing.T) {
 		t.Errorf("with one that waits it says %q", text)
 	}
 }
+
+// TestUpdateIsLabelled: clients of upstream find the migrations of changed volumes by their label.
+func TestUpdateIsLabelled(t *testing.T) {
+	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways, move: staysSending})
+	w.settle()
+	otherClaim("other", nil)(w)
+	rootIn("other")(w)
+	w.settle()
+	var list kubevirt.VirtualMachineInstanceMigrationList
+	w.must(w.api.List(context.Background(), &list, client.MatchingLabels{kubevirt.LabelVolumeUpdate: vmName}))
+	if len(list.Items) != 1 {
+		t.Errorf("%d migrations have the label; there are %v", len(list.Items), w.migrations())
+	}
+}

@@ -61,6 +61,9 @@ func TestDeletedPart(t *testing.T) {
 	}
 	var parts volumesnapshot.List
 	w.must(w.api.List(context.Background(), &parts))
+	if l := parts.Items[0].Labels; l[labelSourceName] != "vm" || l[labelSourceNamespace] != "team" {
+		t.Errorf("a VolumeSnapshot has the labels %v", l)
+	}
 	w.must(w.api.Delete(context.Background(), &parts.Items[0]))
 	if s := again(); ptr.Deref(s.Status.ReadyToUse, true) || s.Status.Error == nil || !strings.Contains(*s.Status.Error.Message, parts.Items[0].Name) {
 		t.Errorf("%+v", s.Status)

@@ -28,6 +28,10 @@ const (
 	annLeft          = "berth.dev/left-out"       // volumes that are in no snapshot, a line each
 	annSnapshotClass = "berth.dev/snapshot-class" // on a claim in it: what to take its snapshot with
 
+	// Upstream's labels of a VolumeSnapshot: the machine that it has a disk of.
+	labelSourceName      = "snapshot.kubevirt.io/source-vm-name"
+	labelSourceNamespace = "snapshot.kubevirt.io/source-vm-namespace"
+
 	quietFrozen    = "frozen"
 	quietAgentless = "agentless"
 	quietThawed    = "thawed"
@@ -165,6 +169,7 @@ func (r *Reconciler) shoot(ctx context.Context, s *shot) error {
 			of = other.Name
 		}
 		taken := volumesnapshot.New(s.of.Namespace, p.name, p.class, of)
+		taken.Labels = map[string]string{labelSourceName: s.content.Spec.Source.VirtualMachine.ObjectMeta.Name, labelSourceNamespace: s.of.Namespace}
 		taken.OwnerReferences = []metav1.OwnerReference{owner(s.content, "VirtualMachineSnapshotContent")}
 		if err := r.cluster.Create(ctx, taken); err != nil {
 			return err
