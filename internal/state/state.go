@@ -25,7 +25,7 @@ const (
 	Broken        Run = "Error"           // the last try failed
 	Mismatched    Run = "ChecksumError"   // it failed because the source's bytes are not those of the checksum
 	Unschedulable Run = "Unschedulable"   // the worker finds no node
-	Unpullable    Run = "ImagePullFailed" // the node cannot fetch the worker's image
+	Unpullable    Run = "ImagePullFailed" // the node cannot fetch the worker's image, or the worker the image that is to be imported
 )
 
 // Bound is what the Bound condition says when it is something else than the claim's own phase.
@@ -95,6 +95,15 @@ func (s State) Text() string {
 func (s State) Mismatch() State {
 	if s.Run == Broken {
 		s.Run = Mismatched
+	}
+	return s
+}
+
+// PullFailed is the state of a try that failed, when it did because a container image could not be fetched: the same row, with the word that clients know for
+// that in the Running condition.
+func (s State) PullFailed() State {
+	if s.Run == Broken {
+		s.Run = Unpullable
 	}
 	return s
 }

@@ -102,8 +102,6 @@ var refusals = []struct{ name, object, want string }{
 		kind: PersistentVolumeClaim, name: ""}}}`, "Missing source name"},
 	{"object transfer", `{kind: ObjectTransfer, metadata: {name: o}, spec: {source: {kind: DataVolume, namespace: a, name: b}, target: {}}}`,
 		"ObjectTransfer is not supported"},
-	{"overhead of everything", `{kind: CDI, metadata: {name: x}, spec: {config: {filesystemOverhead: {global: "1"}}}}`,
-		"filesystem overhead 1 leaves no room for data"},
 	{"odd proxy", `{kind: CDI, metadata: {name: x}, spec: {config: {importProxy: {HTTPProxy: "proxy"}}}}`, "is not the URL of a proxy"},
 	{"request above limit", `{kind: CDI, metadata: {name: x}, spec: {config: {podResourceRequirements: {
 		requests: {memory: 2G}, limits: {memory: 1G}}}}}`, "a worker cannot request 2G of memory and be limited to 1G"},
@@ -158,7 +156,8 @@ func TestAccepts(t *testing.T) {
 		"clone source":             `{kind: VolumeCloneSource, metadata: {name: c, namespace: team}, spec: {source: {kind: PersistentVolumeClaim, name: p}}}`,
 		"clone source of snapshot": `{kind: VolumeCloneSource, metadata: {name: c, namespace: team}, spec: {source: {
 			apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: p}}}`,
-		"CDI": `{kind: CDI, metadata: {name: x}, spec: {config: {filesystemOverhead: {global: "0.1"}, importProxy: {HTTPProxy: "http://p:3128"}}}}`,
+		"overhead of everything": `{kind: CDI, metadata: {name: x}, spec: {config: {filesystemOverhead: {global: "1", storageClass: {a: "1"}}}}}`,
+		"CDI":                    `{kind: CDI, metadata: {name: x}, spec: {config: {filesystemOverhead: {global: "0.1"}, importProxy: {HTTPProxy: "http://p:3128"}}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := admin.Create(t.Context(), object(text), client.DryRunAll); err != nil {

@@ -94,7 +94,7 @@ func (s *Seen) done(m marks) {
 	if s.report != nil && s.report.Upload != "" {
 		m[names.Uploaded] = s.report.Upload
 	}
-	if s.preallocate() && s.report != nil {
+	if s.preallocate() && s.report != nil && s.content() != task.Archive { // files take what they need
 		m[names.Preallocate] = "true"
 	}
 }
@@ -348,14 +348,26 @@ func (s *Seen) saidElsewhere(phase corev1.PodPhase) bool {
 	return false
 }
 
+// phaseBetween is the phase that clients are shown while no worker runs. Upstream has one pod for all tries of an import or a clone, which its kubelet starts again: from the
+// first failed try on it is Running. An upload is not: clients would send to a worker that is not there.
+func (s *Seen) phaseBetween(fact volume.Worker) corev1.PodPhase {
+	switch {
+	case s.role() != render.RoleUpload && (fact == volume.Failed || s.restarts() > 0):
+		return corev1.PodRunning
+	case fact == volume.Failed:
+		return corev1.PodFailed
+	}
+	return corev1.PodPending
+}
+
 // show keeps what clients read from the claim's annotations true while a worker is at work. The end of it is not shown
 // but recorded, by the actions above.
 func (e *Engine) show(ctx context.Context, s *Seen) error {
 	if s.claim == nil || s.worker == nil || s.dataFact() != volume.None || !s.order.owns(s.claim) {
 		return nil
 	}
-	phase := corev1.PodPending
-	switch s.workerFact() {
+	phase, fact := corev1.PodPending, s.workerFact()
+	switch fact {
 	case volume.NoWorker, volume.Going, volume.Stranded, volume.CutOff, volume.Done, volume.Retained, volume.Fatal:
 		return nil
 	case volume.Running:
@@ -365,11 +377,10 @@ func (e *Engine) show(ctx context.Context, s *Seen) error {
 			}
 		}
 		phase = corev1.PodRunning
-	case volume.Failed:
-		phase = corev1.PodFailed
-	case volume.Pending, volume.Unplaceable, volume.Unfetchable:
+	case volume.Failed, volume.Pending, volume.Unplaceable, volume.Unfetchable:
+		phase = s.phaseBetween(fact)
 	}
-	if s.saidElsewhere(phase) {
+	if fact != volume.Failed && s.saidElsewhere(phase) {
 		return nil
 	}
 	return e.mark(ctx, s, func(m marks) {

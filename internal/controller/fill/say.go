@@ -20,10 +20,25 @@ import (
 func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
 	said := s.named(state.Of(reason))
 	said.Detail = s.detail(f)
-	if s.mismatched(f) {
+	switch {
+	case s.mismatched(f):
 		return said.Mismatch()
+	case f.Worker == volume.Failed && s.pullFailed():
+		return said.PullFailed()
 	}
 	return said
+}
+
+// pullFailed: the worker could not get the container image that it was to import from its registry.
+func (s *Seen) pullFailed() bool {
+	if s.source == nil || s.source.Registry == nil || s.report == nil {
+		return false
+	}
+	switch s.report.Reason { //nolint:exhaustive // the others are not about the way to the image
+	case task.SourceUnreachable, task.SourceNotFound, task.SourceUnavailable, task.SourceDenied, task.SourceUntrusted:
+		return true
+	}
+	return false
 }
 
 // ofPopulator is what is said of a volume whose claim names a source of its own, as CDI makes claims: it is filled for its own sake, and bears
