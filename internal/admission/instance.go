@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -114,6 +115,7 @@ func checkDevices(spec *kubevirt.VirtualMachineInstanceSpec, in *field.Path, c *
 			c.invalid(at.Child("macAddress"), "interface %s has %s.", at.Child("name"), why)
 		}
 	}
+	checkCredentials(spec, in.Child("accessCredentials"), c)
 	checkNetworkDisks(spec, in, c)
 	checkCopies(spec, in, c)
 }
@@ -135,6 +137,20 @@ func checkBootOrder(devices kubevirt.Devices, in *field.Path, c *causes) {
 	}
 	for i, card := range devices.Interfaces {
 		check(card.BootOrder, in.Child("interfaces").Index(i).Child("bootOrder"))
+	}
+}
+
+// checkCredentials: keys come into the guest with a disk for cloud-init, which must be there.
+func checkCredentials(spec *kubevirt.VirtualMachineInstanceSpec, in *field.Path, c *causes) {
+	noCloud := slices.ContainsFunc(spec.Volumes, func(v kubevirt.Volume) bool { return v.CloudInitNoCloud != nil })
+	configDrive := slices.ContainsFunc(spec.Volumes, func(v kubevirt.Volume) bool { return v.CloudInitConfigDrive != nil })
+	for i, a := range spec.AccessCredentials {
+		if a.ByCloudInit(true) && !noCloud {
+			c.invalid(in.Index(i), "%s requires a noCloud volume to exist when the noCloud propagationMethod is in use.", in.Index(i))
+		}
+		if a.ByCloudInit(false) && !configDrive {
+			c.invalid(in.Index(i), "%s requires a configDrive volume to exist when the configDrive propagationMethod is in use.", in.Index(i))
+		}
 	}
 }
 

@@ -6,6 +6,7 @@
 package launch
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -45,6 +46,9 @@ const (
 	UserDataMount    = "userdata"
 	NetworkDataMount = "networkdata"
 )
+
+// AccessMount is the directory in MountDir, and the name of the volume, with the Secret of a machine's nth access credential.
+func AccessMount(n int) string { return fmt.Sprintf("berth-access-%d", n) }
 
 // Directories under a network disk's mount where the Secrets and the ConfigMap it refers to are.
 const (

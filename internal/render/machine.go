@@ -128,6 +128,8 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 			PriorityClassName:             spec.PriorityClassName,
 			Hostname:                      spec.Hostname,
 			Subdomain:                     spec.Subdomain,
+			DNSPolicy:                     spec.DNSPolicy,
+			DNSConfig:                     spec.DNSConfig,
 			SecurityContext:               m.security(),
 			Volumes:                       append(m.claimVolumes(), m.copyVolumes()...),
 			Containers:                    []corev1.Container{m.container()},
@@ -238,7 +240,12 @@ func (m Machine) resources() corev1.ResourceRequirements {
 	if d.Memory != nil && d.Memory.Guest != nil && memory.IsZero() {
 		memory = d.Memory.Guest.DeepCopy()
 	}
-	memory.Add(overhead)
+	if d.Memory != nil && d.Memory.ReservedOverhead != nil && d.Memory.ReservedOverhead.AddedOverhead != nil {
+		memory.Add(*d.Memory.ReservedOverhead.AddedOverhead)
+	}
+	if !d.Resources.OvercommitGuestOverhead {
+		memory.Add(overhead)
+	}
 	r.Requests[corev1.ResourceMemory] = memory
 	if limit, ok := r.Limits[corev1.ResourceMemory]; ok {
 		limit.Add(overhead)

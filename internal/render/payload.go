@@ -34,6 +34,11 @@ func (m Machine) payload(pod *corev1.Pod) {
 	for _, v := range spec.Volumes {
 		m.extra(pod, v, add)
 	}
+	for n, c := range spec.AccessCredentials {
+		if c.ByCloudInit(true) || c.ByCloudInit(false) {
+			add(launch.AccessMount(n), path.Join(launch.MountDir, launch.AccessMount(n)), secretSource(c.SSHPublicKey.Source.Secret.SecretName, nil), true)
+		}
+	}
 	if f := spec.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {
 		k := f.KernelBoot.Container
 		add("berth-kernel", launch.KernelDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)

@@ -56,3 +56,12 @@ type PasswordPropagation struct {
 	// QemuGuestAgent has no effect: the guest agent is not asked to set passwords.
 	QemuGuestAgent *CloudInitPropagation `json:"qemuGuestAgent,omitempty"`
 }
+
+// ByCloudInit reports whether cloud-init adds the keys, from a volume cloudInitNoCloud or from one cloudInitConfigDrive.
+func (c *AccessCredential) ByCloudInit(noCloud bool) bool {
+	if c.SSHPublicKey == nil || c.SSHPublicKey.Source.Secret == nil {
+		return false
+	}
+	how := c.SSHPublicKey.PropagationMethod
+	return noCloud && how.NoCloud != nil || !noCloud && how.ConfigDrive != nil
+}

@@ -3,6 +3,10 @@ package guest
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
@@ -38,8 +42,14 @@ func networkData(s *kubevirt.CloudInitSource) (content, bool) {
 }
 
 // noCloud is the NoCloud data source.
-func noCloud(m launch.Machine, s *kubevirt.CloudInitSource) dataSource {
+func noCloud(m launch.Machine, s *kubevirt.CloudInitSource, keys []string) dataSource {
 	meta := fmt.Sprintf("instance-id: %s.%s\nlocal-hostname: %s\n", m.Name, m.Namespace, hostname(m))
+	for n, key := range keys {
+		if n == 0 {
+			meta += "public-keys:\n"
+		}
+		meta += "- " + strconv.Quote(key) + "\n" // YAML reads it as JSON does
+	}
 	d := dataSource{label: "cidata", files: map[string]content{"user-data": userData(s), "meta-data": {inline: meta}}}
 	if c, ok := networkData(s); ok {
 		d.files["network-config"] = c
@@ -48,15 +58,51 @@ func noCloud(m launch.Machine, s *kubevirt.CloudInitSource) dataSource {
 }
 
 // configDrive is OpenStack's config drive.
-func configDrive(m launch.Machine, s *kubevirt.CloudInitSource) dataSource {
-	meta, _ := json.Marshal(map[string]string{ // strings only: cannot fail
-		"instance_id": m.Name + "." + m.Namespace, "uuid": machineUUID(m), "hostname": hostname(m)})
+func configDrive(m launch.Machine, s *kubevirt.CloudInitSource, keys []string) dataSource {
+	data := map[string]any{"instance_id": m.Name + "." + m.Namespace, "uuid": machineUUID(m), "hostname": hostname(m)}
+	if len(keys) > 0 {
+		numbered := map[string]string{}
+		for n, key := range keys {
+			numbered[strconv.Itoa(n)] = key
+		}
+		data["public_keys"] = numbered
+	}
+	meta, _ := json.Marshal(data) // strings only: cannot fail
 	d := dataSource{label: "config-2", files: map[string]content{
 		"openstack/latest/user_data": userData(s), "openstack/latest/meta_data.json": {inline: string(meta)}}}
 	if c, ok := networkData(s); ok {
 		d.files["openstack/latest/network_data.json"] = c
 	}
 	return d
+}
+
+// publicKeys are the keys that cloud-init adds to the guest's user, from the mounted Secrets: each value of a Secret has one key a line.
+func publicKeys(mounts string, all []kubevirt.AccessCredential, noCloud bool) ([]string, error) {
+	var out []string
+	for n, c := range all {
+		if !c.ByCloudInit(noCloud) {
+			continue
+		}
+		files, err := os.ReadDir(filepath.Join(mounts, launch.AccessMount(n)))
+		if err != nil {
+			return nil, fmt.Errorf("read the public keys of accessCredentials: %w", err)
+		}
+		for _, f := range files {
+			if strings.HasPrefix(f.Name(), "..") { // the kubelet's own
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(mounts, launch.AccessMount(n), f.Name()))
+			if err != nil {
+				return nil, fmt.Errorf("read the public keys of accessCredentials: %w", err)
+			}
+			for line := range strings.Lines(string(text)) {
+				if key := strings.TrimSpace(line); key != "" && !strings.HasPrefix(key, "#") {
+					out = append(out, key)
+				}
+			}
+		}
+	}
+	return out, nil
 }
 
 func hostname(m launch.Machine) string {

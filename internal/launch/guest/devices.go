@@ -64,6 +64,7 @@ func devices(m launch.Machine, memory int64, cpus uint) *libvirtxml.DomainDevice
 		attachScreen(d)
 	}
 	d.Interfaces = interfaces(m)
+	attachInputs(d, m.Spec.Domain.Devices)
 	return d
 }
 
@@ -81,7 +82,7 @@ func usesUSB(m launch.Machine) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(inputs(m.Spec.Domain.Devices), func(i kubevirt.Input) bool { return i.Bus != kubevirt.InputVirtio })
 }
 
 // interfaces connects the guest to the pod's network through QEMU's own user-mode network, which needs no privilege:
@@ -102,6 +103,12 @@ func interfaces(m launch.Machine) []libvirtxml.DomainInterface {
 			Source: &libvirtxml.DomainInterfaceSource{User: &libvirtxml.DomainInterfaceSourceUser{}},
 			Model:  &libvirtxml.DomainInterfaceModel{Type: model},
 			Alias:  &libvirtxml.DomainAlias{Name: alias(i.Name)},
+		}
+		if i.ACPIIndex > 0 {
+			nic.ACPI = &libvirtxml.DomainDeviceACPI{Index: uint(i.ACPIIndex)}
+		}
+		if i.State == kubevirt.InterfaceDown {
+			nic.Link = &libvirtxml.DomainInterfaceLink{State: "down"}
 		}
 		if i.BootOrder != nil {
 			nic.Boot = &libvirtxml.DomainDeviceBoot{Order: *i.BootOrder}
@@ -125,7 +132,7 @@ func cards(m launch.Machine) []kubevirt.Interface {
 	if len(spec.Interfaces) == 0 && on(spec.AutoattachPodInterface, true) {
 		return []kubevirt.Interface{{Name: "default"}}
 	}
-	return spec.Interfaces
+	return slices.DeleteFunc(slices.Clone(spec.Interfaces), func(i kubevirt.Interface) bool { return i.State == kubevirt.InterfaceAbsent })
 }
 
 // aliasPrefix begins the names of devices that libvirt did not choose itself: it demands this.

@@ -11,7 +11,7 @@ import (
 
 // attachDisks puts every disk of the machine on its bus. A volume without a disk of its name is attached as a virtio
 // disk: the machine asked for the volume, so it is to see it.
-func attachDisks(d *libvirtxml.DomainDeviceList, m launch.Machine, backings map[string]Backing, cpus uint) error {
+func attachDisks(d *libvirtxml.DomainDeviceList, m launch.Machine, backings map[string]Backing, queues uint) error {
 	letters := map[string]int{}
 	for _, disk := range allDisks(m.Spec) {
 		b, ok := backings[disk.Name]
@@ -19,7 +19,7 @@ func attachDisks(d *libvirtxml.DomainDeviceList, m launch.Machine, backings map[
 		if !ok && !empty {
 			return fmt.Errorf("disk %q has no volume of that name; add one to volumes or remove the disk", disk.Name)
 		}
-		x, err := DiskXML(disk, b, cpus)
+		x, err := DiskXML(disk, b, queues)
 		if err != nil {
 			return err
 		}
@@ -49,8 +49,8 @@ func allDisks(spec kubevirt.VirtualMachineInstanceSpec) []kubevirt.Disk {
 	return disks
 }
 
-// DiskXML is one disk device. The caller gives it its name on the bus.
-func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, error) {
+// DiskXML is one disk device, with that many queues if it is a virtio one. The caller gives it its name on the bus.
+func DiskXML(disk kubevirt.Disk, b Backing, queues uint) (libvirtxml.DomainDisk, error) {
 	x := libvirtxml.DomainDisk{
 		Device: "disk",
 		Driver: driver(disk, b),
@@ -67,6 +67,12 @@ func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, e
 		x.Device = "lun"
 	case disk.CDRom != nil:
 		x.Device = "cdrom"
+		if disk.CDRom.Tray == kubevirt.TrayOpen {
+			x.Target.Tray = "open"
+		}
+	}
+	if s := disk.BlockSize; s != nil && s.Custom != nil {
+		x.BlockIO = &libvirtxml.DomainDiskBlockIO{LogicalBlockSize: s.Custom.Logical, PhysicalBlockSize: s.Custom.Physical, DiscardGranularity: s.Custom.DiscardGranularity}
 	}
 	switch {
 	case b.Master != nil:
@@ -85,7 +91,7 @@ func DiskXML(disk kubevirt.Disk, b Backing, cpus uint) (libvirtxml.DomainDisk, e
 	}
 	if bus(disk) == kubevirt.BusVirtio {
 		x.Model = "virtio-non-transitional"
-		x.Driver.Queues = &cpus
+		x.Driver.Queues = &queues
 	}
 	return x, nil
 }

@@ -47,10 +47,9 @@ func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.
 			BootMenu: &libvirtxml.DomainBootMenu{Enable: "no"},
 			SMBios:   &libvirtxml.DomainSMBios{Mode: "sysinfo"},
 		},
-		SysInfo:  []libvirtxml.DomainSysInfo{identity(m)},
-		Features: &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}},
-		Clock: &libvirtxml.DomainClock{Offset: "utc", Timer: []libvirtxml.DomainTimer{
-			{Name: "rtc", TickPolicy: "catchup"}, {Name: "pit", TickPolicy: "delay"}, {Name: "hpet", Present: "no"}}},
+		SysInfo:    []libvirtxml.DomainSysInfo{identity(m)},
+		Features:   features(spec.Features, host.KVM),
+		Clock:      clock(spec.Clock, host.KVM),
 		OnPoweroff: "destroy",
 		OnReboot:   "restart",
 		OnCrash:    "destroy",
@@ -58,6 +57,9 @@ func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.
 			{Value: "-chardev"}, {Value: "socket,id=berth,server=on,wait=off,path=" + Monitor},
 			{Value: "-mon"}, {Value: "chardev=berth,mode=control"},
 		}},
+	}
+	if spec.RebootPolicy != nil && *spec.RebootPolicy == kubevirt.RebootTerminates {
+		d.OnReboot = "destroy"
 	}
 	if host.KVM {
 		d.Type = "kvm"
@@ -70,7 +72,7 @@ func Domain(m launch.Machine, disks map[string]Backing, host Host) (*libvirtxml.
 		return nil, err
 	}
 	d.Devices = devices(m, memory, cpus)
-	if err := attachDisks(d.Devices, m, disks, cpus); err != nil {
+	if err := attachDisks(d.Devices, m, disks, blockQueues(spec.Devices, cpus)); err != nil {
 		return nil, err
 	}
 	return d, runImage(d, m.Spec, disks, memory)
@@ -108,6 +110,13 @@ func processor(c *kubevirt.CPU, kvm bool) *libvirtxml.DomainCPU {
 		model = c.Model
 		out.Topology = &libvirtxml.DomainCPUTopology{
 			Sockets: int(max(c.Sockets, 1)), Cores: int(max(c.Cores, 1)), Threads: int(max(c.Threads, 1))}
+		for _, f := range c.Features {
+			policy := f.Policy
+			if policy == "" {
+				policy = "require"
+			}
+			out.Features = append(out.Features, libvirtxml.DomainCPUFeature{Name: f.Name, Policy: policy})
+		}
 	}
 	switch {
 	case !kvm: // an emulated guest gets everything QEMU can emulate; host models mean nothing there
@@ -171,7 +180,8 @@ func identity(m launch.Machine) libvirtxml.DomainSysInfo {
 	if f := m.Spec.Domain.Firmware; f != nil && f.Serial != "" {
 		system = append(system, entry("serial", f.Serial))
 	}
-	return libvirtxml.DomainSysInfo{SMBIOS: &libvirtxml.DomainSysInfoSMBIOS{System: &libvirtxml.DomainSysInfoSystem{Entry: system}}}
+	return libvirtxml.DomainSysInfo{SMBIOS: &libvirtxml.DomainSysInfoSMBIOS{
+		System: &libvirtxml.DomainSysInfoSystem{Entry: system}, Chassis: chassis(m.Spec.Domain.Chassis)}}
 }
 
 // machineUUID stays the same over restarts of a machine, because guests bind licences and addresses to it.

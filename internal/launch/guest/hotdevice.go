@@ -155,9 +155,9 @@ func (p *plugs) closeNetwork(volume string, plug *plug) error {
 
 // attached is the guest as libvirt knows it.
 type attached struct {
-	h    *hypervisor
-	dom  libvirt.Domain
-	cpus uint
+	h      *hypervisor
+	dom    libvirt.Domain
+	queues uint // of a virtio disk
 }
 
 // attach gives the guest a disk under the first name that is free on its bus.
@@ -167,7 +167,7 @@ func (a attached) attach(disk kubevirt.Disk, b Backing) error {
 		return err
 	}
 	disk.BootOrder = nil // it is for the next start
-	x, err := DiskXML(disk, b, a.cpus)
+	x, err := DiskXML(disk, b, a.queues)
 	if err != nil {
 		return err
 	}

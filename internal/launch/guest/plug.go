@@ -84,7 +84,7 @@ const again = 10 * time.Second
 func (l *Launcher) startPlugs(qemu *monitor, g guestHere, q *quiet, done <-chan struct{}) error {
 	m := g.m
 	p := &plugs{
-		domain: attached{g.h, g.dom, launch.CPUs(m.Spec.Domain.CPU)}, sets: launch.SetsDir, still: &l.moves.still,
+		domain: attached{g.h, g.dom, blockQueues(m.Spec.Domain.Devices, launch.CPUs(m.Spec.Domain.CPU))}, sets: launch.SetsDir, still: &l.moves.still,
 		own:  func(volume string) (kubevirt.Disk, offer, error) { return ownDisk(m, volume) },
 		qemu: qemu, dir: launch.TaskDir, log: l.Log, offers: make(chan offer),
 		network: newNetwork(l.remotes, m), growth: newGrowth(m, l.disks), keeps: newKeeps(qemu, l.Log, q.during),

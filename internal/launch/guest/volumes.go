@@ -77,10 +77,15 @@ func backing(ctx context.Context, m launch.Machine, v kubevirt.Volume) (Backing,
 		return empty(made, s.EmptyDisk.Capacity.Value())
 	case s.HostDisk != nil:
 		return hostDisk(filepath.Join(mounted, filepath.Base(s.HostDisk.Path)), s.HostDisk)
-	case s.CloudInitNoCloud != nil:
-		return cloudInit(ctx, made, mounted, noCloud(m, s.CloudInitNoCloud))
-	case s.CloudInitConfigDrive != nil:
-		return cloudInit(ctx, made, mounted, configDrive(m, s.CloudInitConfigDrive))
+	case s.CloudInitNoCloud != nil, s.CloudInitConfigDrive != nil:
+		keys, err := publicKeys(launch.MountDir, m.Spec.AccessCredentials, s.CloudInitNoCloud != nil)
+		if err != nil {
+			return Backing{}, err
+		}
+		if s.CloudInitNoCloud != nil {
+			return cloudInit(ctx, made, mounted, noCloud(m, s.CloudInitNoCloud, keys))
+		}
+		return cloudInit(ctx, made, mounted, configDrive(m, s.CloudInitConfigDrive, keys))
 	case s.ConfigMap != nil:
 		return directoryISO(ctx, made, label(s.ConfigMap.VolumeLabel), mounted)
 	case s.Secret != nil:
