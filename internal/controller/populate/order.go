@@ -22,9 +22,10 @@ import (
 const (
 	annKind   = "cdi.kubevirt.io/storage.populator.kind"
 	annPrime  = names.Prime
-	annSource = "berth.dev/source"       // what a clone was begun with
-	annLabels = "berth.dev/image-labels" // which of its labels came with the image
-	annWish   = "berth.dev/clone-type"   // how a clone is asked to be made; clients' own word for it is overwritten by how it is made
+	annSource = "berth.dev/source"        // what a clone was begun with
+	annImport = "berth.dev/import-source" // the spec of the VolumeImportSource that an import was begun with, until it is complete
+	annLabels = "berth.dev/image-labels"  // which of its labels came with the image
+	annWish   = "berth.dev/clone-type"    // how a clone is asked to be made; clients' own word for it is overwritten by how it is made
 	annPhase  = "cdi.kubevirt.io/clonePhase"
 )
 
@@ -105,7 +106,7 @@ func (s *seen) primeAnnotations() map[string]string {
 // marksOf is what we own of a target's metadata: how it was begun, and what its prime shows as far as there is one.
 func marksOf(s *seen) cluster.Marks {
 	m := cluster.Marks{Annotations: map[string]string{}}
-	for _, key := range append([]string{annKind, annPrime, annSource, annLabels, annWish, annPhase, names.PopulatedFor, names.MayFill, names.ServedOn, names.VolumeList}, cluster.ClaimAnnotations...) {
+	for _, key := range append([]string{annKind, annPrime, annSource, annImport, annLabels, annWish, annPhase, names.PopulatedFor, names.MayFill, names.ServedOn, names.VolumeList}, cluster.ClaimAnnotations...) {
 		if value, ok := s.target.Annotations[key]; ok {
 			m.Annotations[key] = value
 		}

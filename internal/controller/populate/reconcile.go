@@ -100,6 +100,9 @@ func (r *Reconciler) act(ctx context.Context, a populate.Action, s *seen) (fill.
 	switch a {
 	case populate.Begin:
 		s.begin()
+		if err := s.noteImport(); err != nil {
+			return done, err
+		}
 		return done, r.cluster.Mark(ctx, s.target, s.marks)
 	case populate.Fill:
 		if s.filling == nil { // full, and its source is gone: there is nothing more to do for it
@@ -130,6 +133,9 @@ func (r *Reconciler) act(ctx context.Context, a populate.Action, s *seen) (fill.
 		return done, nil
 	case populate.BeginInPlace:
 		s.beginInPlace()
+		if err := s.noteImport(); err != nil {
+			return done, err
+		}
 		return done, r.cluster.Mark(ctx, s.target, s.marks)
 	case populate.FillInPlace:
 		return r.fillInPlace(ctx, s)
@@ -153,6 +159,7 @@ func (s *seen) begin() {
 
 // record notes on the target that its data is complete and its own.
 func (s *seen) record() {
+	delete(s.marks.Annotations, annImport)
 	s.marks.Annotations[names.PopulatedFor] = s.target.Name
 	s.marks.Annotations[names.PodPhase] = string(corev1.PodSucceeded)
 	if _, shown := s.marks.Annotations[names.PodReady]; shown {

@@ -2,10 +2,12 @@ package populate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/annotated"
@@ -26,6 +28,7 @@ type source struct {
 	now             string               // what a clone is made of, Kind/namespace/name
 	begun           string               // the same when the prime was begun, as the target says: never to be read from
 	usesCredentials bool
+	imported        *cdiv1.VolumeImportSourceSpec // nil: it is no import, or nothing is known of it
 }
 
 // describe is how messages call the source.
@@ -59,6 +62,9 @@ func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error)
 		}
 		return s, nil
 	}
+	if s.kind == cdiv1.VolumeImportSourceRef && !exists && begun != nil && (begun == target || metav1.IsControlledBy(begun, target)) {
+		exists = s.recall(target.Annotations[annImport]) // what was begun is completed without its source, as upstream does
+	}
 	if s.namespace != target.Namespace {
 		at, _ := origin.OfClaim(target)
 		granted, err := origin.Granted(ctx, cluster.Reads(r.live), target.Namespace, at)
@@ -90,11 +96,7 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 		if err != nil || v == nil {
 			return false, err
 		}
-		s.spec = cdiv1.DataVolumeSpec{
-			Source: importsource.FromImport(v.Spec.Source), ContentType: v.Spec.ContentType, Preallocation: v.Spec.Preallocation,
-		}
-		_, from := importsource.Of(s.spec.Source)
-		s.usesCredentials = from.NeedsSecrets()
+		s.imports(&v.Spec)
 	case cdiv1.VolumeUploadSourceRef:
 		v, err := cluster.Get[cdiv1.VolumeUploadSource](ctx, r.reader, s.namespace, s.name)
 		if err != nil || v == nil {
@@ -115,6 +117,37 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 		s.spec.Source = at.Source()
 	}
 	return true, nil
+}
+
+// imports notes what a claim is imported from.
+func (s *source) imports(spec *cdiv1.VolumeImportSourceSpec) {
+	s.imported = spec
+	s.spec = cdiv1.DataVolumeSpec{Source: importsource.FromImport(spec.Source), ContentType: spec.ContentType, Preallocation: spec.Preallocation}
+	_, from := importsource.Of(s.spec.Source)
+	s.usesCredentials = from.NeedsSecrets()
+}
+
+// recall reads what an import was begun with, of which the source is gone; it returns false if that is not noted.
+func (s *source) recall(noted string) bool {
+	var spec cdiv1.VolumeImportSourceSpec
+	if noted == "" || json.Unmarshal([]byte(noted), &spec) != nil || spec.Source == nil {
+		return false
+	}
+	s.imports(&spec)
+	return true
+}
+
+// noteImport notes on the target what its import is begun with: the source may be deleted meanwhile.
+func (s *seen) noteImport() error {
+	if s.source.imported == nil {
+		return nil
+	}
+	text, err := json.Marshal(s.source.imported)
+	if err != nil {
+		return fmt.Errorf("note what %s is imported from: %w", s.target.Name, err)
+	}
+	s.marks.Annotations[annImport] = string(text)
+	return nil
 }
 
 // uploaded is what to fill a claim with that takes an upload.
