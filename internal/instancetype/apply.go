@@ -90,7 +90,6 @@ func unsupported(t *Type) []string {
 		{"cpu.isolateEmulatorThread", t.CPU.IsolateEmulatorThread != nil && *t.CPU.IsolateEmulatorThread},
 		{"cpu.numa", t.CPU.NUMA != nil},
 		{"cpu.realtime", t.CPU.Realtime != nil},
-		{"memory.hugepages", t.Memory.Hugepages != nil},
 		{"gpus", len(t.GPUs) > 0},
 		{"hostDevices", len(t.HostDevices) > 0},
 		{"launchSecurity", t.LaunchSecurity != nil},

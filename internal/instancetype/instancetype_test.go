@@ -109,7 +109,7 @@ func TestApplyCannot(t *testing.T) {
 			"VM field(s) spec.template.spec.nodeSelector conflicts with selected instance type"},
 		{"what machines here cannot have", "domain: {devices: {}}",
 			"cpu: {guest: 1, dedicatedCPUPlacement: true}\nmemory: {guest: 1Gi, hugepages: {pageSize: 2Mi}}", "",
-			"the instance type asks for cpu.dedicatedCPUPlacement, memory.hugepages, which machines here cannot have; choose another"},
+			"the instance type asks for cpu.dedicatedCPUPlacement, which machines here cannot have; choose another"},
 		{"too few processors", "domain: {devices: {}}", small, "requirements: {cpu: {guest: 4}}",
 			"insufficient CPU resources of 2 vCPU provided by instance type, preference requires 4 vCPU"},
 		{"too little memory", "domain: {devices: {}, memory: {guest: 1Gi}}", "", "requirements: {memory: {guest: 2Gi}}",
@@ -181,5 +181,38 @@ func TestKindOf(t *testing.T) {
 		if got := KindOf(written, kinds); got != want {
 			t.Errorf("%s is %s, want %s", written, got, want)
 		}
+	}
+}
+
+// TestPreferHardware: features, clock and processors are as the preference has them, unless the machine says otherwise.
+func TestPreferHardware(t *testing.T) {
+	var p Preference
+	if err := yaml.UnmarshalStrict([]byte(`
+features: {preferredAcpi: {}, preferredApic: {endOfInterrupt: true}, preferredHyperv: {relaxed: {}, spinlocks: {spinlocks: 8191}}, preferredSmm: {}}
+clock: {preferredClockOffset: {utc: {}}, preferredTimer: {hpet: {present: false}, hyperv: {}}}
+cpu: {preferredCPUFeatures: [{name: vmx, policy: require}, {name: apic, policy: disable}]}
+devices: {preferredAutoattachInputDevice: true, preferredBlockMultiQueue: false, preferredInputBus: virtio, preferredDiskBlockSize: {custom: {logical: 4096, physical: 4096}}}
+`), &p); err != nil {
+		t.Fatal(err)
+	}
+	var i, want kubevirt.VirtualMachineInstance
+	for text, into := range map[string]*kubevirt.VirtualMachineInstance{
+		"domain: {features: {smm: {enabled: false}}, cpu: {features: [{name: apic}]}, devices: {inputs: [{name: a, type: tablet}], disks: [{name: a}]}}": &i,
+		`domain:
+  features: {acpi: {}, apic: {endOfInterrupt: true}, hyperv: {relaxed: {}, spinlocks: {spinlocks: 8191}}, smm: {enabled: false}}
+  clock: {utc: {}, timer: {hpet: {present: false}, hyperv: {}}}
+  cpu: {features: [{name: apic}, {name: vmx, policy: require}]}
+  devices: {autoattachInputDevice: true, blockMultiQueue: false, inputs: [{name: a, type: tablet, bus: virtio}], disks: [{name: a, disk: {}, blockSize: {custom: {logical: 4096, physical: 4096}}}]}
+`: &want,
+	} {
+		if err := yaml.UnmarshalStrict([]byte(text), &into.Spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Apply(&i, nil, &p); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Spec, i.Spec); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

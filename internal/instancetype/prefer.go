@@ -17,6 +17,7 @@ func prefer(spec *kubevirt.VirtualMachineInstanceSpec, p *Preference) {
 	if p.Firmware != nil {
 		preferFirmware(&spec.Domain, p.Firmware)
 	}
+	preferHardware(&spec.Domain, p)
 	if m := p.Machine; m != nil && m.PreferredMachineType != "" && spec.Domain.Machine == nil {
 		spec.Domain.Machine = &kubevirt.Machine{Type: m.PreferredMachineType}
 	}
@@ -34,6 +35,13 @@ func preferDevices(spec *kubevirt.VirtualMachineInstanceSpec, d *v1beta1.DeviceP
 	fill(&devices.AutoattachGraphicsDevice, d.PreferredAutoattachGraphicsDevice)
 	fill(&devices.AutoattachPodInterface, d.PreferredAutoattachPodInterface)
 	fill(&devices.AutoattachSerialConsole, d.PreferredAutoattachSerialConsole)
+	fill(&devices.AutoattachInputDevice, d.PreferredAutoattachInputDevice)
+	fill(&devices.BlockMultiQueue, d.PreferredBlockMultiQueue)
+	for i := range devices.Inputs {
+		if devices.Inputs[i].Bus == "" {
+			devices.Inputs[i].Bus = kubevirt.InputBus(d.PreferredInputBus)
+		}
+	}
 	if devices.Rng == nil && d.PreferredRng != nil {
 		devices.Rng = &kubevirt.Rng{}
 	}
@@ -74,6 +82,7 @@ func preferDisk(disk *kubevirt.Disk, d *v1beta1.DevicePreferences) {
 	if disk.Cache == "" {
 		disk.Cache = kubevirt.DriverCache(d.PreferredDiskCache)
 	}
+	fill(&disk.BlockSize, ours[kubevirt.BlockSize](d.PreferredDiskBlockSize))
 	if disk.IO == "" {
 		disk.IO = kubevirt.DriverIO(d.PreferredDiskIO)
 	}

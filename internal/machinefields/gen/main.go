@@ -27,7 +27,7 @@ func main() {
 	before, rest, found := strings.Cut(string(text), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		log.Fatalf("%s does not have the lines\n%sand\n%s", os.Args[1], begin, end)
+		log.Fatalf("the page does not have the lines\n%sand\n%s", begin, end)
 	}
 	page := before + begin + tables() + end + after
 	if err := os.WriteFile(os.Args[1], []byte(page), 0o600); err != nil {
