@@ -15,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/maker"
 	"github.com/berth-vm/berth/internal/controller/media"
 	"github.com/berth-vm/berth/internal/controller/relocate"
+	"github.com/berth-vm/berth/internal/controller/machineclone"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/controller/snapshot/agent"
 	"github.com/berth-vm/berth/internal/reach"
@@ -49,6 +50,9 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 		return err
 	}
 	if err := snapshot.Setup(mgr, writer, records, guests); err != nil {
+		return err
+	}
+	if err := machineclone.Setup(mgr, writer); err != nil {
 		return err
 	}
 	if err := admission.SetupMachine(ctx, mgr, writer, o.namespace); err != nil {

@@ -14,7 +14,7 @@ import (
 
 func (a *app) create() *cobra.Command {
 	return group(&cobra.Command{Use: "create", Short: "Write the manifest of a machine, a clone, an instance type, a preference or a stream"}, a.createVM(), a.createStream(),
-		a.createInstancetype(), a.createPreference())
+		a.createClone(), a.createInstancetype(), a.createPreference())
 }
 
 const createVMHelp = `Write the manifest of a VirtualMachine, to be applied with kubectl. A volume that is imported becomes one of the machine's

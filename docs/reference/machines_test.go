@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	clone "kubevirt.io/api/clone/v1beta1"
 	kubevirt "kubevirt.io/api/core/v1"
 	instancetype "kubevirt.io/api/instancetype/v1beta1"
 	snapshot "kubevirt.io/api/snapshot/v1beta1"
@@ -43,6 +44,7 @@ func TestMachinesPage(t *testing.T) {
 	for kind, spec := range map[string]reflect.Type{
 		"Instancetype": reflect.TypeFor[instancetype.VirtualMachineInstancetypeSpec](), "Preference": reflect.TypeFor[instancetype.VirtualMachinePreferenceSpec](),
 		"VirtualMachineSnapshot": reflect.TypeFor[snapshot.VirtualMachineSnapshotSpec](), "VirtualMachineRestore": reflect.TypeFor[snapshot.VirtualMachineRestoreSpec](),
+		"VirtualMachineClone": reflect.TypeFor[clone.VirtualMachineCloneSpec](),
 	} {
 		compare(t, kind, leaves("", spec, 2), page[kind])
 	}

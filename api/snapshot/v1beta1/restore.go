@@ -72,7 +72,7 @@ type VirtualMachineRestoreSpec struct {
 	VolumeRestorePolicy   *VolumeRestorePolicy   `json:"volumeRestorePolicy,omitempty"`
 	// Patches are operations of a JSON patch, one each, on a machine that is made: on its spec, labels and annotations.
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=4096
 	Patches []string `json:"patches,omitempty"`
 }

@@ -69,6 +69,12 @@ func machines(w io.Writer) {
 	for _, r := range state.SnapshotRows() {
 		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", r.Reason, ends[r.End], kind(r.Warn), r.Message)
 	}
+	fmt.Fprint(w, "\n## What a clone of a machine can say\n\n"+
+		"Phase, the conditions Ready and Progressing and the event come from one row: see [clones of machines](../flows/vm-clones.md).\n\n"+
+		"| reason | phase | event | message |\n|---|---|---|---|\n")
+	for _, r := range state.CloneRows() {
+		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", r.Reason, r.Phase, kind(r.Warn), r.Message)
+	}
 	fmt.Fprint(w, "\n## What an export can say\n\n"+
 		"Phase, the conditions Ready and PVCReady and the event come from one row: see [export](../flows/export.md).\n\n"+
 		"| reason | phase | PVCReady | event | message |\n|---|---|---|---|---|\n")
