@@ -212,7 +212,7 @@ type VirtualMachineInstanceStatus struct {
 	// +listType=atomic
 	MigratedVolumes []MigratedVolume `json:"migratedVolumes,omitempty"`
 	// GuestOSInfo is what the guest agent says about the operating system, while the agent answers.
-	GuestOSInfo GuestOS `json:"guestOSInfo,omitzero"`
+	GuestOSInfo *GuestOS `json:"guestOSInfo,omitempty"`
 	// LauncherContainerImageVersion is the image that the machine runs in.
 	LauncherContainerImageVersion string `json:"launcherContainerImageVersion,omitempty"`
 	// Machine is the board that the guest runs on.

@@ -3926,7 +3926,11 @@ func (in *VirtualMachineInstanceStatus) DeepCopyInto(out *VirtualMachineInstance
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
-	out.GuestOSInfo = in.GuestOSInfo
+	if in.GuestOSInfo != nil {
+		in, out := &in.GuestOSInfo, &out.GuestOSInfo
+		*out = new(GuestOS)
+		**out = **in
+	}
 	if in.Machine != nil {
 		in, out := &in.Machine, &out.Machine
 		*out = new(Machine)

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -32,9 +33,7 @@ func (s *run) describe(next *kubevirt.VirtualMachineInstanceStatus) {
 	if at := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == launch.Container }); at >= 0 {
 		next.LauncherContainerImageVersion = p.Spec.Containers[at].Image
 	}
-	if os := s.guestOS(); os != nil {
-		next.GuestOSInfo = *os
-	}
+	next.GuestOSInfo = s.guestOS()
 	if situation(p) != machine.Up {
 		return
 	}
@@ -56,7 +55,7 @@ func (s *run) guestOS() *kubevirt.GuestOS {
 	if !slices.ContainsFunc(s.instance.Status.Conditions, func(c kubevirt.Condition) bool { return c.Type == agentConnected }) {
 		return nil
 	}
-	return &s.instance.Status.GuestOSInfo
+	return cmp.Or(s.instance.Status.GuestOSInfo, &kubevirt.GuestOS{})
 }
 
 // short cuts what a guest says about itself to a length that a status may have.

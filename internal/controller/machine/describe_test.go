@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
@@ -16,7 +17,7 @@ import (
 func TestDescribe(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	debian := kubevirt.GuestOS{ID: "debian"}
-	before := kubevirt.VirtualMachineInstanceStatus{GuestOSInfo: debian, VolumeStatus: []kubevirt.VolumeStatus{{Name: "root", Target: "vda"}},
+	before := kubevirt.VirtualMachineInstanceStatus{GuestOSInfo: &debian, VolumeStatus: []kubevirt.VolumeStatus{{Name: "root", Target: "vda"}},
 		Conditions: []kubevirt.Condition{{Type: agentConnected, Status: corev1.ConditionTrue}}}
 	for name, c := range map[string]struct {
 		before    kubevirt.VirtualMachineInstanceStatus
@@ -45,7 +46,7 @@ func TestDescribe(t *testing.T) {
 		for _, condition := range s.shared() {
 			connected = connected || condition.Type == agentConnected
 		}
-		if connected != c.connected || next.GuestOSInfo != c.os || volumes[0].Target != c.target {
+		if connected != c.connected || ptr.Deref(next.GuestOSInfo, kubevirt.GuestOS{}) != c.os || volumes[0].Target != c.target {
 			t.Errorf("%s: connected %t, %+v, %+v", name, connected, next.GuestOSInfo, volumes[0])
 		}
 		if v := volumes[1]; v.Phase != kubevirt.VolumeReady || v.HotplugVolume == nil || volumes[0].Phase != "" {
