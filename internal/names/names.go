@@ -76,8 +76,11 @@ const (
 	CloneBack = "cdi.kubevirt.io/cloneFallbackReason" // only where it is one
 	CloneWay  = "berth.dev/clone"                     // as CloneType, and "stream" where it is one
 	CloneWhy  = "berth.dev/clone-reason"              // why in this way
-	CloneSize = "berth.dev/clone-size"                // CloneSizeKept, where it is so
+	CloneSize = "berth.dev/clone-size"                // CloneSizeKept or CloneSizeSmall, where it is so
 )
+
+// CloneSizeSmall says that the claim was made although its source does not fit in it.
+const CloneSizeSmall = "small"
 
 // CloneSizeKept says that the clone's disk is as large as its source's, for the claim asks for no more room than the source's claim did.
 const CloneSizeKept = "kept"

@@ -65,6 +65,9 @@ func TestVolumeTells(t *testing.T) {
 		dv.Spec.Source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: d.Namespace, Name: "nothing"}}
 	}})
 	d.tells("orphan", "CloneWithoutSource")
+	d.volume(cloned("smaller", classImmediate, "8Mi", false, fromPlain))
+	d.tells("smaller", "ErrIncompatiblePVC", "CloneValidationFailed")
+	d.WaitBound("smaller")
 	d.volume(volume{name: "tight", class: classImmediate, storage: "8Mi"})
 	d.tells("tight", "ImportFailed", "Error")
 

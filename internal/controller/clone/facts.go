@@ -220,7 +220,7 @@ func (s *Seen) Why() string {
 			return s.lost
 		}
 		return s.where.Why
-	case volume.Usable, volume.Unfit, volume.Preparing, volume.Restoring, volume.Unready, volume.Replaced, volume.Beside:
+	case volume.Usable, volume.Unfit, volume.Preparing, volume.Restoring, volume.Unready, volume.Replaced, volume.Beside, volume.Larger:
 	}
 	return s.Reason()
 }
@@ -251,7 +251,7 @@ func (s *Seen) Again() time.Duration {
 		}
 	case volume.Preparing, volume.Restoring: // what is restored may be in a namespace that we are not told of
 		return snapshotEvery
-	case volume.Usable, volume.Unfit, volume.Unready, volume.Replaced, volume.Misplaced, volume.Beside:
+	case volume.Usable, volume.Unfit, volume.Unready, volume.Replaced, volume.Misplaced, volume.Beside, volume.Larger:
 	}
 	return 0
 }

@@ -20,10 +20,14 @@ import (
 
 // Facts is what a decision needs to know of what was seen.
 func (s *Seen) Facts() volume.Facts {
-	return volume.Facts{
+	f := volume.Facts{
 		Claim: s.claimFact(), Data: s.dataFact(), Flow: s.flow(), Origin: s.clone.Origin(), Worker: s.workerFact(),
 		RetryDue: !s.now.Before(s.nextTry()), Access: s.access,
 	}
+	if s.small != "" && f.Origin != volume.Unfit {
+		f.Origin, f.Flow = volume.Larger, volume.Clone
+	}
+	return f
 }
 
 func (s *Seen) flow() volume.Flow {

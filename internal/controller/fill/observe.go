@@ -17,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -30,7 +31,8 @@ type Seen struct {
 	claim    *corev1.PersistentVolumeClaim // nil: there is none
 	class    *storagev1.StorageClass       // of the claim; nil: none, or one that does not exist
 	wanted   corev1.PersistentVolumeClaimSpec
-	lacks    error // why wanted is no complete claim
+	lacks    error  // why wanted is no complete claim
+	small    string // why the claim has no room for what is cloned to it; empty: it has, or it is no clone
 	worker   *corev1.Pod
 	report   *task.Report // what the worker left; nil: nothing yet, or it could not be read
 	progress *task.Progress
@@ -83,6 +85,9 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 	if err := e.clones.Observe(ctx, &s.clone, s.target()); err != nil {
 		return nil, err
 	}
+	if err := e.observeRoom(ctx, s); err != nil {
+		return nil, err
+	}
 	if err := e.observeAccess(ctx, s); err != nil {
 		return nil, err
 	}
@@ -106,15 +111,49 @@ func (s *Seen) target() cloning.Target {
 	}
 }
 
-// complete works out the claim to make.
-func (e *Engine) complete(ctx context.Context, s *Seen) error {
+// storage is what claims are completed with.
+func (e *Engine) storage(ctx context.Context, s *Seen) (claim.Cluster, error) {
 	var classes storagev1.StorageClassList
 	if err := e.reader.List(ctx, &classes); err != nil {
-		return fmt.Errorf("list storage classes: %w", err)
+		return claim.Cluster{}, fmt.Errorf("list storage classes: %w", err)
 	}
 	var profiles cdiv1.StorageProfileList
 	if err := e.reader.List(ctx, &profiles); err != nil {
-		return fmt.Errorf("list storage profiles: %w", err)
+		return claim.Cluster{}, fmt.Errorf("list storage profiles: %w", err)
+	}
+	return claim.Cluster{Classes: classes.Items, Profiles: profiles.Items, Overhead: &s.settings.Overhead}, nil
+}
+
+// observeRoom finds out whether a claim that was made too small for its source still is: it may have grown. Others are not looked at again.
+func (e *Engine) observeRoom(ctx context.Context, s *Seen) error {
+	if s.claim.Annotations[names.CloneSize] != names.CloneSizeSmall || s.worker != nil || !s.order.owns(s.claim) {
+		return nil
+	}
+	storage, err := e.storage(ctx, s)
+	if err != nil {
+		return err
+	}
+	request := claim.FromPVC(&s.claim.Spec)
+	request.Source = s.clone.Measure(render.Describe(s.source))
+	_, lack := claim.Complete(request, storage)
+	s.small = noRoom(lack)
+	return nil
+}
+
+// noRoom is why a claim has no room for its source, as a sentence; empty: that is not what err says.
+func noRoom(err error) string {
+	var lack *claim.Error
+	if !errors.As(err, &lack) || lack.Lack != claim.LacksRoomForSource {
+		return ""
+	}
+	return lack.Text + "; " + lack.Advice
+}
+
+// complete works out the claim to make.
+func (e *Engine) complete(ctx context.Context, s *Seen) error {
+	storage, err := e.storage(ctx, s)
+	if err != nil {
+		return err
 	}
 	request := claim.FromPVC(s.order.Spec.PVC)
 	if s.order.Spec.Storage != nil {
@@ -128,9 +167,12 @@ func (e *Engine) complete(ctx context.Context, s *Seen) error {
 			request.Source = reservedSize(s.reserved)
 		}
 	}
-	result, err := claim.Complete(request, claim.Cluster{
-		Classes: classes.Items, Profiles: profiles.Items, Overhead: &s.settings.Overhead,
-	})
+	result, err := claim.Complete(request, storage)
+	// The claim of a DataVolume is made all the same, as upstream makes it, and can grow.
+	if _, is := s.order.For.(*cdiv1.DataVolume); is && noRoom(err) != "" {
+		s.small, request.Source = noRoom(err), nil
+		result, err = claim.Complete(request, storage)
+	}
 	s.wanted, s.class, s.lacks = result.Spec, result.Class, err
 	var lack *claim.Error
 	if errors.As(err, &lack) && lack.Advice != "" {

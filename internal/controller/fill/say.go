@@ -21,6 +21,8 @@ func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
 	said := s.named(state.Of(reason))
 	said.Detail = s.detail(f)
 	switch {
+	case f.Origin == volume.Larger && said.Reason == state.ClaimUnusable:
+		said.Told = state.SourceRefused
 	case s.mismatched(f):
 		return said.Mismatch()
 	case f.Worker == volume.Failed && s.pullFailed():
@@ -81,6 +83,8 @@ func (s *Seen) detail(f volume.Facts) string {
 		return s.lacks.Error()
 	case f.Claim == volume.Unusable:
 		return s.unusable()
+	case f.Origin == volume.Larger:
+		return s.small
 	case f.Origin == volume.Busy && f.Worker != volume.NoWorker:
 		return s.clone.Why() + "; what was copied meanwhile is copied again"
 	case f.Access == volume.Taken:

@@ -135,6 +135,9 @@ var rules = []rule{
 	{"a claim is made",
 		func(f Facts) bool { return f.Claim == Absent }, []Action{CreateClaim}, state.ClaimCreated},
 
+	{"a claim that has no room for its source is made, and not filled",
+		func(f Facts) bool { return f.Origin == Larger && f.Data == None && f.Worker == NoWorker }, nil, state.ClaimUnusable},
+
 	{"a claim that its driver cannot fill where it is wanted is made anew",
 		func(f Facts) bool { return f.Origin == Misplaced && byDriver(f) && f.Claim != Bound && f.Data == None },
 		[]Action{RemoveClaim}, state.ClaimLeaving},

@@ -17,7 +17,7 @@ var axes = []enumerate.Axis[Facts]{
 	{Count: int(Unknown) + 1, Set: func(f *Facts, i int) string { f.Data = Data(i); return f.Data.String() }},
 	{Count: int(Fatal) + 1, Set: func(f *Facts, i int) string { f.Worker = Worker(i); return f.Worker.String() }},
 	{Count: int(External) + 1, Set: func(f *Facts, i int) string { f.Flow = Flow(i); return f.Flow.String() }},
-	{Count: int(Replaced) + 1, Set: func(f *Facts, i int) string { f.Origin = Origin(i); return f.Origin.String() }},
+	{Count: int(Larger) + 1, Set: func(f *Facts, i int) string { f.Origin = Origin(i); return f.Origin.String() }},
 	{Count: int(Taken) + 1, Set: func(f *Facts, i int) string { f.Access = Access(i); return f.Access.String() }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.RetryDue = i == 1; return fmt.Sprint(f.RetryDue) }},
 }

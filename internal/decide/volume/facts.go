@@ -39,6 +39,7 @@ const (
 	Misplaced        // its driver cannot fill the claim where that is wanted
 	Beside           // its driver can fill the claim only beside it, and whoever wants the claim can run there
 	Replaced         // another worker serves it now than the one that a worker was made to read from
+	Larger           // it does not fit in the claim
 )
 
 // Claim is the PersistentVolumeClaim with the volume's name.

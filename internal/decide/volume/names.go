@@ -7,7 +7,7 @@ func (f Flow) String() string {
 }
 
 func (o Origin) String() string {
-	return name(o, "Usable", "Missing", "Unfilled", "Busy", "Unfit", "Forbidden", "Preparing", "Restoring", "Unready", "Misplaced", "Beside", "Replaced")
+	return name(o, "Usable", "Missing", "Unfilled", "Busy", "Unfit", "Forbidden", "Preparing", "Restoring", "Unready", "Misplaced", "Beside", "Replaced", "Larger")
 }
 
 func (c Claim) String() string {
