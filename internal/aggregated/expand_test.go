@@ -85,12 +85,14 @@ func TestObjectGraph(t *testing.T) {
 		{Name: "c", VolumeSource: kubevirt.VolumeSource{CloudInitNoCloud: &kubevirt.CloudInitSource{UserDataSecretRef: &corev1.LocalObjectReference{Name: "s"}}}},
 		{Name: "d", VolumeSource: kubevirt.VolumeSource{ConfigMap: &kubevirt.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}},
 	}
+	m.Spec.Template.Spec.AccessCredentials = []kubevirt.AccessCredential{{SSHPublicKey: &kubevirt.SSHPublicKeyAccess{
+		Source: kubevirt.CredentialSource{Secret: &kubevirt.CredentialSecret{SecretName: "keys"}}}}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "virt-launcher-vm"}}
 	for name, row := range map[string]struct{ kind, body, want string }{
 		"all": {"virtualmachines", "", "VirtualMachine vm(VirtualMachineInstance vm(Pod virt-launcher-vm) VirtualMachineClusterInstancetype u1 " +
-			"ControllerRevision old DataVolume dv(PersistentVolumeClaim dv) PersistentVolumeClaim vm-own Secret s ConfigMap cm)"},
+			"ControllerRevision old Secret keys DataVolume dv(PersistentVolumeClaim dv) PersistentVolumeClaim vm-own Secret s ConfigMap cm)"},
 		"no optional": {"virtualmachines", `{"includeOptionalNodes":false,"labelSelector":{"matchLabels":{"kubevirt.io/dependency-type":"config"}}}`,
-			"VirtualMachine vm(ControllerRevision old Secret s ConfigMap cm)"},
+			"VirtualMachine vm(ControllerRevision old Secret keys Secret s ConfigMap cm)"},
 		"storage": {"virtualmachines", `{"labelSelector":{"matchLabels":{"kubevirt.io/dependency-type":"storage"}}}`,
 			"VirtualMachine vm(DataVolume dv(PersistentVolumeClaim dv) PersistentVolumeClaim vm-own)"},
 		"instance": {"virtualmachineinstances", "", "VirtualMachineInstance vm(Pod virt-launcher-vm DataVolume dv(PersistentVolumeClaim dv))"},

@@ -37,7 +37,7 @@ const dependency = "kubevirt.io/dependency-type"
 var graphKinds = map[string]struct{ group, role string }{
 	"VirtualMachine": {"kubevirt.io", "compute"}, "VirtualMachineInstance": {"kubevirt.io", "compute"}, "Pod": {"", "compute"},
 	"DataVolume": {"cdi.kubevirt.io", "storage"}, "PersistentVolumeClaim": {"", "storage"},
-	"ConfigMap": {"", "config"}, "Secret": {"", "config"}, "ControllerRevision": {"apps", "config"},
+	"ConfigMap": {"", "config"}, "Secret": {"", "config"}, "ServiceAccount": {"", "config"}, "ControllerRevision": {"apps", "config"},
 	instancetype.KindType: {"instancetype.kubevirt.io", "config"}, instancetype.KindClusterType: {"instancetype.kubevirt.io", "config"},
 	instancetype.KindPreference: {"instancetype.kubevirt.io", "config"}, instancetype.KindClusterPreference: {"instancetype.kubevirt.io", "config"},
 }
@@ -136,6 +136,14 @@ func graphVolumes(vm *kubevirt.VirtualMachine, spec *kubevirt.VirtualMachineInst
 			out = append(out, node(kind, vm.Namespace, name, children...))
 		}
 	}
+	for _, c := range spec.AccessCredentials {
+		if k := c.SSHPublicKey; k != nil && k.Source.Secret != nil {
+			add("Secret", k.Source.Secret.SecretName)
+		}
+		if p := c.UserPassword; p != nil && p.Source.Secret != nil {
+			add("Secret", p.Source.Secret.SecretName)
+		}
+	}
 	for _, v := range spec.AllVolumes() {
 		switch {
 		case v.DataVolume != nil:
@@ -148,6 +156,12 @@ func graphVolumes(vm *kubevirt.VirtualMachine, spec *kubevirt.VirtualMachineInst
 			add("ConfigMap", v.ConfigMap.Name)
 		case v.Secret != nil:
 			add("Secret", v.Secret.SecretName)
+		case v.ServiceAccount != nil:
+			add("ServiceAccount", v.ServiceAccount.ServiceAccountName)
+		case v.Sysprep != nil && v.Sysprep.Secret != nil:
+			add("Secret", v.Sysprep.Secret.Name)
+		case v.Sysprep != nil && v.Sysprep.ConfigMap != nil:
+			add("ConfigMap", v.Sysprep.ConfigMap.Name)
 		}
 		for _, c := range []*kubevirt.CloudInitSource{v.CloudInitNoCloud, v.CloudInitConfigDrive} {
 			if c != nil && c.UserDataSecretRef != nil {
