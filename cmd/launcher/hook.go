@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 
 	"github.com/berth-vm/berth/internal/launch"
@@ -11,10 +12,10 @@ import (
 
 // backupHook freezes the guest's filesystems for a backup tool, or thaws them after it. A guest that does not run, or that has no agent,
 // is backed up as it is: that is no error. One that cannot be frozen although its agent answers is.
-func backupHook(which, socket string) error {
+func backupHook(which, socket string, out io.Writer) error {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
-		fmt.Println("the guest does not run: there is nothing to freeze")
+		_, _ = fmt.Fprintln(out, "the guest does not run: there is nothing to freeze")
 		return nil
 	}
 	defer func() { _ = conn.Close() }()
@@ -31,7 +32,7 @@ func backupHook(which, socket string) error {
 	}
 	switch {
 	case said.NoAgent:
-		fmt.Println("the guest has no agent that answers: it is backed up as it is")
+		_, _ = fmt.Fprintln(out, "the guest has no agent that answers: it is backed up as it is")
 	case said.Refused != "":
 		return errors.New(said.Refused)
 	}

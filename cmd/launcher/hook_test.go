@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"net"
 	"path/filepath"
 	"testing"
@@ -45,7 +46,7 @@ func TestBackupHook(t *testing.T) {
 					_ = json.NewEncoder(conn).Encode(c.said)
 				}()
 			}
-			if err := backupHook(c.hook, socket); (err != nil) != c.fails {
+			if err := backupHook(c.hook, socket, io.Discard); (err != nil) != c.fails {
 				t.Errorf("the hook says %v", err)
 			}
 			if !c.away {

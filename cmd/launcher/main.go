@@ -59,7 +59,7 @@ func command(args []string) error {
 	case len(args) == 1 && (args[0] == launch.FreezeVerb || args[0] == launch.ThawVerb):
 		return quiet(args[0])
 	case len(args) == 1 && (args[0] == launch.PreBackupVerb || args[0] == launch.PostBackupVerb):
-		return backupHook(args[0], launch.VerbSocket)
+		return backupHook(args[0], launch.VerbSocket, os.Stdout)
 	case len(args) == 1 && args[0] == "consume":
 		ctx, stop := untilTold()
 		defer stop()
