@@ -26,14 +26,22 @@ type GuestCommand struct {
 
 // GuestOS is the guest's operating system.
 type GuestOS struct {
-	Name          string `json:"name,omitempty"`
+	// Name of the operating system, such as Debian GNU/Linux.
+	Name string `json:"name,omitempty"`
+	// KernelRelease is the release of its kernel.
 	KernelRelease string `json:"kernelRelease,omitempty"`
-	Version       string `json:"version,omitempty"`
-	PrettyName    string `json:"prettyName,omitempty"`
-	VersionID     string `json:"versionId,omitempty"`
+	// Version of the operating system.
+	Version string `json:"version,omitempty"`
+	// PrettyName is its name and version for people.
+	PrettyName string `json:"prettyName,omitempty"`
+	// VersionID is its version for programs.
+	VersionID string `json:"versionId,omitempty"`
+	// KernelVersion is the version of its kernel.
 	KernelVersion string `json:"kernelVersion,omitempty"`
-	Machine       string `json:"machine,omitempty"`
-	ID            string `json:"id,omitempty"`
+	// Machine is the kind of processor.
+	Machine string `json:"machine,omitempty"`
+	// ID is the operating system's name for programs, such as debian.
+	ID string `json:"id,omitempty"`
 }
 
 // GuestUserList is the subresource userlist.

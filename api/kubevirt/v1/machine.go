@@ -182,8 +182,9 @@ type VirtualMachineStatus struct {
 // VolumeSnapshotStatus says whether a snapshot of the machine has a volume.
 type VolumeSnapshotStatus struct {
 	// Name of the volume.
-	Name    string `json:"name"`
-	Enabled bool   `json:"enabled"`
+	Name string `json:"name"`
+	// Enabled says that a snapshot has it.
+	Enabled bool `json:"enabled"`
 	// Reason is why it has not.
 	Reason string `json:"reason,omitempty"`
 }
