@@ -78,7 +78,7 @@ func (s *run) describeVolumes(all []kubevirt.VolumeStatus) {
 		v.Target = s.target(v.Name)
 		at := slices.IndexFunc(s.instance.Spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == v.Name })
 		if v.Phase == "" && at >= 0 && s.instance.Spec.Volumes[at].CanBeRemoved() && situation(s.launcher) == machine.Up {
-			v.Phase, v.HotplugVolume = kubevirt.VolumeReady, &kubevirt.HotplugVolumeStatus{}
+			v.Phase, v.HotplugVolume = kubevirt.VolumeReady, &kubevirt.HotplugVolumeStatus{AttachPodName: s.launcher.Name, AttachPodUID: s.launcher.UID}
 		}
 	}
 }

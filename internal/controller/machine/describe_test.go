@@ -49,7 +49,7 @@ func TestDescribe(t *testing.T) {
 		if connected != c.connected || ptr.Deref(next.GuestOSInfo, kubevirt.GuestOS{}) != c.os || volumes[0].Target != c.target {
 			t.Errorf("%s: connected %t, %+v, %+v", name, connected, next.GuestOSInfo, volumes[0])
 		}
-		if v := volumes[1]; v.Phase != kubevirt.VolumeReady || v.HotplugVolume == nil || volumes[0].Phase != "" {
+		if v := volumes[1]; v.Phase != kubevirt.VolumeReady || v.HotplugVolume == nil || v.HotplugVolume.AttachPodName != "virt-launcher-vm" || volumes[0].Phase != "" {
 			t.Errorf("%s: volumes are %+v", name, volumes)
 		}
 		if next.Machine == nil || next.Machine.Type != "q35" || next.LauncherContainerImageVersion != "launcher:v1" || next.Interfaces[0].InfoSource != "domain" {
@@ -66,7 +66,7 @@ func upOnly(before kubevirt.VirtualMachineInstanceStatus) *run {
 		launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{owner}}, Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: "10.0.0.1", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}},
 	}
-	s.launcher.Spec.NodeName = "n"
+	s.launcher.Name, s.launcher.Spec.NodeName = "virt-launcher-vm", "n"
 	s.launcher.Spec.Containers = []corev1.Container{{Name: launch.Container, Image: "launcher:v1"}}
 	s.instance.Spec.Volumes = []kubevirt.Volume{
 		{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "root"}}},

@@ -282,7 +282,8 @@ func (s *run) hotStatus(h *hot) kubevirt.VolumeStatus {
 	if pod == nil {
 		pod = h.consumer
 	}
-	v.HotplugVolume = &kubevirt.HotplugVolumeStatus{}
+	// It always has a name: a server-side apply that empties an object writes null, which the API server refuses.
+	v.HotplugVolume = &kubevirt.HotplugVolumeStatus{AttachPodName: render.Hot{Launcher: s.launcher, Volume: kubevirt.Volume{Name: h.name}}.PodName(render.Launcher)}
 	if pod != nil {
 		v.HotplugVolume.AttachPodName, v.HotplugVolume.AttachPodUID = pod.Name, pod.UID
 	}
