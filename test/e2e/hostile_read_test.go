@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -60,6 +61,13 @@ func (h *hostile) requests() attempts {
 		"keep a disk":                     {"PUT", sub + in + "/virtualmachineinstances/machine/keep", `{"name":"machine-0","claimName":"golden"}`},
 		"remove a volume":                 {"PUT", sub + in + "/virtualmachines/machine/removevolume", `{}`},
 		"open a console":                  {"GET", sub + in + "/virtualmachineinstances/machine/console", ""},
+		"freeze a guest":                  {"PUT", sub + in + "/virtualmachineinstances/machine/freeze", `{}`},
+		"reset a guest":                   {"PUT", sub + in + "/virtualmachineinstances/machine/reset", `{}`},
+		"reboot a guest":                  {"PUT", sub + in + "/virtualmachineinstances/machine/softreboot", `{}`},
+		"see what a machine has":          {"GET", sub + in + "/virtualmachines/machine/objectgraph", ""},
+		"see the whole of a machine":      {"GET", sub + in + "/virtualmachines/machine/expand-spec", ""},
+		"expand one there":                {"PUT", sub + in + "/expand-vm-spec", `{}`},
+		"clone a machine there":           {"POST", "/apis/clone.kubevirt.io/v1beta1" + in + "/virtualmachineclones", `{}`},
 		"move a machine":                  {"PUT", sub + in + "/virtualmachines/machine/migrate", `{}`},
 		"make a migration":                {"POST", machines + in + "/virtualmachineinstancemigrations", `{"spec":{"vmiName":"machine"}}`},
 		"cancel migrations":               {"DELETE", machines + in + "/virtualmachineinstancemigrations", ""},
@@ -154,6 +162,20 @@ var reads = attempts{
 		dv := h.clone("direct")
 		dv.Spec.Source = h.source()
 		h.refused(dv, notYours)
+	},
+	"clone the machine": func(h *hostile) {
+		if h.tries(h.yard(h.own).clone("of-theirs", h.machine.Name, "loot")) {
+			h.noMachine("loot")
+		}
+	},
+	"clone a snapshot of a machine that never was": func(h *hostile) {
+		h.restore("forged") // which is refused itself, and leaves its snapshot
+		c := h.yard(h.own).clone("of-forged", "of-forged", "forged-clone")
+		group := "snapshot.kubevirt.io"
+		c.Spec.Source = corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VirtualMachineSnapshot", Name: "of-forged"}
+		if h.tries(c) {
+			h.neverFilled("forged-clone-0")
+		}
 	},
 	"clone a snapshot": func(h *hostile) {
 		dv := h.clone("snapshot")
@@ -339,5 +361,14 @@ func (h *hostile) noHostPaths(instance string) {
 			}
 		}
 		return true, ""
+	})
+}
+
+// noMachine: the tenant has no machine of that name, and gets none.
+func (h *hostile) noMachine(name string) {
+	h.t().Helper()
+	h.own.Stays("machine "+name+" is not made", quiet, func(ctx context.Context) (bool, string) {
+		err := h.own.kube.Get(ctx, types.NamespacedName{Namespace: h.own.Namespace, Name: name}, &kubevirt.VirtualMachine{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 }
