@@ -29,7 +29,7 @@ const (
 	FSThawVerb      = "fsthaw"         // thaw them
 )
 
-// NeedsWords: the verb is followed by words that say what is meant.
+// NeedsWords reports whether the verb is followed by words that say what is meant.
 func NeedsWords(verb string) bool { return verb == ForwardVerb || verb == FSFreezeVerb }
 
 // The hooks that backup tools run in a launcher's pod, before and after they back its claims up. A guest without an agent is backed up

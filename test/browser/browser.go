@@ -188,13 +188,15 @@ func (b *Browser) Click(selector string) {
 
 // soon reports whether an expression of the page becomes true within moments.
 func (b *Browser) soon(expression string) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
 	for range 50 {
 		var is bool
 		err := b.try(chromedp.Evaluate("Boolean("+expression+")", &is))
 		if is || err != nil && early(err) {
 			return true
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-tick.C
 	}
 	return false
 }

@@ -68,9 +68,9 @@ func (i Instancetype) Manifest() (any, error) {
 		}
 		spec.HostDevices = append(spec.HostDevices, upstream.HostDevice{Name: name, DeviceName: device})
 	}
-	switch p := upstream.IOThreadsPolicy(i.IOThreadsPolicy); {
-	case p == "":
-	case p == upstream.IOThreadsPolicyAuto || p == upstream.IOThreadsPolicyShared:
+	switch p := upstream.IOThreadsPolicy(i.IOThreadsPolicy); p {
+	case "":
+	case upstream.IOThreadsPolicyAuto, upstream.IOThreadsPolicyShared:
 		spec.IOThreadsPolicy = &p
 	default:
 		return nil, errors.New(`failed to parse "--iothreadspolicy" flag: IOThread must be of value auto or shared`)
