@@ -68,10 +68,10 @@ func (i Instancetype) Manifest() (any, error) {
 		}
 		spec.HostDevices = append(spec.HostDevices, upstream.HostDevice{Name: name, DeviceName: device})
 	}
-	switch p := upstream.IOThreadsPolicy(i.IOThreadsPolicy); p {
+	switch i.IOThreadsPolicy {
 	case "":
-	case upstream.IOThreadsPolicyAuto, upstream.IOThreadsPolicyShared:
-		spec.IOThreadsPolicy = &p
+	case string(upstream.IOThreadsPolicyAuto), string(upstream.IOThreadsPolicyShared):
+		spec.IOThreadsPolicy = new(upstream.IOThreadsPolicy(i.IOThreadsPolicy))
 	default:
 		return nil, errors.New(`failed to parse "--iothreadspolicy" flag: IOThread must be of value auto or shared`)
 	}
