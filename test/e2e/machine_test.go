@@ -119,7 +119,11 @@ func (y *yard) status(vm *kubevirt.VirtualMachine, want kubevirt.PrintableStatus
 		if err := y.kube.Get(ctx, client.ObjectKeyFromObject(vm), vm); err != nil {
 			return false, err.Error()
 		}
-		return vm.Status.PrintableStatus == want, fmt.Sprintf("%s: %s", vm.Status.PrintableStatus, why(vm))
+		if vm.Status.PrintableStatus != want || want != kubevirt.StatusRunning && want != kubevirt.StatusPaused {
+			return vm.Status.PrintableStatus == want, fmt.Sprintf("%s: %s", vm.Status.PrintableStatus, why(vm))
+		}
+		i := y.instance(ctx, vm) // says so itself, a moment before or after
+		return i != nil && i.Status.Phase == kubevirt.PhaseRunning, fmt.Sprintf("it is %s, and its instance %+v", want, i)
 	})
 }
 

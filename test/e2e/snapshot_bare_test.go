@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -35,10 +36,10 @@ func TestSnapshotWithoutClaims(t *testing.T) {
 	if err := y.kube.Get(t.Context(), client.ObjectKeyFromObject(r), r); err != nil || !metav1.IsControlledBy(r, vm) {
 		t.Errorf("%v: %+v", err, r.OwnerReferences)
 	}
-	events := y.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
 	for _, want := range []string{"SuccessfulVirtualMachineSnapshotContentCreate", "VirtualMachineRestoreComplete"} {
-		if !strings.Contains(events, want) {
-			t.Errorf("no event %s: %s", want, events)
-		}
+		y.Wait("event "+want, patience, func(context.Context) (bool, string) {
+			events := y.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
+			return strings.Contains(events, want), events
+		})
 	}
 }

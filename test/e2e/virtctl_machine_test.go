@@ -43,7 +43,6 @@ func TestVirtctlMachine(t *testing.T) {
 	})
 	close(y.gate.open)
 	y.status(vm, kubevirt.StatusRunning, boot)
-	y.kubectl("wait", "vmi/web", "--for=jsonpath={.status.phase}=Running", "--timeout=2m") // it is written by itself
 	first := instance(y)
 	tree := v.must("vm", "status", "web")
 	has(t, tree, "VirtualMachine "+y.Namespace+"/web  Running  on "+first.Status.NodeName, "claim web-disk-0  Bound", "claim web-data  Bound")
