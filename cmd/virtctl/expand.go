@@ -87,7 +87,7 @@ func (a *app) objectGraph() *cobra.Command {
 	output := format("json")
 	cmd := &cobra.Command{
 		Use: "objectgraph NAME", Short: "Show every object that a virtual machine needs",
-		Long: "Show every object that a virtual machine needs, for whoever backs it up or moves it to another cluster.",
+		Long: "Show every object that a virtual machine needs, to back it up or to move it to another cluster.",
 		Example: a.examples(`
   # Everything machine web needs
   virtctl objectgraph web

@@ -7,9 +7,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
 )
 
 // evacuateOptions is upstream's EvacuateCancelOptions.
@@ -29,7 +28,7 @@ func (s *Server) stayMachine(a asked) (int, any, error) {
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil, conflict(m, "VMI is not started")
-		case err == nil && !ownedBy(i, m.UID):
+		case err == nil && !cluster.OwnedBy(i, m.UID):
 			return nil, conflict(m, "VMI %s is not this VM's", i.Name)
 		}
 		return i, err
@@ -68,13 +67,4 @@ func (s *Server) stay(a asked, find func(context.Context) (*kubevirt.VirtualMach
 		return Change{Instance: i, Stays: mark}, nil
 	})
 	return http.StatusOK, nil, err
-}
-
-func ownedBy(i *kubevirt.VirtualMachineInstance, uid types.UID) bool {
-	for _, o := range i.OwnerReferences {
-		if o.UID == uid {
-			return true
-		}
-	}
-	return false
 }

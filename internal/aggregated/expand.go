@@ -1,12 +1,12 @@
 package aggregated
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +37,7 @@ func (s *Server) expandSpec(a asked) (int, any, error) {
 		return 0, nil, apierrors.NewBadRequest("VM namespace must be empty or " + a.namespace)
 	}
 	m.Namespace = a.namespace
-	m.Status.InstancetypeRef, m.Status.PreferenceRef = nil, nil // whoever asks says what it names, not what it was started with
+	m.Status.InstancetypeRef, m.Status.PreferenceRef = nil, nil // the request asks about the names in it, and not about what a machine was started with
 	return s.expand(a.Context(), m)
 }
 
@@ -114,22 +114,11 @@ func (s *Server) content(ctx context.Context, namespace string, m kubevirt.Insta
 		}
 		return r.Data.Raw, nil
 	}
-	switch found := kindOf(m.Kind, kind, clusterKind); found {
+	switch instancetype.KindOf(cmp.Or(m.Kind, clusterKind), []string{kind, clusterKind}) {
 	case clusterKind:
 		return s.Cluster.Instancetype(ctx, clusterKind, "", m.Name)
 	case kind:
 		return s.Cluster.Instancetype(ctx, kind, namespace, m.Name)
 	}
 	return nil, apierrors.NewBadRequest(fmt.Sprintf("got unexpected kind in matcher: %s", m.Kind))
-}
-
-// kindOf is the kind that a matcher says, in any case; the cluster's if it says none.
-func kindOf(said, kind, clusterKind string) string {
-	switch strings.ToLower(said) {
-	case "", strings.ToLower(clusterKind), strings.ToLower(clusterKind) + "s":
-		return clusterKind
-	case strings.ToLower(kind), strings.ToLower(kind) + "s":
-		return kind
-	}
-	return ""
 }

@@ -9,11 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-func ownedRefs(uid types.UID) []metav1.OwnerReference { return []metav1.OwnerReference{{UID: uid}} }
+func ownedRefs(uid types.UID) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{UID: uid, Controller: ptr.To(true)}}
+}
 
 // kinds are an instance type and a preference, and a copy of the instance type as it was before.
 var kinds = map[string]string{

@@ -59,7 +59,7 @@ func (s *Server) tell(a asked, verb string) (int, any, error) {
 	return came(i, said)
 }
 
-// came is the answer to whoever asked for a verb that changes no object.
+// came returns the answer to a verb that changes no object.
 func came(i *kubevirt.VirtualMachineInstance, said launch.Said) (int, any, error) {
 	switch {
 	case said.NoAgent:

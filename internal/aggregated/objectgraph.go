@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/instancetype"
 )
 
@@ -50,7 +52,7 @@ func node(kind, namespace, name string, children ...graphNode) graphNode {
 	}
 }
 
-// graphMachine answers with everything that a machine needs, for whoever backs it up.
+// graphMachine answers with all objects that a machine needs; tools for backups read it.
 func (s *Server) graphMachine(a asked) (int, any, error) {
 	m, err := s.Cluster.Machine(a.Context(), a.namespace, a.name)
 	if err != nil {
@@ -59,7 +61,7 @@ func (s *Server) graphMachine(a asked) (int, any, error) {
 	root := node("VirtualMachine", a.namespace, m.Name)
 	i, err := s.Cluster.Instance(a.Context(), a.namespace, a.name)
 	switch {
-	case err == nil && ownedBy(i, m.UID):
+	case err == nil && cluster.OwnedBy(i, m.UID):
 		pods, err := s.graphPod(a.Context(), i)
 		if err != nil {
 			return 0, nil, err
@@ -107,14 +109,14 @@ func (s *Server) graphPod(ctx context.Context, i *kubevirt.VirtualMachineInstanc
 func graphMatcher(vm *kubevirt.VirtualMachine, m kubevirt.InstancetypeMatcher, started *kubevirt.InstancetypeStatusRef, kind, clusterKind string) []graphNode {
 	var out []graphNode
 	name, revision := m.Name, m.RevisionName
-	found := kindOf(m.Kind, kind, clusterKind)
+	kinds, written := []string{kind, clusterKind}, cmp.Or(m.Kind, clusterKind)
 	if started != nil {
-		name, found = cmp.Or(name, started.Name), kindOf(cmp.Or(m.Kind, started.Kind), kind, clusterKind)
+		name, written = cmp.Or(name, started.Name), cmp.Or(m.Kind, started.Kind, clusterKind)
 		if started.ControllerRevisionRef != nil {
 			revision = started.ControllerRevisionRef.Name
 		}
 	}
-	if name != "" && found != "" {
+	if found := instancetype.KindOf(written, kinds); name != "" && slices.Contains(kinds, found) {
 		namespace := vm.Namespace
 		if found == clusterKind {
 			namespace = ""

@@ -197,13 +197,28 @@ func (w *Writer) fields(obj client.Object) (*unstructured.Unstructured, error) {
 	u.SetManagedFields(nil)
 	u.SetResourceVersion("")
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
-	if hollow(u.Object["status"]) {
+	if prune(u.Object["status"]) {
 		delete(u.Object, "status")
 	}
 	if hollow(u.Object["spec"]) {
 		u.Object["spec"] = map[string]any{} // kinds that require a spec accept an empty one
 	}
 	return u, nil
+}
+
+// prune removes the empty objects of a status, and reports whether nothing is left. The API server makes null of an empty object that had
+// fields of ours before, and then refuses the whole status. In lists they stay: there an empty object may have a meaning.
+func prune(value any) bool {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return false
+	}
+	for name, v := range fields {
+		if prune(v) {
+			delete(fields, name)
+		}
+	}
+	return len(fields) == 0
 }
 
 // hollow: nothing but empty structs, which Go writes out where nothing was meant.

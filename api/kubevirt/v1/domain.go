@@ -369,7 +369,7 @@ type Interface struct {
 	DHCPOptions *DHCPOptions `json:"dhcpOptions,omitempty"`
 	// Tag has no effect: the guest is not told the tags of its devices.
 	Tag string `json:"tag,omitempty"`
-	// State is up or down, the state of the interface's link, or absent for an interface that is to be removed; up if unset.
+	// State is the state of the interface's link, up or down; absent removes the interface. The default is up.
 	//
 	// +kubebuilder:validation:Enum=up;down;absent;""
 	State InterfaceState `json:"state,omitempty"`

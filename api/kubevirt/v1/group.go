@@ -1,6 +1,6 @@
 // Package v1 has the kinds of kubevirt.io/v1 that Berth runs: every field of a machine's spec, spelled as kubevirt.io spells
-// it, and a few of its own. The tests beside it hold both. Fields that are not implemented are here too, so that manifests written for
-// KubeVirt apply: admission warns of those without effect and refuses those that a guest would be harmed without.
+// it, and a few of its own. The tests beside it hold both. Fields that Berth does not implement are declared too, so that manifests written for
+// KubeVirt apply: admission warns about a field without effect, and refuses it if the guest would come to harm without it.
 //
 // It is data only; what the fields do is in internal/decide/machine and internal/launch, and which of them do anything in
 // internal/machinefields. The types are our own and not kubevirt.io's: controller-gen makes one definition of all kinds of a group that a

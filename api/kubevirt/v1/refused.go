@@ -1,7 +1,7 @@
 package v1
 
-// Fields that admission refuses wherever they are set (internal/machinefields). The API server knows them, so that whoever sets one is told
-// why it is refused and not that it is unknown; what is below them is not looked at.
+// Fields that admission refuses wherever they are set (internal/machinefields). The API server knows them, so that a user who sets one is told
+// why it is refused, and not that it is unknown. The fields below them are not validated.
 
 // LaunchSecurity encrypts the guest's memory. It is refused.
 //

@@ -183,7 +183,7 @@ func (s *seen) surplus() []client.Object {
 }
 
 // left returns the claims of imports whose DataVolumes are gone: upstream removed them after a while, and people may have. That a claim has the cron's
-// label proves nothing, because whoever clones it may take its labels along: it must have the name of the version that it says to be.
+// label proves nothing, because a clone may have the labels of its source: its name must be that of the version it claims to be.
 func (s *seen) left() []client.Object {
 	var left []client.Object
 	for i := range s.claims {

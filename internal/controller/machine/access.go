@@ -116,13 +116,21 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 	if !d.logsIn {
 		return r.observeOwned(ctx, s, d)
 	}
-	if s.launcher != nil && d.access == machine.Free {
-		d.access, d.why = machine.LogsIn, fmt.Sprintf("the launcher logs in at the server of disk %s (%s)", d.name, d.place())
-		if s.logins[d.name] != nil {
-			d.access = machine.LoggedIn
-		}
+	if d.access == machine.Free {
+		s.observeLogin(d)
 	}
 	return nil
+}
+
+// observeLogin finds out whether the launcher has logged in at the server of a disk that nobody else has.
+func (s *run) observeLogin(d *disk) {
+	if s.launcher == nil {
+		return
+	}
+	d.access, d.why = machine.LogsIn, fmt.Sprintf("the launcher logs in at the server of disk %s (%s)", d.name, d.place())
+	if s.logins[d.name] != nil {
+		d.access = machine.LoggedIn
+	}
 }
 
 // observeOwned: a disk that a claim of another namespace is bound to is that namespace's. A machine that has written its address may read it,

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -33,7 +32,7 @@ func (s *run) describe(next *kubevirt.VirtualMachineInstanceStatus) {
 	if at := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == launch.Container }); at >= 0 {
 		next.LauncherContainerImageVersion = p.Spec.Containers[at].Image
 	}
-	next.GuestOSInfo = s.guestOS()
+	_, next.GuestOSInfo = s.guestAgent()
 	if situation(p) != machine.Up {
 		return
 	}
@@ -44,23 +43,22 @@ func (s *run) describe(next *kubevirt.VirtualMachineInstanceStatus) {
 	}
 }
 
-// guestOS is the operating system as the guest agent says; nil: the agent does not answer. While the launcher does not, it is as it was.
-func (s *run) guestOS() *kubevirt.GuestOS {
-	if situation(s.launcher) != machine.Up {
-		return nil
+// guestAgent reports whether the guest agent answers, and the operating system that it names; nil if it names none. While the launcher does
+// not answer, both are as they were.
+func (s *run) guestAgent() (connected bool, os *kubevirt.GuestOS) {
+	switch {
+	case situation(s.launcher) != machine.Up:
+		return false, nil
+	case s.heard:
+		return s.returns.Agent != nil, short(s.returns.Agent)
 	}
-	if s.heard {
-		return short(s.returns.Agent)
-	}
-	if !slices.ContainsFunc(s.instance.Status.Conditions, func(c kubevirt.Condition) bool { return c.Type == agentConnected }) {
-		return nil
-	}
-	return cmp.Or(s.instance.Status.GuestOSInfo, &kubevirt.GuestOS{})
+	connected = slices.ContainsFunc(s.instance.Status.Conditions, func(c kubevirt.Condition) bool { return c.Type == agentConnected })
+	return connected, s.instance.Status.GuestOSInfo
 }
 
-// short cuts what a guest says about itself to a length that a status may have.
+// short cuts what a guest says about itself to a length that a status may have; nil if it says nothing.
 func short(os *kubevirt.GuestOS) *kubevirt.GuestOS {
-	if os == nil {
+	if os == nil || *os == (kubevirt.GuestOS{}) {
 		return nil
 	}
 	cut := func(s string) string { return s[:min(len(s), 256)] }
@@ -104,7 +102,7 @@ func (s *run) target(volume string) string {
 // shared are the conditions of an instance that its machine has too.
 func (s *run) shared() []kubevirt.Condition {
 	out := slices.Concat([]kubevirt.Condition{s.volumesReady()}, s.independent(), s.movable())
-	if s.guestOS() != nil {
+	if connected, _ := s.guestAgent(); connected {
 		out = append(out, kubevirt.Condition{Type: agentConnected, Status: corev1.ConditionTrue})
 	}
 	return out

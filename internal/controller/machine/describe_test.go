@@ -31,7 +31,7 @@ func TestDescribe(t *testing.T) {
 		"no agent":                      {before: before, says: launch.Returns{Targets: map[string]string{"root": "vdb"}}, target: "vdb"},
 		"no answer":                     {before: before, err: errors.New("away"), connected: true, os: debian, target: "vda"},
 		"no answer, and nothing before": {err: errors.New("away")},
-		"an agent without a system":     {says: launch.Returns{Agent: &kubevirt.GuestOS{}}, connected: true},
+		"an agent without a system":     {before: before, says: launch.Returns{Agent: &kubevirt.GuestOS{}}, connected: true},
 		"a launcher that lies": {says: launch.Returns{Agent: &kubevirt.GuestOS{Name: long}, Targets: map[string]string{"root": long}},
 			connected: true, os: kubevirt.GuestOS{Name: long[:256]}},
 	} {
@@ -46,7 +46,7 @@ func TestDescribe(t *testing.T) {
 		for _, condition := range s.shared() {
 			connected = connected || condition.Type == agentConnected
 		}
-		if connected != c.connected || ptr.Deref(next.GuestOSInfo, kubevirt.GuestOS{}) != c.os || volumes[0].Target != c.target {
+		if connected != c.connected || ptr.Deref(next.GuestOSInfo, kubevirt.GuestOS{}) != c.os || next.GuestOSInfo != nil && c.os == (kubevirt.GuestOS{}) || volumes[0].Target != c.target {
 			t.Errorf("%s: connected %t, %+v, %+v", name, connected, next.GuestOSInfo, volumes[0])
 		}
 		if v := volumes[1]; v.Phase != kubevirt.VolumeReady || v.HotplugVolume == nil || v.HotplugVolume.AttachPodName != "virt-launcher-vm" || volumes[0].Phase != "" {

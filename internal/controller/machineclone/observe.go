@@ -117,7 +117,7 @@ func (s *seen) targetName() string {
 	return ""
 }
 
-// plan finds out what the target is to be, or why it cannot be.
+// plan makes the target from its source, or finds the reason why it cannot be made.
 func (s *seen) plan() {
 	was := s.machine()
 	if was == nil {

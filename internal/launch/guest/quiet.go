@@ -91,7 +91,7 @@ func (q *quiet) hold(d time.Duration) error {
 	return nil
 }
 
-// wanted is for how long the guest is to be held from now on, by whoever holds it longer.
+// wanted returns for how long the guest stays frozen from now on: until the later of the two deadlines.
 func (q *quiet) wanted() time.Duration {
 	d := time.Until(q.person)
 	if q.copies {
