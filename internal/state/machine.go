@@ -15,6 +15,7 @@ const (
 	Provisioning        MachineReason = "Provisioning"
 	DiskMissing         MachineReason = "DiskMissing"
 	DiskFailed          MachineReason = "DataVolumeError"
+	DiskRetrying        MachineReason = "DataVolumeRetrying"
 	DiskForbidden       MachineReason = "HostDiskForbidden"
 	UsageTypeMissing    MachineReason = "UsageTypeMissing"
 	DirectForbidden     MachineReason = "DirectForbidden"
@@ -89,6 +90,8 @@ var machineTable = []MachineRow{
 	{Reason: DiskMissing, Status: kubevirt.StatusPvcNotFound, Instance: kubevirt.PhasePending, Warn: true,
 		Message: "{detail}; create it, or take the volume out of the machine"},
 	{Reason: DiskFailed, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
+	{Reason: DiskRetrying, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true,
+		Message: "one of its disks could not be filled so far: {detail}"},
 	{Reason: DiskForbidden, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
 	{Reason: UsageTypeMissing, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Warn: true, Message: "{detail}"},
 	{Reason: DirectForbidden, Status: kubevirt.StatusDataVolumeError, Instance: kubevirt.PhasePending, Warn: true,

@@ -62,7 +62,7 @@ func (r *Reconciler) makeClaims(ctx context.Context, s *seen) error {
 				claim.Annotations[key] = value
 			}
 		}
-		claim.Spec.VolumeName, claim.Spec.DataSource = "", nil
+		claim.Spec.VolumeName, claim.Spec.Selector, claim.Spec.DataSource = "", nil, nil
 		claim.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name}
 		if err := r.cluster.Create(ctx, claim); err != nil {
 			return err

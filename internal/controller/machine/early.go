@@ -13,7 +13,7 @@ import (
 // observeEarly: a disk that is being filled is ready for a guest if the worker that fills it serves it meanwhile, on the
 // launcher's node: they meet at a socket on the claim. The launcher makes sure that there is one; annotations can be forged.
 func (d *disk) observeEarly(launcher *corev1.Pod) {
-	if d.is != machine.Filling || d.claim == nil || d.copied != nil || d.block() || d.claim.Status.Phase != corev1.ClaimBound {
+	if d.is != machine.Filling && d.is != machine.Failing || d.claim == nil || d.copied != nil || d.block() || d.claim.Status.Phase != corev1.ClaimBound {
 		return
 	}
 	on := d.claim.Annotations[names.ServedOn]

@@ -106,6 +106,7 @@ func (w *whole) facts() machine.RunFacts {
 		Leaving: w.vm.DeletionTimestamp != nil, Strategy: w.vm.Spec.Strategy(), Request: w.request(), Instance: w.instances(),
 		Served: w.vm.Status.RunStrategy == w.vm.Spec.Strategy(), Means: w.means,
 	}
+	f.Disks, _ = w.worstVolume()
 	f.RetryDue = !w.now.Before(w.nextTry())
 	return f
 }
@@ -156,6 +157,12 @@ func (r *Reconciler) createDisks(ctx context.Context, w *whole) error {
 		}
 		if restoring, err := r.restoring(ctx, w); err != nil || restoring {
 			return err
+		}
+		if c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, w.vm.Namespace, t.ObjectMeta.Name); err != nil || ownedBy(c, w.vm.UID) {
+			if err != nil {
+				return err
+			}
+			continue // it is the machine's own by now, and has been filled
 		}
 		v := newVolume(w.vm, t)
 		w.kind.preferClass(&v.Spec)

@@ -248,6 +248,9 @@ func (r *Reconciler) disk(ctx context.Context, s *run, v kubevirt.Volume, name s
 			return d, err
 		}
 	}
+	if s.owns(d.claim) {
+		d.volume = nil // it has only the name of the claim
+	}
 	d.is, d.why = d.situation(name)
 	if d.volume == nil && d.claim != nil && d.is == machine.Ready {
 		if err = r.observePlain(ctx, &d); err != nil {
@@ -291,10 +294,26 @@ func (d disk) situation(name string) (machine.Disks, string) {
 		return machine.Ready, ""
 	case d.in(cdiv1.WaitForFirstConsumer, cdiv1.PendingPopulation):
 		return machine.Held, fmt.Sprintf("DataVolume %s waits for its first consumer", name)
-	case d.in(cdiv1.Failed):
-		return machine.Failed, fmt.Sprintf("DataVolume %s failed: %s", name, message(d.volume))
 	}
-	return machine.Filling, filling(d.volume)
+	return volumeSituation(d.volume)
+}
+
+// volumeSituation is the situation of a disk whose DataVolume is not Succeeded and waits for nobody.
+func volumeSituation(v *cdiv1.DataVolume) (machine.Disks, string) {
+	switch {
+	case v.Status.Phase == cdiv1.Failed:
+		return machine.Failed, fmt.Sprintf("DataVolume %s failed: %s", v.Name, message(v))
+	case tryFailed(v):
+		return machine.Failing, filling(v)
+	}
+	return machine.Filling, filling(v)
+}
+
+// tryFailed reports whether the last try to fill a volume failed, by the reasons that every data side has in its Running condition.
+func tryFailed(v *cdiv1.DataVolume) bool {
+	return slices.ContainsFunc(v.Status.Conditions, func(c cdiv1.DataVolumeCondition) bool {
+		return c.Type == cdiv1.DataVolumeRunning && c.Status == corev1.ConditionFalse && (c.Reason == "Error" || c.Reason == "ImagePullFailed")
+	})
 }
 
 func (d disk) in(phases ...cdiv1.DataVolumePhase) bool {
@@ -348,7 +367,7 @@ func (s *run) facts() machine.Facts {
 	return f
 }
 
-// worst is what counts of all disks; Ready < Held < Filling < Missing < Failed.
+// worst is what counts of all disks; Ready < Held < Filling < Failing < Missing < Failed.
 func (s *run) worst() machine.Disks {
 	worst := machine.Ready
 	for _, d := range s.disks {

@@ -23,6 +23,7 @@ import (
 var details = map[state.MachineReason]func(*run) string{
 	state.DiskMissing:         (*run).disksText,
 	state.DiskFailed:          (*run).disksText,
+	state.DiskRetrying:        (*run).disksText,
 	state.DiskForbidden:       (*run).disksText,
 	state.UsageTypeMissing:    (*run).disksText,
 	state.DirectForbidden:     (*run).disksText,
@@ -227,6 +228,9 @@ func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan
 		row = w.run.row(machine.Instance(w.run.facts()).State)
 	case w.run != nil:
 		row = w.run.row(p.State)
+	case p.State == state.DiskFailed || p.State == state.DiskRetrying:
+		_, text := w.worstVolume()
+		row.Message = row.Text(w.vm.Name, text)
 	default:
 		row.Message = row.Text(w.vm.Name, w.why)
 	}

@@ -56,6 +56,8 @@ type world struct {
 	guests int  // that have been started
 	keeps  bool // the guest gives no disk back
 	stay   bool // claims do not follow a guest that moved
+	// failing is why every try to fill a volume fails, as its Running condition says; empty: none does.
+	failing string
 	data   contents
 	events *events.FakeRecorder
 	asked  int   // how many of the scenario's asks were made
@@ -209,6 +211,8 @@ func (w *world) fill() bool {
 			return true
 		case c.Spec.VolumeName != "" && c.Status.Phase != corev1.ClaimBound:
 			continue // it is its volume's to be given
+		case len(c.OwnerReferences) > 0:
+			next = cdiv1.Pending // it is somebody else's
 		case c.Status.Phase != corev1.ClaimBound && w.sc.held:
 			next = cdiv1.WaitForFirstConsumer
 		case c.Status.Phase != corev1.ClaimBound:
@@ -217,6 +221,9 @@ func (w *world) fill() bool {
 			return true
 		case w.sc.broken:
 			next = cdiv1.Failed
+		case w.failing != "":
+			next = cdiv1.ImportInProgress
+			v.Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeRunning, Status: corev1.ConditionFalse, Reason: w.failing}}
 		default:
 			next = map[cdiv1.DataVolumePhase]cdiv1.DataVolumePhase{
 				cdiv1.ImportScheduled: cdiv1.ImportInProgress, cdiv1.ImportInProgress: cdiv1.Succeeded, cdiv1.Succeeded: cdiv1.Succeeded,
@@ -224,6 +231,7 @@ func (w *world) fill() bool {
 			if next == "" {
 				next = cdiv1.ImportScheduled
 			}
+			v.Status.Conditions = nil
 		}
 		if next != v.Status.Phase {
 			v.Status.Phase = next

@@ -100,3 +100,18 @@ func TestUpstreamEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestContentNamesTheVolume: a content has the claims as they were, with the volumes that they had; a restore does not ask for these.
+func TestContentNamesTheVolume(t *testing.T) {
+	w := newWorld(t, false, false)
+	w.snapshot()
+	content := read[snapshotv1.VirtualMachineSnapshotContent](w, ContentName(read[snapshotv1.VirtualMachineSnapshot](w, "snap")))
+	b := content.Spec.VolumeBackups[0]
+	if b.VolumeName != "root" || b.PersistentVolumeClaim.Spec.VolumeName == "" {
+		t.Errorf("it has volume %q of PersistentVolume %q", b.VolumeName, b.PersistentVolumeClaim.Spec.VolumeName)
+	}
+	again := (&back{of: &snapshotv1.VirtualMachineRestore{}, vm: read[kubevirt.VirtualMachine](w, "vm"), shot: &shot{content: content}}).again(returning{part: part{claim: b.PersistentVolumeClaim}})
+	if again.Spec.VolumeName != "" {
+		t.Errorf("its claim is made with PersistentVolume %s", again.Spec.VolumeName)
+	}
+}

@@ -242,6 +242,7 @@ func (b *back) again(c returning) *corev1.PersistentVolumeClaim {
 			out.Labels[key] = value
 		}
 	}
+	out.Spec.VolumeName, out.Spec.Selector = "", nil
 	out.Spec.DataSource, out.Spec.DataSourceRef = nil, snapshotRef(c.part)
 	return out
 }

@@ -132,7 +132,7 @@ func (r *Reconciler) record(ctx context.Context, s *shot) error {
 	return nil
 }
 
-// asWas is a claim as it can be made again.
+// asWas is a claim as it can be made again, and the volume that it has now, which others read.
 func asWas(c *corev1.PersistentVolumeClaim, snapshots string) snapshotv1.PersistentVolumeClaim {
 	out := snapshotv1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: c.Name, Namespace: c.Namespace, Labels: maps.Clone(c.Labels), Annotations: maps.Clone(c.Annotations)},
@@ -152,7 +152,6 @@ func asWas(c *corev1.PersistentVolumeClaim, snapshots string) snapshotv1.Persist
 	if size, ok := c.Status.Capacity[corev1.ResourceStorage]; ok {
 		out.Spec.Resources.Requests[corev1.ResourceStorage] = size // a claim may have been given more than it asked for
 	}
-	out.Spec.VolumeName, out.Spec.Selector = "", nil
 	return out
 }
 

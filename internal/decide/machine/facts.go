@@ -15,6 +15,7 @@ const (
 	Unbound       // a claim waits for its first consumer, which is the launcher itself
 	Held          // one consumer can bind them all
 	Filling       // a worker is at it, or a claim is not far enough to be held
+	Failing       // the last try to fill a volume failed, and there will be another
 	Missing       // a claim or a volume does not exist
 	Failed        // a volume will never be filled
 )
@@ -83,7 +84,7 @@ func (p Pod) alive() bool { return p != NoPod && p != Going }
 func (p Pod) queued() bool { return p == Waiting || p == Unplaceable }
 
 func (d Disks) String() string {
-	return name(d, "Ready", "Unbound", "Held", "Filling", "Missing", "Failed")
+	return name(d, "Ready", "Unbound", "Held", "Filling", "Failing", "Missing", "Failed")
 }
 
 func (a Access) String() string {

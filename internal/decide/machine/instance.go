@@ -116,6 +116,8 @@ var instanceRules = []rule{
 		[]Action{StopLauncher}, state.DiskInUse},
 	{"a released launcher starts the guest",
 		func(f Facts) bool { return f.Launcher.alive() && f.Released }, nil, state.LauncherStarting},
+	{"a launcher waits for disks whose filling failed and is tried again",
+		func(f Facts) bool { return f.Launcher.alive() && f.Disks == Failing }, nil, state.DiskRetrying},
 	{"a launcher waits for its disks",
 		func(f Facts) bool { return f.Launcher.alive() }, nil, state.DisksFilling},
 
@@ -135,7 +137,7 @@ var instanceRules = []rule{
 	{"a consumer whose claims are bound is about to be placed",
 		func(f Facts) bool { return f.Consumer == Waiting }, nil, state.ConsumerPlacing},
 	{"a consumer whose claims are bound may be about to be placed, although no node would have it before", // the scheduler binds the claims first, and the pod says so last
-		func(f Facts) bool { return f.Consumer == Unplaceable && f.Disks == Filling }, nil, state.DisksFilling},
+		func(f Facts) bool { return f.Consumer == Unplaceable && (f.Disks == Filling || f.Disks == Failing) }, nil, state.DisksFilling},
 	{"a consumer that somebody else forestalled ends",
 		func(f Facts) bool { return f.Consumer.alive() }, []Action{StopConsumer}, state.DisksFilling},
 	{"no launcher is started for disks that others have",
@@ -144,5 +146,6 @@ var instanceRules = []rule{
 		func(f Facts) bool { return f.Disks == Ready }, []Action{StartLauncher}, state.LauncherStarting},
 	{"a launcher is the first consumer of claims that only wait for one",
 		func(f Facts) bool { return f.Disks == Unbound }, []Action{StartLauncher}, state.DisksFilling},
+	{"disks whose filling failed and is tried again are waited for", func(f Facts) bool { return f.Disks == Failing }, nil, state.DiskRetrying},
 	{"disks being filled are waited for", func(Facts) bool { return true }, nil, state.DisksFilling},
 }

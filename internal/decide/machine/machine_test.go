@@ -40,6 +40,7 @@ var machineAxes = []enumerate.Axis[RunFacts]{
 	{Count: 2, Set: func(f *RunFacts, i int) string { f.RetryDue = i == 1; return either(i, "pausing", "due") }},
 	{Count: 2, Set: func(f *RunFacts, i int) string { f.Served = i == 1; return either(i, "new", "served") }},
 	{Count: int(VolumeAwaited) + 1, Set: func(f *RunFacts, i int) string { f.Means = Means(i); return f.Means.String() }},
+	{Count: 3, Set: func(f *RunFacts, i int) string { f.Disks = []Disks{Ready, Failing, Failed}[i]; return f.Disks.String() }},
 }
 
 var hotAxes = []enumerate.Axis[HotFacts]{
@@ -66,7 +67,7 @@ func TestInstanceTable(t *testing.T) {
 }
 
 func TestMachineTable(t *testing.T) {
-	golden.Equal(t, "testdata/machine.txt", "# life instance request strategy pause served means -> state [actions]\n"+
+	golden.Equal(t, "testdata/machine.txt", "# life instance request strategy pause served means disks -> state [actions]\n"+
 		enumerate.Table(machineAxes, func(f RunFacts) string { return line(Run(f)) }))
 }
 
@@ -143,7 +144,7 @@ func TestInstanceInvariants(t *testing.T) {
 		if does(StopConsumer) && !f.Leaving && f.Disks != Failed && f.Disks != Held && f.Launcher == NoPod && !f.Consumer.queued() {
 			fail("the room is given up before the launcher is there to take it")
 		}
-		if does(StopConsumer) && !f.Leaving && f.Disks == Filling && f.Launcher == NoPod {
+		if does(StopConsumer) && !f.Leaving && (f.Disks == Filling || f.Disks == Failing) && f.Launcher == NoPod {
 			fail("the room is given up while a worker fills the disks")
 		}
 		if does(StopConsumer) && f.Launcher.queued() && !f.Consumer.queued() && !f.Nominated && !f.Leaving && f.Disks != Failed {

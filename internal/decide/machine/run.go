@@ -42,6 +42,8 @@ type RunFacts struct {
 	RetryDue bool
 	// Means: what it would take to start it.
 	Means Means
+	// Disks of a machine without an instance: Failed, Failing, or anything else.
+	Disks Disks
 }
 
 // The actions on a machine.
@@ -161,6 +163,10 @@ var machineRules = []machineRule{
 		[]Action{CreateDisks, CreateInstance, TakeRequest}, state.Provisioning},
 	{"a machine that is to run gets an instance",
 		func(f RunFacts) bool { return f.first() }, []Action{CreateDisks, CreateInstance}, state.Provisioning},
+	{"a machine that is not to run says that a disk will never be filled",
+		func(f RunFacts) bool { return f.Disks == Failed }, []Action{CreateDisks}, state.DiskFailed},
+	{"a machine that is not to run says that a disk could not be filled so far",
+		func(f RunFacts) bool { return f.Disks == Failing }, []Action{CreateDisks}, state.DiskRetrying},
 	{"a machine that is not to run has its disks",
 		func(RunFacts) bool { return true }, []Action{CreateDisks}, state.Halted},
 }
