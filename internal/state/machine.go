@@ -46,7 +46,9 @@ const (
 	BeingRestored       MachineReason = "RestoreInProgress"
 	ClaimTaken          MachineReason = "ClaimInTheWay"
 	ClaimVague          MachineReason = "ClaimIncomplete"
-	KindMissing         MachineReason = "InstancetypeOrPreference"
+	TypeMissing         MachineReason = "FailedFindInstancetype"
+	PreferenceMissing   MachineReason = "FailedFindPreference"
+	KindUnfit           MachineReason = "InstancetypeOrPreference"
 	GuestPaused         MachineReason = "GuestPaused"
 	PausedByUser        MachineReason = "PausedByUser"
 	// The server of a network disk. The words are those of launch.Fault.
@@ -82,6 +84,7 @@ type MachineRow struct {
 	Warn     bool
 	Quiet    bool   // no event: what it waits for tells of itself
 	Message  string // {detail} is the disk, the node, the scheduler's or the launcher's own words
+	Failure  string // the reason of the machine's condition Failure, in the words that clients know; empty: it has no such condition
 }
 
 var machineTable = []MachineRow{
@@ -138,7 +141,9 @@ var machineTable = []MachineRow{
 	{Reason: ClaimTaken, Status: kubevirt.StatusPvcNotFound, Warn: true,
 		Message: "{detail}; it is not this machine's and is left as it is: rename the machine or the template, or delete the claim"},
 	{Reason: ClaimVague, Status: kubevirt.StatusPvcNotFound, Warn: true, Message: "{detail}"},
-	{Reason: KindMissing, Status: kubevirt.StatusProvisioning, Warn: true, Message: "{detail}"},
+	{Reason: TypeMissing, Status: kubevirt.StatusProvisioning, Warn: true, Message: "{detail}", Failure: "FailedFindInstancetype"},
+	{Reason: PreferenceMissing, Status: kubevirt.StatusProvisioning, Warn: true, Message: "{detail}", Failure: "FailedFindPreference"},
+	{Reason: KindUnfit, Status: kubevirt.StatusProvisioning, Warn: true, Message: "{detail}", Failure: "FailedCreate"},
 	{Reason: GuestPaused, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
 		Message: "its guest waits for a disk and goes on by itself when the disk answers: {detail}"},
 	{Reason: PausedByUser, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning,

@@ -142,6 +142,20 @@ func (y *yard) says(vm *kubevirt.VirtualMachine, want string) {
 	})
 }
 
+// fails compares the reason of the machine's condition Failure; "" if there is none.
+func (y *yard) fails(vm *kubevirt.VirtualMachine, want string) {
+	y.Helper()
+	got := ""
+	for _, c := range vm.Status.Conditions {
+		if c.Type == "Failure" && c.Status == corev1.ConditionTrue && c.Message != "" {
+			got = c.Reason
+		}
+	}
+	if got != want {
+		y.Errorf("machine %s fails with %q, want %q: %+v", vm.Name, got, want, vm.Status.Conditions)
+	}
+}
+
 func (y *yard) instance(name string) *kubevirt.VirtualMachineInstance {
 	y.Helper()
 	var i kubevirt.VirtualMachineInstance
@@ -293,13 +307,16 @@ func (y *yard) kinds(t *testing.T) {
 	vm := y.machine(strings.ReplaceAll(strings.ReplaceAll(simple, "NAME", "kinds"), "running: false",
 		"running: true\n  instancetype: {inferFromVolume: d}\n  preference: {name: linux, kind: VirtualMachinePreference}"))
 	y.says(vm, "unable to find required default-instancetype label on volume d, its claim or its source")
+	y.fails(vm, "FailedFindInstancetype")
 	must(t, y.kube.Patch(t.Context(), vm, client.RawPatch("application/json-patch+json",
 		[]byte(`[{"op": "add", "path": "/spec/volumeClaimTemplates/0/metadata/labels", "value": {"instancetype.kubevirt.io/default-instancetype": "small"}}]`))))
 	y.says(vm, "VirtualMachineClusterInstancetype small does not exist")
+	y.fails(vm, "FailedFindInstancetype")
 	small := object("{apiVersion: instancetype.kubevirt.io/v1beta1, kind: VirtualMachineClusterInstancetype, metadata: {name: small}, " +
 		"spec: {cpu: {guest: 2}, memory: {guest: 192Mi}}}")
 	y.create(small)
 	y.says(vm, "VirtualMachinePreference linux does not exist")
+	y.fails(vm, "FailedFindPreference")
 	y.create(object("{apiVersion: instancetype.kubevirt.io/v1beta1, kind: VirtualMachinePreference, metadata: {name: linux, namespace: team}, " +
 		"spec: {volumes: {preferredStorageClassName: fast}, devices: {preferredDiskBus: scsi, preferredDiskCache: writeback}}}"))
 	if c := y.claim("kinds-disk"); *c.Spec.StorageClassName != "fast" || *c.Spec.VolumeMode != corev1.PersistentVolumeBlock {
@@ -314,6 +331,11 @@ func (y *yard) kinds(t *testing.T) {
 	}
 	check(2)
 	y.says(vm, "is not bound yet")
+	y.fails(vm, "")
+	lost := y.machine(strings.ReplaceAll(strings.ReplaceAll(simple, "NAME", "revised"), "running: false", "running: true\n  instancetype: {name: small, revisionName: gone}"))
+	y.says(lost, "ControllerRevision gone, the copy of instance type small it is to use, does not exist")
+	y.fails(lost, "FailedFindInstancetype")
+	must(t, y.kube.Delete(t.Context(), lost))
 	ref := vm.Status.InstancetypeRef
 	if ref == nil || ref.Name != "small" || ref.Kind != "VirtualMachineClusterInstancetype" || ref.ControllerRevisionRef == nil {
 		t.Fatalf("recorded is %+v", ref)

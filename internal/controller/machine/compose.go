@@ -57,7 +57,7 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 	var problem *instancetype.Problem
 	switch {
 	case errors.As(err, &problem):
-		w.lacks(machine.KindUnknown, "%s", problem.Text)
+		w.lacks(machine.KindUnfit, "%s", problem.Text)
 	case err != nil:
 		return err
 	}

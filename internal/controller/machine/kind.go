@@ -35,8 +35,9 @@ func (k *kind) class() string { return instancetype.Class(k.preference) }
 // matcher is an InstancetypeMatcher or a PreferenceMatcher, which have the same fields, and what is known of it.
 type matcher struct {
 	kubevirt.InstancetypeMatcher
-	what      string   // as messages call it
-	kinds     []string // that it may name, the one it names if it does not say last
+	what      string        // as messages call it
+	means     machine.Means // of a machine that lacks it
+	kinds     []string      // that it may name, the one it names if it does not say last
 	infer     func(labels map[string]string) (instancetype.Ref, bool)
 	remembers *kubevirt.InstancetypeStatusRef // what the machine was started with before; nil: never
 }
@@ -46,13 +47,13 @@ func (r *Reconciler) observeKind(ctx context.Context, w *whole, before kind) err
 	var err error
 	if t := w.vm.Spec.Instancetype; t != nil && !ignorable(w.vm) {
 		w.kind.typ, w.kind.typeRef, err = resolve[instancetype.Type](ctx, r, w, matcher{
-			InstancetypeMatcher: *t, what: "instance type", infer: instancetype.InferType,
+			InstancetypeMatcher: *t, what: "instance type", means: machine.TypeMissing, infer: instancetype.InferType,
 			kinds: []string{instancetype.KindType, instancetype.KindClusterType}, remembers: before.typeRef,
 		})
 	}
 	if p := w.vm.Spec.Preference; p != nil && err == nil {
 		w.kind.preference, w.kind.preferenceRef, err = resolve[instancetype.Preference](ctx, r, w, matcher{
-			InstancetypeMatcher: kubevirt.InstancetypeMatcher(*p), what: "preference", infer: instancetype.InferPreference,
+			InstancetypeMatcher: kubevirt.InstancetypeMatcher(*p), what: "preference", means: machine.PreferenceMissing, infer: instancetype.InferPreference,
 			kinds: []string{instancetype.KindPreference, instancetype.KindClusterPreference}, remembers: before.preferenceRef,
 		})
 	}
@@ -79,7 +80,7 @@ func resolve[T any](ctx context.Context, r *Reconciler, w *whole, m matcher) (*T
 		Spec T `json:"spec"`
 	}
 	if err := json.Unmarshal(raw, &object); err != nil {
-		w.lacks(machine.KindUnknown, "the copy of %s %s in ControllerRevision %s cannot be read: %v",
+		w.lacks(m.means, "the copy of %s %s in ControllerRevision %s cannot be read: %v",
 			m.what, ref.Name, ref.ControllerRevisionRef.Name, err)
 		return nil, nil, nil
 	}
@@ -104,7 +105,7 @@ func (r *Reconciler) named(ctx context.Context, w *whole, m matcher) (*kubevirt.
 		case !ok && m.InferFromVolumeFailurePolicy != nil && *m.InferFromVolumeFailurePolicy == kubevirt.IgnoreInferFromVolumeFailure:
 			return nil, nil
 		case !ok:
-			w.lacks(machine.KindUnknown, "unable to find required default-%s label on volume %s, its claim or its source; label one of them, or name the %s",
+			w.lacks(m.means, "unable to find required default-%s label on volume %s, its claim or its source; label one of them, or name the %s",
 				labelWord[m.what], m.InferFromVolume, m.what)
 			return nil, nil
 		}
@@ -137,7 +138,7 @@ func (r *Reconciler) copyOf(ctx context.Context, w *whole, m matcher, ref *kubev
 		return r.firstCopy(ctx, w, m, ref) // a copy that got lost, as in a restored namespace
 	}
 	if c == nil {
-		w.lacks(machine.KindUnknown, "ControllerRevision %s, the copy of %s %s it is to use, does not exist", revision, m.what, ref.Name)
+		w.lacks(m.means, "ControllerRevision %s, the copy of %s %s it is to use, does not exist", revision, m.what, ref.Name)
 		return nil, nil
 	}
 	return c.Data.Raw, nil
@@ -151,7 +152,7 @@ func (r *Reconciler) firstCopy(ctx context.Context, w *whole, m matcher, ref *ku
 		namespace = ""
 	case m.kinds[0]:
 	default:
-		w.lacks(machine.KindUnknown, "%s is no kind of %s; it must be %s or %s", ref.Kind, m.what, m.kinds[0], m.kinds[1])
+		w.lacks(m.means, "%s is no kind of %s; it must be %s or %s", ref.Kind, m.what, m.kinds[0], m.kinds[1])
 		return nil, nil
 	}
 	u := &unstructured.Unstructured{}
@@ -159,7 +160,7 @@ func (r *Reconciler) firstCopy(ctx context.Context, w *whole, m matcher, ref *ku
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: ref.Name}, u)
 	switch {
 	case apierrors.IsNotFound(err):
-		w.lacks(machine.KindUnknown, "%s %s does not exist; create it, or name another %s", ref.Kind, ref.Name, m.what)
+		w.lacks(m.means, "%s %s does not exist; create it, or name another %s", ref.Kind, ref.Name, m.what)
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, err)

@@ -241,13 +241,21 @@ func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan
 		InstancetypeRef: w.kind.typeRef, PreferenceRef: w.kind.preferenceRef,
 		SnapshotInProgress: w.busy.snapshot, RestoreInProgress: w.busy.restore, VolumeUpdateState: w.updateState(),
 		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{{
-			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, slices.Concat(w.sharedConditions(), w.pausedCondition(row), w.updateConditions())...)...),
+			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, slices.Concat(failureCondition(row), w.sharedConditions(), w.pausedCondition(row), w.updateConditions())...)...),
 	}
 	said := &kubevirt.VirtualMachine{ObjectMeta: objectNamed(&w.vm.ObjectMeta), Status: next}
 	// The steps of a start are events of the instance; the machine repeats those that somebody acts on: the last, and what is wrong.
 	fresh := reasonOf(old.Conditions) != reasonOf(next.Conditions) && (p.State != state.AsInstance || row.Ready || row.Warn)
 	old.StateChangeRequests, old.VolumeRequests = nil, nil // others write them: they are no part of what is said
 	return r.say(ctx, w.vm, said, same(old, next), row, fresh)
+}
+
+// failureCondition is the condition of a machine that clients watch for what keeps it from being started; none otherwise.
+func failureCondition(row state.MachineRow) []kubevirt.Condition {
+	if row.Failure == "" {
+		return nil
+	}
+	return []kubevirt.Condition{{Type: "Failure", Status: corev1.ConditionTrue, Reason: row.Failure, Message: row.Message}}
 }
 
 // failures counts instances that ended badly in a row. It is a record, because the instances themselves are gone.

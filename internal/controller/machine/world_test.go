@@ -58,10 +58,10 @@ type world struct {
 	stay   bool // claims do not follow a guest that moved
 	// failing is why every try to fill a volume fails, as its Running condition says; empty: none does.
 	failing string
-	data   contents
-	events *events.FakeRecorder
-	asked  int   // how many of the scenario's asks were made
-	taped  *tape // what is kept of it while it runs; nil: nothing
+	data    contents
+	events  *events.FakeRecorder
+	asked   int   // how many of the scenario's asks were made
+	taped   *tape // what is kept of it while it runs; nil: nothing
 	// follows is the run that a disturbed one is compared with; joined: it is the same again.
 	follows *tape
 	joined  bool

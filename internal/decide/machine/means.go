@@ -6,14 +6,16 @@ type Means int
 // The situations of a machine's means. Everything but Provided keeps a machine that does not run from starting, and from
 // getting disks it might have to give back.
 const (
-	Provided      Means = iota // its claims are its own or can be made, and what it names is known
-	Restoring                  // its claims are being put back from a snapshot
-	ClaimTaken                 // a claim of the name is not this machine's
-	ClaimVague                 // a claim cannot be made: something is missing and nothing at hand provides it
-	KindUnknown                // its instance type or preference is not there, or does not go with it
-	VolumeAwaited              // a container has not made a volume yet, or not said what it is
+	Provided          Means = iota // its claims are its own or can be made, and what it names is known
+	Restoring                      // its claims are being put back from a snapshot
+	ClaimTaken                     // a claim of the name is not this machine's
+	ClaimVague                     // a claim cannot be made: something is missing and nothing at hand provides it
+	TypeMissing                    // its instance type, or the copy of it that it is to use, is not there
+	PreferenceMissing              // its preference, or the copy of it that it is to use, is not there
+	KindUnfit                      // its instance type and preference do not go with it
+	VolumeAwaited                  // a container has not made a volume yet, or not said what it is
 )
 
 func (m Means) String() string {
-	return name(m, "provided", "restoring", "claim-taken", "claim-vague", "kind-unknown", "volume-awaited")
+	return name(m, "provided", "restoring", "claim-taken", "claim-vague", "type-missing", "preference-missing", "kind-unfit", "volume-awaited")
 }

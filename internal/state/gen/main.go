@@ -51,8 +51,8 @@ func write(w io.Writer) {
 // machines are the tables of the machine side.
 func machines(w io.Writer) {
 	fmt.Fprint(w, "\n## What a machine can say\n\n"+
-		"Status, the Ready condition, the phase of its instance and the event come from one row.\n\n"+
-		"| reason | status | instance | ready | event | message |\n|---|---|---|---|---|---|\n")
+		"Status, the conditions Ready and Failure, the phase of its instance and the event come from one row. Failure is only there with a reason.\n\n"+
+		"| reason | status | instance | ready | Failure | event | message |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range state.MachineRows() {
 		if r.Reason == state.AsInstance {
 			continue
@@ -61,7 +61,7 @@ func machines(w io.Writer) {
 		if r.Quiet {
 			event = "none"
 		}
-		fmt.Fprintf(w, "| %s | %s | %s | %t | %s | %s |\n", r.Reason, r.Status, r.Instance, r.Ready, event, r.Message)
+		fmt.Fprintf(w, "| %s | %s | %s | %t | %s | %s | %s |\n", r.Reason, r.Status, r.Instance, r.Ready, r.Failure, event, r.Message)
 	}
 	fmt.Fprint(w, "\n## What a snapshot or a restore of a machine can say\n\n"+
 		"| reason | ends it | event | message |\n|---|---|---|---|\n")
