@@ -230,7 +230,10 @@ func (y *yard) changesClaim(vm *kubevirt.VirtualMachine) {
 			`[{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "elsewhere"}]`)
 		y.inClaim(vm, "files", "elsewhere")
 	})
-	if i := y.instance(y.Context(), vm); i.UID != run || i.Status.MigrationState == nil || i.Status.MigrationState.Failed {
+	if got := y.kubectl("get", "vmim", "-o", "name", "-l", kubevirt.LabelVolumeUpdate+"="+vm.Name); strings.Count(got, "\n") != 2 {
+		y.T.Errorf("the migrations of its volumes are not kept: %s", got)
+	}
+	if i := y.instance(y.Context(), vm); i.UID != run || i.Status.MigrationState == nil || i.Status.MigrationState.Failed || i.Status.MigrationState.AbortRequested {
 		y.T.Errorf("it was started again, or says of its migration %+v", i.Status.MigrationState)
 	}
 }

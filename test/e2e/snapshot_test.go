@@ -104,6 +104,9 @@ func TestMachineSnapshot(t *testing.T) {
 	if v := online.Status.SnapshotVolumes; v == nil || len(v.IncludedVolumes) != 3 || len(v.ExcludedVolumes) != 0 {
 		t.Errorf("volumes are %+v", v)
 	}
+	if got := y.kubectl("get", "vmsnapshotcontent", "-o", "jsonpath={.items[*].spec.volumeBackups[*].persistentVolumeClaim.spec.volumeName}"); len(strings.Fields(got)) != 3 {
+		t.Errorf("the claims in the content have volumes %q", got)
+	}
 	y.guestSays(vm, "frozen")
 	y.guestSays(vm, "thawed")
 	y.tell(vm, "write data 0 1048576 7", "")

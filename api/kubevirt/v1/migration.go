@@ -107,8 +107,12 @@ type MigrationState struct {
 	StartTimestamp *metav1.Time `json:"startTimestamp,omitempty"`
 	// EndTimestamp is when the move ended.
 	EndTimestamp *metav1.Time `json:"endTimestamp,omitempty"`
-	// TargetNodeDomainReadyTimestamp is when the target was ready to take the guest.
+	// TargetNodeDomainReadyTimestamp is when the target was first known to have all of the guest.
 	TargetNodeDomainReadyTimestamp *metav1.Time `json:"targetNodeDomainReadyTimestamp,omitempty"`
+	// TargetNodeDomainDetected is true since then.
+	TargetNodeDomainDetected bool `json:"targetNodeDomainDetected,omitempty"`
+	// TargetNodeAddress is the address of the launcher that takes the guest.
+	TargetNodeAddress string `json:"targetNodeAddress,omitempty"`
 	// TargetNode is the node that the guest moves to.
 	TargetNode string `json:"targetNode,omitempty"`
 	// TargetPod is the launcher that takes the guest.

@@ -239,7 +239,7 @@ func (w *world) outcome() string {
 	if i := w.instance(); i != nil {
 		i.Status.PhaseTransitionTimestamps, i.Status.ActivePods = nil, nil
 		if m := i.Status.MigrationState; m != nil {
-			m.StartTimestamp, m.EndTimestamp = nil, nil
+			m.StartTimestamp, m.EndTimestamp, m.TargetNodeDomainReadyTimestamp = nil, nil, nil
 		}
 		for n := range i.Status.Conditions {
 			i.Status.Conditions[n].LastTransitionTime, i.Status.Conditions[n].LastProbeTime = metav1.Time{}, nil

@@ -265,6 +265,9 @@ func (r *Reconciler) reportMigration(ctx context.Context, v *move, told bool, ro
 	if told && at.StartTimestamp == nil {
 		at.StartTimestamp = &now
 	}
+	if at.TargetNodeDomainReadyTimestamp == nil && (succeeded || v.whole()) {
+		at.TargetNodeDomainReadyTimestamp, at.TargetNodeDomainDetected = &now, true
+	}
 	if v.migration.DeletionTimestamp != nil {
 		at.AbortRequested, at.AbortStatus = true, kubevirt.AbortInProgress
 	}
@@ -308,7 +311,13 @@ func (v *move) state(old *kubevirt.MigrationState) *kubevirt.MigrationState {
 		if pod, node, ok := strings.Cut(p.Annotations[render.AnnFrom], " "); ok { // the source may be gone
 			s.SourcePod, s.SourceNode = pod, node
 		}
-		s.TargetPod, s.TargetNode = p.Name, p.Spec.NodeName
+		s.TargetPod, s.TargetNode, s.TargetNodeAddress = p.Name, p.Spec.NodeName, p.Status.PodIP
 	}
 	return s
+}
+
+// whole reports whether the target is known to have all of the guest.
+func (v *move) whole() bool {
+	at := v.situation()
+	return at == migration.Holds || at == migration.Runs
 }

@@ -285,11 +285,25 @@ func (s *run) staleUpdate(all []kubevirt.VirtualMachineInstanceMigration) *kubev
 		}
 		name := launchers.TargetName(s.instance, m.UID)
 		at := slices.IndexFunc(s.others, func(p *corev1.Pod) bool { return p.Name == name })
+		if at >= 0 && s.adopted(s.others[at]) {
+			continue // its guest has come, and only the launchers do not say so yet
+		}
 		if len(s.updates.due()) == 0 || at >= 0 && !maps.Equal(updatedClaims(s.others[at]), s.updates.names()) {
 			return m
 		}
 	}
 	return nil
+}
+
+// adopted reports whether the instance has the claims that a target has for changed volumes: that is written when the guest has come.
+func (s *run) adopted(target *corev1.Pod) bool {
+	updated := updatedClaims(target)
+	for _, v := range s.instance.Spec.Volumes {
+		if name, _ := render.ClaimOf(v); name == updated[v.Name] {
+			delete(updated, v.Name)
+		}
+	}
+	return len(updated) == 0 && len(launchers.Machine(target).Updated) > 0
 }
 
 func (s *run) updateText(reason state.UpdateReason, t tries) string {

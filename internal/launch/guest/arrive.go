@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
@@ -26,6 +27,8 @@ type arrival struct {
 	words chan chan error
 	// hungUp: the source's libvirt has ended the conversation.
 	hungUp chan struct{}
+	// still: the source says that its guest is paused.
+	still atomic.Bool
 }
 
 // arrive waits for a guest, holds it still until its source's has ended, and runs it to its end.
@@ -50,15 +53,19 @@ func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launch.Machine) 
 	}}
 	coming, arrived := context.WithCancel(ctx)
 	defer arrived()
-	go inbox{keys: keys, libvirt: h.socket, image: a.image, room: a.room, gone: func() error { return a.gone(coming) },
+	go inbox{keys: keys, libvirt: h.socket, image: a.image, room: a.room, still: func() { a.still.Store(true) }, gone: func() error { return a.gone(coming) },
 		hungUp: sync.OnceFunc(func() { close(a.hungUp) })}.serve(coming, door)
 	a.say(launch.MoveWaits)
 	dom, reply, end := a.await(ctx, events)
 	if end != nil {
 		return *end
 	}
-	r := l.attend(ctx, guestHere{h, dom, m, events}, func() error {
-		err := h.virt.DomainResume(dom)
+	paused := a.still.Load() // it was said before anything was sent
+	r := l.attend(ctx, guestHere{h, dom, m, events, paused}, func() error {
+		var err error
+		if !paused {
+			err = h.virt.DomainResume(dom)
+		}
 		reply <- err
 		if err != nil {
 			return err

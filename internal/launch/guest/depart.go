@@ -2,7 +2,6 @@ package guest
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +22,8 @@ type moves struct {
 	said  atomic.Pointer[launch.Moving]
 	still sync.Mutex // held while the guest is sent, so that its disks stay as they are
 	qemu  *monitor
+	// pauser knows whether somebody has paused the guest.
+	pauser *pauser
 
 	mu     sync.Mutex
 	at     launch.Move // the last that was begun
@@ -62,7 +63,7 @@ var (
 	errAsked   = errors.New("it was asked to keep the guest")
 	errTooSlow = errors.New("the guest writes faster than it can be sent in the time that completionTimeoutPerGiB allows; allow more, more bandwidth, or allowAutoConverge")
 	errStalls  = errors.New("nothing was sent for as long as progressTimeout allows")
-	errStill   = errors.New("the guest does not run: somebody has paused it, or it waits for a disk; a guest that has moved runs") // the target cannot tell
+	errStill   = errors.New("the guest does not run: it waits for a disk; a guest that has moved runs") // the target cannot tell
 )
 
 // startMoves follows the orders about moves until the guest ends.
@@ -123,9 +124,11 @@ func (l *Launcher) depart(ctx context.Context, g guestHere, o launch.Move) {
 	if err == nil {
 		v.said.Store(&launch.Moving{ID: o.ID, Stage: launch.MoveSends})
 		v.still.Lock()
-		if err = l.send(ctx, g, o, keys); err == nil {
+		paused := v.pauser.fix()
+		if err = l.send(ctx, g, o, moveTarget{address: o.To, keys: keys}, paused); err == nil {
 			return // moving still: nobody touches it any more
 		}
+		v.pauser.release()
 		v.still.Unlock()
 	}
 	v.mu.Lock()
@@ -142,15 +145,33 @@ func (l *Launcher) depart(ctx context.Context, g guestHere, o launch.Move) {
 // waitsForKeys is said while the guest cannot be sent yet.
 const waitsForKeys = "the kubelet has yet to bring the keys of this migration to the guest's pod"
 
-func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move, keys *tls.Config) error {
-	if state, _, err := g.h.virt.DomainGetState(g.dom, 0); err != nil || libvirt.DomainState(state) != libvirt.DomainRunning {
-		return errors.Join(errStill, err)
+// sendable returns an error if the guest stands still for another reason than that somebody has paused it.
+func sendable(g guestHere, paused bool) error {
+	state, reason, err := g.h.virt.DomainGetState(g.dom, 0)
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask libvirt about the guest: %w", err)
+	case libvirt.DomainState(state) == libvirt.DomainRunning:
+		return nil
+	case paused && libvirt.DomainState(state) == libvirt.DomainPaused && libvirt.DomainPausedReason(reason) == libvirt.DomainPausedUser:
+		return nil
+	}
+	return errStill
+}
+
+func (l *Launcher) send(ctx context.Context, g guestHere, o launch.Move, to moveTarget, paused bool) error {
+	if err := sendable(g, paused); err != nil {
+		return err
 	}
 	sent, err := l.sending(g, o)
 	if err != nil {
 		return err
 	}
-	to := moveTarget{address: o.To, keys: keys}
+	if paused {
+		if err := to.tell(ctx, toStill, nil); err != nil {
+			return err
+		}
+	}
 	l.moves.mu.Lock()
 	l.moves.to = to
 	l.moves.mu.Unlock()

@@ -13,6 +13,8 @@ type pauser struct {
 	mu      sync.Mutex
 	paused  bool
 	held    bool // as well or instead: a disk of the guest's will not be completed
+	fixed   bool // the guest is being sent to another launcher, which was told whether it is paused
+	ending  bool // the guest is to stop, so it is not to stay paused
 	suspend func() error
 	resume  func() error
 }
@@ -25,11 +27,43 @@ var (
 	errNotPaused     = errors.New("VMI is not paused")
 )
 
+var errMoving = errors.New("the guest is being moved to another node; try again when it is there")
+
+// fix keeps the guest paused or not paused until release, and returns which.
+func (p *pauser) fix() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fixed = true
+	return p.paused
+}
+
+// release undoes fix, for a guest that was not sent.
+func (p *pauser) release() {
+	p.mu.Lock()
+	p.fixed = false
+	ending := p.ending
+	p.mu.Unlock()
+	if ending {
+		_ = p.unpause()
+	}
+}
+
+// end lets a paused guest go on for its end, now or, if it is being sent, as soon as it stays here.
+func (p *pauser) end() {
+	p.mu.Lock()
+	p.ending = true
+	p.mu.Unlock()
+	_ = p.unpause()
+}
+
 // pause stops the guest.
 func (p *pauser) pause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.paused {
+	switch {
+	case p.fixed:
+		return errMoving
+	case p.paused:
 		return errAlreadyPaused
 	}
 	if !p.held {
@@ -45,7 +79,10 @@ func (p *pauser) pause() error {
 func (p *pauser) unpause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.paused {
+	switch {
+	case p.fixed:
+		return errMoving
+	case !p.paused:
 		return errNotPaused
 	}
 	if !p.held {

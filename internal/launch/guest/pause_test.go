@@ -45,3 +45,28 @@ func TestPause(t *testing.T) {
 		t.Errorf("a pause that failed counts: %v", err)
 	}
 }
+
+// TestPauseIsFixed: while a guest is sent it stays paused, or not; one that is told to stop meanwhile goes on when it stays.
+func TestPauseIsFixed(t *testing.T) {
+	stopped := false
+	p := &pauser{suspend: func() error { stopped = true; return nil }, resume: func() error { stopped = false; return nil }}
+	if p.fix() {
+		t.Error("a guest that runs is said to be paused")
+	}
+	if err := p.pause(); !errors.Is(err, errMoving) || stopped {
+		t.Errorf("it is paused on the way: %v", err)
+	}
+	p.release()
+	if err := p.pause(); err != nil || !p.fix() {
+		t.Fatalf("it is not paused: %v", err)
+	}
+	if err := p.unpause(); !errors.Is(err, errMoving) || !stopped {
+		t.Errorf("it goes on on the way: %v", err)
+	}
+	if p.end(); !stopped {
+		t.Error("one that is told to stop goes on on the way")
+	}
+	if p.release(); stopped || p.is() {
+		t.Error("one that is told to stop stays paused")
+	}
+}

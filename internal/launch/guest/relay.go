@@ -30,6 +30,7 @@ const (
 	toDisks   = "disks"   // the disks that are copied, NBD
 	toImage   = "image"   // "image NAME SIZE": a disk that the source made for its guest
 	toRoom    = "room"    // "room NAME SIZE": a disk of a claim that will be sent, which the target makes room for
+	toStill   = "still"   // the guest is paused, and stays so at the target until somebody lets it go on
 	toWord    = "gone"    // the guest of the source has ended; the answer says that the target lets it run
 )
 
@@ -176,6 +177,7 @@ type inbox struct {
 	libvirt string // the socket of its libvirt
 	image   func(name string, size int64, from io.Reader) error
 	room    func(name string, size int64) error
+	still   func()
 	gone    func() error
 	hungUp  func() // the source's libvirt has nothing more to say; nil: nobody wants to know
 }
@@ -226,6 +228,10 @@ func (b inbox) take(ctx context.Context, c *tls.Conn) {
 			err = b.room(name, size)
 		}
 		answer(c, err)
+		return
+	case toStill:
+		b.still()
+		answer(c, nil)
 		return
 	case toWord:
 		answer(c, b.gone())

@@ -59,8 +59,9 @@ type running struct {
 	forwards atomic.Int32
 }
 
-func newRunning(h *hypervisor, dom libvirt.Domain, m launch.Machine) *running {
-	r := &running{h: h, dom: dom, spec: m.Spec, pauser: &pauser{paused: still(m),
+func newRunning(g guestHere) *running {
+	h, dom, m := g.h, g.dom, g.m
+	r := &running{h: h, dom: dom, spec: m.Spec, pauser: &pauser{paused: g.paused,
 		suspend: func() error { return h.virt.DomainSuspend(dom) }, resume: func() error { return h.virt.DomainResume(dom) }}}
 	r.quiet = &quiet{ask: func(command string) error { return r.query(command, nil) }}
 	if c := cards(m); len(c) > 0 {
@@ -240,7 +241,7 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launch.Machine, x
 		return refused(err)
 	}
 	return l.attend(ctx, g, func() error {
-		if still(m) {
+		if g.paused {
 			return nil // it stands still already
 		}
 		return h.virt.DomainResume(g.dom)
@@ -257,11 +258,8 @@ func create(ctx context.Context, h *hypervisor, m launch.Machine, xml string) (g
 	if err != nil {
 		return guestHere{}, fmt.Errorf("libvirt refuses the machine: %w", serverFault(m, err))
 	}
-	return guestHere{h, dom, m, events}, nil
+	return guestHere{h, dom, m, events, m.Spec.StartsPaused()}, nil
 }
-
-// still: the guest begins with its processors standing still. One that comes from another launcher runs.
-func still(m launch.Machine) bool { return m.Incoming == "" && m.Spec.StartsPaused() }
 
 // guestHere is a guest that this launcher has, and that does not run yet.
 type guestHere struct {
@@ -269,6 +267,7 @@ type guestHere struct {
 	dom    libvirt.Domain
 	m      launch.Machine
 	events <-chan libvirt.DomainEventLifecycleMsg
+	paused bool // it begins with its processors standing still, until somebody lets it go on
 }
 
 // attend lets a guest run and sees to it until its end.
@@ -296,7 +295,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	if err != nil {
 		return refused(err)
 	}
-	now := newRunning(h, dom, m)
+	now := newRunning(g)
 	q := now.quiet
 	if err := errors.Join(q.serve(ended), now.serveVerbs(ended)); err != nil {
 		return refused(err)
@@ -306,7 +305,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	}
 	l.startFills(h, dom, qemu, m, ended)
 	l.startEarly(qemu, now.pauser, ended)
-	defer context.AfterFunc(ctx, func() { _ = now.unpause() })() // a guest that is paused would not hear that it is to stop
+	defer context.AfterFunc(ctx, func() { now.pauser.end() })() // a guest that is paused would not hear that it is to stop
 	l.startDescribing(now, ended)
 	l.ready.Store(now)
 	defer l.ready.Store(nil)
@@ -314,6 +313,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	s.say = func(text string, cause launch.Fault) { l.waits.Store(&waitsFor{text, cause}) }
 	s.why = func() []string { return fullDisks(qemu, l.disks) }
 	s.cut = func() []string { return cutOff(l.disks) }
+	l.moves.pauser = now.pauser
 	l.startMoves(ctx, g, qemu, ended)
 	return l.moves.handOver(ctx, watch(ctx, g, s, &l.moves))
 }
