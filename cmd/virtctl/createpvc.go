@@ -44,7 +44,10 @@ Given size, access mode and volume mode, and no source or one of another populat
   # A claim filled from VolumeImportSource my-import-source
   virtctl create-pvc --name=my-pvc --data-source-ref-kind=VolumeImportSource --data-source-ref-name=my-import-source --size=1Gi --storage-class=rook-ceph-block
 
-  # A clone of VolumeCloneSource fedora: its size comes from there
+  # A clone of the golden image that DataSource fedora stands for: its size comes from there
+  virtctl create-pvc --name=my-pvc --data-source-ref-kind=DataSource --data-source-ref-name=fedora
+
+  # A clone of VolumeCloneSource fedora
   virtctl create-pvc --name=my-pvc --data-source-ref-kind=VolumeCloneSource --data-source-ref-name=fedora
 
   # What would be made

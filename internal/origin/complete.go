@@ -106,7 +106,7 @@ func PopulatedByUs(c *corev1.PersistentVolumeClaim) bool {
 		return false
 	}
 	switch ref.Kind {
-	case cdiv1.VolumeImportSourceRef, cdiv1.VolumeUploadSourceRef, cdiv1.VolumeCloneSourceRef:
+	case cdiv1.VolumeImportSourceRef, cdiv1.VolumeUploadSourceRef, cdiv1.VolumeCloneSourceRef, cdiv1.DataVolumeDataSource:
 		return true
 	}
 	return false

@@ -25,8 +25,8 @@ func Labels(ctx context.Context, from Reader, namespace string, spec *corev1.Per
 	if err != nil {
 		return nil, err
 	}
-	to, err := Follow(ctx, from, r)
-	if err != nil || to == r || to.Version == "" {
+	to, ok, err := Reachable(ctx, from, namespace, r)
+	if !ok || err != nil || to == r || to.Version == "" {
 		return out, err
 	}
 	below, err := labels(ctx, from, to)

@@ -173,10 +173,11 @@ func Measure(ctx context.Context, from Reader, c *corev1.PersistentVolumeClaim) 
 	if !ok {
 		return nil, nil
 	}
-	if ok, err := Granted(ctx, from, c.Namespace, r); !ok || err != nil {
+	end, ok, err := Reachable(ctx, from, c.Namespace, r)
+	if !ok || err != nil {
 		return nil, err
 	}
-	return MeasureGranted(ctx, from, r)
+	return measure(ctx, from, end)
 }
 
 // MeasureGranted is Measure for those who read with the rights of whoever asks.
@@ -185,6 +186,10 @@ func MeasureGranted(ctx context.Context, from Reader, r Ref) (*claim.Source, err
 	if err != nil {
 		return nil, err
 	}
+	return measure(ctx, from, r)
+}
+
+func measure(ctx context.Context, from Reader, r Ref) (*claim.Source, error) {
 	found, err := Find(ctx, from, r)
 	if err != nil {
 		return nil, err

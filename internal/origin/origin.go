@@ -90,17 +90,43 @@ func ref(group *string, kind, namespace, name string) Ref {
 	return r
 }
 
-// Follow goes from a VolumeCloneSource to its source, which is beside it; others are their own. The zero Ref means that the
-// VolumeCloneSource is not there.
+// Follow goes from a VolumeCloneSource or a DataSource to the claim or snapshot that it stands for; others are their own. The zero Ref means
+// that it is not there, or stands for nothing. What a VolumeCloneSource stands for is beside it; what a DataSource stands for may be in any
+// namespace, which has to be asked too: Reachable does both.
 func Follow(ctx context.Context, from Reader, r Ref) (Ref, error) {
-	if r.Kind != cdiv1.VolumeCloneSourceRef || r.Group != cdiv1.SchemeGroupVersion.Group {
+	if r.Group != cdiv1.SchemeGroupVersion.Group {
 		return r, nil
 	}
-	var s cdiv1.VolumeCloneSource
-	if ok, err := from.Read(ctx, r.Namespace, r.Name, &s); !ok || err != nil {
-		return Ref{}, err
+	switch r.Kind {
+	case cdiv1.VolumeCloneSourceRef:
+		var s cdiv1.VolumeCloneSource
+		if ok, err := from.Read(ctx, r.Namespace, r.Name, &s); !ok || err != nil {
+			return Ref{}, err
+		}
+		return OfCloneSource(&s), nil
+	case cdiv1.DataVolumeDataSource:
+		resolved, err := ResolveDataSource(ctx, from, r)
+		if err != nil || resolved.Lacks != "" {
+			return Ref{}, err
+		}
+		at, _ := OfSource(r.Namespace, resolved.Source)
+		return at, nil
 	}
-	return OfCloneSource(&s), nil
+	return r, nil
+}
+
+// Reachable is Follow for a claim of a namespace: false if the source, or what it stands for, is in a namespace that has not granted it to
+// claims of this one.
+func Reachable(ctx context.Context, live Reader, namespace string, r Ref) (Ref, bool, error) {
+	if ok, err := Granted(ctx, live, namespace, r); !ok || err != nil {
+		return Ref{}, false, err
+	}
+	end, err := Follow(ctx, live, r)
+	if err != nil || end.Namespace == r.Namespace || end.Name == "" {
+		return end, err == nil, err
+	}
+	ok, err := Granted(ctx, live, namespace, end)
+	return end, ok, err
 }
 
 // OfCloneSource is the claim or snapshot that a VolumeCloneSource names.

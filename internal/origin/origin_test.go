@@ -48,7 +48,14 @@ func shelf(t *testing.T) client.Client {
 	}
 	return fake.NewClientBuilder().WithScheme(s).WithObjects(golden, unbound, taken, source("of-claim", "PersistentVolumeClaim", "", "fedora"),
 		source("of-snapshot", "VolumeSnapshot", volumesnapshot.Group, "monday"), source("of-nothing", "PersistentVolumeClaim", "", "none"),
-		&cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "os", Labels: map[string]string{like: "linux"}}}).Build()
+		&cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "os", Labels: map[string]string{like: "linux"}}},
+		standing("golden", "alias"), standing("team", "forged")).Build()
+}
+
+// standing is a DataSource of any namespace that stands for the claim.
+func standing(namespace, name string) *cdiv1.DataSource {
+	return &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"own": "yes"}},
+		Spec: cdiv1.DataSourceSpec{Source: cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "golden", Name: "fedora"}}}}
 }
 
 func from(group, kind, name string) *corev1.PersistentVolumeClaimSpec {
@@ -76,6 +83,9 @@ func TestMeasure(t *testing.T) {
 		{"a claim that is not there", from("", "PersistentVolumeClaim", "none"), ""},
 		{"a source of nothing", from(cdi, "VolumeCloneSource", "of-nothing"), ""},
 		{"a source that is not there", from(cdi, "VolumeCloneSource", "none"), ""},
+		{"a DataSource", from(cdi, "DataSource", "alias"), "5Gi Block"},
+		{"a DataSource of nothing", from(cdi, "DataSource", "os"), ""},
+		{"a DataSource that is not there", from(cdi, "DataSource", "none"), ""},
 		{"an import", from(cdi, "VolumeImportSource", "image"), ""},
 		{"somebody else's", from("example.com", "Image", "a"), ""},
 		{"none", &corev1.PersistentVolumeClaimSpec{}, ""},
@@ -127,6 +137,22 @@ func TestGranted(t *testing.T) {
 	}
 	if !seen("team") || seen("others") {
 		t.Error("a grant for one namespace is for that one")
+	}
+}
+
+// TestForgedDataSource: a DataSource that stands for a claim of another namespace says nothing of it, neither its size nor its labels, before
+// that namespace has granted it.
+func TestForgedDataSource(t *testing.T) {
+	ctx, c := context.Background(), shelf(t)
+	spec := from(cdiv1.SchemeGroupVersion.Group, "DataSource", "forged")
+	spec.DataSourceRef.Namespace = nil
+	s, err := Measure(ctx, cluster.Reads(c), named("team", spec))
+	if s != nil || err != nil {
+		t.Errorf("its size is %v, %v", s, err)
+	}
+	labels, err := Labels(ctx, cluster.Reads(c), "team", spec)
+	if err != nil || labels[like] != "" || labels["own"] != "yes" {
+		t.Errorf("its labels are %v, %v", labels, err)
 	}
 }
 

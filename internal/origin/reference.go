@@ -117,6 +117,12 @@ func Resolve(ctx context.Context, from Reader, namespace string, spec *cdiv1.Dat
 	return r, nil
 }
 
+// ResolveDataSource is what a DataSource stands for in the end.
+func ResolveDataSource(ctx context.Context, from Reader, r Ref) (Resolved, error) {
+	return Resolve(ctx, from, r.Namespace, &cdiv1.DataVolumeSpec{
+		SourceRef: &cdiv1.DataVolumeSourceRef{Kind: cdiv1.DataVolumeDataSource, Namespace: &r.Namespace, Name: r.Name}})
+}
+
 // nearer are the labels that have been inherited, and those further ones that nothing nearer has said.
 func nearer(have, further map[string]string) map[string]string {
 	out := Inherited(further)

@@ -16,6 +16,7 @@ const (
 	NodeRefused       Reason = "NodeRefused"
 	SourceAbsent      Reason = "PopulationSourceMissing"
 	SourceUngranted   Reason = "ReferenceNotGranted"
+	SourceBroken      Reason = "PopulationSourceUnusable"
 	ClasslessTarget   Reason = "StorageClassMissing"
 )
 
@@ -30,6 +31,8 @@ var populations = []Row{
 		Message: "{source} doesn't exist; PVC {claim} is filled when it is created"},
 	{Reason: SourceUngranted, Phase: cdiv1.Pending, Warn: true,
 		Message: "PVC {claim} may not be filled from {source}: {detail}"},
+	{Reason: SourceBroken, Phase: cdiv1.Pending, Warn: true,
+		Message: "PVC {claim} cannot be filled from {source}: {detail}"},
 	{Reason: ClasslessTarget, Phase: cdiv1.Pending, Warn: true, Bound: ClaimNotValid,
 		Message: "PVC {claim} cannot be provisioned: {detail}"},
 	{Reason: PrimeLeaving, Phase: cdiv1.PendingPopulation,

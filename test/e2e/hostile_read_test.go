@@ -259,6 +259,30 @@ var reads = attempts{
 			}
 		}
 	},
+	"fill a claim through a DataSource of their own": func(h *hostile) {
+		h.make(dataSource("mine-of-theirs", h.source().PVC))
+		near := &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Name: "near-theirs"}}
+		near.Spec.Source.DataSource = &cdiv1.DataSourceRefSourceDataSource{Namespace: h.own.Namespace, Name: "mine-of-theirs"}
+		h.make(near)
+		for name, source := range map[string]string{"through-one": "mine-of-theirs", "through-two": "near-theirs"} {
+			if !h.tries(h.populated(name, cdiv1.DataVolumeDataSource, source)) {
+				continue
+			}
+			h.own.says(name, "no ReferenceGrant in namespace "+h.victim.Namespace)
+			h.own.StaysPending(name, quiet)
+		}
+	},
+	"turn a DataSource while a claim is filled from it": func(h *hostile) {
+		h.make(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "bait"}, Spec: blank(classImmediate)})
+		h.make(dataSource("bait", &cdiv1.DataVolumeSourcePVC{Namespace: h.own.Namespace, Name: "bait"}))
+		c := h.populated("hooked", cdiv1.DataVolumeDataSource, "bait")
+		c.Spec.StorageClassName = new(string(classWaits)) // it waits for a consumer, and its source turns meanwhile
+		if h.tries(c) {
+			h.repoint("bait")
+			h.own.says("hooked", "no ReferenceGrant in namespace "+h.victim.Namespace)
+			h.own.StaysPending("hooked", quiet)
+		}
+	},
 	"name a claim of another namespace": func(h *hostile) {
 		c := h.populated("stranger-claim", "PersistentVolumeClaim", "golden")
 		c.Spec.DataSourceRef.APIGroup, c.Spec.DataSourceRef.Namespace = nil, &h.victim.Namespace

@@ -19,13 +19,19 @@ import (
 // grantTo lets claims of a namespace refer to the sources of clones in this one.
 func (b *bed) grantTo(namespace string) *unstructured.Unstructured {
 	b.T.Helper()
+	return b.grant("team", namespace, "cdi.kubevirt.io", "VolumeCloneSource")
+}
+
+// grant lets claims of a namespace refer to everything of a kind in this one.
+func (b *bed) grant(name, namespace, group, kind string) *unstructured.Unstructured {
+	b.T.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"from": []any{map[string]any{"group": "", "kind": "PersistentVolumeClaim", "namespace": namespace}},
-		"to":   []any{map[string]any{"group": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "os"}},
+		"to":   []any{map[string]any{"group": group, "kind": kind}},
 	}}}
 	u.SetGroupVersionKind(schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1beta1", Kind: "ReferenceGrant"})
 	u.SetNamespace(b.Namespace)
-	u.SetName("team")
+	u.SetName(name)
 	b.create(u)
 	return u
 }

@@ -182,7 +182,7 @@ func (s *seen) beginInPlace() {
 	}
 	s.marks.Annotations[annKind] = s.source.kind
 	s.marks.Annotations[names.ContentType] = string(cmp.Or(s.source.spec.ContentType, cdiv1.DataVolumeKubeVirt))
-	if s.source.kind == cdiv1.VolumeCloneSourceRef {
+	if s.source.clones() {
 		s.marks.Annotations[names.CloneType] = string(clone.Copy)
 	}
 	s.marks.Annotations[names.MayFill] = string(s.target.UID)

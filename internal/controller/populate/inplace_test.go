@@ -33,7 +33,7 @@ func TestInPlaceLoop(t *testing.T) {
 		{name: "upload", objects: in(waits, uploading()), target: from("VolumeUploadSource", ""), said: state.PopulationDone},
 		{name: "clone", objects: in(waits, filltest.Bound(filltest.Team, "golden"), cloning(filltest.Team)), target: from("VolumeCloneSource", ""),
 			said: state.PopulationDone},
-		{name: "clone across namespaces", objects: in(waits, filltest.Bound("images", "golden"), cloning("images"), grant()),
+		{name: "clone across namespaces", objects: in(waits, filltest.Bound("images", "golden"), cloning("images"), grant("cdi.kubevirt.io", "VolumeCloneSource")),
 			target: from("VolumeCloneSource", "images"), said: state.PopulationDone},
 		{name: "fatal", objects: in(waits, importing()), target: from("VolumeImportSource", ""), reports: []task.Report{filltest.Fatal()},
 			said: state.Import.Reason(state.GivenUp)},

@@ -72,13 +72,13 @@ func scenarios() []scenario {
 			said: state.PopulationDone, bound: true},
 		{name: "clone by snapshot", objects: append(in(waits, golden, cloning(filltest.Team)), snapshots...), target: clones, reports: done,
 			consumed: true, said: state.PopulationDone, bound: true},
-		{name: "clone across namespaces", objects: in(waits, filltest.Bound("images", "golden"), cloning("images"), grant()),
+		{name: "clone across namespaces", objects: in(waits, filltest.Bound("images", "golden"), cloning("images"), grant("cdi.kubevirt.io", "VolumeCloneSource")),
 			target: abroad, reports: done, consumed: true, said: state.PopulationDone, bound: true},
 		{name: "clone of a snapshot on another node", objects: slices.Concat(in(waits, cloningSnapshot()), snapshots,
 			filltest.Nodes(filltest.Node, "node2"), filltest.Snapshot(filltest.Team, "kept", "node2", corev1.PersistentVolumeFilesystem)),
 			target: clones, reports: done, consumed: true, home: "node2", said: state.PopulationDone, bound: true},
 		{name: "not granted", objects: in(at, filltest.Bound("images", "golden"), cloning("images")), target: abroad, said: state.SourceUngranted},
-		{name: "clone across namespaces without the gate", objects: in(waits, filltest.Bound("images", "golden"), cloning("images"), grant()),
+		{name: "clone across namespaces without the gate", objects: in(waits, filltest.Bound("images", "golden"), cloning("images"), grant("cdi.kubevirt.io", "VolumeCloneSource")),
 			target: moved, reports: done, consumed: true, said: state.PopulationDone, bound: true},
 		{name: "not granted, without the gate", objects: in(at, filltest.Bound("images", "golden"), cloning("images")), target: moved, said: state.SourceUngranted},
 		{name: "no source", objects: in(at), target: imports, said: state.SourceAbsent},
@@ -90,7 +90,7 @@ func scenarios() []scenario {
 }
 
 func TestLoop(t *testing.T) {
-	for _, sc := range scenarios() {
+	for _, sc := range append(scenarios(), byDataSource()...) {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
 			scene := filltest.Scene{Objects: append(sc.objects, sc.target), Reports: sc.reports, Home: sc.home, Ignorant: sc.ignorant}
@@ -171,11 +171,11 @@ func cloningSnapshot() *cdiv1.VolumeCloneSource {
 	return s
 }
 
-// grant lets claims of the team refer to all sources of clones in namespace images.
-func grant() client.Object {
+// grant lets claims of the team refer to everything of a kind in namespace images.
+func grant(group, kind string) client.Object {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"from": []any{map[string]any{"group": "", "kind": "PersistentVolumeClaim", "namespace": filltest.Team}},
-		"to":   []any{map[string]any{"group": "cdi.kubevirt.io", "kind": "VolumeCloneSource"}},
+		"to":   []any{map[string]any{"group": group, "kind": kind}},
 	}}}
 	u.SetGroupVersionKind(origin.Grant)
 	u.SetNamespace("images")

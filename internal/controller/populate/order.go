@@ -51,6 +51,7 @@ func (s *seen) orderPrime() fill.Order {
 		Allowed:     s.source.fact == populate.Found,
 		CloneType:   s.wish(),
 	}
+	maps.Copy(o.Labels, s.source.labels)
 	spec := s.target.Spec.DeepCopy()
 	spec.DataSource, spec.DataSourceRef, spec.VolumeName = nil, nil, ""
 	o.Spec.PVC = spec
@@ -80,7 +81,7 @@ var clonePhases = map[cdiv1.DataVolumePhase]string{
 
 // showPhase says on a target that is cloned how far that is.
 func (s *seen) showPhase(phase cdiv1.DataVolumePhase) {
-	if s.source.kind != cdiv1.VolumeCloneSourceRef {
+	if !s.source.clones() {
 		return
 	}
 	s.marks.Annotations[annPhase] = "Pending"

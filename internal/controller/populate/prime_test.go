@@ -33,7 +33,7 @@ func TestPrime(t *testing.T) {
 
 // TestWithdrawn: what is not full is dropped when the permission to read its source goes.
 func TestWithdrawn(t *testing.T) {
-	permission := grant()
+	permission := grant("cdi.kubevirt.io", "VolumeCloneSource")
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{
 		filltest.Class(filltest.AtOnce), filltest.Bound("images", "golden"), cloning("images"), permission, from("VolumeCloneSource", "images"),
 	}, Reports: []task.Report{filltest.Retry()}})

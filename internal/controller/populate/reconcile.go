@@ -1,4 +1,4 @@
-// Package populate fills claims that name a VolumeImportSource, VolumeUploadSource or VolumeCloneSource as their data
+// Package populate fills claims that name a VolumeImportSource, VolumeUploadSource, VolumeCloneSource or DataSource as their data
 // source, the way Kubernetes' volume populators do: a prime claim is made and filled in the claim's stead, on the node that
 // the scheduler chose for it, and its volume is given to the claim.
 //
@@ -208,7 +208,7 @@ func (s *seen) why() string {
 	switch {
 	case s.primeFact() == populate.Taken || s.primeFact() == populate.Full:
 		return fmt.Sprintf("what was sent for it is kept in PVC %s", s.prime.Name)
-	case s.source.fact == populate.Forbidden:
+	case s.source.fact == populate.Forbidden, s.source.fact == populate.Broken:
 		return s.source.why
 	case s.class == nil && s.target.Spec.StorageClassName == nil:
 		return "it names no storage class and there is no default one"

@@ -1,6 +1,7 @@
 package populate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -43,6 +44,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&cdiv1.VolumeImportSource{}, r.naming(cdiv1.VolumeImportSourceRef)).
 		Watches(&cdiv1.VolumeUploadSource{}, r.naming(cdiv1.VolumeUploadSourceRef)).
 		Watches(&cdiv1.VolumeCloneSource{}, r.naming(cdiv1.VolumeCloneSourceRef)).
+		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.standing)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
 		Watches(&corev1.Pod{}, wake.Users(r.cloning), builder.WithPredicates(wake.BeginsOrEnds())).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(reserved)).
@@ -106,7 +108,7 @@ func (r *Reconciler) naming(kind string) handler.EventHandler {
 	})
 }
 
-// cloning brings back the claims that are cloned from a claim. There are few VolumeCloneSources in a namespace, so they
+// cloning brings back the claims that are cloned from a claim. There are few VolumeCloneSources in a namespace, and few DataSources, so they
 // are simply looked through.
 func (r *Reconciler) cloning(ctx context.Context, obj client.Object) []reconcile.Request {
 	var sources cdiv1.VolumeCloneSourceList
@@ -120,12 +122,55 @@ func (r *Reconciler) cloning(ctx context.Context, obj client.Object) []reconcile
 			due = append(due, r.found(ctx, refKey(cdiv1.VolumeCloneSourceRef, s.Namespace, s.Name))...)
 		}
 	}
+	return append(due, r.referred(ctx, func(d *cdiv1.DataSource) bool {
+		pvc := d.Spec.Source.PVC
+		return pvc != nil && pvc.Name == obj.GetName() && cmp.Or(pvc.Namespace, d.Namespace) == obj.GetNamespace()
+	}, 1)...)
+}
+
+// standing brings back the claims that name a DataSource, or one that stands for it.
+func (r *Reconciler) standing(ctx context.Context, obj client.Object) []reconcile.Request {
+	due := r.found(ctx, refKey(cdiv1.DataVolumeDataSource, obj.GetNamespace(), obj.GetName()))
+	return append(due, r.referred(ctx, standsFor(obj), 0)...)
+}
+
+// standsFor finds the DataSources that stand for another one.
+func standsFor(obj client.Object) func(*cdiv1.DataSource) bool {
+	return func(d *cdiv1.DataSource) bool {
+		next := d.Spec.Source.DataSource
+		return next != nil && d.Namespace == obj.GetNamespace() && next.Name == obj.GetName()
+	}
+}
+
+// referred are the claims that name one of the DataSources that match, or, further steps away, one that stands for such a one.
+func (r *Reconciler) referred(ctx context.Context, matches func(*cdiv1.DataSource) bool, further int) []reconcile.Request {
+	var all cdiv1.DataSourceList
+	if err := r.reader.List(ctx, &all); err != nil {
+		log.FromContext(ctx).Error(err, "list DataSources")
+		return nil
+	}
+	var due []reconcile.Request
+	for i := range all.Items {
+		d := &all.Items[i]
+		if !matches(d) {
+			continue
+		}
+		due = append(due, r.found(ctx, refKey(cdiv1.DataVolumeDataSource, d.Namespace, d.Name))...)
+		if further > 0 {
+			due = append(due, r.referred(ctx, standsFor(d), further-1)...)
+		}
+	}
 	return due
 }
 
-// referring brings back the claims of other namespaces that depend on a namespace's permissions.
+// referring brings back the claims of other namespaces that depend on a namespace's permissions: its sources are theirs, or the DataSource that
+// they name stands for something there.
 func (r *Reconciler) referring(ctx context.Context, obj client.Object) []reconcile.Request {
-	return r.found(ctx, abroad(obj.GetNamespace()))
+	return append(r.found(ctx, abroad(obj.GetNamespace())), r.referred(ctx, func(d *cdiv1.DataSource) bool {
+		pvc, snapshot := d.Spec.Source.PVC, d.Spec.Source.Snapshot
+		return d.Namespace != obj.GetNamespace() &&
+			(pvc != nil && pvc.Namespace == obj.GetNamespace() || snapshot != nil && snapshot.Namespace == obj.GetNamespace())
+	}, 1)...)
 }
 
 // waiting brings back the claims that are not bound, in the object's namespace or everywhere.

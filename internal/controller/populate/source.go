@@ -25,6 +25,9 @@ type source struct {
 	kind, name      string
 	namespace       string
 	spec            cdiv1.DataVolumeSpec // what to fill with, without a claim
+	end             origin.Ref           // what a clone is made of; the zero Ref: the source is no clone, or stands for nothing
+	lacks           string               // why a DataSource stands for nothing
+	labels          map[string]string    // that the copies of a DataSource inherit from it
 	now             string               // what a clone is made of, Kind/namespace/name
 	begun           string               // the same when the prime was begun, as the target says: never to be read from
 	usesCredentials bool
@@ -36,6 +39,11 @@ func (s *source) describe() string { return fmt.Sprintf("%s %s/%s", s.kind, s.na
 
 // ours says whether a claim names one of our sources.
 func ours(c *corev1.PersistentVolumeClaim) bool { return origin.PopulatedByUs(c) }
+
+// clones: what the source gives is a copy of a claim or snapshot.
+func (s *source) clones() bool {
+	return s.kind == cdiv1.VolumeCloneSourceRef || s.kind == cdiv1.DataVolumeDataSource
+}
 
 // sourceSpace is the namespace of what a claim names.
 func sourceSpace(c *corev1.PersistentVolumeClaim) string {
@@ -65,27 +73,45 @@ func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error)
 	if s.kind == cdiv1.VolumeImportSourceRef && !exists && begun != nil && (begun == target || metav1.IsControlledBy(begun, target)) {
 		exists = s.recall(target.Annotations[annImport]) // what was begun is completed without its source, as upstream does
 	}
-	if s.namespace != target.Namespace {
-		at, _ := origin.OfClaim(target)
-		granted, err := origin.Granted(ctx, cluster.Reads(r.live), target.Namespace, at)
-		switch {
-		case err != nil:
-			return s, err
-		case !granted:
-			s.fact = populate.Forbidden
-			s.why = fmt.Sprintf("no ReferenceGrant in namespace %s lets a PersistentVolumeClaim of namespace %s refer to it; "+
-				"ask for one there", s.namespace, target.Namespace)
-			return s, nil
-		case s.usesCredentials:
-			s.fact = populate.Forbidden
-			s.why = "it needs a Secret or ConfigMap of its own namespace, which a worker in another cannot have; import it there and clone it"
-			return s, nil
-		}
-	}
-	if !exists {
+	refused, err := r.refusal(ctx, target, &s)
+	switch {
+	case err != nil:
+		return s, err
+	case refused != "":
+		s.fact, s.why = populate.Forbidden, refused
+	case !exists:
 		s.fact = populate.Absent
+	case s.lacks != "":
+		s.fact, s.why = populate.Broken, s.lacks
 	}
 	return s, nil
+}
+
+// refusal is why the target may not be filled from its source; empty: it may. The namespace of the source has to allow it, and so has that of
+// what a DataSource stands for, which anybody can have stand for anything.
+func (r *Reconciler) refusal(ctx context.Context, target *corev1.PersistentVolumeClaim, s *source) (string, error) {
+	const ask = "no ReferenceGrant in namespace %s lets a PersistentVolumeClaim of namespace %s refer to it; ask for one there"
+	live := cluster.Reads(r.live)
+	if s.namespace != target.Namespace {
+		at, _ := origin.OfClaim(target)
+		granted, err := origin.Granted(ctx, live, target.Namespace, at)
+		switch {
+		case err != nil:
+			return "", err
+		case !granted:
+			return fmt.Sprintf(ask, s.namespace, target.Namespace), nil
+		case s.usesCredentials:
+			return "it needs a Secret or ConfigMap of its own namespace, which a worker in another cannot have; import it there and clone it", nil
+		}
+	}
+	if s.end.Name == "" || s.end.Namespace == s.namespace {
+		return "", nil
+	}
+	granted, err := origin.Granted(ctx, live, target.Namespace, s.end)
+	if granted || err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("it stands for %s %s, and "+ask, s.end.Kind, s.end.NamespacedName, s.end.Namespace, target.Namespace), nil
 }
 
 // readSpec reads what the source is to fill a claim with.
@@ -103,6 +129,8 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 			return false, err
 		}
 		s.spec = uploaded(v.Spec.ContentType, v.Spec.Preallocation)
+	case cdiv1.DataVolumeDataSource:
+		return r.readDataSource(ctx, s)
 	default:
 		v, err := cluster.Get[cdiv1.VolumeCloneSource](ctx, r.reader, s.namespace, s.name)
 		if err != nil || v == nil {
@@ -112,9 +140,32 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 		if v.Spec.PriorityClassName != nil {
 			s.spec.PriorityClassName = *v.Spec.PriorityClassName
 		}
-		at := origin.OfCloneSource(v)
-		s.now = at.Kind + "/" + at.NamespacedName.String()
-		s.spec.Source = at.Source()
+		s.copies(origin.OfCloneSource(v))
+	}
+	return true, nil
+}
+
+// copies notes what a claim is a copy of.
+func (s *source) copies(at origin.Ref) {
+	s.end, s.now, s.spec.Source = at, at.Kind+"/"+at.NamespacedName.String(), at.Source()
+}
+
+// readDataSource follows a DataSource to its claim or snapshot. It is followed once: what is allowed here is what the claim is filled from.
+func (r *Reconciler) readDataSource(ctx context.Context, s *source) (bool, error) {
+	reads := cluster.Reading{Objects: r.reader, Live: r.live}
+	var self cdiv1.DataSource
+	if there, err := reads.Read(ctx, s.namespace, s.name, &self); !there || err != nil {
+		return false, err
+	}
+	at := origin.At(cdiv1.SchemeGroupVersion.WithKind(s.kind), s.namespace, s.name)
+	resolved, err := origin.ResolveDataSource(ctx, reads, at)
+	if err != nil {
+		return true, err
+	}
+	if s.lacks = resolved.Lacks; s.lacks == "" {
+		end, _ := origin.OfSource(s.namespace, resolved.Source)
+		s.copies(end)
+		s.labels = resolved.Labels
 	}
 	return true, nil
 }

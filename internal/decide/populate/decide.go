@@ -30,6 +30,7 @@ const (
 	Found Source = iota
 	Absent
 	Forbidden // it is in another namespace, which does not allow it
+	Broken    // it is there, and stands for nothing that can be cloned
 )
 
 // Place is where the target's volume is to be.
@@ -145,6 +146,11 @@ var rules = []rule{
 			return f.Target == Bound && f.Contents == Begun && f.Source == Absent && !f.Recorded && !f.Marked
 		},
 		nil, state.SourceAbsent},
+	{"a target that is filled in place waits for a source that stands for nothing any more",
+		func(f Facts) bool {
+			return f.Target == Bound && f.Contents == Begun && f.Source == Broken && !f.Recorded && !f.Marked
+		},
+		nil, state.SourceBroken},
 	{"a target that is filled in place is filled further",
 		func(f Facts) bool {
 			return f.Target == Bound && f.Contents == Begun && !f.Recorded && f.Source == Found
@@ -168,6 +174,8 @@ var rules = []rule{
 		func(f Facts) bool { return inPlace(f) && f.Source == Forbidden }, nil, state.SourceUngranted},
 	{"an empty target that was bound waits for its source",
 		func(f Facts) bool { return inPlace(f) && f.Source == Absent }, nil, state.SourceAbsent},
+	{"an empty target that was bound waits for a source that stands for something",
+		func(f Facts) bool { return inPlace(f) && f.Source == Broken }, nil, state.SourceBroken},
 	{"an empty target that was bound is filled in place",
 		func(f Facts) bool { return inPlace(f) }, []Action{BeginInPlace, FillInPlace}, state.ClaimCreated},
 	{"a target bound behind our back needs no prime",
@@ -200,6 +208,8 @@ var rules = []rule{
 		func(f Facts) bool { return f.Source == Forbidden }, nil, state.SourceUngranted},
 	{"a missing source is waited for",
 		func(f Facts) bool { return f.Source == Absent }, nil, state.SourceAbsent},
+	{"a source that stands for nothing is waited for",
+		func(f Facts) bool { return f.Source == Broken }, nil, state.SourceBroken},
 	{"a target without a class is waited for",
 		func(f Facts) bool { return f.Place == Classless && f.Prime == NoPrime }, nil, state.ClasslessTarget},
 	{"a target waits for the scheduler to choose its node",

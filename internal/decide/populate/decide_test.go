@@ -15,7 +15,7 @@ import (
 var axes = []enumerate.Axis[Facts]{
 	{Count: int(Leaving) + 1, Set: func(f *Facts, i int) string { f.Target = Target(i); return f.Target.String() }},
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Prime = Prime(i); return f.Prime.String() }},
-	{Count: int(Forbidden) + 1, Set: func(f *Facts, i int) string { f.Source = Source(i); return f.Source.String() }},
+	{Count: int(Broken) + 1, Set: func(f *Facts, i int) string { f.Source = Source(i); return f.Source.String() }},
 	{Count: int(Classless) + 1, Set: func(f *Facts, i int) string { f.Place = Place(i); return f.Place.String() }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Marked = i == 1; return fmt.Sprint(f.Marked) }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Recorded = i == 1; return fmt.Sprint(f.Recorded) }},
@@ -69,7 +69,7 @@ func TestInvariants(t *testing.T) {
 		if does(Fill) && f.Target != Open {
 			fail("a claim is populated again")
 		}
-		if does(Fill) && f.Source == Forbidden && f.Prime != Full {
+		if does(Fill) && f.Source != Found && f.Prime != Full {
 			fail("a source is read without permission")
 		}
 		if does(Begin) && (f.Prime != NoPrime || f.Place != Chosen) {

@@ -3,7 +3,7 @@ package populate
 // The names below are for the decision table of the tests and for logs.
 
 func (t Target) String() string { return name(t, "Open", "Kept", "Bound", "Lost", "Leaving") }
-func (s Source) String() string { return name(s, "Found", "Absent", "Forbidden") }
+func (s Source) String() string { return name(s, "Found", "Absent", "Forbidden", "Broken") }
 func (p Place) String() string  { return name(p, "Chosen", "Unchosen", "Classless") }
 func (c Contents) String() string {
 	return name(c, "Unknown", "Empty", "Begun")

@@ -125,7 +125,7 @@ func advise(err error, o Options) error {
 	switch e.Lack {
 	case claim.LacksSize:
 		text := "Say how large it is to be with --size."
-		if o.Source.Kind == cdiv1.VolumeCloneSourceRef {
+		if o.Source.Kind == cdiv1.VolumeCloneSourceRef || o.Source.Kind == cdiv1.DataVolumeDataSource {
 			text = "The source of " + o.Source.Name + " is not there yet to take the size from. " + text
 		}
 		return &lack{error: e, advice: text}
@@ -167,6 +167,7 @@ func (reading) ReadAll(context.Context, string, map[string]string, runtime.Objec
 var cloned = map[reflect.Type]schema.GroupVersionResource{
 	reflect.TypeFor[*corev1.PersistentVolumeClaim](): corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
 	reflect.TypeFor[*cdiv1.VolumeCloneSource]():      cdiv1.SchemeGroupVersion.WithResource("volumeclonesources"),
+	reflect.TypeFor[*cdiv1.DataSource]():             cdiv1.SchemeGroupVersion.WithResource("datasources"),
 	reflect.TypeFor[*volumesnapshot.Snapshot]():      snapshots,
 	reflect.TypeFor[*volumesnapshot.Content]():       volumesnapshot.GroupVersion.WithResource("volumesnapshotcontents"),
 }
@@ -205,6 +206,7 @@ var resources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Group: cdiv1.SchemeGroupVersion.Group, Kind: cdiv1.VolumeImportSourceRef}: cdiv1.SchemeGroupVersion.WithResource("volumeimportsources"),
 	{Group: cdiv1.SchemeGroupVersion.Group, Kind: cdiv1.VolumeUploadSourceRef}: cdiv1.SchemeGroupVersion.WithResource("volumeuploadsources"),
 	{Group: cdiv1.SchemeGroupVersion.Group, Kind: cdiv1.VolumeCloneSourceRef}:  cdiv1.SchemeGroupVersion.WithResource("volumeclonesources"),
+	{Group: cdiv1.SchemeGroupVersion.Group, Kind: cdiv1.DataVolumeDataSource}:  cdiv1.SchemeGroupVersion.WithResource("datasources"),
 	{Group: snapshots.Group, Kind: "VolumeSnapshot"}:                           snapshots,
 	{Kind: "PersistentVolumeClaim"}:                                            corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
 }

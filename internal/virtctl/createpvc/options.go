@@ -42,6 +42,7 @@ var groups = map[string]string{
 	cdiv1.VolumeImportSourceRef: cdiv1.SchemeGroupVersion.Group,
 	cdiv1.VolumeUploadSourceRef: cdiv1.SchemeGroupVersion.Group,
 	cdiv1.VolumeCloneSourceRef:  cdiv1.SchemeGroupVersion.Group,
+	cdiv1.DataVolumeDataSource:  cdiv1.SchemeGroupVersion.Group,
 	"VolumeSnapshot":            "snapshot.storage.k8s.io",
 	"PersistentVolumeClaim":     "",
 }
@@ -76,10 +77,7 @@ func (s Source) unknown() error {
 			return fmt.Errorf("kind %s is written %s", s.Kind, kind)
 		}
 	}
-	switch strings.ToLower(s.Kind) {
-	case "datasource":
-		return errors.New("a claim is not filled from a DataSource: name the VolumeCloneSource of the image; a DataImportCron makes both under one name")
-	case "datavolume":
+	if strings.EqualFold(s.Kind, "datavolume") {
 		return errors.New("a claim is not filled from a DataVolume: name its PersistentVolumeClaim, which has the same name")
 	}
 	return fmt.Errorf("the API group of %s is not known here: name it with --data-source-ref-api-group", s.Kind)

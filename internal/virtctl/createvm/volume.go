@@ -82,7 +82,7 @@ func (b *builder) source(kind, name string, p params) (*corev1.TypedObjectRefere
 		return b.clone(kind, name, p)
 	case "ds":
 		namespace, source, err := p.object()
-		return reference(cdiv1.VolumeCloneSourceRef, namespace, source), err
+		return reference(cdiv1.DataVolumeDataSource, namespace, source), err
 	}
 	server := importsource.Named(kind)
 	url, err := p.url(server.Schemes...)
