@@ -36,6 +36,7 @@ func TestSourceNamespace(t *testing.T) {
 		"an import in another namespace":     {claim: claimFrom("cdi.kubevirt.io", "VolumeImportSource", golden), kept: true, source: golden},
 		"an upload in another namespace":     {claim: claimFrom("cdi.kubevirt.io", "VolumeUploadSource", golden), kept: true, source: golden},
 		"a clone from another namespace":     {claim: claimFrom("cdi.kubevirt.io", "VolumeCloneSource", golden), kept: true, source: golden},
+		"a DataSource of another namespace":  {claim: claimFrom("cdi.kubevirt.io", "DataSource", golden), kept: true, source: golden},
 		"what we do not fill claims from":    {claim: claimFrom("example.com", "Image", golden)}, // that it is dropped is how Kubernetes is
 		"a snapshot of another namespace":    {claim: claimFrom("snapshot.storage.k8s.io", "VolumeSnapshot", golden)},
 		"what we do not fill from, beside":   {claim: claimFrom("example.com", "Image", ""), kept: true},

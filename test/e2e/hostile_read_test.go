@@ -276,7 +276,7 @@ var reads = attempts{
 		h.make(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "bait"}, Spec: blank(classImmediate)})
 		h.make(dataSource("bait", &cdiv1.DataVolumeSourcePVC{Namespace: h.own.Namespace, Name: "bait"}))
 		c := h.populated("hooked", cdiv1.DataVolumeDataSource, "bait")
-		c.Spec.StorageClassName = new(string(classWaits)) // it waits for a consumer, and its source turns meanwhile
+		c.Spec.StorageClassName = new(classWaits) // it waits for a consumer, and its source turns meanwhile
 		if h.tries(c) {
 			h.repoint("bait")
 			h.own.says("hooked", "no ReferenceGrant in namespace "+h.victim.Namespace)
