@@ -23,6 +23,7 @@ import (
 	clonev1 "github.com/berth-vm/berth/api/clone/v1beta1"
 	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/controller/index"
@@ -63,7 +64,7 @@ func (onEveryReplica) NeedLeaderElection() bool { return false }
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, clonev1.AddToScheme, exportv1.AddToScheme, accessv1.AddToScheme, volumesnapshot.AddToScheme,
+		clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, clonev1.AddToScheme, migrationsv1.AddToScheme, exportv1.AddToScheme, accessv1.AddToScheme, volumesnapshot.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register API types: %w", err)

@@ -12,6 +12,7 @@ import (
 	clone "kubevirt.io/api/clone/v1beta1"
 	kubevirt "kubevirt.io/api/core/v1"
 	instancetype "kubevirt.io/api/instancetype/v1beta1"
+	migrations "kubevirt.io/api/migrations/v1alpha1"
 	snapshot "kubevirt.io/api/snapshot/v1beta1"
 )
 
@@ -44,7 +45,7 @@ func TestMachinesPage(t *testing.T) {
 	for kind, spec := range map[string]reflect.Type{
 		"Instancetype": reflect.TypeFor[instancetype.VirtualMachineInstancetypeSpec](), "Preference": reflect.TypeFor[instancetype.VirtualMachinePreferenceSpec](),
 		"VirtualMachineSnapshot": reflect.TypeFor[snapshot.VirtualMachineSnapshotSpec](), "VirtualMachineRestore": reflect.TypeFor[snapshot.VirtualMachineRestoreSpec](),
-		"VirtualMachineClone": reflect.TypeFor[clone.VirtualMachineCloneSpec](),
+		"VirtualMachineClone": reflect.TypeFor[clone.VirtualMachineCloneSpec](), "MigrationPolicy": reflect.TypeFor[migrations.MigrationPolicySpec](),
 	} {
 		compare(t, kind, leaves("", spec, 2), page[kind])
 	}

@@ -38,8 +38,9 @@ type Move struct {
 	Volumes []string `json:"volumes,omitempty"`
 	// Disks are the volumes that the target has other claims for: their disks are sent.
 	Disks []string `json:"disks,omitempty"`
-	// Limits are those of the sending, for the source.
+	// Limits are those of the sending, for the source, and Policy is the MigrationPolicy that they are of; empty: none.
 	Limits MoveLimits `json:"limits,omitzero"`
+	Policy string     `json:"policy,omitempty"`
 }
 
 // MoveLimits are what an administrator says about the sending of guests.

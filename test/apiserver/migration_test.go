@@ -4,9 +4,11 @@ package apiserver
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,5 +51,48 @@ func TestMigrationKind(t *testing.T) {
 	}
 	if err := say("berth:berth-controller"); err != nil {
 		t.Errorf("the controller says how far a migration is: %v", err)
+	}
+}
+
+// TestMigrationPolicies: the API server takes the policies of KubeVirt's user guide, and refuses what would lose a guest, in words. A controller reads
+// them and writes none, and the roles of users do not either.
+func TestMigrationPolicies(t *testing.T) {
+	installRights(t)
+	ctx := t.Context()
+	policy := func(spec string) *unstructured.Unstructured {
+		return object("{apiVersion: migrations.kubevirt.io/v1alpha1, kind: MigrationPolicy, metadata: {name: gentle}, spec: {" + spec + "}}")
+	}
+	const selects = "selectors: {namespaceSelector: {hpc-workloads: \"True\", xyz-workloads-type: \"\"}, virtualMachineInstanceSelector: {workload-type: db}}"
+	for spec, want := range map[string]string{
+		selects + ", allowAutoConverge: true, bandwidthPerMigration: 217Ki, completionTimeoutPerGiB: 23, allowPostCopy: false, maxDowntimeMs: 500": "",
+		"selectors: {}":                             "",
+		"allowAutoConverge: true":                   "selectors",
+		selects + ", allowPostCopy: true":           "allowPostCopy is not supported",
+		selects + ", allowWorkloadDisruption: true": "allowWorkloadDisruption is not supported",
+		selects + ", bandwidthPerMigration: -1":     "bytes in a second",
+		selects + ", completionTimeoutPerGiB: 0":    "completionTimeoutPerGiB",
+		selects + ", experimental: {}":              "unknown field",
+	} {
+		err := admin.Create(ctx, policy(spec), client.DryRunAll, client.FieldValidation("Strict"))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+	controller, err := client.New(as("berth:berth-controller"), client.Options{Scheme: admin.Scheme()})
+	must(t, err)
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(policy(selects).GroupVersionKind())
+	must(t, controller.List(ctx, list))
+	if err := controller.Create(ctx, policy(selects)); !apierrors.IsForbidden(err) {
+		t.Errorf("the controller writes a policy: %v", err)
+	}
+	for _, name := range []string{"kubevirt.io:edit", "kubevirt.io:view", "kubevirt.io:migrate"} {
+		var role rbacv1.ClusterRole
+		must(t, admin.Get(ctx, client.ObjectKey{Name: name}, &role))
+		for _, rule := range role.Rules {
+			if slices.Contains(rule.APIGroups, "migrations.kubevirt.io") && !slices.Equal(rule.Verbs, []string{"get", "list", "watch"}) {
+				t.Errorf("%s may %v policies", name, rule.Verbs)
+			}
+		}
 	}
 }

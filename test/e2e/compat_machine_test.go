@@ -4,15 +4,20 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 )
 
 // TestMachineOutgrowsItsDataVolume: a machine says DataVolumeError while its import fails, and runs when it succeeds. Then its owner removes the
@@ -57,12 +62,14 @@ func TestMachineOutgrowsItsDataVolume(t *testing.T) {
 	}
 }
 
-// TestPausedMachineMoves: a paused machine leaves a node that is drained, is paused where it comes to, and goes on there.
+// TestPausedMachineMoves: a paused machine moves with the limits of its MigrationPolicy, is paused where it comes to, and goes on there.
 func TestPausedMachineMoves(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	v := newTool(t, y.Env)
 	vm := y.mover("web", kubevirt.Volume{Name: "scratch", VolumeSource: kubevirt.VolumeSource{EmptyDisk: &kubevirt.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}}})
+	vm.Spec.Template.ObjectMeta.Labels = map[string]string{"e2e.berth.dev/policy": y.Namespace}
+	y.policy()
 	y.create(vm)
 	y.status(vm, kubevirt.StatusRunning, boot)
 	y.guestSays(vm, "berth-guest: ready")
@@ -86,7 +93,29 @@ func TestPausedMachineMoves(t *testing.T) {
 	if s == nil || !s.Completed || s.AbortRequested || s.TargetNodeDomainReadyTimestamp == nil || s.SourceNode != from || s.TargetNodeAddress == "" {
 		t.Errorf("it shows %+v", s)
 	}
+	if c := s.MigrationConfiguration; s.MigrationPolicyName == nil || *s.MigrationPolicyName != y.Namespace || c == nil || c.BandwidthPerMigration.String() != "512Mi" {
+		t.Errorf("its limits are %+v", s)
+	}
 	v.must("unpause", "vm", "web")
 	y.status(vm, kubevirt.StatusRunning, patience)
 	y.pattern(vm, "verify", 7, "scratch")
+}
+
+// policy makes a MigrationPolicy for the instances with a label that names the test's namespace.
+func (y *yard) policy() {
+	y.T.Helper()
+	p := &migrationsv1.MigrationPolicy{TypeMeta: metav1.TypeMeta{APIVersion: migrationsv1.GroupVersion.String(), Kind: "MigrationPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: y.Namespace}, Spec: migrationsv1.MigrationPolicySpec{
+			Selectors:             &migrationsv1.Selectors{VirtualMachineInstanceSelector: migrationsv1.LabelSelector{"e2e.berth.dev/policy": y.Namespace}},
+			BandwidthPerMigration: new(resource.MustParse("512Mi"))}}
+	text, err := json.Marshal(p)
+	path := filepath.Join(y.T.TempDir(), "policy.json")
+	if err == nil {
+		err = os.WriteFile(path, text, 0o600)
+	}
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	y.kubectl("create", "-f", path)
+	y.T.Cleanup(func() { y.kubectl("delete", "migrationpolicy", y.Namespace) })
 }

@@ -135,6 +135,10 @@ type MigrationState struct {
 	MigrationUID types.UID `json:"migrationUid,omitempty"`
 	// Mode is PreCopy.
 	Mode string `json:"mode,omitempty"`
+	// MigrationPolicyName is the MigrationPolicy whose limits it has; not there if none matched.
+	MigrationPolicyName *string `json:"migrationPolicyName,omitempty"`
+	// MigrationConfiguration is what the configuration and the policy come to for it.
+	MigrationConfiguration *MigrationConfiguration `json:"migrationConfiguration,omitempty"`
 }
 
 // Ended says whether the migration has come to its end, one way or the other.

@@ -7,12 +7,18 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/virtconfig"
+	"github.com/berth-vm/berth/internal/decide/migration"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -106,11 +112,49 @@ func (r *Reconciler) sourceOf(ctx context.Context, m *kubevirt.VirtualMachineIns
 	return i.Status.NodeName, nil
 }
 
-// moveLimits are those that a source is told.
-func (r *Reconciler) moveLimits(ctx context.Context) (launch.MoveLimits, error) {
+// moveLimits are those that a source is told, and the name of the MigrationPolicy that they are of; empty: none.
+func (r *Reconciler) moveLimits(ctx context.Context, i *kubevirt.VirtualMachineInstance) (launch.MoveLimits, string, error) {
 	config, err := virtconfig.Read(ctx, r.reader, r.options.Namespace)
+	if err != nil {
+		return launch.MoveLimits{}, "", err
+	}
 	m := config.Migrations()
-	return launch.MoveLimits{Bandwidth: m.Bandwidth, PerGiB: int64(m.PerGiB.Seconds()), Still: int64(m.Progress.Seconds()), Converge: m.Converge}, err
+	limits := launch.MoveLimits{Bandwidth: m.Bandwidth, PerGiB: int64(m.PerGiB.Seconds()), Still: int64(m.Progress.Seconds()), Converge: m.Converge}
+	policy, err := r.policyOf(ctx, i)
+	if err != nil || policy == nil {
+		return limits, "", err
+	}
+	s := policy.Spec
+	if q := s.BandwidthPerMigration; q != nil {
+		limits.Bandwidth = max(q.Value(), 0)
+	}
+	limits.PerGiB = ptr.Deref(s.CompletionTimeoutPerGiB, limits.PerGiB)
+	limits.Converge = ptr.Deref(s.AllowAutoConverge, limits.Converge)
+	return limits, policy.Name, nil
+}
+
+// policyOf is the MigrationPolicy of an instance; nil: none. The server is asked: a migration is rare, and has its limits once.
+func (r *Reconciler) policyOf(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*migrationsv1.MigrationPolicy, error) {
+	var all migrationsv1.MigrationPolicyList
+	if err := r.live.List(ctx, &all); err != nil && !meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("list migration policies: %w", err)
+	}
+	if len(all.Items) == 0 {
+		return nil, nil
+	}
+	namespace, err := cluster.Get[corev1.Namespace](ctx, r.live, "", i.Namespace)
+	if err != nil || namespace == nil {
+		return nil, err
+	}
+	return migration.Policy(all.Items, i.Labels, namespace.Labels), nil
+}
+
+// configuration is what the limits of a migration are in upstream's words.
+func configuration(l launch.MoveLimits) *kubevirt.MigrationConfiguration {
+	return &kubevirt.MigrationConfiguration{
+		BandwidthPerMigration: resource.NewQuantity(l.Bandwidth, resource.BinarySI), CompletionTimeoutPerGiB: new(int64(l.Each().Seconds())),
+		ProgressTimeout: new(int64(l.Stall().Seconds())), AllowAutoConverge: &l.Converge, AllowPostCopy: new(false),
+	}
 }
 
 // narrowed are the labels that a node must have: what the machine says counts, and the others come besides.

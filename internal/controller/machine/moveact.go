@@ -32,11 +32,11 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 	case migration.Grant:
 		return r.grant(ctx, v)
 	case migration.TellSource:
-		limits, err := r.moveLimits(ctx)
+		limits, policy, err := r.moveLimits(ctx, v.run.instance)
 		if err != nil {
 			return err
 		}
-		return r.tellMove(ctx, v.source, launch.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: launchers.Orders(v.source).Run, Limits: limits,
+		return r.tellMove(ctx, v.source, launch.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: launchers.Orders(v.source).Run, Limits: limits, Policy: policy,
 			Volumes: volumeNames(launchers.Machine(v.target).Spec.Volumes), Disks: sends(v.target), To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launch.MovePort))})
 	case migration.CallOff:
 		o := launchers.Orders(v.source)
@@ -306,6 +306,12 @@ func (v *move) state(old *kubevirt.MigrationState) *kubevirt.MigrationState {
 	s.MigrationUID, s.Mode = v.migration.UID, kubevirt.PreCopy
 	if p := v.source; p != nil {
 		s.SourcePod, s.SourceNode = p.Name, p.Spec.NodeName
+		if o := launchers.Orders(p); o.ID == string(v.migration.UID) && o.To != "" {
+			s.MigrationConfiguration = configuration(o.Limits)
+			if s.MigrationPolicyName = nil; o.Policy != "" {
+				s.MigrationPolicyName = &o.Policy
+			}
+		}
 	}
 	if p := v.target; p != nil {
 		if pod, node, ok := strings.Cut(p.Annotations[render.AnnFrom], " "); ok { // the source may be gone

@@ -5,10 +5,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/launch"
 	"github.com/berth-vm/berth/internal/launchers"
@@ -58,5 +61,48 @@ func TestUpdateIsKept(t *testing.T) {
 		if got := s.staleUpdate([]kubevirt.VirtualMachineInstanceMigration{migration}); (got != nil) != stale {
 			t.Errorf("with claim %s: called off %v", claim, got != nil)
 		}
+	}
+}
+
+// TestMigrationPolicy: a migration has the limits of the policy that selects its instance, what that leaves out is as in the configuration, and says so.
+func TestMigrationPolicy(t *testing.T) {
+	policy := func(name string, s migrationsv1.Selectors, mib int64) *migrationsv1.MigrationPolicy {
+		return &migrationsv1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: migrationsv1.MigrationPolicySpec{
+			Selectors: &s, BandwidthPerMigration: resource.NewQuantity(mib<<20, resource.BinarySI), AllowAutoConverge: new(true)}}
+	}
+	others := policy("others", migrationsv1.Selectors{NamespaceSelector: migrationsv1.LabelSelector{"stage": "test"}}, 1)
+	ours := policy("ours", migrationsv1.Selectors{NamespaceSelector: migrationsv1.LabelSelector{"stage": "prod"}}, 64)
+	for name, c := range map[string]struct {
+		policies []*migrationsv1.MigrationPolicy
+		want     launch.MoveLimits
+		policy   string
+	}{
+		"none":      {nil, launch.MoveLimits{PerGiB: 150, Still: 150}, ""},
+		"another's": {[]*migrationsv1.MigrationPolicy{others}, launch.MoveLimits{PerGiB: 150, Still: 150}, ""},
+		"its own":   {[]*migrationsv1.MigrationPolicy{others, ours}, launch.MoveLimits{Bandwidth: 64 << 20, PerGiB: 150, Still: 150, Converge: true}, "ours"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, scenario{strategy: kubevirt.RunAlways, move: moves})
+			for _, p := range c.policies {
+				w.must(w.api.Create(t.Context(), p.DeepCopy()))
+			}
+			namespace, err := cluster.Get[corev1.Namespace](t.Context(), w.api, "", ns)
+			w.must(err)
+			namespace.Labels = map[string]string{"stage": "prod"}
+			w.must(w.api.Update(t.Context(), namespace))
+			w.settle()
+			limits, policy, err := w.r.moveLimits(t.Context(), w.instance())
+			if w.must(err); limits != c.want || policy != c.policy {
+				t.Errorf("a source is told %+v of policy %q", limits, policy)
+			}
+			moveTo("one")(w)
+			w.settle()
+			s := w.instance().Status.MigrationState
+			if s == nil || !s.Completed || ptr.Deref(s.MigrationPolicyName, "") != c.policy || s.MigrationConfiguration == nil ||
+				s.MigrationConfiguration.BandwidthPerMigration.Value() != c.want.Bandwidth || *s.MigrationConfiguration.AllowAutoConverge != c.want.Converge ||
+				*s.MigrationConfiguration.CompletionTimeoutPerGiB != 150 {
+				t.Errorf("the instance shows %+v", s)
+			}
+		})
 	}
 }

@@ -27,6 +27,7 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
@@ -81,7 +82,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	metav1.AddToGroupVersion(s, storagev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, appsv1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, cdiv1.SchemeGroupVersion)
-	if err := errors.Join(kubevirt.AddToScheme(s), snapshotv1.AddToScheme(s), accessv1.AddToScheme(s)); err != nil {
+	if err := errors.Join(kubevirt.AddToScheme(s), snapshotv1.AddToScheme(s), accessv1.AddToScheme(s), migrationsv1.AddToScheme(s)); err != nil {
 		panic(err)
 	}
 	return s
