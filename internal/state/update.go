@@ -13,6 +13,7 @@ const (
 	UpdateFixed     UpdateReason = "VolumesCannotMigrate"
 	UpdateRefused   UpdateReason = "VolumesNotMigratable"
 	UpdateAtRestart UpdateReason = "VolumesUpdateNeedsRestart"
+	TemplateChanged UpdateReason = "RestartRequired"
 )
 
 // UpdateRow is one thing that can be said.
@@ -33,6 +34,8 @@ var updateTable = []UpdateRow{
 	{Reason: UpdateRefused, Restart: true, Message: "invalid volumes to update with migration: {detail}"},
 	{Reason: UpdateAtRestart, Restart: true, Message: "the machine uses the volumes that were changed from its next start on, with what is on them then: {detail}; " +
 		"virtctl restart, or set updateVolumesStrategy to Migration to have its disks sent there while it runs"},
+	{Reason: TemplateChanged, Restart: true, Message: "a non-live-updatable field was changed in the template spec: {detail}; " +
+		"restart the machine (virtctl restart) to apply it, or change it back"},
 }
 
 // OfUpdate is the row a reason stands for; a reason without one is shown, not hidden.

@@ -102,6 +102,9 @@ func machineNamed(beside client.Object, name string) []reconcile.Request {
 // lookAgain is when to look at a machine that lacks something nobody tells us about: a class, a clone's source, an
 // instance type.
 func (w *whole) lookAgain() time.Duration {
+	if w.change != nil && len(w.change.Waiting) > 0 {
+		return returnsAgain
+	}
 	if w.means == machine.Provided || w.means == machine.Restoring {
 		return 0
 	}

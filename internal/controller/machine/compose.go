@@ -37,7 +37,7 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 	if err := r.observeBusy(ctx, w); err != nil {
 		return err
 	}
-	if w.run != nil && w.run.worst() != machine.Missing {
+	if w.run != nil && w.run.worst() != machine.Missing && w.followed() {
 		return nil // a living instance has all it needs
 	}
 	before := w.kind
@@ -62,6 +62,10 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 		return err
 	}
 	withMemory(&w.next.Spec.Domain)
+	if w.instances() == machine.Living {
+		w.observeChange()
+		return nil
+	}
 	return r.observeMade(ctx, w)
 }
 
@@ -91,10 +95,14 @@ func recorded(vm *kubevirt.VirtualMachine) bool {
 	return (t == nil || fits(t.Name, vm.Status.InstancetypeRef)) && (p == nil || fits(p.Name, vm.Status.PreferenceRef))
 }
 
-// keepRefs leaves the record of what the machine was started with as it is while that is not to be changed.
+// keepRefs leaves the record of what the machine was started with as it is while that is not to be changed, and while the guest runs.
 func (w *whole) keepRefs(before kind) {
-	if w.means != machine.Provided {
+	living := w.instances() == machine.Living
+	if w.means != machine.Provided || living {
 		w.kind.typeRef, w.kind.preferenceRef = before.typeRef, before.preferenceRef
+	}
+	if living {
+		w.kind.copies = nil
 	}
 }
 

@@ -69,7 +69,7 @@ func (r *Reconciler) observeHot(ctx context.Context, s *run) error {
 func (r *Reconciler) addedVolume(ctx context.Context, s *run, v kubevirt.Volume) (*hot, error) {
 	var d disk
 	var err error
-	network := v.Networked() && !startedWith(s.launcher, v.Name)
+	network := v.Networked() && !startedWith(s.launcher, v)
 	switch name, _ := render.ClaimOf(v); {
 	case v.Copied() != nil: // a copy is made when a machine starts
 		return nil, nil

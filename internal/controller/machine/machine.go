@@ -15,6 +15,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/livechange"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -30,7 +31,8 @@ type whole struct {
 
 	claims []templated // of its claim templates
 	kind   kind
-	next   *kubevirt.VirtualMachineInstance // what its instance is to be; nil: it has one
+	next   *kubevirt.VirtualMachineInstance // what its instance is to be; nil: it has one that is as the template says
+	change *livechange.Plan                 // what a changed template comes to for the instance that it has; nil: it has not changed
 	means  machine.Means
 	why    string // it cannot be started
 	busy   busy
@@ -51,8 +53,10 @@ func (r *Reconciler) reconcileMachine(ctx context.Context, req ctrl.Request) (ct
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if done, err := r.takeVolumes(ctx, w); err != nil || done {
-		return ctrl.Result{}, err // the change brings the machine back
+	for _, change := range []func(context.Context, *whole) (bool, error){r.takeVolumes, r.followTemplate} {
+		if done, err := change(ctx, w); err != nil || done {
+			return ctrl.Result{}, err // the change brings the machine back
+		}
 	}
 	facts := w.facts()
 	plan := machine.Run(facts)
@@ -200,6 +204,7 @@ func newInstance(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachineInstance {
 	i.OwnerReferences = []metav1.OwnerReference{owner(vm)}
 	i.Spec.Canonical()
 	nameClaims(vm, i.Spec.Volumes)
+	noteTemplate(i, vm, volumeNames(i.Spec.Volumes))
 	for n := range i.Spec.Volumes {
 		i.Spec.Volumes[n].BootEarly = false // it says how the DataVolume is made
 	}

@@ -23,17 +23,24 @@ func (r *Reconciler) networkDisk(ctx context.Context, s *run, v kubevirt.Volume)
 		d.is, d.why = machine.Failed, err.Error()
 		return d, nil
 	}
-	d.logsIn = v.AtServer() && startedWith(s.launcher, v.Name) && s.logInAwaited()
+	d.logsIn = v.AtServer() && startedWith(s.launcher, v) && s.logInAwaited()
 	return d, r.observeAccess(ctx, s, &d, s.allDisks())
 }
 
-// startedWith: the launcher has the volume from the start. What is added to an instance that runs comes with its next run.
-func startedWith(launcher *corev1.Pod, volume string) bool {
+// startedWith reports whether the launcher has a network disk from the start. One that has its name and another address was added later.
+func startedWith(launcher *corev1.Pod, volume kubevirt.Volume) bool {
 	m, ok := launchers.ReadMachine(launcher)
 	if !ok {
 		return true
 	}
-	return slices.ContainsFunc(m.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == volume })
+	is, err := networkIdentity(volume, nil)
+	return slices.ContainsFunc(m.Spec.Volumes, func(v kubevirt.Volume) bool {
+		if v.Name != volume.Name || !v.Networked() {
+			return false
+		}
+		was, wasErr := networkIdentity(v, nil)
+		return was == is || err != nil || wasErr != nil
+	})
 }
 
 // networkIdentity is which disk is meant. servers is where the launcher has logged in; empty: that is not known.

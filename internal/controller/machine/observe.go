@@ -131,7 +131,7 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *run, v kubevirt.Volum
 		s.disks = append(s.disks, *d)
 		return nil
 	}
-	if v.Networked() && startedWith(s.launcher, v.Name) {
+	if v.Networked() && startedWith(s.launcher, v) {
 		d, err := r.networkDisk(ctx, s, v)
 		if err != nil {
 			return err

@@ -35,18 +35,7 @@ const (
 // observeReturns asks the launcher about the disks that its guest is to give back, if there are any. A launcher that does
 // not answer is asked again.
 func (r *Reconciler) observeReturns(ctx context.Context, s *run) error {
-	for _, v := range s.launcher.Spec.Volumes {
-		listed := slices.ContainsFunc(s.instance.Spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == v.Name })
-		if v.PersistentVolumeClaim != nil && !listed {
-			s.removed = append(s.removed, v.Name)
-		}
-	}
-	for _, v := range launchers.Machine(s.launcher).Spec.Volumes {
-		listed := slices.ContainsFunc(s.instance.Spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == v.Name })
-		if v.Networked() && !listed {
-			s.removed = append(s.removed, v.Name)
-		}
-	}
+	s.removed = s.removedVolumes()
 	if err := r.observeSurplus(ctx, s); err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (r *Reconciler) observeUpdates(ctx context.Context, s *run) error {
 		if at < 0 || old == "" || claimIn(s.launcher, v) != old && launchers.Machine(s.launcher).Updated[v.Name] != "" {
 			continue // it has come, and the instance is about to be told
 		}
-		if next, _ := render.ClaimOf(wanted[at]); next == "" || next == old {
+		if next, _ := render.ClaimOf(wanted[at]); next == "" || next == old || s.exchanged(v, wanted[at]) {
 			continue
 		}
 		c := changed{volume: v.Name, to: wanted[at]}
@@ -367,12 +367,9 @@ func (r *Reconciler) observePartial(ctx context.Context, w *whole) error {
 	return nil
 }
 
-// updateConditions are what upstream says of a machine whose volumes were changed.
+// updateConditions are what upstream says of a running machine that was changed.
 func (w *whole) updateConditions() []kubevirt.Condition {
-	var out []kubevirt.Condition
-	if w.run != nil && w.run.updates.text != "" && w.run.updates.row.Restart {
-		out = append(out, kubevirt.Condition{Type: "RestartRequired", Status: corev1.ConditionTrue, Reason: string(w.run.updates.row.Reason), Message: w.run.updates.text})
-	}
+	out := w.restartRequired()
 	if w.partial != "" {
 		out = append(out, kubevirt.Condition{Type: "ManualRecoveryRequired", Status: corev1.ConditionTrue, Reason: "VolumesIncomplete", Message: w.partial})
 	}

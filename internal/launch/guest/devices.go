@@ -78,7 +78,7 @@ func attachScreen(d *libvirtxml.DomainDeviceList) {
 
 func usesUSB(m launch.Machine) bool {
 	for _, disk := range m.Spec.Domain.Devices.Disks {
-		if bus(disk) == kubevirt.BusUSB {
+		if launch.Bus(disk) == kubevirt.BusUSB {
 			return true
 		}
 	}

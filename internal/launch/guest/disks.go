@@ -26,7 +26,7 @@ func attachDisks(d *libvirtxml.DomainDeviceList, m launch.Machine, backings map[
 		if empty { // a CD drive may be
 			x.Source, x.Driver.Type, x.Driver.Discard = nil, "raw", ""
 		}
-		prefix := devicePrefix(bus(disk))
+		prefix := devicePrefix(launch.Bus(disk))
 		x.Target.Dev = prefix + letter(letters[prefix])
 		letters[prefix]++
 		d.Disks = append(d.Disks, x)
@@ -55,7 +55,7 @@ func DiskXML(disk kubevirt.Disk, b Backing, queues uint) (libvirtxml.DomainDisk,
 		Device: "disk",
 		Driver: driver(disk, b),
 		Source: source(disk.Name, b),
-		Target: &libvirtxml.DomainDiskTarget{Bus: string(bus(disk))},
+		Target: &libvirtxml.DomainDiskTarget{Bus: string(launch.Bus(disk))},
 		Serial: disk.Serial,
 		Alias:  &libvirtxml.DomainAlias{Name: alias(disk.Name)},
 	}
@@ -89,7 +89,7 @@ func DiskXML(disk kubevirt.Disk, b Backing, queues uint) (libvirtxml.DomainDisk,
 	if disk.BootOrder != nil {
 		x.Boot = &libvirtxml.DomainDeviceBoot{Order: *disk.BootOrder}
 	}
-	if bus(disk) == kubevirt.BusVirtio {
+	if launch.Bus(disk) == kubevirt.BusVirtio {
 		x.Model = "virtio-non-transitional"
 		x.Driver.Queues = &queues
 	}
@@ -140,23 +140,6 @@ func source(volume string, b Backing) *libvirtxml.DomainDiskSource {
 		x.Slices = &libvirtxml.DomainDiskSlices{Slices: []libvirtxml.DomainDiskSlice{{Type: "storage", Size: uint(b.Limit)}}}
 	}
 	return x
-}
-
-func bus(d kubevirt.Disk) kubevirt.DiskBus {
-	var b kubevirt.DiskBus
-	fallback := kubevirt.BusVirtio
-	switch {
-	case d.CDRom != nil:
-		b, fallback = d.CDRom.Bus, kubevirt.BusSATA // no guest has a driver for a virtio CD drive
-	case d.LUN != nil:
-		b, fallback = d.LUN.Bus, kubevirt.BusSCSI
-	case d.Disk != nil:
-		b = d.Disk.Bus
-	}
-	if b == "" {
-		return fallback
-	}
-	return b
 }
 
 func devicePrefix(b kubevirt.DiskBus) string {

@@ -16,6 +16,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launch"
 )
 
 // A disk that is handed over is known to QEMU as a set of open files, and to libvirt by a path that means the set to QEMU: libvirt then has
@@ -24,6 +25,8 @@ import (
 // attacher gives the guest disks by way of libvirt.
 type attacher interface {
 	attach(disk kubevirt.Disk, b Backing) error
+	// medium puts a medium into a CD drive of the guest, or takes out what is in it if there is none.
+	medium(volume string, b *Backing) error
 }
 
 // firstSet is where the numbers of our sets of files begin: libvirt counts its own from 0, and those of kept copies are larger.
@@ -36,7 +39,7 @@ var errOneFile = errors.New("its pod hands it over for writing alone, as earlier
 
 // plug is the way of a disk into the machine. What was done is undone if the next step is refused.
 func (p *plugs) plug(disk kubevirt.Disk, o offer) (*plug, error) {
-	if err := pluggable(disk); err != nil {
+	if err := launch.Pluggable(disk); err != nil && !p.drives[disk.Name] {
 		return nil, err
 	}
 	files := []*os.File{o.file}
@@ -63,7 +66,11 @@ func (p *plugs) plug(disk kubevirt.Disk, o offer) (*plug, error) {
 	}
 	b := Backing{Path: p.setPath(made.set), Device: o.Device, Format: "raw", ReadOnly: o.ReadOnly}
 	err := os.WriteFile(b.Path, nil, 0o600)
-	if err == nil {
+	switch {
+	case err != nil:
+	case p.drives[disk.Name]:
+		err = p.domain.medium(disk.Name, &b)
+	default:
 		err = p.domain.attach(disk, b)
 	}
 	if err == nil && o.reader != nil {
@@ -174,7 +181,7 @@ func (a attached) attach(disk kubevirt.Disk, b Backing) error {
 	taken := devicesOf(now)
 	used := slices.Collect(maps.Values(taken))
 	for n := 0; x.Target.Dev == ""; n++ {
-		if name := devicePrefix(bus(disk)) + letter(n); !slices.Contains(used, name) {
+		if name := devicePrefix(launch.Bus(disk)) + letter(n); !slices.Contains(used, name) {
 			x.Target.Dev = name
 		}
 	}
@@ -201,19 +208,6 @@ func (a attached) described() (*libvirtxml.Domain, error) {
 	return &d, nil
 }
 
-// pluggable says which kinds of drive a running machine can get.
-func pluggable(disk kubevirt.Disk) error {
-	switch {
-	case disk.LUN != nil:
-		return fmt.Errorf("disk %q is a lun; a running machine can get disks only", disk.Name)
-	case disk.CDRom != nil:
-		return fmt.Errorf("disk %q is a CD drive; a running machine can get disks only", disk.Name)
-	case bus(disk) != kubevirt.BusVirtio && bus(disk) != kubevirt.BusSCSI:
-		return fmt.Errorf("disk %q has bus %s; a running machine can get disks on virtio and scsi only", disk.Name, bus(disk))
-	}
-	return nil
-}
-
 func (p *plugs) device(made *plug, disk kubevirt.Disk) (map[string]any, error) {
 	d := map[string]any{
 		"id": made.id, "drive": made.id, "share-rw": on(disk.Shareable, false),
@@ -223,7 +217,7 @@ func (p *plugs) device(made *plug, disk kubevirt.Disk) (map[string]any, error) {
 	if disk.Serial != "" {
 		d["serial"] = disk.Serial
 	}
-	if bus(disk) == kubevirt.BusSCSI {
+	if launch.Bus(disk) == kubevirt.BusSCSI {
 		d["driver"], d["bus"] = "scsi-hd", "scsi0.0"
 		return d, nil
 	}

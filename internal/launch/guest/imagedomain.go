@@ -24,7 +24,7 @@ func runImage(d *libvirtxml.Domain, spec kubevirt.VirtualMachineInstanceSpec, di
 		return fmt.Errorf("volumes %s and %s are container images: a machine runs the program of one", ours[0].Name, ours[1].Name)
 	case spec.Domain.Firmware != nil && spec.Domain.Firmware.KernelBoot != nil:
 		return fmt.Errorf("volume %s is a container image, which boots a kernel of its own: remove firmware.kernelBoot", ours[0].Name)
-	case ours[0].CDRom != nil || ours[0].LUN != nil || bus(ours[0]) != kubevirt.BusVirtio && bus(ours[0]) != kubevirt.BusSCSI:
+	case ours[0].CDRom != nil || ours[0].LUN != nil || launch.Bus(ours[0]) != kubevirt.BusVirtio && launch.Bus(ours[0]) != kubevirt.BusSCSI:
 		return fmt.Errorf("volume %s is a container image: its disk must be on virtio or scsi", ours[0].Name)
 	case memory < imageMemory:
 		return fmt.Errorf("the guest has %d bytes of memory; a machine from a container image needs %d", memory, imageMemory)

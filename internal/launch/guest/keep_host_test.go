@@ -55,7 +55,7 @@ func newKept(t *testing.T, filter bool) *kept {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	k.qemu = awaitMonitor(t, socket)
 	quiet := func(do func()) bool { k.held.Add(1); do(); return true }
-	k.plugs = &plugs{qemu: k.qemu, log: slog.New(slog.DiscardHandler), offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{},
+	k.plugs = &plugs{qemu: k.qemu, log: slog.New(slog.DiscardHandler), offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{},
 		returns: &k.said.returns, keeps: newKeeps(k.qemu, slog.New(slog.DiscardHandler), quiet)}
 	return k
 }

@@ -27,6 +27,7 @@ type plugs struct {
 	offer  map[string]offer // by volume: disks at hand that nobody has asked for yet
 	has    map[string]*plug // by volume: what the guest was given
 	asked  map[string]*plea // by device: what the guest was asked to give back
+	given  map[string]*plea // by volume: disks that the guest was started with and has given back
 	count  int
 	// returns is what to say of what was asked; others read it.
 	returns *atomic.Pointer[launch.Returns]
@@ -34,6 +35,8 @@ type plugs struct {
 	keeps   *keeps
 	// own opens a disk that the guest was started with.
 	own func(volume string) (kubevirt.Disk, offer, error)
+	// drives are the CD drives of the guest, by volume. They stay; what is given and taken back is the medium.
+	drives map[string]bool
 	// domain is the guest as libvirt knows it, and still is held while it moves: nobody touches its disks then.
 	domain attacher
 	sets   string // where the names of sets of files are
@@ -74,7 +77,7 @@ type plea struct {
 	volume      string
 	first, last time.Time
 	refused     string // QEMU's words if it would not even ask
-	given       bool
+	own         bool   // the guest was started with it
 }
 
 // again is after how long a guest that has not given a disk up is asked once more: one that is still booting does not hear it.
@@ -88,7 +91,8 @@ func (l *Launcher) startPlugs(qemu *monitor, g guestHere, q *quiet, done <-chan 
 		own:  func(volume string) (kubevirt.Disk, offer, error) { return ownDisk(m, volume) },
 		qemu: qemu, dir: launch.TaskDir, log: l.Log, offers: make(chan offer),
 		network: newNetwork(l.remotes, m), growth: newGrowth(m, l.disks), keeps: newKeeps(qemu, l.Log, q.during),
-		offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, returns: &l.returns,
+		offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{}, returns: &l.returns,
+		drives: drives(m.Spec),
 	}
 	door, err := rendezvous.Serve(launch.MeetDir, func(c *net.UnixConn) bool {
 		go p.listen(c, done)
@@ -174,8 +178,8 @@ func (p *plugs) follow(want launch.Disks, now time.Time) {
 	p.settle()
 	for _, disk := range want.Added {
 		o, ok := p.offer[disk.Name]
-		if !ok {
-			continue
+		if !ok || slices.Contains(want.Removed, disk.Name) && p.given[disk.Name] == nil {
+			continue // there is none, or the guest has to give back another of that name first
 		}
 		delete(p.offer, disk.Name)
 		if added, ok := want.Network[disk.Name]; ok {
@@ -184,30 +188,9 @@ func (p *plugs) follow(want launch.Disks, now time.Time) {
 			p.attach(disk, o)
 		}
 	}
-	back := map[string]string{} // devices by volume
-	for volume, plug := range p.has {
-		added := slices.ContainsFunc(want.Added, func(d kubevirt.Disk) bool { return d.Name == volume })
-		if removed := slices.Contains(want.Removed, volume); removed || !added && plug.holder != nil {
-			back[volume] = plug.id
-		}
-	}
-	for _, name := range want.Removed {
-		if p.has[name] == nil {
-			back[name] = alias(name) // libvirt sees it go and forgets it
-		}
-	}
 	p.regret(want.Removed, now)
 	said := launch.Returns{Kept: map[string]string{}, Serial: want.Serial}
-	for volume, id := range back {
-		p.eject(volume, id, now)
-		switch q := p.asked[id]; {
-		case q == nil: // it was added and is gone
-		case q.given:
-			said.Given = append(said.Given, volume)
-		case now.Sub(q.first) >= again:
-			said.Kept[volume] = q.text()
-		}
-	}
+	p.takeBack(want, now, &said)
 	for volume, plug := range p.has {
 		if plug.holder != nil {
 			said.Has = append(said.Has, volume)
@@ -216,69 +199,6 @@ func (p *plugs) follow(want launch.Disks, now time.Time) {
 	p.keep(want.Keeps, &said)
 	slices.Sort(said.Has)
 	p.returns.Store(&said)
-}
-
-// regret gives the guest again what it was started with, has given back, and is to have after all. The disk is still in this
-// pod; nobody holds it for us.
-func (p *plugs) regret(removed []string, now time.Time) {
-	for id, q := range p.asked {
-		if slices.Contains(removed, q.volume) || !q.given || now.Sub(q.last) < again {
-			continue
-		}
-		q.last = now
-		made, err := p.plugOwn(q.volume)
-		p.has[q.volume] = made
-		if err != nil {
-			delete(p.has, q.volume)
-			p.log.Error("the guest cannot have a disk again", "volume", q.volume, "error", err.Error())
-			continue
-		}
-		p.log.Info("the guest was given a disk again", "volume", q.volume)
-		delete(p.asked, id)
-	}
-}
-
-// plugOwn gives the guest a disk again that it was started with.
-func (p *plugs) plugOwn(volume string) (*plug, error) {
-	disk, b, l, ok, err := p.network.own(volume)
-	switch {
-	case err != nil:
-		return nil, err
-	case ok:
-		return p.plugNetwork(disk, b, l)
-	}
-	disk, o, err := p.own(volume)
-	if err != nil {
-		return nil, err
-	}
-	defer o.closeFiles()
-	return p.plug(disk, o)
-}
-
-// ownDisk is a disk the machine was started with, opened once more.
-func ownDisk(m launch.Machine, volume string) (kubevirt.Disk, offer, error) {
-	at := slices.IndexFunc(allDisks(m.Spec), func(d kubevirt.Disk) bool { return d.Name == volume })
-	if at < 0 {
-		return kubevirt.Disk{}, offer{}, fmt.Errorf("the machine was not started with disk %q", volume)
-	}
-	disk := allDisks(m.Spec)[at]
-	copied := func(v kubevirt.Volume) bool { return v.Name == volume && v.Copied() != nil }
-	if slices.ContainsFunc(m.Spec.Volumes, copied) {
-		return disk, offer{}, errors.New("a copy is made when the machine starts; it is there again after a restart")
-	}
-	b, err := claim(m, volume)
-	if err != nil {
-		return disk, offer{}, err
-	}
-	o := offer{Offer: rendezvous.Offer{Volume: volume, Device: b.Device, ReadOnly: disk.ReadsOnly()}}
-	if o.file, err = os.Open(b.Path); err != nil || o.ReadOnly {
-		return disk, o, err
-	}
-	o.reader = o.file
-	if o.file, err = os.OpenFile(b.Path, os.O_RDWR, 0); err != nil {
-		_ = o.reader.Close()
-	}
-	return disk, o, err
 }
 
 func (q *plea) text() string {
@@ -338,60 +258,4 @@ func cut(text string) string {
 		return text[:most] + "..."
 	}
 	return text
-}
-
-// eject asks the guest for a device back, and again after a while. Its word comes as an event.
-func (p *plugs) eject(volume, id string, now time.Time) {
-	q := p.asked[id]
-	if q == nil {
-		q = &plea{volume: volume, first: now}
-		p.asked[id] = q
-	}
-	if q.given || now.Sub(q.last) < again {
-		return
-	}
-	q.last, q.refused = now, ""
-	_, err := p.qemu.run("device_del", map[string]string{"id": id}, nil)
-	switch {
-	case missing(err):
-		p.gone(id)
-	case err != nil:
-		q.refused = err.Error()
-		p.log.Warn("the guest keeps a disk", "device", id, "error", err.Error())
-	}
-}
-
-// gone notes that the guest has given a device up.
-func (p *plugs) gone(id string) {
-	if q := p.asked[id]; q != nil {
-		q.given = true
-	}
-	for _, plug := range p.has {
-		plug.leaves = plug.leaves || plug.id == id
-	}
-	p.settle()
-}
-
-// settle lets go of what the guest has given up and nobody has open any more.
-func (p *plugs) settle() {
-	for volume, plug := range p.has {
-		if !plug.leaves {
-			continue
-		}
-		closed, err := p.closed(volume, plug)
-		if err != nil {
-			p.log.Warn("a disk is not quite gone", "volume", volume, "error", err.Error())
-		}
-		if !closed {
-			continue
-		}
-		p.log.Info("the guest gave a disk back", "volume", volume)
-		plug.forget()
-		if plug.holder != nil {
-			_ = rendezvous.SendAnswer(plug.holder, rendezvous.Answer{Released: true})
-			_ = plug.holder.Close()
-		}
-		delete(p.has, volume)
-		delete(p.asked, plug.id)
-	}
 }

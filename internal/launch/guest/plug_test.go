@@ -94,6 +94,15 @@ func (d *fakeDomain) attach(disk kubevirt.Disk, b Backing) error {
 	return err
 }
 
+func (d *fakeDomain) medium(volume string, b *Backing) error {
+	if b == nil {
+		d.disks = append(d.disks, volume+" ejected")
+		return d.refuse
+	}
+	d.disks = append(d.disks, fmt.Sprintf("%s %s inserted", volume, filepath.Base(b.Path)))
+	return d.refuse
+}
+
 // fakeSets is where the sets of files of a test have their names.
 var fakeSets sync.Map
 
@@ -117,7 +126,7 @@ func plugsTo(t *testing.T, qemu *monitor, d attacher) *plugs {
 	t.Helper()
 	dir := t.TempDir()
 	fakeSets.Store(t, dir)
-	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, domain: d, sets: dir,
+	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{}, domain: d, sets: dir,
 		still: &sync.Mutex{}, returns: &atomic.Pointer[launch.Returns]{}}
 }
 
@@ -262,7 +271,7 @@ func TestADiskTheGuestKeeps(t *testing.T) {
 	for refuse, words := range map[string]string{"": "", "device_del": ": QEMU: device_del: no"} {
 		qemu, told := fakeQEMU(t, refuse)
 		var l Launcher
-		p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), asked: map[string]*plea{}, returns: &l.returns,
+		p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), asked: map[string]*plea{}, given: map[string]*plea{}, returns: &l.returns,
 			has: map[string]*plug{"data": {id: "ua-data", set: 65537, holder: &net.UnixConn{}}}, sets: t.TempDir()}
 		orders, start := launch.Disks{Removed: []string{"root"}}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 		for _, after := range []time.Duration{0, again / 2} {
@@ -330,7 +339,7 @@ func TestDrivesThatCannotBeAdded(t *testing.T) {
 		"CD":   {DiskDevice: kubevirt.DiskDevice{CDRom: &kubevirt.CDRomTarget{}}},
 		"sata": {DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: kubevirt.BusSATA}}},
 	} {
-		if err := pluggable(d); err == nil || !strings.Contains(err.Error(), word) {
+		if err := launch.Pluggable(d); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", word, err)
 		}
 	}

@@ -177,7 +177,7 @@ func (p *plugs) plugAdded(disk kubevirt.Disk, added launch.Added, o offer) (*plu
 // plugNetwork is the way of a network disk into the machine: what it logs in with, the block node, the device on that. What
 // was done is undone if the next step is refused.
 func (p *plugs) plugNetwork(disk kubevirt.Disk, b Backing, l *login) (made *plug, err error) {
-	if err := pluggable(disk); err != nil {
+	if err := launch.Pluggable(disk); err != nil {
 		return nil, err
 	}
 	p.count++

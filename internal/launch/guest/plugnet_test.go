@@ -26,7 +26,7 @@ func netPlugs(t *testing.T, refuse string) (*plugs, func() []string) {
 	r := &remotes{logins: map[string]*login{}, opened: map[string]*Remote{}, dirs: map[string]string{}, added: map[string][]func(){}, closes: map[string]func(){}}
 	n := &network{remotes: r, machine: launch.Machine{Namespace: "ns", Name: "vm"}, dir: t.TempDir(),
 		probe: func(context.Context, launch.Machine, Backing, *login) error { return nil }}
-	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, network: n}, said
+	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{}, network: n}, said
 }
 
 func iscsiBacking() Backing {
