@@ -43,6 +43,11 @@ create. Machines read a LUN with accessMode: read-shared, or have a copy of it.`
 				}
 				o.CacheClass = class
 			}
+			if o.Credentials == "" { // which are for the registry that is named
+				if c, err := a.client(); err == nil {
+					o.Images = createstream.Mirrored(cmd.Context(), c, args)
+				}
+			}
 			objects, err := createstream.Objects(o)
 			if err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/importsource"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -163,6 +164,9 @@ func (l *lookup) checkCDI(ctx context.Context, before, after *cdiv1.CDI) (causes
 				"or set uninstallStrategy to %s", some, cdiv1.CDIUninstallStrategyRemoveWorkloads)
 		}
 		return c, err
+	}
+	if _, err := importsource.ParseMirrors(after.Annotations[names.RegistryMirrors]); err != nil {
+		c.invalid(field.NewPath("metadata", "annotations").Key(names.RegistryMirrors), "annotation %s: %v", names.RegistryMirrors, err)
 	}
 	if after.Spec.Config != nil {
 		checkConfig(after.Spec.Config, specPath.Child("config"), &c)

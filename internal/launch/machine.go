@@ -121,6 +121,8 @@ type Machine struct {
 	Reach reach.Rules `json:"reach,omitempty"`
 	// Plain names the volumes whose images are in registries that the administrator lets be spoken to without TLS.
 	Plain []string `json:"plain,omitempty"`
+	// Mirrored are where images of volumes are read from that are named elsewhere, by volume.
+	Mirrored map[string]string `json:"mirrored,omitempty"`
 	// NoAgent: the node has no agent that would introduce the launcher to the node's cache of layers. It comes with the word to go.
 	NoAgent bool `json:"-"`
 	// LogIn: before it is told to go, the launcher logs in at the servers of the network disks that the machine names, and says where that

@@ -56,6 +56,19 @@ const Populators = "berth.dev/populators"
 // dataSourceRef.namespace: an API server without the gate CrossNamespaceVolumeDataSource drops a reference with that field.
 const SourceNamespace = "berth.dev/source-namespace"
 
+// Access to golden images by labels of namespaces.
+const (
+	// ImageLibrary with the value true on a namespace: its DataSources and VolumeCloneSources may be used by namespaces that have the label UsesImages of it.
+	ImageLibrary = "berth.dev/image-library"
+	// UsesImages, with the name of a library's namespace after it, is the label of a namespace that may use the library's images. Its value is Allowed.
+	UsesImages = "images.berth.dev/"
+	Allowed    = "allowed"
+)
+
+// RegistryMirrors on the CDI resource says where images are read from instead of where they are named: "PREFIX=PREFIX", separated by commas. The CDIConfig
+// shows it.
+const RegistryMirrors = "berth.dev/registry-mirrors"
+
 // Annotations of a claim that say how its filling goes.
 const (
 	PodReady    = "cdi.kubevirt.io/storage.pod.ready"

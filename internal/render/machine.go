@@ -68,6 +68,7 @@ type Machine struct {
 	Emulate  bool
 	Reach    reach.Rules              // for the servers of network disks
 	Plain    []string                 // names of the volumes whose images are in registries without TLS
+	Mirrored map[string]string        // where images are read from that are named elsewhere, by volume
 	Direct   map[string]launch.Direct // network disks behind claims that are not mounted, by volume
 	KVM      corev1.ResourceName      // what a node offers if its KVM works; empty where emulation will do
 	// Incoming is the migration that its guest comes with, From the pod and the node that it comes from; empty: it is started. Away is the node
@@ -100,7 +101,7 @@ func (m Machine) PodName(p Payload) string {
 func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launch.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
-		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Sizes: m.Sizes, Reach: m.Reach, Plain: m.Plain, LogIn: m.logsIn(), Media: m.media(), Rooms: m.rooms(), Direct: m.Direct,
+		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Sizes: m.Sizes, Reach: m.Reach, Plain: m.Plain, Mirrored: m.Mirrored, LogIn: m.logsIn(), Media: m.media(), Rooms: m.rooms(), Direct: m.Direct,
 		Incoming: string(m.Incoming), Sent: m.sent(), Updated: m.Updated,
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 
@@ -77,7 +78,7 @@ func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, stri
 		if d.Path != "" {
 			from = path.Clean("/" + d.Path)
 		}
-		m.copyFrom(pod, v.Name, d.Image, d.ImagePullPolicy, d.ImagePullSecret, v.Name, []string{from})
+		m.copyFrom(pod, v.Name, cmp.Or(m.Mirrored[v.Name], d.Image), d.ImagePullPolicy, d.ImagePullSecret, v.Name, []string{from})
 	case v.ContainerImage != nil:
 		// The launcher keeps to its own bound, which is lower: the kubelet ends a pod that goes beyond this one.
 		add(v.Name, dir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{

@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berth-vm/berth/internal/importsource"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/golden"
 )
@@ -125,5 +126,27 @@ func TestInsecureRegistryIsMarked(t *testing.T) {
 		Network{InsecureRegistries: []string{"reg:5000"}})
 	if err != nil || !from.Source.Registry.PlainHTTP {
 		t.Errorf("registry %+v, error %v", from.Source.Registry, err)
+	}
+}
+
+// TestMirroredSource: an image is read from the mirror of its registry, unless it is read with credentials, which are for the registry that is named.
+func TestMirroredSource(t *testing.T) {
+	n := Network{Mirrors: importsource.Mirrors{{From: "quay.io/disks", To: "reg:5000/mirror"}}, InsecureRegistries: []string{"reg:5000"}}
+	for _, c := range []struct {
+		source *cdiv1.DataVolumeSourceRegistry
+		url    string
+		plain  bool
+	}{
+		{&cdiv1.DataVolumeSourceRegistry{URL: ptr.To("docker://quay.io/disks/debian@sha256:00")}, "docker://reg:5000/mirror/debian@sha256:00", true},
+		{&cdiv1.DataVolumeSourceRegistry{URL: ptr.To("docker://quay.io/disks/debian:13"), SecretRef: ptr.To("mine")}, "docker://quay.io/disks/debian:13", false},
+		{&cdiv1.DataVolumeSourceRegistry{URL: ptr.To("docker://quay.io/other/debian:13")}, "docker://quay.io/other/debian:13", false},
+	} {
+		from, err := FromSource(&cdiv1.DataVolumeSource{Registry: c.source}, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := from.Source.Registry; r.URL != c.url || r.PlainHTTP != c.plain {
+			t.Errorf("%s is read from %s, without TLS %t", *c.source.URL, r.URL, r.PlainHTTP)
+		}
 	}
 }

@@ -28,6 +28,17 @@ type Network struct {
 	HTTPProxy, HTTPSProxy, NoProxy string
 	// InsecureRegistries are the hosts ("registry.local:5000") that may be spoken to without a trusted certificate.
 	InsecureRegistries []string
+	// Mirrors are where images are read from instead of where they are named.
+	Mirrors importsource.Mirrors
+}
+
+// Mirrored is where an image is read from that is read with a Secret, or without one (""). Credentials are for the registry that was named with
+// them, and are sent nowhere else.
+func (n Network) Mirrored(image, secret string) string {
+	if secret != "" {
+		return image
+	}
+	return n.Mirrors.Image(image)
 }
 
 // Plain says that the registry of an image ("docker://registry.local:5000/disk") may be spoken to without a trusted certificate, or without TLS.
@@ -81,6 +92,9 @@ func fromServer(kind *importsource.Kind, from importsource.Source, n Network) (O
 		o.Secrets = append(o.Secrets, Secret{Name: name, Dir: path.Join(HeaderDir, strconv.Itoa(i))})
 	}
 	if r := o.Source.Registry; r != nil {
+		if from.Secret == "" {
+			r.URL = n.Mirrors.URL(r.URL)
+		}
 		if n.Plain(r.URL) {
 			r.PlainHTTP, r.Insecure = true, true
 		}

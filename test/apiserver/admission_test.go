@@ -103,6 +103,7 @@ var refusals = []struct{ name, object, want string }{
 	{"object transfer", `{kind: ObjectTransfer, metadata: {name: o}, spec: {source: {kind: DataVolume, namespace: a, name: b}, target: {}}}`,
 		"ObjectTransfer is not supported"},
 	{"odd proxy", `{kind: CDI, metadata: {name: x}, spec: {config: {importProxy: {HTTPProxy: "proxy"}}}}`, "is not the URL of a proxy"},
+	{"odd mirror", `{kind: CDI, metadata: {name: x, annotations: {berth.dev/registry-mirrors: "quay.io"}}, spec: {}}`, "is not PREFIX=PREFIX"},
 	{"request above limit", `{kind: CDI, metadata: {name: x}, spec: {config: {podResourceRequirements: {
 		requests: {memory: 2G}, limits: {memory: 1G}}}}}`, "a worker cannot request 2G of memory and be limited to 1G"},
 }

@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	sdk "kubevirt.io/controller-lifecycle-operator-sdk/api"
 
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -68,6 +69,9 @@ func show(s seen, cdi *cdiv1.CDI) *cdiv1.CDIConfig {
 	}
 	settings := Effective(cdi)
 	out := &cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: Name, Labels: labels()}}
+	if mirrors := cdi.Annotations[names.RegistryMirrors]; mirrors != "" {
+		out.Annotations = map[string]string{names.RegistryMirrors: mirrors}
+	}
 	if cdi.Spec.Config != nil {
 		out.Spec = *cdi.Spec.Config.DeepCopy()
 	}

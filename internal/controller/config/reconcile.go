@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // Options say where this installation is.
@@ -99,11 +100,17 @@ func (r *reconciler) writeConfig(ctx context.Context, want *cdiv1.CDIConfig) err
 	if have == nil {
 		return r.writer.Create(ctx, want)
 	}
-	if equality.Semantic.DeepEqual(have.Spec, want.Spec) && equality.Semantic.DeepEqual(have.Status, want.Status) {
+	mirrors := want.Annotations[names.RegistryMirrors]
+	if equality.Semantic.DeepEqual(have.Spec, want.Spec) && equality.Semantic.DeepEqual(have.Status, want.Status) &&
+		have.Annotations[names.RegistryMirrors] == mirrors {
 		return nil
 	}
 	next := have.DeepCopy()
 	next.Spec, next.Status = want.Spec, want.Status
+	delete(next.Annotations, names.RegistryMirrors)
+	if mirrors != "" {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, names.RegistryMirrors, mirrors)
+	}
 	return r.writer.Change(ctx, have, next)
 }
 

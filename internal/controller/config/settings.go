@@ -14,6 +14,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	sdk "kubevirt.io/controller-lifecycle-operator-sdk/api"
 
+	"github.com/berth-vm/berth/internal/importsource"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -31,6 +33,7 @@ type Settings struct {
 	Preallocation         bool
 	ImportProxy           *cdiv1.ImportProxy
 	InsecureRegistries    []string
+	Mirrors               importsource.Mirrors // of registries
 	ImagePullSecrets      []corev1.LocalObjectReference
 	ImagePullPolicy       corev1.PullPolicy
 	CloneStrategyOverride *cdiv1.CDICloneStrategy
@@ -79,6 +82,8 @@ func Effective(cdi *cdiv1.CDI) Settings {
 		CompleteClaims:        true,
 		Workers:               cdi.Spec.Workloads,
 	}
+	// One that makes no sense is refused by admission; what came past it holds for nothing.
+	s.Mirrors, _ = importsource.ParseMirrors(cdi.Annotations[names.RegistryMirrors])
 	c := cdi.Spec.Config
 	if c == nil {
 		return s

@@ -16,7 +16,7 @@ func (s Settings) Pod(image string) render.Settings {
 
 // Network is what the administrator decided about how workers reach their sources.
 func (s Settings) Network() render.Network {
-	n := render.Network{InsecureRegistries: s.InsecureRegistries}
+	n := render.Network{InsecureRegistries: s.InsecureRegistries, Mirrors: s.Mirrors}
 	if p := s.ImportProxy; p != nil {
 		n.HTTPProxy, n.HTTPSProxy, n.NoProxy = ptr.Deref(p.HTTPProxy, ""), ptr.Deref(p.HTTPSProxy, ""), ptr.Deref(p.NoProxy, "")
 	}

@@ -15,17 +15,31 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// observeRegistries finds the volumes whose images the launcher may read without TLS: they are in registries that imports may read without TLS too.
+// observeRegistries finds out where the images of volumes are read from, as those of imports are: from a mirror, and without TLS where the
+// administrator allows it.
 func (r *Reconciler) observeRegistries(ctx context.Context, s *run) error {
 	for _, v := range s.instance.Spec.Volumes {
-		if v.ContainerImage == nil {
+		image, secret := "", ""
+		switch {
+		case v.ContainerImage != nil:
+			image, secret = v.ContainerImage.Image, v.ContainerImage.ImagePullSecret
+		case v.ContainerDisk != nil && r.data:
+			image, secret = v.ContainerDisk.Image, v.ContainerDisk.ImagePullSecret
+		default:
 			continue
 		}
 		settings, err := config.NewReader(r.reader).Settings(ctx)
 		if err != nil {
 			return err
 		}
-		if settings.Network().Plain(launch.ImageScheme + v.ContainerImage.Image) {
+		network := settings.Network()
+		if from := network.Mirrored(image, secret); from != image {
+			if s.pods.Mirrored == nil {
+				s.pods.Mirrored = map[string]string{}
+			}
+			s.pods.Mirrored[v.Name], image = from, from
+		}
+		if v.ContainerImage != nil && network.Plain(launch.ImageScheme+image) {
 			s.pods.Plain = append(s.pods.Plain, v.Name)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -36,6 +37,31 @@ func TestPlainRegistries(t *testing.T) {
 	}
 	if !slices.Equal(s.pods.Plain, []string{"plain"}) {
 		t.Errorf("without TLS: %v", s.pods.Plain)
+	}
+}
+
+// TestMirroredImages: images of volumes are read from the mirror of their registry, and without TLS if that is allowed there. One that is read with a
+// Secret is read where it is named.
+func TestMirroredImages(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := cdiv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	cdi := &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: "cdi", Annotations: map[string]string{names.RegistryMirrors: "quay.io/disks=reg:5000/mirror"}},
+		Spec: cdiv1.CDISpec{Config: &cdiv1.CDIConfigSpec{InsecureRegistries: []string{"reg:5000"}}}}
+	r := &Reconciler{data: true, reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(cdi).Build()}
+	s := &run{instance: &kubevirt.VirtualMachineInstance{Spec: kubevirt.VirtualMachineInstanceSpec{Volumes: []kubevirt.Volume{
+		{Name: "image", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: "quay.io/disks/web:1"}}},
+		{Name: "disk", VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: "quay.io/disks/debian:13"}}},
+		{Name: "secret", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: "quay.io/disks/web:1", ImagePullSecret: "mine"}}},
+		{Name: "other", VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: "quay.io/other/debian:13"}}},
+	}}}}
+	if err := r.observeRegistries(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"image": "reg:5000/mirror/web:1", "disk": "reg:5000/mirror/debian:13"}
+	if !maps.Equal(s.pods.Mirrored, want) || !slices.Equal(s.pods.Plain, []string{"image"}) {
+		t.Errorf("read from %v, without TLS %v", s.pods.Mirrored, s.pods.Plain)
 	}
 }
 

@@ -74,7 +74,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 		&corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.PersistentVolumeList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{}, &corev1.EventList{}, &corev1.Namespace{}, &corev1.NamespaceList{})
 	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{}, &storagev1.StorageClassList{})
 	s.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.ControllerRevision{}, &appsv1.ControllerRevisionList{})
-	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{},
+	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.CDI{}, &cdiv1.CDIList{}, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{},
 		&cdiv1.CDIConfig{}, &cdiv1.CDIConfigList{}, &cdiv1.VolumeCloneSource{}, &cdiv1.VolumeCloneSourceList{})
 	s.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{}, &policyv1.PodDisruptionBudgetList{})
 	metav1.AddToGroupVersion(s, policyv1.SchemeGroupVersion)

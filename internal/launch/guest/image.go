@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -75,7 +76,7 @@ func (k *maker) imageDisk(ctx context.Context, v kubevirt.Volume) (Backing, erro
 func imageOrder(m launch.Machine, v kubevirt.Volume, mounted string) task.Registry {
 	s := v.ContainerImage
 	plain := slices.Contains(m.Plain, v.Name)
-	order := task.Registry{URL: launch.ImageScheme + s.Image, PlainHTTP: plain}
+	order := task.Registry{URL: launch.ImageScheme + cmp.Or(m.Mirrored[v.Name], s.Image), PlainHTTP: plain}
 	order.Insecure = plain
 	if s.ImagePullSecret != "" {
 		order.CredentialsDir = filepath.Join(mounted, launch.CredentialsMount)
