@@ -7,6 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // Grant is how a namespace lets others refer to its objects. It is an add-on of the Gateway project, which Kubernetes
@@ -27,8 +30,8 @@ type grantSpec struct {
 	} `json:"to"`
 }
 
-// Granted says whether a claim of this namespace may refer to its source: one beside it, or one whose namespace lets it.
-// Permissions are to be read from the API server itself: one that was withdrawn must not be used once more.
+// Granted says whether a claim of this namespace may refer to its source: one beside it, or one whose namespace lets it, by a ReferenceGrant or as a
+// library of images. Permissions are to be read from the API server itself: one that was withdrawn must not be used once more.
 func Granted(ctx context.Context, live Reader, namespace string, source Ref) (bool, error) {
 	if source.Namespace == namespace {
 		return true, nil
@@ -51,7 +54,7 @@ func Granted(ctx context.Context, live Reader, namespace string, source Ref) (bo
 			return true, nil
 		}
 	}
-	return false, nil
+	return shared(ctx, live, namespace, source)
 }
 
 func (g grantSpec) covers(namespace string, source Ref) bool {
@@ -63,4 +66,20 @@ func (g grantSpec) covers(namespace string, source Ref) bool {
 		to = to || t.Group == source.Group && t.Kind == source.Kind && (t.Name == "" || t.Name == source.Name)
 	}
 	return from && to
+}
+
+// shared says whether the source is in a library of images that claims of this namespace may use. Both namespaces have to say so, with labels that
+// only those who may change namespaces can set: the library that it is one, and the other that it may use it. It holds for the names of images only, not
+// for claims and snapshots themselves.
+func shared(ctx context.Context, live Reader, namespace string, source Ref) (bool, error) {
+	if source.Group != cdiv1.SchemeGroupVersion.Group || source.Kind != cdiv1.DataVolumeDataSource && source.Kind != cdiv1.VolumeCloneSourceRef {
+		return false, nil
+	}
+	var here corev1.Namespace
+	if there, err := live.Read(ctx, "", namespace, &here); !there || err != nil || here.Labels[names.UsesImages+source.Namespace] != names.Allowed {
+		return false, err
+	}
+	var library corev1.Namespace
+	there, err := live.Read(ctx, "", source.Namespace, &library)
+	return there && library.Labels[names.ImageLibrary] == "true", err
 }

@@ -10,12 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
@@ -25,7 +27,7 @@ const like = "instancetype.kubevirt.io/default-preference"
 func shelf(t *testing.T) client.Client {
 	t.Helper()
 	s := runtime.NewScheme()
-	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.PersistentVolumeClaim{})
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.PersistentVolumeClaim{}, &corev1.Namespace{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.VolumeCloneSource{}, &cdiv1.DataSource{})
 	if err := volumesnapshot.AddToScheme(s); err != nil {
 		t.Fatal(err)
@@ -153,6 +155,43 @@ func TestForgedDataSource(t *testing.T) {
 	labels, err := Labels(ctx, cluster.Reads(c), "team", spec)
 	if err != nil || labels[like] != "" || labels["own"] != "yes" {
 		t.Errorf("its labels are %v, %v", labels, err)
+	}
+}
+
+// TestImageLibrary: a namespace that has the label of a library of images may use its DataSources and VolumeCloneSources, if the library says that it is
+// one; and nothing else of it.
+func TestImageLibrary(t *testing.T) {
+	cdi := cdiv1.SchemeGroupVersion
+	uses, is := map[string]string{names.UsesImages + "golden": "allowed"}, map[string]string{names.ImageLibrary: "true"}
+	for name, c := range map[string]struct {
+		here, library map[string]string
+		kind          schema.GroupVersionKind
+		granted       bool
+	}{
+		"a DataSource":                           {uses, is, cdi.WithKind("DataSource"), true},
+		"a VolumeCloneSource":                    {uses, is, cdi.WithKind("VolumeCloneSource"), true},
+		"an import":                              {uses, is, cdi.WithKind("VolumeImportSource"), false},
+		"a claim":                                {uses, is, Claim, false},
+		"a snapshot":                             {uses, is, Snapshot, false},
+		"the label of another library":           {map[string]string{names.UsesImages + "other": "allowed"}, is, cdi.WithKind("DataSource"), false},
+		"another value":                          {map[string]string{names.UsesImages + "golden": "true"}, is, cdi.WithKind("DataSource"), false},
+		"no label":                               {nil, is, cdi.WithKind("DataSource"), false},
+		"a namespace that is no library":         {uses, nil, cdi.WithKind("DataSource"), false},
+		"a namespace that says to be a library":  {is, is, cdi.WithKind("DataSource"), false},
+		"a library that says it may use its own": {nil, uses, cdi.WithKind("DataSource"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := runtime.NewScheme()
+			s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{})
+			s.AddKnownTypeWithName(Grant.GroupVersion().WithKind("ReferenceGrantList"), &unstructured.UnstructuredList{})
+			api := fake.NewClientBuilder().WithScheme(s).WithObjects(
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: c.here}},
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "golden", Labels: c.library}}).Build()
+			granted, err := Granted(t.Context(), cluster.Reads(api), "team", At(c.kind, "golden", "fedora"))
+			if granted != c.granted || err != nil {
+				t.Errorf("granted %t, %v", granted, err)
+			}
+		})
 	}
 }
 

@@ -37,6 +37,8 @@ func (h *hostile) requests() attempts {
 		"change a claim":                  {"PATCH", core + in + "/persistentvolumeclaims/golden", touch},
 		"delete a claim":                  {"DELETE", core + in + "/persistentvolumeclaims/golden", ""},
 		"change a volume":                 {"PATCH", core + "/persistentvolumes/" + h.volume.Name, touch},
+		"label their namespace":           {"PATCH", core + "/namespaces/" + h.own.Namespace, `{"metadata":{"labels":{"images.berth.dev/any":"allowed"}}}`},
+		"make a library of a namespace":   {"PATCH", core + in, `{"metadata":{"labels":{"berth.dev/image-library":"true"}}}`},
 		"read keys of uploads and clones": {"GET", core + in + "/secrets", ""},
 		"run a pod":                       {"POST", core + in + "/pods", `{}`},
 		"run in a launcher":               {"POST", core + in + "/pods/any/exec?command=sh", ""},
@@ -281,6 +283,16 @@ var reads = attempts{
 			h.repoint("bait")
 			h.own.says("hooked", "no ReferenceGrant in namespace "+h.victim.Namespace)
 			h.own.StaysPending("hooked", quiet)
+		}
+	},
+	"open a library of images": func(h *hostile) {
+		h.victim.standing("library", cdiv1.DataSourceSource{PVC: h.source().PVC})
+		c := h.populated("reader", cdiv1.DataVolumeDataSource, "library")
+		c.Spec.DataSourceRef.Namespace = &h.victim.Namespace
+		c.Labels = map[string]string{"images.berth.dev/" + h.victim.Namespace: "allowed", "berth.dev/image-library": "true"}
+		if h.tries(c) {
+			h.own.says("reader", "no ReferenceGrant in namespace "+h.victim.Namespace)
+			h.own.StaysPending("reader", quiet)
 		}
 	},
 	"name a claim of another namespace": func(h *hostile) {

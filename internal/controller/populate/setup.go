@@ -47,6 +47,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.standing)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
 		Watches(&corev1.Pod{}, wake.Users(r.cloning), builder.WithPredicates(wake.BeginsOrEnds())).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.inside), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(reserved)).
 		Watches(&storagev1.StorageClass{}, r.waiting()).
 		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(wake.Roomier())).
@@ -171,6 +172,11 @@ func (r *Reconciler) referring(ctx context.Context, obj client.Object) []reconci
 		return d.Namespace != obj.GetNamespace() &&
 			(pvc != nil && pvc.Namespace == obj.GetNamespace() || snapshot != nil && snapshot.Namespace == obj.GetNamespace())
 	}, 1)...)
+}
+
+// inside brings back the claims that wait in a namespace, and those of others that name its sources: its labels say which images it may use, and whether its own may be used.
+func (r *Reconciler) inside(ctx context.Context, obj client.Object) []reconcile.Request {
+	return append(r.found(ctx, waitingKey(obj.GetName())), r.found(ctx, abroad(obj.GetName()))...)
 }
 
 // waiting brings back the claims that are not bound, in the object's namespace or everywhere.

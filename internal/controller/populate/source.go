@@ -98,6 +98,9 @@ func (r *Reconciler) refusal(ctx context.Context, target *corev1.PersistentVolum
 		switch {
 		case err != nil:
 			return "", err
+		case !granted && s.clones():
+			return fmt.Sprintf(ask+", or for the label %s%s=%s on namespace %s if that is a library of images", s.namespace, target.Namespace,
+				names.UsesImages, s.namespace, names.Allowed, target.Namespace), nil
 		case !granted:
 			return fmt.Sprintf(ask, s.namespace, target.Namespace), nil
 		case s.usesCredentials:

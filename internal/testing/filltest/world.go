@@ -95,7 +95,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.PersistentVolumeClaim{},
 		&corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolume{}, &corev1.PersistentVolumeList{}, &corev1.Node{},
-		&corev1.NodeList{}, &corev1.Secret{}, &corev1.SecretList{}, &corev1.Event{}, &corev1.EventList{})
+		&corev1.NodeList{}, &corev1.Secret{}, &corev1.SecretList{}, &corev1.Event{}, &corev1.EventList{}, &corev1.Namespace{})
 	s.AddKnownTypes(storagev1.SchemeGroupVersion, &storagev1.StorageClass{}, &storagev1.StorageClassList{}, &storagev1.CSIDriver{})
 	s.AddKnownTypes(cdiv1.SchemeGroupVersion, &cdiv1.DataVolume{}, &cdiv1.DataVolumeList{}, &cdiv1.CDI{}, &cdiv1.CDIList{},
 		&cdiv1.StorageProfile{}, &cdiv1.StorageProfileList{}, &cdiv1.DataSource{}, &cdiv1.DataSourceList{},
