@@ -29,6 +29,7 @@ const (
 	DiskDenied      Fault = "DiskDenied"      // its server does not accept the login or the certificates
 	DiskAbsent      Fault = "DiskAbsent"      // its server has no such disk
 	DiskRefused     Fault = "DiskRefused"     // machines may not talk to its server
+	DiskReadOnly    Fault = "DiskReadOnly"    // its server lets nobody write to it, and the machine would
 	DiskUnsupported Fault = "DiskUnsupported" // it wants something that QEMU's client cannot do
 	// These befall a guest that runs.
 	DiskFull Fault = "DiskFull" // a write found no room

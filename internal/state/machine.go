@@ -56,6 +56,7 @@ const (
 	DiskDenied      MachineReason = "DiskDenied"
 	DiskAbsent      MachineReason = "DiskAbsent"
 	DiskRefused     MachineReason = "DiskRefused"
+	DiskReadOnly    MachineReason = "DiskReadOnly"
 	DiskUnsupported MachineReason = "DiskUnsupported"
 	DiskFull        MachineReason = "DiskFull"
 	DiskStalled     MachineReason = "DiskStalled"
@@ -154,6 +155,8 @@ var machineTable = []MachineRow{
 		Message: "the server of a network disk does not let the machine in; mend the Secret that the volume names, each start reads it anew: {detail}"},
 	{Reason: DiskAbsent, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
 		Message: "the server has no such disk; make it there, or correct the volume: {detail}"},
+	{Reason: DiskReadOnly, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
+		Message: "a network disk can only be read; add to the volume \"accessMode: read-shared\" if the guest only reads it, or \"copy: {mode: copy-on-write}\" for a copy that it can write to: {detail}"},
 	{Reason: DiskRefused, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
 		Message: "machines may not have disks at that server; only the administrator can allow it, and never the pod's own addresses: {detail}"},
 	{Reason: DiskCondemned, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,

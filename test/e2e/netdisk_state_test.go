@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -42,6 +43,23 @@ func (y *yard) reason(vm *kubevirt.VirtualMachine, want, message string) {
 	})
 }
 
+// readOnlyExport serves a disk by NBD that can only be read, and returns the port.
+func (y *yard) readOnlyExport(export string) int {
+	y.T.Helper()
+	port, err := netserver.FreePort(y.HostAddress())
+	if err != nil {
+		y.T.Fatal(err)
+	}
+	//nolint:gosec // the words are this test's
+	serve := exec.Command("qemu-nbd", "--read-only", "--persistent", "--export-name="+export, "--bind="+y.HostAddress(), "--port="+strconv.Itoa(port), "--format=raw",
+		guestDir+"/"+testguest.Raw)
+	if err := serve.Start(); err != nil {
+		y.T.Fatal(err)
+	}
+	y.T.Cleanup(func() { _ = serve.Process.Kill(); _ = serve.Wait() })
+	return port
+}
+
 // TestNetworkDiskReasons: what is wrong with a disk's server is a reason on the machine; a mended Secret is enough to start it.
 func TestNetworkDiskReasons(t *testing.T) {
 	t.Parallel()
@@ -60,6 +78,8 @@ func TestNetworkDiskReasons(t *testing.T) {
 	url := func(u string) kubevirt.Volume {
 		return kubevirt.Volume{AccessMode: kubevirt.ReadShared, VolumeSource: kubevirt.VolumeSource{HTTP: &kubevirt.HTTPSource{URL: u}}}
 	}
+	readOnly := kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{Export: "disk",
+		Host: kubevirt.NetworkHost{Name: y.HostAddress(), Port: new(intstr.FromInt(y.readOnlyExport("disk")))}}}}
 	var denied *kubevirt.VirtualMachine
 	for _, c := range []struct {
 		name, reason, message string
@@ -69,6 +89,7 @@ func TestNetworkDiskReasons(t *testing.T) {
 		{"away", "DiskUnreachable", "connection refused", iscsi(func(s *kubevirt.ISCSISource) { s.Host.Port = new(intstr.FromInt(nobody)) })},
 		{"loopback", "DiskRefused", "loopback", iscsi(func(s *kubevirt.ISCSISource) { s.Host.Name = "127.0.0.1" })},
 		{"redirected", "DiskRefused", "loopback", url(web.URL + "/inside")},
+		{"readonly", "DiskReadOnly", `add to the volume "accessMode: read-shared"`, readOnly},
 		{"nofile", "DiskAbsent", "404", url(web.URL + "/nothing")},
 		{"denied", "DiskDenied", "Authentication failure", iscsi(func(s *kubevirt.ISCSISource) {
 			s.SecretRef.Name = y.secret("wrong", map[string]string{"node.session.auth.username": l.User, "node.session.auth.password": "a wrong password"})

@@ -16,7 +16,7 @@ import (
 // TestFaultIsTheReason: what a disk's server was at fault for is the reason of the machine and of its instance, whatever the
 // run strategy does next.
 func TestFaultIsTheReason(t *testing.T) {
-	for _, fault := range []launch.Fault{launch.DiskUnreachable, launch.DiskDenied, launch.DiskAbsent, launch.DiskRefused, launch.DiskUnsupported} {
+	for _, fault := range []launch.Fault{launch.DiskUnreachable, launch.DiskDenied, launch.DiskAbsent, launch.DiskRefused, launch.DiskReadOnly, launch.DiskUnsupported} {
 		words, err := json.Marshal(launch.Report{End: launch.Refused, Fault: fault, Detail: "the server's own words"})
 		if err != nil {
 			t.Fatal(err)

@@ -30,6 +30,9 @@ var words = []struct {
 	{"TLS handshake", launch.DiskDenied},
 	{"Did you forget a valid tls-creds", launch.DiskDenied},
 	{"Requested export not available", launch.DiskAbsent}, // NBD
+	{"Block node is read-only", launch.DiskReadOnly},      // the device that would write to it
+	{"LUN is write protected", launch.DiskReadOnly},
+	{"Could not open image: Permission denied", launch.DiskReadOnly}, // an NBD export that is added to a guest that runs
 	{"Gluster connection for volume", launch.DiskUnreachable},
 	{"Could not open", launch.DiskAbsent},
 	{"No such file or directory", launch.DiskAbsent},
@@ -45,11 +48,29 @@ func serverFault(m launch.Machine, err error) error {
 	}
 	text := sentence(err.Error())
 	for _, w := range words {
-		if strings.Contains(text, w.text) {
-			return &faulty{w.fault, errors.New(text)}
+		if !strings.Contains(text, w.text) {
+			continue
 		}
+		if w.fault == launch.DiskReadOnly {
+			text = writers(m) + ": " + text
+		}
+		return &faulty{w.fault, errors.New(text)}
 	}
 	return err
+}
+
+// writers names the network disks that the machine would write to: QEMU says of none which it is.
+func writers(m launch.Machine) string {
+	var all []string
+	for _, v := range m.Spec.Volumes {
+		if v.Networked() && !v.Reads() && v.Copied() == nil {
+			all = append(all, v.Name)
+		}
+	}
+	if len(all) == 1 {
+		return "volume " + all[0]
+	}
+	return "one of the volumes " + strings.Join(all, ", ")
 }
 
 // sentence is what QEMU says without the description of the disk in front of it, which is long and for machines.

@@ -12,13 +12,14 @@ import (
 // from its source; the others were seen.
 func TestServerFault(t *testing.T) {
 	m := launch.Machine{}
-	m.Spec.Volumes = []kubevirt.Volume{{VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{}}}}
+	m.Spec.Volumes = []kubevirt.Volume{{Name: "disk", VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{}}}}
 	const head = `internal error: process exited while connecting to monitor: 2026-11-15T17:00:00Z qemu-system-x86_64: -blockdev {"driver":"nbd","export":"disk","tls-creds":"x"}: `
 	for text, want := range map[string]launch.Fault{
 		"iSCSI: Failed to connect to LUN : Failed to log in to target. Status: Authentication failure(513)":      launch.DiskDenied,
 		"iSCSI: Failed to connect to LUN : Failed to log in to target. Status: Target not found(515)":            launch.DiskAbsent,
 		"iSCSI: Failed to connect to LUN : SENSE KEY:ILLEGAL_REQUEST(5) ASCQ:LOGICAL_UNIT_NOT_SUPPORTED(0x2500)": launch.DiskAbsent,
 		"Requested export not available": launch.DiskAbsent,
+		"Block node is read-only":        launch.DiskReadOnly,
 		"Failed to send option request header: Cannot write to TLS channel: Input/output error": launch.DiskDenied,
 		"The certificate hasn't got a known issuer":                                             launch.DiskDenied,
 		"error connecting: Operation not permitted":                                             launch.DiskDenied,
@@ -31,7 +32,7 @@ func TestServerFault(t *testing.T) {
 		err := serverFault(m, errors.New(head+text))
 		if errors.As(err, &f) {
 			got = f.fault
-			if f.Error() != text {
+			if f.Error() != text && (want != launch.DiskReadOnly || f.Error() != "volume disk: "+text) {
 				t.Errorf("it says %q", f.Error())
 			}
 		}
