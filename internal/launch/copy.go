@@ -13,6 +13,9 @@ func CopyFile(room int64) int64 { return room + room>>10 + 4<<20 }
 // disk is an image's, or a server's, and may claim to be of any size.
 const CopyRoom = 64 << 30
 
+// ClaimRoom is the same of a copy that is in a claim of a usage type: the claim has to be made before the size is known, and can grow later.
+const ClaimRoom = 10 << 30
+
 // ImageBytes is what the layers of a container image may have together as filesystems, or the disk in it.
 const ImageBytes = 64 << 30
 

@@ -18,6 +18,8 @@ type Copy struct {
 	Room int64
 	// Claimed: the machine said how much. A copy whose room follows from its size is mostly empty.
 	Claimed bool
+	// Assumed: nobody knows how large the disk is, and Room is what a copy gets then.
+	Assumed bool
 	// Class is where the copy has a claim of its own, of Size bytes; empty: it is in a directory of the node.
 	Class string
 	Size  int64
@@ -64,8 +66,11 @@ func (c Copy) request() int64 {
 func (m Machine) rooms() map[string]int64 {
 	out := map[string]int64{}
 	for _, c := range m.Copies {
-		if c.Room == 0 {
+		switch {
+		case c.Room == 0:
 			out[c.Volume] = launch.CopyRoom
+		case c.Assumed:
+			out[c.Volume] = c.Room
 		}
 	}
 	return out

@@ -215,7 +215,6 @@ type Rng struct{}
 //
 // +kubebuilder:validation:XValidation:rule="has(self.source) || !has(self.copy) && !has(self.access__dash__mode)",message="copy and access-mode of a disk belong to its source; a volume has accessMode and copy of its own"
 // +kubebuilder:validation:XValidation:rule="!has(self.source) || !has(self.source.http) || (has(self.access__dash__mode) && self.access__dash__mode in ['read-shared', 'read-only']) || (has(self.copy) && self.copy.mode != 'none')",message="a disk at a URL can only be read: set access-mode to read-shared, or copy.mode to copy-on-write"
-// +kubebuilder:validation:XValidation:rule="!has(self.copy) || !has(self.copy.usage__dash__type) || size(self.copy.usage__dash__type) == 0 || has(self.copy.capacity) || has(self.copy.size) || !has(self.source) || has(self.source.pvc)",message="the size of a network disk is known when its machine starts: copy.usage-type needs copy.capacity or copy.size"
 type Disk struct {
 	// Name is that of the volume. A machine with one disk that has a source may leave it out.
 	// +kubebuilder:default=disk

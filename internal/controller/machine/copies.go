@@ -74,6 +74,9 @@ func (s *run) medium(volume string, c *kubevirt.DiskCopy, storage claim.Cluster)
 			s.unoffered(volume, at, unofferedText(volume, c.UsageType, storage.Classes))
 			return m, nil
 		}
+		if m.Room == 0 {
+			m.Room, m.Assumed = launch.ClaimRoom, true
+		}
 	}
 	if class == nil || m.Room == 0 { // how large a claim would have to be is known when the machine starts
 		return m, nil

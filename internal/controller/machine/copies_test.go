@@ -229,3 +229,21 @@ func TestCloningIsSaid(t *testing.T) {
 		t.Errorf("when it is done it says %s: %s", row.Reason, row.Message)
 	}
 }
+
+// TestUsageTypeWithoutASize: the copy of a disk whose size is known only when the machine starts is in a claim of its usage type all the same, with room for a
+// documented amount, which the launcher keeps to.
+func TestUsageTypeWithoutASize(t *testing.T) {
+	ssd := storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "ssd", Annotations: map[string]string{claim.UsageTypePrefix + "fast": "true"}}, Provisioner: "p"}
+	storage := claim.Cluster{Classes: []storagev1.StorageClass{ssd}}
+	for _, mode := range []kubevirt.CopyMode{kubevirt.CopyOnWrite, kubevirt.CopyOnRead, kubevirt.CopyClone} {
+		s := &run{instance: &kubevirt.VirtualMachineInstance{}}
+		got, err := s.medium("disk", &kubevirt.DiskCopy{Mode: mode, UsageType: "fast"}, storage)
+		if err != nil || got.Class != "ssd" || got.Room != launch.ClaimRoom || !got.Assumed || got.Size < launch.CopyFile(launch.ClaimRoom) {
+			t.Errorf("%s: %+v, %v", mode, got, err)
+		}
+		got, err = s.medium("disk", &kubevirt.DiskCopy{Mode: mode, UsageType: "fast", Capacity: new(resource.MustParse("1Gi"))}, storage)
+		if err != nil || got.Room != 1<<30 || got.Assumed {
+			t.Errorf("%s with a capacity: %+v, %v", mode, got, err)
+		}
+	}
+}
