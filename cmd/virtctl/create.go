@@ -41,10 +41,13 @@ func (a *app) createVM() *cobra.Command {
 	var o createvm.Options
 	var passwordFile string
 	cmd := &cobra.Command{
-		Use:   "vm [--name NAME] (--volume-import ... | --volume-pvc ... | --volume-containerdisk ... | --from-image IMAGE)",
+		Use:   "vm [--name NAME] (--image IMAGE | --volume-import ... | --volume-pvc ... | --volume-containerdisk ... | --from-image IMAGE)",
 		Short: "Write the manifest of a VirtualMachine",
 		Long:  createVMHelp,
 		Example: a.examples(`
+  # A machine with a disk of golden image debian of the library, and the instance type and preference that suit it
+  virtctl create vm --name=web --image=debian | kubectl apply -f -
+
   # A machine with a disk imported over HTTP, applied at once
   virtctl create vm --name=web --volume-import=type:http,url:https://example.org/fedora.qcow2,size:10Gi | kubectl apply -f -
 
@@ -74,6 +77,7 @@ func (a *app) createVM() *cobra.Command {
 				}
 				o.CloudInit.Password = strings.TrimSpace(string(text))
 			}
+			o.MemorySaid = cmd.Flags().Changed("memory")
 			objects, err := createvm.Objects(o)
 			if err != nil {
 				return err
@@ -95,6 +99,7 @@ func defineMachine(s *pflag.FlagSet, o *createvm.Options) {
 	s.StringVar(&o.Preference, "preference", "", "preference: NAME, or virtualmachinepreference/NAME for one of the namespace")
 	s.BoolVar(&o.InferInstancetype, "infer-instancetype", false, "take the instance type from the labels of the first volume to boot from")
 	s.BoolVar(&o.InferPreference, "infer-preference", false, "take the preference from the labels of the first volume to boot from")
+	s.StringVar(&o.Image, "image", "", "a golden image to have a disk of: NAME of the library's, or NAMESPACE/NAME; its labels say which instance type and preference suit it")
 	s.StringArrayVar(&o.Containerdisks, "volume-containerdisk", nil, "a disk in a container image; may be repeated")
 	s.StringVar(&o.FromImage, "from-image", "", "an ordinary container image, whose program the machine runs")
 	s.StringArrayVar(&o.Claims, "volume-pvc", nil, "a claim that exists; may be repeated")

@@ -71,27 +71,37 @@ func (m *maker) chartFiles(release []image, rendered map[string][]object) ([]pac
 		}
 		files = append(files, packed{"berth/templates/" + fileOf(o), template, 0o644})
 	}
-	policies, err := m.networkPolicies()
-	return append(files, policies...), err
+	policies, err := m.optional("networkPolicies", "network/policies.yaml")
+	if err != nil {
+		return nil, err
+	}
+	library, err := m.optional("library", "library/namespace.yaml", "library/view.yaml", "library/images.yaml", "library/instancetypes.yaml", "library/preferences.yaml")
+	return slices.Concat(files, policies, library), err
 }
 
-// networkPolicies are the templates of what is in no manifest unless somebody wants it.
-func (m *maker) networkPolicies() ([]packed, error) {
-	text, err := os.ReadFile(filepath.Join(m.root, "config", "network", "policies.yaml"))
-	if err != nil {
-		return nil, fmt.Errorf("read the network policies: %w", err)
-	}
+// optional are the templates of what is in no manifest unless somebody wants it, which is a value of the chart: files below config.
+func (m *maker) optional(value string, names ...string) ([]packed, error) {
 	var files []packed
-	for one := range strings.SplitSeq(string(text), "\n---\n") {
-		var o object
-		if err := yaml.Unmarshal([]byte(one), &o); err != nil {
-			return nil, fmt.Errorf("read the network policies: %w", err)
-		}
-		template, err := (&templater{}).template(o, field(o, "metadata", "namespace") == "berth")
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(m.root, "config", filepath.FromSlash(name)))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
-		files = append(files, packed{"berth/templates/" + fileOf(o), template, 0o644})
+		for one := range strings.SplitSeq(string(text), "\n---\n") {
+			var o object
+			if err := yaml.Unmarshal([]byte(one), &o); err != nil {
+				return nil, fmt.Errorf("read %s: %w", name, err)
+			}
+			if o["kind"] == nil { // a comment before the first
+				continue
+			}
+			group := strings.HasPrefix(fmt.Sprint(o["apiVersion"]), "instancetype.kubevirt.io/")
+			template, err := (&templater{optional: value}).template(o, !group && field(o, "metadata", "namespace") != "berth-node")
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, packed{"berth/templates/" + fileOf(o), template, 0o644})
+		}
 	}
 	return files, nil
 }
@@ -107,6 +117,8 @@ func fileOf(o object) string {
 type templater struct {
 	release []image
 	marks   []string // what the nth mark stands for
+	// optional is the value of the chart that says whether the object is part of it; empty: it is.
+	optional string
 }
 
 // value marks a value.
@@ -160,11 +172,11 @@ func (t *templater) template(o object, inData bool) ([]byte, error) {
 		guard = strings.TrimSuffix("and .Values.crds ("+guard+")", " ()")
 		keep(o)
 	}
-	if o["kind"] == "NetworkPolicy" {
-		guard = strings.TrimSuffix("and .Values.networkPolicies ("+guard+")", " ()")
+	if t.optional != "" {
+		guard = strings.TrimSuffix("and .Values."+t.optional+" ("+guard+")", " ()")
 	}
 	t.images(o)
-	if pod, works := field(o, "spec", "template", "spec").(map[string]any); works {
+	if pod, works := field(o, "spec", "template", "spec").(map[string]any); works && pod["containers"] != nil {
 		t.workload(o, pod)
 	}
 	out, err := t.text(o)

@@ -254,3 +254,21 @@ func TestChartNetworkPolicies(t *testing.T) {
 		}
 	}
 }
+
+// The library comes where it is wanted: with the data side alone, its images do.
+func TestChartLibrary(t *testing.T) {
+	_, c := made(t)
+	for sides, want := range map[string]bool{"all": true, "data": false} {
+		have := rendered(t, c, map[string]any{"sides": sides, "library": true})
+		_, images := have["dataimportcron-debian-image-cron.yaml"]
+		_, types := have["virtualmachineclusterinstancetype-u1-medium.yaml"]
+		if !images || types != want {
+			t.Errorf("sides %s: images %t, instance types %t", sides, images, types)
+		}
+	}
+	for name := range rendered(t, c, map[string]any{}) {
+		if strings.HasPrefix(name, "dataimportcron-") {
+			t.Errorf("%s is there although nobody wants it", name)
+		}
+	}
+}

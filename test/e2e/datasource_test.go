@@ -55,10 +55,10 @@ func TestDataSourceByName(t *testing.T) {
 		if c := b.claim(claim); c.Annotations[podPhase] != string(corev1.PodSucceeded) {
 			t.Errorf("%s: the machine runs, and its claim says %v", claim, c.Annotations)
 		}
-		if err := y.kube.Delete(y.Context(), vm); err != nil {
+		b.begins(claim, one.data)
+		if err := y.kube.Delete(y.Context(), vm); err != nil { // there are few static volumes
 			t.Fatal(err)
 		}
-		b.begins(claim, one.data)
 	}
 }
 

@@ -34,6 +34,10 @@ type Options struct {
 	Containerdisks, Claims, Imports []string
 	// FromImage is a container image whose program the machine runs; empty: it boots by itself.
 	FromImage string
+	// Image is a golden image that the machine has a disk of: NAME of the library's, or NAMESPACE/NAME. Its labels say which instance type and preference
+	// suit it, unless others are asked for; MemorySaid keeps the machine from having an instance type.
+	Image      string
+	MemorySaid bool
 
 	CloudInit CloudInit
 }
@@ -54,6 +58,7 @@ type drive struct {
 
 // Objects are what has to be applied, in this order: the machine is the last.
 func Objects(o Options) ([]any, error) {
+	o = o.golden()
 	b := &builder{options: o}
 	if err := b.begin(); err != nil {
 		return nil, err
@@ -91,6 +96,24 @@ func Objects(o Options) ([]any, error) {
 		return nil, err
 	}
 	return append(b.sources, b.vm), nil
+}
+
+// library is the namespace that the golden images are in that come with an installation (config/library).
+const library = "kubevirt-os-images"
+
+// golden are the options with the golden image spelled out.
+func (o Options) golden() Options {
+	if o.Image == "" {
+		return o
+	}
+	source := o.Image
+	if !strings.Contains(source, "/") {
+		source = library + "/" + source
+	}
+	o.Imports = append([]string{"type:ds,src:" + source + ",name:root"}, o.Imports...)
+	o.InferInstancetype = o.InferInstancetype || o.Instancetype == "" && !o.MemorySaid
+	o.InferPreference = o.InferPreference || o.Preference == ""
+	return o
 }
 
 func (b *builder) begin() error {
@@ -143,7 +166,7 @@ func (b *builder) spec() *kubevirt.VirtualMachineInstanceSpec { return &b.vm.Spe
 // the order container disk, claim, imported volume.
 func (b *builder) attach() error {
 	if len(b.drives) == 0 {
-		return fmt.Errorf("give the machine something to boot from: --volume-containerdisk, --volume-pvc, --volume-import or --from-image")
+		return fmt.Errorf("give the machine something to boot from: --image, --volume-containerdisk, --volume-pvc, --volume-import or --from-image")
 	}
 	taken := map[uint]string{}
 	for _, d := range b.drives {
