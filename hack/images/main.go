@@ -2,10 +2,12 @@
 //
 //	images [-o DIR] berth|launcher|csi|makers|guest|guest-generic|all|cdi
 //	images parts
+//	images debian
 //	images -layout DIR -arch amd64,arm64 -version V -commit C -date D berth|launcher|csi
 //
 // The second form makes the parts of "all" that have no program of the product in them, the guest and what is Debian's: mostly downloads,
-// so that a first build can have them made while the processors are busy with something else. The third form is for a release: it writes
+// so that a first build can have them made while the processors are busy with something else. The third makes the disk of an ordinary Debian
+// from Debian's packages, in DIR/debian, for the tests; it needs root. The fourth form is for a release: it writes
 // one OCI layout, in which every image is an index of architectures.
 //
 // "all" leaves guest-generic out, which is for the few tests of SATA and USB disks, and CDI's programs ("cdi", or one of them by its name),
@@ -91,10 +93,10 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	partsOnly := slices.Equal(flags.Args(), []string{"parts"})
+	partsOnly, debianOnly := slices.Equal(flags.Args(), []string{"parts"}), slices.Equal(flags.Args(), []string{"debian"})
 	var wanted []string
 	var err error
-	if !partsOnly {
+	if !partsOnly && !debianOnly {
 		if wanted, err = selectTargets(flags.Args()); err != nil {
 			return err
 		}
@@ -126,6 +128,8 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	switch {
 	case partsOnly:
 		err = b.parts(ctx)
+	case debianOnly:
+		err = b.debianGuest(ctx)
 	case r.layout != "":
 		err = b.release(ctx, r, wanted)
 	default:

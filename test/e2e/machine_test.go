@@ -162,7 +162,12 @@ func (y *yard) guestSays(vm *kubevirt.VirtualMachine, want string) {
 // guestSaysAgain waits until the guest has said it so many times.
 func (y *yard) guestSaysAgain(vm *kubevirt.VirtualMachine, want string, times int) {
 	y.T.Helper()
-	ctx, cancel := context.WithTimeout(y.Context(), boot)
+	y.guestSaysWithin(boot, vm, want, times)
+}
+
+func (y *yard) guestSaysWithin(limit time.Duration, vm *kubevirt.VirtualMachine, want string, times int) {
+	y.T.Helper()
+	ctx, cancel := context.WithTimeout(y.Context(), limit)
 	defer cancel()
 	log := y.console(ctx, vm)
 	defer log.Close()

@@ -120,7 +120,7 @@ func (in Inputs) build(ctx context.Context, dir, work string) (kernelVersion str
 	if err != nil {
 		return "", err
 	}
-	return k.version, writeDisk(ctx, filepath.Join(dir, guest.Raw), filepath.Join(in.Config, "disk.sfdisk"), work, g, files)
+	return k.version, writeDisk(ctx, filepath.Join(dir, guest.Raw), guest.DiskSize, filepath.Join(in.Config, "disk.sfdisk"), work, g, files)
 }
 
 // digest covers the content of every input and the programs that turn them into files.

@@ -10,8 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"github.com/berth-vm/berth/images/guest"
 )
 
 // The partitions of disk.sfdisk, which says the same to sfdisk: TestLayout holds the two together.
@@ -24,12 +22,12 @@ const (
 
 // writeDisk makes the raw disk: partition table, GRUB for BIOS before the first filesystem, and the EFI system partition, which holds
 // GRUB for UEFI, the kernel and the initramfs. What nobody wrote to is a hole in the file.
-func writeDisk(ctx context.Context, disk, layout, work string, g grub, files map[string]string) error {
+func writeDisk(ctx context.Context, disk string, size int64, layout, work string, g grub, files map[string]string) error {
 	f, err := os.Create(disk)
 	if err != nil {
 		return fmt.Errorf("make disk: %w", err)
 	}
-	if err := errors.Join(f.Truncate(guest.DiskSize), f.Close()); err != nil {
+	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
 		return fmt.Errorf("make disk: %w", err)
 	}
 	table, err := os.ReadFile(layout)

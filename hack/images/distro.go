@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/berth-vm/berth/hack/images/bootdisk"
+	"github.com/berth-vm/berth/hack/images/debian"
+	distro "github.com/berth-vm/berth/images/debian"
+)
+
+// debianGuest makes the disk of an ordinary Debian.
+func (b *build) debianGuest(ctx context.Context) error {
+	if err := debian.Require(ctx, b.log, []string{"debootstrap"}); err != nil {
+		return err
+	}
+	in := bootdisk.System{Config: b.source("debian"), Debs: filepath.Join(b.cache, "debootstrap")}
+	var err error
+	if in.Packages, err = debian.ReadList(b.source("debian", "packages")); err != nil {
+		return err
+	}
+	all, err := b.debs.Closure(ctx, in.Packages...)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		in.Versions += p.Name + " " + p.Version + "\n"
+	}
+	if in.Mirror, in.Release, err = mirror(ctx); err != nil {
+		return err
+	}
+	loaders, err := debian.ReadList(b.source("guest", "packages"))
+	if err != nil {
+		return err
+	}
+	if in.GRUB, err = b.fetched(ctx, loaders...); err != nil {
+		return err
+	}
+	dir := filepath.Join(b.out, "debian")
+	m, err := bootdisk.BuildSystem(ctx, in, dir)
+	if err != nil {
+		return err
+	}
+	b.say("debian disk sha256:%s in %s", m.Files[distro.QCOW2].SHA256, dir)
+	return nil
+}
+
+// fetched downloads packages and returns their files.
+func (b *build) fetched(ctx context.Context, names ...string) ([]string, error) {
+	packages, err := b.debs.Named(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, p := range packages {
+		out = append(out, b.debs.Path(p))
+	}
+	return out, b.debs.Fetch(ctx, packages)
+}
+
+// mirror returns where this machine gets Debian's packages from, and the release that it gets.
+func mirror(ctx context.Context) (site, release string, err error) {
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(SITE) $(CODENAME) $(COMPONENT)", "Created-By: Packages")
+	cmd.Stdout = &said
+	if err := cmd.Run(); err != nil {
+		return "", "", fmt.Errorf("ask apt for its sources: %w", err)
+	}
+	for line := range strings.Lines(said.String()) {
+		if f := strings.Fields(line); len(f) == 3 && f[2] == "main" && !strings.Contains(f[1], "-") {
+			return f[0], f[1], nil
+		}
+	}
+	return "", "", errors.New("apt has no source of a release of Debian")
+}
