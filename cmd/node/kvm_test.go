@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// kubelet is the side of the kubelet that plugins register with.
+type kubelet struct {
+	plugin.UnimplementedRegistrationServer
+	asked chan *plugin.RegisterRequest
+}
+
+func (k *kubelet) Register(_ context.Context, r *plugin.RegisterRequest) (*plugin.Empty, error) {
+	k.asked <- r
+	return &plugin.Empty{}, nil
+}
+
+// TestOfferKVM: the kubelet is told how many guests can have KVM, none where it does not work, and gives a container the device.
+func TestOfferKVM(t *testing.T) {
+	for _, count := range []int{guests, 0} {
+		dir := t.TempDir()
+		k := &kubelet{asked: make(chan *plugin.RegisterRequest, 1)}
+		l, err := net.Listen("unix", filepath.Join(dir, "kubelet.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := grpc.NewServer()
+		plugin.RegisterRegistrationServer(s, k)
+		go func() { _ = s.Serve(l) }()
+		t.Cleanup(s.Stop)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- serve(ctx, dir, count) }()
+		r := <-k.asked
+		if r.ResourceName != "devices.kubevirt.io/kvm" || r.Version != plugin.Version {
+			t.Errorf("registered as %+v", r)
+		}
+		c, err := grpc.NewClient("unix://"+filepath.Join(dir, r.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := plugin.NewDevicePluginClient(c)
+		list, err := client.ListAndWatch(ctx, &plugin.Empty{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, err := list.Recv(); err != nil || len(all.Devices) != count {
+			t.Errorf("it offers %v, %v, not %d", all, err, count)
+		}
+		given, err := client.Allocate(ctx, &plugin.AllocateRequest{ContainerRequests: []*plugin.ContainerAllocateRequest{{}}})
+		if err != nil || len(given.ContainerResponses) != 1 || given.ContainerResponses[0].Devices[0].HostPath != "/dev/kvm" {
+			t.Errorf("a container gets %v, %v", given, err)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		_ = c.Close()
+	}
+}
+
+// TestKVMThatIsNone: a device that is missing or no KVM, and a guest that is emulated, are found out.
+func TestKVMThatIsNone(t *testing.T) {
+	if err := tryKVM(filepath.Join(t.TempDir(), "kvm")); err == nil {
+		t.Error("a device that is not there works")
+	}
+	if err := tryKVM("/dev/null"); err == nil || !strings.Contains(err.Error(), "say its version") {
+		t.Errorf("/dev/null: %v", err)
+	}
+	if err := fast(2 * time.Second); err == nil || !strings.Contains(err.Error(), "2s of processor time") {
+		t.Errorf("a slow guest: %v", err)
+	}
+	if err := fast(time.Millisecond); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoKVMToOffer: an agent on a node without KVM goes on, and says why.
+func TestNoKVMToOffer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var log strings.Builder
+	if err := offerKVM(ctx, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "this node has no KVM to offer") {
+		t.Errorf("%v: %s", err, log.String())
+	}
+}
