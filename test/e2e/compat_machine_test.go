@@ -4,11 +4,8 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -104,18 +101,11 @@ func TestPausedMachineMoves(t *testing.T) {
 // policy makes a MigrationPolicy for the instances with a label that names the test's namespace.
 func (y *yard) policy() {
 	y.T.Helper()
-	p := &migrationsv1.MigrationPolicy{TypeMeta: metav1.TypeMeta{APIVersion: migrationsv1.GroupVersion.String(), Kind: "MigrationPolicy"},
-		ObjectMeta: metav1.ObjectMeta{Name: y.Namespace}, Spec: migrationsv1.MigrationPolicySpec{
-			Selectors:             &migrationsv1.Selectors{VirtualMachineInstanceSelector: migrationsv1.LabelSelector{"e2e.berth.dev/policy": y.Namespace}},
-			BandwidthPerMigration: new(resource.MustParse("512Mi"))}}
-	text, err := json.Marshal(p)
-	path := filepath.Join(y.T.TempDir(), "policy.json")
-	if err == nil {
-		err = os.WriteFile(path, text, 0o600)
-	}
-	if err != nil {
+	p := &migrationsv1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: y.Namespace}, Spec: migrationsv1.MigrationPolicySpec{
+		Selectors:             &migrationsv1.Selectors{VirtualMachineInstanceSelector: migrationsv1.LabelSelector{"e2e.berth.dev/policy": y.Namespace}},
+		BandwidthPerMigration: new(resource.MustParse("512Mi"))}}
+	if err := y.kube.Create(y.Context(), p); err != nil {
 		y.T.Fatal(err)
 	}
-	y.kubectl("create", "-f", path)
-	y.T.Cleanup(func() { y.kubectl("delete", "migrationpolicy", y.Namespace) })
+	y.T.Cleanup(func() { _ = y.kube.Delete(context.Background(), p) })
 }

@@ -28,6 +28,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	clonev1 "github.com/berth-vm/berth/api/clone/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	testguest "github.com/berth-vm/berth/images/guest"
 	"github.com/berth-vm/berth/test/e2e/framework"
@@ -67,7 +68,7 @@ func newYard(t *testing.T) *yard {
 	t.Helper()
 	env := framework.New(t)
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, clonev1.AddToScheme, accessv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, clonev1.AddToScheme, migrationsv1.AddToScheme, accessv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
