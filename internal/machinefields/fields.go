@@ -1,10 +1,12 @@
 // Package machinefields is the one table of what each field of a machine's spec does: it works, it is accepted without effect, or it is
-// refused. Admission warns and refuses by it, and docs/reference/machines.md is written from it.
+// refused. Admission warns and refuses by it, the controller does not start a machine that admission would have refused, and
+// docs/reference/machines.md is written from it.
 //
 // It looks at documents, not at Go types: a field is known by its path. What a field that works does is not its business.
 package machinefields
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,6 +52,25 @@ func Find(spec map[string]any, at string) []Finding {
 	var out []Finding
 	find(spec, "", at, &out)
 	return out
+}
+
+// Unsupported says which fields of an instance's spec, of whatever Go type, are refused, as sentences; empty: none. at is where the spec is.
+func Unsupported(spec any, at string) (string, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return "", fmt.Errorf("write the spec down: %w", err)
+	}
+	var document map[string]any
+	if err := json.Unmarshal(text, &document); err != nil {
+		return "", fmt.Errorf("read the spec: %w", err)
+	}
+	var out []string
+	for _, f := range Find(document, at) {
+		if f.Effect == Refused {
+			out = append(out, f.Message())
+		}
+	}
+	return strings.Join(out, "; "), nil
 }
 
 func find(value any, path, at string, out *[]Finding) {

@@ -49,6 +49,7 @@ const (
 	TypeMissing         MachineReason = "FailedFindInstancetype"
 	PreferenceMissing   MachineReason = "FailedFindPreference"
 	KindUnfit           MachineReason = "InstancetypeOrPreference"
+	FieldsRefused       MachineReason = "FieldsNotSupported"
 	GuestPaused         MachineReason = "GuestPaused"
 	PausedByUser        MachineReason = "PausedByUser"
 	// The server of a network disk. The words are those of launch.Fault.
@@ -145,6 +146,8 @@ var machineTable = []MachineRow{
 	{Reason: TypeMissing, Status: kubevirt.StatusProvisioning, Warn: true, Message: "{detail}", Failure: "FailedFindInstancetype"},
 	{Reason: PreferenceMissing, Status: kubevirt.StatusProvisioning, Warn: true, Message: "{detail}", Failure: "FailedFindPreference"},
 	{Reason: KindUnfit, Status: kubevirt.StatusProvisioning, Warn: true, Message: "{detail}", Failure: "FailedCreate"},
+	{Reason: FieldsRefused, Status: kubevirt.StatusProvisioning, Instance: kubevirt.PhasePending, Warn: true, Failure: "FailedCreate",
+		Message: "it is not started without what it asks for, which machines here cannot have; change the machine: {detail}"},
 	{Reason: GuestPaused, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
 		Message: "its guest waits for a disk and goes on by itself when the disk answers: {detail}"},
 	{Reason: PausedByUser, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning,

@@ -287,7 +287,30 @@ spec:
 		}
 	})
 
+	t.Run("a field that admission would have refused", y.refusedField)
 	t.Run("instance type and preference", y.kinds)
+}
+
+// refusedField: there is no webhook here, so the API server takes everything; the controller does not start a machine without what it asks for.
+func (y *yard) refusedField(t *testing.T) {
+	y = &yard{T: t, kube: y.kube}
+	vm := y.machine(strings.ReplaceAll(strings.ReplaceAll(strings.ReplaceAll(simple, "NAME", "asks"), "running: false", "running: true"),
+		"devices: {}", "devices: {hostDevices: [{}]}"))
+	y.says(vm, "spec.template.spec.domain.devices.hostDevices is not supported: devices of the node are not given to a guest")
+	y.fails(vm, "FailedCreate")
+	must(t, y.kube.Patch(t.Context(), vm, client.RawPatch("application/json-patch+json",
+		[]byte(`[{"op": "remove", "path": "/spec/template/spec/domain/devices/hostDevices"}]`))))
+	y.says(vm, "is not bound yet")
+	y.fails(vm, "")
+	i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "asks-alone"}}
+	i.Spec.Domain.CPU = &kubevirt.CPU{DedicatedCPUPlacement: true}
+	y.create(i)
+	eventually(t, "the instance to say why it is not started", func() (bool, error) {
+		err := y.kube.Get(t.Context(), client.ObjectKeyFromObject(i), i)
+		return i.Status.Reason == "FieldsNotSupported" && i.Status.Phase == kubevirt.PhasePending, err
+	})
+	must(t, y.kube.Delete(t.Context(), i))
+	must(t, y.kube.Delete(t.Context(), vm))
 }
 
 const simple = `

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/instancetype"
+	"github.com/berth-vm/berth/internal/machinefields"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -65,6 +66,13 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 	if w.instances() == machine.Living {
 		w.observeChange()
 		return nil
+	}
+	unsupported, err := machinefields.Unsupported(w.next.Spec, "spec.template.spec")
+	if err != nil {
+		return err
+	}
+	if unsupported != "" {
+		w.lacks(machine.Unsupported, "%s", unsupported)
 	}
 	return r.observeMade(ctx, w)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/machinefields"
 	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
@@ -56,6 +57,8 @@ type run struct {
 	misplaced string              // that its disks are where it may not run, and what to do about it; empty: they are not
 	leaves    leaving             // what happens to it when its node is drained
 	updates   updates             // volumes that were changed to other claims
+	// unsupported is what the instance asks for that guests here cannot have, as sentences; empty: nothing.
+	unsupported string
 	// processor is why its processor keeps the guest on its node, and what to say of it; empty: it does not.
 	processor     state.FixedCause
 	processorText string
@@ -91,6 +94,9 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 	s := &run{instance: i, pods: render.Machine{Instance: i, Image: r.options.Image, Emulate: r.options.Emulate, KVM: r.options.kvm(),
 		Reach: r.options.Reach}}
 	var err error
+	if s.unsupported, err = machinefields.Unsupported(i.Spec, "spec"); err != nil {
+		return nil, err
+	}
 	if s.consumer, err = r.consumerOf(ctx, i); err != nil {
 		return nil, err
 	}
@@ -355,6 +361,8 @@ func (s *run) facts() machine.Facts {
 		Launcher: situation(s.launcher),
 		Others:   s.otherLaunchers(),
 		Past:     s.pastFact(),
+
+		Unsupported: s.unsupported != "",
 	}
 	if f.Launcher == machine.Placed && s.arrives() {
 		f.Launcher = machine.Up // it has the guest, and the kubelet has not asked it yet

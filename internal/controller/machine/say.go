@@ -25,6 +25,7 @@ var details = map[state.MachineReason]func(*run) string{
 	state.DiskFailed:          (*run).disksText,
 	state.DiskRetrying:        (*run).disksText,
 	state.DiskForbidden:       (*run).disksText,
+	state.FieldsRefused:       func(s *run) string { return s.unsupported },
 	state.UsageTypeMissing:    (*run).disksText,
 	state.DirectForbidden:     (*run).disksText,
 	state.DirectImpossible:    (*run).disksText,

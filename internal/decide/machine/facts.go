@@ -73,6 +73,8 @@ type Facts struct {
 	Access Access
 	// Nominated: the launcher is promised the consumer's node, so the room survives the consumer; or there is no such node.
 	Nominated bool
+	// Unsupported: the instance asks for what guests here cannot have.
+	Unsupported bool
 	// Released: the launcher has been told that its disks are filled.
 	Released bool
 }

@@ -73,6 +73,13 @@ var instanceRules = []rule{
 	{"a running guest runs, whatever became of the rest",
 		func(f Facts) bool { return f.Launcher == Up }, nil, state.GuestRunning},
 
+	{"a guest that asks for what it cannot have is not started without it",
+		func(f Facts) bool { return f.Unsupported && f.Launcher.alive() && !f.Released }, []Action{StopLauncher}, state.FieldsRefused},
+	{"an instance that asks for what it cannot have needs no consumer",
+		func(f Facts) bool { return f.Unsupported && f.Launcher == NoPod && f.Consumer.alive() }, []Action{StopConsumer}, state.FieldsRefused},
+	{"an instance that asks for what it cannot have says so",
+		func(f Facts) bool { return f.Unsupported && f.Launcher == NoPod }, nil, state.FieldsRefused},
+
 	{"a machine whose disk failed keeps no room",
 		func(f Facts) bool { return f.Disks == Failed && f.Launcher.alive() }, []Action{StopLauncher}, state.DiskFailed},
 	{"a machine whose disk failed needs no consumer",

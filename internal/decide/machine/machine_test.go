@@ -19,6 +19,7 @@ var instanceAxes = []enumerate.Axis[Facts]{
 	{Count: int(Failed) + 1, Set: func(f *Facts, i int) string { f.Disks = Disks(i); return f.Disks.String() }},
 	{Count: int(LoggedIn) + 1, Set: func(f *Facts, i int) string { f.Access = Access(i); return f.Access.String() }},
 	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Consumer = Pod(i); return f.Consumer.String() }},
+	{Count: 2, Set: func(f *Facts, i int) string { f.Unsupported = i == 1; return either(i, "plain", "unsupported") }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Nominated = i == 1; return either(i, "unpromised", "promised") }},
 	{Count: 2, Set: func(f *Facts, i int) string { f.Released = i == 1; return either(i, "told-to-wait", "told-to-go") }},
 }
@@ -62,7 +63,7 @@ func either(i int, no, yes string) string {
 func line(p Plan) string { return fmt.Sprintf("%s %v", p.State, p.Do) }
 
 func TestInstanceTable(t *testing.T) {
-	golden.Equal(t, "testdata/instance.txt", "# life launcher others past disks access consumer promise order -> state [actions]\n"+
+	golden.Equal(t, "testdata/instance.txt", "# life launcher others past disks access consumer fields promise order -> state [actions]\n"+
 		enumerate.Table(instanceAxes, func(f Facts) string { return line(Instance(f)) }))
 }
 
@@ -141,10 +142,10 @@ func TestInstanceInvariants(t *testing.T) {
 		if does(StartConsumer) && (f.Disks != Held || f.Consumer != NoPod || f.Launcher != NoPod || f.Leaving) {
 			fail("a consumer nobody needs")
 		}
-		if does(StopConsumer) && !f.Leaving && f.Disks != Failed && f.Disks != Held && f.Launcher == NoPod && !f.Consumer.queued() {
+		if does(StopConsumer) && !f.Leaving && !f.Unsupported && f.Disks != Failed && f.Disks != Held && f.Launcher == NoPod && !f.Consumer.queued() {
 			fail("the room is given up before the launcher is there to take it")
 		}
-		if does(StopConsumer) && !f.Leaving && (f.Disks == Filling || f.Disks == Failing) && f.Launcher == NoPod {
+		if does(StopConsumer) && !f.Leaving && !f.Unsupported && (f.Disks == Filling || f.Disks == Failing) && f.Launcher == NoPod {
 			fail("the room is given up while a worker fills the disks")
 		}
 		if does(StopConsumer) && f.Launcher.queued() && !f.Consumer.queued() && !f.Nominated && !f.Leaving && f.Disks != Failed {
@@ -152,6 +153,9 @@ func TestInstanceInvariants(t *testing.T) {
 		}
 		if (does(StartLauncher) || does(StartConsumer)) && f.Past != NoPast {
 			fail("a guest would start twice in one instance")
+		}
+		if (does(Release) || does(StartLauncher) || does(StartConsumer)) && f.Unsupported {
+			fail("a guest would start without what it asks for")
 		}
 		if does(Release) && f.Disks != Ready {
 			fail("a guest would start without its data")

@@ -13,9 +13,10 @@ const (
 	TypeMissing                    // its instance type, or the copy of it that it is to use, is not there
 	PreferenceMissing              // its preference, or the copy of it that it is to use, is not there
 	KindUnfit                      // its instance type and preference do not go with it
+	Unsupported                    // its spec asks for what machines here cannot have, and admission was not there to refuse it
 	VolumeAwaited                  // a container has not made a volume yet, or not said what it is
 )
 
 func (m Means) String() string {
-	return name(m, "provided", "restoring", "claim-taken", "claim-vague", "type-missing", "preference-missing", "kind-unfit", "volume-awaited")
+	return name(m, "provided", "restoring", "claim-taken", "claim-vague", "type-missing", "preference-missing", "kind-unfit", "unsupported", "volume-awaited")
 }

@@ -159,6 +159,8 @@ var machineRules = []machineRule{
 		func(f RunFacts) bool { return f.Means == PreferenceMissing }, nil, state.PreferenceMissing},
 	{"a machine that its instance type or preference does not go with is not started",
 		func(f RunFacts) bool { return f.Means == KindUnfit }, nil, state.KindUnfit},
+	{"a machine is not started without what it asks for",
+		func(f RunFacts) bool { return f.Means == Unsupported }, nil, state.FieldsRefused},
 	{"a machine is not started before its containers have made its volumes",
 		func(f RunFacts) bool { return f.Means == VolumeAwaited }, nil, state.VolumeMaking},
 
