@@ -91,15 +91,20 @@ func (r *Reconciler) inWriting(ctx context.Context, p *corev1.Pod) error {
 		}
 	}
 	if next := launchers.Successor(p, all); next != nil {
-		return r.handOver(ctx, next, i)
+		return r.handOver(ctx, next, i, launchers.Orders(p))
 	}
 	return nil
 }
 
-// handOver writes that a guest has come to a launcher: whose data its volumes have now, and then that it may run it.
-func (r *Reconciler) handOver(ctx context.Context, next *corev1.Pod, i *kubevirt.VirtualMachineInstance) error {
+// handOver writes that a guest has come to a launcher: whose data its volumes have now, and then that it may run it, and the limits that it was
+// sent with, which its source was told: the source goes.
+func (r *Reconciler) handOver(ctx context.Context, next *corev1.Pod, i *kubevirt.VirtualMachineInstance, sent launch.Move) error {
 	if err := r.recordReplaced(ctx, next, i); err != nil || launchers.Orders(next).Run {
 		return err
 	}
-	return r.tellMove(ctx, next, launch.Move{ID: string(launchers.Incoming(next)), Run: true})
+	m := launch.Move{ID: string(launchers.Incoming(next)), Run: true}
+	if sent.ID == m.ID {
+		m.Limits, m.Policy = sent.Limits, sent.Policy
+	}
+	return r.tellMove(ctx, next, m)
 }

@@ -43,7 +43,7 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 		o.Cancel = true
 		return r.tellMove(ctx, v.source, o)
 	case migration.HandOver:
-		return r.handOver(ctx, v.target, v.run.instance)
+		return r.handOver(ctx, v.target, v.run.instance, launchers.Orders(v.source))
 	case migration.StopSource:
 		if v.source == nil {
 			return nil
@@ -306,18 +306,20 @@ func (v *move) state(old *kubevirt.MigrationState) *kubevirt.MigrationState {
 	s.MigrationUID, s.Mode = v.migration.UID, kubevirt.PreCopy
 	if p := v.source; p != nil {
 		s.SourcePod, s.SourceNode = p.Name, p.Spec.NodeName
-		if o := launchers.Orders(p); o.ID == string(v.migration.UID) && o.To != "" {
-			s.MigrationConfiguration = configuration(o.Limits)
-			if s.MigrationPolicyName = nil; o.Policy != "" {
-				s.MigrationPolicyName = &o.Policy
-			}
-		}
 	}
 	if p := v.target; p != nil {
 		if pod, node, ok := strings.Cut(p.Annotations[render.AnnFrom], " "); ok { // the source may be gone
 			s.SourcePod, s.SourceNode = pod, node
 		}
 		s.TargetPod, s.TargetNode, s.TargetNodeAddress = p.Name, p.Spec.NodeName, p.Status.PodIP
+	}
+	for _, p := range []*corev1.Pod{v.source, v.target} {
+		if o := launchers.Orders(p); o.ID == string(v.migration.UID) && o.Limits != (launch.MoveLimits{}) {
+			s.MigrationConfiguration, s.MigrationPolicyName = configuration(o.Limits), nil
+			if o.Policy != "" {
+				s.MigrationPolicyName = &o.Policy
+			}
+		}
 	}
 	return s
 }
