@@ -36,4 +36,3 @@ func Pluggable(disk kubevirt.Disk) error {
 	}
 	return nil
 }
-

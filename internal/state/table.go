@@ -13,6 +13,7 @@ const (
 	ClaimUnbound    Reason = "ClaimPending"
 	ClaimAwaited    Reason = "ClaimAwaited"
 	ClaimLeaving    Reason = "ErrResourceMarkedForDeletion"
+	ClaimFollows    Reason = "ClaimFollows"
 	ClaimInTheWay   Reason = "ErrResourceExists"
 	ClaimUnusable   Reason = "ErrIncompatiblePVC"
 	ClaimIncomplete Reason = "ErrClaimNotValid"
@@ -83,6 +84,8 @@ var table = concat(
 			Message: "PVC {claim} is said to hold the data already, but it does not exist; restore it"},
 		{Reason: ClaimLeaving, Phase: cdiv1.Pending, Warn: true,
 			Message: "PVC {claim} is being deleted; it is made anew and filled again once it is gone; {detail}"},
+		{Reason: ClaimFollows, Phase: cdiv1.Pending,
+			Message: "PVC {claim} gets the volume that has its data since its machine moved to another node; nothing is filled again"},
 		{Reason: ClaimInTheWay, Phase: cdiv1.Pending, Warn: true,
 			Message: "PVC {claim} exists and is not managed by this DataVolume; delete it, rename the DataVolume, or " +
 				"allow adoption with the annotation cdi.kubevirt.io/allowClaimAdoption"},

@@ -45,6 +45,8 @@ func (s *Seen) flow() volume.Flow {
 
 func (s *Seen) claimFact() volume.Claim {
 	switch {
+	case s.moved:
+		return volume.Following
 	case s.claim == nil && s.lacks != nil:
 		return volume.Incomplete
 	case s.claim == nil:

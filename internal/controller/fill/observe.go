@@ -3,6 +3,7 @@ package fill
 import (
 	cloning "github.com/berth-vm/berth/internal/controller/clone"
 	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/controller/replaced"
 	"github.com/berth-vm/berth/internal/controller/worker"
 
 	"context"
@@ -44,6 +45,7 @@ type Seen struct {
 	access   volume.Access
 	holder   string // who else has the claim's disk, as a sentence; empty: nobody
 	filled   bool   // the volume of a claim that somebody made says that it was filled, for this claim
+	moved    bool   // the claim is about to get the volume that its data moved to
 }
 
 // Observe reads everything a decision about an order depends on. An error means that the cluster could not be read; what
@@ -55,6 +57,9 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 		return nil, err
 	}
 	if s.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, e.reader, o.Namespace, o.Name); err != nil {
+		return nil, err
+	}
+	if err := e.observeMoved(ctx, s); err != nil {
 		return nil, err
 	}
 	if err := e.observeReserved(ctx, s); err != nil {
@@ -98,6 +103,19 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 		s.trouble = worker.Trouble(ctx, e.live, s.worker, s.now)
 	}
 	return s, nil
+}
+
+// observeMoved finds out whether the claim of a DataVolume is on its way to the volume that its data moved to with the guest of a machine. It
+// is deleted and made again then, and the record that says so is on a PersistentVolume, which no tenant can write.
+func (e *Engine) observeMoved(ctx context.Context, s *Seen) error {
+	_, is := s.order.For.(*cdiv1.DataVolume)
+	settled := s.claim != nil && s.claim.DeletionTimestamp == nil && s.claim.Status.Phase != corev1.ClaimPending
+	if !is || settled {
+		return nil
+	}
+	last, _, err := replaced.Of(ctx, e.reader, s.order.Namespace, s.order.Name)
+	s.moved = last != nil
+	return err
 }
 
 // target is what is known of the claim, as far as cloning goes.

@@ -74,6 +74,8 @@ func (f Flow) words() state.Flow {
 // rules is the whole behaviour of a DataVolume; first match wins. Reading order: what ends the matter, what is missing
 // before there can be a claim, the claim until it can be written to, the worker.
 var rules = []rule{
+	{"a claim whose data moved is left to who moves it",
+		func(f Facts) bool { return f.Claim == Following }, nil, state.ClaimFollows},
 	{"a worker stops when its claim is deleted",
 		func(f Facts) bool { return f.Claim == Leaving && f.Worker != NoWorker && f.Worker != Going },
 		[]Action{StopWorker}, state.ClaimLeaving},

@@ -13,7 +13,7 @@ import (
 
 // axes are the facts; their order makes the printed table short.
 var axes = []enumerate.Axis[Facts]{
-	{Count: int(Leaving) + 1, Set: func(f *Facts, i int) string { f.Claim = Claim(i); return f.Claim.String() }},
+	{Count: int(Following) + 1, Set: func(f *Facts, i int) string { f.Claim = Claim(i); return f.Claim.String() }},
 	{Count: int(Unknown) + 1, Set: func(f *Facts, i int) string { f.Data = Data(i); return f.Data.String() }},
 	{Count: int(Fatal) + 1, Set: func(f *Facts, i int) string { f.Worker = Worker(i); return f.Worker.String() }},
 	{Count: int(External) + 1, Set: func(f *Facts, i int) string { f.Flow = Flow(i); return f.Flow.String() }},

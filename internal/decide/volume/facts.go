@@ -58,7 +58,8 @@ const (
 	Waiting
 	Bound
 	Lost
-	Leaving // it is being deleted
+	Leaving   // it is being deleted
+	Following // it is being deleted, absent or unbound, because its data moved to another volume that it is to get
 )
 
 // Data is what is recorded about the claim's contents. It outlives every worker.

@@ -12,7 +12,7 @@ func (o Origin) String() string {
 
 func (c Claim) String() string {
 	return name(c, "Absent", "Incomplete", "Foreign", "Unusable", "Adoptable", "Unbound", "Held", "Waiting", "Bound",
-		"Lost", "Leaving")
+		"Lost", "Leaving", "Following")
 }
 
 func (d Data) String() string {
