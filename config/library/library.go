@@ -63,7 +63,7 @@ var Types = []Series{
 		Description: "Much memory for each processor. It asks for huge pages; the guest has ordinary ones here."},
 }
 
-// Preference is what a guest likes best.
+// Preference has the settings that suit a guest best.
 type Preference struct {
 	Name, Display string
 	OS            string // linux, or windows

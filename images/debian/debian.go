@@ -1,4 +1,4 @@
-// Package debian is what tests know about the Debian guest: an ordinary machine from Debian's packages, with systemd, cloud-init, a guest
+// Package debian describes the Debian guest to tests: an ordinary machine from Debian's packages, with systemd, cloud-init, a guest
 // agent and sshd. The disk is made by hack/images; nothing in it is ours.
 package debian
 

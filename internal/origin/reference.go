@@ -117,7 +117,7 @@ func Resolve(ctx context.Context, from Reader, namespace string, spec *cdiv1.Dat
 	return r, nil
 }
 
-// ResolveDataSource is what a DataSource stands for in the end.
+// ResolveDataSource follows a DataSource to the claim or snapshot that it stands for.
 func ResolveDataSource(ctx context.Context, from Reader, r Ref) (Resolved, error) {
 	return Resolve(ctx, from, r.Namespace, &cdiv1.DataVolumeSpec{
 		SourceRef: &cdiv1.DataVolumeSourceRef{Kind: cdiv1.DataVolumeDataSource, Namespace: &r.Namespace, Name: r.Name}})

@@ -44,7 +44,7 @@ func TestDataSourceByName(t *testing.T) {
 		{"disk", classDisk, images.Namespace + "/os", image(24)},
 	} {
 		vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: one.name}}
-		if one.class == classPath { // of which no profile knows the access mode
+		if one.class == classPath { // no profile knows the access mode of this class
 			y.create(y.templated(one.name, one.class, corev1.TypedObjectReference{Kind: cdiv1.DataVolumeDataSource, Name: one.src}))
 		} else {
 			apply(y, v.must("create", "vm", "--name="+one.name, "--memory=128Mi", "--termination-grace-period=0",

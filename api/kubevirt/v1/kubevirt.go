@@ -45,7 +45,7 @@ type KubeVirtConfiguration struct {
 	MigrationConfiguration *MigrationConfiguration `json:"migrations,omitempty"`
 }
 
-// MigrationConfiguration is what holds for all migrations. What it says of a migration that runs already is not changed.
+// MigrationConfiguration has the limits of all migrations. A change does not affect migrations that run already.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.allowPostCopy) || !self.allowPostCopy",message="allowPostCopy is not supported: a guest whose memory is on two nodes is lost with either of them. Use allowAutoConverge for a guest that writes too fast"
 // +kubebuilder:validation:XValidation:rule="!has(self.disableTLS) || !self.disableTLS",message="disableTLS is not supported: guests are always sent encrypted"

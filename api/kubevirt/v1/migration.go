@@ -137,7 +137,7 @@ type MigrationState struct {
 	Mode string `json:"mode,omitempty"`
 	// MigrationPolicyName is the MigrationPolicy whose limits it has; not there if none matched.
 	MigrationPolicyName *string `json:"migrationPolicyName,omitempty"`
-	// MigrationConfiguration is what the configuration and the policy come to for it.
+	// MigrationConfiguration has the limits of the migration, from the configuration and the policy that selects it.
 	MigrationConfiguration *MigrationConfiguration `json:"migrationConfiguration,omitempty"`
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/images/guest"
 )
 
-// System is what the disk of a whole Debian is made from.
+// System has the inputs of the disk of a whole Debian.
 type System struct {
 	Config   string   // folder of grub.cfg and disk.sfdisk
 	Packages []string // by name; what they depend on comes along

@@ -149,7 +149,7 @@ func (r *Reconciler) policyOf(ctx context.Context, i *kubevirt.VirtualMachineIns
 	return migration.Policy(all.Items, i.Labels, namespace.Labels), nil
 }
 
-// configuration is what the limits of a migration are in upstream's words.
+// configuration returns the limits of a migration in upstream's fields.
 func configuration(l launch.MoveLimits) *kubevirt.MigrationConfiguration {
 	return &kubevirt.MigrationConfiguration{
 		BandwidthPerMigration: resource.NewQuantity(l.Bandwidth, resource.BinarySI), CompletionTimeoutPerGiB: new(int64(l.Each().Seconds())),

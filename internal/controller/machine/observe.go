@@ -57,7 +57,7 @@ type run struct {
 	misplaced string              // that its disks are where it may not run, and what to do about it; empty: they are not
 	leaves    leaving             // what happens to it when its node is drained
 	updates   updates             // volumes that were changed to other claims
-	// unsupported is what the instance asks for that guests here cannot have, as sentences; empty: nothing.
+	// unsupported are sentences about settings of the instance that guests here cannot have; empty: there are none.
 	unsupported string
 	// processor is why its processor keeps the guest on its node, and what to say of it; empty: it does not.
 	processor     state.FixedCause

@@ -56,7 +56,7 @@ func byDataSource() []scenario {
 			target: moved, reports: done, consumed: true, said: state.PopulationDone, bound: true},
 		{name: "DataSource of another namespace, not granted", objects: in(at, theirs, standing("images", "src", ofClaim("images"))), target: moved,
 			said: state.SourceUngranted},
-		{name: "DataSource of another namespace, of which other kinds are granted",
+		{name: "DataSource of another namespace, which grants other kinds",
 			objects: in(at, theirs, standing("images", "src", ofClaim("images")), grant("cdi.kubevirt.io", "VolumeCloneSource")), target: abroad,
 			said: state.SourceUngranted},
 		{name: "DataSource here of a claim of another namespace", objects: in(at, theirs, standing(team, "src", ofClaim("images"))), target: here,
