@@ -39,6 +39,8 @@ func stages() []stage {
 			dir: "hack/kubebox", argv: words("go test"), packages: words("./internal/... ./boot")},
 		{name: "release", lane: beside, about: "manifests, chart and programs of a release, pushed to a registry", tests: true,
 			dir: "hack/release", argv: words("go test -timeout 30m"), packages: words(".")},
+		{name: "argocd", lane: beside, about: "Argo CD's health scripts over everything that is said", tests: true,
+			dir: "hack/argocd", argv: words("go test -timeout 10m"), packages: words(".")},
 		{name: "fuzz", lane: beside, about: "every fuzz target for a few seconds", argv: words("make fuzz FUZZTIME=3s")},
 		{name: "build", about: "the programs, and the test cluster's own", argv: []string{"make", "build", "bin/kubebox"}},
 		{name: "images", about: "container images and the test guest", needs: "build", argv: []string{"make", "images"}},

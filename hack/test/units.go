@@ -42,7 +42,7 @@ func unitTests() (raced, plain []string) {
 }
 
 // elsewhere are directories of other modules, of tests that other stages run, and of what was built.
-var elsewhere = []string{"driver", "hack/kubebox", "hack/release", "test/e2e", "test/apiserver", "test/beside", "test/takeover", "bin"}
+var elsewhere = []string{"driver", "hack/argocd", "hack/kubebox", "hack/release", "test/e2e", "test/apiserver", "test/beside", "test/takeover", "bin"}
 
 func isConcurrent(path string) bool {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)

@@ -47,6 +47,8 @@ func Complete(c *corev1.PersistentVolumeClaim) (proof Proof, lacks string) {
 		return Plain, ""
 	case recorded:
 		return Transferred, ""
+	case c.Annotations[names.Fatal] == "true":
+		return Unproven, who + " has failed to fill it and does not try again"
 	}
 	return Unproven, "it is still being filled by " + who
 }

@@ -47,6 +47,7 @@ func TestComplete(t *testing.T) {
 		"a volume's, not begun":                    {bound(nil, volume, nil), Unproven, "DataVolume disk"},
 		"a volume's, under way":                    {bound(phase(corev1.PodRunning), volume, nil), Unproven, "DataVolume disk"},
 		"a volume's, refused for good":             {bound(phase(corev1.PodFailed), volume, nil), Unproven, "DataVolume disk"},
+		"a volume's, given up":                     {bound(map[string]string{names.Fatal: "true"}, volume, nil), Unproven, "DataVolume disk has failed to fill it and does not try again"},
 		"a volume's, done":                         {bound(phase(corev1.PodSucceeded), volume, nil), Transferred, ""},
 		"a volume's, said to be populated":         {bound(populated, volume, nil), Unproven, "DataVolume disk"},
 		"a volume's of another populator":          {bound(nil, volume, others), Unproven, "DataVolume disk"},

@@ -357,7 +357,7 @@ func (c *chaos) rest() {
 			if err := c.kube.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, &dv); err != nil {
 				return false, err.Error()
 			}
-			return dv.Status.Phase == cdiv1.Succeeded || dv.Status.Phase == cdiv1.Failed, fmt.Sprintf("%s: %s", dv.Status.Phase, message(&dv))
+			return c.hopeless(v) || dv.Status.Phase == cdiv1.Succeeded || dv.Status.Phase == cdiv1.Failed, fmt.Sprintf("%s: %s", dv.Status.Phase, message(&dv))
 		})
 		// Only a pool that was full is a reason to give a volume up, and the volume says so.
 		if dv.Status.Phase == cdiv1.Failed && (len(c.full) == 0 || v.class != classDiskImmediate || message(&dv) == "") {
@@ -374,6 +374,12 @@ func (c *chaos) rest() {
 			return given || now.Status.PrintableStatus == kubevirt.StatusRunning, fmt.Sprintf("%s: %s", now.Status.PrintableStatus, why(&now))
 		})
 	}
+}
+
+// hopeless: the volume that it is to be made of was given up, because the pool was full.
+func (c *chaos) hopeless(v *chaosVolume) bool {
+	from := c.volumes[v.from]
+	return len(c.full) > 0 && from != nil && (c.phase(v.from) == cdiv1.Failed || c.hopeless(from))
 }
 
 // compare reads the disk if it says that it is complete.
