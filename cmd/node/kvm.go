@@ -24,20 +24,26 @@ const (
 	socket   = "berth-kvm.sock"
 )
 
-// offerKVM advertises KVM to the kubelet, as often as the kubelet is restarted. A node whose KVM does not work advertises
-// none, so that no machine is placed there for it.
+// offerKVM advertises KVM to the kubelet, as often as the kubelet is restarted. Devices of a KVM that does not work are unhealthy: the node has them
+// in its capacity and none of them is allocatable, so that no machine is placed there for it. A node without the device has none.
 func offerKVM(ctx context.Context, log *slog.Logger) error {
-	count := 0
-	if err := works(ctx); err != nil {
-		log.Warn("this node has no KVM to offer", "error", err.Error())
-	} else if err := open(kvmDevice); err != nil {
-		return err
-	} else {
-		count = guests
+	o := offer{count: guests, health: plugin.Healthy}
+	_, missing := os.Stat(kvmDevice)
+	switch err := works(ctx); {
+	case missing != nil:
+		o.count = 0
+		log.Warn("this node has no KVM to offer", "error", missing.Error())
+	case err != nil:
+		o.health = plugin.Unhealthy
+		log.Warn("the KVM of this node does not work: none of its devices is allocatable", "error", err.Error())
+	default:
+		if err := open(kvmDevice); err != nil {
+			return err
+		}
 		log.Info("this node has KVM")
 	}
 	for ctx.Err() == nil {
-		if err := serve(ctx, plugin.DevicePluginPath, count); err != nil {
+		if err := serve(ctx, plugin.DevicePluginPath, o); err != nil {
 			log.Warn("the kubelet was not told of KVM", "error", err.Error())
 		}
 		select {
@@ -73,7 +79,7 @@ func open(device string) error {
 }
 
 // serve registers with the kubelet and answers it until it forgets us, which it does by removing our socket.
-func serve(ctx context.Context, dir string, count int) error {
+func serve(ctx context.Context, dir string, o offer) error {
 	path := filepath.Join(dir, socket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -83,8 +89,9 @@ func serve(ctx context.Context, dir string, count int) error {
 		return fmt.Errorf("listen to the kubelet: %w", err)
 	}
 	stopped := make(chan struct{})
+	o.stopped = stopped
 	s := grpc.NewServer()
-	plugin.RegisterDevicePluginServer(s, &offer{count: count, stopped: stopped})
+	plugin.RegisterDevicePluginServer(s, &o)
 	go func() { _ = s.Serve(l) }()
 	defer s.Stop()
 	defer close(stopped)
@@ -125,6 +132,7 @@ func register(ctx context.Context, kubelet string) error {
 type offer struct {
 	plugin.UnimplementedDevicePluginServer
 	count   int
+	health  string
 	stopped <-chan struct{}
 }
 
@@ -137,7 +145,7 @@ func (*offer) GetDevicePluginOptions(context.Context, *plugin.Empty) (*plugin.De
 func (o *offer) ListAndWatch(_ *plugin.Empty, stream plugin.DevicePlugin_ListAndWatchServer) error {
 	var all []*plugin.Device
 	for i := range o.count {
-		all = append(all, &plugin.Device{ID: fmt.Sprintf("kvm%d", i), Health: plugin.Healthy})
+		all = append(all, &plugin.Device{ID: fmt.Sprintf("kvm%d", i), Health: o.health})
 	}
 	if err := stream.Send(&plugin.ListAndWatchResponse{Devices: all}); err != nil {
 		return err

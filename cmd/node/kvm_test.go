@@ -25,9 +25,10 @@ func (k *kubelet) Register(_ context.Context, r *plugin.RegisterRequest) (*plugi
 	return &plugin.Empty{}, nil
 }
 
-// TestOfferKVM: the kubelet is told how many guests can have KVM, none where it does not work, and gives a container the device.
+// TestOfferKVM: the kubelet is told how many guests can have KVM, that these devices are unhealthy where it does not work, and gives a container the
+// device.
 func TestOfferKVM(t *testing.T) {
-	for _, count := range []int{guests, 0} {
+	for _, o := range []offer{{count: guests, health: plugin.Healthy}, {count: guests, health: plugin.Unhealthy}, {}} {
 		dir := t.TempDir()
 		k := &kubelet{asked: make(chan *plugin.RegisterRequest, 1)}
 		l, err := net.Listen("unix", filepath.Join(dir, "kubelet.sock"))
@@ -40,7 +41,7 @@ func TestOfferKVM(t *testing.T) {
 		t.Cleanup(s.Stop)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- serve(ctx, dir, count) }()
+		go func() { ended <- serve(ctx, dir, o) }()
 		r := <-k.asked
 		if r.ResourceName != "devices.kubevirt.io/kvm" || r.Version != plugin.Version {
 			t.Errorf("registered as %+v", r)
@@ -54,8 +55,14 @@ func TestOfferKVM(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if all, err := list.Recv(); err != nil || len(all.Devices) != count {
-			t.Errorf("it offers %v, %v, not %d", all, err, count)
+		all, err := list.Recv()
+		if err != nil || len(all.Devices) != o.count {
+			t.Errorf("it offers %v, %v, not %d", all, err, o.count)
+		}
+		for _, d := range all.GetDevices() {
+			if d.Health != o.health {
+				t.Errorf("device %s is %s, not %s", d.ID, d.Health, o.health)
+			}
 		}
 		given, err := client.Allocate(ctx, &plugin.AllocateRequest{ContainerRequests: []*plugin.ContainerAllocateRequest{{}}})
 		if err != nil || len(given.ContainerResponses) != 1 || given.ContainerResponses[0].Devices[0].HostPath != "/dev/kvm" {
@@ -85,12 +92,13 @@ func TestKVMThatIsNone(t *testing.T) {
 	}
 }
 
-// TestNoKVMToOffer: an agent on a node without KVM goes on, and says why.
+// TestNoKVMToOffer: an agent on a node whose KVM does not work, or that has none, goes on and says why. Here "try" is this test's own program, which
+// knows no such verb.
 func TestNoKVMToOffer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var log strings.Builder
-	if err := offerKVM(ctx, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "this node has no KVM to offer") {
+	if err := offerKVM(ctx, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "KVM") {
 		t.Errorf("%v: %s", err, log.String())
 	}
 }
