@@ -50,7 +50,6 @@ func (y *yard) readOnlyExport(export string) int {
 	if err != nil {
 		y.T.Fatal(err)
 	}
-	//nolint:gosec // the words are this test's
 	serve := exec.Command("qemu-nbd", "--read-only", "--persistent", "--export-name="+export, "--bind="+y.HostAddress(), "--port="+strconv.Itoa(port), "--format=raw",
 		guestDir+"/"+testguest.Raw)
 	if err := serve.Start(); err != nil {

@@ -40,16 +40,16 @@ func (q StateChangeRequest) Paused() bool { return q.Data[DataPaused] == DataTru
 
 // AnnPaused on an instance, if a person has ever asked to pause it: how far that is.
 const (
-	AnnPaused   = "berth.dev/paused"
+	AnnPaused = "berth.dev/paused"
 	// AnnGeneration is the generation of the machine's spec that the instance was made from, or has followed since.
 	AnnGeneration = "kubevirt.io/vm-generation"
 	// AnnTemplateVolumes are the names of the instance's volumes that are in the machine's template, as a JSON list. Volumes that were added to the
 	// instance alone are not among them.
 	AnnTemplateVolumes = "berth.dev/template-volumes"
-	Pausing     = "pausing" // its launcher is being asked to
-	PausedTrue  = "true"
-	Unpausing   = "unpausing"
-	PausedFalse = "false"
+	Pausing            = "pausing" // its launcher is being asked to
+	PausedTrue         = "true"
+	Unpausing          = "unpausing"
+	PausedFalse        = "false"
 )
 
 // VolumeRequest is a volume that is to be added to a machine or removed from it. One of the two is set.

@@ -76,8 +76,12 @@ func TestMovePaused(t *testing.T) {
 		t.Fatalf("the source ended with %+v", r)
 	}
 	target.stage(launch.MoveRuns)
-	for late := time.Now().Add(time.Minute); !target.returns().Paused; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(late) {
+	tick, late := time.NewTicker(50*time.Millisecond), time.After(time.Minute)
+	defer tick.Stop()
+	for !target.returns().Paused {
+		select {
+		case <-tick.C:
+		case <-late:
 			t.Fatal("at the target it is not paused")
 		}
 	}
