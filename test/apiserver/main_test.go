@@ -35,6 +35,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/config/crd"
+	"github.com/berth-vm/berth/config/library"
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
@@ -130,7 +131,7 @@ func install(ctx context.Context, cfg *rest.Config) error {
 	if ports, err = freePorts(2); err != nil {
 		return err
 	}
-	for _, name := range []string{home, golden, team} {
+	for _, name := range []string{home, golden, team, library.Namespace} {
 		if err := admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			return err
 		}
