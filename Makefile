@@ -111,9 +111,9 @@ install-tree:
 	@$(if $(HAD),$(KUBECTL) -n berth-node rollout restart daemonset >/dev/null)
 	@$(KUBECTL) -n berth-node rollout status daemonset --timeout 5m
 	@# the driver serves volumes that are in use: it starts anew only if its image is another one
-	@if [ $(OVERLAY) = config/kubebox ]; then $(KUBECTL) -n localdisk patch daemonset localdisk -p \
-	  "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{\"berth.dev/image\":\"$$(cat $(BIN)/images/csi.tar.digest)\"}}}}}" >/dev/null; \
-	  $(KUBECTL) -n localdisk rollout status daemonset --timeout 5m; fi
+	@if [ $(OVERLAY) = config/kubebox ]; then for d in localdisk localdisk-snapshot-metadata; do $(KUBECTL) -n localdisk patch daemonset $$d -p \
+	  "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{\"berth.dev/image\":\"$$(cat $(BIN)/images/csi.tar.digest)\"}}}}}" >/dev/null; done; \
+	  $(KUBECTL) -n localdisk rollout status daemonset localdisk --timeout 5m; fi
 
 uninstall: build ## take it off again; WITH_DATA=keep: machines, volumes and claims stay
 	@$(BIN)/virtctl --kubeconfig $(KUBECONFIG) uninstall $(if $(WITH_DATA),--with-data=$(WITH_DATA))
@@ -131,10 +131,13 @@ packages: ## install the Debian packages that tests and benches need
 .PHONY: check lint generate generate-check unit host apiserver e2e fuzz
 check: lint generate-check ## the quick part: lint and generated files
 
-lint: ## golangci-lint over the module, the driver's, the cluster's and the release's
+lint: ## golangci-lint over the module, the driver's, the libraries', the measurements', the cluster's and the release's
 	@$(LINT) run ./...
 	@cd hack/kubebox && go tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml $(LIGHT) ./...
 	@cd driver && go tool -modfile=../hack/tools/go.mod golangci-lint run --config ../.golangci.yml ./...
+	@for module in claim inflate lzma; do \
+	  (cd pkg/$$module && go tool -modfile=../../hack/tools/go.mod golangci-lint run --config ../../.golangci.yml ./...); done
+	@cd bench && go tool -modfile=../hack/tools/go.mod golangci-lint run --config ../.golangci.yml ./...
 	@cd hack/release && go tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml $(LIGHT) ./...
 
 generate: ## CRDs, deep copies, reference pages
@@ -145,50 +148,61 @@ generate-check: generate
 	@git diff --exit-code --stat || { echo "generated files differ: run 'make generate' and commit"; exit 1; }
 
 unit: ## unit tests, with the race detector where it can find something
-	@go run ./hack/test -only unit,race,driver
+	@go run ./hack/test -only unit,race,driver,claim,inflate,lzma
 
 host apiserver: ## one stage of the tests
 	@go run ./hack/test -only $@
 
-e2e: ## end-to-end tests on the cluster of E2E_KUBECONFIG, or on one of our own
+# the directories of test/e2e that have tests of Berth
+AREAS = $(filter-out cluster fixture framework install,$(patsubst test/e2e/%/,%,$(wildcard test/e2e/*/)))
+e2e: ## end-to-end tests on the cluster of E2E_KUBECONFIG, or on one of our own; AREA=move: only those of test/e2e/move
 	@# the nodes of somebody's cluster are not ours to stop
-	@if [ -n "$${E2E_KUBECONFIG:-}" ]; then go test -tags e2e -timeout 60m -parallel 4 -skip 'NodeStopped|MigrationFaults|MachineBootsEarly/another' ./test/e2e; \
-	else go run ./hack/test -only cluster,e2e; fi
+	@if [ -n "$${E2E_KUBECONFIG:-}" ]; then go test -tags e2e -timeout 90m -p 1 -parallel 4 -skip 'NodeStopped|MigrationFaults|MachineBootsEarly/another' $(addprefix ./test/e2e/,$(or $(AREA),$(AREAS))); \
+	else go run ./hack/test -only cluster,e2e,e2e-alone $(if $(AREA),-area $(AREA)); fi
 
 fuzz: ## every fuzz target for FUZZTIME
 	@go run ./hack/fuzz -time $(FUZZTIME)
 
 ##@ Measure
+# They are a module of their own, and run at the top, where their results belong. FLAGS are for the program: FLAGS='-only f'.
+measure = go -C bench build -o $(abspath $(BIN))/measure/$(or $(2),$(1)) ./$(1) && $(BIN)/measure/$(or $(2),$(1))
 .PHONY: bench bench-upload bench-control bench-peers bench-vm bench-localdisk bench-netdisk bench-copies bench-move bench-stream bench-web bench-export
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
-	@go run ./bench
+	@$(call measure,.,transfers) $(FLAGS)
 	@$(MAKE) --no-print-directory bench-upload
 
 bench-upload: build packages ## uploads through the proxy beside a plain TLS copy; writes bench/upload/results.md
-	@go run ./bench/upload
+	@$(call measure,upload) $(FLAGS)
 
 bench-export: build packages ## disks out of the cluster beside plain reads and qemu-img convert; writes bench/export/results.md
-	@go run ./bench/export
+	@$(call measure,export) $(FLAGS)
 
 bench-vm: ## a machine's steps on the cluster that runs, both binding modes; writes bench/vm/results.md
-	@go run ./bench/vm
+	@$(call measure,vm) $(FLAGS)
 
 bench-control: $(BOX) ## a thousand DataVolumes on a real API server with simulated nodes
-	@go run ./bench/control
+	@$(call measure,control) $(FLAGS)
 
 bench-peers: build $(BOX) packages ## CDI's controller and ours in turn, on the same API server with simulated nodes, and CDI's importer beside our worker; writes bench/control/peers.md, bench/importer.md
-	@go run ./bench/control -peers
+	@$(call measure,control) -peers
 	@go run ./hack/images -o $(BIN)/images/cdi cdi-importer
-	@go run ./bench -runs 3 -importer $(BIN)/images/cdi/cdi-importer.tar
+	@$(call measure,.,transfers) -runs 3 -importer $(BIN)/images/cdi/cdi-importer.tar
 
 .PHONY: beside-kubevirt
 beside-kubevirt: $(BOX) ## KubeVirt's own virt-controller over our data side, on simulated nodes; it takes seven minutes of a core to compile
 	@go test -tags peers -count=1 -timeout 60m ./test/beside
 
 .PHONY: virtctl-kubevirt
-virtctl-kubevirt: build ## KubeVirt's own virtctl against Berth on the cluster of KUBECONFIG: uploads, an export, a machine; it takes four minutes of a core to compile
-	@go -C hack/kubevirt build -o $(abspath $(BIN))/kubevirt-virtctl kubevirt.io/kubevirt/cmd/virtctl
-	@E2E_KUBECONFIG=$(abspath $(KUBECONFIG)) go test -tags peers,e2e -run '^TestKubeVirtsVirtctl' -count=1 -timeout 30m ./test/e2e
+virtctl-kubevirt: build ## KubeVirt's own virtctl of 1.7 and 1.9 against Berth on the cluster of KUBECONFIG: every verb; it takes eight minutes of a core to compile
+	@go -C hack/kubevirt build -o $(abspath $(BIN))/kubevirt-virtctl-1.7 kubevirt.io/kubevirt/cmd/virtctl
+	@go -C hack/kubevirt19 build -o $(abspath $(BIN))/kubevirt-virtctl-1.9 kubevirt.io/kubevirt/cmd/virtctl
+	@E2E_KUBECONFIG=$(abspath $(KUBECONFIG)) go test -tags peers,e2e -run '^TestKubeVirtsVirtctl' -count=1 -timeout 30m ./test/e2e/virtctl
+
+.PHONY: velero
+velero: build ## Velero backs up machines of the cluster of KUBECONFIG into an S3 server; it takes four minutes of a core to compile
+	@go -C hack/velero build -ldflags '-s -w' -o $(abspath $(BIN))/velero/ github.com/vmware-tanzu/velero/cmd/velero github.com/versity/versitygw/cmd/versitygw
+	@go -C hack/velero build -ldflags '-s -w' -o $(abspath $(BIN))/velero/plugins/ github.com/vmware-tanzu/velero-plugin-for-aws/velero-plugin-for-aws
+	@E2E_KUBECONFIG=$(abspath $(KUBECONFIG)) go test -tags peers,e2e -run '^TestVelero$$' -count=1 -timeout 30m -v ./test/e2e/snapshot
 
 # asked before anything is compiled for minutes
 NO_BERTH = if $(KUBECTL) get namespace berth >/dev/null 2>&1; then echo "Berth is on the cluster: make uninstall first"; exit 1; fi
@@ -212,21 +226,21 @@ bench-localdisk: packages ## the CSI driver beside cp and fio on the same filesy
 	@go -C driver run ./bench
 
 bench-netdisk: packages ## network disks through the launcher beside plain QEMU with the same -blockdev; writes bench/netdisk/results.md
-	@go run ./bench/netdisk
+	@$(call measure,netdisk) $(FLAGS)
 
 bench-move: packages ## an idle guest with a sparse disk moves, beside a plain copy of its data over the same TLS; writes bench/move/results.md
 	@mkdir -p bench/move
-	@BERTH_BENCH_RESULTS=$(CURDIR)/bench/move/results.md go test -tags host -run '^$$' -bench '^BenchmarkMove$$' -benchtime 1x -timeout 30m ./internal/launch/guest
+	@BERTH_BENCH_RESULTS=$(CURDIR)/bench/move/results.md go test -tags host -run '^$$' -bench '^BenchmarkMove$$' -benchtime 1x -timeout 30m ./internal/launcher
 
 bench-stream: packages ## a guest that boots while its disk is imported, beside one whose disk is there and beside the import alone, and a LUN of a stream beside a file; writes bench/stream/results.md
-	@go run ./bench/stream
+	@$(call measure,stream) $(FLAGS)
 
 bench-copies: packages ## copies beside plain QEMU, then machines over one golden claim on the cluster that runs; writes bench/overlay/results.md, bench/copies/results.md
-	@go run ./bench/overlay
-	@go run ./bench/copies
+	@$(call measure,overlay) $(FLAGS)
+	@$(call measure,copies) $(FLAGS)
 
 bench-web: packages ## the page with a thousand machines and three thousand disks in a real browser; writes bench/web/results.md
-	@go run ./bench/web
+	@$(call measure,web) $(FLAGS)
 
 ##@ This page
 .PHONY: help clean

@@ -25,7 +25,7 @@ func TestSummarise(t *testing.T) {
 	}
 }
 
-// made is a bench in which everyone takes a second, but those named.
+// made returns a bench in which everyone takes a second, but those named.
 func made(seconds map[string]float64) *bench {
 	b := &bench{samples: map[string][]sample{}}
 	for _, w := range works {

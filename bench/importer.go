@@ -26,7 +26,7 @@ mount -t tmpfs tmpfs dev; cp -a /dev/null /dev/zero /dev/full /dev/random /dev/u
 exec env -i PATH=/usr/bin:/usr/sbin IMPORTER_CONTENTTYPE=kubevirt IMPORTER_IMAGE_SIZE="$size" FILESYSTEM_OVERHEAD=0 PREALLOCATION=false \
 INSECURE_TLS=true OWNER_UID=bench %s chroot . /usr/bin/cdi-importer -alsologtostderr' && mv "$out.d/data/disk.img" "$out"`
 
-// besideImporter are the works that both the worker and CDI's importer do, with nobody else.
+// besideImporter returns the works that both the worker and CDI's importer do, with no one else.
 func besideImporter(all []work) (some []work) {
 	for _, w := range all {
 		order := fmt.Sprintf(`IMPORTER_SOURCE=http IMPORTER_ENDPOINT="$web/%s"`, filepath.Base(w.ours))

@@ -101,7 +101,7 @@ func run(ctx context.Context, o options, stdout io.Writer) (err error) {
 	return b.report(works)
 }
 
-// needed says what has to be installed.
+// needed returns what has to be installed.
 func needed(worker string) error {
 	if _, err := os.Stat(worker); err != nil {
 		return fmt.Errorf("the worker: %w; run `make build` first", err)

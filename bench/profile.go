@@ -33,7 +33,7 @@ func (b *bench) profileWork(ctx context.Context, w work) (err error) {
 	return nil
 }
 
-// taskOf is what the worker makes of the work's flags.
+// taskOf returns what the worker makes of the work's flags.
 func (b *bench) taskOf(w work) task.Task {
 	from := w.ours[strings.LastIndex(w.ours, " ")+1:]
 	env := map[string]string{"disk": b.images.path("c.raw"), "xfs": b.xfs, "web": b.web.base}

@@ -63,7 +63,7 @@ func (b *bench) outcomes(works []work) (all []outcome) {
 	return all
 }
 
-// tables are what everyone took, and what became of the goals.
+// tables returns what everyone took, and what became of the goals.
 func (b *bench) tables(works []work) string {
 	var t strings.Builder
 	t.WriteString("| work | who | median s | range | peak RSS |\n|---|---|---:|---|---:|\n")
@@ -125,7 +125,7 @@ inside the timing. Server and client share the cores.
 %s
 %s`
 
-// notes is what people wrote about the results, which a new run must not lose.
+// notes returns what people wrote about the results, which a new run must not lose.
 func notes(dir string) string {
 	p, err := os.ReadFile(filepath.Join(dir, "notes.md"))
 	if err != nil {
@@ -134,7 +134,7 @@ func notes(dir string) string {
 	return string(p)
 }
 
-// machine says what this ran on.
+// machine returns what this ran on.
 func machine() string {
 	cpu := "unknown CPU"
 	if p, err := os.ReadFile("/proc/cpuinfo"); err == nil {

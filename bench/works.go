@@ -110,13 +110,13 @@ var works = []work{
 	},
 }
 
-// unpack is what a person does with a container disk.
+// unpack returns what a person does with a container disk.
 func unpack(letter string) string {
 	return fmt.Sprintf(`mkdir "$out.d" && curl -sSfL "http://$hub/v2/disk-%[1]s/blobs/$layer_%[1]s" -o "$out.d/layer" &&
 tar -C "$out.d" -xzf "$out.d/layer" && qemu-img convert -m 1 -O raw "$out.d/disk/disk.qcow2" "$out" && sync "$out"`, letter)
 }
 
-// chosen are the works whose letters are named, or all.
+// chosen returns the works whose letters are named, or all.
 func chosen(letters string) (some []work) {
 	for _, w := range works {
 		for l := range strings.SplitSeq(letters, ",") {

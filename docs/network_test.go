@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// listens are the ports of each part in the table of install.md; a row without a part goes on with the one before.
+// listens are the ports of each part in the table of install.md; a row without a part continues the one before.
 func listens(t *testing.T) map[string][]string {
 	t.Helper()
 	page, err := os.ReadFile("install.md")

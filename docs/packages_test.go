@@ -56,7 +56,7 @@ func TestArrows(t *testing.T) {
 			}
 		}
 	}
-	imports := listed(t, "..", "./internal/...", "./pkg/...", "./api/...", "./cmd/...") + listed(t, "../driver", "./...")
+	imports := listed(t, "..", "./internal/...", module+"pkg/...", "./api/...", "./cmd/...") + listed(t, "../driver", "./...")
 	used := map[string]bool{}
 	for line := range strings.Lines(strings.ReplaceAll(imports, module, "@")) {
 		words := strings.Fields(line)

@@ -1,5 +1,5 @@
-// Package images holds the names and the user that the product's container images share with whoever refers to them: manifests,
-// the launcher, the tests. How an image is made is in hack/images, what goes into one is in the folders beside this file.
+// Package images holds the names and the user that the product's container images share with manifests, the launcher and the
+// tests. How an image is made is in hack/images, what goes into one is in the folders beside this file.
 package images
 
 import "strings"

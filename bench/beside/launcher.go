@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // Launcher is a launcher that runs, with its QEMU.
@@ -30,9 +30,9 @@ type Launcher struct {
 // Orders are what a launcher is started with.
 type Orders struct {
 	Program string // the launcher, as Build made it
-	Machine launch.Machine
-	// Dir has room for the launcher's files. What is below its directories "mounts", "volumes" and "copies" is in the launcher's own
-	// directories of these names. Whoever is not root must be able to reach it.
+	Machine launcherapi.Machine
+	// Dir has room for the launcher's files. What is below its directories "mounts", "volumes" and "copies" is in the launcher's
+	// own directories of these names. Users other than root must be able to reach it.
 	Dir string
 }
 
@@ -65,7 +65,7 @@ func (n *Namespace) Start(ctx context.Context, o Orders) (*Launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := Write(filepath.Join(o.Dir, "machine"), map[string]string{launch.TaskFile: string(text), launch.GoFile: "yes"}); err != nil {
+	if err := Write(filepath.Join(o.Dir, "machine"), map[string]string{launcherapi.TaskFile: string(text), launcherapi.GoFile: "yes"}); err != nil {
 		return nil, err
 	}
 	l := &Launcher{log: filepath.Join(o.Dir, "log")}
@@ -102,7 +102,7 @@ func (l *Launcher) Close() {
 	_ = l.cmd.Wait()
 }
 
-// Blockdevs is what its QEMU was told of block nodes.
+// Blockdevs returns what its QEMU was told of block nodes.
 func (l *Launcher) Blockdevs() (list []string) {
 	for i, a := range l.Args {
 		if a == "-blockdev" {
@@ -115,7 +115,7 @@ func (l *Launcher) Blockdevs() (list []string) {
 // Virsh talks to its libvirt.
 func (l *Launcher) Virsh(ctx context.Context, args ...string) (string, error) {
 	all := append([]string{"-t", strconv.Itoa(l.QEMU), "-m", "-n", "-p", "setpriv", "--reuid=" + User, "--regid=" + User, "--clear-groups", "env",
-		"HOME=" + launch.StateDir, "XDG_RUNTIME_DIR=" + launch.StateDir + "/runtime", "virsh", "-q", "-c", "qemu:///session"}, args...)
+		"HOME=" + launcherapi.StateDir, "XDG_RUNTIME_DIR=" + launcherapi.StateDir + "/runtime", "virsh", "-q", "-c", "qemu:///session"}, args...)
 	out, err := exec.CommandContext(ctx, "nsenter", all...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("virsh %s: %w: %s", args[0], err, out)
@@ -123,7 +123,7 @@ func (l *Launcher) Virsh(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// findQEMU is the QEMU below a process that has disks, and how it was started.
+// findQEMU returns the QEMU below a process that has disks, and how it was started.
 func findQEMU(ancestor int) (pid int, args []string, err error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

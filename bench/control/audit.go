@@ -38,7 +38,7 @@ func (r *request) what() string {
 	return what
 }
 
-// countWrites is how often the controller did what since a time.
+// countWrites returns how often the controller did what since a time.
 func countWrites(path string, since time.Time) (map[string]int, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func countWrites(path string, since time.Time) (map[string]int, error) {
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return nil, fmt.Errorf("read what was written: %w", err)
 		}
-		// The program is called controller, whoever's it is; everybody else here has the name of a part of Kubernetes.
+		// The program is called controller in every project; everything else here has the name of a part of Kubernetes.
 		if strings.HasPrefix(r.UserAgent, "controller/") && r.Received.After(since) {
 			counts[r.what()]++
 		}
@@ -66,7 +66,7 @@ func writesPage(runs []measured) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, `# What CDI's controller and ours write for a volume
 
-Counted %s out of the API server's audit log, from the first of %d volumes to the minute after the last is complete. `+"`go run ./bench/control -writes`"+`
+Counted %s out of the API server's audit log, from the first of %d volumes to the minute after the last is complete. `+"`make bench-control FLAGS=-writes`"+`
 writes this page; [peers.md](peers.md) says how it is measured, [the notes](../notes.md) what each of our writes is for.
 `, time.Now().Format(time.DateOnly), runs[0].volumes)
 	for _, m := range runs {

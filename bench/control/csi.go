@@ -21,7 +21,7 @@ import (
 // simulatedDriver is a CSI driver of which there is only the provisioner below.
 const simulatedDriver = "simulated.bench"
 
-// csiObjects are what a CSI driver's own installation makes, and its class.
+// csiObjects returns what a CSI driver's own installation makes, and its class.
 func csiObjects() []client.Object {
 	return []client.Object{
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: simulatedDriver}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(false)}},
@@ -58,7 +58,7 @@ func provision(ctx context.Context, c *simulated.Cluster) error {
 	return nil
 }
 
-// provisioned is the claim's own volume on a node.
+// provisioned returns the claim's own volume on a node.
 func provisioned(claim *corev1.PersistentVolumeClaim, node string) *corev1.PersistentVolume {
 	v := local("pvc-"+string(claim.UID), node)
 	v.Annotations = map[string]string{names.ProvisionedBy: simulatedDriver}

@@ -2,9 +2,9 @@
 // a real API server, scheduler and volume binder, on nodes that kwok simulates and whose workers report Done at once. It does so
 // twice: in a cluster that has nothing else, and beside thousands of pods and claims that are none of its business.
 //
-//	go run ./bench/control [-n 1000] [-clones 100] [-pods 10000] [-claims 10000]
-//	go run ./bench/control -peers [-n 1000]
-//	go run ./bench/control -writes [-n 50] [-only Berth]
+//	bin/measure/control [-n 1000] [-clones 100] [-pods 10000] [-claims 10000]
+//	bin/measure/control -peers [-n 1000]
+//	bin/measure/control -writes [-n 50] [-only Berth]
 //
 // The second form measures CDI's controller and ours in turn, in the same way; the third counts what each of them writes, or one. It needs bin/kubebox (the control plane), builds kwok out of
 // hack/kwok and CDI out of hack/peers, and writes results.md, peers.md or writes.md: time, write requests, CPU and memory of the controller, and the
@@ -316,7 +316,7 @@ func (b *bench) clone(ctx context.Context) error {
 	return b.until(ctx, b.volumes+b.clones, cdiv1.Succeeded)
 }
 
-// home is the node that a claim's volume is on.
+// home returns the node that a claim's volume is on.
 func (b *bench) home(ctx context.Context, claim string) (string, error) {
 	var c corev1.PersistentVolumeClaim
 	if err := b.kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: claim}, &c); err != nil {

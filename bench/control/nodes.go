@@ -77,7 +77,7 @@ func room(ctx context.Context, kube client.Client, node string, n int) error {
 	return createAll(ctx, kube, objects)
 }
 
-// local is a volume of a node.
+// local returns a volume of a node.
 func local(name, node string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -162,7 +162,7 @@ func others(s scene) []client.Object {
 	return objects
 }
 
-// consumer is the first pod that needs a claim.
+// consumer returns the first pod that needs a claim.
 func consumer(claim string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "consumer-of-" + claim},

@@ -118,7 +118,7 @@ func writeTokenKeys(dir string) error {
 	return nil
 }
 
-// forklift is the definition of a kind that CDI's controller will not start without, and that no volume here is of.
+// forklift returns the definition of a kind that CDI's controller will not start without, and that no volume here is of.
 func forklift(kind, plural string) *apiextensionsv1.CustomResourceDefinition {
 	const group = "forklift.cdi.kubevirt.io"
 	return &apiextensionsv1.CustomResourceDefinition{

@@ -15,7 +15,7 @@ type measured struct {
 	writes map[string]int // what the controller did how often, if it was counted
 }
 
-// kindOfClass is where the volumes of a run come from: the class, in a word or two.
+// kindOfClass returns where the volumes of a run come from: the class, in a word or two.
 func (s scene) kindOfClass() string {
 	if s.csi {
 		return "CSI class"
@@ -34,7 +34,7 @@ func writePage(path, text string) error {
 	return nil
 }
 
-// besideOthers is the page about a cluster that has nothing else, and one that has.
+// besideOthers returns the page about a cluster that has nothing else, and one that has.
 func besideOthers(runs []measured) string {
 	return page("The volume controller with many volumes, and beside many others", "make bench-control", "pods, claims of others", runs,
 		func(m measured) string { return fmt.Sprintf("%d, %d", m.pods, m.claims) }) + `
@@ -43,7 +43,7 @@ are found by an index of their claims, their nodes and the volumes they were mad
 `
 }
 
-// besidePeers is the page about CDI's controller and ours.
+// besidePeers returns the page about CDI's controller and ours.
 func besidePeers(runs []measured) string {
 	var out strings.Builder
 	out.WriteString(page("CDI's controller and ours", "make bench-peers", "controller", runs, func(m measured) string { return m.program.name + ", " + m.kindOfClass() }))
@@ -70,7 +70,7 @@ The goal is at most half of CDI's writes and CPU for a volume, and four times th
 	return out.String()
 }
 
-// total is what all steps after the start took together.
+// total returns what all steps after the start took together.
 func (m measured) total() row {
 	var sum row
 	for _, r := range m.rows[1:] {
@@ -80,7 +80,7 @@ func (m measured) total() row {
 	return sum
 }
 
-// row is what was measured of a step.
+// row returns what was measured of a step.
 func (m measured) row(step string) row {
 	for _, r := range m.rows {
 		if r.step == step {
@@ -90,7 +90,7 @@ func (m measured) row(step string) row {
 	return row{}
 }
 
-// page is what was measured as a table, with what tells one run from another in the first column.
+// page returns what was measured as a table, with what tells one run from another in the first column.
 func page(title, command, column string, runs []measured, name func(measured) string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, `# %s

@@ -133,7 +133,7 @@ func (b *bench) one(ctx context.Context, name, disk string, copied bool) (time.D
 	})
 }
 
-// room is how many machines the golden claim's node has memory for: what it gives to pods, less what they have asked for.
+// room returns how many machines the golden claim's node has memory for: what it gives to pods, less what they have asked for.
 func (b *bench) room(ctx context.Context) (int, error) {
 	var node corev1.Node
 	if err := b.kube.Get(ctx, client.ObjectKey{Name: b.node}, &node); err != nil {
@@ -194,7 +194,7 @@ func (b *bench) many(ctx context.Context, machines int) (cost, error) {
 	return c, nil
 }
 
-// stored is what the machine says that its copy takes.
+// stored returns what the machine says that its copy takes.
 func (b *bench) stored(ctx context.Context, vm *kubevirt.VirtualMachine) (int64, error) {
 	size := int64(-1)
 	err := until(ctx, "machine "+vm.Name+" to say what its copy takes", func(ctx context.Context) (bool, error) {
@@ -212,7 +212,7 @@ func (b *bench) stored(ctx context.Context, vm *kubevirt.VirtualMachine) (int64,
 	return size, err
 }
 
-// available is how much memory this machine, which all nodes are on, has left.
+// available returns how much memory this machine, which all nodes are on, has left.
 func available() (int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

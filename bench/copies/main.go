@@ -2,7 +2,7 @@
 // disk is there already, and what many of them at once cost in time, memory and disk. It needs a cluster of kubebox, whose nodes
 // are on this machine, with Berth on it, and writes bench/copies/results.md.
 //
-//	go run ./bench/copies [-kubeconfig .kubebox/kubeconfig] [-n 5] [-machines 100]
+//	bin/measure/copies [-kubeconfig .kubebox/kubeconfig] [-n 5] [-machines 100]
 //
 // It does not measure guests: the machines have none, only their disks. They are all on the golden claim's node.
 package main

@@ -2,7 +2,7 @@
 // as raw bytes beside plain reads of the same disk, and as a qcow2 image, which is written to a file, beside `qemu-img convert`. It writes
 // bench/export/results.md.
 //
-//	go run ./bench/export [-runs 3] [-data 512] [-disk 1024]
+//	bin/measure/export [-runs 3] [-data 512] [-disk 1024]
 //
 // It needs bin/worker and what hack/packages lists. Nobody finds the disk in the cache, and what is written is on the disk at the end.
 package main

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/pki"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer"
-	"github.com/berth-vm/berth/internal/transfer/ahead"
+	"github.com/berth-vm/berth/internal/transfer/readahead"
 )
 
 const host, token = "export.bench", "bench"
@@ -108,7 +108,7 @@ func (s *server) toFile(ctx context.Context, format, path string) error {
 	at := int64(0)
 	if err := s.get(ctx, format, func(p []byte) error {
 		n, err := f.WriteAt(p, at)
-		ahead.ToDisk(f, at, int64(n))
+		readahead.ToDisk(f, at, int64(n))
 		at += int64(n)
 		return err
 	}); err != nil {
@@ -134,5 +134,5 @@ func (s *server) get(ctx context.Context, format string, write func([]byte) erro
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("the server says %s", answer.Status)
 	}
-	return ahead.Copy(answer.Body, write)
+	return readahead.Copy(answer.Body, write)
 }

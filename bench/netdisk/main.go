@@ -3,7 +3,7 @@
 // one each export their block node over a unix socket, and fio reads and writes there, so that everything from the block
 // node on is measured and no guest is in the way.
 //
-//	go run ./bench/netdisk [-runtime 1s] [-rounds 11]
+//	bin/measure/netdisk [-runtime 1s] [-rounds 11]
 //
 // It needs root and what hack/packages lists, and writes bench/netdisk/results.md. It does not measure guests.
 package main
@@ -58,8 +58,8 @@ type target struct {
 	// files are those of its Secret, and secret what plain QEMU is given as the secret that its -blockdev names.
 	files  map[string]string
 	secret string
-	// plain is what plain QEMU opens in the place of the launcher's image, if that is not the same: only one client at a time holds the
-	// lock of an RBD image, and whoever wrote last would read twice as fast as the other.
+	// plain is what plain QEMU opens in the place of the launcher's image, if that is not the same: only one client at a time
+	// holds the lock of an RBD image, and the client that wrote last would read twice as fast as the other.
 	image, plain string
 }
 
@@ -134,8 +134,8 @@ func servers(dir string) (targets []target, end func(), err error) {
 	if err != nil {
 		return nil, end, err
 	}
-	targets = append(targets, target{name: "iSCSI (tgt)", volume: shared(kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{
-		Host: host(scsi.Port), Portal: lun.Target, LUN: int32(lun.Number)}})})
+	targets = append(targets, target{name: "iSCSI (tgt)", volume: shared(kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{ISCSI: &kubevirt.ISCSISource{
+		Host: host(scsi.Port), Portal: lun.Target, LUN: int32(lun.Number)}}})})
 	nbd, err := netserver.StartNBD(beside.HostAddress, place("nbd"), false)
 	if err != nil {
 		return nil, end, err
@@ -145,7 +145,7 @@ func servers(dir string) (targets []target, end func(), err error) {
 	if err != nil {
 		return nil, end, err
 	}
-	targets = append(targets, target{name: "NBD (nbdkit)", volume: shared(kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{Host: host(nbd.Port), Export: export}})})
+	targets = append(targets, target{name: "NBD (nbdkit)", volume: shared(kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{NBD: &kubevirt.NBDSource{Host: host(nbd.Port), Export: export}}})})
 	ceph, err := netserver.StartCeph(beside.HostAddress, place("ceph"))
 	if err != nil {
 		return nil, end, err
@@ -161,7 +161,7 @@ func servers(dir string) (targets []target, end func(), err error) {
 	}
 	source := &kubevirt.RBDSource{Monitors: []string{ceph.Monitor}, Pool: ceph.Pool, Image: image, User: ceph.User}
 	source.SecretRef = login()
-	return append(targets, target{name: "RBD (Ceph)", volume: shared(kubevirt.VolumeSource{RBD: source}),
+	return append(targets, target{name: "RBD (Ceph)", volume: shared(kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{RBD: source}}),
 		files: map[string]string{"key": ceph.Key}, secret: ceph.Key, image: image, plain: plain}), end, nil
 }
 

@@ -18,7 +18,8 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/bench/beside"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/netdisk"
 )
 
 // node is what libvirt calls the first disk's block node.
@@ -85,10 +86,10 @@ func (b *bench) startLauncher(ctx context.Context, t target) (s *side, blockdevs
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := beside.Write(filepath.Join(dir, "mounts", t.volume.Name, launch.CredentialsMount), t.files); err != nil {
+	if err := beside.Write(filepath.Join(dir, "mounts", t.volume.Name, netdisk.CredentialsDir), t.files); err != nil {
 		return nil, nil, err
 	}
-	m := launch.Machine{Namespace: "bench", Name: "vm", Emulate: true}
+	m := launcherapi.Machine{Namespace: "bench", Name: "vm", Emulate: true}
 	m.Spec.Domain.Memory = &kubevirt.Memory{Guest: new(resource.MustParse("64Mi"))}
 	m.Spec.Volumes = []kubevirt.Volume{t.volume}
 	l, err := b.net.Start(ctx, beside.Orders{Program: b.launcher, Machine: m, Dir: dir})
@@ -112,15 +113,15 @@ func (b *bench) startLauncher(ctx context.Context, t target) (s *side, blockdevs
 	if _, err := l.Virsh(ctx, "suspend", domain); err != nil {
 		return nil, nil, err
 	}
-	for _, text := range export(launch.StateDir + "/export") {
+	for _, text := range export(launcherapi.StateDir + "/export") {
 		if answer, err := l.Virsh(ctx, "qemu-monitor-command", domain, text); err != nil || strings.Contains(answer, `"error"`) {
 			return nil, nil, fmt.Errorf("export the disk: %w %s", err, answer)
 		}
 	}
-	return &side{socket: l.Root + launch.StateDir + "/export", close: l.Close}, l.Blockdevs(), nil
+	return &side{socket: l.Root + launcherapi.StateDir + "/export", close: l.Close}, l.Blockdevs(), nil
 }
 
-// export are the commands that make QEMU serve the block node.
+// export returns the commands that make QEMU serve the block node.
 func export(socket string) []string {
 	return []string{
 		fmt.Sprintf(`{"execute": "nbd-server-start", "arguments": {"addr": {"type": "unix", "data": {"path": %q}}, "max-connections": 0}}`, socket),

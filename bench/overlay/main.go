@@ -1,7 +1,7 @@
 // Command overlay measures a machine's copy of a master through the launcher beside plain QEMU: a guest's first boot over a copy
 // on write, on the same kind of overlay; and a whole clone beside `qemu-img convert`.
 //
-//	go run ./bench/overlay [-rounds 5] [-master bin/images/guest/guest.img]
+//	bin/measure/overlay [-rounds 5] [-master bin/images/guest/guest.img]
 //
 // It needs root, what `go run ./hack/images all` makes and what hack/packages lists, and writes bench/overlay/results.md. A boot counts
 // from the start of QEMU's process, so libvirt's part is in it. A clone is what a launcher with one takes longer until its QEMU

@@ -18,7 +18,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/bench/beside"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // fullSize is how long the master of a clone is. Half of it is data.
@@ -103,7 +103,7 @@ func (b *bench) start(ctx context.Context, master string, mode kubevirt.CopyMode
 	if err := errors.Join(os.MkdirAll(filepath.Dir(disk), 0o755), os.MkdirAll(filepath.Join(dir, "copies", volume.Name), 0o755), os.Link(master, disk)); err != nil {
 		return nil, "", 0, err
 	}
-	m := launch.Machine{Namespace: "bench", Name: "vm", Emulate: true}
+	m := launcherapi.Machine{Namespace: "bench", Name: "vm", Emulate: true}
 	m.Spec.Domain.Memory = &kubevirt.Memory{Guest: new(resource.MustParse(memory))}
 	m.Spec.Volumes = []kubevirt.Volume{volume}
 	begin := time.Now()
@@ -133,7 +133,7 @@ func (b *bench) bootsPlain(ctx context.Context, t *took) error {
 	return err
 }
 
-// machine is the machine that the launcher had, without what libvirt needs to control it.
+// machine returns the machine that the launcher had, without what libvirt needs to control it.
 func (b *bench) machine(overlay, log string) (args []string) {
 	files := strings.NewReplacer("/run/berth/volumes/root/disk.img", b.master, "/run/berth/copies/root/disk.qcow2", overlay)
 	for i := 1; i < len(b.args); i++ {
@@ -158,7 +158,7 @@ func (b *bench) machine(overlay, log string) (args []string) {
 	return append(args, "-display", "none")
 }
 
-// firstLine is how long after the start of its QEMU a guest said something.
+// firstLine returns how long after the start of its QEMU a guest said something.
 func (b *bench) firstLine(ctx context.Context, qemu int, log string) (time.Duration, error) {
 	err := beside.Eventually(ctx, "the guest's first line", func() error {
 		text, err := os.ReadFile(log)
@@ -173,7 +173,7 @@ func (b *bench) firstLine(ctx context.Context, qemu int, log string) (time.Durat
 	return age(qemu)
 }
 
-// age is how long a process has been there.
+// age returns how long a process has been there.
 func age(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/berth-vm/berth/internal/iscsi"
-	"github.com/berth-vm/berth/internal/stream"
+	"github.com/berth-vm/berth/internal/streamserver"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -132,7 +132,7 @@ func streamTarget(ctx context.Context, cache string, disk []byte) (at string, en
 		return "", nil, err
 	}
 	proven := make(chan struct{}, 1)
-	s, err := stream.New(stream.Config{Target: lunName, Images: []task.Registry{{URL: image, PlainHTTP: true}}, CacheDir: cache, CacheLimit: 2 * lunSize,
+	s, err := streamserver.New(streamserver.Config{Target: lunName, Images: []task.Registry{{URL: image, PlainHTTP: true}}, CacheDir: cache, CacheLimit: 2 * lunSize,
 		Log: func(format string, args ...any) {
 			if strings.Contains(fmt.Sprintf(format, args...), "digest is right") {
 				proven <- struct{}{}
@@ -146,7 +146,7 @@ func streamTarget(ctx context.Context, cache string, disk []byte) (at string, en
 		return "", nil, fmt.Errorf("listen: %w", err)
 	}
 	ended = make(chan error, 1)
-	go func() { ended <- s.Run(ctx, stream.Listeners{ISCSI: l}) }()
+	go func() { ended <- s.Run(ctx, streamserver.Listeners{ISCSI: l}) }()
 	select {
 	case <-proven:
 		return l.Addr().String(), ended, nil

@@ -1,7 +1,7 @@
 // Command stream measures a guest that boots while its disk is imported, beside the same guest on a disk that is there already and
 // beside the import alone; and a LUN of a stream beside a file.
 //
-//	go run ./bench/stream [-rounds 2] [-guest bin/images/guest/guest.img] [-data 1000] [-rate 50]
+//	bin/measure/stream [-rounds 2] [-guest bin/images/guest/guest.img] [-data 1000] [-rate 50]
 //
 // It needs root, what `go run ./hack/images all` makes and what hack/packages lists, and writes bench/stream/results.md. The disk has 8 GiB,
 // some data besides the guest's own, and is a qcow2 file on a web server of so many MB a second. Times count from the start of the worker, or

@@ -20,9 +20,9 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/bench/beside"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 )
 
 const diskSize = 8 << 30
@@ -193,7 +193,7 @@ func (b *bench) boots(ctx context.Context, t *took) error {
 	}
 	defer os.RemoveAll(f.dir)
 	if err := beside.Eventually(ctx, "the disk to be served", func() error {
-		_, err := os.Lstat(early.Socket(f.disk))
+		_, err := os.Lstat(earlyboot.Socket(f.disk))
 		return err
 	}); err != nil {
 		return errors.Join(err, f.cmd.Process.Kill(), f.cmd.Wait())
@@ -219,7 +219,7 @@ func (b *bench) boots(ctx context.Context, t *took) error {
 }
 
 func (b *bench) start(ctx context.Context, dir string) (*beside.Launcher, error) {
-	m := launch.Machine{Namespace: "bench", Name: "vm", Emulate: true}
+	m := launcherapi.Machine{Namespace: "bench", Name: "vm", Emulate: true}
 	m.Spec.Domain.Memory = &kubevirt.Memory{Guest: new(resource.MustParse("128Mi"))}
 	m.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "root"}}}}
 	return b.net.Start(ctx, beside.Orders{Program: b.launcher, Machine: m, Dir: dir})

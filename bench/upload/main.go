@@ -108,7 +108,7 @@ const (
 
 func report(o options, times map[string][]float64, log io.Writer) error {
 	text := fmt.Sprintf("# Uploads through the proxy\n\n%d MB of data, alone and in a disk of %d MiB; medians of %d runs in turn, "+
-		"client, proxy and worker on one machine. Made by `go run ./bench/upload`.\n\n| work | seconds (least to most) | MB/s |\n|---|---|---|\n",
+		"client, proxy and worker on one machine. Made by `make bench-upload`.\n\n| work | seconds (least to most) | MB/s |\n|---|---|---|\n",
 		o.data, o.disk, o.runs)
 	for _, name := range []string{plain, raw, sparse} {
 		t := times[name]

@@ -17,7 +17,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/upload/client"
-	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/upload/minrate"
 	"github.com/berth-vm/berth/internal/upload/proxy"
 )
 
@@ -35,7 +35,7 @@ func serve(dir string, h http.Handler) error {
 	return s.ServeTLS(l, filepath.Join(dir, "server", "tls.crt"), filepath.Join(dir, "server", "tls.key"))
 }
 
-// runProxy is the proxy with one worker: DIR ADDRESS.
+// runProxy returns the proxy with one worker: DIR ADDRESS.
 func runProxy(args []string) error {
 	key, err := os.ReadFile(filepath.Join(args[0], "server", "public"))
 	if err != nil {
@@ -46,7 +46,7 @@ func runProxy(args []string) error {
 			return proxy.Worker{Claim: c, Address: args[1], Name: "worker"}, nil
 		},
 		Keys: func() []ed25519.PublicKey { return []ed25519.PublicKey{key} },
-		Dial: proxy.NewDialer(filepath.Join(args[0], "client")), Places: proxy.DefaultPlaces, Patience: proxy.DefaultPatience, Pace: pace.Default,
+		Dial: proxy.NewDialer(filepath.Join(args[0], "client")), Places: proxy.DefaultPlaces, Patience: proxy.DefaultPatience, Pace: minrate.Default,
 		Log: slog.New(slog.DiscardHandler),
 	}))
 }

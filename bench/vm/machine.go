@@ -133,7 +133,7 @@ func (b *bench) machine(ctx context.Context, name, class string) (run, error) {
 	}
 }
 
-// note keeps when a step was first seen. Each version of an object is one write to the API server, whoever made it.
+// note records when a step was first seen. Each version of an object is one write to the API server, by any client.
 func (r *run) note(e watch.Event, name string, at time.Duration) {
 	obj, ok := e.Object.(client.Object)
 	if !ok || !strings.Contains(obj.GetName(), name) {

@@ -2,7 +2,7 @@
 // writes to the API server that is; with a class that waits for its first consumer and with one that does not. It needs a
 // cluster with Berth on it and the test guest, and writes bench/vm/results.md.
 //
-//	go run ./bench/vm [-kubeconfig .kubebox/kubeconfig] [-n 5]
+//	bin/measure/vm [-kubeconfig .kubebox/kubeconfig] [-n 5]
 //
 // It does not measure the transfer: the disk is small and blank, and the guest's kernel comes from a container image.
 package main
@@ -90,7 +90,7 @@ func table(classes []string, runs map[string][]run, count int) string {
 	return text.String()
 }
 
-// median is the median time of a step; 0 where it does not happen.
+// median returns the median time of a step; 0 where it does not happen.
 func median(all []run, s step) time.Duration {
 	var times []time.Duration
 	for _, r := range all {

@@ -59,7 +59,7 @@ func (s *simulated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func say(w http.ResponseWriter, body any) { _ = json.NewEncoder(w).Encode(body) } // whoever asked has gone
+func say(w http.ResponseWriter, body any) { _ = json.NewEncoder(w).Encode(body) } // the client is gone
 
 func (s *simulated) watch(w http.ResponseWriter, r *http.Request, k *kind) {
 	changes := make(chan map[string]any, 64)

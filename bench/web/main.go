@@ -2,7 +2,7 @@
 // an object takes until it is seen, and how much memory virtctl web needs. The objects are simulated, and served by a small API server
 // of this program; virtctl and the browser are the real ones.
 //
-//	go run ./bench/web [-machines 1000] [-disks 3000]
+//	bin/measure/web [-machines 1000] [-disks 3000]
 //
 // It needs chromium, builds virtctl, and writes results.md.
 package main
@@ -170,7 +170,7 @@ func changed(tab context.Context, cluster *simulated, i int) (time.Duration, err
 
 func milliseconds(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }
 
-// peak is the most memory that a process had.
+// peak returns the most memory that a process had.
 func peak(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -21,15 +21,15 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/aggregated"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/inside"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherexec"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
 
 // theCluster implements aggregated.Cluster.
 type theCluster struct {
-	pods   *inside.Pods
+	pods   *launcherexec.Pods
 	reader client.Reader
 	writer *cluster.Writer
 }
@@ -45,7 +45,7 @@ func newCluster(config *rest.Config) (*theCluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	pods, err := inside.New(config)
+	pods, err := launcherexec.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +98,8 @@ func (c *theCluster) Console(ctx context.Context, i *kubevirt.VirtualMachineInst
 	if err != nil {
 		return err
 	}
-	said := &inside.Answer{}
-	err = c.pods.Run(ctx, pod, inside.Console, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: said})
+	said := &launcherexec.Answer{}
+	err = c.pods.Run(ctx, pod, launcherexec.Console, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: said})
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("connect to the guest's console: %w %s", err, said)
 	}
@@ -107,36 +107,36 @@ func (c *theCluster) Console(ctx context.Context, i *kubevirt.VirtualMachineInst
 }
 
 // Ask runs a verb of the launcher's beside the guest.
-func (c *theCluster) Ask(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb string) (launch.Said, error) {
+func (c *theCluster) Ask(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb string) (launcherapi.Said, error) {
 	pod, err := c.launcher(ctx, i)
 	if err != nil {
-		return launch.Said{}, err
+		return launcherapi.Said{}, err
 	}
 	return c.pods.Ask(ctx, pod, verb)
 }
 
 // Open runs a verb of the launcher's that goes on as a connection to the guest.
-func (c *theCluster) Open(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb, what string) (io.ReadWriteCloser, launch.Said, error) {
+func (c *theCluster) Open(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb, what string) (io.ReadWriteCloser, launcherapi.Said, error) {
 	pod, err := c.launcher(ctx, i)
 	if err != nil {
-		return nil, launch.Said{}, err
+		return nil, launcherapi.Said{}, err
 	}
 	return c.pods.Open(ctx, pod, verb, what)
 }
 
 // Evacuation names the wish that the guest leaves its node; empty: there is none.
 func (c *theCluster) Evacuation(ctx context.Context, i *kubevirt.VirtualMachineInstance) (string, error) {
-	all, err := launchers.Of(ctx, cluster.Reads(c.reader), i)
+	all, err := launcherpod.Of(ctx, cluster.Reads(c.reader), i)
 	if err != nil {
 		return "", err
 	}
-	return render.EvacuationID(launchers.Present(all)), nil
+	return render.EvacuationID(launcherpod.Present(all)), nil
 }
 
-// Launcher is the pod that an instance's guest is in, or is to start in; nil: there is none.
+// Launcher returns the pod that an instance's guest is in, or is to start in; nil: there is none.
 func (c *theCluster) Launcher(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
-	all, err := launchers.Of(ctx, cluster.Reads(c.reader), i)
-	return launchers.Present(all), err
+	all, err := launcherpod.Of(ctx, cluster.Reads(c.reader), i)
+	return launcherpod.Present(all), err
 }
 
 // Instancetype reads an instance type or a preference, of either scope.
@@ -155,13 +155,13 @@ func (c *theCluster) Revision(ctx context.Context, namespace, name string) (*app
 	return &r, c.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &r)
 }
 
-// launcher is the pod that the guest runs in.
+// launcher returns the pod that the guest runs in.
 func (c *theCluster) launcher(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
-	all, err := launchers.Of(ctx, cluster.Reads(c.reader), i)
+	all, err := launcherpod.Of(ctx, cluster.Reads(c.reader), i)
 	if err != nil {
 		return nil, err
 	}
-	p := launchers.Guest(i, all)
+	p := launcherpod.Guest(i, all)
 	if p == nil {
 		return nil, errors.New("the guest's launcher is not running")
 	}

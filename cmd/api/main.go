@@ -83,7 +83,7 @@ func run(o options) error {
 	return server.PrepareRun().RunWithContext(ctrl.SetupSignalHandler())
 }
 
-// serverVersion is the version as API servers tell theirs.
+// serverVersion returns the version as API servers tell theirs.
 func serverVersion(i version.Info) kubeversion.Info {
 	return kubeversion.Info{
 		GitVersion: i.Version, GitCommit: i.Commit, BuildDate: i.Date, GoVersion: goruntime.Version(), Compiler: goruntime.Compiler,
@@ -95,7 +95,7 @@ func serverVersion(i version.Info) kubeversion.Info {
 // a moment.
 const linger = 5 * time.Second
 
-// serve is an API server without objects: who asks, and whether they may, the cluster's own says.
+// serve returns an API server without objects: who asks, and whether they may, the cluster's own says.
 func serve(o options) (*genericserver.GenericAPIServer, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})

@@ -12,16 +12,16 @@ import (
 
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/bareclaim"
+	"github.com/berth-vm/berth/internal/controller/annotatedclaim"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/cron"
 	"github.com/berth-vm/berth/internal/controller/datasource"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/end"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/hookpath"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/controller/profile"
 	"github.com/berth-vm/berth/internal/render"
@@ -58,7 +58,7 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, re
 	if err != nil {
 		return err
 	}
-	workers := &end.Keeper{Reader: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: writer, Finalizer: render.WorkerEnd,
+	workers := &podend.Keeper{Reader: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: writer, Finalizer: render.WorkerEnd,
 		Before: records.ReleaseEnded}
 	if err := workers.Setup(mgr, "worker-end"); err != nil {
 		return err
@@ -69,7 +69,7 @@ func setUpData(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, re
 	if err := populate.Setup(mgr, engine, writer); err != nil {
 		return err
 	}
-	if err := bareclaim.Setup(mgr, engine, writer); err != nil {
+	if err := annotatedclaim.Setup(mgr, engine, writer); err != nil {
 		return err
 	}
 	if err := cron.Setup(mgr, writer, o.image); err != nil {

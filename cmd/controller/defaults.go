@@ -33,7 +33,7 @@ func configureOnce(mgr ctrl.Manager, writer *cluster.Writer, gates *string) mana
 	})
 }
 
-// firstConfig is the CDI resource Berth starts with, with other feature gates if there are any.
+// firstConfig returns the CDI resource Berth starts with, with other feature gates if there are any.
 func firstConfig(gates *string) (*cdiv1.CDI, error) {
 	var first cdiv1.CDI
 	if err := yaml.UnmarshalStrict(cdi.Default, &first); err != nil {

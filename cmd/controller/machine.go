@@ -8,16 +8,16 @@ import (
 
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/containervolume"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/export"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/controller/machineclone"
-	"github.com/berth-vm/berth/internal/controller/maker"
-	"github.com/berth-vm/berth/internal/controller/media"
 	"github.com/berth-vm/berth/internal/controller/relocate"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/controller/snapshot/agent"
+	"github.com/berth-vm/berth/internal/controller/usageclass"
 	"github.com/berth-vm/berth/internal/reach"
 )
 
@@ -39,10 +39,10 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 		return err
 	}
 	volumes := installkeys.NewMaker(mgr.GetAPIReader(), writer, o.namespace, clock.RealClock{})
-	if err := maker.Setup(mgr, writer, volumes, rules); err != nil {
+	if err := containervolume.Setup(mgr, writer, volumes, rules); err != nil {
 		return err
 	}
-	if err := media.Setup(mgr, writer); err != nil {
+	if err := usageclass.Setup(mgr, writer); err != nil {
 		return err
 	}
 	guests, err := agent.New(mgr.GetConfig())

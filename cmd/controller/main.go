@@ -12,12 +12,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/hookpath"
-	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/machine"
-	"github.com/berth-vm/berth/internal/scrape"
+	"github.com/berth-vm/berth/internal/metricsserver"
 	"github.com/berth-vm/berth/internal/version"
 )
 
@@ -56,7 +56,7 @@ func main() {
 	flag.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace that Berth is installed in")
 	flag.StringVar(&o.health, "health-address", ":8081", "where /healthz and /readyz are")
 	flag.StringVar(&o.metrics, "metrics-address", ":8080", "where /metrics is")
-	flag.StringVar(&o.metricsTLS, "metrics-tls", os.Getenv(scrape.Environment),
+	flag.StringVar(&o.metricsTLS, "metrics-tls", os.Getenv(metricsserver.Environment),
 		"`directory` with the tls.crt and tls.key that /metrics is served with, to those whose token may get it; empty: plain HTTP, for anybody")
 	flag.BoolVar(&o.elect, "leader-elect", true, "let only one of several replicas act")
 	flag.IntVar(&o.verbosity, "v", 0, "log verbosity; 1 logs every decision")
@@ -86,7 +86,7 @@ func run(o options) error {
 		return err
 	}
 	ctx := ctrl.SetupSignalHandler()
-	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
+	if err := cacheindex.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})

@@ -26,8 +26,8 @@ import (
 	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/admission"
-	"github.com/berth-vm/berth/internal/controller/index"
-	"github.com/berth-vm/berth/internal/scrape"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
+	"github.com/berth-vm/berth/internal/metricsserver"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
@@ -40,7 +40,7 @@ func (o options) serveMetrics(mgr ctrl.Manager) error {
 		return nil
 	}
 	err := mgr.Add(onEveryReplica(func(ctx context.Context) error {
-		end, err := scrape.Server{Address: o.metrics, TLS: o.metricsTLS, From: ctrlmetrics.Registry, Log: slog.New(logr.ToSlogHandler(ctrl.Log.WithName("metrics")))}.Serve()
+		end, err := metricsserver.Server{Address: o.metrics, TLS: o.metricsTLS, From: ctrlmetrics.Registry, Log: slog.New(logr.ToSlogHandler(ctrl.Log.WithName("metrics")))}.Serve()
 		if err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		LeaseDuration:                 &lease,
 		// Of no object is the record kept of who applied which field: it is often larger than the object. Pods of others are
 		// kept as far as they are looked at.
-		Cache: cache.Options{DefaultTransform: index.Trim},
+		Cache: cache.Options{DefaultTransform: cacheindex.Trim},
 		// Secrets are read one at a time and rarely; watching all of a cluster's would be a grant too far.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	})

@@ -7,7 +7,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // backupHook freezes the guest's filesystems for a backup tool, or thaws them after it. A guest that does not run, or that has no agent,
@@ -19,14 +19,14 @@ func backupHook(which, socket string, out io.Writer) error {
 		return nil
 	}
 	defer func() { _ = conn.Close() }()
-	verb := launch.FSThawVerb
-	if which == launch.PreBackupVerb {
-		verb = fmt.Sprintf("%s %d", launch.FSFreezeVerb, int(launch.FreezeFor.Seconds()))
+	verb := launcherapi.FSThawVerb
+	if which == launcherapi.PreBackupVerb {
+		verb = fmt.Sprintf("%s %d", launcherapi.FSFreezeVerb, int(launcherapi.FreezeFor.Seconds()))
 	}
 	if _, err := fmt.Fprintln(conn, verb); err != nil {
 		return fmt.Errorf("ask the launcher to %s: %w", verb, err)
 	}
-	var said launch.Said
+	var said launcherapi.Said
 	if err := json.NewDecoder(conn).Decode(&said); err != nil {
 		return fmt.Errorf("read the launcher's answer to %s: %w", verb, err)
 	}

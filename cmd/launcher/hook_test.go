@@ -8,23 +8,23 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // TestBackupHook: a guest without an agent, or one that does not run, does not fail a backup; one that cannot be frozen does.
 func TestBackupHook(t *testing.T) {
 	for name, c := range map[string]struct {
 		hook  string
-		said  launch.Said
+		said  launcherapi.Said
 		away  bool
 		asked string
 		fails bool
 	}{
-		"frozen":       {hook: launch.PreBackupVerb, asked: "fsfreeze 300\n"},
-		"thawed":       {hook: launch.PostBackupVerb, asked: "fsthaw\n"},
-		"no agent":     {hook: launch.PreBackupVerb, asked: "fsfreeze 300\n", said: launch.Said{Refused: "no", NoAgent: true}},
-		"refused":      {hook: launch.PreBackupVerb, asked: "fsfreeze 300\n", said: launch.Said{Refused: "no"}, fails: true},
-		"does not run": {hook: launch.PreBackupVerb, away: true},
+		"frozen":       {hook: launcherapi.PreBackupVerb, asked: "fsfreeze 300\n"},
+		"thawed":       {hook: launcherapi.PostBackupVerb, asked: "fsthaw\n"},
+		"no agent":     {hook: launcherapi.PreBackupVerb, asked: "fsfreeze 300\n", said: launcherapi.Said{Refused: "no", NoAgent: true}},
+		"refused":      {hook: launcherapi.PreBackupVerb, asked: "fsfreeze 300\n", said: launcherapi.Said{Refused: "no"}, fails: true},
+		"does not run": {hook: launcherapi.PreBackupVerb, away: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")

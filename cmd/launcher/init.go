@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// beInit is what the first process of a container owes the others: it runs the program again as its child, passes
-// signals on, and buries every orphan. Without that libvirt waits for ever for QEMU processes that have ended but
-// are still listed. It returns the child's exit code.
+// beInit returns what the first process of a container owes the others: it runs the program again as its child, passes signals
+// on, and buries every orphan. Without that libvirt waits for ever for QEMU processes that have ended but are still listed. It
+// returns the child's exit code.
 func beInit() (int, error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals) // before the child exists, so that none is missed

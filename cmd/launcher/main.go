@@ -23,9 +23,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/guest"
-	"github.com/berth-vm/berth/internal/launch/rendezvous"
+	"github.com/berth-vm/berth/internal/launcher"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/rendezvous"
 	"github.com/berth-vm/berth/internal/version"
 )
 
@@ -56,10 +56,10 @@ func command(args []string) error {
 		return console()
 	case len(args) == 1 && slices.Contains(verbs, args[0]):
 		return verb(args[0])
-	case len(args) == 1 && (args[0] == launch.FreezeVerb || args[0] == launch.ThawVerb):
+	case len(args) == 1 && (args[0] == launcherapi.FreezeVerb || args[0] == launcherapi.ThawVerb):
 		return quiet(args[0])
-	case len(args) == 1 && (args[0] == launch.PreBackupVerb || args[0] == launch.PostBackupVerb):
-		return backupHook(args[0], launch.VerbSocket, os.Stdout)
+	case len(args) == 1 && (args[0] == launcherapi.PreBackupVerb || args[0] == launcherapi.PostBackupVerb):
+		return backupHook(args[0], launcherapi.VerbSocket, os.Stdout)
 	case len(args) == 1 && args[0] == "consume":
 		ctx, stop := untilTold()
 		defer stop()
@@ -68,11 +68,11 @@ func command(args []string) error {
 	case len(args) == 2 && args[0] == "probe":
 		return ask(args[1])
 	case len(args) == 4 && args[0] == "hold":
-		return hold(args[1], args[2] == launch.ReadOnly, args[3])
+		return hold(args[1], args[2] == launcherapi.ReadOnly, args[3])
 	case len(args) >= 3 && args[0] == "copy":
-		return guest.Copy(args[1:len(args)-1], args[len(args)-1])
+		return launcher.Copy(args[1:len(args)-1], args[len(args)-1])
 	}
-	return errors.New("usage: launcher run | console | freeze | thaw | pause | unpause | guestosinfo | filesystemlist | userlist | forward | vnc | reset | softreboot | fsfreeze | fsthaw | pre-backup | post-backup | consume | probe readiness|liveness | hold VOLUME read-only|read-write SIZE|login | copy FILE... DIRECTORY")
+	return errors.New("usage: launcher run | console | freeze | thaw | pause | unpause | guestosinfo | filesystemlist | userlist | forward | vnc | screenshot | reset | softreboot | fsfreeze | fsthaw | pre-backup | post-backup | consume | probe readiness|liveness | hold VOLUME read-only|read-write SIZE|login | copy FILE... DIRECTORY")
 }
 
 func untilTold() (context.Context, context.CancelFunc) {
@@ -82,9 +82,9 @@ func untilTold() (context.Context, context.CancelFunc) {
 func run() error {
 	ctx, stop := untilTold()
 	defer stop()
-	l := &guest.Launcher{Host: guest.Probe(), Guest: os.Stdout, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}
+	l := &launcher.Launcher{Host: launcher.Probe(), Guest: os.Stdout, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}
 	mux := answers(l.Ready)
-	mux.HandleFunc("GET "+launch.ReturnsPath, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+launcherapi.ReturnsPath, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(l.Returns())
 	})
 	serve(mux)
@@ -106,7 +106,7 @@ func run() error {
 func hold(volume string, readOnly bool, size string) error {
 	ctx, stop := untilTold()
 	defer stop()
-	h := &rendezvous.Holder{Volume: volume, ReadOnly: readOnly, Login: size == launch.HoldLogin}
+	h := &rendezvous.Holder{Volume: volume, ReadOnly: readOnly, Login: size == launcherapi.HoldLogin}
 	if !h.Login {
 		var err error
 		if h.Empty, err = strconv.ParseInt(size, 10, 64); err != nil {
@@ -121,7 +121,7 @@ func hold(volume string, readOnly bool, size string) error {
 	return err
 }
 
-// answers are those to the pod's own probes: ready means that the guest runs, or that it has the disk.
+// answers returns those to the pod's own probes: ready means that the guest runs, or that it has the disk.
 func answers(ready func() bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
@@ -133,12 +133,12 @@ func answers(ready func() bool) *http.ServeMux {
 }
 
 func serve(mux *http.ServeMux) {
-	s := &http.Server{Addr: fmt.Sprintf(":%d", launch.ReadyPort), Handler: notFromHere(mux, net.InterfaceAddrs), ReadHeaderTimeout: 5 * time.Second}
+	s := &http.Server{Addr: fmt.Sprintf(":%d", launcherapi.ReadyPort), Handler: notFromHere(mux, net.InterfaceAddrs), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = s.ListenAndServe() }()
 }
 
-// notFromHere refuses whoever comes from this pod: the guest does, through QEMU's network, both by way of the loopback (to the
-// guest that is 10.0.2.2) and of the pod's own address. The kubelet and the controller come from outside.
+// notFromHere refuses requests from this pod: the guest can send them, through QEMU's network, by way of the loopback (to the
+// guest that is 10.0.2.2) and of the pod's own address. The kubelet and the controller connect from outside.
 func notFromHere(next http.Handler, addresses func() ([]net.Addr, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		own, err := addresses()
@@ -165,8 +165,8 @@ func serveProbes(ask func(context.Context, string) error) error {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
-	_ = os.Remove(launch.ProbeSocket) // of a container that ran before in this pod
-	l, err := net.Listen("unix", launch.ProbeSocket)
+	_ = os.Remove(launcherapi.ProbeSocket) // of a container that ran before in this pod
+	l, err := net.Listen("unix", launcherapi.ProbeSocket)
 	if err != nil {
 		return fmt.Errorf("wait for probes: %w", err)
 	}
@@ -175,11 +175,11 @@ func serveProbes(ask func(context.Context, string) error) error {
 	return nil
 }
 
-// ask is a probe of the pod's that the launcher carries out: the guest agent has one line, and the launcher holds it.
+// ask returns a probe of the pod's that the launcher carries out: the guest agent has one line, and the launcher holds it.
 func ask(which string) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, "unix", launch.ProbeSocket)
+		return d.DialContext(ctx, "unix", launcherapi.ProbeSocket)
 	}}}
 	reply, err := client.Get("http://launcher/probe/" + url.PathEscape(which))
 	if err != nil {
@@ -194,7 +194,7 @@ func ask(which string) error {
 }
 
 func console() error {
-	conn, err := net.Dial("unix", launch.ConsoleSocket)
+	conn, err := net.Dial("unix", launcherapi.ConsoleSocket)
 	if err != nil {
 		return fmt.Errorf("the guest has no console yet: %w", err)
 	}

@@ -6,12 +6,12 @@ import (
 	"net"
 	"os"
 
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // quiet asks the launcher of this pod to hold its guest still, or to let it go on, and prints what came of it.
 func quiet(verb string) error {
-	conn, err := net.Dial("unix", launch.QuietSocket)
+	conn, err := net.Dial("unix", launcherapi.QuietSocket)
 	if err != nil {
 		return fmt.Errorf("the guest does not run: %w", err)
 	}

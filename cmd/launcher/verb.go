@@ -9,26 +9,26 @@ import (
 	"os"
 	"strings"
 
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // verbs are those that the launcher of this pod carries out when it is asked on its socket.
 var verbs = []string{
-	launch.PauseVerb, launch.UnpauseVerb, launch.OSInfoVerb, launch.FilesystemsVerb, launch.UsersVerb, launch.ForwardVerb, launch.VNCVerb,
-	launch.ResetVerb, launch.SoftRebootVerb, launch.FSFreezeVerb, launch.FSThawVerb,
+	launcherapi.PauseVerb, launcherapi.UnpauseVerb, launcherapi.OSInfoVerb, launcherapi.FilesystemsVerb, launcherapi.UsersVerb, launcherapi.ForwardVerb, launcherapi.VNCVerb,
+	launcherapi.ScreenshotVerb, launcherapi.ResetVerb, launcherapi.SoftRebootVerb, launcherapi.FSFreezeVerb, launcherapi.FSThawVerb,
 }
 
 // verb has the launcher of this pod carry a verb out, prints its answer, and connects standard input and output with what
 // follows. What a verb needs is the first line of the input.
 func verb(name string) error {
-	conn, err := net.Dial("unix", launch.VerbSocket)
+	conn, err := net.Dial("unix", launcherapi.VerbSocket)
 	if err != nil {
 		return fmt.Errorf("the guest does not run: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
 	in := bufio.NewReaderSize(os.Stdin, 1<<16)
 	line := name
-	if launch.NeedsWords(name) {
+	if launcherapi.NeedsWords(name) {
 		what, err := in.ReadString('\n')
 		if err != nil {
 			return fmt.Errorf("read what to %s: %w", name, err)
@@ -38,7 +38,7 @@ func verb(name string) error {
 	if _, err := fmt.Fprintln(conn, line); err != nil {
 		return fmt.Errorf("ask the launcher to %s: %w", name, err)
 	}
-	if name == launch.ForwardVerb || name == launch.VNCVerb {
+	if name == launcherapi.ForwardVerb || name == launcherapi.VNCVerb {
 		go func() {
 			_, _ = io.Copy(conn, in)
 			_ = conn.(*net.UnixConn).CloseWrite()

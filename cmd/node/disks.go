@@ -21,10 +21,10 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/rendezvous"
-	"github.com/berth-vm/berth/internal/layermeter"
-	"github.com/berth-vm/berth/internal/scrape"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/layermetrics"
+	"github.com/berth-vm/berth/internal/metricsserver"
+	"github.com/berth-vm/berth/internal/rendezvous"
 	"github.com/berth-vm/berth/internal/transfer/layercache"
 )
 
@@ -34,8 +34,8 @@ const podsDir = "/var/lib/kubelet/pods"
 // metricsAddress is where Prometheus asks for the counts of the node's layers: the cache itself reads what strangers wrote, and opens no port.
 const metricsAddress = ":8080"
 
-// introduceDisks introduces every holder on this node to the launcher it belongs to. It keeps nothing: who has met is to
-// be seen from the holder's readiness, so an agent that is restarted goes on where the last one stopped.
+// introduceDisks introduces every holder on this node to the launcher it belongs to. It keeps no state: readiness of a holder
+// shows that it was introduced, so a restarted agent continues where the last one stopped.
 func introduceDisks(ctx context.Context, log *slog.Logger, node string) error {
 	if node == "" {
 		return errors.New("no node: set NODE_NAME")
@@ -55,9 +55,9 @@ func introduceDisks(ctx context.Context, log *slog.Logger, node string) error {
 	pods := factory.Core().V1().Pods().Lister()
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	// A node whose numbers nobody can read is served all the same.
-	meter := layermeter.Meter{Ask: func() (layercache.Counts, error) { return layerCounts(cacheMeetDir) }}
-	numbers := scrape.Server{Address: metricsAddress, TLS: os.Getenv(scrape.Environment), From: scrape.Registry(meter), Log: log}
+	// A node whose counts cannot be read is served all the same.
+	meter := layermetrics.Meter{Ask: func() (layercache.Counts, error) { return layerCounts(cacheMeetDir) }}
+	numbers := metricsserver.Server{Address: metricsAddress, TLS: os.Getenv(metricsserver.Environment), From: metricsserver.Registry(meter), Log: log}
 	if end, err := numbers.Serve(); err != nil {
 		log.Error("there are no metrics", "error", err.Error())
 	} else {
@@ -89,7 +89,7 @@ type agent struct {
 	meeting        sync.Map // the launchers that are being introduced to the cache of layers, by UID
 }
 
-// round begins to introduce every holder that waits. Each is on its own: a pod that hangs delays nobody else's disks.
+// round begins to introduce every holder that waits. Each is on its own: a pod that hangs delays no one else's disks.
 func (a *agent) round() error {
 	holders, err := a.pods.List(labels.SelectorFromSet(labels.Set{"kubevirt.io": "hotplug-disk"}))
 	if err != nil {
@@ -115,7 +115,7 @@ func (a *agent) round() error {
 	return nil
 }
 
-// waits: the holder runs and no guest has its disk.
+// waits reports whether the holder runs and no guest has its disk.
 func waits(p *corev1.Pod) bool {
 	if p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {
 		return false
@@ -128,7 +128,7 @@ func waits(p *corev1.Pod) bool {
 	return false
 }
 
-// launcherOf is the pod a holder belongs to: of the same namespace, since an owner always is, and on this node.
+// launcherOf returns the pod a holder belongs to: of the same namespace, since an owner always is, and on this node.
 func launcherOf(pods listers.PodLister, holder *corev1.Pod) *corev1.Pod {
 	owner := metav1.GetControllerOf(holder)
 	if owner == nil || owner.Kind != "Pod" {
@@ -157,15 +157,15 @@ func introduce(holder, launcher types.UID) error {
 
 // reach connects to a socket a pod waits at.
 func reach(dir string, pod types.UID, socket string) (*net.UnixConn, error) {
-	c, err := dialBeneath(dir, path.Join(string(pod), "volumes", "kubernetes.io~empty-dir", launch.MeetVolume, socket))
+	c, err := dialBeneath(dir, path.Join(string(pod), "volumes", "kubernetes.io~empty-dir", launcherapi.MeetVolume, socket))
 	if err != nil {
 		return nil, fmt.Errorf("reach pod %s: %w", pod, err)
 	}
 	return c, nil
 }
 
-// dialBeneath connects to a socket in a directory that others write to. What is there is their own doing, so no link is followed: it could lead to the
-// socket of somebody else.
+// dialBeneath connects to a socket in a directory that others write to. No link is followed: it could lead to another program's
+// socket.
 func dialBeneath(dir, name string) (*net.UnixConn, error) {
 	root, err := os.Open(dir)
 	if err != nil {

@@ -5,11 +5,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -19,14 +17,15 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launch/rendezvous"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/rendezvous"
+	"github.com/berth-vm/berth/internal/testing/dependencies"
 )
 
-// place is where the pod of that UID waits to be introduced.
+// place returns where the pod of that UID waits to be introduced.
 func place(t *testing.T, dir, pod string) string {
 	t.Helper()
-	at := filepath.Join(dir, pod, "volumes", "kubernetes.io~empty-dir", launch.MeetVolume)
+	at := filepath.Join(dir, pod, "volumes", "kubernetes.io~empty-dir", launcherapi.MeetVolume)
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +89,7 @@ func TestOnlyItsOwnLauncherIsMet(t *testing.T) {
 	}
 }
 
-// TestAHolderThatHangs delays nobody else's disk, and is not tried twice at once.
+// TestAHolderThatHangs delays no one else's disk, and is not tried twice at once.
 func TestAHolderThatHangs(t *testing.T) {
 	launcher := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "launcher", UID: "1",
 		Labels: map[string]string{"kubevirt.io": "virt-launcher"}}}
@@ -186,18 +185,6 @@ func TestCacheRound(t *testing.T) {
 
 // TestDependencies: the agent runs no guest, talks to no registry, and moves no bytes but those of layers.
 func TestDependencies(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()
-	if err != nil {
-		t.Fatalf("list dependencies: %v\n%s", err, out)
-	}
-	for dep := range strings.SplitSeq(string(out), "\n") {
-		for _, not := range []string{
-			"github.com/berth-vm/berth/internal/transfer/source/registry", "github.com/berth-vm/berth/internal/transfer/source/http", "github.com/berth-vm/berth/internal/launch/guest", "github.com/digitalocean/go-libvirt",
-			"sigs.k8s.io/controller-runtime",
-		} {
-			if strings.HasPrefix(dep, not) {
-				t.Errorf("the agent contains %s", dep)
-			}
-		}
-	}
+	dependencies.Refuse(t, dependencies.Berth+"transfer/source/registry", dependencies.Berth+"transfer/source/http", dependencies.Berth+"launcher",
+		"github.com/digitalocean/go-libvirt", "sigs.k8s.io/controller-runtime")
 }

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-vm/berth/internal/launch/rendezvous"
+	"github.com/berth-vm/berth/internal/rendezvous"
 	"github.com/berth-vm/berth/internal/transfer/layercache"
 )
 
-// cacheRound begins to introduce every launcher that waits for the node's cache of layers. Whoever forges a launcher's label gains nothing: the cache
-// gives layers to those who prove that they can read them.
+// cacheRound begins to introduce every launcher that waits for the node's cache of layers. Forging a launcher's label gains
+// nothing: the cache gives layers only to clients that prove that they can read them.
 func (a *agent) cacheRound() error {
 	launchers, err := a.pods.List(labels.SelectorFromSet(labels.Set{"kubevirt.io": "virt-launcher"}))
 	if err != nil {
@@ -42,7 +42,8 @@ func (a *agent) cacheRound() error {
 	return nil
 }
 
-// lives: the pod has not ended and is not to end. Its launcher may wait for layers before the kubelet says that it runs.
+// lives reports whether the pod has not ended and is not to end. Its launcher may wait for layers before the kubelet says that it
+// runs.
 func lives(p *corev1.Pod) bool {
 	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,9 @@ const (
 )
 
 // offerKVM advertises KVM to the kubelet, as often as the kubelet is restarted. Devices of a KVM that does not work are unhealthy: the node has them
-// in its capacity and none of them is allocatable, so that no machine is placed there for it. A node without the device has none.
-func offerKVM(ctx context.Context, log *slog.Logger) error {
+// in its capacity and none of them is allocatable, so that no machine is placed there for it, and tell is called with the cause. A node without the
+// device has none.
+func offerKVM(ctx context.Context, log *slog.Logger, tell func(cause error)) error {
 	o := offer{count: guests, health: plugin.Healthy}
 	_, missing := os.Stat(kvmDevice)
 	switch err := works(ctx); {
@@ -36,6 +38,7 @@ func offerKVM(ctx context.Context, log *slog.Logger) error {
 	case err != nil:
 		o.health = plugin.Unhealthy
 		log.Warn("the KVM of this node does not work: none of its devices is allocatable", "error", err.Error())
+		tell(err)
 	default:
 		if err := open(kvmDevice); err != nil {
 			return err
@@ -60,7 +63,7 @@ func works(ctx context.Context) error {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "/proc/self/exe", "try").CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil
 }
@@ -95,7 +98,7 @@ func serve(ctx context.Context, dir string, o offer) error {
 	go func() { _ = s.Serve(l) }()
 	defer s.Stop()
 	defer close(stopped)
-	if err := register(ctx, filepath.Join(dir, "kubelet.sock")); err != nil {
+	if err := register(ctx, filepath.Join(dir, "kubelet.sock")); err != nil && ctx.Err() == nil {
 		return err
 	}
 	tick := time.NewTicker(time.Second)
@@ -141,7 +144,7 @@ func (*offer) GetDevicePluginOptions(context.Context, *plugin.Empty) (*plugin.De
 	return &plugin.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch says what there is, once: whether KVM works does not change while the agent runs.
+// ListAndWatch returns what there is, once: whether KVM works does not change while the agent runs.
 func (o *offer) ListAndWatch(_ *plugin.Empty, stream plugin.DevicePlugin_ListAndWatchServer) error {
 	var all []*plugin.Device
 	for i := range o.count {

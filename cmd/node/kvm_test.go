@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/client-go/tools/record"
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -92,13 +95,32 @@ func TestKVMThatIsNone(t *testing.T) {
 	}
 }
 
-// TestNoKVMToOffer: an agent on a node whose KVM does not work, or that has none, goes on and says why. Here "try" is this test's own program, which
-// knows no such verb.
+// TestNoKVMToOffer: an agent on a node whose KVM does not work, or that has none, goes on and says why; the node is told of a device that runs no
+// guest, and not of one that is missing. Here "try" is this test's own program, which knows no such verb.
 func TestNoKVMToOffer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var log strings.Builder
-	if err := offerKVM(ctx, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "KVM") {
-		t.Errorf("%v: %s", err, log.String())
+	told := 0
+	err := offerKVM(ctx, slog.New(slog.NewTextHandler(&log, nil)), func(error) { told++ })
+	words, tells := "no KVM to offer", 0
+	if _, err := os.Stat(kvmDevice); err == nil {
+		words, tells = "does not work", 1
+	}
+	if err != nil || !strings.Contains(log.String(), words) || told != tells {
+		t.Errorf("%v, told %d times: %s", err, told, log.String())
+	}
+}
+
+// TestTellNode: the event is the node's, and has the cause.
+func TestTellNode(t *testing.T) {
+	r := record.NewFakeRecorder(1)
+	r.IncludeObject = true
+	tellNode(r, "node1", errors.New("it took 480ms"))
+	got := <-r.Events
+	for _, want := range []string{"Warning KVMDoesNotWork /dev/kvm is there, but runs no guest: it took 480ms. None of devices.kubevirt.io/kvm", "kind=Node"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the event lacks %q: %s", want, got)
+		}
 	}
 }

@@ -14,11 +14,12 @@ import (
 
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/berth-vm/berth/internal/launch/rendezvous"
+	"github.com/berth-vm/berth/internal/rendezvous"
 	"github.com/berth-vm/berth/internal/transfer/layercache"
 )
 
-// Where the cache of layers is: the directory that it writes to, the same where nobody can write, and where the agent meets it.
+// Paths of the cache of layers: the directory that it writes to, the same directory mounted read-only, and where the agent
+// connects.
 const (
 	cacheDir     = "/var/cache/berth/layers"
 	cacheView    = "/run/berth/layers"
@@ -32,10 +33,10 @@ const (
 	namespaced = 8
 )
 
-// others is what the layers leave free of the medium, or a tenth of it, which is less on small ones.
+// others is the space that the layers leave free on the medium, or a tenth of it if that is less.
 const others = 4 << 30
 
-// cacheMemory is what the Go runtime tries to stay below; the container is granted more.
+// cacheMemory is the limit for the Go runtime; the container has a higher one.
 const cacheMemory = 640 << 20
 
 // keepLayers serves the node's cache of layers until ctx ends.
@@ -85,15 +86,15 @@ func keepLayers(ctx context.Context, log *slog.Logger, args []string) error {
 	return nil
 }
 
-// listenForCounts is where the agent asks what the layers count.
+// listenForCounts returns where the agent asks what the layers count.
 func listenForCounts(dir string) (net.Listener, error) {
 	path := filepath.Join(dir, countsSocket)
 	_ = os.Remove(path) // of a container that ran before in this pod
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listen for whoever counts the layers: %w", err)
+		return nil, fmt.Errorf("listen for metrics of layers: %w", err)
 	}
-	// The agent is another user, and has none of root's rights. Nobody else has this directory.
+	// The agent is another user, without root's rights. No one else can reach this directory.
 	if err := os.Chmod(path, 0o666); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

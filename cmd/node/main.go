@@ -1,5 +1,5 @@
 // Command node is Berth's agent on every node. Its verbs run in containers of their own, because they need different rights:
-// `node kvm` offers the node's KVM to machines if it works, which needs the device; `node disks` introduces the pod of an
+// `node kvm` offers the node's KVM to machines if it works, which needs the device, and has an event say so if it does not; `node disks` introduces the pod of an
 // added disk to the machine that is to have it, which needs the kubelet's directory of pods and no privilege at all;
 // `node layers` keeps the layers of container images that machines run, which needs nothing but its directory.
 // `node try` is one guest of a few instructions: whether KVM works is not to be seen from the device being there.
@@ -32,7 +32,11 @@ func command(ctx context.Context, args []string) error {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	switch {
 	case len(args) == 1 && args[0] == "kvm":
-		return offerKVM(ctx, log)
+		tell, err := nodeTeller(ctx, log, os.Getenv("NODE_NAME"))
+		if err != nil {
+			return err
+		}
+		return offerKVM(ctx, log, tell)
 	case len(args) == 1 && args[0] == "try":
 		return tryKVM(kvmDevice)
 	case len(args) == 1 && args[0] == "disks":

@@ -104,7 +104,7 @@ func fast(took time.Duration) error {
 	return nil
 }
 
-// used is the processor time of this process.
+// used returns the processor time of this process.
 func used() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // it cannot fail for this process

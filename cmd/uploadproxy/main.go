@@ -25,9 +25,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/berth-vm/berth/internal/scrape"
+	"github.com/berth-vm/berth/internal/metricsserver"
 	"github.com/berth-vm/berth/internal/token"
-	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/upload/minrate"
 	"github.com/berth-vm/berth/internal/upload/proxy"
 	"github.com/berth-vm/berth/internal/version"
 )
@@ -47,7 +47,7 @@ func main() {
 	flag.StringVar(&o.client, "client", "/etc/berth/client", "`directory` with the tls.crt, tls.key and ca.crt for workers")
 	flag.StringVar(&o.keys, "token-keys", "/etc/berth/token-keys", "`directory` with the public keys of tokens")
 	flag.StringVar(&o.metrics, "metrics", "", "`address` at which Prometheus finds /metrics; nowhere if empty")
-	flag.StringVar(&o.metricsTLS, "metrics-tls", os.Getenv(scrape.Environment),
+	flag.StringVar(&o.metricsTLS, "metrics-tls", os.Getenv(metricsserver.Environment),
 		"`directory` with the tls.crt and tls.key that /metrics is served with, to those whose token may get it; empty: plain HTTP, for anybody")
 	flag.IntVar(&o.places, "places", proxy.DefaultPlaces, "how many uploads there may be at once")
 	flag.IntVar(&o.perNamespace, "places-per-namespace", 0, "how many of them one namespace may have; 0 is half of them")
@@ -87,7 +87,7 @@ func run(ctx context.Context, o options) error {
 	defer done()
 	meter := proxy.NewMeter()
 	if o.metrics != "" {
-		end, err := scrape.Server{Address: o.metrics, TLS: o.metricsTLS, From: scrape.Registry(meter), Log: log}.Serve()
+		end, err := metricsserver.Server{Address: o.metrics, TLS: o.metricsTLS, From: metricsserver.Registry(meter), Log: log}.Serve()
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func run(ctx context.Context, o options) error {
 		Handler: proxy.New(proxy.Options{
 			Find: proxy.Finder(cluster), Keys: func() []ed25519.PublicKey { return publicKeys(o.keys) },
 			Dial: proxy.NewDialer(o.client), Tell: tell, Places: o.places, PerNamespace: o.perNamespace, PerClaim: o.perClaim, Patience: proxy.DefaultPatience,
-			Pace: pace.Default, Meter: meter, Log: log,
+			Pace: minrate.Default, Meter: meter, Log: log,
 		}),
 	}
 	if o.tls != "" {

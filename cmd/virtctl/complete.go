@@ -102,7 +102,7 @@ func instances(ctx context.Context, c *kube.Client) ([]string, error) {
 	return names, err
 }
 
-// volumeNames are what addvolume takes: DataVolumes, and claims that are no DataVolume's.
+// volumeNames returns what addvolume takes: DataVolumes, and claims that are no DataVolume's.
 func volumeNames(ctx context.Context, c *kube.Client) ([]string, error) {
 	claims, err := kube.Claims(ctx, c)
 	names := make([]string, len(claims))

@@ -21,7 +21,7 @@ func (a *app) userList() *cobra.Command {
 	return a.guest("userlist", "userlist", "listing users", "Show who is logged in to the guest")
 }
 
-// guest is a verb that asks the guest's agent.
+// guest returns a verb that asks the guest's agent.
 func (a *app) guest(verb, subresource, doing, short string) *cobra.Command {
 	output := format("json")
 	cmd := &cobra.Command{

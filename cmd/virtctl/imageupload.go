@@ -11,7 +11,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/imageupload"
 )
 
-// uploadFlags are the flags that are no options as they are.
+// uploadFlags are flags that need conversion before they become options.
 type uploadFlags struct {
 	imageupload.Options
 	waitSecs     uint

@@ -39,7 +39,7 @@ type streams struct {
 // interrupted is the exit code of a program that ctrl-c ended, as shells have it.
 const interrupted = 130
 
-// run is main without the process around it.
+// run is main with arguments, streams and the exit code as parameters.
 func run(ctx context.Context, args []string, s streams) int {
 	root := newRoot(displayName(args[0]), s)
 	root.SetArgs(args[1:])
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	return 1
 }
 
-// displayName is what users type to get here: a kubectl plugin is a program called kubectl-NAME.
+// displayName returns what users type to get here: a kubectl plugin is a program called kubectl-NAME.
 func displayName(path string) string {
 	name := strings.TrimSuffix(filepath.Base(path), ".exe")
 	if plugin, ok := strings.CutPrefix(name, "kubectl-"); ok {
@@ -78,7 +78,7 @@ func displayName(path string) string {
 	return "virtctl"
 }
 
-// app is what every verb needs.
+// app has the streams and flags that every verb uses.
 type app struct {
 	streams
 	name   string
@@ -117,14 +117,15 @@ type misuse struct {
 	verb string
 }
 
-// Advice says where to read what it takes.
+// Advice says how to see the verb's arguments.
 func (m *misuse) Advice() string { return m.verb + " --help shows what it takes." }
 
 func misused(cmd *cobra.Command, err error) error {
 	return &misuse{error: err, verb: cmd.CommandPath()}
 }
 
-// group is a command that has others and does nothing itself. A word that is none of them is an error, as it is for the root.
+// group returns a command that has others and does nothing itself. A word that is none of them is an error, as it is for the
+// root.
 func group(cmd *cobra.Command, others ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(others...)
 	cmd.SuggestionsMinimumDistance = 2
@@ -152,7 +153,7 @@ func (a *app) bindConfig(root *cobra.Command) {
 	a.config = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 }
 
-// client is the cluster and namespace of the command line.
+// client returns the cluster and namespace of the command line.
 func (a *app) client() (*kube.Client, error) {
 	config, err := a.config.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {

@@ -77,7 +77,7 @@ func (a *app) migrateCancel() *cobra.Command {
 	return cmd
 }
 
-// dryRun is the option as the API takes it.
+// dryRun returns the option as the API takes it.
 func (a *app) dryRun(wanted bool) []string {
 	if !wanted {
 		return nil

@@ -44,7 +44,7 @@ func (f *format) write(w io.Writer, document any) error {
 	return e.Encode(document)
 }
 
-// choices completes a flag that takes one of a few words.
+// choices completes a flag that takes one of the given words.
 func choices(cmd *cobra.Command, flag string, words ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -57,7 +57,7 @@ func (a *app) freeze(verb, short, long, example string, do func(context.Context,
 	return cmd
 }
 
-// absent says what is missing of a machine that has no instance.
+// absent returns what is missing of a machine that has no instance.
 func absent(ctx context.Context, c *kube.Client, name string, err error) error {
 	m, readErr := kube.Machines.Get(ctx, c, name)
 	switch {

@@ -14,7 +14,7 @@ func (a *app) portForward() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "port-forward TYPE/NAME[/NAMESPACE] [PROTOCOL/]LOCAL[:REMOTE]...",
 		Short: "Forward local ports to a virtual machine",
-		Long: "Forward local ports to a virtual machine. TYPE is vm or vmi, PROTOCOL tcp or udp. Whoever may get the subresource\n" +
+		Long: "Forward local ports to a virtual machine. TYPE is vm or vmi, PROTOCOL tcp or udp. Users who may get the subresource\n" +
 			"portforward may use it; what is forwarded goes through the API server, and to the guest alone. A port need not be\n" +
 			"listed in the machine. For much traffic, make a Service instead: virtctl expose.",
 		Example: a.examples(`

@@ -18,7 +18,7 @@ func (a *app) reset() *cobra.Command {
 	return a.tell("reset", "reset", "reseting", "Reset a virtual machine", "Reset a virtual machine at once, as its button does. What the guest has not written is lost.")
 }
 
-// tell is a verb that the guest's launcher carries out.
+// tell returns a verb that the guest's launcher carries out.
 func (a *app) tell(verb, subresource, doing, short, long string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " VMI", Short: short, Long: long, Example: a.examples(`

@@ -51,7 +51,7 @@ func writeReference(w io.Writer, root *cobra.Command) {
 	}
 }
 
-// leaves are the commands that do something.
+// leaves returns the commands that do something.
 func leaves(c *cobra.Command) []*cobra.Command {
 	if c.Hidden {
 		return nil

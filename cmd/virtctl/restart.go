@@ -9,7 +9,7 @@ import (
 func (a *app) restart() *cobra.Command {
 	return a.change(change{
 		verb: "restart", short: "Stop a virtual machine and start it again", force: true, do: machine.Restart, example: `
-  # Shut the guest of machine web down and start it anew
+  # Shut the guest of machine web down and start it again
   virtctl restart web
 
   # Switch it off and on

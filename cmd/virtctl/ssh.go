@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/ssh"
 )
 
-// sshFlags are those of ssh and scp.
+// sshFlags returns those of ssh and scp.
 func (a *app) sshFlags(s *pflag.FlagSet) *ssh.Options {
 	o := &ssh.Options{}
 	s.StringVarP(&o.User, "username", "l", "", "user to be in the guest; ssh's own choice if it is empty")
@@ -108,7 +108,7 @@ func (a *app) scp() *cobra.Command {
 	return cmd
 }
 
-// again is how this program is run again for the same cluster: with the flags that chose it.
+// again returns how this program is run again for the same cluster: with the flags that chose it.
 func again(cmd *cobra.Command) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -30,7 +30,7 @@ func (a *app) start() *cobra.Command {
 	})
 }
 
-// change is the command of a verb that starts or stops a machine.
+// change returns the command of a verb that starts or stops a machine.
 func (a *app) change(c change) *cobra.Command {
 	var request machine.Change
 	var force, dryRun bool

@@ -72,7 +72,7 @@ func (a *app) takeover() *cobra.Command {
 	return cmd
 }
 
-// manifest is the content of a file; nil if none is named.
+// manifest returns the content of a file; nil if none is named.
 func manifest(file string, standard io.Reader) ([]byte, error) {
 	switch file {
 	case "":

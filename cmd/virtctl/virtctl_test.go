@@ -2,11 +2,11 @@ package main
 
 import (
 	"flag"
-	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/berth-vm/berth/internal/testing/dependencies"
 )
 
 var update = flag.Bool("update", false, "rewrite the scripts' expected output and the reference page")
@@ -37,18 +37,5 @@ func TestDisplayName(t *testing.T) {
 
 // TestDependencies: the tool of users has no controller in it, nor anything a cluster's pods run.
 func TestDependencies(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()
-	if err != nil {
-		t.Fatalf("list dependencies: %v\n%s", err, out)
-	}
-	for dep := range strings.SplitSeq(string(out), "\n") {
-		for _, not := range []string{
-			"sigs.k8s.io/controller-runtime", "github.com/berth-vm/berth/internal/cluster",
-			"github.com/berth-vm/berth/internal/controller", "github.com/berth-vm/berth/internal/decide",
-		} {
-			if strings.HasPrefix(dep, not) {
-				t.Errorf("virtctl contains %s", dep)
-			}
-		}
-	}
+	dependencies.Refuse(t, dependencies.Berth+"cluster", dependencies.Berth+"controller", dependencies.Berth+"decide", "sigs.k8s.io/controller-runtime")
 }

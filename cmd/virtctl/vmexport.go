@@ -22,7 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/vmexport"
 )
 
-// exportFlags are the flags that are no options as they are.
+// exportFlags are flags that need conversion before they become options.
 type exportFlags struct {
 	vmexport.Options
 	vm, snapshot, pvc string
@@ -210,7 +210,7 @@ func (a *app) exportDownload() *cobra.Command {
 	return cmd
 }
 
-// download are the options of a download, if they make sense.
+// download returns the options of a download, if they make sense.
 func (f *exportFlags) download(name string) (vmexport.Options, error) {
 	o, err := f.options(name)
 	o.Format = export.Format(f.format)

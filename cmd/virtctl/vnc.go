@@ -14,7 +14,7 @@ func (a *app) screenshot() *cobra.Command {
 	var move bool
 	cmd := &cobra.Command{
 		Use: "screenshot VM", Short: "Take a picture of the screen of a virtual machine",
-		Long: "Write a picture of the screen of a running virtual machine to a file, as PNG. Whoever looks at the screen is not disturbed.",
+		Long: "Write a picture of the screen of a running virtual machine to a file, as PNG. Viewers of the screen are not disturbed.",
 		Example: a.examples(`
   # Take a picture of the screen of machine web
   virtctl vnc screenshot web -f web.png
@@ -72,6 +72,6 @@ func (a *app) vnc() *cobra.Command {
 	cmd.AddCommand(a.screenshot())
 	s.BoolVar(&o.ProxyOnly, "proxy-only", false, "start no viewer, and print the port")
 	s.IntVar(&o.Port, "port", 0, "local port at which the screen is; one is chosen if it is 0")
-	s.StringVar(&o.Address, "address", o.Address, "local address at which the screen is; whoever reaches it sees the screen and types")
+	s.StringVar(&o.Address, "address", o.Address, "local address at which the screen is; who reaches it sees the screen and types")
 	return cmd
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/nbdtest"
-	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 )
 
 // slowObject serves p slowly enough that a worker is killed in the middle many times.
@@ -54,9 +54,9 @@ func (g *earlyGuest) ask(command uint16, off int64, n int, data []byte) {
 	for range 3000 {
 		if g.c == nil {
 			g.revive()
-			c, err := nbdtest.Dial(early.Socket(g.path))
+			c, err := nbdtest.Dial(earlyboot.Socket(g.path))
 			if err != nil {
-				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // nobody says when a socket listens
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // no event when a socket listens
 				continue
 			}
 			g.c = c

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/open"
 )
 
-// importFlags are what a person gives instead of a task.
+// importFlags describe an import on the command line, instead of a task.
 type importFlags struct {
 	from, to, size, checksum string
 	credentials, ca, arch    string

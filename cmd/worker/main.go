@@ -15,8 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/version"
 )
 
-// memoryLimit is what the Go runtime tries to stay below. A worker's container is granted 128 MiB; what is not the Go
-// heap (stacks, the binary's own pages) has the rest.
+// memoryLimit is the limit for the Go runtime. A worker's container has 128 MiB; stacks and the binary's own pages take the rest.
 const memoryLimit = 96 << 20
 
 const usage = `usage: worker run [--task FILE] [--report FILE] [--listen ADDRESS]
@@ -47,7 +46,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run is main without the process around it.
+// run is main with arguments and streams as parameters.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)

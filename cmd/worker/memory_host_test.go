@@ -25,7 +25,7 @@ import (
 // memoryMax is the promise: whatever the image's size.
 const memoryMax = 128 << 20
 
-// hugeVolume is a directory with room for sparse disks far larger than this machine.
+// hugeVolume returns a directory with room for sparse disks far larger than this machine.
 func hugeVolume(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

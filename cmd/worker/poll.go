@@ -54,7 +54,7 @@ func poll(ctx context.Context, s task.Source) task.Report {
 	return r
 }
 
-// digestOf is the digest of a container image, or else of what tells a version from others.
+// digestOf returns the digest of a container image, or else of what tells a version from others.
 func digestOf(version string) string {
 	if image, ok := strings.CutPrefix(version, "image:"); ok {
 		image, _, _ = strings.Cut(image, " ")

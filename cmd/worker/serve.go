@@ -25,7 +25,7 @@ func exportVolumes(ctx context.Context, args []string, stderr io.Writer) int {
 	})
 }
 
-// servesTask is a verb that serves what its task says.
+// servesTask returns a verb that serves the volume of its task.
 func servesTask[T any](args []string, stderr io.Writer, verb string, serve func(task T, ready func(string)) error) int {
 	flags := flag.NewFlagSet("worker "+verb, flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -35,7 +35,7 @@ func parseSize(s string) (int64, error) {
 	return n * unit, nil
 }
 
-// inBytes says a number of bytes for a person.
+// inBytes formats a number of bytes for a person.
 func inBytes(n int64) string {
 	for i := 4; i >= 0; i-- {
 		if u := units[i]; n >= u.bytes {

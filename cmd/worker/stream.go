@@ -13,11 +13,11 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/berth-vm/berth/internal/stream"
+	"github.com/berth-vm/berth/internal/streamserver"
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// streamFlags say what is served, and to whom.
+// streamFlags configure what is served, and to which clients.
 type streamFlags struct {
 	listen, target, address, chap string
 	nbd, health                   string
@@ -49,7 +49,7 @@ func (f *streamFlags) define(s *flag.FlagSet) {
 // volumeKeys is where a container that makes volumes finds its certificate.
 const volumeKeys = "/run/berth/volume"
 
-// streamMemory is what the Go runtime tries to stay below here: passes, fetches and what is on its way to initiators are bounded to about this.
+// streamMemory is the limit for the Go runtime here: passes, fetches and answers to initiators are bounded to about this.
 const streamMemory = 256 << 20
 
 // streamImages is `worker stream`: a LUN for each image, fetched as it is read.
@@ -76,12 +76,12 @@ func streamImages(ctx context.Context, args []string, stderr io.Writer) int {
 	return 0
 }
 
-func (f *streamFlags) serve(ctx context.Context, c stream.Config) error {
-	server, err := stream.New(c)
+func (f *streamFlags) serve(ctx context.Context, c streamserver.Config) error {
+	server, err := streamserver.New(c)
 	if err != nil {
 		return err
 	}
-	var at stream.Listeners
+	var at streamserver.Listeners
 	for _, one := range []struct {
 		address string
 		to      *net.Listener
@@ -101,7 +101,7 @@ func (f *streamFlags) serve(ctx context.Context, c stream.Config) error {
 	return server.Run(ctx, at)
 }
 
-// check says what makes no sense.
+// check returns an error for flags that contradict each other.
 func (f *streamFlags) check(images int) error {
 	switch {
 	case images == 0:
@@ -116,9 +116,9 @@ func (f *streamFlags) check(images int) error {
 	return nil
 }
 
-func (f *streamFlags) config(images []string) (stream.Config, error) {
-	c := stream.Config{Target: f.target, Address: f.address, CacheDir: f.cache,
-		Volume: stream.Volume{Keys: volumeKeys, Host: f.volumeAddress, Secret: f.secret}}
+func (f *streamFlags) config(images []string) (streamserver.Config, error) {
+	c := streamserver.Config{Target: f.target, Address: f.address, CacheDir: f.cache,
+		Volume: streamserver.Volume{Keys: volumeKeys, Host: f.volumeAddress, Secret: f.secret}}
 	if err := f.check(len(images)); err != nil {
 		return c, err
 	}
@@ -143,7 +143,7 @@ func (f *streamFlags) config(images []string) (stream.Config, error) {
 	return c, err
 }
 
-// login reads whom CHAP asks for, as it is now.
+// login reads the user and secret for CHAP, as they are now.
 func (f *streamFlags) login() (user, secret string, err error) {
 	for name, to := range map[string]*string{"node.session.auth.username": &user, "node.session.auth.password": &secret} {
 		text, err := os.ReadFile(filepath.Join(f.chap, name))

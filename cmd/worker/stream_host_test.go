@@ -29,7 +29,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// containerDisk is a layer with a disk.
+// containerDisk returns a layer with a disk.
 func containerDisk(t *testing.T, disk []byte, packed bool) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -58,7 +58,7 @@ func containerDisk(t *testing.T, disk []byte, packed bool) []byte {
 	return b.Bytes()
 }
 
-// inRegistry is a registry with an image for each layer.
+// inRegistry returns a registry with an image for each layer.
 func inRegistry(t *testing.T, layers ...[]byte) []string {
 	t.Helper()
 	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -145,7 +145,7 @@ func diskNoise(n int, seed uint64) []byte {
 	return p
 }
 
-// fetched is what qemu-img reads from a URL.
+// fetched returns what qemu-img reads from a URL.
 func fetched(t *testing.T, url string) []byte {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "copy")

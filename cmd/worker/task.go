@@ -44,7 +44,7 @@ type work interface {
 	Progress() task.Progress
 }
 
-// workOn is what carries out t: a transfer, or a server that waits for one.
+// workOn returns what carries out t: a transfer, or a server that waits for one.
 func workOn(t task.Task, every time.Duration, stderr io.Writer) work {
 	if t.Source.Upload != nil {
 		s := receive.New(t)
@@ -87,7 +87,7 @@ func readJSON(path string, into any) error {
 	return nil
 }
 
-// reportMax is what the kubelet keeps of a termination message.
+// reportMax is the most that the kubelet keeps of a termination message.
 const reportMax = 4096
 
 // leave writes the report and returns the exit code that goes with it.
@@ -131,7 +131,7 @@ func showProgress(listen string, progress func() task.Progress) (stop func(), er
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+task.ProgressPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(progress()) // whoever asked has gone
+		_ = json.NewEncoder(w).Encode(progress()) // the client is gone
 	})
 	s := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10}
 	done := make(chan error, 1)

@@ -16,13 +16,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/fsouza/fake-gcs-server/fakestorage"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -30,10 +28,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/dependencies"
+	"github.com/berth-vm/berth/internal/testing/stores"
 )
 
 // worker is the binary as it ships.
@@ -56,17 +54,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestBinaryKnowsNoKubernetes(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pkg := range strings.Fields(string(out)) {
-		for _, never := range []string{"k8s.io/", "sigs.k8s.io/", "kubevirt.io/"} {
-			if strings.HasPrefix(pkg, never) {
-				t.Errorf("the worker contains %s", pkg)
-			}
-		}
-	}
+	dependencies.Refuse(t, "k8s.io", "sigs.k8s.io", "kubevirt.io")
 }
 
 // object serves bytes in ranges.
@@ -301,7 +289,7 @@ func gz(p []byte) []byte {
 	return b.Bytes()
 }
 
-// layer is a container layer with a disk.
+// layer returns a container layer with a disk.
 func layer(p []byte) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -334,31 +322,20 @@ func push(t *testing.T, layer []byte) string {
 // s3Object puts a disk into an S3 server and returns where that listens.
 func s3Object(t *testing.T, p []byte) string {
 	t.Helper()
-	backend := s3mem.New()
-	if err := backend.CreateBucket("bucket"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := backend.PutObject("bucket", "disk.img", nil, bytes.NewReader(p), int64(len(p)), nil); err != nil {
-		t.Fatal(err)
-	}
-	s := httptest.NewServer(gofakes3.New(backend).Server())
-	t.Cleanup(s.Close)
-	return s.Listener.Addr().String()
+	return objectIn(t, stores.S3, p)
 }
 
 // gcsObject puts a disk into Google's storage, emulated, and returns where that listens.
 func gcsObject(t *testing.T, p []byte) string {
 	t.Helper()
-	storage, err := fakestorage.NewServerWithOptions(fakestorage.Options{NoListener: true, PublicHost: "any"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(storage.Stop)
-	storage.CreateObject(fakestorage.Object{ObjectAttrs: fakestorage.ObjectAttrs{BucketName: "bucket", Name: "disk.img"}, Content: p})
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Host = "any" // the only name it answers to
-		storage.HTTPHandler().ServeHTTP(w, r)
-	}))
+	return objectIn(t, stores.GCS, p)
+}
+
+func objectIn(t *testing.T, kind string, p []byte) string {
+	t.Helper()
+	store := stores.New(t, kind)
+	store.Put("bucket", "disk.img", "", p)
+	s := httptest.NewServer(store)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
 }

@@ -281,7 +281,7 @@ func testFiles(t *testing.T) map[string]string {
 	t.Helper()
 	name := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 	out := map[string]string{}
-	for _, dir := range []string{"e2e", "apiserver"} {
+	for _, dir := range []string{"e2e/*", "apiserver"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", "test", dir, "*_test.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no tests in test/%s: %v", dir, err)
@@ -292,11 +292,38 @@ func testFiles(t *testing.T) map[string]string {
 				t.Fatal(err)
 			}
 			for _, found := range name.FindAllSubmatch(text, -1) {
-				out[string(found[1])] = strings.ToLower(string(text))
+				out[string(found[1])] = strings.ToLower(string(text) + usedFixtures(t, string(text)))
 			}
 		}
 	}
 	return out
+}
+
+var (
+	declaration = regexp.MustCompile(`(?ms)^(?:func (?:\([^)]*\) )?|var )([A-Z]\w*).*?\n[})]`)
+	constant    = regexp.MustCompile(`(?m)^\t([A-Z]\w*) += .*$`)
+)
+
+// usedFixtures are the declarations of test/e2e/fixture that the text of a test file names.
+func usedFixtures(t *testing.T, text string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "test", "e2e", "fixture", "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	var used strings.Builder
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range slices.Concat(declaration.FindAllStringSubmatch(string(source), -1), constant.FindAllStringSubmatch(string(source), -1)) {
+			if strings.Contains(text, "."+m[1]) {
+				used.WriteString(m[0])
+			}
+		}
+	}
+	return used.String()
 }
 
 // shipped is all of our Go source and manifests in one string.

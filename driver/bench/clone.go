@@ -40,7 +40,7 @@ func (b *bench) clones(ctx context.Context, text *strings.Builder) error {
 		{"cp --reflink=always, synced", func() error { return copied(ctx, images[0], filepath.Join(b.point, "reflink"), "always") }},
 		{"cp --reflink=never, synced", func() error { return copied(ctx, images[0], filepath.Join(b.point, "plain"), "never") }},
 	} {
-		if err := run(ctx, "sync", "-f", b.point, b.dir); err != nil { // what was written before is nobody's burden
+		if err := run(ctx, "sync", "-f", b.point, b.dir); err != nil { // earlier writes are not part of the measurement
 			return err
 		}
 		began := time.Now()

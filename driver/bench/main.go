@@ -1,5 +1,6 @@
 // Command bench measures the disk driver beside what it is made of: a clone beside cp of the same file, and the I/O of a
-// Block volume beside that of an image file on the same filesystem. It needs root, xfsprogs and fio, and about 12 GiB in
+// Block volume beside that of an image file on the same filesystem. It also holds the changes between two snapshots against a comparison
+// of all bytes. It needs root, xfsprogs and fio, and about 12 GiB in
 // TMPDIR; it writes results.md beside its source.
 //
 //	go -C driver run ./bench [-runtime 10s]
@@ -77,7 +78,7 @@ func measure(ctx context.Context, runtime time.Duration) (report string, err err
 	var text strings.Builder
 	fmt.Fprintf(&text, "# The disk driver beside what it is made of\n\nMeasured %s; the pool is XFS on a loop device, patterns ran %s each. `make bench-localdisk`\n",
 		time.Now().UTC().Format(time.DateOnly), runtime)
-	for _, part := range []func(context.Context, *strings.Builder) error{b.clones, b.patterns} {
+	for _, part := range []func(context.Context, *strings.Builder) error{b.clones, b.patterns, b.changes} {
 		if err := part(ctx, &text); err != nil {
 			return "", err
 		}

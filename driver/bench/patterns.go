@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// goal is what a Block volume is to reach of the raw file.
+// goal is the share of the raw file's speed that a Block volume has to reach.
 const goal = 0.9
 
 // patterns measures a Block volume beside an image file, both with all their blocks written.

@@ -35,3 +35,9 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.0 // indirect
 )
+
+replace github.com/berth-vm/berth/pkg/claim => ../../pkg/claim
+
+replace github.com/berth-vm/berth/pkg/inflate => ../../pkg/inflate
+
+replace github.com/berth-vm/berth/pkg/lzma => ../../pkg/lzma

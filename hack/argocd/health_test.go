@@ -38,7 +38,7 @@ func health(t *testing.T, kind string, object map[string]any) string {
 	return said.RawGetString("status").String()
 }
 
-// value is an object as Lua has it.
+// value returns an object as Lua has it.
 func value(l *lua.LState, v any) lua.LValue {
 	switch v := v.(type) {
 	case map[string]any:

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// look reads the scene anew.
+// look reads the scene again.
 func (s *story) look(ctx context.Context) error {
 	in := client.InNamespace(namespace)
 	var volumes cdiv1.DataVolumeList

@@ -91,7 +91,7 @@ func connect() (client.WithWatch, error) {
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
-// serve is the web server that the image is imported from.
+// serve returns the web server that the image is imported from.
 func serve() (url string, stop func(), err error) {
 	if _, err := os.Stat(guestDir + "/" + image); err != nil {
 		return "", nil, fmt.Errorf("no test guest (make images makes it): %w", err)
@@ -105,7 +105,7 @@ func serve() (url string, stop func(), err error) {
 	return "http://" + l.Addr().String() + "/" + image, func() { _ = server.Close() }, nil
 }
 
-// machine is the example with our image in it.
+// machine returns the example with our image in it.
 func machine(url string) (*kubevirt.VirtualMachine, error) {
 	text, err := os.ReadFile(manifest)
 	if err != nil {

@@ -81,7 +81,7 @@ func (s *story) line(number, text string) {
 	fmt.Fprintf(s.out, "%6.1fs  %s  %s\n", time.Since(s.start).Seconds(), number, text)
 }
 
-// steps are the numbered steps of docs/flows/local-placement.md from the third on.
+// steps returns the numbered steps of docs/flows/local-placement.md from the third on.
 func (s *story) steps() []step {
 	total := len(s.vm.Spec.DataVolumeTemplates)
 	all := func(phases ...cdiv1.DataVolumePhase) func(scene) bool {

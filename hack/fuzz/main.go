@@ -1,4 +1,4 @@
-// Command fuzz runs every fuzz target of Berth and of the disk driver for a while, one after the other, and stops at the first that
+// Command fuzz runs every fuzz target of Berth, of the disk driver and of the libraries for a while, one after the other, and stops at the first that
 // finds something. It does not know what a target tests: it finds them in the sources.
 package main
 
@@ -24,15 +24,14 @@ func main() {
 	each := flag.Duration("time", time.Minute, "how long each target runs")
 	only := flag.String("only", "", "run targets whose package or name contains this")
 	flag.Parse()
-	targets, err := find(".")
-	if err == nil {
-		var more []target
-		more, err = find("driver")
-		targets = append(targets, more...)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "fuzz:", err)
-		os.Exit(1)
+	var targets []target
+	for _, module := range []string{".", "driver", "pkg/claim", "pkg/inflate", "pkg/lzma"} {
+		found, err := find(module)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "fuzz:", err)
+			os.Exit(1)
+		}
+		targets = append(targets, found...)
 	}
 	ran := 0
 	for _, t := range targets {
@@ -68,8 +67,8 @@ func run(t target, each time.Duration) error {
 	return nil
 }
 
-// ranOut: the time was over, nothing else. Go's fuzzer sometimes reports its own deadline as if it were a finding; a real
-// one comes with the input that fails.
+// ranOut reports whether the time was over, nothing else. Go's fuzzer sometimes reports its own deadline as if it were a finding;
+// a real one comes with the input that fails.
 func ranOut(said string) bool {
 	return strings.Contains(said, "    context deadline exceeded\n") && !strings.Contains(said, "Failing input written to")
 }

@@ -101,7 +101,7 @@ func (b *build) program(dir, name string) (oci.Step, error) {
 	return oci.Step{Layer: layer, What: "/usr/bin/" + name}, err
 }
 
-// berthBase is the layer under the programs.
+// berthBase returns the layer under the programs.
 func (b *build) berthBase(ctx context.Context) (v1.Layer, error) {
 	packages, err := b.debs.Named(ctx, "ca-certificates")
 	if err != nil {

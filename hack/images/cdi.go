@@ -108,7 +108,7 @@ func (b *build) cdiLayers(ctx context.Context) ([]oci.Step, error) {
 	return steps, nil
 }
 
-// clonerScript is what CDI's cloner is started by, as its module has it.
+// clonerScript returns what CDI's cloner is started by, as its module has it.
 func (b *build) clonerScript(ctx context.Context) (v1.Layer, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", cdiModule)
 	list.Dir = filepath.Join(b.root, peers)

@@ -15,6 +15,9 @@ type inModule struct{ module, pkg string }
 
 var driver = inModule{"driver", "./cmd/localdisk"}
 
+// metadata tells clients what changed between snapshots.
+var metadata = inModule{"driver", "./cmd/snapshot-metadata"}
+
 // sidecars are the upstream programs beside the driver.
 var sidecars = []inModule{
 	{"hack/kubebox/csi/provisioner", "github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner"},
@@ -30,7 +33,7 @@ func (b *build) csi(ctx context.Context) (v1.Image, error) {
 		return nil, err
 	}
 	steps := []oci.Step{{Layer: base, What: "e2fsprogs and xfsprogs from Debian"}}
-	for _, p := range append(slices.Clone(sidecars), driver) {
+	for _, p := range append(slices.Clone(sidecars), metadata, driver) {
 		step, err := b.programOf(ctx, p)
 		if err != nil {
 			return nil, err

@@ -5,22 +5,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/berth-vm/berth/hack/images/bootdisk"
 	"github.com/berth-vm/berth/hack/images/debian"
 	distro "github.com/berth-vm/berth/images/debian"
 )
 
-// debianGuest makes the disk of an ordinary Debian.
+// debianGuest makes the disk of an ordinary Debian. Another process that makes it already is waited for.
 func (b *build) debianGuest(ctx context.Context) error {
+	dir := filepath.Join(b.out, "debian")
+	unlock, err := lockDir(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := debian.Require(ctx, b.log, []string{"debootstrap"}); err != nil {
 		return err
 	}
 	in := bootdisk.System{Config: b.source("debian"), Debs: filepath.Join(b.cache, "debootstrap")}
-	var err error
 	if in.Packages, err = debian.ReadList(b.source("debian", "packages")); err != nil {
 		return err
 	}
@@ -41,13 +48,28 @@ func (b *build) debianGuest(ctx context.Context) error {
 	if in.GRUB, err = b.fetched(ctx, loaders...); err != nil {
 		return err
 	}
-	dir := filepath.Join(b.out, "debian")
 	m, err := bootdisk.BuildSystem(ctx, in, dir)
 	if err != nil {
 		return err
 	}
 	b.say("debian disk sha256:%s in %s", m.Files[distro.QCOW2].SHA256, dir)
 	return nil
+}
+
+// lockDir locks a directory, which is made if there is none, until unlock is called or the process ends.
+func lockDir(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make %s: %w", dir, err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
+		_ = d.Close() // nothing was written
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return func() { _ = d.Close() }, nil
 }
 
 // fetched downloads packages and returns their files.

@@ -81,8 +81,8 @@ func (b *build) guestInputs(ctx context.Context, f flavour) (bootdisk.Inputs, er
 	return in, nil
 }
 
-// containerDisk is the guest as KubeVirt expects disks in a container image: one file in /disk, owned by qemu. The kernel and the
-// initramfs are in a layer of their own, for machines that boot them directly.
+// containerDisk returns the guest as KubeVirt expects disks in a container image: one file in /disk, owned by qemu. The kernel
+// and the initramfs are in a layer of their own, for machines that boot them directly.
 func (b *build) containerDisk(dir string, m guest.Manifest) (v1.Image, error) {
 	disk, err := b.layers.Layer(oci.Recipe+"disk "+m.Files[guest.QCOW2].SHA256, func(w *oci.Writer) error {
 		return w.File("disk/disk.qcow2", filepath.Join(dir, guest.QCOW2), 0o440, images.UID)

@@ -18,14 +18,14 @@ import (
 	"github.com/berth-vm/berth/hack/images/oci"
 	"github.com/berth-vm/berth/images"
 	"github.com/berth-vm/berth/images/guest"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 //go:embed kernel.go
 var kernelSource string
 
-// kernel is the layer of what machines from container images boot: Debian's cloud kernel and our init. Guests are x86_64 wherever the
-// launcher runs, so it is the same in the images of all architectures.
+// kernel returns the layer of what machines from container images boot: Debian's cloud kernel and our init. Guests are x86_64
+// wherever the launcher runs, so it is the same in the images of all architectures.
 func (b *build) kernel(ctx context.Context) (v1.Layer, error) {
 	own := *b
 	own.arch, own.debs.Arch = ownArch, ""
@@ -57,8 +57,8 @@ func (b *build) kernel(ctx context.Context) (v1.Layer, error) {
 	}
 	return b.layers.Layer(key, func(w *oci.Writer) error {
 		return errors.Join(writeListTo(w, packagesFile+"-"+ownArch, packages),
-			w.File(launch.OwnKernel[1:], filepath.Join(dir, guest.Kernel), 0o444, 0),
-			w.File(launch.OwnInitrd[1:], filepath.Join(dir, guest.Initramfs), 0o444, 0))
+			w.File(launcherapi.OwnKernel[1:], filepath.Join(dir, guest.Kernel), 0o444, 0),
+			w.File(launcherapi.OwnInitrd[1:], filepath.Join(dir, guest.Initramfs), 0o444, 0))
 	})
 }
 
@@ -81,7 +81,7 @@ func (b *build) kernelInputs(ctx context.Context) (bootdisk.Inputs, []debian.Pac
 	return in, packages, b.goBuild(ctx, "", programs, "./images/kernel/init")
 }
 
-// authorities is the layer of whom to trust in the world: the launcher speaks to registries and web servers.
+// authorities returns the layer of whom to trust in the world: the launcher speaks to registries and web servers.
 func (b *build) authorities(ctx context.Context) (v1.Layer, error) {
 	packages, err := b.debs.Named(ctx, "ca-certificates")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // runDir is the one folder of the image that its user may write to besides /tmp; a pod may cover it with an emptyDir.
 const runDir = "/run/berth"
 
-// launcherEnv is for whoever looks into a running machine with virsh: libvirt in session mode is where the launcher keeps its state.
+// launcherEnv helps to inspect a running machine with virsh: libvirt in session mode is where the launcher keeps its state.
 var launcherEnv = []string{
 	"PATH=/usr/bin:/usr/sbin",
 	"HOME=" + runDir + "/state",
@@ -59,7 +59,7 @@ func (b *build) launcher(ctx context.Context) (v1.Image, error) {
 	return oci.Image(b.arch, config, steps...)
 }
 
-// launcherBase is the big layer. It changes when the list of packages or a version in Debian's archive does.
+// launcherBase returns the big layer. It changes when the list of packages or a version in Debian's archive does.
 func (b *build) launcherBase(ctx context.Context) (v1.Layer, error) {
 	names, err := debian.ReadList(b.source("launcher", "packages"))
 	if err != nil {
@@ -80,7 +80,7 @@ func (b *build) launcherBase(ctx context.Context) (v1.Layer, error) {
 	return b.packagesLayer(ctx, append(packages, more...))
 }
 
-// launcherSettings is the small layer of what is ours and is not a program.
+// launcherSettings returns the small layer of what is ours and is not a program.
 func (b *build) launcherSettings() (v1.Layer, error) {
 	files, err := readTree(b.source("launcher", "rootfs"))
 	if err != nil {

@@ -206,7 +206,7 @@ func selectTargets(args []string) ([]string, error) {
 	return wanted, nil
 }
 
-// checkout is the folder of the module this program belongs to.
+// checkout returns the folder of the module this program belongs to.
 func checkout(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}").Output()
 	if err != nil {
@@ -219,7 +219,7 @@ func checkout(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// source is a file of the images folder.
+// source returns a file of the images folder.
 func (b *build) source(elem ...string) string {
 	return filepath.Join(append([]string{b.root, "images"}, elem...)...)
 }

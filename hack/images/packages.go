@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/hack/images/oci"
 )
 
-// packagesOf is the layer of the packages that an image's list names, and no others.
+// packagesOf returns the layer of the packages that an image's list names, and no others.
 func (b *build) packagesOf(ctx context.Context, image string) (v1.Layer, error) {
 	names, err := debian.ReadList(b.source(image, "packages"))
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *build) packagesLayer(ctx context.Context, packages []debian.Package) (v
 	})
 }
 
-// writeList writes which packages an image has, for whoever asks later: a release's SBOM is made from it.
+// writeList writes which packages an image has, for the caller later: a release's SBOM is made from it.
 func writeList(w *oci.Writer, packages []debian.Package) error {
 	return writeListTo(w, packagesFile, packages)
 }
@@ -85,7 +85,7 @@ func mergedFolders(w *oci.Writer) error {
 	return errors.Join(w.Dir("tmp", 0o1777, 0), w.Dir("var/tmp", 0o1777, 0), w.Link("var/run", "/run"), w.Link("var/lock", "/run/lock"))
 }
 
-// merged is where a path of a package is in a root with merged folders.
+// merged returns where a path of a package is in a root with merged folders.
 func merged(name string) string {
 	first, _, _ := strings.Cut(name, "/")
 	switch first {

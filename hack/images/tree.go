@@ -47,7 +47,7 @@ func readTree(dir string) (tree, error) {
 
 func (t tree) names() []string { return slices.Sorted(maps.Keys(t)) }
 
-// key is a digest of names and contents.
+// key returns a digest of names and contents.
 func (t tree) key() string {
 	h := sha256.New()
 	for _, name := range t.names() {

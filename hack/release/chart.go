@@ -39,7 +39,7 @@ func (m *maker) chart(release []image, rendered map[string][]object) error {
 	return m.write(m.chartName(), archive)
 }
 
-// chartName is the chart's file as Helm names it.
+// chartName returns the chart's file as Helm names it.
 func (m *maker) chartName() string { return "berth-" + strings.TrimPrefix(m.is.Version, "v") + ".tgz" }
 
 func (m *maker) chartFiles(release []image, rendered map[string][]object) ([]packed, error) {
@@ -79,7 +79,8 @@ func (m *maker) chartFiles(release []image, rendered map[string][]object) ([]pac
 	return slices.Concat(files, policies, library), err
 }
 
-// optional are the templates of what is in no manifest unless somebody wants it, which is a value of the chart: files below config.
+// optional returns the templates of what is in no manifest unless somebody wants it, which is a value of the chart: files below
+// config.
 func (m *maker) optional(value string, names ...string) ([]packed, error) {
 	var files []packed
 	for _, name := range names {
@@ -108,7 +109,7 @@ func (m *maker) optional(value string, names ...string) ([]packed, error) {
 
 var odd = regexp.MustCompile(`[^a-z0-9]+`)
 
-// fileOf is the template's file name of an object; no two objects of a manifest share one.
+// fileOf returns the template's file name of an object; no two objects of a manifest share one.
 func fileOf(o object) string {
 	return odd.ReplaceAllString(strings.ToLower(fmt.Sprint(o["kind"], "-", field(o, "metadata", "name"))), "-") + ".yaml"
 }
@@ -138,7 +139,7 @@ var (
 	inlined = regexp.MustCompile(`HELM-(\d{4})-`)
 )
 
-// text is an object with its marks filled in. What looks like a template in the object itself is none.
+// text returns an object with its marks filled in. What looks like a template in the object itself is none.
 func (t *templater) text(o object) (string, error) {
 	plain, err := yaml.Marshal(o)
 	if err != nil {
@@ -158,7 +159,7 @@ func (t *templater) text(o object) (string, error) {
 	return out, nil
 }
 
-// template is an object as a template.
+// template returns an object as a template.
 func (t *templater) template(o object, inData bool) ([]byte, error) {
 	o, err := copied(o)
 	if err != nil {
@@ -255,7 +256,7 @@ func (t *templater) metrics(c map[string]any) {
 	}
 }
 
-// partOf is what values call a workload.
+// partOf returns what values call a workload.
 func partOf(o object) string {
 	return fmt.Sprint(field(o, "metadata", "labels", "app.kubernetes.io/component"))
 }

@@ -40,8 +40,8 @@ func byName(t *testing.T, stream string) map[string]object {
 	return all
 }
 
-// rendered are the chart's objects as Helm renders them with values. The annotation that tells Helm to leave definitions alone is for
-// Helm only: it is checked and taken off.
+// rendered returns the chart's objects as Helm renders them with values. The annotation that tells Helm to leave definitions
+// alone is for Helm only: it is checked and taken off.
 func rendered(t *testing.T, c *chart.Chart, set map[string]any) map[string]object {
 	t.Helper()
 	values, err := chartutil.ToRenderValues(c, set, chartutil.ReleaseOptions{Name: "berth", Namespace: "default"}, chartutil.DefaultCapabilities)
@@ -229,7 +229,7 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// metricsOf is where a container finds the certificate that it shows Prometheus; empty: metrics are for anybody.
+// metricsOf returns where a container finds the certificate that it shows Prometheus; empty: metrics are for anybody.
 func metricsOf(env any) any {
 	for _, e := range env.([]any) {
 		if field(e, "name") == "BERTH_METRICS_TLS" {

@@ -6,6 +6,7 @@ require (
 	github.com/berth-vm/berth v0.0.0
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.20.7
+	github.com/spdx/tools-golang v0.5.7
 	helm.sh/helm/v3 v3.20.2
 	sigs.k8s.io/kustomize/api v0.21.1
 	sigs.k8s.io/kustomize/kyaml v0.21.1
@@ -18,6 +19,7 @@ require (
 	github.com/Masterminds/goutils v1.1.1 // indirect
 	github.com/Masterminds/semver/v3 v3.4.0 // indirect
 	github.com/Masterminds/sprig/v3 v3.3.0 // indirect
+	github.com/anchore/go-struct-converter v0.1.0 // indirect
 	github.com/asaskevich/govalidator v0.0.0-20230301143203-a9d515a09cc2 // indirect
 	github.com/blang/semver/v4 v4.0.0 // indirect
 	github.com/containerd/stargz-snapshotter/estargz v0.18.1 // indirect
@@ -86,3 +88,9 @@ require (
 )
 
 replace github.com/berth-vm/berth => ../..
+
+replace github.com/berth-vm/berth/pkg/claim => ../../pkg/claim
+
+replace github.com/berth-vm/berth/pkg/inflate => ../../pkg/inflate
+
+replace github.com/berth-vm/berth/pkg/lzma => ../../pkg/lzma

@@ -19,7 +19,7 @@ type image struct {
 	index   v1.ImageIndex
 }
 
-// at is the image at a registry, by digest.
+// at returns the image at a registry, by digest.
 func (i image) at(registry string) string { return registry + "/" + i.name + "@" + i.digest.String() }
 
 // readImages reads the images of a release.

@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return usage
 }
 
-// checkout is the folder of Berth's own module, which this one is a part of.
+// checkout returns the folder of Berth's own module, which this one is a part of.
 func checkout(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel")
 	out, err := cmd.Output()

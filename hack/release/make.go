@@ -53,7 +53,7 @@ func runMake(ctx context.Context, args []string, log io.Writer) error {
 	return m.make(ctx)
 }
 
-// stateOf is the version that a clean tree becomes.
+// stateOf returns the version that a clean tree becomes.
 func stateOf(ctx context.Context, root, wanted string) (version.Info, error) {
 	is := version.Info{Version: wanted}
 	if !released.MatchString(wanted) {

@@ -92,7 +92,7 @@ func pinned(all []object, release []image, registry string) ([]object, error) {
 	return all, nil
 }
 
-// field is the value at a path of keys, or nil.
+// field returns the value at a path of keys, or nil.
 func field(v any, path ...string) any {
 	for _, key := range path {
 		m, _ := v.(map[string]any)

@@ -29,7 +29,7 @@ var platforms = []platform{
 	{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"},
 }
 
-// archiveOf is the file that virtctl for a platform comes in.
+// archiveOf returns the file that virtctl for a platform comes in.
 func archiveOf(goos, arch string) string {
 	name := "virtctl-" + goos + "-" + arch
 	if goos == "windows" {
@@ -211,7 +211,7 @@ func (m *maker) sums(context.Context) error {
 	return m.write(sumsFile, []byte(out.String()))
 }
 
-// unpacked is a file of an archive that pack made.
+// unpacked returns a file of an archive that pack made.
 func unpacked(archive, name string) ([]byte, error) {
 	content, err := os.ReadFile(archive)
 	if err != nil {

@@ -31,7 +31,7 @@ func (r *registry) flags(f *flag.FlagSet) {
 	f.BoolVar(&r.plain, "plain-http", false, "the registry has no TLS")
 }
 
-// repository is that of an image in the registry.
+// repository returns that of an image in the registry.
 func (r *registry) repository(image string) (name.Repository, error) {
 	var options []name.Option
 	if r.plain {
@@ -57,8 +57,8 @@ func (r *registry) transport() (http.RoundTripper, error) {
 	return tlsOnly{trip}, nil
 }
 
-// tlsOnly refuses what would be sent in the clear. The library tries that with registries at private addresses if their certificate is not trusted:
-// whoever answered there would be told the password.
+// tlsOnly refuses what would be sent in the clear. The library tries that with registries at private addresses if their
+// certificate is not trusted: a server there would be told the password.
 type tlsOnly struct{ http.RoundTripper }
 
 var errPlain = errors.New("without TLS nothing is sent to it: -plain-http (PLAIN_HTTP=1) allows it")
@@ -149,7 +149,7 @@ func (r *registry) refused(tag name.Tag, err error) error {
 	return fmt.Errorf("push %s: %s", tag, strings.Join(strings.Fields(err.Error()), " "))
 }
 
-// diagnosis is what a registry said, in one line.
+// diagnosis returns what a registry said, in one line.
 func diagnosis(e *transport.Error) string {
 	line := fmt.Sprintf("status %d", e.StatusCode)
 	for _, d := range e.Errors {

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/version"
 )
 
-// testRelease is a release of this tree whose images are small: what is in images is the concern of hack/images.
+// testRelease returns a release of this tree whose images are small: what is in images is the concern of hack/images.
 func testRelease(t *testing.T) *maker {
 	t.Helper()
 	m := &maker{

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"debug/buildinfo"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,10 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	spdxjson "github.com/spdx/tools-golang/json"
+	"github.com/spdx/tools-golang/spdx/v2/common"
+	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
+	"github.com/spdx/tools-golang/spdxlib"
 )
 
 // packagesFile is where hack/images writes which Debian packages an image has; those of another architecture than the image's are in a file
@@ -190,37 +193,43 @@ func (m *maker) programSBOMs() error {
 
 // sbom writes an SPDX 2.3 document.
 func (m *maker) sbom(name, purl, sha256 string, c contents) error {
-	subject := "SPDXRef-Subject"
-	ref := func(purl string) []any {
-		return []any{object{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}}
-	}
-	packages := []any{object{
-		"SPDXID": subject, "name": name, "versionInfo": m.is.Version, "downloadLocation": "NOASSERTION", "filesAnalyzed": false,
-		"licenseDeclared": "Apache-2.0", "licenseConcluded": "NOASSERTION", "copyrightText": "NOASSERTION", "externalRefs": ref(purl),
-		"supplier": "Organization: Berth", "checksums": []any{object{"algorithm": "SHA256", "checksumValue": sha256}},
-	}}
-	relations := []any{object{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": subject}}
+	subject := described("Subject", component{name, m.is.Version, purl, nil})
+	subject.PackageLicenseDeclared = "Apache-2.0"
+	subject.PackageSupplier = &common.Supplier{SupplierType: "Organization", Supplier: "Berth"}
+	subject.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: sha256}}
+	packages := []*spdx.Package{subject}
+	relations := []*spdx.Relationship{{RefA: common.MakeDocElementID("", "DOCUMENT"), RefB: common.MakeDocElementID("", "Subject"), Relationship: "DESCRIBES"}}
 	for n, key := range slices.Sorted(maps.Keys(c)) {
-		part := c[key]
-		id := fmt.Sprintf("SPDXRef-Package-%d", n+1)
-		described := object{
-			"SPDXID": id, "name": part.name, "versionInfo": part.version, "downloadLocation": "NOASSERTION", "filesAnalyzed": false,
-			"licenseDeclared": "NOASSERTION", "licenseConcluded": "NOASSERTION", "copyrightText": "NOASSERTION", "externalRefs": ref(part.purl),
-		}
-		if len(part.in) > 0 {
-			described["comment"] = "linked into " + strings.Join(slices.Sorted(maps.Keys(part.in)), ", ")
-		}
-		packages = append(packages, described)
-		relations = append(relations, object{"spdxElementId": subject, "relationshipType": "CONTAINS", "relatedSpdxElement": id})
+		part := described(fmt.Sprintf("Package-%d", n+1), *c[key])
+		packages = append(packages, part)
+		relations = append(relations, &spdx.Relationship{RefA: common.MakeDocElementID("", "Subject"),
+			RefB: common.MakeDocElementID("", string(part.PackageSPDXIdentifier)), Relationship: "CONTAINS"})
 	}
-	out, err := json.MarshalIndent(object{
-		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,
-		"documentNamespace": "https://github.com/berth-vm/berth/spdx/" + name + "-" + sha256,
-		"creationInfo":      object{"created": m.is.Date, "creators": []any{"Tool: berth-release-" + m.is.Version}},
-		"packages":          packages, "relationships": relations,
-	}, "", " ")
-	if err != nil {
+	document := &spdx.Document{
+		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
+		DocumentNamespace: "https://github.com/berth-vm/berth/spdx/" + name + "-" + sha256,
+		CreationInfo:      &spdx.CreationInfo{Created: m.is.Date, Creators: []common.Creator{{CreatorType: "Tool", Creator: "berth-release-" + m.is.Version}}},
+		Packages:          packages, Relationships: relations,
+	}
+	if err := spdxlib.ValidateDocument(document); err != nil {
+		return fmt.Errorf("SBOM of %s: %w", name, err)
+	}
+	var out bytes.Buffer
+	if err := spdxjson.Write(document, &out, spdxjson.Indent(" ")); err != nil {
 		return fmt.Errorf("write SBOM of %s: %w", name, err)
 	}
-	return m.write("sbom/"+name+".spdx.json", append(out, '\n'))
+	return m.write("sbom/"+name+".spdx.json", out.Bytes())
+}
+
+// described is a part of the document.
+func described(id string, part component) *spdx.Package {
+	p := &spdx.Package{
+		PackageSPDXIdentifier: common.ElementID(id), PackageName: part.name, PackageVersion: part.version, PackageDownloadLocation: "NOASSERTION",
+		PackageLicenseDeclared: "NOASSERTION", PackageLicenseConcluded: "NOASSERTION", PackageCopyrightText: "NOASSERTION",
+		PackageExternalReferences: []*spdx.PackageExternalReference{{Category: "PACKAGE-MANAGER", RefType: "purl", Locator: part.purl}},
+	}
+	if len(part.in) > 0 {
+		p.PackageComment = "linked into " + strings.Join(slices.Sorted(maps.Keys(part.in)), ", ")
+	}
+	return p
 }

@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +30,8 @@ type stage struct {
 	argv     []string
 	env      []string
 	lane     lane
+	// turns is how many tests of all packages run at the same time; 0: as many as argv says
+	turns int
 	// busy stages run many processes on a machine that does other things as well: what failed in one is run again, see again.go
 	busy bool
 	// after a failure of an earlier stage this one is still run if it does not depend on it
@@ -52,19 +56,29 @@ type result struct {
 	worked         time.Duration // by processors; what a cluster's own programs do is not in it
 	passed, failed int
 	slow           []timed
-	lost           map[string][]string // what may be run again, by package
-	second         []string            // tests that passed only when they were run again
+	lost           []failure // tests that may be run again
+	second         []failure // tests that passed only when they were run again
 	err            error
 	notRun         bool
 }
 
 func main() {
 	only := flag.String("only", "", "comma-separated stages to run; all of them if empty")
+	area := flag.String("area", "", "comma-separated directories of test/e2e that the stage e2e runs; all of them if empty")
 	list := flag.Bool("list", false, "list the stages and exit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	chosen, err := choose(stages(), *only)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "test:", err)
+		os.Exit(2)
+	}
+	if chosen, err = narrow(chosen, *area); err != nil {
+		fmt.Fprintln(os.Stderr, "test:", err)
+		os.Exit(2)
+	}
+	rules, err := readRules(time.Now())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "test:", err)
 		os.Exit(2)
@@ -75,7 +89,7 @@ func main() {
 		}
 		return
 	}
-	if !run(ctx, os.Stdout, chosen) {
+	if !run(ctx, os.Stdout, chosen, rules) {
 		os.Exit(1)
 	}
 }
@@ -105,16 +119,16 @@ func indexOf(all []stage, name string) int {
 }
 
 // run executes the stages and reports whether all of them passed.
-func run(ctx context.Context, out io.Writer, stages []stage) bool {
+func run(ctx context.Context, out io.Writer, stages []stage, rules rules) bool {
 	start := time.Now()
 	out = &whole{out: out}
-	r := &runner{out: out, results: make([]result, len(stages)), all: stages}
+	r := &runner{out: out, results: make([]result, len(stages)), all: stages, rules: rules}
 	r.lane(ctx, first)
 	var lanes sync.WaitGroup
 	lanes.Go(func() { r.lane(ctx, beside) })
 	r.lane(ctx, inTurn)
 	lanes.Wait()
-	return summarise(out, r.results, time.Since(start))
+	return summarise(out, r.results, rules, time.Since(start))
 }
 
 // whole lets what one lane writes at once not be parted by what another one writes.
@@ -134,6 +148,9 @@ type runner struct {
 	out     io.Writer
 	all     []stage
 	results []result
+
+	rules    rules
+	forgiven int // tests that were run again, by the one lane that has busy stages
 }
 
 // lane runs the stages of one lane in their order. What a stage beside others prints is shown when it has ended.
@@ -156,7 +173,7 @@ func (r *runner) lane(ctx context.Context, l lane) {
 		}
 		done := execute(ctx, to, s)
 		if s.busy && done.err != nil {
-			done = again(ctx, to, done)
+			done = r.again(ctx, to, done)
 		}
 		broken[s.name] = done.err != nil
 		fmt.Fprintf(r.out, "%s=== %s: %s in %s\n", said.Bytes(), s.name, done.verdict(), done.took.Round(time.Second))
@@ -180,13 +197,22 @@ func execute(ctx context.Context, out io.Writer, s stage) result {
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), s.env...)
+	if s.turns > 0 {
+		dir, err := makeTurns(s.turns)
+		if err != nil {
+			r.err = err
+			return r
+		}
+		defer func() { _ = os.RemoveAll(dir) }() // empty files in the directory for temporary ones
+		cmd.Env = append(cmd.Env, "E2E_TURNS="+dir)
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	if s.tests {
-		c := &counter{out: out}
+		c := newCounter(out, s.turns > 0)
 		cmd.Stdout, cmd.Stderr = c, out
 		r.err = cmd.Run()
-		r.passed, r.failed, r.slow, r.lost = c.passed, c.failed, c.took, c.again()
+		r.passed, r.failed, r.slow, r.lost = c.passed, c.failed, c.took, c.repeatable()
 		if r.err == nil && c.passed == 0 {
 			r.err = fmt.Errorf("ran no test")
 		}
@@ -201,6 +227,15 @@ func execute(ctx context.Context, out io.Writer, s stage) result {
 	return r
 }
 
+// makeTurns makes a directory with a file for each test that may run at the same time; test/e2e/framework locks them.
+func makeTurns(n int) (string, error) {
+	dir, err := os.MkdirTemp("", "turns-")
+	for i := 0; i < n && err == nil; i++ {
+		err = os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600)
+	}
+	return dir, err
+}
+
 func (r result) verdict() string {
 	switch {
 	case r.notRun:
@@ -213,7 +248,7 @@ func (r result) verdict() string {
 	return "passed"
 }
 
-func summarise(out io.Writer, results []result, took time.Duration) bool {
+func summarise(out io.Writer, results []result, rules rules, took time.Duration) bool {
 	ok := true
 	var passed, failed int
 	var slow []timed
@@ -240,7 +275,7 @@ func summarise(out io.Writer, results []result, took time.Duration) bool {
 	for _, t := range slowest(slow, 30) {
 		fmt.Fprintf(out, "%8.1f s  %s\n", t.seconds, t.name)
 	}
-	sayAgain(out, results)
+	rules.sayAgain(out, results)
 	fmt.Fprintf(out, "\n%d passed, %d failed\n", passed, failed)
 	return ok
 }

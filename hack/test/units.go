@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ func unitTests() (raced, plain []string) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"), d.IsDir() && slices.Contains(elsewhere, path):
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || isModule(path)), d.IsDir() && slices.Contains(elsewhere, path):
 			return fs.SkipDir
 		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, hostTests):
 			return nil
@@ -41,13 +42,19 @@ func unitTests() (raced, plain []string) {
 	return raced, plain
 }
 
-// elsewhere are directories of other modules, of tests that other stages run, and of what was built.
-var elsewhere = []string{"driver", "hack/argocd", "hack/kubebox", "hack/release", "test/e2e", "test/apiserver", "test/beside", "test/takeover", "bin"}
+// isModule: a folder has a go.mod of its own, so its tests have a stage of their own.
+func isModule(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
+}
+
+// elsewhere are directories of tests that other stages run, and of what was built.
+var elsewhere = []string{"test/e2e", "test/apiserver", "test/beside", "test/takeover", "bin"}
 
 func isConcurrent(path string) bool {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
-		return true // whoever runs the tests is told what is wrong
+		return true // the user of the tests sees what is wrong
 	}
 	found := slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool {
 		return i.Path.Value == `"net/http/httptest"` || i.Path.Value == `"golang.org/x/sync/errgroup"`

@@ -17,9 +17,9 @@ import (
 
 	"github.com/berth-vm/berth/images"
 	"github.com/berth-vm/berth/images/guest"
-	"github.com/berth-vm/berth/internal/entry"
-	"github.com/berth-vm/berth/internal/transfer/layer"
-	"github.com/berth-vm/berth/internal/transfer/stack"
+	"github.com/berth-vm/berth/internal/imagevm"
+	"github.com/berth-vm/berth/internal/transfer/erofs"
+	"github.com/berth-vm/berth/internal/transfer/layerdisk"
 )
 
 const out = "../../bin/images/" + images.KernelDir
@@ -42,8 +42,8 @@ func sample(t *testing.T) []byte {
 // disk makes the stack of an image's layers in a folder.
 func disk(t *testing.T, dir string, layers ...[]byte) (top string) {
 	t.Helper()
-	var d stack.Disk
-	var tree layer.Tree
+	var d layerdisk.Disk
+	var tree erofs.Tree
 	create := func(name string) *os.File {
 		f, err := os.Create(filepath.Join(dir, name))
 		if err != nil {
@@ -54,10 +54,10 @@ func disk(t *testing.T, dir string, layers ...[]byte) (top string) {
 	}
 	below := ""
 	for i, l := range layers {
-		name := entry.LayerName(i) + ".qcow2"
+		name := imagevm.LayerName(i) + ".qcow2"
 		var err error
-		d, err = d.Layer(create(name), below, entry.LayerName(i), func(w stack.File) (int64, error) {
-			made, err := layer.Convert(bytes.NewReader(l), w, &tree, layer.DefaultLimits)
+		d, err = d.Layer(create(name), below, imagevm.LayerName(i), func(w layerdisk.File) (int64, error) {
+			made, err := erofs.Convert(bytes.NewReader(l), w, &tree, erofs.DefaultLimits)
 			return made.Size, err
 		})
 		if err != nil {
@@ -66,7 +66,7 @@ func disk(t *testing.T, dir string, layers ...[]byte) (top string) {
 		below = name
 	}
 	f := create("top.qcow2")
-	if _, err := d.Room(f, below, entry.RoomName, d.Least(1<<30)); err != nil {
+	if _, err := d.Room(f, below, imagevm.RoomName, d.Least(1<<30)); err != nil {
 		t.Fatal(err)
 	}
 	return f.Name()
@@ -109,7 +109,7 @@ func (c *console) Write(p []byte) (int, error) {
 
 // boot runs a machine to its end, and returns what it said on the console and how its program ended. Its power button is pressed when it has said
 // a text, if there is one.
-func boot(t *testing.T, top string, o entry.Orders, stop string) (said string, e *entry.Ended) {
+func boot(t *testing.T, top string, o imagevm.Orders, stop string) (said string, e *imagevm.Ended) {
 	t.Helper()
 	dir := t.TempDir()
 	orders, ended, monitor := filepath.Join(dir, "orders"), filepath.Join(dir, "ended"), filepath.Join(dir, "monitor")
@@ -122,8 +122,8 @@ func boot(t *testing.T, top string, o entry.Orders, stop string) (said string, e
 	}
 	qemu := exec.Command("qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-m", "128", "-nodefaults", "-display", "none",
 		"-no-reboot", "-serial", "stdio", "-kernel", filepath.Join(out, guest.Kernel), "-initrd", filepath.Join(out, guest.Initramfs),
-		"-append", "console=ttyS0 quiet panic=-1", "-fw_cfg", "name="+entry.OrdersName+",file="+orders,
-		"-device", "virtio-serial", "-chardev", "file,id=said,path="+ended, "-device", "virtserialport,chardev=said,name="+entry.PortName,
+		"-append", "console=ttyS0 quiet panic=-1", "-fw_cfg", "name="+imagevm.OrdersName+",file="+orders,
+		"-device", "virtio-serial", "-chardev", "file,id=said,path="+ended, "-device", "virtserialport,chardev=said,name="+imagevm.PortName,
 		"-drive", "if=virtio,format=qcow2,snapshot=on,file="+top, "-netdev", "user,id=n,restrict=on", "-device", "virtio-net,netdev=n",
 		"-monitor", "unix:"+monitor+",server=on,wait=off")
 	c := &console{wait: stop, told: make(chan struct{})}
@@ -152,7 +152,7 @@ func boot(t *testing.T, top string, o entry.Orders, stop string) (said string, e
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e = entry.Read(answer); e == nil {
+	if e = imagevm.Read(answer); e == nil {
 		t.Fatalf("the guest said %q", answer)
 	}
 	return said, e
@@ -189,7 +189,7 @@ func TestBoot(t *testing.T) {
 		packed(t, []tar.Header{{Name: "sample", Mode: 0o755}, {Name: "etc/passwd", Mode: 0o644}, {Name: "data/gone", Mode: 0o644}, {Name: "data/stays", Mode: 0o644}},
 			[]string{string(sample(t)), "root:x:0:0:root:/:/\napp:x:1000:1001:app:/home/app:/\n", "x", "x"}),
 		packed(t, []tar.Header{{Name: "data", Typeflag: tar.TypeDir, Mode: 0o755, Uid: 1000}, {Name: "data/.wh.gone", Mode: 0o644}, {Name: "data/new", Mode: 0o644}}, []string{"", "", "x"}))
-	said, e := boot(t, top, entry.Orders{Layers: []int{0, 1}, Command: []string{"/sample", "list=/data", "write=/data/mine", "exit=7"}, User: "app",
+	said, e := boot(t, top, imagevm.Orders{Layers: []int{0, 1}, Command: []string{"/sample", "list=/data", "write=/data/mine", "exit=7"}, User: "app",
 		Env: []string{"GREETING=hello world"}, Dir: "/home/app", Host: "box"}, "")
 	for _, want := range []string{
 		`sample: args=["list=/data" "write=/data/mine" "exit=7"] uid=1000 gid=1001 dir=/home/app host=box greeting="hello world" terminal=true`,
@@ -202,11 +202,11 @@ func TestBoot(t *testing.T) {
 	if strings.Contains(said, "gone") {
 		t.Error("a file that the upper layer takes away is there")
 	}
-	if *e != (entry.Ended{Status: 7}) {
+	if *e != (imagevm.Ended{Status: 7}) {
 		t.Errorf("it ended with %v, want status 7", e)
 	}
-	said, e = boot(t, top, entry.Orders{Layers: []int{0, 1}, Command: []string{"/sample", "serve=:80"}, User: "app"}, "sample: serves")
-	if !strings.Contains(said, "sample: asked to end") || *e != (entry.Ended{}) {
+	said, e = boot(t, top, imagevm.Orders{Layers: []int{0, 1}, Command: []string{"/sample", "serve=:80"}, User: "app"}, "sample: serves")
+	if !strings.Contains(said, "sample: asked to end") || *e != (imagevm.Ended{}) {
 		t.Errorf("when the power button was pressed it ended with %v", e)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 )
 
 // moveNamespace moves the namespace of one of our sources from a claim's dataSourceRef to an annotation. Mutating webhooks see a
@@ -27,7 +27,7 @@ func moveNamespace(_ context.Context, req admission.Request) admission.Response 
 	pvc.Namespace = req.Namespace
 	had := pvc.Annotations != nil
 	_, said := pvc.Annotations[names.SourceNamespace]
-	if !origin.MoveNamespace(pvc) {
+	if !clonesource.MoveNamespace(pvc) {
 		return admission.Allowed("")
 	}
 	patch := []jsonpatch.Operation{jsonpatch.NewOperation("remove", "/spec/dataSourceRef/namespace", nil)}

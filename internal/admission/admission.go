@@ -1,10 +1,10 @@
-// Package admission answers the API server's webhooks: it refuses objects of cdi.kubevirt.io that make no sense, with
-// the sentences clients of that API know; checks that a user may clone what they ask to clone; and completes claims that
-// are labelled for it.
+// Package admission answers the API server's webhooks: it refuses objects of cdi.kubevirt.io that make no sense, with the
+// sentences clients of that API know; checks that a user may clone what they ask to clone; and completes claims that are labelled
+// for it.
 //
-// The checks are pure functions from objects to causes. What they need to know of the cluster they ask a lookup, which
-// only reads. Nothing depends on the checks having run: a webhook that is down lets volumes through unchecked (the
-// controllers refuse what they cannot do), except where that would give somebody a right they do not have.
+// The checks are pure functions from objects to causes. What they need to know of the cluster they get from a lookup, which only
+// reads. Nothing depends on the checks having run: a webhook that is down lets volumes through unchecked (the controllers refuse
+// what they cannot do), except where that would give users a right they do not have.
 package admission
 
 import (
@@ -35,7 +35,7 @@ func (c *causes) missing(at *field.Path, format string, args ...any) {
 	})
 }
 
-// response is the verdict: 422 with all causes, or yes.
+// response returns the verdict: 422 with all causes, or yes.
 func (c causes) response() admission.Response {
 	if len(c) == 0 {
 		return admission.Allowed("")

@@ -14,9 +14,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/rights"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/token"
 )
 
@@ -66,8 +66,8 @@ func (l *lookup) authorise(ctx context.Context, req admission.Request) admission
 	return answer
 }
 
-// name gives a volume whose name is to be generated its name, as the API server would a moment later: the proof is for this
-// volume, and not for every one whose name begins like it.
+// name gives a volume with a generateName its name, as the API server would a moment later: the proof is for this volume, and not
+// for every one whose name begins like it.
 func name(v *cdiv1.DataVolume) []jsonpatch.Operation {
 	if v.Name != "" || v.GenerateName == "" {
 		return nil
@@ -82,33 +82,33 @@ func denied(req admission.Request, source token.Object) admission.Response {
 		req.UserInfo.Username, source.Namespace))
 }
 
-// populated says that the volume's claim comes with its data, as after a restore from a backup.
+// populated reports whether the volume's claim comes with its data, as after a restore from a backup.
 func populated(v *cdiv1.DataVolume) bool {
 	_, pre := v.Annotations[annPrePopulated]
 	_, static := v.Annotations[annCheckStatic]
 	return pre || static
 }
 
-// origin is what the volume is cloned from, references followed. A reference to something that does not exist yet
-// needs the right to its whole namespace. False means that the volume is no clone.
+// origin returns what the volume is cloned from, references followed. A reference to something that does not exist yet needs the
+// right to its whole namespace. False means that the volume is no clone.
 func (l *lookup) origin(ctx context.Context, v *cdiv1.DataVolume) (token.Object, bool, error) {
 	if ref := v.Spec.SourceRef; ref != nil && ref.Kind != cdiv1.DataVolumeDataSource {
 		return token.Object{}, false, nil
 	}
 	// asked of the API server: a DataSource that was applied with the volume may not be in the cache
-	resolved, err := origin.Resolve(ctx, cluster.Reads(l.objects.Live), v.Namespace, &v.Spec)
+	resolved, err := clonesource.Resolve(ctx, cluster.Reads(l.objects.Live), v.Namespace, &v.Spec)
 	if err != nil {
 		return token.Object{}, false, err
 	}
-	at, ok := origin.OfSource(v.Namespace, resolved.Source)
+	at, ok := clonesource.OfSource(v.Namespace, resolved.Source)
 	if resolved.Lacks != "" {
 		return token.Object{Namespace: at.Namespace}, true, nil
 	}
 	return at.Object(), ok, nil
 }
 
-// grant is what the user may do, nil if nothing. It is for the source alone; but a DataSource that lies beside its source will
-// name another one there as soon as there is a newer image, and the user's right to that is asked then.
+// grant returns what the user may clone; nil if nothing. It is for the source alone; but a DataSource beside its source will name
+// another one there when there is a newer image, and the user's right to that is checked then.
 func (l *lookup) grant(ctx context.Context, user authenticationv1.UserInfo, v *cdiv1.DataVolume, source token.Object,
 ) (*token.Grant, error) {
 	g := &token.Grant{Source: source, Target: token.Object{Namespace: v.Namespace, Name: v.Name}, By: rights.Of(user)}
@@ -122,7 +122,7 @@ func (l *lookup) grant(ctx context.Context, user authenticationv1.UserInfo, v *c
 	return g, nil
 }
 
-// refersIn is the namespace of the DataSource that a volume names.
+// refersIn returns the namespace of the DataSource that a volume names.
 func refersIn(v *cdiv1.DataVolume) string {
 	if n := v.Spec.SourceRef.Namespace; n != nil && *n != "" {
 		return *n

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	order "github.com/berth-vm/berth/internal/annotated"
+	order "github.com/berth-vm/berth/internal/claimorder"
 )
 
-// checkClaim judges what a claim's annotations order: an upload or an import into it. Somebody whose claim is full may write on it
-// what they like.
+// checkClaim checks what a claim's annotations order: an upload or an import into it. The annotations of a claim that is full are
+// not checked.
 func checkClaim(_ context.Context, before, after *corev1.PersistentVolumeClaim) (causes, error) {
 	var c causes
 	if after.DeletionTimestamp != nil || order.Complete(after) || before != nil && maps.Equal(before.Annotations, after.Annotations) {

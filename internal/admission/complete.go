@@ -12,9 +12,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -44,7 +44,7 @@ func (l *lookup) complete(ctx context.Context, req admission.Request) admission.
 	pvc.Namespace = req.Namespace
 	request := claim.FromPVC(&pvc.Spec)
 	request.Archive = pvc.Annotations[names.ContentType] == string(cdiv1.DataVolumeArchive)
-	if request.Source, err = origin.Measure(ctx, cluster.Reads(l.objects.Live), pvc); err != nil {
+	if request.Source, err = clonesource.Measure(ctx, cluster.Reads(l.objects.Live), pvc); err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	result, err := claim.Complete(request, storage)

@@ -44,8 +44,9 @@ type runners struct {
 }
 
 // authorise lets a user name a container in a machine if they could run it themselves, that is, create pods: with whatever
-// ServiceAccount of the namespace, as Kubernetes has it. A container that was there before stays, whoever changes the machine. We
-// ourselves add none: a restore writes what a snapshot says, and whoever may write snapshots could put anything there.
+// ServiceAccount of the namespace, as Kubernetes has it. A container that was there before stays when another user changes the
+// machine. Berth itself may add none: a restore writes what a snapshot contains, and users who may write snapshots could put
+// anything there.
 func (r *runners) authorise(ctx context.Context, req admission.Request) admission.Response {
 	after, err := decode[kubevirt.VirtualMachine](req.Object.Raw)
 	if err != nil || after == nil {
@@ -79,7 +80,7 @@ func (r *runners) authorise(ctx context.Context, req admission.Request) admissio
 	return admission.Allowed("")
 }
 
-// containers are those of a machine, by volume.
+// containers returns those of a machine, by volume.
 func containers(vm *kubevirt.VirtualMachine) map[string]*kubevirt.ContainerSource {
 	out := map[string]*kubevirt.ContainerSource{}
 	if vm == nil || vm.Spec.Template == nil {
@@ -93,7 +94,7 @@ func containers(vm *kubevirt.VirtualMachine) map[string]*kubevirt.ContainerSourc
 	return out
 }
 
-// ourselves is the user that we are to the API server.
+// ourselves returns the user that we are to the API server.
 func ourselves(ctx context.Context, clients kubernetes.Interface) (string, error) {
 	self, err := clients.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/virtconfig"
 	"github.com/berth-vm/berth/internal/decide/evacuation"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// PathEvict is where it is asked whether a launcher may be evicted. Without an answer the PodDisruptionBudget of its instance says no,
-// and whoever drains a node asks again.
+// PathEvict is the path of the webhook that decides whether a launcher may be evicted. Without an answer the PodDisruptionBudget
+// of its instance refuses, and the drain tries again.
 const PathEvict = "/evict/pods"
 
-// evictor owns the annotation that says that somebody wants a launcher to be evicted.
+// evictor is the field manager of the annotation that records a request to evict a launcher.
 const evictor = "berth-evict"
 
 // evict answers a wish to evict a pod. A guest that is to move instead is marked by it: that is how a drain begins.
@@ -45,7 +45,7 @@ func (m *movers) evict(ctx context.Context, req admission.Request) admission.Res
 	}
 	is := condition(i, "LiveMigratable")
 	answer := evacuation.Reply(evacuation.Asked{Strategy: virtconfig.Strategy(config.Eviction(i)), Guest: guestIn(pod, i, is),
-		Here: launchers.Present(all) == pod})
+		Here: launcherpod.Present(all) == pod})
 	if answer.Mark && !dryRun(req) && pod.Annotations[render.AnnEvacuate] == "" {
 		marks := cluster.Marks{Annotations: map[string]string{render.AnnEvacuate: time.Now().UTC().Format(time.RFC3339)}}
 		if err := m.writer.MarkAs(ctx, evictor, pod, marks); err != nil {
@@ -58,15 +58,15 @@ func (m *movers) evict(ctx context.Context, req admission.Request) admission.Res
 	return later(state.OfEvacuation(answer.Refusal).Text(i.Namespace+"/"+i.Name, is.Message))
 }
 
-// later is the answer that makes whoever drains a node ask again.
+// later returns the answer that makes a drain try again.
 func later(why string) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: why,
 	}}}
 }
 
-// launcher is the pod of that name, the instance that it belongs to, and all launchers of that; no instance: it is none of ours. Anybody
-// can write labels: what counts is whose the pod is.
+// launcher returns the pod of that name, the instance that it belongs to, and all launchers of that; no instance: it is none of
+// ours. Anybody can write labels: what counts is whose the pod is.
 func (m *movers) launcher(ctx context.Context, namespace, name string) (*corev1.Pod, *kubevirt.VirtualMachineInstance, []*corev1.Pod, error) {
 	pod, err := cluster.Get[corev1.Pod](ctx, m.reader, namespace, name)
 	if err != nil || pod == nil {
@@ -83,7 +83,7 @@ func (m *movers) launcher(ctx context.Context, namespace, name string) (*corev1.
 	if i == nil || i.UID != owner.UID {
 		return nil, nil, nil, nil
 	}
-	all, err := launchers.Of(ctx, cluster.Reads(m.reader), i)
+	all, err := launcherpod.Of(ctx, cluster.Reads(m.reader), i)
 	at := slices.IndexFunc(all, func(p *corev1.Pod) bool { return p.Name == name })
 	if err != nil || at < 0 {
 		return nil, nil, nil, err
@@ -91,7 +91,7 @@ func (m *movers) launcher(ctx context.Context, namespace, name string) (*corev1.
 	return all[at], i, all, nil
 }
 
-// guestIn is the guest of a launcher, as its instance says.
+// guestIn returns the guest of a launcher, as its instance says.
 func guestIn(pod *corev1.Pod, i *kubevirt.VirtualMachineInstance, movable kubevirt.Condition) evacuation.Guest {
 	switch {
 	case pods.Over(pod), pod.DeletionTimestamp != nil, i.DeletionTimestamp != nil,
@@ -105,7 +105,7 @@ func guestIn(pod *corev1.Pod, i *kubevirt.VirtualMachineInstance, movable kubevi
 	return evacuation.Unready
 }
 
-// dryRun: nothing is to be changed, as the request or the eviction itself says.
+// dryRun reports whether the request or the eviction itself asks that nothing be changed.
 func dryRun(req admission.Request) bool {
 	if req.DryRun != nil && *req.DryRun {
 		return true

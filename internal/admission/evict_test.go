@@ -38,7 +38,7 @@ func moversOf(t *testing.T, objects ...client.Object) (*movers, client.Client) {
 	return &movers{reader: c, writer: cluster.New(c, nil, clock.RealClock{}), namespace: "berth", self: "us"}, c
 }
 
-// running is an instance on node1 and its launcher.
+// running returns an instance on node1 and its launcher.
 func running(strategy kubevirt.EvictionStrategy, movable corev1.ConditionStatus) (*kubevirt.VirtualMachineInstance, *corev1.Pod) {
 	i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "instance"}}
 	if strategy != "" {

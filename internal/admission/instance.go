@@ -75,7 +75,7 @@ func (c *causes) fields(spec map[string]any, at *field.Path) []string {
 	return warnings
 }
 
-// checkInstance judges an instance that somebody makes without a machine.
+// checkInstance checks an instance that a user makes without a machine.
 func checkInstance(_ context.Context, _, after *kubevirt.VirtualMachineInstance) (causes, error) {
 	var c causes
 	if after != nil {
@@ -154,7 +154,7 @@ func checkCredentials(spec *kubevirt.VirtualMachineInstanceSpec, in *field.Path,
 	}
 }
 
-// badMAC says what is wrong with the address of a network card. It may have colons, dashes or dots.
+// badMAC returns what is wrong with the address of a network card. It may have colons, dashes or dots.
 func badMAC(address string) string {
 	const length = 6
 	mac, err := net.ParseMAC(address)
@@ -168,11 +168,12 @@ func badMAC(address string) string {
 	return ""
 }
 
-// set counts the fields that are set, all of which are pointers.
+// set counts the fields that are set. All fields are pointers; those of embedded structs count as fields of their own.
 func set[T kubevirt.VolumeSource | kubevirt.DiskDevice](s T) int {
 	n := 0
-	for _, f := range reflect.ValueOf(s).Fields() {
-		if !f.IsNil() {
+	v := reflect.ValueOf(s)
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if !f.Anonymous && !v.FieldByIndex(f.Index).IsNil() {
 			n++
 		}
 	}

@@ -101,17 +101,23 @@ func checkImportSource(_ context.Context, before, after *cdiv1.VolumeImportSourc
 		if immutable(after.DeletionTimestamp, equality.Semantic.DeepEqual(was, is)) {
 			c.invalid(specPath, "Cannot update VolumeImportSource Spec")
 		}
+		if !equality.Semantic.DeepEqual(before.Spec.Checkpoints, after.Spec.Checkpoints) {
+			checkStages(&after.Spec, &c)
+		}
 		return c, nil
 	}
 	s := &after.Spec
 	checkSource(importsource.FromImport(s.Source), s.ContentType == cdiv1.DataVolumeArchive, specPath.Child("source"), &c)
-	if len(s.Checkpoints) > 0 {
-		if s.TargetClaim == nil || *s.TargetClaim == "" {
-			c.missing(specPath.Child("targetClaim"), "Unable to do multi-stage import without specifying a target claim")
-		}
-		c.invalid(specPath.Child("checkpoints"), noCheckpoints)
-	}
+	checkStages(s, &c)
 	return c, nil
+}
+
+// checkStages judges the checkpoints of a VolumeImportSource, which are for one claim.
+func checkStages(s *cdiv1.VolumeImportSourceSpec, c *causes) {
+	if len(s.Checkpoints) > 0 && (s.TargetClaim == nil || *s.TargetClaim == "") {
+		c.missing(specPath.Child("targetClaim"), "Unable to do multi-stage import without specifying a target claim")
+	}
+	checkCheckpoints(importsource.FromImport(s.Source), s.Checkpoints, s.ContentType == cdiv1.DataVolumeArchive, specPath.Child("checkpoints"), c)
 }
 
 // checkUploadSource judges a VolumeUploadSource.

@@ -21,7 +21,7 @@ type Signer interface {
 	Sign(ctx context.Context, g token.Grant) (string, error)
 }
 
-// lookup is what the checks know of the cluster. A nil object means that there is none.
+// lookup reads what the checks need from the cluster. A nil object means that there is none.
 type lookup struct {
 	cache    cache.Cache
 	objects  cluster.Reading
@@ -35,7 +35,7 @@ func (l *lookup) claim(ctx context.Context, namespace, name string) (*corev1.Per
 	return cluster.Get[corev1.PersistentVolumeClaim](ctx, l.cache, namespace, name)
 }
 
-// anyVolume is the name of some DataVolume, empty if there is none.
+// anyVolume returns the name of some DataVolume, empty if there is none.
 func (l *lookup) anyVolume(ctx context.Context) (string, error) {
 	var all cdiv1.DataVolumeList
 	if err := l.cache.List(ctx, &all); err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/berth-vm/berth/internal/token"
 )
 
-// authoriseMachine asks of a machine's volume templates what authorise asks of volumes, and has the proofs travel with the
-// machine: the controller makes those volumes with its own rights, perhaps much later, when a DataSource leads elsewhere.
-// A template that did not change keeps the proof it has, whoever updates the machine; nothing else counts as one.
+// authoriseMachine checks for a machine's volume templates what authorise checks for volumes, and stores the proofs on the
+// machine: the controller makes those volumes with its own rights, perhaps much later, when a DataSource leads elsewhere. A
+// template that did not change keeps its proof, whichever user updates the machine; only proofs made here count.
 func (l *lookup) authoriseMachine(ctx context.Context, req admission.Request) admission.Response {
 	machine, err := decode[kubevirt.VirtualMachine](req.Object.Raw)
 	if err != nil || machine == nil {
@@ -47,8 +47,8 @@ func (l *lookup) authoriseMachine(ctx context.Context, req admission.Request) ad
 			continue
 		}
 		if req.UserInfo.Username == l.self {
-			// A restore writes a machine as a snapshot has it, and whoever may write snapshots could put anything there. Our own
-			// right to clone is everybody's, so such a template has none.
+			// A restore writes the machine that a snapshot contains, and users who may write snapshots could put anything there.
+			// Berth's own right to clone must not serve them, so such a template gets no proof.
 			continue
 		}
 		refused, err := l.prove(ctx, req, name, t.Spec, proofs)

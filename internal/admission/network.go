@@ -4,16 +4,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/netdisk"
 )
 
 // checkNetworkDisks judges what the schema cannot see: it looks at one volume at a time.
 func checkNetworkDisks(spec *kubevirt.VirtualMachineInstanceSpec, in *field.Path, c *causes) {
 	first := ""
 	for _, v := range spec.AllVolumes() {
-		if v.NBD == nil || v.NBD.TLS == nil {
+		name := netdisk.Certificates(v.NetworkSource)
+		if name == "" {
 			continue
 		}
-		name := v.NBD.TLS.SecretRef.Name
 		if first != "" && name != first {
 			at := in.Child("volumes").Key(v.Name)
 			c.invalid(at, "volume %s has its certificates in Secret %s and another volume in %s: the NBD disks of a machine have one Secret for TLS",

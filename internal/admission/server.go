@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/berth-vm/berth/internal/accept"
+	"github.com/berth-vm/berth/internal/connlimit"
 )
 
 // Anybody in the cluster can connect to the server. What they can take of its memory is bounded, and none of it is what the API server needs.
@@ -30,7 +30,7 @@ const (
 	mostReview = 7 << 20
 	// mostReviews bounds the reviews that are read and answered at a time. Decoding one takes about five times its size: 160 MiB of the 512.
 	mostReviews = 32 << 20
-	// smallReview is what a review takes of that bound however small it is, so that there are at most 2048 at a time.
+	// smallReview is the least that any review counts towards that bound, so that there are at most 2048 at a time.
 	smallReview = 16 << 10
 
 	readHeader = 5 * time.Second
@@ -48,7 +48,7 @@ type Server struct {
 	started        atomic.Bool
 }
 
-// ServerOptions say where a Server listens and whom it answers.
+// ServerOptions configure where a Server listens and which clients it answers.
 type ServerOptions struct {
 	Address        string // ":9443" if empty
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
@@ -83,7 +83,7 @@ func (s *Server) Start(ctx context.Context) error {
 		},
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.ServeTLS(accept.Limit(plain, mostStrangers, mostKnown), "", "") }()
+	go func() { ended <- server.ServeTLS(connlimit.Limit(plain, mostStrangers, mostKnown), "", "") }()
 	s.started.Store(true)
 	select {
 	case err := <-ended:
@@ -98,7 +98,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// StartedChecker says whether the API server can be answered.
+// StartedChecker returns whether the API server can be answered.
 func (s *Server) StartedChecker() healthz.Checker {
 	return func(*http.Request) error {
 		if !s.started.Load() {
@@ -120,7 +120,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
-		accept.Know(c)
+		connlimit.Know(c)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patienceOf(r.URL.Query()))
 	defer cancel()
@@ -145,7 +145,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.WebhookMux().ServeHTTP(w, asked)
 }
 
-// patienceOf is how long a request may take: a tenth less than the API server waits.
+// patienceOf returns how long a request may take: a tenth less than the API server waits.
 func patienceOf(query url.Values) time.Duration {
 	d, err := time.ParseDuration(query.Get("timeout"))
 	if err != nil || d <= 0 || d > time.Minute {

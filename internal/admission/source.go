@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/importsource"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // What to use instead of the two sources that are not here (SCOPE.md says why).
@@ -20,8 +22,6 @@ const (
 	noImageio = "source imageio is not supported: its server side is end of life. Download the disk image " +
 		"and import it with source http or upload"
 	noImageStream = "source registry cannot follow an imageStream: it exists on OpenShift only. Name the image in registry.url"
-	noCheckpoints = "checkpoints are not supported: only sources vddk and imageio have them. " +
-		"Import the whole disk; an interrupted import resumes"
 )
 
 // digests are the checksum algorithms and the length of their sums in bytes.
@@ -57,6 +57,39 @@ func checkSource(s *cdiv1.DataVolumeSource, archive bool, at *field.Path, c *cau
 		checkArchive(s, at, c)
 	}
 }
+
+// checkCheckpoints judges the stages of an import: each is a file in the directory that the source's URL names, with the name of its checkpoint.
+func checkCheckpoints(s *cdiv1.DataVolumeSource, list []cdiv1.DataVolumeCheckpoint, archive bool, at *field.Path, c *causes) {
+	if len(list) == 0 {
+		return
+	}
+	kind, from := importsource.Of(s)
+	switch {
+	case kind == nil || kind.Name == "registry":
+		c.invalid(at, "checkpoints go with source http, s3 or gcs: import the whole disk")
+	case archive:
+		c.invalid(at, "checkpoints go with a disk, and contentType is archive")
+	case from.Checksum != "":
+		c.invalid(at, "checkpoints do not go with a checksum, which is of one file")
+	}
+	seen := map[string]bool{}
+	for i, one := range list {
+		here := at.Index(i)
+		if wrong := validation.IsQualifiedName(names.CheckpointCopied + one.Current); len(wrong) > 0 || one.Current == "" {
+			c.invalid(here.Child("current"), "%q is no name of a checkpoint: it is the name of a file, of at most %d letters, digits, dashes, dots and underscores",
+				one.Current, longestCheckpoint)
+		}
+		if seen[one.Current] {
+			c.invalid(here.Child("current"), "checkpoint %q is there twice", one.Current)
+		}
+		if seen[one.Current] = true; i > 0 && one.Previous != list[i-1].Current {
+			c.invalid(here.Child("previous"), "checkpoint %q is what changed since %q, and the one before it is %q", one.Current, one.Previous, list[i-1].Current)
+		}
+	}
+}
+
+// longestCheckpoint is how long the name of a checkpoint can be: it becomes part of an annotation's name.
+const longestCheckpoint = 63 - len("storage.checkpoint.copied.")
 
 func countSources(s *cdiv1.DataVolumeSource) int {
 	n, all := 0, reflect.ValueOf(s).Elem()

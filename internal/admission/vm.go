@@ -88,7 +88,7 @@ func checkMachine(_ context.Context, before, after *kubevirt.VirtualMachine) (ca
 	return c, err
 }
 
-// checkEarly: a disk can be used early if this machine has it made. Somebody else's DataVolume is as its own annotations say.
+// checkEarly: a disk can be used early if this machine has it made. Another DataVolume follows its own annotations.
 func checkEarly(vm *kubevirt.VirtualMachine, c *causes) {
 	for i, v := range vm.Spec.Template.Spec.Volumes {
 		own := func(t kubevirt.DataVolumeTemplateSpec) bool {

@@ -47,7 +47,7 @@ func checkClaimTemplates(vm *kubevirt.VirtualMachine, c *causes) {
 	}
 }
 
-// inTemplate: the volume is in the claim of the template.
+// inTemplate reports whether the volume is in the claim of the template.
 func inTemplate(v kubevirt.Volume, template string) bool {
 	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Claim() == template ||
 		v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil && v.Ephemeral.PersistentVolumeClaim.ClaimName == template

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 )
 
 // Annotations of a volume that say that its claim may be there already.
@@ -52,12 +52,12 @@ func (l *lookup) checkVolume(ctx context.Context, before, after *cdiv1.DataVolum
 	return c, nil
 }
 
-// mayTake says whether a volume may have a claim that was there before it.
+// mayTake reports whether a volume may have a claim that was there before it.
 func mayTake(v *cdiv1.DataVolume, existing *corev1.PersistentVolumeClaim, gate bool) bool {
 	if existing.DeletionTimestamp != nil || existing.Annotations[annPopulatedFor] == v.Name {
 		return true
 	}
-	if origin.OfEarlierVolume(existing, v.Name, "") {
+	if clonesource.OfEarlierVolume(existing, v.Name, "") {
 		return true // it waits until the claim has been garbage-collected, and takes nothing over. If the other is still there, the API server says so
 	}
 	_, pre := v.Annotations[annPrePopulated]
@@ -76,6 +76,9 @@ func checkVolumeUpdate(before, after *cdiv1.DataVolume) causes {
 	var c causes
 	if immutable(after.DeletionTimestamp, equality.Semantic.DeepEqual(was, is)) {
 		c.invalid(specPath, "Cannot update DataVolume Spec")
+	}
+	if !equality.Semantic.DeepEqual(before.Spec.Checkpoints, after.Spec.Checkpoints) {
+		checkCheckpoints(after.Spec.Source, after.Spec.Checkpoints, after.Spec.ContentType == cdiv1.DataVolumeArchive, specPath.Child("checkpoints"), &c)
 	}
 	return c
 }
@@ -100,13 +103,11 @@ func checkVolumeSpec(s *cdiv1.DataVolumeSpec, at *field.Path) causes {
 		}, archive, at.Child("storage"), &c)
 	}
 	checkOrigin(s, archive, at, &c)
-	if len(s.Checkpoints) > 0 {
-		c.invalid(at.Child("checkpoints"), noCheckpoints)
-	}
+	checkCheckpoints(s.Source, s.Checkpoints, archive, at.Child("checkpoints"), &c)
 	return c
 }
 
-// clones says whether the data, and so the size, comes from another claim or snapshot.
+// clones reports whether the data, and so the size, comes from another claim or snapshot.
 func clones(s *cdiv1.DataVolumeSpec) bool {
 	return s.SourceRef != nil || s.Source != nil && (s.Source.PVC != nil || s.Source.Snapshot != nil)
 }
@@ -140,7 +141,7 @@ func checkSourceRef(r *cdiv1.DataVolumeSourceRef, at *field.Path, c *causes) {
 	}
 }
 
-// external says whether a populator fills the claim by itself, and whether the two ways to name it agree.
+// external returns whether a populator fills the claim by itself, and whether the two ways to name it agree.
 func external(s *cdiv1.DataVolumeSpec) (is, agree bool) {
 	var old *corev1.TypedLocalObjectReference
 	var ref *corev1.TypedObjectReference
@@ -161,7 +162,7 @@ func external(s *cdiv1.DataVolumeSpec) (is, agree bool) {
 	return true, group(old.APIGroup) == group(ref.APIGroup) && old.Kind == ref.Kind && old.Name == ref.Name
 }
 
-// target is what spec.pvc and spec.storage have in common.
+// target has the fields that spec.pvc and spec.storage have in common.
 type target struct {
 	name      string
 	modes     []corev1.PersistentVolumeAccessMode

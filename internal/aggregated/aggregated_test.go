@@ -28,7 +28,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/token"
 )
 
@@ -39,7 +39,7 @@ type world struct {
 	instance   *kubevirt.VirtualMachineInstance
 	carried    []Change
 	conflicts  int // how many changes are refused first
-	said       launch.Said
+	said       launcherapi.Said
 	away       error // of the launcher
 	migrations []kubevirt.VirtualMachineInstanceMigration
 	asked      []string // verbs
@@ -50,13 +50,13 @@ type world struct {
 	plays      func(net.Conn)
 }
 
-// Ask is a launcher that says the same to everything.
-func (w *world) Ask(_ context.Context, _ *kubevirt.VirtualMachineInstance, verb string) (launch.Said, error) {
+// Ask returns a launcher that says the same to everything.
+func (w *world) Ask(_ context.Context, _ *kubevirt.VirtualMachineInstance, verb string) (launcherapi.Said, error) {
 	w.asked = append(w.asked, verb)
 	return w.said, w.away
 }
 
-func (w *world) Open(_ context.Context, _ *kubevirt.VirtualMachineInstance, verb, what string) (io.ReadWriteCloser, launch.Said, error) {
+func (w *world) Open(_ context.Context, _ *kubevirt.VirtualMachineInstance, verb, what string) (io.ReadWriteCloser, launcherapi.Said, error) {
 	w.asked = append(w.asked, strings.TrimSpace(verb+" "+what))
 	if w.said.Refused != "" || w.away != nil {
 		return nil, w.said, w.away
@@ -156,7 +156,7 @@ func vmi(p kubevirt.Phase) *kubevirt.VirtualMachineInstance {
 	}
 }
 
-// copied is a guest with a copy of an image, which is being kept in a claim or was.
+// copied returns a guest with a copy of an image, which is being kept in a claim or was.
 func copied(claim string, reason ...string) *kubevirt.VirtualMachineInstance {
 	i := vmi(kubevirt.PhaseRunning)
 	i.Spec.Volumes[1] = kubevirt.Volume{Name: "image", KeepAs: claim, VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: "i"}}}
@@ -194,7 +194,7 @@ func send(t *testing.T, s *httptest.Server, method, path, body string) (int, str
 
 const base = "/apis/subresources.kubevirt.io/v1/namespaces/ns/"
 
-// steps is a change as the patches it becomes.
+// steps returns a change as the patches it becomes.
 func steps(c Change) string {
 	var all []string
 	for _, part := range [][]cluster.Operation{c.InstanceSteps(), c.StatusSteps(), c.MachineSteps()} {
@@ -316,6 +316,20 @@ func TestVerbs(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestOutOfScope: a client that asks for something that Berth does not have is told so, in every version of the API group.
+func TestOutOfScope(t *testing.T) {
+	for pattern, why := range outOfScope {
+		method, path, _ := strings.Cut(pattern, " ")
+		path = strings.NewReplacer("{namespace}", "ns", "{name}", "vm").Replace(path)
+		for _, v := range Subresources.Versions {
+			status, text := send(t, serve(t, &world{}), method, "/apis/"+Subresources.Name+"/"+v+path, "")
+			if status != http.StatusBadRequest || !strings.Contains(text, "not supported: "+why) || !strings.Contains(text, `"kind":"Status"`) {
+				t.Errorf("%s %s: %d %s", method, path, status, text)
+			}
+		}
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// Change is what a request comes to: new values of a few fields. A nil object stays as it is.
+// Change is the result of a request: new values of a few fields. A nil object stays as it is.
 type Change struct {
 	Machine  *kubevirt.VirtualMachine
 	Instance *kubevirt.VirtualMachineInstance
@@ -38,19 +38,19 @@ func conflict(m *kubevirt.VirtualMachine, format string, args ...any) error {
 	return apierrors.NewConflict(machines, m.Name, fmt.Errorf(format, args...))
 }
 
-// runs: there is a guest that has not ended.
+// runs reports whether there is a guest that has not ended.
 func runs(i *kubevirt.VirtualMachineInstance) bool {
 	return i != nil && i.DeletionTimestamp == nil && i.Status.Phase != kubevirt.PhaseSucceeded && i.Status.Phase != kubevirt.PhaseFailed
 }
 
-// start is the change that starts a machine, or has it start paused. Its words are the ones clients know.
+// start returns the change that starts a machine, or has it start paused. Its words are the ones clients know.
 func start(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, paused bool) (Change, error) {
 	if runs(i) {
 		return Change{}, conflict(m, "VM is already running")
 	}
 	request := kubevirt.StateChangeRequest{Action: kubevirt.StartRequest}
 	if paused {
-		if why := launch.Pausable(m.Spec.Template.Spec); why != "" {
+		if why := launcherapi.Pausable(m.Spec.Template.Spec); why != "" {
 			return Change{}, apierrors.NewForbidden(machines, m.Name, errors.New(why))
 		}
 		request.Data = map[string]string{kubevirt.DataPaused: kubevirt.DataTrue}
@@ -71,7 +71,7 @@ func start(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, pause
 	}
 }
 
-// stop is the change that stops a machine.
+// stop returns the change that stops a machine.
 func stop(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, grace *int64) (Change, error) {
 	c := Change{Machine: m, Instance: i, Grace: grace}
 	switch s := m.Spec.Strategy(); s {
@@ -99,7 +99,7 @@ func stop(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, grace 
 	return c, nil
 }
 
-// restart is the change that stops a machine and starts it again.
+// restart returns the change that stops a machine and starts it again.
 func restart(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, grace *int64) (Change, error) {
 	if s := m.Spec.Strategy(); s == kubevirt.RunHalted || s == kubevirt.RunOnce {
 		return Change{}, conflict(m, "%s does not support manual restart requests", s)
@@ -112,7 +112,7 @@ func restart(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, gra
 	}}, nil
 }
 
-// volumeRequest says what is wrong with a request for a volume.
+// volumeRequest returns what is wrong with a request for a volume.
 func volumeRequest(r kubevirt.VolumeRequest) error {
 	wrong := ""
 	switch add, remove := r.AddVolumeOptions, r.RemoveVolumeOptions; {
@@ -134,7 +134,7 @@ func volumeRequest(r kubevirt.VolumeRequest) error {
 	return apierrors.NewBadRequest("RemoveVolumeOptions " + wrong)
 }
 
-// nameOf is the volume a request is about.
+// nameOf returns the volume a request is about.
 func nameOf(r kubevirt.VolumeRequest) string {
 	if r.AddVolumeOptions != nil {
 		return r.AddVolumeOptions.Name
@@ -142,7 +142,7 @@ func nameOf(r kubevirt.VolumeRequest) string {
 	return r.RemoveVolumeOptions.Name
 }
 
-// refused is why the volumes of a machine cannot be changed so; empty: they can. The words are the ones clients know.
+// refused returns why the volumes of a machine cannot be changed so; empty: they can. The words are the ones clients know.
 func refused(volumes []kubevirt.Volume, r kubevirt.VolumeRequest) string {
 	at := slices.IndexFunc(volumes, func(v kubevirt.Volume) bool { return v.Name == nameOf(r) })
 	if r.RemoveVolumeOptions != nil {
@@ -165,7 +165,7 @@ func refused(volumes []kubevirt.Volume, r kubevirt.VolumeRequest) string {
 	return ""
 }
 
-// claimName is the claim that a volume's disk is in; empty: it is in none.
+// claimName returns the claim that a volume's disk is in; empty: it is in none.
 func claimName(v kubevirt.Volume) string {
 	switch {
 	case v.DataVolume != nil:
@@ -176,7 +176,7 @@ func claimName(v kubevirt.Volume) string {
 	return ""
 }
 
-// claimOf is the claim that a machine's volume names: it may name one of its templates.
+// claimOf returns the claim that a machine's volume names: it may name one of its templates.
 func claimOf(m *kubevirt.VirtualMachine, name string) string {
 	for _, t := range m.Spec.VolumeClaimTemplates {
 		if t.ObjectMeta.Name == name {
@@ -186,7 +186,7 @@ func claimOf(m *kubevirt.VirtualMachine, name string) string {
 	return name
 }
 
-// changeMachine is the change that adds a volume to a machine for good, or removes one.
+// changeMachine returns the change that adds a volume to a machine for good, or removes one.
 func changeMachine(m *kubevirt.VirtualMachine, r kubevirt.VolumeRequest) (Change, error) {
 	name := nameOf(r)
 	for _, other := range m.Status.VolumeRequests {
@@ -209,7 +209,7 @@ func changeMachine(m *kubevirt.VirtualMachine, r kubevirt.VolumeRequest) (Change
 	return Change{Machine: m, Volume: &r}, nil
 }
 
-// changeInstance is the change that adds a volume to a running guest, or removes one that was added to it.
+// changeInstance returns the change that adds a volume to a running guest, or removes one that was added to it.
 func changeInstance(i *kubevirt.VirtualMachineInstance, r kubevirt.VolumeRequest) (Change, error) {
 	name := nameOf(r)
 	if !runs(i) || i.Status.Phase != kubevirt.PhaseRunning {

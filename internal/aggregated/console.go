@@ -17,7 +17,7 @@ const (
 	// plainProtocol: messages are the bytes of the console, either way, and nothing else.
 	plainProtocol = "plain.kubevirt.io"
 	messageMax    = 64 << 10
-	// pingEvery keeps a connection alive on which nobody types and nothing is printed.
+	// pingEvery keeps an idle connection alive.
 	pingEvery = 30 * time.Second
 )
 
@@ -72,7 +72,7 @@ type socket struct {
 	mu   sync.Mutex
 }
 
-// read hands on what the user types.
+// read copies the user's input to the guest.
 func (u *socket) read(to io.Writer) error {
 	u.conn.SetReadLimit(messageMax)
 	for {
@@ -86,7 +86,7 @@ func (u *socket) read(to io.Writer) error {
 	}
 }
 
-// Write shows what the guest prints.
+// Write sends the guest's output to the user.
 func (u *socket) Write(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -111,7 +111,7 @@ func (u *socket) ping(ctx context.Context) {
 	}
 }
 
-// bye says why it is over, if the user is still there.
+// bye sends the reason for the end, if the user is still connected.
 func (u *socket) bye(err error) {
 	code, text := websocket.CloseNormalClosure, ""
 	if err != nil {

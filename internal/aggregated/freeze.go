@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // freezeOptions is upstream's FreezeUnfreezeTimeout.
@@ -16,14 +16,14 @@ type freezeOptions struct {
 	UnfreezeTimeout *metav1.Duration `json:"unfreezeTimeout"`
 }
 
-// freeze has the guest's agent freeze its filesystems. The launcher thaws them after unfreezeTimeout, or after launch.FreezeFor: a guest
+// freeze has the guest's agent freeze its filesystems. The launcher thaws them after unfreezeTimeout, or after launcherapi.FreezeFor: a guest
 // is never frozen without an end.
 func (s *Server) freeze(a asked) (int, any, error) {
 	var o freezeOptions
 	if err := a.into(&o); err != nil {
 		return 0, nil, err
 	}
-	seconds := int64(launch.FreezeFor.Seconds())
+	seconds := int64(launcherapi.FreezeFor.Seconds())
 	if d := o.UnfreezeTimeout; d != nil && d.Duration != 0 {
 		if seconds = int64(d.Seconds()); seconds <= 0 || seconds > mostFrozen {
 			return 0, nil, apierrors.NewBadRequest(fmt.Sprintf("unfreezeTimeout %s is not between 1s and %dh", d.Duration, mostFrozen/3600))
@@ -33,7 +33,7 @@ func (s *Server) freeze(a asked) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	guest, said, err := s.Cluster.Open(a.Context(), i, launch.FSFreezeVerb, fmt.Sprint(seconds))
+	guest, said, err := s.Cluster.Open(a.Context(), i, launcherapi.FSFreezeVerb, fmt.Sprint(seconds))
 	if err != nil {
 		return 0, nil, fmt.Errorf("freeze the guest's filesystems: %w", err)
 	}
@@ -59,8 +59,8 @@ func (s *Server) tell(a asked, verb string) (int, any, error) {
 	return came(i, said)
 }
 
-// came returns the answer to a verb that changes no object.
-func came(i *kubevirt.VirtualMachineInstance, said launch.Said) (int, any, error) {
+// came returns the HTTP answer for the launcher's answer to a verb that changes no object.
+func came(i *kubevirt.VirtualMachineInstance, said launcherapi.Said) (int, any, error) {
 	switch {
 	case said.NoAgent:
 		return 0, nil, unable(i, noAgent)
@@ -70,5 +70,5 @@ func came(i *kubevirt.VirtualMachineInstance, said launch.Said) (int, any, error
 	return http.StatusOK, nil, nil
 }
 
-// noAgent is how clients know it.
+// noAgent is the message for a missing guest agent that clients know.
 const noAgent = "VMI does not have guest agent connected"

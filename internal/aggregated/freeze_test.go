@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // TestGuestVerbs: a launcher is asked for what changes no object, and what it refuses is said in the words clients know.
 func TestGuestVerbs(t *testing.T) {
 	run := func() *world { return &world{instance: vmi(kubevirt.PhaseRunning)} }
-	said := func(s launch.Said) *world { return &world{instance: vmi(kubevirt.PhaseRunning), said: s} }
+	said := func(s launcherapi.Said) *world { return &world{instance: vmi(kubevirt.PhaseRunning), said: s} }
 	for name, row := range map[string]struct {
 		world  *world
 		verb   string
@@ -23,7 +23,7 @@ func TestGuestVerbs(t *testing.T) {
 	}{
 		"reset":              {run(), "reset", "", 200, "", "reset"},
 		"soft reboot":        {run(), "softreboot", "", 200, "", "softreboot"},
-		"soft reboot paused": {said(launch.Said{Refused: "VMI is paused"}), "softreboot", "", 409, "VMI is paused", "softreboot"},
+		"soft reboot paused": {said(launcherapi.Said{Refused: "VMI is paused"}), "softreboot", "", 409, "VMI is paused", "softreboot"},
 		"freeze":             {run(), "freeze", "", 200, "", "fsfreeze 300"},
 		"freeze for a while": {run(), "freeze", `{"unfreezeTimeout":"1m30s"}`, 200, "", "fsfreeze 90"},
 		"freeze for ever":    {run(), "freeze", `{"unfreezeTimeout":"0s"}`, 200, "", "fsfreeze 300"},
@@ -32,7 +32,7 @@ func TestGuestVerbs(t *testing.T) {
 		"freeze backwards": {run(), "freeze", `{"unfreezeTimeout":"-3s"}`, 400, "is not between", ""},
 		"freeze nonsense":  {run(), "freeze", `{"unfreezeTimeout":"soon"}`, 400, "cannot be read", ""},
 		"unfreeze":         {run(), "unfreeze", "", 200, "", "fsthaw"},
-		"no agent": {said(launch.Said{Refused: "nobody answers", NoAgent: true}), "freeze", "", 409,
+		"no agent": {said(launcherapi.Said{Refused: "nobody answers", NoAgent: true}), "freeze", "", 409,
 			"VMI does not have guest agent connected", "fsfreeze 300"},
 		"off": {&world{instance: vmi(kubevirt.PhaseScheduling)}, "reset", "", 409, "VMI is not running", ""},
 	} {

@@ -12,7 +12,7 @@ type Group struct {
 	Resources []metav1.APIResource
 }
 
-// The groups.
+// The API groups that this server answers.
 var (
 	Upload = Group{Name: "upload.cdi.kubevirt.io", Versions: []string{"v1beta1"}, Resources: []metav1.APIResource{
 		{Name: "uploadtokenrequests", SingularName: "uploadtokenrequest", Namespaced: true, Kind: "UploadTokenRequest",
@@ -45,7 +45,7 @@ func get(name string) metav1.APIResource {
 	return metav1.APIResource{Name: name, Namespaced: true, Kind: "VirtualMachineInstance", Verbs: metav1.Verbs{"get"}}
 }
 
-// Document is the group as discovery shows it.
+// Document returns the group as discovery shows it.
 func (g Group) Document() metav1.APIGroup {
 	doc := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: g.Name}
 	for _, v := range g.Versions {
@@ -62,7 +62,7 @@ func (g Group) resources(v string) metav1.APIResourceList {
 	}
 }
 
-// Aggregated is the group's version in the form in which all groups are shown at once. Subresources of kinds that are
+// Aggregated returns the group's version in the form in which all groups are shown at once. Subresources of kinds that are
 // another group's cannot be shown there.
 func (g Group) Aggregated(v string) discovery.APIVersionDiscovery {
 	out := discovery.APIVersionDiscovery{Version: v, Freshness: discovery.DiscoveryFreshnessCurrent}

@@ -11,19 +11,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// guest is the instance of a request, if its guest runs.
+// guest returns the instance of a request, if its guest runs.
 func (s *Server) guest(ctx context.Context, a asked) (*kubevirt.VirtualMachineInstance, error) {
 	i, err := s.Cluster.Instance(ctx, a.namespace, a.name)
 	if err != nil {
 		return nil, err
 	}
-	if !runs(i) || i.Status.Phase != kubevirt.PhaseRunning {
+	if !runs(i) || i.Status.Phase != kubevirt.PhaseRunning && !s.startedNow(ctx, i) {
 		return nil, unable(i, "VMI is not running")
 	}
 	return i, nil
+}
+
+// startedNow reports whether the machine of an instance says already that its guest runs or is paused. The instance's own status may follow a
+// moment later, and clients wait for that of the machine.
+func (s *Server) startedNow(ctx context.Context, i *kubevirt.VirtualMachineInstance) bool {
+	if i.Status.Phase != kubevirt.PhaseScheduled {
+		return false
+	}
+	m, err := s.Cluster.Machine(ctx, i.Namespace, i.Name)
+	return err == nil && metav1.IsControlledBy(i, m) &&
+		(m.Status.PrintableStatus == kubevirt.StatusRunning || m.Status.PrintableStatus == kubevirt.StatusPaused)
 }
 
 func unable(i *kubevirt.VirtualMachineInstance, why string) error {
@@ -38,7 +49,7 @@ func (s *Server) pause(a asked) (int, any, error) {
 		return 0, nil, err
 	}
 	steps := map[string][2]string{
-		launch.PauseVerb: {kubevirt.Pausing, kubevirt.PausedTrue}, launch.UnpauseVerb: {kubevirt.Unpausing, kubevirt.PausedFalse},
+		launcherapi.PauseVerb: {kubevirt.Pausing, kubevirt.PausedTrue}, launcherapi.UnpauseVerb: {kubevirt.Unpausing, kubevirt.PausedFalse},
 	}[a.verb]
 	var i *kubevirt.VirtualMachineInstance
 	before := ""
@@ -47,7 +58,7 @@ func (s *Server) pause(a asked) (int, any, error) {
 		if i, err = s.guest(ctx, a); err != nil {
 			return Change{}, err
 		}
-		if why := launch.Pausable(i.Spec); why != "" && a.verb == launch.PauseVerb {
+		if why := launcherapi.Pausable(i.Spec); why != "" && a.verb == launcherapi.PauseVerb {
 			return Change{}, apierrors.NewForbidden(instances, i.Name, errors.New(why))
 		}
 		before = i.Annotations[kubevirt.AnnPaused]
@@ -75,7 +86,7 @@ func (s *Server) pause(a asked) (int, any, error) {
 	return status, body, err
 }
 
-// inform is what the guest's agent says.
+// inform returns the information that the guest's agent gives.
 func (s *Server) inform(a asked, verb string) (int, any, error) {
 	i, err := s.guest(a.Context(), a)
 	if err != nil {
@@ -96,9 +107,9 @@ func (s *Server) inform(a asked, verb string) (int, any, error) {
 	}
 	var answer any
 	switch verb {
-	case launch.OSInfoVerb:
+	case launcherapi.OSInfoVerb:
 		answer = &kubevirt.GuestAgentInfo{}
-	case launch.FilesystemsVerb:
+	case launcherapi.FilesystemsVerb:
 		answer = &kubevirt.GuestFilesystemList{}
 	default:
 		answer = &kubevirt.GuestUserList{}

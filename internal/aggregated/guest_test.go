@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"image/png"
 	"io"
 	"net"
 	"net/http"
@@ -14,9 +13,11 @@ import (
 	"testing"
 
 	"github.com/gorilla/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // TestPause: what was asked for is written down before the launcher is asked, and nothing is when nothing may happen.
@@ -25,6 +26,10 @@ func TestPause(t *testing.T) {
 	noted.Annotations = map[string]string{"a": "b"}
 	probed := vmi(kubevirt.PhaseRunning)
 	probed.Spec.LivenessProbe = &kubevirt.Probe{}
+	// The machine says that its guest is paused, and the instance does not say yet that it runs.
+	machine, begins, stranger := vm(kubevirt.RunAlways), vmi(kubevirt.PhaseScheduled), vmi(kubevirt.PhaseScheduled)
+	machine.UID, machine.Status.PrintableStatus = "machine", kubevirt.StatusPaused
+	begins.OwnerReferences = []metav1.OwnerReference{{UID: machine.UID, Controller: ptr.To(true)}}
 	for name, row := range map[string]struct {
 		world  *world
 		verb   string
@@ -37,13 +42,16 @@ func TestPause(t *testing.T) {
 			`/metadata/annotations={"berth.dev/paused":"pausing"};/metadata/annotations={"berth.dev/paused":"true"};`, "pause"},
 		"unpause": {&world{instance: noted}, "unpause", "{}", 202,
 			`/metadata/annotations/berth.dev~1paused="unpausing";/metadata/annotations/berth.dev~1paused="false";`, "unpause"},
+		"started a moment ago": {&world{machine: machine, instance: begins}, "unpause", "", 202,
+			`/metadata/annotations={"berth.dev/paused":"unpausing"};/metadata/annotations={"berth.dev/paused":"false"};`, "unpause"},
+		"not started, of a machine that ran before": {&world{machine: machine, instance: stranger}, "unpause", "", 409, "VMI is not running", ""},
 		"dry":    {&world{instance: noted}, "pause", `{"dryRun":["All"]}`, 202, "", ""},
 		"off":    {&world{instance: vmi(kubevirt.PhaseScheduling)}, "pause", "", 409, "VMI is not running", ""},
 		"nobody": {&world{}, "pause", "", 404, "not found", ""},
 		"probed": {&world{instance: probed}, "pause", "", 403, "Pausing VMIs with LivenessProbe is currently not supported", ""},
 		"probed, unpause": {&world{instance: probed}, "unpause", "", 202,
 			`/metadata/annotations={"berth.dev/paused":"unpausing"};/metadata/annotations={"berth.dev/paused":"false"};`, "unpause"},
-		"twice": {&world{instance: noted, said: launch.Said{Refused: "VMI is already paused"}}, "pause", "", 409, "VMI is already paused", "pause"},
+		"twice": {&world{instance: noted, said: launcherapi.Said{Refused: "VMI is already paused"}}, "pause", "", 409, "VMI is already paused", "pause"},
 		"no answer": {&world{instance: noted, away: errors.New("the launcher is away")}, "pause", "", 500,
 			"the launcher is away", "pause"},
 	} {
@@ -75,13 +83,13 @@ func TestInform(t *testing.T) {
 		"userlist":       {`{"items":[{"userName":"root"}]}`, "VirtualMachineInstanceGuestOSUserList", `"userName":"root"`},
 	} {
 		path := base + "virtualmachineinstances/vm/" + verb
-		w := &world{instance: vmi(kubevirt.PhaseRunning), said: launch.Said{Answer: json.RawMessage(row.answer)}}
+		w := &world{instance: vmi(kubevirt.PhaseRunning), said: launcherapi.Said{Answer: json.RawMessage(row.answer)}}
 		status, text := send(t, serve(t, w), http.MethodGet, path, "")
 		if status != 200 || !strings.Contains(text, `"kind":"`+row.kind+`"`) || !strings.Contains(text, row.want) || strings.Contains(text, "surprise") ||
 			!slices.Equal(w.asked, []string{verb}) {
 			t.Errorf("%s: %d %s (%q)", verb, status, text, w.asked)
 		}
-		w = &world{instance: vmi(kubevirt.PhaseRunning), said: launch.Said{Refused: "libvirt's words", NoAgent: true}}
+		w = &world{instance: vmi(kubevirt.PhaseRunning), said: launcherapi.Said{Refused: "libvirt's words", NoAgent: true}}
 		if status, text := send(t, serve(t, w), http.MethodGet, path, ""); status != 409 || !strings.Contains(text, "VMI does not have guest agent connected") {
 			t.Errorf("%s without an agent: %d %s", verb, status, text)
 		}
@@ -138,20 +146,27 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestScreenshot: what is on the guest's screen comes as a picture.
+// TestScreenshot: the launcher's picture comes as it is, and no more of it than a picture can have.
 func TestScreenshot(t *testing.T) {
+	shot := base + "virtualmachineinstances/vm/vnc/screenshot"
+	picture := "\x89PNG\r\n\x1a\n and what no one here decodes"
 	w := &world{instance: vmi(kubevirt.PhaseRunning), plays: func(c net.Conn) {
-		go func() { _, _ = io.Copy(io.Discard, c) }()
-		_, _ = io.WriteString(c, "RFB 003.008\n\x01\x01\x00\x00\x00\x00\x00\x02\x00\x01"+strings.Repeat("\x00", 16)+"\x00\x00\x00\x00"+
-			"\x00\x00\x00\x01\x00\x00\x00\x00\x00\x02\x00\x01\x00\x00\x00\x00"+"\xff\x00\x00\x00"+"\x00\x00\xff\x00") // a blue and a red pixel
+		_, _ = io.WriteString(c, picture)
+		_ = c.Close()
 	}}
-	status, text := send(t, serve(t, w), http.MethodGet, base+"virtualmachineinstances/vm/vnc/screenshot", "")
-	picture, err := png.Decode(strings.NewReader(text))
-	if status != http.StatusOK || err != nil {
-		t.Fatalf("%d %q: %v", status, text, err)
+	status, text := send(t, serve(t, w), http.MethodGet, shot+"?moveCursor=true", "")
+	if status != http.StatusOK || text != picture || !slices.Equal(w.asked, []string{"screenshot awake"}) {
+		t.Errorf("got %d %q, asked %q", status, text, w.asked)
 	}
-	if r, _, b, _ := picture.At(0, 0).RGBA(); picture.Bounds().Dx() != 2 || r != 0 || b != 0xffff || !slices.Equal(w.asked, []string{"vnc"}) {
-		t.Errorf("the picture is %v, its first pixel %v, asked %q", picture.Bounds(), picture.At(0, 0), w.asked)
+	w = &world{instance: vmi(kubevirt.PhaseRunning), plays: func(c net.Conn) {
+		_, _ = io.WriteString(c, picture)
+		for _, err := c.Write(make([]byte, 1<<20)); err == nil; {
+			_, err = c.Write(make([]byte, 1<<20))
+		}
+	}}
+	status, text = send(t, serve(t, w), http.MethodGet, shot, "")
+	if status != http.StatusOK || len(text) < launcherapi.MostPicture || len(text) > launcherapi.MostPicture+8 || !slices.Equal(w.asked, []string{"screenshot still"}) {
+		t.Errorf("got %d and %d bytes, asked %q", status, len(text), w.asked)
 	}
 }
 
@@ -185,10 +200,11 @@ func TestStreamsRefused(t *testing.T) {
 		want   string
 		asked  int
 	}{
-		"vnc":                                      {&world{instance: running, said: launch.Said{Refused: "the machine has no screen"}}, 409, "the machine has no screen", 1},
-		"vnc/screenshot":                           {&world{instance: running, said: launch.Said{Refused: "the machine has no screen"}}, 409, "the machine has no screen", 1},
+		"vnc":                                      {&world{instance: running, said: launcherapi.Said{Refused: "the machine has no screen"}}, 409, "the machine has no screen", 1},
+		"vnc/screenshot":                           {&world{instance: running, said: launcherapi.Said{Refused: "the machine has no screen"}}, 409, "the machine has no screen", 1},
 		"vnc/screenshot?moveCursor=true":           {&world{instance: vmi(kubevirt.PhaseScheduled)}, 409, "VMI is not running", 0},
 		"vnc/screenshot?":                          {&world{instance: running, plays: func(c net.Conn) { _ = c.Close() }}, 500, "take a picture of the screen", 1},
+		"vnc/screenshot?moveCursor=no":             {&world{instance: running, plays: func(c net.Conn) { _, _ = io.WriteString(c, "<html><script>"); _ = c.Close() }}, 500, "does not answer with one", 1},
 		"portforward/22/tcp":                       {&world{instance: vmi(kubevirt.PhaseScheduled)}, 409, "VMI is not running", 0},
 		"portforward/23":                           {&world{instance: running, away: errors.New("away")}, 500, "away", 1},
 		"portforward/0":                            {&world{instance: running}, 400, "not between 1 and 65535", 0},

@@ -29,7 +29,7 @@ func (s *Server) keep(a asked) (int, any, error) {
 	})
 }
 
-// keepCopy is the change that has a copy kept. A copy is kept in one claim at a time.
+// keepCopy returns the change that has a copy kept. A copy is kept in one claim at a time.
 func keepCopy(i *kubevirt.VirtualMachineInstance, o kubevirt.KeepOptions) (Change, error) {
 	refused := func(format string, args ...any) (Change, error) {
 		return Change{}, apierrors.NewConflict(instances, i.Name, fmt.Errorf(format, args...))
@@ -52,7 +52,7 @@ func keepCopy(i *kubevirt.VirtualMachineInstance, o kubevirt.KeepOptions) (Chang
 	return c, nil
 }
 
-// keeping: the copy of a volume is on its way to a claim.
+// keeping reports whether the copy of a volume is on its way to a claim.
 func keeping(i *kubevirt.VirtualMachineInstance, volume string) bool {
 	return slices.ContainsFunc(i.Status.VolumeStatus, func(v kubevirt.VolumeStatus) bool {
 		if v.Name != volume || v.Copy == nil || v.Copy.Keep == nil {

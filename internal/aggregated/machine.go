@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // options are those of every verb; each reads its own.
@@ -67,15 +67,15 @@ func (s *Server) instance(a asked) (int, any, error) {
 	switch a.verb {
 	case "addvolume", "removevolume":
 		return s.volume(a, s.instanceVolume)
-	case launch.PauseVerb, launch.UnpauseVerb:
+	case launcherapi.PauseVerb, launcherapi.UnpauseVerb:
 		return s.pause(a)
 	case "keep":
 		return s.keep(a)
 	case "freeze":
 		return s.freeze(a)
 	case "unfreeze":
-		return s.tell(a, launch.FSThawVerb)
-	case launch.ResetVerb, launch.SoftRebootVerb:
+		return s.tell(a, launcherapi.FSThawVerb)
+	case launcherapi.ResetVerb, launcherapi.SoftRebootVerb:
 		return s.tell(a, a.verb)
 	}
 	return 0, nil, apierrors.NewNotFound(instances, a.name+"/"+a.verb)
@@ -120,10 +120,10 @@ func (s *Server) instanceVolume(ctx context.Context, a asked, r kubevirt.VolumeR
 	return changeInstance(i, r)
 }
 
-// carryTries is how often a change is worked out anew because somebody else was faster.
+// carryTries is how often a change is computed again because of a conflict.
 const carryTries = 5
 
-// carry works a change out and carries it out, anew if an object changed in between.
+// carry works a change out and carries it out, again if an object changed in between.
 func (s *Server) carry(a asked, dryRun []string, change func(context.Context) (Change, error)) (int, any, error) {
 	dry, err := a.dry(dryRun)
 	if err != nil {

@@ -35,8 +35,8 @@ func (s *Server) migrate(a asked) (int, any, error) {
 	})
 }
 
-// migrateMachine is the change that moves a guest, or the disks of a machine that is stopped. Its words are the ones clients know. What else is in the way the migration says, or
-// whoever looks at new ones.
+// migrateMachine moves a guest, or the disks of a machine that is stopped. Its messages are the ones clients know. Other
+// obstacles are reported by the migration, or by the webhook for new ones.
 func migrateMachine(m *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, all []kubevirt.VirtualMachineInstanceMigration,
 	o kubevirt.MigrateOptions,
 ) (Change, error) {

@@ -177,7 +177,7 @@ func graphVolumes(vm *kubevirt.VirtualMachine, spec *kubevirt.VirtualMachineInst
 	return out
 }
 
-// answerGraph leaves out what was not asked for.
+// answerGraph returns the part of the graph that was asked for.
 func answerGraph(a asked, root graphNode) (int, any, error) {
 	var o graphOptions
 	if err := a.into(&o); err != nil {

@@ -27,10 +27,10 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// Cluster is what the answers depend on. An object that is not there is an error for which apierrors.IsNotFound holds.
+// Cluster reads the objects that the answers depend on. A missing object is an error for which apierrors.IsNotFound holds.
 type Cluster interface {
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	Machine(ctx context.Context, namespace, name string) (*kubevirt.VirtualMachine, error)
@@ -48,10 +48,10 @@ type Cluster interface {
 	Carry(ctx context.Context, c Change) error
 	// Console connects both ways to the guest of an instance until either end is closed.
 	Console(ctx context.Context, i *kubevirt.VirtualMachineInstance, in io.Reader, out io.Writer) error
-	// Ask has the launcher of an instance carry out a verb of internal/launch.
-	Ask(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb string) (launch.Said, error)
+	// Ask has the launcher of an instance carry out a verb of internal/launcherapi.
+	Ask(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb string) (launcherapi.Said, error)
 	// Open has it connect to a part of the guest. There is no connection if the Said is a refusal.
-	Open(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb, what string) (io.ReadWriteCloser, launch.Said, error)
+	Open(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb, what string) (io.ReadWriteCloser, launcherapi.Said, error)
 }
 
 // Server answers.
@@ -80,6 +80,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST /apis/"+Upload.Name+"/{version}/namespaces/{namespace}/uploadtokenrequests", s.answer(s.grant))
 	for _, v := range Subresources.Versions {
 		base := "/apis/" + Subresources.Name + "/" + v
+		s.refuseOutOfScope(mux, base)
 		mux.HandleFunc("GET "+base+"/version", func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, s.Version) })
 		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/virtualmachines/{name}/{verb}", s.answer(s.machine))
 		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/virtualmachineinstances/{name}/{verb}", s.answer(s.instance))
@@ -93,7 +94,7 @@ func (s *Server) Handler() http.Handler {
 		mux.HandleFunc(instance+"objectgraph", s.answer(s.graphInstance))
 		mux.HandleFunc(instance+"vnc", s.screen)
 		mux.HandleFunc(instance+"vnc/screenshot", s.screenshot)
-		for _, verb := range []string{launch.OSInfoVerb, launch.FilesystemsVerb, launch.UsersVerb} {
+		for _, verb := range []string{launcherapi.OSInfoVerb, launcherapi.FilesystemsVerb, launcherapi.UsersVerb} {
 			mux.HandleFunc(instance+verb, s.answer(func(a asked) (int, any, error) { return s.inform(a, verb) }))
 		}
 		for _, kind := range []string{"virtualmachines", "virtualmachineinstances"} {
@@ -108,7 +109,7 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// asked is a request: who, and about what.
+// asked is a request: its user, and the object it is about.
 type asked struct {
 	*http.Request
 	namespace, name, verb string
@@ -138,7 +139,7 @@ func (a asked) into(options any) error {
 	return nil
 }
 
-// dry: nothing is to be changed.
+// dry reports whether nothing may be changed.
 func (a asked) dry(options []string) (bool, error) {
 	all := append(options, a.URL.Query()["dryRun"]...)
 	for _, one := range all {
@@ -169,7 +170,7 @@ func (s *Server) answer(do func(asked) (status int, body any, err error)) http.H
 	}
 }
 
-// refuse answers with the Status that an error is.
+// refuse answers with the Status of an error.
 func refuse(w http.ResponseWriter, err error) {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {
@@ -183,5 +184,5 @@ func refuse(w http.ResponseWriter, err error) {
 func write(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // whoever asked has gone
+	_ = json.NewEncoder(w).Encode(body) // the client is gone
 }

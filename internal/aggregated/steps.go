@@ -12,7 +12,7 @@ func set(path string, value any) cluster.Operation {
 	return cluster.Operation{Op: "add", Path: path, Value: value} // which replaces what is there
 }
 
-// annotate is the step that gives the instance an annotation; none if there is no value.
+// annotate returns the step that gives the instance an annotation; none if there is no value.
 func (c Change) annotate(key, value string) []cluster.Operation {
 	switch {
 	case value == "":
@@ -23,7 +23,7 @@ func (c Change) annotate(key, value string) []cluster.Operation {
 	return []cluster.Operation{set("/metadata/annotations/"+strings.ReplaceAll(key, "/", "~1"), value)}
 }
 
-// InstanceSteps are the patch of the instance.
+// InstanceSteps returns the patch of the instance.
 func (c Change) InstanceSteps() []cluster.Operation {
 	var steps []cluster.Operation
 	if c.Instance == nil {
@@ -43,7 +43,7 @@ func (c Change) InstanceSteps() []cluster.Operation {
 	return steps
 }
 
-// MachineSteps are the patch of the machine's spec, in the form it has.
+// MachineSteps returns the patch of the machine's spec, in the form it has.
 func (c Change) MachineSteps() []cluster.Operation {
 	switch {
 	case c.Machine == nil || c.Strategy == nil:
@@ -54,7 +54,7 @@ func (c Change) MachineSteps() []cluster.Operation {
 	return []cluster.Operation{set("/spec/runStrategy", *c.Strategy)}
 }
 
-// StatusSteps are the patch of the machine's status. A machine that the controller has not seen yet has none.
+// StatusSteps returns the patch of the machine's status. A machine that the controller has not seen yet has none.
 func (c Change) StatusSteps() []cluster.Operation {
 	if c.Machine == nil || c.Requests == nil && c.Volume == nil {
 		return nil

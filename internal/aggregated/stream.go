@@ -14,12 +14,12 @@ import (
 	"github.com/gorilla/websocket"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // screen connects a websocket with the guest's screen.
 func (s *Server) screen(w http.ResponseWriter, r *http.Request) {
-	s.stream(w, r, launch.VNCVerb, "", stream{})
+	s.stream(w, r, launcherapi.VNCVerb, "", stream{})
 }
 
 // forward connects a websocket with a port of the guest.
@@ -35,7 +35,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 	case protocol != "tcp" && protocol != "udp":
 		refuse(w, apierrors.NewBadRequest(fmt.Sprintf("unsupported protocol %.20q: it is neither tcp nor udp", protocol)))
 	default:
-		s.stream(w, r, launch.ForwardVerb, fmt.Sprintf("%s %d", protocol, number), stream{datagrams: protocol == "udp"})
+		s.stream(w, r, launcherapi.ForwardVerb, fmt.Sprintf("%s %d", protocol, number), stream{datagrams: protocol == "udp"})
 	}
 }
 
@@ -47,7 +47,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, verb, what strin
 	defer cancel()
 	i, err := s.guest(ctx, a)
 	if err == nil {
-		var said launch.Said
+		var said launcherapi.Said
 		if t.guest, said, err = s.Cluster.Open(ctx, i, verb, what); err == nil && said.Refused != "" {
 			err = unable(i, said.Refused)
 		}
@@ -102,13 +102,13 @@ func (t stream) fromUser() error {
 	if !t.datagrams {
 		return t.user.read(t.guest)
 	}
-	t.user.conn.SetReadLimit(launch.MostDatagram)
+	t.user.conn.SetReadLimit(launcherapi.MostDatagram)
 	for {
 		_, datagram, err := t.user.conn.ReadMessage()
 		if err != nil {
 			return err
 		}
-		if err := launch.WriteDatagram(t.guest, datagram); err != nil {
+		if err := launcherapi.WriteDatagram(t.guest, datagram); err != nil {
 			return err
 		}
 	}
@@ -119,9 +119,9 @@ func (t stream) fromGuest() error {
 		_, err := io.Copy(t.user, t.guest)
 		return err
 	}
-	room := make([]byte, launch.MostDatagram)
+	room := make([]byte, launcherapi.MostDatagram)
 	for {
-		datagram, err := launch.ReadDatagram(t.guest, room)
+		datagram, err := launcherapi.ReadDatagram(t.guest, room)
 		if err != nil {
 			return err
 		}

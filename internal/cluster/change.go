@@ -29,8 +29,8 @@ func sinceRead(read client.Object) client.Patch {
 	return client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
 }
 
-// grace is the least time a pod is given: with none, the API server drops the pod at once, and what runs in it may still
-// be writing when the next pod opens the same disk.
+// grace returns the least time a pod is given: with none, the API server drops the pod at once, and what runs in it may still be
+// writing when the next pod opens the same disk.
 func grace(seconds int64) int64 { return max(seconds, 1) }
 
 // Update writes the whole object. It is refused with a conflict if anybody has written it since it was read.
@@ -60,7 +60,7 @@ func (w *Writer) CreateNew(ctx context.Context, obj client.Object) error {
 	return nil
 }
 
-// DeleteUnchanged deletes the object only if nobody has written it since it was read; otherwise it is refused with a conflict.
+// DeleteUnchanged deletes the object only if it has not been written since it was read; otherwise it is refused with a conflict.
 func (w *Writer) DeleteUnchanged(ctx context.Context, obj client.Object) error {
 	uid, version := obj.GetUID(), obj.GetResourceVersion()
 	err := w.client.Delete(ctx, obj, client.Preconditions{UID: &uid, ResourceVersion: &version})

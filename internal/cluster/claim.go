@@ -31,7 +31,7 @@ const (
 	AnnBoundMessage   = "cdi.kubevirt.io/storage.condition.bound.message"
 )
 
-// ClaimAnnotations are all of them.
+// ClaimAnnotations are all annotations that a status is written to.
 var ClaimAnnotations = []string{
 	AnnState, AnnProgress, AnnRestarts, AnnRunning, AnnRunningReason, AnnRunningMessage, AnnBound, AnnBoundReason, AnnBoundMessage,
 }
@@ -76,14 +76,14 @@ func (w *Writer) ReportClaim(ctx context.Context, c *corev1.PersistentVolumeClai
 // claimKey tells claims from volumes of the same name.
 type claimKey client.ObjectKey
 
-// claimSaying is what was said about a claim as it was in one version.
+// claimSaying is the last report about a claim, and the version of the claim it was about.
 type claimSaying struct {
 	uid         types.UID
 	about       string
 	annotations map[string]string
 }
 
-// differs: what is on the claim is not what is to be there.
+// differs reports whether the marks on the claim are not the wanted ones.
 func differs(c *corev1.PersistentVolumeClaim, old map[string]string, marks Marks) bool {
 	for key, value := range marks.Annotations {
 		if was, ok := old[key]; !ok || was != value {

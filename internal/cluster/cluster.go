@@ -33,20 +33,20 @@ type Writer struct {
 	events events.EventRecorder
 	clock  clock.PassiveClock
 	said   sync.Map // what was last reported about a volume, by its name: the cache hears of it only later
-	told   told
+	told   lastEvents
 }
 
-// New is a writer that tells the time of changes by clock and shows them as events of recorder.
+// New returns a writer that tells the time of changes by clock and shows them as events of recorder.
 func New(c client.Client, recorder events.EventRecorder, clock clock.PassiveClock) *Writer {
 	return &Writer{client: c, events: recorder, clock: clock}
 }
 
-// ErrTaken says that a pod of the name that ours was to have is there, and is not ours.
+// ErrTaken means that a pod of the name that ours was to have is there, and is not ours.
 var ErrTaken = errors.New("a pod of that name exists and is not ours")
 
-// Create makes obj. An object of that name that exists already is left as it is: the next look at the cluster says
-// whether it is the right one. A pod that is not its owner's is ErrTaken: Owned would never find it, and nobody would say
-// why ours does not come.
+// Create makes obj. If an object of that name exists, it is left as it is: the next reconcile finds out whether it is the right
+// one. A pod that has another owner is ErrTaken: Owned would never find it, and the user would not learn why theirs does not
+// come.
 //
 // A claim whose data source the API server would drop is not made: ErrSourceDropped.
 func (w *Writer) Create(ctx context.Context, obj client.Object) error {
@@ -129,7 +129,7 @@ type Marks struct {
 	Annotations map[string]string
 	Owners      []metav1.OwnerReference
 	Finalizers  []string
-	Gone        []string // annotations that we may have set before and that are to be there no more
+	Gone        []string // annotations to remove, if we set them before
 }
 
 // Mark is Apply for metadata alone: marks always holds everything we own. It does nothing to a later object of the
@@ -177,7 +177,7 @@ func (w *Writer) Delete(ctx context.Context, obj client.Object) error {
 	return nil
 }
 
-// Event tells whoever watches obj that something happened.
+// Event makes an event about obj.
 func (w *Writer) Event(obj client.Object, kind, reason, message string) {
 	w.events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", message)
 }
@@ -221,7 +221,7 @@ func prune(value any) bool {
 	return len(fields) == 0
 }
 
-// hollow: nothing but empty structs, which Go writes out where nothing was meant.
+// hollow reports whether nothing but empty structs, which Go writes out where nothing was meant.
 func hollow(value any) bool {
 	fields, ok := value.(map[string]any)
 	if !ok {
@@ -243,8 +243,8 @@ func (w *Writer) name(obj client.Object) string {
 	return strings.TrimSuffix(fmt.Sprintf("%s %s/%s", kind, obj.GetNamespace(), obj.GetName()), "/")
 }
 
-// ExceededQuota is the API server's own sentence about the quota that err ran into ("exceeded quota: team, requested:
-// ..., used: ..., limited: ..."). The server has no reason of its own for it, so the sentence is all there is.
+// ExceededQuota returns the API server's own sentence about the quota that err ran into ("exceeded quota: team, requested: ...,
+// used: ..., limited: ..."). The server has no reason of its own for it, so the sentence is all there is.
 func ExceededQuota(err error) (string, bool) {
 	if !apierrors.IsForbidden(err) {
 		return "", false

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ErrStale says that the cache was behind the API server. The change it had missed brings its object back by itself.
+// ErrStale means that the cache was behind the API server. The change it had missed brings its object back by itself.
 var ErrStale = errors.New("the cache is behind the API server")
 
 // Reader reads objects and cannot write.
@@ -70,15 +70,15 @@ func Owned[T any, P interface {
 	return obj, nil
 }
 
-// OwnedBy says whether the object's controller has this UID.
+// OwnedBy reports whether the object's controller has this UID.
 func OwnedBy(obj client.Object, owner types.UID) bool {
 	ref := metav1.GetControllerOf(obj)
 	return ref != nil && owner != "" && ref.UID == owner
 }
 
-// ReservedFor lists the volumes that somebody reserved for a claim by its name, as the annotation names.VolumeList has them. It is written
-// on the claim before the claim is bound: afterwards nobody could tell them from volumes that were free for any claim. A volume whose
-// claimRef has a UID was the volume of a claim that is gone, and is never bound again.
+// ReservedFor lists the volumes that were reserved for a claim by its name, as the annotation names.VolumeList has them. It is
+// written on the claim before the claim is bound: afterwards they cannot be told from volumes that were free for any claim. A
+// volume whose claimRef has a UID was the volume of a claim that is gone, and is never bound again.
 func ReservedFor(ctx context.Context, c client.Reader, claim *corev1.PersistentVolumeClaim) (string, error) {
 	var volumes corev1.PersistentVolumeList
 	if err := c.List(ctx, &volumes); err != nil {

@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// ErrNamespaceLeaving says that nothing is made in a namespace that is being deleted.
+// ErrNamespaceLeaving means that nothing is made in a namespace that is being deleted.
 var ErrNamespaceLeaving = errors.New("its namespace is being deleted")
 
-// leaving is err, or ErrNamespaceLeaving if that is all it says. The API server's own error is an ordinary refusal to whoever looks at
-// it, which the user would be told of.
+// leaving returns err, or ErrNamespaceLeaving if that is the only cause. The API server's own error looks like an ordinary
+// refusal, which the user would be told about.
 func leaving(err error) error {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return ErrNamespaceLeaving
@@ -22,8 +22,8 @@ func leaving(err error) error {
 	return err
 }
 
-// Settle is a reconciler that has nothing left to do, and nothing to complain about, in a namespace that is being deleted: what it
-// cares for goes with the rest.
+// Settle returns a reconciler that has nothing left to do, and nothing to complain about, in a namespace that is being deleted:
+// what it cares for goes with the rest.
 func Settle(r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		result, err := r.Reconcile(ctx, req)

@@ -35,7 +35,7 @@ func TestSettle(t *testing.T) {
 				calls++
 				err := w.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "disk"}})
 				if apierrors.IsForbidden(err) == c.settled {
-					t.Errorf("whoever tells the user of refusals sees %v", err)
+					t.Errorf("the user would be told of %v", err)
 				}
 				return reconcile.Result{RequeueAfter: 1}, fmt.Errorf("CreateClaim: %w", err)
 			}))

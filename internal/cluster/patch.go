@@ -16,13 +16,13 @@ type Operation struct {
 	Value any    `json:"value"`
 }
 
-// Unchanged is the step that makes a patch fail with a conflict if obj is not any more as it was read.
+// Unchanged returns the step that makes a patch fail with a conflict if obj is not any more as it was read.
 func Unchanged(obj client.Object) Operation {
 	return Operation{Op: "replace", Path: "/metadata/resourceVersion", Value: obj.GetResourceVersion()}
 }
 
-// Patch carries out a request of somebody else on an object that is theirs: it owns none of the fields afterwards. All
-// of the steps are made or none.
+// Patch carries out another client's request on an object that it owns: Berth owns none of the fields afterwards. All of the
+// steps are made or none.
 func (w *Writer) Patch(ctx context.Context, obj client.Object, steps ...Operation) error {
 	body, err := json.Marshal(steps)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Reading is a cluster to those who only read it, and for whom a kind that the cluster does not have is one without objects.
+// Reading reads a cluster. A kind that is not installed lists as empty.
 type Reading struct {
 	// Objects has the kinds that every installation has.
 	Objects client.Reader
@@ -21,7 +21,7 @@ type Reading struct {
 	Live client.Reader
 }
 
-// Reads is a cluster of which everything is read from the API server.
+// Reads returns a Reading that reads everything from the API server.
 func Reads(live client.Reader) Reading { return Reading{Objects: live, Live: live} }
 
 // Read reads one object; false means that there is none.

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Status is what to say about a volume.
+// Status is a volume's state to report.
 type Status struct {
 	State    state.State
 	Bound    bool // the claim is bound
@@ -39,24 +39,24 @@ func (w *Writer) Report(ctx context.Context, v *cdiv1.DataVolume, s Status) erro
 	if err := w.ApplyStatus(ctx, said); err != nil {
 		return err
 	}
-	w.said.Store(client.ObjectKeyFromObject(v), saying{about: v.ResourceVersion, status: next})
+	w.said.Store(client.ObjectKeyFromObject(v), reportedStatus{about: v.ResourceVersion, status: next})
 	if news(old, next) {
 		w.Tell(v, s.State)
 	}
 	return nil
 }
 
-// saying is a status that was reported about a volume as it was in one version.
-type saying struct {
+// reportedStatus is a status that was reported about a volume as it was in one version.
+type reportedStatus struct {
 	about  string
 	status cdiv1.DataVolumeStatus
 }
 
-// lastSaid is the volume's status, or what was reported meanwhile about the same version of it: without it, a cache that
-// is a moment behind would have everything said twice.
+// lastSaid returns the volume's status, or what was reported meanwhile about the same version of it: without it, a cache that is
+// a moment behind would have everything said twice.
 func (w *Writer) lastSaid(v *cdiv1.DataVolume) cdiv1.DataVolumeStatus {
-	if last, ok := w.said.Load(client.ObjectKeyFromObject(v)); ok && last.(saying).about == v.ResourceVersion {
-		return last.(saying).status
+	if last, ok := w.said.Load(client.ObjectKeyFromObject(v)); ok && last.(reportedStatus).about == v.ResourceVersion {
+		return last.(reportedStatus).status
 	}
 	return v.Status
 }
@@ -64,8 +64,8 @@ func (w *Writer) lastSaid(v *cdiv1.DataVolume) cdiv1.DataVolumeStatus {
 // Forget drops what is remembered of a volume that is gone.
 func (w *Writer) Forget(volume types.NamespacedName) { w.said.Delete(volume) }
 
-// Tell tells whoever watches obj what is said about it. What was the last to be told is not told again: somebody else may have written
-// to the object meanwhile, and a cache that is a moment behind has that version with what was said before.
+// Tell makes an event of an object's state, unless it was the last one made: the object may have been written by another client
+// meanwhile, and a cache that lags has that version with the earlier state.
 func (w *Writer) Tell(v client.Object, s state.State) {
 	if v.GetUID() != "" && w.told.again(v.GetUID(), string(s.Reason)+": "+s.Text()) {
 		return
@@ -81,7 +81,7 @@ func (w *Writer) Tell(v client.Object, s state.State) {
 	}
 }
 
-// news: somebody who watches events wants to hear of it. Progress and changed numbers in a message are not news.
+// news reports whether the change deserves an event. Progress and changed numbers in a message do not.
 func news(old, next cdiv1.DataVolumeStatus) bool {
 	return old.Phase != next.Phase || reasons(old) != reasons(next)
 }

@@ -7,9 +7,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// told is the reason of the last event about each object, or what it said, by its UID: the cache hears later of a status that was written, and
-// whoever looks again before that sees the same change again.
-type told struct {
+// lastEvents remembers the reason or message of the last event about each object, by its UID: the cache lags behind a status that was
+// written, and a reconcile before it has caught up would see the same change again.
+type lastEvents struct {
 	mu     sync.Mutex
 	reason map[types.UID]string
 }
@@ -17,8 +17,8 @@ type told struct {
 // mostTold is how many objects are remembered. To forget one costs an event that is told twice.
 const mostTold = 20000
 
-// again says whether the last event about the object had that reason, and remembers it.
-func (t *told) again(uid types.UID, reason string) bool {
+// again reports whether the last event about the object had that reason, and remembers it.
+func (t *lastEvents) again(uid types.UID, reason string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.reason[uid] == reason {
@@ -31,7 +31,7 @@ func (t *told) again(uid types.UID, reason string) bool {
 	return false
 }
 
-// Turn tells whoever watches obj that its reason is another one now. A reason that was the last to be told is not told again.
+// Turn tells those who watch obj that its reason is another one now. A reason that was the last to be told is not told again.
 func (w *Writer) Turn(obj client.Object, kind, reason, message string) {
 	if !w.told.again(obj.GetUID(), reason) {
 		w.Event(obj, kind, reason, message)

@@ -1,26 +1,57 @@
 package identity
 
 import (
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
 func volume(uid types.UID, s corev1.PersistentVolumeSource) Disk {
 	return Volume(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: s}})
 }
 
-func web(t *testing.T, address string) Disk {
+func network(t *testing.T, s kubevirt.NetworkSource, servers ...string) Disk {
 	t.Helper()
-	d, err := HTTP(address)
+	d, err := Network(s, servers...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
+}
+
+func iscsi(t *testing.T, target string, lun int32) Disk {
+	t.Helper()
+	return network(t, kubevirt.NetworkSource{ISCSI: &kubevirt.ISCSISource{Portal: target, LUN: lun}})
+}
+
+func rbd(t *testing.T, pool, namespace, image string) Disk {
+	t.Helper()
+	return network(t, kubevirt.NetworkSource{RBD: &kubevirt.RBDSource{Pool: pool, Namespace: namespace, Image: image}})
+}
+
+func nbd(t *testing.T, host string, port int, export string, servers ...string) Disk {
+	t.Helper()
+	s := &kubevirt.NBDSource{Host: kubevirt.NetworkHost{Name: host}, Export: export}
+	if port != 0 {
+		s.Host.Port = new(intstr.FromInt(port))
+	}
+	return network(t, kubevirt.NetworkSource{NBD: s}, servers...)
+}
+
+func gluster(t *testing.T, volume, file string) Disk {
+	t.Helper()
+	return network(t, kubevirt.NetworkSource{Gluster: &kubevirt.GlusterSource{Volume: volume, Path: file}})
+}
+
+func web(t *testing.T, address string) Disk {
+	t.Helper()
+	return network(t, kubevirt.NetworkSource{HTTP: &kubevirt.HTTPSource{URL: address}})
 }
 
 func local(uid types.UID, node, path string) Disk {
@@ -61,20 +92,20 @@ func TestSameDisk(t *testing.T) {
 		a, b Disk
 		same bool
 	}{
-		{"a target by another case", ISCSI("iqn.2026-01.example:A", 1), ISCSI("iqn.2026-01.example:a", 1), true},
-		{"another LUN", ISCSI("iqn.2026-01.example:a", 1), ISCSI("iqn.2026-01.example:a", 2), false},
-		{"a LUN through a claim", ISCSI("iqn.2026-01.example:a", 1), volume("", corev1.PersistentVolumeSource{
+		{"a target by another case", iscsi(t, "iqn.2026-01.example:A", 1), iscsi(t, "iqn.2026-01.example:a", 1), true},
+		{"another LUN", iscsi(t, "iqn.2026-01.example:a", 1), iscsi(t, "iqn.2026-01.example:a", 2), false},
+		{"a LUN through a claim", iscsi(t, "iqn.2026-01.example:a", 1), volume("", corev1.PersistentVolumeSource{
 			ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1", IQN: "iqn.2026-01.example:a", Lun: 1}}), true},
-		{"an image in the default pool", RBD("", "", "disk"), RBD("rbd", "", "disk"), true},
-		{"an image through a claim", RBD("pool", "", "disk"), volume("", corev1.PersistentVolumeSource{
+		{"an image in the default pool", rbd(t, "", "", "disk"), rbd(t, "rbd", "", "disk"), true},
+		{"an image through a claim", rbd(t, "pool", "", "disk"), volume("", corev1.PersistentVolumeSource{
 			RBD: &corev1.RBDPersistentVolumeSource{RBDPool: "pool", RBDImage: "disk"}}), true},
-		{"an image through its CSI driver", RBD("pool", "team", "csi-vol-1"), volume("", corev1.PersistentVolumeSource{
+		{"an image through its CSI driver", rbd(t, "pool", "team", "csi-vol-1"), volume("", corev1.PersistentVolumeSource{
 			CSI: &corev1.CSIPersistentVolumeSource{Driver: "rook-ceph.rbd.csi.ceph.com", VolumeHandle: "0001-x",
 				VolumeAttributes: map[string]string{"pool": "pool", "radosNamespace": "team", "imageName": "csi-vol-1"}}}), true},
-		{"an image made by hand, through its CSI driver", RBD("pool", "", "disk"), volume("", corev1.PersistentVolumeSource{
+		{"an image made by hand, through its CSI driver", rbd(t, "pool", "", "disk"), volume("", corev1.PersistentVolumeSource{
 			CSI: &corev1.CSIPersistentVolumeSource{Driver: "rbd.csi.ceph.com", VolumeHandle: "disk",
 				VolumeAttributes: map[string]string{"pool": "pool", "staticVolume": "true", "imageName": "something else"}}}), true},
-		{"names that run into each other", RBD("a", "b/c", "d"), RBD("a/b", "c", "d"), false},
+		{"names that run into each other", rbd(t, "a", "b/c", "d"), rbd(t, "a/b", "c", "d"), false},
 		{"two volumes of one handle", volume("", csi("h")), volume("other", csi("h")), true},
 		{"two handles", volume("", csi("h")), volume("", csi("i")), false},
 		{"two volumes of no driver", volume("", corev1.PersistentVolumeSource{}), volume("other", corev1.PersistentVolumeSource{}), false},
@@ -88,9 +119,10 @@ func TestSameDisk(t *testing.T) {
 			volume("b", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas.example", Path: "/b"}}), false},
 		{"a LUN on Fibre Channel by two volumes", fc("a", 1, "50:0A", "50:0B"), fc("b", 1, "0x500b", "0x500a"), true},
 		{"another LUN on Fibre Channel", fc("a", 1, "500a"), fc("b", 2, "500a"), false},
-		{"a server's default port", NBD("Disks.Example.", 0, "x"), NBD("disks.example", 10809, "x"), true},
-		{"another export", NBD("disks.example", 0, "x"), NBD("disks.example", 0, "y"), false},
-		{"a file by a longer way", Gluster("gv0", "a/../b.img"), Gluster("gv0", "/b.img"), true},
+		{"a server's default port", nbd(t, "Disks.Example.", 0, "x"), nbd(t, "disks.example", 10809, "x"), true},
+		{"a server by another name, at one address", nbd(t, "a.example", 0, "x", "[fd00::1]:10809"), nbd(t, "b.example", 0, "x", "[fd00::1]:10809"), true},
+		{"another export", nbd(t, "disks.example", 0, "x"), nbd(t, "disks.example", 0, "y"), false},
+		{"a file by a longer way", gluster(t, "gv0", "a/../b.img"), gluster(t, "gv0", "/b.img"), true},
 		{"a page with a password", web(t, "https://u:p@web.example/a.img?token=1#x"), web(t, "https://WEB.example:443/./a.img"), true},
 		{"http and https of one server are two ports", web(t, "http://web.example/a"), web(t, "https://web.example/a"), false},
 	} {
@@ -104,30 +136,7 @@ func TestSameDisk(t *testing.T) {
 			t.Errorf("%s: %v", c.a.Name(), wrong)
 		}
 	}
-	if _, err := HTTP("http://a:b:c/"); err == nil {
+	if _, err := Network(kubevirt.NetworkSource{HTTP: &kubevirt.HTTPSource{URL: "http://a:b:c/"}}); err == nil {
 		t.Error("an address that is none was accepted")
-	}
-}
-
-// TestServers: the servers of a volume are known if all are addresses.
-func TestServers(t *testing.T) {
-	iscsi := func(portals ...string) corev1.PersistentVolumeSource {
-		return corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: portals[0], Portals: portals[1:]}}
-	}
-	for name, row := range map[string]struct {
-		source corev1.PersistentVolumeSource
-		want   []string
-	}{
-		"its port is the protocol's": {iscsi("10.0.0.1"), []string{"10.0.0.1:3260"}},
-		"several, in one order":      {iscsi("10.0.0.2:3261", "10.0.0.1", "10.0.0.1:3260"), []string{"10.0.0.1:3260", "10.0.0.2:3261"}},
-		"of the new kind":            {iscsi("[fd00::1]"), []string{"[fd00::1]:3260"}},
-		"of both kinds":              {iscsi("[::ffff:10.0.0.1]:3260"), []string{"10.0.0.1:3260"}},
-		"one is a name":              {iscsi("10.0.0.1", "storage.example"), nil},
-		"monitors":                   {corev1.PersistentVolumeSource{RBD: &corev1.RBDPersistentVolumeSource{CephMonitors: []string{"10.0.0.1"}}}, []string{"10.0.0.1:6789"}},
-		"a driver's":                 {corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{}}, nil},
-	} {
-		if got := Servers(&corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: row.source}}); !slices.Equal(got, row.want) {
-			t.Errorf("%s: %v, want %v", name, got, row.want)
-		}
 	}
 }

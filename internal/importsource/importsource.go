@@ -13,7 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// Source is what an import can say of where its disk is. A kind that has no use for a field does not keep it.
+// Source describes where an import finds its disk. A kind that has no use for a field drops it.
 type Source struct {
 	URL           string
 	Secret        string // with credentials
@@ -27,7 +27,7 @@ type Source struct {
 	ImageStream   string
 }
 
-// NeedsSecrets says that the import needs what only its namespace has.
+// NeedsSecrets reports whether the import needs what only its namespace has.
 func (s Source) NeedsSecrets() bool {
 	return s.Secret != "" || s.Certificates != "" || len(s.SecretHeaders) > 0
 }
@@ -39,7 +39,7 @@ type Kind struct {
 	Schemes []string
 	read    func(*cdiv1.DataVolumeSource) (Source, bool)
 	write   func(*cdiv1.DataVolumeSource, Source)
-	// Task is what a worker is told.
+	// Task returns the source in the worker's terms.
 	Task func(Source, task.Access) task.Source
 }
 
@@ -60,7 +60,7 @@ var Kinds = []Kind{
 	}},
 }
 
-// Names are the kinds' names.
+// Names returns the kinds' names.
 func Names() (names []string) {
 	for _, k := range Kinds {
 		names = append(names, k.Name)
@@ -68,7 +68,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Named is the kind with a name; nil if there is none.
+// Named returns the kind with a name; nil if there is none.
 func Named(name string) *Kind {
 	if i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == name }); i >= 0 {
 		return &Kinds[i]
@@ -76,8 +76,11 @@ func Named(name string) *Kind {
 	return nil
 }
 
-// Of is the server that a source names, and its kind; nil if it names none. Only the first counts: admission refuses two.
+// Of returns the server that a source names, and its kind; nil if it names none. Only the first counts: admission refuses two.
 func Of(s *cdiv1.DataVolumeSource) (*Kind, Source) {
+	if s == nil {
+		return nil, Source{}
+	}
 	for i, k := range Kinds {
 		if found, ok := k.read(s); ok {
 			return &Kinds[i], found
@@ -86,14 +89,14 @@ func Of(s *cdiv1.DataVolumeSource) (*Kind, Source) {
 	return nil, Source{}
 }
 
-// Source is the source as the API spells it.
+// Source returns the source as the API spells it.
 func (k *Kind) Source(s Source) *cdiv1.DataVolumeSource {
 	out := &cdiv1.DataVolumeSource{}
 	k.write(out, s)
 	return out
 }
 
-// FromImport is the source of a VolumeImportSource as a DataVolume has it.
+// FromImport returns the source of a VolumeImportSource as a DataVolume has it.
 func FromImport(s *cdiv1.ImportSourceType) *cdiv1.DataVolumeSource {
 	if s == nil {
 		return &cdiv1.DataVolumeSource{}
@@ -101,7 +104,7 @@ func FromImport(s *cdiv1.ImportSourceType) *cdiv1.DataVolumeSource {
 	return &cdiv1.DataVolumeSource{HTTP: s.HTTP, S3: s.S3, GCS: s.GCS, Registry: s.Registry, Blank: s.Blank, Imageio: s.Imageio, VDDK: s.VDDK}
 }
 
-// ToImport is the source of a DataVolume as a VolumeImportSource has it.
+// ToImport returns the source of a DataVolume as a VolumeImportSource has it.
 func ToImport(s *cdiv1.DataVolumeSource) *cdiv1.ImportSourceType {
 	return &cdiv1.ImportSourceType{HTTP: s.HTTP, S3: s.S3, GCS: s.GCS, Registry: s.Registry, Blank: s.Blank, Imageio: s.Imageio, VDDK: s.VDDK}
 }

@@ -29,7 +29,7 @@ func ParseMirrors(text string) (Mirrors, error) {
 	return all, nil
 }
 
-// prefix: it begins with the host of a registry, and has neither scheme, tag nor digest.
+// prefix reports whether it begins with the host of a registry, and has neither scheme, tag nor digest.
 func prefix(s string) bool {
 	host, rest, _ := strings.Cut(s, "/")
 	return isHost(host) && !strings.ContainsAny(rest, ":@") && !strings.Contains(s, "//")
@@ -39,7 +39,7 @@ func isHost(s string) bool {
 	return s == "localhost" || strings.ContainsAny(s, ".:") && !strings.HasSuffix(s, ":") && !strings.Contains(s, "@")
 }
 
-// Image is where an image is read from, named as containers name it ("quay.io/containerdisks/debian:13", "debian").
+// Image returns where an image is read from, named as containers name it ("quay.io/containerdisks/debian:13", "debian").
 func (m Mirrors) Image(image string) string {
 	name := image
 	if first, _, found := strings.Cut(image, "/"); !found {

@@ -79,7 +79,7 @@ func applyPlacement(i *kubevirt.VirtualMachineInstance, t *Type) error {
 	return nil
 }
 
-// unsupported are the parts of an instance type that a guest would notice the lack of.
+// unsupported returns the parts of an instance type that a guest would notice the lack of.
 func unsupported(t *Type) []string {
 	var out []string
 	for _, f := range []struct {

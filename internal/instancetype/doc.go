@@ -1,9 +1,8 @@
-// Package instancetype makes a whole machine of one that names an instance type or a preference: the instance type
-// decides processors and memory, the preference fills in what nobody said. It also finds, from the labels of a volume,
-// which of them suit it.
+// Package instancetype expands a machine that names an instance type or a preference: the instance type decides processors and
+// memory, the preference fills in fields that are not set. It also finds, from the labels of a volume, which of them suit it.
 //
-// It is pure: it reads no cluster and remembers nothing. Which object a name stands for, and which copy of it a machine
-// was started with, is the business of internal/controller/machine.
+// It is pure: it reads no cluster and remembers nothing. Which object a name stands for, and which copy of it a machine was
+// started with, is the business of internal/controller/machine.
 package instancetype
 
 import (
@@ -41,7 +40,7 @@ func conflict(at ...*field.Path) *Problem {
 	return &Problem{Fields: at, Text: fmt.Sprintf("VM field(s) %s conflicts with selected instance type", strings.Join(names, ", "))}
 }
 
-// Conflicts are the fields of a machine that are for its instance type to decide. They can be told without knowing the
+// Conflicts returns the fields of a machine that are for its instance type to decide. They can be told without knowing the
 // instance type, because every one of them says how many processors and how much memory there are.
 func Conflicts(spec *kubevirt.VirtualMachineInstanceSpec) []*Problem {
 	var out []*Problem

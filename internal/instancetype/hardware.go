@@ -52,7 +52,7 @@ func preferFeatures(domain *kubevirt.DomainSpec, f *v1beta1.FeaturePreferences) 
 	fill(&to.SMM, ours[kubevirt.FeatureState](f.PreferredSmm))
 }
 
-// ours is a value of kubevirt.io's in our own type, which has the same fields; nil if it is.
+// ours returns a value of kubevirt.io's in our own type, which has the same fields; nil if it is.
 func ours[T any](theirs any) *T {
 	if reflect.ValueOf(theirs).IsNil() {
 		return nil

@@ -12,7 +12,7 @@ type Ref struct {
 	Name string
 }
 
-// The kinds.
+// The kinds of instance types and preferences.
 const (
 	KindType              = "VirtualMachineInstancetype"
 	KindClusterType       = "VirtualMachineClusterInstancetype"
@@ -30,12 +30,12 @@ func KindOf(written string, kinds []string) string {
 	return written
 }
 
-// InferType is the instance type that the labels of a volume or of its source name.
+// InferType returns the instance type that the labels of a volume or of its source name.
 func InferType(labels map[string]string) (Ref, bool) {
 	return infer(labels, instancetype.DefaultInstancetypeLabel, instancetype.DefaultInstancetypeKindLabel, KindClusterType)
 }
 
-// InferPreference is the preference that the labels of a volume or of its source name.
+// InferPreference returns the preference that the labels of a volume or of its source name.
 func InferPreference(labels map[string]string) (Ref, bool) {
 	return infer(labels, instancetype.DefaultPreferenceLabel, instancetype.DefaultPreferenceKindLabel, KindClusterPreference)
 }

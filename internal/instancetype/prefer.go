@@ -121,7 +121,7 @@ func fill[T any](field **T, preferred *T) {
 	}
 }
 
-// Class is the storage class the preference wants for claims that name none; empty if it does not care.
+// Class returns the storage class the preference wants for claims that name none; empty if it does not care.
 func Class(p *Preference) string {
 	if p == nil || p.Volumes == nil {
 		return ""

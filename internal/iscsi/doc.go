@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Disk is what is behind a LUN. It is read by several at once. An error with ErrBusy in it is answered with BUSY, which initiators try
-// again; any other says that the medium is bad.
+// Disk is the disk behind a LUN. It is read concurrently. An error that wraps ErrBusy is answered with BUSY, which initiators try
+// again; any other reports a bad medium.
 type Disk interface {
 	io.ReaderAt
 	Size() int64
@@ -30,10 +30,10 @@ type LUN struct {
 	ID string
 }
 
-// blockSize is what SCSI counts in here.
+// blockSize is the size of a SCSI block.
 const blockSize = 512
 
-// blocks is how many the disk has. The last one is filled up with zeroes.
+// blocks returns how many the disk has. The last one is filled up with zeroes.
 func (l *LUN) blocks() uint64 { return (uint64(l.Disk.Size()) + blockSize - 1) / blockSize }
 
 // Bounds of what strangers can make us hold.
@@ -46,7 +46,7 @@ const (
 	longestRead   = 64 << 20         // of one command
 	longestData   = 8192             // of what an initiator sends with a PDU: we never ask for data
 	mostKeys      = 64               // in a negotiation
-	loginRounds   = 16               // PDUs until somebody is logged in
+	loginRounds   = 16               // PDUs until a login is complete
 	loginPatience = 15 * time.Second // until then
 	sendPatience  = time.Minute      // for an initiator that does not read what it asked for
 	mostLUNs      = 256

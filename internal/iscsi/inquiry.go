@@ -8,7 +8,7 @@ func (c *command) reportLUNs() error {
 		return c.check(senseField)
 	}
 	b := make([]byte, 8)
-	if cdb[2] != 1 { // those that are wanted are not the well-known ones only, of which there are none
+	if cdb[2] != 1 { // well-known LUNs are asked for, and there are none
 		for _, n := range c.s.target.numbers() {
 			b = append(b, 0, byte(n), 0, 0, 0, 0, 0, 0)
 		}
@@ -97,7 +97,7 @@ func (c *command) inquiry(l *LUN) error {
 	return c.reply(append(head, b...), allocated)
 }
 
-// vital is a page of vital product data.
+// vital returns a page of vital product data.
 func vital(page byte, l *LUN) ([]byte, bool) {
 	switch page {
 	case pageList:
@@ -124,7 +124,7 @@ func vital(page byte, l *LUN) ([]byte, bool) {
 	return nil, false
 }
 
-// naa is a number of eight bytes that is assigned by nobody but us: its first half byte says so.
+// naa returns an eight-byte identifier that is locally assigned, as its first half byte says.
 func naa(id string) []byte {
 	h := uint64(14695981039346656037) // FNV-1a
 	for _, c := range []byte(id) {

@@ -267,7 +267,7 @@ func TestLUNs(t *testing.T) {
 	}
 }
 
-// proof is what an initiator makes of a challenge.
+// proof returns what an initiator makes of a challenge.
 func proof(kv map[string]string, secret string) string {
 	id, _ := strconv.Atoi(kv["CHAP_I"])
 	challenge, _ := hex.DecodeString(strings.TrimPrefix(kv["CHAP_C"], "0x"))
@@ -471,7 +471,8 @@ func TestOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestConnections: those who connect and do not log in keep nobody out, whoever does log in keeps its place, and one host does not get all of them.
+// TestConnections: clients that connect and do not log in keep no other out, a client that logs in keeps its slot, and one host
+// does not get all of them.
 func TestConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -81,7 +81,7 @@ func (l *login) step(p *pdu) (a *pdu, done bool, err error) {
 	return a, false, err
 }
 
-// negotiate is what to say, and the stage that follows; -1 if this one goes on.
+// negotiate returns what to say, and the stage that follows; -1 if this one goes on.
 func (l *login) negotiate(p *pdu) (out []string, next int, err error) {
 	if l.round++; l.round > loginRounds {
 		return nil, 0, refuse(badRequest, "more than %d messages", loginRounds)
@@ -206,7 +206,7 @@ func binaryValue(s string) ([]byte, error) {
 	return nil, ErrProtocol
 }
 
-// answers to what may be negotiated; numbers are limits, of which the smaller holds.
+// answers to negotiable keys. Numbers are limits; the smaller one applies.
 var answers = map[string]string{
 	"HeaderDigest": "None", "DataDigest": "None", "InitialR2T": "Yes", "ImmediateData": "No", "MaxConnections": "1", "MaxOutstandingR2T": "1",
 	"DefaultTime2Wait": "2", "DefaultTime2Retain": "0", "DataPDUInOrder": "Yes", "DataSequenceInOrder": "Yes", "ErrorRecoveryLevel": "0",

@@ -67,7 +67,7 @@ func answer(p *pdu, op byte) *pdu {
 	return a
 }
 
-// bytes is the message as it is sent.
+// bytes returns the message as it is sent.
 func (p *pdu) bytes() []byte {
 	n := len(p.data)
 	p.head[5], p.head[6], p.head[7] = byte(n>>16), byte(n>>8), byte(n)
@@ -96,7 +96,7 @@ func keys(b []byte) (map[string]string, error) {
 	return m, nil
 }
 
-// text is the other way round.
+// text returns the other way round.
 func text(pairs ...string) []byte {
 	if len(pairs) == 0 {
 		return nil

@@ -35,7 +35,7 @@ var (
 	senseWriteShield = sense{7, 0x27, 0}
 )
 
-// number is the LUN that eight bytes name, of those with one level.
+// number returns the LUN that eight bytes name, of those with one level.
 func number(b []byte) (int, bool) {
 	for _, rest := range b[2:8] {
 		if rest != 0 {
@@ -165,7 +165,7 @@ func (c *command) run() error {
 	return c.check(senseUnknown)
 }
 
-// span is which blocks a command is about.
+// span returns which blocks a command is about.
 func span(cdb []byte) (at, n uint64) {
 	switch cdb[0] {
 	case cmdRead6:
@@ -182,7 +182,8 @@ func span(cdb []byte) (at, n uint64) {
 	return at, n
 }
 
-// within: the disk has all of these blocks. What is just behind the end is no place, even if nothing is wanted of it.
+// within reports whether the disk has all of these blocks. What is just behind the end is no place, even if nothing is wanted of
+// it.
 func (l *LUN) within(at, n uint64) bool {
 	all := l.blocks()
 	return at < all && n <= all-at

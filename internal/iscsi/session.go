@@ -21,7 +21,7 @@ type session struct {
 
 	places  chan struct{} // for commands that are not answered yet
 	buffers chan struct{} // for those that are in use
-	own     chan struct{} // for the one that is nobody else's
+	own     chan struct{} // for the one that is no one else's
 	all     sync.WaitGroup
 
 	mu      sync.Mutex // of what follows; a message is written as a whole
@@ -99,7 +99,7 @@ func (s *session) sendLocked(p *pdu, status bool) error {
 	return nil
 }
 
-// take says whether a message is to be looked at: those that are numbered come in order, and what does not is none.
+// take reports whether a PDU has to be processed: numbered ones arrive in order, and one out of order is ignored.
 func (s *session) take(p *pdu) bool {
 	if p.isImmediate() || p.op() == opDataOut {
 		return true

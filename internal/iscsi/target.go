@@ -6,25 +6,25 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berth-vm/berth/internal/accept"
+	"github.com/berth-vm/berth/internal/connlimit"
 )
 
-// Target is what initiators log in to.
+// Target is an iSCSI target that initiators log in to.
 type Target struct {
 	Name string // iqn....
-	// Login says whom CHAP asks for, of discovery too. It is asked for each login, so that a secret can be changed. Nil lets everybody
-	// in; an error and an empty secret nobody.
+	// Login returns the user and secret that CHAP requires, for discovery too. It is called for each login, so that a secret can
+	// be changed. Nil lets every initiator in; an error or an empty secret none.
 	Login func() (user, secret string, err error)
 	// Address is where discovery says the target is; empty: where it was asked.
 	Address string
-	// Log hears of connections and why they ended; nil: nobody wants to know.
+	// Log gets connections and why they ended; nil: no log.
 	Log func(format string, args ...any)
 
 	mu   sync.RWMutex
 	luns map[int]*LUN
 
 	once    sync.Once
-	room    *accept.Room
+	room    *connlimit.Room
 	buffers chan struct{} // and for each buffer that is in use
 }
 
@@ -77,14 +77,14 @@ func (t *Target) log(format string, args ...any) {
 }
 
 func (t *Target) begin() {
-	t.once.Do(func() { t.room, t.buffers = accept.NewRoom(connections), make(chan struct{}, buffers) })
+	t.once.Do(func() { t.room, t.buffers = connlimit.NewRoom(connections), make(chan struct{}, buffers) })
 }
 
 // Serve answers every initiator that connects to l until l is closed, and waits for those that are connected, whose connections it closes.
 func (t *Target) Serve(l net.Listener) error {
 	t.begin()
 	refused := func(c net.Conn) { t.log("%s: refused: there are %d connections", c.RemoteAddr(), connections) }
-	err := accept.Serve(l, t.room, refused, func(c net.Conn, admit func()) {
+	err := connlimit.Serve(l, t.room, refused, func(c net.Conn, admit func()) {
 		if err := t.answer(c, admit); err != nil {
 			t.log("%s: %v", c.RemoteAddr(), err)
 		}
@@ -113,7 +113,7 @@ func (t *Target) answer(c net.Conn, admit func()) error {
 		return fmt.Errorf("wait for commands: %w", err)
 	}
 	err := s.serve()
-	s.abort(func(*command) bool { return true }) // what is still being read is for nobody
+	s.abort(func(*command) bool { return true }) // answers to reads in progress are not sent any more
 	s.all.Wait()
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // Facts is everything the comparison depends on.
@@ -25,6 +25,9 @@ type Facts struct {
 	FromTemplate []string
 	// Migrates: the disk of a volume that was changed to another claim is sent there by a migration.
 	Migrates bool
+	// Unready are the names of the template's volumes whose claims a guest cannot get yet: none of them takes the place of a disk that the guest
+	// has.
+	Unready []string
 	// Leaving are the names of removed volumes whose disks are not given back yet. No other volume gets such a name.
 	Leaving []string
 }
@@ -36,7 +39,7 @@ type Plan struct {
 	Disks   []kubevirt.Disk
 	// FromTemplate are the names of the volumes that the instance then has from the template.
 	FromTemplate []string
-	// Waiting are the volumes that the instance gets when the disk that has their name is given back.
+	// Waiting are the volumes that the instance gets when the disk that has their name is given back, or when their claims are ready.
 	Waiting []string
 	// Restart are the fields whose changes wait for the next start, as paths below the template's spec.
 	Restart []string
@@ -51,6 +54,9 @@ func Decide(f Facts) Plan {
 			continue
 		}
 		p.Volumes = append(p.Volumes, v)
+		if f.waits(v) {
+			p.Waiting = append(p.Waiting, v.Name)
+		}
 		if want := volume(f.Want.Volumes, v.Name); slices.Contains(f.FromTemplate, v.Name) || want != nil && equality.Semantic.DeepEqual(*want, v) {
 			p.FromTemplate = append(p.FromTemplate, v.Name)
 		}
@@ -68,7 +74,7 @@ func Decide(f Facts) Plan {
 	return p
 }
 
-// removes: the instance has the volume from the template, which has it no more, or has another disk of that name.
+// removes reports whether the instance has the volume from the template, which has it no more, or has another disk of that name.
 func (f Facts) removes(v kubevirt.Volume) bool {
 	if !v.CanBeRemoved() || !slices.Contains(f.FromTemplate, v.Name) {
 		return false
@@ -80,15 +86,25 @@ func (f Facts) removes(v kubevirt.Volume) bool {
 // Exchanges reports whether a volume of the instance gets the claim that the template has for it while the guest runs: the disk that the guest
 // has is removed, and the other is added.
 func (f Facts) Exchanges(has, want kubevirt.Volume) bool {
-	if !has.CanBeRemoved() || !want.CanBeRemoved() || !slices.Contains(f.FromTemplate, has.Name) ||
+	if !has.CanBeRemoved() || !want.CanBeRemoved() || !slices.Contains(f.FromTemplate, has.Name) || slices.Contains(f.Unready, has.Name) ||
 		claimName(has) == "" || claimName(want) == "" || claimName(has) == claimName(want) {
 		return false
 	}
 	d := disk(f.Has.Domain.Devices.Disks, has.Name)
-	return d.CDRom != nil || !f.Migrates && launch.Pluggable(d) == nil
+	return d.CDRom != nil || !f.Migrates && launcherapi.Pluggable(d) == nil
 }
 
-// adds: a running guest can get the volume.
+// waits reports whether the disk would be exchanged if the claim of the other were ready.
+func (f Facts) waits(v kubevirt.Volume) bool {
+	want := volume(f.Want.Volumes, v.Name)
+	if want == nil || !slices.Contains(f.Unready, v.Name) {
+		return false
+	}
+	f.Unready = nil
+	return f.Exchanges(v, *want)
+}
+
+// adds reports whether a running guest can get the volume.
 func (f Facts) adds(v kubevirt.Volume) bool {
 	d := disk(f.Want.Domain.Devices.Disks, v.Name)
 	switch {
@@ -97,7 +113,7 @@ func (f Facts) adds(v kubevirt.Volume) bool {
 	case d.CDRom != nil: // the guest needs to have the drive
 		return claimName(v) != "" && disk(f.Has.Domain.Devices.Disks, v.Name).CDRom != nil
 	}
-	return launch.Pluggable(d) == nil
+	return launcherapi.Pluggable(d) == nil
 }
 
 // drop removes a volume's disk. A CD drive stays, empty.

@@ -26,7 +26,7 @@ func claim(name, of string, hotpluggable bool) kubevirt.Volume {
 	return kubevirt.Volume{Name: name, VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: of, Hotpluggable: hotpluggable}}}
 }
 
-// vm is a machine with a root disk, and with more.
+// vm returns a machine with a root disk, and with more.
 func vm(changes ...func(*spec)) spec {
 	s := spec{Volumes: []kubevirt.Volume{claim("root", "root", false)}}
 	s.Domain.Devices.Disks = []kubevirt.Disk{disk1("root", "")}
@@ -58,8 +58,8 @@ func memory(size string) func(*spec) {
 func TestDecide(t *testing.T) {
 	hot, cold, other := claim("data", "a", true), claim("data", "a", false), claim("data", "b", true)
 	virtio, sata, drive := disk1("data", ""), disk1("data", "sata"), cd("data")
-	network := kubevirt.Volume{Name: "data", Hotpluggable: true, VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{Export: "a"}}}
-	elsewhere := kubevirt.Volume{Name: "data", Hotpluggable: true, VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{Export: "b"}}}
+	network := kubevirt.Volume{Name: "data", Hotpluggable: true, VolumeSource: kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{NBD: &kubevirt.NBDSource{Export: "a"}}}}
+	elsewhere := kubevirt.Volume{Name: "data", Hotpluggable: true, VolumeSource: kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{NBD: &kubevirt.NBDSource{Export: "b"}}}}
 	plain, given := vm(), []string{"root", "data"}
 	cases := []struct {
 		name string
@@ -80,6 +80,7 @@ func TestDecide(t *testing.T) {
 		{"of an instance from before nothing is removed", Facts{Want: plain, Has: vm(with(&virtio, &hot))}},
 		{"a disk that is not hotpluggable is removed", Facts{Want: plain, Has: vm(with(&virtio, &cold)), FromTemplate: given}},
 		{"a hotpluggable disk is in another claim", Facts{Want: vm(with(&virtio, &other)), Has: vm(with(&virtio, &hot)), FromTemplate: given}},
+		{"a hotpluggable disk is in another claim, which is not there", Facts{Want: vm(with(&virtio, &other)), Has: vm(with(&virtio, &hot)), FromTemplate: given, Unready: []string{"data"}}},
 		{"its old disk is gone from the instance and not yet from the guest", Facts{Want: vm(with(&virtio, &other)), Has: plain, FromTemplate: []string{"root"}, Leaving: []string{"data"}}},
 		{"its old disk is gone", Facts{Want: vm(with(&virtio, &other)), Has: plain, FromTemplate: []string{"root"}}},
 		{"it is sent there by a migration", Facts{Want: vm(with(&virtio, &other)), Has: vm(with(&virtio, &hot)), FromTemplate: given, Migrates: true}},

@@ -34,7 +34,8 @@ func (f Facts) restart(p Plan) []string {
 	return out
 }
 
-// volumeWaits: the guest gets the volume, or loses it, at the next start. A change to another claim has words of its own.
+// volumeWaits reports whether the guest gets the volume, or loses it, at the next start. A change to another claim has words of
+// its own.
 func (f Facts) volumeWaits(p Plan, name string, want, has *kubevirt.Volume) bool {
 	switch {
 	case slices.Contains(p.Waiting, name):

@@ -15,13 +15,13 @@ import (
 
 //go:generate go run ./gen ../../docs/reference/machines.md
 
-// Effect is what becomes of a field.
+// Effect is what a field does.
 type Effect string
 
 // The effects.
 const (
 	Works    Effect = "works"
-	NoEffect Effect = "no effect" // it is accepted, and whoever sets it is warned
+	NoEffect Effect = "no effect" // it is accepted, with a warning
 	Refused  Effect = "refused"
 )
 
@@ -54,7 +54,8 @@ func Find(spec map[string]any, at string) []Finding {
 	return out
 }
 
-// Unsupported says which fields of an instance's spec, of whatever Go type, are refused, as sentences; empty: none. at is where the spec is.
+// Unsupported returns which fields of an instance's spec, of whatever Go type, are refused, as sentences; empty: none. at is
+// where the spec is.
 func Unsupported(spec any, at string) (string, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {

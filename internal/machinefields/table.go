@@ -2,15 +2,14 @@ package machinefields
 
 // Notes that several rows have.
 const (
-	noThreads    = "exports and backups of a running machine do not work with I/O threads"
-	noDevices    = "devices of the node are not given to a guest"
-	noPinning    = "processors of the node are not reserved for a guest"
-	noMetrics    = "the guest is told nothing of the node's load"
-	noDirectory  = "directories are not shared with a guest; use a disk"
-	noAddress    = "the addresses of the guest's devices are chosen for it"
-	noTags       = "the guest is not told the tags of its devices"
-	oneNetwork   = "a guest is connected to the network of its pod and to no other"
-	noGuestAgent = "the guest agent is not asked to do it; use noCloud or configDrive for public keys"
+	noThreads   = "exports and backups of a running machine do not work with I/O threads"
+	noDevices   = "devices of the node are not given to a guest"
+	noPinning   = "processors of the node are not reserved for a guest"
+	noMetrics   = "the guest is told nothing of the node's load"
+	noDirectory = "directories are not shared with a guest; use a disk"
+	noAddress   = "the addresses of the guest's devices are chosen for it"
+	noTags      = "the guest is not told the tags of its devices"
+	oneNetwork  = "a guest is connected to the network of its pod and to no other"
 )
 
 // Machine are the fields of a VirtualMachine's spec besides its template, in the order of their paths.
@@ -33,9 +32,9 @@ var Machine = []Field{
 var Instance = []Field{
 	{"accessCredentials[].sshPublicKey.propagationMethod.configDrive", Works, "", ""},
 	{"accessCredentials[].sshPublicKey.propagationMethod.noCloud", Works, "", ""},
-	{"accessCredentials[].sshPublicKey.propagationMethod.qemuGuestAgent", NoEffect, noGuestAgent, ""},
+	{"accessCredentials[].sshPublicKey.propagationMethod.qemuGuestAgent", Works, "the users have no other keys then", ""},
 	{"accessCredentials[].sshPublicKey.source", Works, "", ""},
-	{"accessCredentials[].userPassword", NoEffect, noGuestAgent, ""},
+	{"accessCredentials[].userPassword", Works, "", ""},
 	{"affinity", Works, "", ""},
 	{"architecture", Works, "amd64", ""},
 	{"dnsConfig", Works, "", ""},

@@ -1,11 +1,11 @@
 // Package names has the annotations and labels by which volumes, claims, workers and clients of cdi.kubevirt.io understand each
-// other, each spelled once. What is recorded on a claim is a fact that outlives its worker; nothing here is a command to
-// some other part of the controller.
+// other, each spelled once. What is recorded on a claim is a fact that outlives its worker; nothing here is a command to some
+// other part of the controller.
 //
-// It has only words. What they mean to somebody is where they are used.
+// It has only the names. Their meaning is where they are used.
 package names
 
-// Annotations that whoever makes a volume or a claim writes.
+// Annotations written by the author of a volume or a claim.
 const (
 	Immediate    = "cdi.kubevirt.io/storage.bind.immediate.requested" // presence counts, not the value
 	Adopt        = "cdi.kubevirt.io/allowClaimAdoption"
@@ -30,18 +30,18 @@ const ApplyProfile = "cdi.kubevirt.io/applyStorageProfile"
 const (
 	// PodPhase is how far the worker is that fills the claim; Succeeded is the record that the data is complete.
 	PodPhase = "cdi.kubevirt.io/storage.pod.phase"
-	// PopulatedFor is the record of whoever put the data there without a worker of the claim's own.
+	// PopulatedFor records that the data was written without a worker of the claim's own, and for which claim.
 	PopulatedFor = "cdi.kubevirt.io/storage.populatedFor"
 	// MayFill is the UID of the order that the claim was made empty for. As long as it is there, a worker of that order may
 	// write to the claim; Filled takes its place in the same write that records that the data is complete.
 	MayFill = "berth.dev/may-fill"
 	// Uploaded is the id of the upload that filled the claim, as the upload's URL has it: who sent it and lost the answer can ask whether it was theirs.
 	Uploaded = "berth.dev/uploaded"
-	// Filled as MayFill: nobody may write to the claim any more but those who use it.
+	// Filled is a value of MayFill: only the claim's users may write to it from now on.
 	Filled = "filled"
 	// KeptFrom says that the claim was made for the guest's own copy of a volume: UID of the instance, a slash, name of the volume.
 	KeptFrom = "berth.dev/kept-from"
-	// DiskSize is how large the disk on the claim is, in bytes, as whoever filled it measured.
+	// DiskSize is the size in bytes of the disk on the claim, as measured when it was filled.
 	DiskSize    = "berth.dev/disk-size"
 	VolumeList  = "cdi.kubevirt.io/storage.persistentVolumeList" // the volumes that were reserved for the claim when it was made
 	External    = "cdi.kubevirt.io/externalPopulation"           // another populator fills the claim
@@ -83,6 +83,17 @@ const (
 	ServedOn = "berth.dev/served-on"
 )
 
+// Annotations of a claim that is imported in stages.
+const (
+	// CheckpointCurrent is the checkpoint that the disk is at, and CheckpointPrevious the one before. On a worker: the one that it brings.
+	CheckpointCurrent  = "cdi.kubevirt.io/storage.checkpoint.current"
+	CheckpointPrevious = "cdi.kubevirt.io/storage.checkpoint.previous"
+	// CheckpointCopied, with a checkpoint after it, records that its stage is complete. The value is the UID of the worker that brought it.
+	CheckpointCopied = "cdi.kubevirt.io/storage.checkpoint.copied."
+	// CheckpointDone takes the place of them all when the last stage is complete.
+	CheckpointDone = "cdi.kubevirt.io/storage.checkpoint.done"
+)
+
 // Annotations of a claim that say how it is cloned.
 const (
 	CloneType = "cdi.kubevirt.io/cloneType"
@@ -98,7 +109,7 @@ const CloneSizeSmall = "small"
 // CloneSizeKept says that the clone's disk is as large as its source's, for the claim asks for no more room than the source's claim did.
 const CloneSizeKept = "kept"
 
-// Serves as an annotation of a worker in another namespace names whom it works for, namespace/name.
+// Serves is an annotation of a worker in another namespace: the namespace/name of the object it works for.
 const Serves = "berth.dev/serves"
 
 // Annotations of a claim that is filled by way of another one.
@@ -112,7 +123,7 @@ const (
 	ProvisionedBy = "pv.kubernetes.io/provisioned-by"
 	AskedOf       = "volume.kubernetes.io/storage-provisioner"
 	SelectedNode  = "volume.kubernetes.io/selected-node"   // where a claim that is not bound yet will be used, as the scheduler chose
-	BoundByKube   = "pv.kubernetes.io/bound-by-controller" // nobody had said before which volume goes with which claim
+	BoundByKube   = "pv.kubernetes.io/bound-by-controller" // the claim did not name a volume, and no volume named the claim
 )
 
 // PassedOn are the annotations of a volume that its worker pod gets too.

@@ -22,8 +22,8 @@ const (
 	longestAnswer = 64 << 10
 )
 
-// Ask asks a server whether it lets this client have an export, without opening it: to the server nobody was connected. Servers that cannot
-// be asked so are believed to have it.
+// Ask asks a server whether this client may open an export, without opening it, so the server counts no connection. A server that
+// does not support the question is assumed to allow it.
 func Ask(c io.ReadWriter, export string) error {
 	var hello [18]byte
 	if _, err := io.ReadFull(c, hello[:]); err != nil {

@@ -6,19 +6,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berth-vm/berth/internal/accept"
+	"github.com/berth-vm/berth/internal/connlimit"
 )
 
 // Exports are disks by their names. Lookup is asked for each client; nil says that there is none of this name.
 type Exports struct {
 	Lookup func(name string) Disk
 	once   sync.Once
-	room   *accept.Room
+	room   *connlimit.Room
 	shared chan struct{} // a place for each request that is carried out, but for one of each client
 }
 
-// Bounds of what strangers can make a server of exports hold: a quarter of a MiB for each request, of which each client has one of its own, so that
-// those who do not read their answers keep no place that another needs.
+// Limits on what unknown clients can make a server of exports hold: a quarter of a MiB for each request. Each client has one
+// request of its own, so clients that do not read their answers cannot block others.
 const (
 	mostClients   = 128
 	mostRequests  = 64
@@ -29,8 +29,8 @@ const (
 
 // Serve answers every client that connects to l until l is closed, and waits for those that are connected, whose connections it closes.
 func (x *Exports) Serve(l net.Listener) error {
-	x.once.Do(func() { x.room, x.shared = accept.NewRoom(mostClients), make(chan struct{}, mostRequests) })
-	err := accept.Serve(l, x.room, func(net.Conn) {}, func(c net.Conn, admit func()) {
+	x.once.Do(func() { x.room, x.shared = connlimit.NewRoom(mostClients), make(chan struct{}, mostRequests) })
+	err := connlimit.Serve(l, x.room, func(net.Conn) {}, func(c net.Conn, admit func()) {
 		_ = x.answer(c, admit) // as in Serve
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"sync"
 )
 
-// Disk is what is served. It is read by several at once. One that is a Writer too is written to.
+// Disk is the served disk. It is read concurrently. A Disk that is also a Writer is writable.
 type Disk interface {
 	io.ReaderAt
 	Size() int64
@@ -46,9 +46,9 @@ const (
 	errPermission, errIO, errInvalid, errNoSpace = 1, 5, 22, 28
 )
 
-// Bounds of what a client may ask for: the longest option (a name has 4 KiB at most), the longest read (what QEMU
-// splits larger ones into) and the requests that are carried out at once for one client. Whoever serves a disk that is
-// written to has less memory: it is filled by a worker.
+// Bounds of what a client may ask for: the longest option (a name has 4 KiB at most), the longest read (what QEMU splits larger
+// ones into) and the requests that are carried out at once for one client. A server of a writable disk has less memory: it is a
+// worker that fills the disk.
 const (
 	longestOption = 8 << 10
 	longestRead   = 32 << 20
@@ -75,12 +75,12 @@ func Serve(l net.Listener, d Disk) error {
 		}
 		clients.Go(func() {
 			defer func() { _ = c.Close() }()
-			_ = Answer(c, d) // a client that goes or talks nonsense harms nobody but itself
+			_ = Answer(c, d) // a client that leaves or sends nonsense harms only itself
 		})
 	}
 }
 
-// ErrGone is what Answer returns of a client that went without saying so: it may come back.
+// ErrGone is returned by Answer for a client that left without disconnecting: it may come back.
 var ErrGone = errors.New("the client went without a word")
 
 // Answer serves one client until it leaves. It does not close the connection.
@@ -114,7 +114,8 @@ type session struct {
 	left    bool          // the client left during negotiation
 	bare    bool          // it wants no padding after an export's name
 	places  chan struct{} // for the client's requests
-	// shared are places for the requests of all clients; nil: nobody else is served. Who gets none of them has own, for one request at a time.
+	// shared are places for the requests of all clients; nil: no one else is served. Who gets none of them has own, for one
+	// request at a time.
 	shared, own chan struct{}
 
 	mu  sync.Mutex // of out: an answer is written as a whole
@@ -206,7 +207,7 @@ func (s *session) reply(option, kind uint32, data []byte) error {
 	return s.write(append(b, data...))
 }
 
-// request is what a client asks for.
+// request is a client's request.
 type request struct {
 	flags, command uint16
 	cookie, off    uint64
@@ -244,8 +245,8 @@ func (s *session) transmit() error {
 	}
 }
 
-// take waits for a place, before memory is taken for what is to be written. What is not written is thrown away before that: a client that
-// sends it slowly keeps no place from others.
+// take waits for a free slot before memory is allocated for a write. A request that cannot be written is discarded before that,
+// so a slow sender does not occupy a slot.
 func (s *session) take(r *request) error {
 	if s.to == nil {
 		err := s.payload(r)
@@ -293,7 +294,7 @@ func (s *session) do(r request) error {
 	return s.answer(r.cookie, errInvalid, nil)
 }
 
-// outside: the request reaches beyond the disk.
+// outside reports whether the request reaches beyond the disk.
 func (s *session) outside(off uint64, n uint32) bool {
 	size := uint64(s.disk.Size())
 	return off > size || uint64(n) > size-off

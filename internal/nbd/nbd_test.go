@@ -88,7 +88,7 @@ func (c client) option(kind uint32, data []byte) {
 	c.send(append(be.AppendUint32(b, uint32(len(data))), data...)...)
 }
 
-// reply is the kind and the data of the next reply.
+// reply returns the kind and the data of the next reply.
 func (c client) reply(option uint32) (uint32, []byte) {
 	c.Helper()
 	head := c.take(20)
@@ -104,7 +104,7 @@ func (c client) ask(command uint16, off uint64, n uint32) {
 	c.send(be.AppendUint32(be.AppendUint64(be.AppendUint64(b, off^42), off), n)...)
 }
 
-// answer is the code of the next answer and the offset it is for.
+// answer returns the code of the next answer and the offset it is for.
 func (c client) answer() (code uint32, off uint64) {
 	c.Helper()
 	head := c.take(16)

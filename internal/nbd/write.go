@@ -19,7 +19,7 @@ type Writer interface {
 // flagOnce on a request: it is not answered before what it wrote is on stable storage.
 const flagOnce = 1
 
-// payload takes in what is to be written. What is too long is thrown away, and not written.
+// payload reads the data of a write. A write that is too long is discarded.
 func (s *session) payload(r *request) error {
 	if r.command != cmdWrite {
 		return nil
@@ -61,7 +61,7 @@ func (s *session) change(r request) uint32 {
 	return code(err)
 }
 
-// code is what a client is told of an error.
+// code returns what a client is told of an error.
 func code(err error) uint32 {
 	switch {
 	case err == nil:

@@ -1,5 +1,5 @@
-// Package pki makes certificate authorities and the certificates they sign, as PEM. It does not know where they are kept,
-// who uses them or when they are to be replaced.
+// Package pki makes certificate authorities and the certificates they sign, as PEM. It does not know where they are kept, who
+// uses them or when they have to be replaced.
 package pki
 
 import (
@@ -84,13 +84,13 @@ func Parse(text []byte) (*x509.Certificate, error) {
 	return certificate, nil
 }
 
-// PEM is the authority as it is kept.
+// PEM returns the authority as it is kept.
 func (a *Authority) PEM() (Pair, error) { return encode(a.certificate.Raw, a.key) }
 
-// Certificate is what others trust.
+// Certificate returns what others trust.
 func (a *Authority) Certificate() *x509.Certificate { return a.certificate }
 
-// Leaf is whom a certificate is for.
+// Leaf names the server or client that a certificate is for.
 type Leaf struct {
 	Name     string // common name
 	DNSNames []string

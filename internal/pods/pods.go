@@ -9,18 +9,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Ready says whether the pod says so itself.
+// Ready reports whether the pod says so itself.
 func Ready(p *corev1.Pod) bool {
 	c := condition(p, corev1.PodReady)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// Over says whether the pod has ended, well or not.
+// Over reports whether the pod has ended, well or not.
 func Over(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// Unplaceable says whether the scheduler finds no node for the pod, and why.
+// Unplaceable returns whether the scheduler finds no node for the pod, and why.
 func Unplaceable(p *corev1.Pod) (bool, string) {
 	c := condition(p, corev1.PodScheduled)
 	if c == nil {
@@ -38,7 +38,7 @@ func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition
 	return nil
 }
 
-// Waiting is what the first container that waits waits for, in a word and in a sentence; empty: none waits.
+// Waiting returns what the first container that waits waits for, in a word and in a sentence; empty: none waits.
 func Waiting(p *corev1.Pod) (reason, sentence string) {
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil {
@@ -48,7 +48,7 @@ func Waiting(p *corev1.Pod) (reason, sentence string) {
 	return "", ""
 }
 
-// Unfetchable says whether the node cannot fetch the pod's image, and why.
+// Unfetchable returns whether the node cannot fetch the pod's image, and why.
 func Unfetchable(p *corev1.Pod) (bool, string) {
 	switch reason, sentence := Waiting(p); reason {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
@@ -57,7 +57,7 @@ func Unfetchable(p *corev1.Pod) (bool, string) {
 	return false, ""
 }
 
-// Terminated is how the pod's first container ended; nil: it has not, or there is no pod.
+// Terminated returns how the pod's first container ended; nil: it has not, or there is no pod.
 func Terminated(p *corev1.Pod) *corev1.ContainerStateTerminated {
 	if p == nil || len(p.Status.ContainerStatuses) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func Terminated(p *corev1.Pod) *corev1.ContainerStateTerminated {
 	return p.Status.ContainerStatuses[0].State.Terminated
 }
 
-// Ended is when a pod ended. One that was evicted or lost has no containers to say so; then its conditions do.
+// Ended returns when a pod ended. One that was evicted or lost has no containers to say so; then its conditions do.
 func Ended(p *corev1.Pod) time.Time {
 	if t := Terminated(p); t != nil && !t.FinishedAt.IsZero() {
 		return t.FinishedAt.Time
@@ -79,7 +79,7 @@ func Ended(p *corev1.Pod) time.Time {
 	return last
 }
 
-// Has says whether the claim is among the pod's volumes, and whether the pod may write to it.
+// Has returns whether the claim is among the pod's volumes, and whether the pod may write to it.
 func Has(p *corev1.Pod, claim string) (has, writes bool) {
 	for _, v := range p.Spec.Volumes {
 		if c := v.PersistentVolumeClaim; c != nil && c.ClaimName == claim {

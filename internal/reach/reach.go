@@ -1,9 +1,9 @@
-// Package reach says which servers a machine's network disks may be at. Some are refused always: whoever chooses the
-// address must not get the machine's pod to talk to itself, to its node's loopback or to what only its link knows (the
-// metadata services of clouds among them). An administrator may narrow the rest with rules.
+// Package reach says which servers a machine's network disks may be at. Some are refused always: the author of the address must
+// not make the machine's pod talk to itself, to its node's loopback or to what only its link knows (the metadata services of
+// clouds among them). An administrator may narrow the rest with rules.
 //
-// It is pure but for Own: it resolves nothing and opens nothing. Whoever connects resolves a name first, asks about each
-// address it stands for, and connects to the address it asked about.
+// It is pure but for Own: it resolves nothing and opens nothing. Its callers resolve a name first, ask about each of its
+// addresses, and connect to an address that was allowed.
 package reach
 
 import (
@@ -14,11 +14,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/berth-vm/berth/internal/netdisk"
 )
 
 // Rule allows what fits all of its fields. A field that is empty fits everything.
 type Rule struct {
-	Protocols []string `json:"protocols,omitempty"` // iscsi, rbd, nbd, gluster, http
+	Protocols []string `json:"protocols,omitempty"` // as internal/netdisk names them
 	// Hosts are names as a machine writes them, *.example.com for every name below it, addresses, and ranges of addresses.
 	Hosts []string `json:"hosts,omitempty"`
 	Ports []int    `json:"ports,omitempty"`
@@ -39,6 +41,15 @@ type Target struct {
 
 func (t Target) String() string {
 	return fmt.Sprintf("%s server %s", t.Protocol, net.JoinHostPort(t.Host, fmt.Sprint(t.Port)))
+}
+
+// Targets are the servers of a network disk as rules see them.
+func Targets(a netdisk.Address) []Target {
+	var out []Target
+	for _, s := range a.Servers {
+		out = append(out, Target{Protocol: a.Protocol, Host: s.Host, Port: s.Port, Pool: a.Pool()})
+	}
+	return out
 }
 
 // ErrRefused is in every refusal.
@@ -123,8 +134,8 @@ func Parse(text string) (Rules, error) {
 // Valid says what is wrong with a rule that could fit nothing, so that a slip of the pen is not taken for a refusal.
 func (r Rule) Valid() error {
 	for _, p := range r.Protocols {
-		if !slices.Contains([]string{"iscsi", "rbd", "nbd", "gluster", "http"}, p) {
-			return fmt.Errorf("protocol %q is none of iscsi, rbd, nbd, gluster and http", p)
+		if known := netdisk.Names(); !slices.Contains(known, p) {
+			return fmt.Errorf("protocol %q is none of %s", p, strings.Join(known, ", "))
 		}
 	}
 	for _, h := range r.Hosts {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // annSkipHooks on an instance keeps backup tools from freezing its guest, as upstream has it.
@@ -19,7 +19,7 @@ func backupHooks(pod *corev1.Pod, i *kubevirt.VirtualMachineInstance) {
 	if skip, _ := strconv.ParseBool(i.Annotations[annSkipHooks]); skip {
 		return
 	}
-	for when, verb := range map[string]string{"pre": launch.PreBackupVerb, "post": launch.PostBackupVerb} {
+	for when, verb := range map[string]string{"pre": launcherapi.PreBackupVerb, "post": launcherapi.PostBackupVerb} {
 		pod.Annotations[when+".hook.backup.velero.io/container"] = pod.Spec.Containers[0].Name
 		pod.Annotations[when+".hook.backup.velero.io/command"] = fmt.Sprintf(`[%q, %q]`, "/usr/bin/launcher", verb)
 	}

@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // Copy is where the copy of a volume is kept. It belongs to the pod, so it is gone with it, and nobody has to delete it.
 type Copy struct {
 	Volume string
-	// Room is how much the guest may write; 0: as much as its disk has, which only the launcher knows, and launch.CopyRoom at most.
+	// Room is how much the guest may write; 0: as much as its disk has, which only the launcher knows, and launcherapi.CopyRoom at most.
 	Room int64
 	// Claimed: the machine said how much. A copy whose room follows from its size is mostly empty.
 	Claimed bool
@@ -42,7 +42,7 @@ func (c Copy) source() corev1.VolumeSource {
 		}}}
 	}
 	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-		SizeLimit: resource.NewQuantity(launch.CopyFile(cmp.Or(c.Room, launch.CopyRoom))+slack, resource.BinarySI)}}
+		SizeLimit: resource.NewQuantity(launcherapi.CopyFile(cmp.Or(c.Room, launcherapi.CopyRoom))+slack, resource.BinarySI)}}
 }
 
 // unsizedRequest is the room on the node that a copy asks for whose size nobody knows yet. Most take less, and it keeps a node from being
@@ -55,7 +55,7 @@ func (c Copy) request() int64 {
 	case c.Class != "":
 		return 0
 	case c.Claimed:
-		return launch.CopyFile(c.Room)
+		return launcherapi.CopyFile(c.Room)
 	case c.Room == 0:
 		return unsizedRequest
 	}
@@ -68,7 +68,7 @@ func (m Machine) rooms() map[string]int64 {
 	for _, c := range m.Copies {
 		switch {
 		case c.Room == 0:
-			out[c.Volume] = launch.CopyRoom
+			out[c.Volume] = launcherapi.CopyRoom
 		case c.Assumed:
 			out[c.Volume] = c.Room
 		}
@@ -88,7 +88,7 @@ func (m Machine) copyVolumes() []corev1.Volume {
 func (m Machine) copyMounts() []corev1.VolumeMount {
 	var out []corev1.VolumeMount
 	for _, c := range m.Copies {
-		out = append(out, corev1.VolumeMount{Name: c.VolumeName(), MountPath: path.Join(launch.CopiesDir, c.Volume)})
+		out = append(out, corev1.VolumeMount{Name: c.VolumeName(), MountPath: path.Join(launcherapi.CopiesDir, c.Volume)})
 	}
 	return out
 }

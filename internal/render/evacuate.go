@@ -24,8 +24,8 @@ func EvacuationID(launcher *corev1.Pod) string {
 // AnnStay is on a launcher since when somebody cancelled the migration that a drain had begun: it is not begun again at once.
 const AnnStay = "berth.dev/stay"
 
-// Budget keeps whoever drains a node from ending a guest that is to be moved instead, whether or not our webhook answers. It allows
-// no eviction of the instance's launchers, however many there are.
+// Budget keeps a drain from ending a guest that has to be moved instead, whether or not our webhook answers. It allows no
+// eviction of the instance's launchers, however many there are.
 func Budget(i *kubevirt.VirtualMachineInstance) *policyv1.PodDisruptionBudget {
 	uid := string(i.UID)
 	return &policyv1.PodDisruptionBudget{

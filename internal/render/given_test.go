@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // TestGivenToTheGuest: what a machine says of DNS, keys, and disks with what the API server knows is in its launcher's pod.
@@ -51,16 +51,16 @@ volumes:
 		mounted[m.Name] = m.MountPath
 	}
 	for name, right := range map[string]bool{
-		launch.AccessMount(1): have[launch.AccessMount(1)].Secret != nil && have[launch.AccessMount(1)].Secret.SecretName == "keys",
-		"labels":              have["labels"].DownwardAPI != nil && have["labels"].DownwardAPI.Items[0].Path == "labels",
-		"answers":             have["answers"].Secret != nil && have["answers"].Secret.SecretName == "answers",
-		"setup":               have["setup"].ConfigMap != nil && have["setup"].ConfigMap.Name == "setup",
+		launcherapi.AccessMount(1): have[launcherapi.AccessMount(1)].Secret != nil && have[launcherapi.AccessMount(1)].Secret.SecretName == "keys",
+		"labels":                   have["labels"].DownwardAPI != nil && have["labels"].DownwardAPI.Items[0].Path == "labels",
+		"answers":                  have["answers"].Secret != nil && have["answers"].Secret.SecretName == "answers",
+		"setup":                    have["setup"].ConfigMap != nil && have["setup"].ConfigMap.Name == "setup",
 	} {
-		if !right || mounted[name] != launch.MountDir+"/"+name {
+		if !right || mounted[name] != launcherapi.MountDir+"/"+name {
 			t.Errorf("volume %s is %+v at %q", name, have[name], mounted[name])
 		}
 	}
-	if _, there := have[launch.AccessMount(0)]; there {
-		t.Error("keys for the guest agent are mounted")
+	if s := have[launcherapi.AccessMount(0)].Secret; s == nil || s.Optional == nil || !*s.Optional {
+		t.Errorf("the Secret for the guest agent is %+v", s)
 	}
 }

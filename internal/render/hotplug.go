@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // Labels of the pods of a volume that is added to a running machine.
@@ -38,10 +38,10 @@ type Hot struct {
 	Machine  Machine
 	Launcher *corev1.Pod // where the guest runs
 	Volume   kubevirt.Volume
-	Block    bool          // its claim is a device
-	ReadOnly bool          // the guest may only read it
-	Empty    int64         // the size of the disk to make in the claim if it has none; 0: none is made
-	Network  *launch.Added // the disk is at a server, whether it is a claim's or not; nil: it is mounted
+	Block    bool               // its claim is a device
+	ReadOnly bool               // the guest may only read it
+	Empty    int64              // the size of the disk to make in the claim if it has none; 0: none is made
+	Network  *launcherapi.Added // the disk is at a server, whether it is a claim's or not; nil: it is mounted
 }
 
 // PodName is the name of the volume's pod; it says which launcher it is for, so that the next one never meets it.
@@ -58,9 +58,9 @@ func (h Hot) PodName(p Payload) string {
 // placed where that is; a claim that cannot be there leaves it unplaceable, and the scheduler says why.
 func (h Hot) Pod(p Payload) *corev1.Pod {
 	claim, readOnly := ClaimOf(h.Volume)
-	mode := launch.ReadWrite
+	mode := launcherapi.ReadWrite
 	if readOnly || h.ReadOnly {
-		mode = launch.ReadOnly
+		mode = launcherapi.ReadOnly
 	}
 	small := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("32Mi")} // more than it uses: the kubelet evicts others first
 	c := corev1.Container{
@@ -103,9 +103,9 @@ func (h Hot) Pod(p Payload) *corev1.Pod {
 		c.Command = []string{"/usr/bin/launcher", "consume"}
 	} else {
 		pod.Finalizers = []string{LauncherEnd}
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: launch.MeetVolume, VolumeSource: corev1.VolumeSource{
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: launcherapi.MeetVolume, VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: launch.MeetVolume, MountPath: launch.MeetDir})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: launcherapi.MeetVolume, MountPath: launcherapi.MeetDir})
 		c.StartupProbe, c.ReadinessProbe = started(), ready(nil)
 	}
 	pod.Spec.Containers = []corev1.Container{c}
@@ -116,24 +116,24 @@ func (h Hot) Pod(p Payload) *corev1.Pod {
 func (h Hot) give(pod *corev1.Pod, c *corev1.Container) {
 	switch {
 	case h.Network != nil:
-		c.Command[len(c.Command)-1] = launch.HoldLogin
+		c.Command[len(c.Command)-1] = launcherapi.HoldLogin
 		for _, s := range networkMounts(h.Network.Volume) {
 			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: s.name, VolumeSource: s.source})
 			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: s.name, ReadOnly: true,
-				MountPath: path.Join(launch.MountDir, h.Volume.Name, s.dir)})
+				MountPath: path.Join(launcherapi.MountDir, h.Volume.Name, s.dir)})
 		}
 	case h.Block:
-		c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: path.Join(launch.BlockDir, h.Volume.Name)}}
+		c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: path.Join(launcherapi.BlockDir, h.Volume.Name)}}
 	default:
-		c.VolumeMounts = []corev1.VolumeMount{{Name: "disk", MountPath: path.Join(launch.FilesDir, h.Volume.Name)}}
+		c.VolumeMounts = []corev1.VolumeMount{{Name: "disk", MountPath: path.Join(launcherapi.FilesDir, h.Volume.Name)}}
 	}
 }
 
 // most is more volumes than a machine can have.
 const most = 1000
 
-// Budget keeps whoever drains a node from taking the pods of a running guest's disks before the guest itself: QEMU would
-// keep writing to a disk that nobody holds any more. It goes with the launcher, and so do the pods.
+// Budget keeps a drain from removing the pods of a running guest's disks before the guest itself: QEMU would keep writing to a
+// disk without a holder. It is deleted with the launcher, as are the pods.
 func (h Hot) Budget() *policyv1.PodDisruptionBudget {
 	uid := string(h.Launcher.UID)
 	return &policyv1.PodDisruptionBudget{

@@ -5,17 +5,18 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/netdisk"
 )
 
 // imageMounts are what a container image is pulled with.
 func imageMounts(volume string, s *kubevirt.ContainerImageSource) []mount {
 	var out []mount
 	if s.ImagePullSecret != "" {
-		out = append(out, mount{fit(volume + "-secret"), launch.CredentialsMount, secretSource(s.ImagePullSecret, nil)})
+		out = append(out, mount{fit(volume + "-secret"), netdisk.CredentialsDir, secretSource(s.ImagePullSecret, nil)})
 	}
 	if s.CertConfigMap != "" {
-		out = append(out, mount{fit(volume + "-ca"), launch.CAMount, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		out = append(out, mount{fit(volume + "-ca"), netdisk.CADir, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: s.CertConfigMap}, DefaultMode: ptr.To[int32](0o440)}}})
 	}
 	return out
@@ -25,11 +26,11 @@ func imageMounts(volume string, s *kubevirt.ContainerImageSource) []mount {
 // mean nothing to itself, and hands it on. Values that the machine says itself are not among them: the kubelet would expand them.
 func imageEnv(c *corev1.Container, s *kubevirt.ContainerImageSource) {
 	for _, e := range s.EnvFrom {
-		c.EnvFrom = append(c.EnvFrom, corev1.EnvFromSource{Prefix: launch.EnvFromPrefix + e.Prefix, ConfigMapRef: e.ConfigMapRef, SecretRef: e.SecretRef})
+		c.EnvFrom = append(c.EnvFrom, corev1.EnvFromSource{Prefix: launcherapi.EnvFromPrefix + e.Prefix, ConfigMapRef: e.ConfigMapRef, SecretRef: e.SecretRef})
 	}
 	for _, e := range s.Env {
 		if e.ValueFrom != nil {
-			c.Env = append(c.Env, corev1.EnvVar{Name: launch.EnvPrefix + e.Name, ValueFrom: &corev1.EnvVarSource{
+			c.Env = append(c.Env, corev1.EnvVar{Name: launcherapi.EnvPrefix + e.Name, ValueFrom: &corev1.EnvVarSource{
 				ConfigMapKeyRef: e.ValueFrom.ConfigMapKeyRef, SecretKeyRef: e.ValueFrom.SecretKeyRef}})
 		}
 	}

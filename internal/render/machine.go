@@ -17,7 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/reach"
 )
 
@@ -32,10 +33,10 @@ const (
 	AnnDomain   = "kubevirt.io/domain"
 	AnnMachine  = "berth.dev/machine"  // what the launcher is to run
 	AnnGo       = "berth.dev/go"       // "yes" once every disk is filled
-	AnnDisks    = "berth.dev/disks"    // launch.Disks: what was added and removed since
-	AnnAgent    = "berth.dev/agent"    // launch.NoAgent if the launcher's node has no agent; said with the word to go
-	AnnMove     = "berth.dev/move"     // launch.Move: where its guest is to go, or that it has come
-	AnnServers  = "berth.dev/servers"  // launch.Returns.Servers: where the launcher has logged in
+	AnnDisks    = "berth.dev/disks"    // launcherapi.Disks: what was added and removed since
+	AnnAgent    = "berth.dev/agent"    // launcherapi.NoAgent if the launcher's node has no agent; said with the word to go
+	AnnMove     = "berth.dev/move"     // launcherapi.Move: where its guest is to go, or that it has come
+	AnnServers  = "berth.dev/servers"  // launcherapi.Returns.Servers: where the launcher has logged in
 	AnnReceives = "berth.dev/receives" // on a claim that a disk is being sent into, until all of it is there
 	AnnFrom     = "berth.dev/from"     // of a pod that a guest is to come to: the pod and the node that it comes from
 
@@ -66,11 +67,11 @@ type Machine struct {
 	Copies   []Copy           // where the copies of its volumes are
 	Image    string
 	Emulate  bool
-	Reach    reach.Rules              // for the servers of network disks
-	Plain    []string                 // names of the volumes whose images are in registries without TLS
-	Mirrored map[string]string        // where images are read from that are named elsewhere, by volume
-	Direct   map[string]launch.Direct // network disks behind claims that are not mounted, by volume
-	KVM      corev1.ResourceName      // what a node offers if its KVM works; empty where emulation will do
+	Reach    reach.Rules               // for the servers of network disks
+	Plain    []string                  // names of the volumes whose images are in registries without TLS
+	Mirrored map[string]string         // where images are read from that are named elsewhere, by volume
+	Direct   map[string]netdisk.Direct // network disks behind claims that are not mounted, by volume
+	KVM      corev1.ResourceName       // what a node offers if its KVM works; empty where emulation will do
 	// Incoming is the migration that its guest comes with, From the pod and the node that it comes from; empty: it is started. Away is the node
 	// that it must not be on.
 	Incoming types.UID
@@ -99,7 +100,7 @@ func (m Machine) PodName(p Payload) string {
 
 // Pod is the consumer or the launcher of an instance.
 func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
-	doc, err := json.Marshal(launch.Machine{
+	doc, err := json.Marshal(launcherapi.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
 		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Sizes: m.Sizes, Reach: m.Reach, Plain: m.Plain, Mirrored: m.Mirrored, LogIn: m.logsIn(), Media: m.media(), Rooms: m.rooms(), Direct: m.Direct,
 		Incoming: string(m.Incoming), Sent: m.sent(), Updated: m.Updated,
@@ -202,7 +203,7 @@ func (m Machine) security() *corev1.PodSecurityContext {
 // container is the one container of both payloads: its resources are what the machine is placed with.
 func (m Machine) container() corev1.Container {
 	c := corev1.Container{
-		Name: launch.Container, Image: m.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: launcherapi.Container, Image: m.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command:   []string{"/usr/bin/launcher", "run"},
 		Resources: m.resources(),
 		SecurityContext: &corev1.SecurityContext{
@@ -216,9 +217,9 @@ func (m Machine) container() corev1.Container {
 		switch name, _ := ClaimOf(v); {
 		case name == "", direct: // the pod names the claim, which keeps it, and mounts nothing
 		case slices.Contains(m.Block, v.Name):
-			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: v.Name, DevicePath: path.Join(launch.BlockDir, v.Name)})
+			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: v.Name, DevicePath: path.Join(launcherapi.BlockDir, v.Name)})
 		default:
-			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: path.Join(launch.FilesDir, v.Name)})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: path.Join(launcherapi.FilesDir, v.Name)})
 		}
 	}
 	c.VolumeMounts = append(c.VolumeMounts, m.copyMounts()...)
@@ -254,7 +255,7 @@ func (m Machine) resources() corev1.ResourceRequirements {
 	}
 	if _, ok := r.Requests[corev1.ResourceCPU]; !ok {
 		cpu := perCPU.DeepCopy()
-		cpu.Mul(int64(launch.CPUs(d.CPU)))
+		cpu.Mul(int64(launcherapi.CPUs(d.CPU)))
 		r.Requests[corev1.ResourceCPU] = cpu
 	}
 	if n := m.copyRequest(); n > 0 {
@@ -320,7 +321,7 @@ func (m Machine) claimVolumes() []corev1.Volume {
 func ready(p *kubevirt.Probe) *corev1.Probe {
 	if p == nil {
 		return &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
-			HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(launch.ReadyPort)}}}
+			HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(launcherapi.ReadyPort)}}}
 	}
 	return probe("readiness", p)
 }

@@ -13,7 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/netdisk"
 )
 
 func machine() Machine {
@@ -103,7 +104,7 @@ func TestTargetPod(t *testing.T) {
 func TestDirectPod(t *testing.T) {
 	m := machine()
 	m.Block = nil
-	m.Open("data", launch.Direct{VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{Host: kubevirt.NetworkHost{Name: "san"},
+	m.Open("data", netdisk.Direct{NetworkSource: kubevirt.NetworkSource{ISCSI: &kubevirt.ISCSISource{Host: kubevirt.NetworkHost{Name: "san"},
 		Portal: "iqn.2017-01.io.kubevirt:sn.42", LUN: 2, SecretRef: &corev1.LocalObjectReference{Name: LoginName(m.Instance, "data")}}}})
 	pod, err := m.Pod(Launcher)
 	if err != nil {
@@ -166,7 +167,7 @@ func TestMasterIsRead(t *testing.T) {
 	if got, want := pod.Spec.Containers[0].Resources.Requests.StorageEphemeral().Value(), int64(1<<30+1<<20+4<<20+1<<30+256<<20); got != want {
 		t.Errorf("the node must have %d bytes, not %d", got, want)
 	}
-	var said launch.Machine
+	var said launcherapi.Machine
 	if err := json.Unmarshal([]byte(pod.Annotations[AnnMachine]), &said); err != nil {
 		t.Fatal(err)
 	}
@@ -187,9 +188,9 @@ func TestHotplugPods(t *testing.T) {
 	sameYAML(t, "hotplug-holder", hot.Pod(Launcher))
 	hot.Block = false
 	sameYAML(t, "hotplug-consumer", hot.Pod(Consumer))
-	lun := launch.Direct{VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{Host: kubevirt.NetworkHost{Name: "san"},
+	lun := netdisk.Direct{NetworkSource: kubevirt.NetworkSource{ISCSI: &kubevirt.ISCSISource{Host: kubevirt.NetworkHost{Name: "san"},
 		Portal: "iqn.2017-01.io.kubevirt:sn.42", LUN: 2, SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}}
-	hot.Network = &launch.Added{Volume: lun.Volume(hot.Volume), Direct: &lun}
+	hot.Network = &launcherapi.Added{Volume: lun.Volume(hot.Volume), Direct: &lun}
 	sameYAML(t, "hotplug-direct", hot.Pod(Launcher))
 	hot.Volume = hot.Network.Volume
 	hot.Network.Direct = nil
@@ -228,7 +229,7 @@ func TestImageOfAMachine(t *testing.T) {
 		}
 	}
 	room := pod.Spec.Volumes[slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "root" })].EmptyDir
-	if room == nil || room.SizeLimit == nil || room.SizeLimit.Value() <= launch.ImageBytes {
+	if room == nil || room.SizeLimit == nil || room.SizeLimit.Value() <= launcherapi.ImageBytes {
 		t.Errorf("the layers are in %v: want a directory with a limit above what the launcher keeps to", room)
 	}
 	consumer, err := m.Pod(Consumer)

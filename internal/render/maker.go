@@ -16,7 +16,7 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/maker"
+	"github.com/berth-vm/berth/internal/containervolume"
 )
 
 // Pods of containers that make volumes.
@@ -55,7 +55,7 @@ func MakerPort(s *kubevirt.ContainerSource) int {
 			return int(p.ContainerPort)
 		}
 	}
-	return maker.Port
+	return containervolume.Port
 }
 
 // Pod is the container's pod.

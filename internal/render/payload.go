@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // payload adds what only the launcher needs: its orders, room for its files, and the volumes that are no claims.
@@ -25,24 +25,28 @@ func (m Machine) payload(pod *corev1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: dir, ReadOnly: readOnly})
 	}
-	add("berth-orders", launch.TaskDir, orders(), true)
-	add("berth-state", launch.StateDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
-	add("berth-own", launch.OwnDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
-	add(launch.MeetVolume, launch.MeetDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
-	add(SetsVolume, launch.SetsDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+	add("berth-orders", launcherapi.TaskDir, orders(), true)
+	add("berth-state", launcherapi.StateDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+	add("berth-own", launcherapi.OwnDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+	add(launcherapi.MeetVolume, launcherapi.MeetDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+	add(SetsVolume, launcherapi.SetsDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
 	// The Secret is there while the guest moves; a pod cannot be given one later.
-	add(MoveVolume, launch.MoveKeysDir, secretSource(MoveSecret(m.Instance), ptr.To(true)), true)
+	add(MoveVolume, launcherapi.MoveKeysDir, secretSource(MoveSecret(m.Instance), ptr.To(true)), true)
 	for _, v := range spec.Volumes {
 		m.extra(pod, v, add)
 	}
 	for n, c := range spec.AccessCredentials {
-		if c.ByCloudInit(true) || c.ByCloudInit(false) {
-			add(launch.AccessMount(n), path.Join(launch.MountDir, launch.AccessMount(n)), secretSource(c.SSHPublicKey.Source.Secret.SecretName, nil), true)
+		dir := path.Join(launcherapi.MountDir, launcherapi.AccessMount(n))
+		switch {
+		case c.ByCloudInit(true) || c.ByCloudInit(false):
+			add(launcherapi.AccessMount(n), dir, secretSource(c.Secret(), nil), true)
+		case c.ByAgent(): // the guest starts without it, and gets it when it is there
+			add(launcherapi.AccessMount(n), dir, secretSource(c.Secret(), ptr.To(true)), true)
 		}
 	}
 	if f := spec.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {
 		k := f.KernelBoot.Container
-		add("berth-kernel", launch.KernelDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
+		add("berth-kernel", launcherapi.KernelDir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false)
 		files := []string{}
 		for _, file := range []string{k.KernelPath, k.InitrdPath} {
 			if file != "" {
@@ -61,12 +65,12 @@ func orders() corev1.VolumeSource {
 	}
 	return corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
 		Items: []corev1.DownwardAPIVolumeFile{
-			file(launch.TaskFile, AnnMachine), file(launch.GoFile, AnnGo), file(launch.DisksFile, AnnDisks),
-			file(launch.MoveFile, AnnMove), file(launch.AgentFile, AnnAgent)}}}
+			file(launcherapi.TaskFile, AnnMachine), file(launcherapi.GoFile, AnnGo), file(launcherapi.DisksFile, AnnDisks),
+			file(launcherapi.MoveFile, AnnMove), file(launcherapi.AgentFile, AnnAgent)}}}
 }
 
 func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, string, corev1.VolumeSource, bool)) {
-	dir := path.Join(launch.MountDir, v.Name)
+	dir := path.Join(launcherapi.MountDir, v.Name)
 	if d, ok := m.Direct[v.Name]; ok {
 		v = d.Volume(v)
 	}
@@ -82,7 +86,7 @@ func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, stri
 	case v.ContainerImage != nil:
 		// The launcher keeps to its own bound, which is lower: the kubelet ends a pod that goes beyond this one.
 		add(v.Name, dir, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-			SizeLimit: resource.NewQuantity(launch.ImageFiles()+slack, resource.BinarySI)}}, false)
+			SizeLimit: resource.NewQuantity(launcherapi.ImageFiles()+slack, resource.BinarySI)}}, false)
 		for _, s := range imageMounts(v.Name, v.ContainerImage) {
 			add(s.name, path.Join(dir, s.dir), s.source, true)
 		}
@@ -114,10 +118,10 @@ func (m Machine) extra(pod *corev1.Pod, v kubevirt.Volume, add func(string, stri
 
 func cloudInitSecrets(name, dir string, s *kubevirt.CloudInitSource, add func(string, string, corev1.VolumeSource, bool)) {
 	if s.UserDataSecretRef != nil {
-		add(name+"-userdata", path.Join(dir, launch.UserDataMount), secretSource(s.UserDataSecretRef.Name, nil), true)
+		add(name+"-userdata", path.Join(dir, launcherapi.UserDataMount), secretSource(s.UserDataSecretRef.Name, nil), true)
 	}
 	if s.NetworkDataSecretRef != nil {
-		add(name+"-networkdata", path.Join(dir, launch.NetworkDataMount), secretSource(s.NetworkDataSecretRef.Name, nil), true)
+		add(name+"-networkdata", path.Join(dir, launcherapi.NetworkDataMount), secretSource(s.NetworkDataSecretRef.Name, nil), true)
 	}
 }
 

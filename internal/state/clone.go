@@ -47,7 +47,7 @@ var cloneTable = []CloneRow{
 	{Reason: CloneFailed, Phase: "Failed", End: Badly, Warn: true, Message: "the clone failed: {detail}"},
 }
 
-// OfClone is the row a reason stands for; a reason without one is shown, not hidden.
+// OfClone returns the row a reason stands for; a reason without one is shown, not hidden.
 func OfClone(r CloneReason) CloneRow {
 	for _, row := range cloneTable {
 		if row.Reason == r {
@@ -57,7 +57,7 @@ func OfClone(r CloneReason) CloneRow {
 	return CloneRow{Reason: r, Warn: true, Message: "{detail}"}
 }
 
-// Text is the message with its blank filled in.
+// Text returns the message with its blank filled in.
 func (r CloneRow) Text(detail string) string {
 	if detail == "" {
 		return strings.ReplaceAll(r.Message, ": {detail}", "")
@@ -65,5 +65,5 @@ func (r CloneRow) Text(detail string) string {
 	return strings.ReplaceAll(r.Message, "{detail}", detail)
 }
 
-// CloneRows is the whole table.
+// CloneRows returns the whole table.
 func CloneRows() []CloneRow { return append([]CloneRow(nil), cloneTable...) }

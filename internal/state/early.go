@@ -55,10 +55,10 @@ var earlyTable = []EarlyRow{
 	{LateImage, late + "{detail}"},
 }
 
-// EarlyRows are all of them.
+// EarlyRows returns all of them.
 func EarlyRows() []EarlyRow { return append([]EarlyRow(nil), earlyTable...) }
 
-// Text is the row's message.
+// Text returns the row's message.
 func (r EarlyReason) Text(detail string) string {
 	for _, row := range earlyTable {
 		if row.Reason == r {
@@ -91,7 +91,7 @@ func (e Early) Text() string {
 	return text
 }
 
-// span is a time as people say it: one unit, or two where the first is hours.
+// span returns a time as people say it: one unit, or two where the first is hours.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -2,10 +2,10 @@ package state
 
 import "strings"
 
-// EvacuationReason names a row of the table about guests whose node is to be emptied.
+// EvacuationReason names a row of the table about guests whose node is being emptied.
 type EvacuationReason string
 
-// What can be said about such a guest, on its instance and to whoever asks for its pod to be evicted.
+// What can be said about such a guest, on its instance and to the caller for its pod to be evicted.
 const (
 	EvacuationAsked    EvacuationReason = "EvacuationAsked"
 	EvacuationMoving   EvacuationReason = "Evacuating"
@@ -34,10 +34,10 @@ var evacuationTable = []EvacuationRow{
 	{Reason: EvacuationFixed, Warn: true,
 		Message: `VMI "{name}" has to be moved from its node (evictionStrategy LiveMigrate) and cannot be: {detail}. Make it movable, stop it with virtctl stop, or set evictionStrategy to LiveMigrateIfPossible`},
 	{Reason: EvacuationComing, Message: `the guest of VMI "{name}" is just moving to this node; ask again when it has come`},
-	{Reason: EvacuationExternal, Message: `Eviction triggered evacuation of VMI "{name}": its evictionStrategy is External, so whoever manages it has to move or to stop it`},
+	{Reason: EvacuationExternal, Message: `Eviction triggered evacuation of VMI "{name}": its evictionStrategy is External, so its external controller has to move or to stop it`},
 }
 
-// OfEvacuation is the row a reason stands for; a reason without one is shown, not hidden.
+// OfEvacuation returns the row a reason stands for; a reason without one is shown, not hidden.
 func OfEvacuation(r EvacuationReason) EvacuationRow {
 	for _, row := range evacuationTable {
 		if row.Reason == r {
@@ -47,7 +47,7 @@ func OfEvacuation(r EvacuationReason) EvacuationRow {
 	return EvacuationRow{Reason: r, Warn: true, Message: string(r)}
 }
 
-// Text is the row's message for one instance.
+// Text returns the row's message for one instance.
 func (r EvacuationRow) Text(name, detail string) string {
 	text := strings.ReplaceAll(strings.ReplaceAll(r.Message, "{name}", name), "{detail}", detail)
 	if detail == "" {
@@ -56,5 +56,5 @@ func (r EvacuationRow) Text(name, detail string) string {
 	return text
 }
 
-// EvacuationRows are all that can be said about guests whose node is to be emptied.
+// EvacuationRows returns the rows about guests whose node is being emptied.
 func EvacuationRows() []EvacuationRow { return append([]EvacuationRow(nil), evacuationTable...) }

@@ -18,7 +18,7 @@ const (
 	ExportReady     ExportReason = "PodReady"
 )
 
-// ClaimsReason is what the condition PVCReady of an export says, in upstream's words. Only ClaimsBound is true.
+// ClaimsReason is the reason of an export's condition PVCReady, in upstream's words. Only ClaimsBound is true.
 type ClaimsReason string
 
 // The reasons of that condition.
@@ -50,7 +50,7 @@ var exportTable = []ExportRow{
 	{Reason: ExportReady, Phase: "Ready", Claims: ClaimsBound, Message: "the disks can be downloaded with the token, until {detail}"},
 }
 
-// OfExport is the row a reason stands for; a reason without one is shown, not hidden.
+// OfExport returns the row a reason stands for; a reason without one is shown, not hidden.
 func OfExport(r ExportReason) ExportRow {
 	for _, row := range exportTable {
 		if row.Reason == r {
@@ -60,7 +60,7 @@ func OfExport(r ExportReason) ExportRow {
 	return ExportRow{Reason: r, Phase: "Pending", Claims: ClaimsUnknown, Warn: true, Message: "{detail}"}
 }
 
-// Text is the message with its blank filled in.
+// Text returns the message with its blank filled in.
 func (r ExportRow) Text(detail string) string {
 	if detail == "" {
 		return strings.ReplaceAll(r.Message, ": {detail}", "")
@@ -68,5 +68,5 @@ func (r ExportRow) Text(detail string) string {
 	return strings.ReplaceAll(r.Message, "{detail}", detail)
 }
 
-// ExportRows is the whole table.
+// ExportRows returns the whole table.
 func ExportRows() []ExportRow { return append([]ExportRow(nil), exportTable...) }

@@ -12,7 +12,7 @@ const (
 	FixedCPU      FixedReason = "CPUModeLiveMigrationNotSupported"
 )
 
-// FixedCause is what exactly is in the way.
+// FixedCause is the reason why a machine cannot move.
 type FixedCause string
 
 // The causes.
@@ -74,7 +74,7 @@ var fixedTable = []FixedRow{
 	{CauseRemoved, FixedDisks, true, "disks that it was started with were removed since: restart it"},
 }
 
-// OfFixed is the row of a cause.
+// OfFixed returns the row of a cause.
 func OfFixed(c FixedCause) FixedRow {
 	for _, row := range fixedTable {
 		if row.Cause == c {
@@ -84,10 +84,10 @@ func OfFixed(c FixedCause) FixedRow {
 	return FixedRow{Cause: c, Reason: FixedDisks, Message: string(c)}
 }
 
-// Text is the row's message about one disk.
+// Text returns the row's message about one disk.
 func (r FixedRow) Text(disk, detail string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(r.Message, "{disk}", disk), "{detail}", detail)
 }
 
-// FixedRows are all reasons.
+// FixedRows returns all reasons.
 func FixedRows() []FixedRow { return append([]FixedRow(nil), fixedTable...) }

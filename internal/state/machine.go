@@ -151,11 +151,11 @@ var machineTable = []MachineRow{
 	{Reason: GuestPaused, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning, Warn: true,
 		Message: "its guest waits for a disk and goes on by itself when the disk answers: {detail}"},
 	{Reason: PausedByUser, Status: kubevirt.StatusPaused, Instance: kubevirt.PhaseRunning,
-		Message: "somebody has paused its guest; it goes on with: virtctl unpause vm {name}"},
+		Message: "a user paused the guest; to let it run again: virtctl unpause vm {name}"},
 	{Reason: DiskUnreachable, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
 		Message: "the server of a network disk does not answer; see that it runs and that this namespace's pods may reach it: {detail}"},
 	{Reason: DiskDenied, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
-		Message: "the server of a network disk does not let the machine in; mend the Secret that the volume names, each start reads it anew: {detail}"},
+		Message: "the server of a network disk refuses the login; correct the Secret that the volume names and restart the machine: {detail}"},
 	{Reason: DiskAbsent, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
 		Message: "the server has no such disk; make it there, or correct the volume: {detail}"},
 	{Reason: DiskReadOnly, Status: kubevirt.StatusStopped, Instance: kubevirt.PhaseFailed, Warn: true,
@@ -189,7 +189,7 @@ var machineTable = []MachineRow{
 	{Reason: AsInstance},
 }
 
-// OfMachine is the row a reason stands for; a reason without one is shown, not hidden.
+// OfMachine returns the row a reason stands for; a reason without one is shown, not hidden.
 func OfMachine(r MachineReason) MachineRow {
 	for _, row := range machineTable {
 		if row.Reason == r {
@@ -199,7 +199,7 @@ func OfMachine(r MachineReason) MachineRow {
 	return MachineRow{Reason: r, Status: kubevirt.StatusStopped, Warn: true, Message: "{detail}"}
 }
 
-// Text is the message with its blanks filled in.
+// Text returns the message with its blanks filled in.
 func (r MachineRow) Text(name, detail string) string {
 	text := r.Message
 	if detail == "" {
@@ -208,5 +208,5 @@ func (r MachineRow) Text(name, detail string) string {
 	return strings.NewReplacer("{name}", name, "{detail}", detail).Replace(text)
 }
 
-// MachineRows is the whole table.
+// MachineRows returns the whole table.
 func MachineRows() []MachineRow { return append([]MachineRow(nil), machineTable...) }

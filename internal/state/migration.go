@@ -76,7 +76,7 @@ var migrationTable = []MigrationRow{
 	{Reason: MigrationAborted, Phase: kubevirt.MigrationFailed, Message: "it was cancelled, and the guest was not moved: {detail}"},
 }
 
-// OfMigration is the row a reason stands for; a reason without one is shown, not hidden.
+// OfMigration returns the row a reason stands for; a reason without one is shown, not hidden.
 func OfMigration(r MigrationReason) MigrationRow {
 	for _, row := range migrationTable {
 		if row.Reason == r {
@@ -86,7 +86,7 @@ func OfMigration(r MigrationReason) MigrationRow {
 	return MigrationRow{Reason: r, Warn: true, Phase: kubevirt.MigrationPending, Message: string(r) + " {detail}"}
 }
 
-// Text is the row's message for one migration.
+// Text returns the row's message for one migration.
 func (r MigrationRow) Text(detail string) string {
 	text := strings.ReplaceAll(r.Message, "{detail}", detail)
 	if detail == "" {
@@ -95,5 +95,5 @@ func (r MigrationRow) Text(detail string) string {
 	return text
 }
 
-// MigrationRows are all that can be said about a migration.
+// MigrationRows returns all that can be said about a migration.
 func MigrationRows() []MigrationRow { return append([]MigrationRow(nil), migrationTable...) }

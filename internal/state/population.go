@@ -20,7 +20,7 @@ const (
 	ClasslessTarget   Reason = "StorageClassMissing"
 )
 
-// Populations are the rows that only claims without a DataVolume have.
+// Populations returns the rows that only claims without a DataVolume have.
 func Populations() []Row { return append([]Row(nil), populations...) }
 
 var populations = []Row{
@@ -36,7 +36,7 @@ var populations = []Row{
 	{Reason: ClasslessTarget, Phase: cdiv1.Pending, Warn: true, Bound: ClaimNotValid,
 		Message: "PVC {claim} cannot be provisioned: {detail}"},
 	{Reason: PrimeLeaving, Phase: cdiv1.PendingPopulation,
-		Message: "what was made to fill PVC {claim} is being removed, then it is begun anew; {detail}"},
+		Message: "what was made to fill PVC {claim} is being removed, then it is begun again; {detail}"},
 	{Reason: NodeRefused, Phase: cdiv1.PendingPopulation, Warn: true,
 		Message: "the node chosen for PVC {claim} cannot have its volume, so the scheduler chooses again; {detail}"},
 	{Reason: Rebinding, Phase: cdiv1.RebindInProgress,

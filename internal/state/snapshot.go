@@ -84,7 +84,7 @@ var snapshotTable = []SnapshotRow{
 	{Reason: RestoreWithdrawn, Message: "the restore is withdrawn: the machine has the disks that it had"},
 }
 
-// OfSnapshot is the row a reason stands for; a reason without one is shown, not hidden.
+// OfSnapshot returns the row a reason stands for; a reason without one is shown, not hidden.
 func OfSnapshot(r SnapshotReason) SnapshotRow {
 	for _, row := range snapshotTable {
 		if row.Reason == r {
@@ -94,7 +94,7 @@ func OfSnapshot(r SnapshotReason) SnapshotRow {
 	return SnapshotRow{Reason: r, Warn: true, Message: "{detail}"}
 }
 
-// Text is the message with its blank filled in.
+// Text returns the message with its blank filled in.
 func (r SnapshotRow) Text(detail string) string {
 	if detail == "" {
 		return strings.ReplaceAll(r.Message, ": {detail}", "")
@@ -102,5 +102,5 @@ func (r SnapshotRow) Text(detail string) string {
 	return strings.ReplaceAll(r.Message, "{detail}", detail)
 }
 
-// SnapshotRows is the whole table.
+// SnapshotRows returns the whole table.
 func SnapshotRows() []SnapshotRow { return append([]SnapshotRow(nil), snapshotTable...) }

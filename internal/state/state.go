@@ -13,8 +13,8 @@ import (
 // Reason names a row. It is the reason of the event and, where clients do not expect another word, of the conditions.
 type Reason string
 
-// Run is what the Running condition says. Clients compare these words: KubeVirt takes Error and ImagePullFailed with
-// status False for a broken disk.
+// Run is the reason of the Running condition. Clients compare these words: KubeVirt takes Error and ImagePullFailed with status
+// False for a broken disk.
 type Run string
 
 // What the Running condition can say.
@@ -25,10 +25,10 @@ const (
 	Broken        Run = "Error"           // the last try failed
 	Mismatched    Run = "ChecksumError"   // it failed because the source's bytes are not those of the checksum
 	Unschedulable Run = "Unschedulable"   // the worker finds no node
-	Unpullable    Run = "ImagePullFailed" // the node cannot fetch the worker's image, or the worker the image that is to be imported
+	Unpullable    Run = "ImagePullFailed" // the node cannot fetch the worker's image, or the worker the image to import
 )
 
-// Bound is what the Bound condition says when it is something else than the claim's own phase.
+// Bound is the reason of the Bound condition if it is not the claim's own phase.
 type Bound string
 
 // What the Bound condition can say. AsClaim stands for "Bound" or "Pending", whichever the claim is.
@@ -46,7 +46,7 @@ type Row struct {
 	Reason Reason
 	Phase  cdiv1.DataVolumePhase
 	Ready  bool // the data is complete and may be used
-	Warn   bool // somebody should look: the event is a warning
+	Warn   bool // a person should look: the event is a warning
 	Run    Run
 	// RunText is the message of the Running condition where clients know another one than Message.
 	RunText string
@@ -66,8 +66,8 @@ type State struct {
 	Detail string // the last error, the pod in the way, the node: whatever the row's {detail} stands for
 }
 
-// Of is the state a reason stands for. A reason without a row would be a programming error that the tests of
-// internal/decide rule out; it is shown as Unknown rather than hidden.
+// Of returns the state a reason stands for. A reason without a row would be a programming error that the tests of internal/decide
+// rule out; it is shown as Unknown rather than hidden.
 func Of(r Reason) State {
 	for _, rows := range [][]Row{table, populations} {
 		for _, row := range rows {
@@ -79,10 +79,10 @@ func Of(r Reason) State {
 	return State{Row: Row{Reason: r, Phase: cdiv1.Unknown, Warn: true, Message: "{detail}"}}
 }
 
-// Rows is the table of DataVolumes, in the order of the documentation.
+// Rows returns the table of DataVolumes, in the order of the documentation.
 func Rows() []Row { return append([]Row(nil), table...) }
 
-// Text is the message with its blanks filled in.
+// Text returns the message with its blanks filled in.
 func (s State) Text() string {
 	if s.Detail == "" {
 		s.Message = strings.NewReplacer("; {detail}", "", ": {detail}", "").Replace(s.Message)
@@ -90,8 +90,8 @@ func (s State) Text() string {
 	return strings.NewReplacer("{claim}", s.Claim, "{source}", s.Source, "{detail}", s.Detail).Replace(s.Message)
 }
 
-// Mismatch is the state of a try that failed, when it did because of a checksum: the same row, with the word that clients know
-// for that in the Running condition.
+// Mismatch returns the state of a try that failed, when it did because of a checksum: the same row, with the word that clients
+// know for that in the Running condition.
 func (s State) Mismatch() State {
 	if s.Run == Broken {
 		s.Run = Mismatched
@@ -99,8 +99,8 @@ func (s State) Mismatch() State {
 	return s
 }
 
-// PullFailed is the state of a try that failed, when it did because a container image could not be fetched: the same row, with the word that clients know for
-// that in the Running condition.
+// PullFailed returns the state of a try that failed, when it did because a container image could not be fetched: the same row,
+// with the word that clients know for that in the Running condition.
 func (s State) PullFailed() State {
 	if s.Run == Broken {
 		s.Run = Unpullable
@@ -108,7 +108,8 @@ func (s State) PullFailed() State {
 	return s
 }
 
-// OverQuota is the state of a volume that an object was refused for because of a quota: clients wait for an event of that word, whatever was refused.
+// OverQuota returns the state of a volume that an object was refused for because of a quota: clients wait for an event of that
+// word, whatever was refused.
 func (s State) OverQuota() State {
 	if s.Reason != QuotaExceeded {
 		s.Told = QuotaExceeded
@@ -116,8 +117,8 @@ func (s State) OverQuota() State {
 	return s
 }
 
-// ReadyReason is the reason of the Ready condition: the row's, but for what clients expect while data moves (a word of their own)
-// and when it is there (none).
+// ReadyReason returns the reason of the Ready condition: the row's, except where clients expect another one while data moves, and
+// none when it is ready.
 func (s State) ReadyReason() string {
 	switch {
 	case s.Ready:
@@ -128,7 +129,7 @@ func (s State) ReadyReason() string {
 	return string(s.Reason)
 }
 
-// RunMessage is the message of the Running condition.
+// RunMessage returns the message of the Running condition.
 func (s State) RunMessage() string {
 	if s.RunText != "" {
 		return s.RunText
@@ -136,7 +137,7 @@ func (s State) RunMessage() string {
 	return s.Text()
 }
 
-// RunReason is the reason of the Running condition.
+// RunReason returns the reason of the Running condition.
 func (s State) RunReason() string {
 	if s.Run == Idle {
 		return string(s.Reason)

@@ -27,6 +27,7 @@ const (
 	PrePopulated    Reason = "PrePopulated"
 	ContentsUnknown Reason = "ErrContentsUnknown"
 	ClaimInUse      Reason = "ClaimInUse"
+	ImportPaused    Reason = "ImportPaused"
 )
 
 // Reasons of clones alone.
@@ -67,7 +68,7 @@ const (
 	Clone  Flow = "Clone"
 )
 
-// Reason is the flow's reason for a stage.
+// Reason returns the flow's reason for a stage.
 func (f Flow) Reason(s Stage) Reason {
 	if f == Upload && s == InProgress {
 		return "UploadReady"
@@ -83,7 +84,7 @@ var table = concat(
 		{Reason: ClaimAwaited, Phase: cdiv1.Pending, Bound: NotFound,
 			Message: "PVC {claim} is said to hold the data already, but it does not exist; restore it"},
 		{Reason: ClaimLeaving, Phase: cdiv1.Pending, Warn: true,
-			Message: "PVC {claim} is being deleted; it is made anew and filled again once it is gone; {detail}"},
+			Message: "PVC {claim} is being deleted; it is made again and filled again once it is gone; {detail}"},
 		{Reason: ClaimFollows, Phase: cdiv1.Pending,
 			Message: "PVC {claim} gets the volume that has its data since its machine moved to another node; nothing is filled again"},
 		{Reason: ClaimInTheWay, Phase: cdiv1.Pending, Warn: true,
@@ -109,6 +110,8 @@ var table = concat(
 			Message: "PVC {claim} holds its data already, so nothing was transferred"},
 		{Reason: ClaimInUse, Phase: cdiv1.Pending, Warn: true,
 			Message: "PVC {claim} is not written to while its disk is in use: {detail}; it is filled when that has ended"},
+		{Reason: ImportPaused, Phase: cdiv1.Paused,
+			Message: "Multistage import into PVC {claim} is paused: all stages so far are complete; add the next checkpoint, and finalCheckpoint with the last"},
 		{Reason: ContentsUnknown, Phase: cdiv1.Pending, Warn: true, Message: "PVC {claim} is not written to: {detail}"},
 
 		{Reason: SourceMissing, Phase: cdiv1.Pending, Warn: true, Bound: NoSource, Message: "The source {source} doesn't exist; {detail}"},
@@ -144,7 +147,7 @@ const failedTry Reason = "Error"
 // words are the messages in which the flows differ.
 type words map[Stage]string
 
-// transfer is the rows of one flow: the same stages with the flow's own phases.
+// transfer returns the rows of one flow: the same stages with the flow's own phases.
 func transfer(f Flow, scheduled, moving cdiv1.DataVolumePhase, say words) []Row {
 	between := moving // CDI's clients know a failing import as one in progress
 	if f == Upload {

@@ -38,7 +38,7 @@ var updateTable = []UpdateRow{
 		"restart the machine (virtctl restart) to apply it, or change it back"},
 }
 
-// OfUpdate is the row a reason stands for; a reason without one is shown, not hidden.
+// OfUpdate returns the row a reason stands for; a reason without one is shown, not hidden.
 func OfUpdate(r UpdateReason) UpdateRow {
 	for _, row := range updateTable {
 		if row.Reason == r {
@@ -48,12 +48,12 @@ func OfUpdate(r UpdateReason) UpdateRow {
 	return UpdateRow{Reason: r, Message: string(r)}
 }
 
-// Text is the row's message.
+// Text returns the row's message.
 func (r UpdateRow) Text(detail string) string {
 	return strings.ReplaceAll(r.Message, "{detail}", detail)
 }
 
-// UpdateRows are all that can be said about changed volumes.
+// UpdateRows returns all that can be said about changed volumes.
 func UpdateRows() []UpdateRow { return append([]UpdateRow(nil), updateTable...) }
 
 // UpdateCause is why the disk of a volume cannot be sent into another claim.
@@ -79,7 +79,7 @@ const (
 // UpdateCauseRow is one reason.
 type UpdateCauseRow struct {
 	Cause UpdateCause
-	// Message: {disk} is the volume, {claim} the claim that it is to be in, {detail} what else there is to say.
+	// Message: {disk} is the volume, {claim} the claim that it will be in, {detail} further information.
 	Message string
 }
 
@@ -95,12 +95,12 @@ var updateCauses = []UpdateCauseRow{
 	{UpdateAdded, "volume {disk} was added while the machine runs: remove it (virtctl removevolume), or restart the machine"},
 	{UpdateShared, "volume {disk} is shared with other machines, or only read: stop them and this one, and copy it"},
 	{UpdateDrive, "volume {disk} is a LUN or a CD-ROM, whose data is not the guest's to be sent: restart the machine"},
-	{UpdateCopied, "volume {disk} is a copy of its claim, which every start makes anew: restart the machine"},
+	{UpdateCopied, "volume {disk} is a copy of its claim, which every start makes again: restart the machine"},
 	{UpdateDirect, "volume {disk}, or the claim that it is to be in, is opened without a mount: restart the machine"},
 	{UpdateReplaced, "volume {disk} has followed its guest to another node, and its claim gets its data when the machine stops: restart the machine, and then change the volume"},
 }
 
-// OfUpdateCause is what a cause stands for, about one volume.
+// OfUpdateCause returns what a cause stands for, about one volume.
 func OfUpdateCause(c UpdateCause, disk, claim, detail string) string {
 	for _, row := range updateCauses {
 		if row.Cause == c {
@@ -110,5 +110,5 @@ func OfUpdateCause(c UpdateCause, disk, claim, detail string) string {
 	return string(c)
 }
 
-// UpdateCauseRows are all causes.
+// UpdateCauseRows returns all causes.
 func UpdateCauseRows() []UpdateCauseRow { return append([]UpdateCauseRow(nil), updateCauses...) }

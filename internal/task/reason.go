@@ -32,7 +32,7 @@ const (
 	DoesNotFit       Reason = "DoesNotFit"       // Fatal: larger than the target
 )
 
-// Outcome is the outcome that goes with a reason.
+// Outcome returns the outcome that goes with a reason.
 func (r Reason) Outcome() Outcome {
 	switch r {
 	case Completed:
@@ -55,15 +55,15 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error {
-	// A connection that was closed without an answer is io.EOF to who reads from it. With a reason it is the end of no file: whoever
-	// looks for that would take what is missing for zeroes, or for the end of the data.
+	// A connection that was closed without an answer is io.EOF to its reader. With a reason it is not the end of a file: a reader
+	// that takes it for one would take what is missing for zeroes, or for the end of the data.
 	if errors.Is(e.Err, io.EOF) {
 		return nil
 	}
 	return e.Err
 }
 
-// Errorf is an Error made like fmt.Errorf.
+// Errorf returns an Error made like fmt.Errorf.
 func Errorf(reason Reason, format string, args ...any) error {
 	return &Error{Reason: reason, Err: fmt.Errorf(format, args...)}
 }
@@ -74,7 +74,7 @@ func Is(err error, reason Reason) bool {
 	return errors.As(err, &e) && e.Reason == reason
 }
 
-// Truncated is the error for an image whose file ends too early: what begins at off and needs n bytes.
+// Truncated returns the error for an image whose file ends too early: what begins at off and needs n bytes.
 func Truncated(what string, off, n, size int64) error {
 	return Errorf(BadImage, "%w: %s at byte %d needs %d bytes, but the file ends at byte %d; fetch it again or check its source",
 		ErrTruncated, what, off, n, size)

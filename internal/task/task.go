@@ -33,6 +33,15 @@ type Task struct {
 	Raw bool `json:"raw,omitempty"`
 	// Early has the disk served to its guest while it is being filled, if its image allows that.
 	Early bool `json:"early,omitempty"`
+	// Checkpoint makes this one stage of several, which bring a disk while it is still in use elsewhere.
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+}
+
+// Checkpoint is one stage of an import. The first brings the disk as it was at a checkpoint; each other one what changed since the checkpoint
+// before, which is written over the disk that is there.
+type Checkpoint struct {
+	Previous string `json:"previous,omitempty"` // the checkpoint that the disk has to be at; empty: the whole disk is brought
+	Current  string `json:"current"`            // the checkpoint that it is at afterwards
 }
 
 // Source says where the bytes come from. Exactly one field is set.
@@ -45,9 +54,11 @@ type Source struct {
 	Upload   *Upload   `json:"upload,omitempty"`
 	Local    *Local    `json:"local,omitempty"`
 	Peer     *Peer     `json:"peer,omitempty"`
+	Backup   *Backup   `json:"backup,omitempty"`
+	Chain    *Chain    `json:"chain,omitempty"`
 }
 
-// IsFile says that the source is a file that a server hands out as it is, so that it may be anything.
+// IsFile reports whether the source is a file that a server hands out as it is, so that it may be anything.
 func (s Source) IsFile() bool { return s.HTTP != nil || s.S3 != nil || s.GCS != nil }
 
 // Access is how a worker proves itself to a server and the server to it. Every field may be empty.
@@ -114,6 +125,21 @@ type Peer struct {
 	TLSDir string `json:"tlsDir"` // tls.crt, tls.key, ca.crt
 }
 
+// Backup is a disk in a set of backups (docs/reference/backup-format.md), as it was at a checkpoint.
+type Backup struct {
+	// Set is the set's directory: local, or the address at a server that the paths of files in it are added to.
+	Set        Source `json:"set"`
+	Checkpoint string `json:"checkpoint"`
+	Disk       string `json:"disk"`
+	Manifest   string `json:"manifest,omitempty"` // "sha256:..." of the checkpoint's manifest; empty: unchecked
+}
+
+// Chain is a disk in several qcow2 files: a whole one and increments of it, in this order.
+type Chain struct {
+	Files []Source `json:"files"`
+	Raw   bool     `json:"raw,omitempty"` // the first file is the disk as it is
+}
+
 // Serve is the other end of Peer: what a clone's source worker is given instead of a Task.
 type Serve struct {
 	Version int     `json:"version"`
@@ -124,15 +150,15 @@ type Serve struct {
 	TLSDir  string  `json:"tlsDir"`
 }
 
-// Export is what the worker is given that lets people download volumes, over TLS and to those who show a token.
+// Export is the task of a worker from which people download volumes, over TLS and with a token.
 type Export struct {
 	Version  int              `json:"version"`
 	Volumes  []ExportedVolume `json:"volumes"`
 	Listen   string           `json:"listen"`
 	TLSDir   string           `json:"tlsDir"`   // tls.crt, tls.key
 	TokenDir string           `json:"tokenDir"` // file token
-	// Manifests are objects of Kubernetes, each by itself, by which the volumes are imported elsewhere; HeaderSecret is the name of the
-	// Secret with the token that they expect, which is made of the token when somebody asks for it.
+	// Manifests are Kubernetes objects, one each, that import the volumes elsewhere; HeaderSecret is the name of the Secret with
+	// the token that they expect, which is rendered on request.
 	Manifests    []json.RawMessage `json:"manifests,omitempty"`
 	HeaderSecret string            `json:"headerSecret,omitempty"`
 }
@@ -144,7 +170,7 @@ type ExportedVolume struct {
 	Content Content `json:"content"`
 }
 
-// Content is what the volume holds.
+// Content is the kind of content of the volume.
 type Content string
 
 // The contents a volume can hold. Disk is one guest disk; Archive is a directory of files unpacked from a tar; Volume is everything on a
@@ -180,7 +206,7 @@ const (
 	Fatal Outcome = "Fatal"
 )
 
-// Report is what a worker leaves behind. Exit code 0 goes with Done and only with Done.
+// Report is the result that a worker leaves when it ends. Exit code 0 goes with Done and only with Done.
 type Report struct {
 	Version int     `json:"version"`
 	Outcome Outcome `json:"outcome"`
@@ -212,7 +238,7 @@ type Progress struct {
 	Early *Early `json:"early,omitempty"`
 }
 
-// Early is how far a disk is that is to be served to its guest while it is being filled.
+// Early describes a disk that is served to its guest while it is being filled.
 type Early struct {
 	Serves  bool   `json:"serves,omitempty"`
 	Clients int    `json:"clients,omitempty"` // that use it
@@ -220,7 +246,7 @@ type Early struct {
 	Away    string `json:"away,omitempty"`    // why the source is waited for; empty: it answers
 }
 
-// Stage is what a worker is doing.
+// Stage is the current stage of a worker.
 type Stage string
 
 // The stages in the order they come.

@@ -22,14 +22,14 @@ const (
 // Seeds are the keys that sign upload tokens, each under the second it was made in.
 type Seeds map[string][]byte
 
-// Rotate is what the seeds must be now. It is pure but for making keys.
+// Rotate returns what the seeds must be now. It is pure but for making keys.
 func (have Seeds) Rotate(now time.Time) (Seeds, error) {
 	want := Seeds{}
 	var newest time.Time
 	for name, seed := range have {
 		made, ok := madeAt(name)
 		if !ok || len(seed) != ed25519.SeedSize || made.After(now.Add(time.Minute)) {
-			continue // nobody's key
+			continue // not one of our keys
 		}
 		want[name] = seed
 		if made.After(newest) {
@@ -56,7 +56,7 @@ func madeAt(name string) (time.Time, bool) {
 	return time.Unix(n, 0), err == nil && n > 0
 }
 
-// Key is the one that signs now: the newest that everybody has heard of, or the oldest if that is none.
+// Key returns the one that signs now: the newest that everybody has heard of, or the oldest if that is none.
 func (have Seeds) Key(now time.Time) (ed25519.PrivateKey, error) {
 	names := slices.SortedFunc(maps.Keys(have), func(a, b string) int {
 		first, _ := madeAt(a)
@@ -79,7 +79,7 @@ func (have Seeds) Key(now time.Time) (ed25519.PrivateKey, error) {
 	return ed25519.NewKeyFromSeed(chosen), nil
 }
 
-// Public is what those get to see who check tokens.
+// Public returns what those get to see who check tokens.
 func (have Seeds) Public() map[string]string {
 	out := map[string]string{}
 	for name, seed := range have {

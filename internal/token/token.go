@@ -1,13 +1,12 @@
-// Package token makes and checks proofs that somebody was allowed to do something, for those who act later and without
-// that somebody.
+// Package token makes and checks proofs that a user was allowed to do something, for programs that act on it later.
 //
 // A clone token says who asked for a volume to be a clone of something in another namespace, and was allowed to. The proof
-// travels in an annotation of the object itself. It names what it was given for, and whose rights are to be asked again when
-// the volume is made, which may be much later. It is sealed with a key only the controller has, so a user can copy it or
-// remove it, but neither read it nor make one that fits another source or another target.
+// travels in an annotation of the object itself. It names what it was given for, and whose rights are to be asked again when the
+// volume is made, which may be much later. It is sealed with a key only the controller has, so a user can copy it or remove it,
+// but neither read it nor make one that fits another source or another target.
 //
-// An upload token says that data may be sent to a claim during the next minutes. It is signed by whoever may grant that
-// and checked by the upload proxy, which has public keys only and so cannot make any.
+// An upload token says that data may be sent to a claim during the next minutes. It is signed by the aggregated API server and
+// checked by the upload proxy, which has public keys only and so cannot make any.
 //
 // The package knows neither Kubernetes nor where the keys are kept.
 package token
@@ -28,15 +27,15 @@ import (
 // Annotation carries the proof, on a DataVolume.
 const Annotation = "cdi.kubevirt.io/storage.clone.token"
 
-// MachineAnnotation carries the proofs of the volumes that a machine is to have, on the machine: a JSON object from their
-// names. They are made when somebody asks for the machine and go onto the volumes when the controller makes those, so
-// that what a volume is cloned from is what its author was allowed to, whatever a reference leads to by then.
+// MachineAnnotation has the proofs for the volumes of a machine, on the machine: a JSON object keyed by their names. They are
+// made when a user creates the machine and copied to the volumes when the controller makes those, so that a volume is cloned only
+// from what its author was allowed to clone, whatever a reference leads to by then.
 const MachineAnnotation = "berth.dev/clone-tokens"
 
 // maxProofs bounds what Proofs decodes; the API server does not let annotations be larger.
 const maxProofs = 256 << 10
 
-// Proofs are the proofs in a MachineAnnotation, by the names of volumes. What cannot be read proves nothing.
+// Proofs returns the proofs in a MachineAnnotation, by the names of volumes. What cannot be read proves nothing.
 func Proofs(text string) map[string]string {
 	proofs := map[string]string{}
 	if len(text) > maxProofs || json.Unmarshal([]byte(text), &proofs) != nil {
@@ -45,7 +44,7 @@ func Proofs(text string) map[string]string {
 	return proofs
 }
 
-// JoinProofs is the MachineAnnotation of proofs; none is empty.
+// JoinProofs returns the MachineAnnotation of proofs; none is empty.
 func JoinProofs(proofs map[string]string) (string, error) {
 	if len(proofs) == 0 {
 		return "", nil
@@ -63,8 +62,8 @@ const KeySize = sha256.Size
 // maxSize bounds what Verify decodes: a few names of at most 253 characters, and the user, who may be in many groups.
 const maxSize = 64 << 10
 
-// version is what a proof begins with, and part of what is authenticated: a later format cannot be taken for this one. Proofs
-// before it said neither who had asked nor by which reference, and are no longer any.
+// version begins every proof and is authenticated with it, so that a later format cannot be taken for this one. Proofs of the
+// version before named neither the user nor the reference, and are no longer valid.
 const version = "berth.clone.v2"
 
 // Key seals proofs. Everybody who has it can make them.
@@ -79,19 +78,19 @@ func NewKey() (Key, error) {
 	return k, nil
 }
 
-// Grant is what was allowed: to make the target a clone of the source.
+// Grant is the permission to make the target a clone of the source.
 type Grant struct {
 	Source Object `json:"source"`
 	Target Object `json:"target"`
-	// Via is the DataSource that the volume names, if that lies in the namespace of what it leads to. Whoever may edit it has
-	// that namespace's data in hand, so it may lead to another source there later, which is how golden images become newer. A
-	// DataSource elsewhere is in the hands of somebody else, and its source is the one it led to.
+	// Via is the DataSource that the volume names, if that lies in the namespace of what it leads to. Users who may edit it
+	// control that namespace's data, so it may lead to another source there later, which is how golden images become newer. A
+	// DataSource elsewhere is controlled by others, and only the source it led to then is allowed.
 	Via *Object `json:"via,omitempty"`
 	// By is who asked.
 	By User `json:"by"`
 }
 
-// User is somebody whose rights can be asked for.
+// User identifies a user whose rights can be checked.
 type User struct {
 	Name   string              `json:"name"`
 	UID    string              `json:"uid,omitempty"`
@@ -114,7 +113,7 @@ var (
 	ErrMalformed = errors.New("the clone token is malformed")
 	ErrForged    = errors.New("the clone token was not made by this installation")
 	ErrOther     = errors.New("the clone token is for another source or target")
-	ErrRevoked   = errors.New("whoever asked for the clone may not clone it any more")
+	ErrRevoked   = errors.New("the user who asked for the clone may not clone it any more")
 )
 
 // Sign makes the proof of a grant.
@@ -138,7 +137,7 @@ func (k Key) Sign(g Grant) (string, error) {
 	return proof, nil
 }
 
-// Verify says whether the proof is ours and covers this source and target, which must be fully named, and who was allowed it.
+// Verify returns whether the proof is ours and covers this source and target, which must be fully named, and who was allowed it.
 func (k Key) Verify(proof string, wanted Grant) (User, error) {
 	seal, err := k.seal()
 	if err != nil {

@@ -49,7 +49,7 @@ func SignUpload(key ed25519.PrivateKey, c Claim, expires time.Time) (string, err
 	return encoding.EncodeToString(body) + "." + encoding.EncodeToString(ed25519.Sign(key, signed(body))), nil
 }
 
-// VerifyUpload says which claim a token is for, if one of the keys signed it and it has not expired.
+// VerifyUpload returns which claim a token is for, if one of the keys signed it and it has not expired.
 func VerifyUpload(keys []ed25519.PublicKey, proof string, now time.Time) (Claim, error) {
 	head, tail, found := strings.Cut(proof, ".")
 	if !found || len(proof) > maxSize || strings.ContainsAny(proof, "\r\n") { // base64 would overlook line breaks

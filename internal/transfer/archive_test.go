@@ -136,7 +136,7 @@ func TestArchiveAfterAnother(t *testing.T) {
 	}
 }
 
-// sparseBomb is an entry that says it is an exbibyte large, and almost all of it a hole.
+// sparseBomb returns an entry that says it is an exbibyte large, and almost all of it a hole.
 func sparseBomb(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// checksum is what the source's bytes are to be, and what they are so far.
+// checksum is the expected digest of the source's bytes, and the running one.
 type checksum struct {
 	hash.Hash
 	algorithm string

@@ -16,10 +16,10 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/nbdtest"
-	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 )
 
-// TestSourceIsAway: a source that is only away is waited for. The guest goes on with what is there, the progress says what is
+// TestSourceIsAway: a source that is only away is waited for. The guest continues with what is there, the progress says what is
 // waited for, and nothing is lost when the source is back.
 func TestSourceIsAway(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestSourceIsAway(t *testing.T) {
 	u.task.Claim, u.task.Early = "claim-1", true
 	u.run()
 	c := u.dial()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // nobody says when it is so far
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // there is no event for it
 		if e := u.work.Progress().Early; e != nil && strings.Contains(e.Away, "connection reset") {
 			break
 		}
@@ -47,14 +47,14 @@ func TestSourceIsAway(t *testing.T) {
 	if _, err := c.ReadAt(make([]byte, 4096), 22<<20); err == nil {
 		t.Error("the guest read what cannot be there")
 	}
-	if said := early.Away.Of(u.task.Target.Path); !strings.HasPrefix(said, "since ") || !strings.Contains(said, "connection reset") {
-		t.Errorf("whoever runs the guest finds no word of it: %q", said)
+	if said := earlyboot.Away.Of(u.task.Target.Path); !strings.HasPrefix(said, "since ") || !strings.Contains(said, "connection reset") {
+		t.Errorf("its launcher finds no word of it: %q", said)
 	}
 	f.left.Store(1 << 40)
 	if _, err := c.ReadAt(make([]byte, 4096), 22<<20); err != nil {
 		t.Errorf("the source is back: %v", err)
 	}
-	if said := early.Away.Of(u.task.Target.Path); said != "" {
+	if said := earlyboot.Away.Of(u.task.Target.Path); said != "" {
 		t.Errorf("the source is back, and the word of it is %q", said)
 	}
 	if err := c.Leave(); err != nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/nbdtest"
-	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
@@ -120,7 +120,7 @@ func (u *used) dial() *nbdtest.Client {
 func (u *used) dialOrEnd(report *task.Report) *nbdtest.Client {
 	u.t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; {
-		c, err := nbdtest.Dial(early.Socket(u.task.Target.Path))
+		c, err := nbdtest.Dial(earlyboot.Socket(u.task.Target.Path))
 		if err == nil {
 			return c
 		}
@@ -209,7 +209,7 @@ func TestUsedWhileFilled(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("it is not complete: %+v", u.work.Progress())
 		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // nobody says when it is so far
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // there is no event for it
 	}
 	scribble(t, c, want, rng, 60) // complete, and still served
 	if e := u.work.Progress().Early; e == nil || !e.Serves || e.Clients != 1 {
@@ -223,7 +223,7 @@ func TestUsedWhileFilled(t *testing.T) {
 		t.Fatalf("report %+v", r)
 	}
 	wantBytes(t, u.task.Target.Path, want)
-	u.run() // killed before its report was read: it must not begin anew, and needs no source
+	u.run() // killed before its report was read: it must not begin again, and needs no source
 	s.gone.Store(true)
 	again := u.dial()
 	scribble(t, again, want, rng, 20)
@@ -263,7 +263,7 @@ func TestFetchedFirst(t *testing.T) {
 	wantBytes(t, u.task.Target.Path, image)
 }
 
-// TestBadSourceOfAGuest: a disk that a guest has used is neither begun anew nor thrown away, whatever becomes of its source, and
+// TestBadSourceOfAGuest: a disk that a guest has used is neither begun again nor thrown away, whatever becomes of its source, and
 // there is word of it.
 func TestBadSourceOfAGuest(t *testing.T) {
 	t.Parallel()
@@ -293,7 +293,7 @@ func TestBadSourceOfAGuest(t *testing.T) {
 			t.Errorf("report %+v", r)
 		}
 		kept(t, u)
-		if said := early.Verdict.Of(u.task.Target.Path); !strings.Contains(said, "checksum") {
+		if said := earlyboot.Verdict.Of(u.task.Target.Path); !strings.Contains(said, "checksum") {
 			t.Errorf("the word is %q", said)
 		}
 	})
@@ -311,7 +311,7 @@ func TestBadSourceOfAGuest(t *testing.T) {
 			t.Errorf("report %+v", r)
 		}
 		kept(t, u)
-		if said := early.Verdict.Of(u.task.Target.Path); !strings.Contains(said, "changed") {
+		if said := earlyboot.Verdict.Of(u.task.Target.Path); !strings.Contains(said, "changed") {
 			t.Errorf("the word is %q", said)
 		}
 		s.version.Store(&same) // it is back as it was
@@ -322,7 +322,7 @@ func TestBadSourceOfAGuest(t *testing.T) {
 		if r := <-u.report; r.Outcome != task.Done {
 			t.Errorf("report %+v", r)
 		}
-		if said := early.Verdict.Of(u.task.Target.Path); said != "" {
+		if said := earlyboot.Verdict.Of(u.task.Target.Path); said != "" {
 			t.Errorf("the word is still %q", said)
 		}
 	})
@@ -339,7 +339,7 @@ func TestBadSourceOfAGuest(t *testing.T) {
 			t.Errorf("report %+v", r)
 		}
 		kept(t, u)
-		if said := early.Verdict.Of(u.task.Target.Path); !strings.Contains(said, "404") || !strings.Contains(said, "tried again") {
+		if said := earlyboot.Verdict.Of(u.task.Target.Path); !strings.Contains(said, "404") || !strings.Contains(said, "tried again") {
 			t.Errorf("the word is %q", said)
 		}
 	})
@@ -354,14 +354,15 @@ func TestBadSourceOfAGuest(t *testing.T) {
 		s.rate.Store(1 << 40)
 		if r := <-u.report; r.Reason != task.SourceNotFound && r.Outcome != task.Done {
 			t.Errorf("report %+v", r)
-		} else if said := early.Verdict.Of(u.task.Target.Path); (said == "") != (r.Outcome == task.Done) {
+		} else if said := earlyboot.Verdict.Of(u.task.Target.Path); (said == "") != (r.Outcome == task.Done) {
 			t.Errorf("the word is %q, the report %+v", said, r)
 		}
 	})
 }
 
-// TestGuestKeepsItsDisk: what does not decide the bytes changes while a guest uses the disk: the administrator's proxy, how large disks are
-// made, the claim's size. The worker goes on where the one before stopped, and the disk stays as large as the guest knows it.
+// TestGuestKeepsItsDisk: what does not decide the bytes changes while a guest uses the disk: the administrator's proxy, how large
+// disks are made, the claim's size. The worker continues where the one before stopped, and the disk stays as large as the guest
+// knows it.
 func TestGuestKeepsItsDisk(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*task.Task){

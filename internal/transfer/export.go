@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/ahead"
-	"github.com/berth-vm/berth/internal/transfer/outgoing"
-	"github.com/berth-vm/berth/internal/transfer/wire"
+	"github.com/berth-vm/berth/internal/transfer/encode"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
+	"github.com/berth-vm/berth/internal/transfer/readahead"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
@@ -85,7 +85,7 @@ func exportHandler(e task.Export) (h http.Handler, done func(), err error) {
 	return guarded(e.TokenDir, mux), done, nil
 }
 
-// guarded lets nobody in who does not show the token. It is read each time: its Secret may change.
+// guarded refuses requests without the token. The token is read for each request: its Secret may change.
 func guarded(dir string, inside http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := os.ReadFile(filepath.Join(dir, "token"))
@@ -110,16 +110,16 @@ func guarded(dir string, inside http.Handler) http.Handler {
 type exported struct {
 	*volume
 	mu    sync.Mutex
-	image *outgoing.Image // made when it is first asked for
-	of    string          // the version that it is of
+	image *encode.Image // made when it is first asked for
+	of    string        // the version that it is of
 }
 
-// disk is where its bytes are and where there are any.
-func (x *exported) disk() outgoing.Disk {
-	return outgoing.Disk{ReaderAt: x.file, Size: x.size, Data: x.extents}
+// disk returns where its bytes are and where there are any.
+func (x *exported) disk() encode.Disk {
+	return encode.Disk{ReaderAt: x.file, Size: x.size, Data: x.extents}
 }
 
-// head says what is downloaded. A client that goes on with an earlier download sees by the version whether it still can.
+// head returns what is downloaded. A client that continues with an earlier download sees by the version whether it still can.
 func (x *exported) head(w http.ResponseWriter, kind, name string) (version string, ok bool) {
 	version, err := x.version()
 	if err != nil {
@@ -132,7 +132,7 @@ func (x *exported) head(w http.ResponseWriter, kind, name string) (version strin
 	return version, true
 }
 
-// settled ends a download without its end if the disk changed meanwhile: nobody is to take that for a copy.
+// settled aborts a download if the disk changed meanwhile, so that the client does not take it for complete.
 func (x *exported) settled(version string) {
 	if now, err := x.version(); err != nil || now != version {
 		panic(http.ErrAbortHandler)
@@ -141,7 +141,7 @@ func (x *exported) settled(version string) {
 
 func (x *exported) serveRaw(w http.ResponseWriter, r *http.Request) {
 	if version, ok := x.head(w, "application/octet-stream", "disk.img"); ok {
-		http.ServeContent(ahead.Response{ResponseWriter: w}, r, "", time.Time{}, x.steady(x.file, x.size, version))
+		http.ServeContent(readahead.Response{ResponseWriter: w}, r, "", time.Time{}, x.steady(x.file, x.size, version))
 	}
 }
 
@@ -155,7 +155,7 @@ func (x *exported) serveQCOW2(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the volume cannot be read", http.StatusInternalServerError)
 		return
 	}
-	http.ServeContent(ahead.Response{ResponseWriter: w}, r, "", time.Time{}, x.steady(image, image.Size(), version))
+	http.ServeContent(readahead.Response{ResponseWriter: w}, r, "", time.Time{}, x.steady(image, image.Size(), version))
 }
 
 func (x *exported) serveGzip(w http.ResponseWriter, r *http.Request) {
@@ -163,14 +163,15 @@ func (x *exported) serveGzip(w http.ResponseWriter, r *http.Request) {
 	if !ok || r.Method == http.MethodHead {
 		return
 	}
-	if err := outgoing.Gzip(r.Context(), w, x.disk()); err != nil {
+	if err := encode.Gzip(r.Context(), w, x.disk()); err != nil {
 		panic(http.ErrAbortHandler) // the client is to see that something is missing
 	}
 	x.settled(version)
 }
 
-// qcow2 is the disk as an image. Which clusters it has is found out once, which for a block device means to read it: it does not say.
-func (x *exported) qcow2(ctx context.Context, version string) (*outgoing.Image, error) {
+// qcow2 returns the disk as an image. Which clusters it has is found out once, which for a block device means to read it: it does
+// not say.
+func (x *exported) qcow2(ctx context.Context, version string) (*encode.Image, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.image != nil && x.of == version {
@@ -180,7 +181,7 @@ func (x *exported) qcow2(ctx context.Context, version string) (*outgoing.Image, 
 	if x.block {
 		d.Data = x.scan
 	}
-	image, err := outgoing.QCOW2(ctx, d)
+	image, err := encode.QCOW2(ctx, d)
 	if err == nil {
 		x.image, x.of = image, version
 	}
@@ -212,12 +213,12 @@ func (x *exported) scan(ctx context.Context, from, to int64) ([][2]int64, error)
 
 // serveTar sends a directory as a compressed tar archive.
 func serveTar(w http.ResponseWriter, r *http.Request, dir string) {
-	w.Header().Set(wire.ContentHeader, string(task.Archive))
+	w.Header().Set(peerproto.ContentHeader, string(task.Archive))
 	w.Header().Set("Content-Type", "application/gzip")
 	if r.Method == http.MethodHead {
 		return
 	}
-	if err := outgoing.Compress(w, func(w io.Writer) error { return pack(r.Context(), dir, w) }); err != nil {
+	if err := encode.Compress(w, func(w io.Writer) error { return pack(r.Context(), dir, w) }); err != nil {
 		panic(http.ErrAbortHandler) // the client is to see that something is missing
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// exporting is a server of a disk and an archive with the token "secret".
+// exporting returns a server of a disk and an archive with the token "secret".
 func exporting(t *testing.T) (server *httptest.Server, disk string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func ask(t *testing.T, address string, headers map[string]string) (int, http.Hea
 	return answer.StatusCode, answer.Header, content, err
 }
 
-// TestExport: whoever has the token gets the disk, whole and in parts, and nobody else anything.
+// TestExport: a client with the token gets the disk, whole and in parts, and no other client anything.
 func TestExport(t *testing.T) {
 	server, disk := exporting(t)
 	want, err := os.ReadFile(disk)
@@ -133,7 +133,7 @@ func TestExportArchive(t *testing.T) {
 	}
 }
 
-// members are the names of the files in a compressed archive.
+// members returns the names of the files in a compressed archive.
 func members(t *testing.T, archive []byte) (names []string) {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(archive))
@@ -173,8 +173,8 @@ func TestExportChanged(t *testing.T) {
 	}
 }
 
-// TestManifests: the objects come as documents of YAML or as one List, to whoever shows the token, and the Secret has the header that is
-// asked for.
+// TestManifests: the objects come as documents of YAML or as one List, to clients with the token, and the Secret has the header
+// that is asked for.
 func TestManifests(t *testing.T) {
 	server, _ := exporting(t)
 	all, secret := server.URL+"/internal/manifests/all", server.URL+"/internal/manifests/secret"

@@ -31,7 +31,7 @@ func newFeed(r io.Reader, at int64, sum *checksum, m *meter) (*feed, error) {
 	return f, f.mark()
 }
 
-// mark takes down the state of the checksum. f.mu is held, or nobody else knows f yet.
+// mark takes down the state of the checksum. f.mu is held, or no one else knows f yet.
 func (f *feed) mark() error {
 	if f.sum == nil {
 		return nil

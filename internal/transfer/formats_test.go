@@ -122,7 +122,7 @@ func TestBreakAnywhere(t *testing.T) {
 					t.Fatalf("run %d: %+v", tries, r)
 				}
 			}
-			// One frame has no place to go on from, and the compressed image is hardly more than one unit.
+			// One frame has no place to continue from, and the compressed image is hardly more than one unit.
 			if resumed == 0 && name != "qcow2.zst" && name != "compressed" {
 				t.Errorf("no run went on where another left off")
 			}

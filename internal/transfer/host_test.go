@@ -29,7 +29,7 @@ func command(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// loopDevice is a block device of so many bytes, full of old content.
+// loopDevice returns a block device of so many bytes, full of old content.
 func loopDevice(t *testing.T, size int) string {
 	t.Helper()
 	backing := filepath.Join(t.TempDir(), "backing")

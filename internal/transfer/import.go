@@ -7,8 +7,9 @@ import (
 	"io"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/chain"
 	"github.com/berth-vm/berth/internal/transfer/decode"
-	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 	"github.com/berth-vm/berth/internal/transfer/format"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 	"github.com/berth-vm/berth/internal/transfer/sink"
@@ -25,8 +26,8 @@ type importing struct {
 	note note  // the one being kept
 	old  *note // what an earlier run left and may be continued
 
-	early *early.State // a guest may have used the disk, so that it is never begun anew; nil: none could
-	guest *serving     // it is being used; nil: it is not
+	early *earlyboot.State // a guest may have used the disk, so that it is never begun again; nil: none could
+	guest *serving         // it is being used; nil: it is not
 }
 
 // run finds out what the image is and brings it the way that suits it.
@@ -36,6 +37,9 @@ func (i *importing) run(ctx context.Context) error {
 	}
 	if runs, ok := i.blob.(source.Runs); ok && i.sum == nil {
 		return i.runs(ctx, runs)
+	}
+	if c, ok := i.blob.(*chain.Chain); ok {
+		return i.sweepImage(ctx, "chain", c)
 	}
 	if !i.info.Ranged || i.info.Size < 0 {
 		i.unserved("its source can only be read in order")
@@ -80,8 +84,8 @@ func (i *importing) run(ctx context.Context) error {
 	return i.sweep(ctx, kind, file)
 }
 
-// rawSource says that the bytes are the disk. Whoever filled it may have put the head of an image there, and an image
-// that names other files; it is not looked at.
+// rawSource reports whether the bytes are the disk. A volume that a guest wrote may begin with the head of an image that names
+// other files, so it is not inspected.
 func (i *importing) rawSource() bool {
 	s := i.task.Source
 	return i.task.Raw || s.Peer != nil || s.Local != nil && s.Local.Raw
@@ -98,7 +102,7 @@ func (i *importing) recall() error {
 		i.say(fmt.Sprintf("%s %s: what is read of it at different times may not belong together, so an interrupted transfer starts over; "+
 			"a checksum would prove it", i.info.Name, i.info.Weak))
 	}
-	if i.early, err = early.Recall(i.task.Target.Path, i.task.Claim); err != nil {
+	if i.early, err = earlyboot.Recall(i.task.Target.Path, i.task.Claim); err != nil {
 		return err
 	}
 	i.note = newNote(i.task, i.info)
@@ -124,6 +128,11 @@ func (i *importing) sweep(ctx context.Context, kind format.Kind, file extent.Fil
 	if sparse, ok := i.blob.(source.Sparse); ok && kind == format.Raw && i.sum == nil {
 		image = &sparseImage{Image: image, blob: sparse}
 	}
+	return i.sweepImage(ctx, kind, image)
+}
+
+// sweepImage brings an image whose tables were found.
+func (i *importing) sweepImage(ctx context.Context, kind format.Kind, image format.Image) error {
 	i.note.Format, i.note.Virtual = string(kind), image.Size()
 	if i.old != nil && (i.old.State != nil || i.old.Format != i.note.Format || i.old.Virtual != i.note.Virtual) {
 		i.old = nil
@@ -165,7 +174,7 @@ func because(ctx context.Context, err error) error {
 
 // begin prepares the disk, or finds that the earlier run finished it and only could not say so any more.
 func (i *importing) begin(virtual int64) (done bool, err error) {
-	i.report.Format, i.report.Virtual = i.note.Format, virtual
+	i.report.Format, i.report.Virtual, i.imageSize = i.note.Format, virtual, max(virtual, 0)
 	limit, err := i.disk.Limit()
 	if err != nil {
 		return false, err

@@ -26,7 +26,8 @@ type keeper struct {
 	err  error // of the target; a note that merely could not be kept is no error
 }
 
-// keep starts writing notes. If the target itself fails, it calls fail. It returns nil if nobody could continue from them.
+// keep starts writing checkpoints. If the target itself fails, it calls fail. It returns nil if the transfer could not be
+// continued from them.
 func (i *importing) keep(claim func(*note) error, fail func(error)) *keeper {
 	if !i.info.Ranged && !i.info.Resumes || i.info.Version == "" {
 		return nil

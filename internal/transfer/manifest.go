@@ -27,7 +27,7 @@ func serveManifests(mux *http.ServeMux, e task.Export) {
 	})
 }
 
-// headerSecret is the Secret by which an import shows the token.
+// headerSecret returns the Secret by which an import shows the token.
 func headerSecret(e task.Export) (json.RawMessage, error) {
 	token, err := os.ReadFile(filepath.Join(e.TokenDir, "token"))
 	if err != nil {
@@ -43,7 +43,7 @@ func headerSecret(e task.Export) (json.RawMessage, error) {
 func sendObjects(w http.ResponseWriter, r *http.Request, objects []json.RawMessage) {
 	if !strings.Contains(r.Header.Get("Accept"), "application/yaml") {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}) // whoever asked is gone
+		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}) // the client is gone
 		return
 	}
 	var out bytes.Buffer

@@ -10,8 +10,9 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 )
 
-// plainMember: the image is a file in an archive that is not compressed, so that it can be read anywhere, and there is no other disk
-// behind it. That is found out before the first byte is brought: once a guest uses the disk it would be too late to refuse it.
+// plainMember reports whether the image is a file in an archive that is not compressed, so that it can be read anywhere, and
+// there is no other disk behind it. That is found out before the first byte is brought: once a guest uses the disk it would be
+// too late to refuse it.
 func (i *importing) plainMember(ctx context.Context, archive extent.File) (bool, error) {
 	head := make([]byte, min(decode.HeadSize, archive.Size))
 	if _, err := archive.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {

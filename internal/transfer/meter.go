@@ -30,7 +30,7 @@ type sample struct {
 	done int64
 }
 
-// rateSamples is how many looks back the rate is measured over; whoever looks does so about once a second.
+// rateSamples is the number of samples that the rate is measured over; progress is read about once a second.
 const rateSamples = 5
 
 func newMeter() *meter { return &meter{stage: task.Connecting} }
@@ -67,10 +67,10 @@ func (m *meter) enter(s task.Stage, total int64) {
 	m.total = max(m.total, total)
 }
 
-// almost is what a transfer shows that has everything but is not sure of it yet.
+// almost is the progress of a transfer that has read everything but has not finished.
 const almost = 99.9
 
-// progress is the document of this moment.
+// progress returns the document of this moment.
 func (m *meter) progress(now time.Time) task.Progress {
 	m.mu.Lock()
 	defer m.mu.Unlock()

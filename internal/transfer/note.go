@@ -42,9 +42,9 @@ type held struct {
 	Sum []byte `json:"sum,omitempty"` // SHA-256 of the stored bytes, if a checksum of the whole was asked for
 }
 
-// identity is a digest of what two tasks have in common if one may continue the other: the claim, and what decides which bytes are
-// brought to it. How they come (a proxy, certificates, logins), how large the disk becomes and what else happens to it are not in it: such a thing
-// may change at any time, and once a guest has used the disk nothing can be begun anew.
+// identity returns a digest of what two tasks have in common if one may continue the other: the claim, and what decides which
+// bytes are brought to it. How they come (a proxy, certificates, logins), how large the disk becomes and what else happens to it
+// are not in it: such a thing may change at any time, and once a guest has used the disk nothing can be begun again.
 func identity(t task.Task) string {
 	s := t.Source
 	what := struct {
@@ -70,11 +70,15 @@ func identity(t task.Task) string {
 		what.Kind = "upload"
 	case s.Blank != nil:
 		what.Kind = "blank"
+	case s.Backup != nil:
+		what.Kind, what.Location = "backup", s.Backup.Checkpoint+"/"+s.Backup.Disk // its version is a digest of the bytes
+	case s.Chain != nil:
+		what.Kind, what.Location = "chain", digestOf(s.Chain.Files)
 	}
 	return digestOf(what)
 }
 
-// wholeIdentity is the identity in notes of versions that took all of the task for it.
+// wholeIdentity returns the identity in notes of versions that took all of the task for it.
 func wholeIdentity(t task.Task) string {
 	t.Early = false
 	return digestOf(t)
@@ -94,8 +98,8 @@ func newNote(t task.Task, info source.Info) note {
 	return note{Version: noteVersion, Task: identity(t), before: wholeIdentity(t), Source: info.Version, Size: info.Size, Virtual: -1}
 }
 
-// mayContinue says whether old speaks of the same transfer, and if not, why in a few words. An old note without a
-// reason is no news to anybody.
+// mayContinue returns whether old speaks of the same transfer, and if not, why in a few words. An old note without a reason is no
+// news to anybody.
 func mayContinue(old *note, now note) (ok bool, why string) {
 	switch {
 	case old == nil || old.Version != now.Version || now.Task == "" || old.Task != now.Task && old.Task != now.before:

@@ -20,10 +20,10 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/peer"
-	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
 // tlsDir makes a directory with a certificate for this machine and the authority that signed it.
@@ -143,7 +143,7 @@ func TestClonedPeerMustBeTheSame(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	if r, err := http.Get(strings.Replace(url, "https", "http", 1) + wire.VolumePath); err == nil && r.StatusCode == http.StatusOK {
+	if r, err := http.Get(strings.Replace(url, "https", "http", 1) + peerproto.VolumePath); err == nil && r.StatusCode == http.StatusOK {
 		t.Error("served without TLS")
 	}
 }

@@ -30,11 +30,15 @@ type unit struct {
 	mark     int64           // when this unit and all before are done, so is the file up to here
 }
 
+// most is where the unit ends at the latest: at a multiple of the size of units, so that what is proven in pieces is not read twice. What is
+// never cut may reach beyond it.
+func (u *unit) most() int64 { return u.from - u.from%unitSize + unitSize }
+
 // planner cuts the file into units, in order.
 type planner struct {
 	image format.Image
 	size  int64 // of the file
-	all   bool  // fetch gaps too: every byte is to be hashed
+	all   bool  // fetch gaps too: every byte has to be hashed
 	tail  int64 // of the disk; no plain part lies on both sides of it
 	emit  func(*unit) error
 
@@ -43,7 +47,7 @@ type planner struct {
 	unit    *unit // being filled, nil before its first part
 }
 
-// run plans the file from mark on, of which everything before hashed was hashed already.
+// run plans the file from mark on; the first hashed bytes are hashed already.
 func (p *planner) run(ctx context.Context, mark, hashed int64) error {
 	p.covered = hashed
 	window := p.size
@@ -103,7 +107,7 @@ func (p *planner) window(ctx context.Context, from, n int64) ([]format.Extent, i
 	}
 }
 
-// check is the last look at an extent before it becomes I/O: formats promise this, the sink depends on it.
+// check returns the last look at an extent before it becomes I/O: formats promise this, the sink depends on it.
 func (p *planner) check(e format.Extent) error {
 	disk := p.image.Size()
 	if e.Host < 0 || e.Stored <= 0 || e.Guest < 0 || e.Size <= 0 || e.Host >= p.size || e.Guest > disk-e.Size ||
@@ -144,7 +148,7 @@ func (p *planner) add(e format.Extent, next int64) error {
 	return nil
 }
 
-// fits says whether e, or its front if it can be cut, can go into the unit being filled.
+// fits reports whether e, or its front if it can be cut, can go into the unit being filled.
 func (p *planner) fits(e format.Extent) bool {
 	u := p.unit
 	if u == nil {
@@ -154,12 +158,12 @@ func (p *planner) fits(e format.Extent) bool {
 	if e.Coding != format.Plain {
 		end = e.Host + e.Stored
 	}
-	return e.Host >= u.from && end-u.from <= unitSize && len(u.parts) < unitParts && (p.all || e.Host-u.to < gapMin)
+	return e.Host >= u.from && end <= u.most() && len(u.parts) < unitParts && (p.all || e.Host-u.to < gapMin)
 }
 
-// cut is the front of a plain extent that fits the unit and lies on one side of the disk's tail.
+// cut returns the front of a plain extent that fits the unit and lies on one side of the disk's tail.
 func (p *planner) cut(e format.Extent) format.Extent {
-	n := min(e.Stored, p.unit.from+unitSize-e.Host)
+	n := min(e.Stored, p.unit.most()-e.Host)
 	if e.Size == 0 {
 		e.Stored = n
 		return e

@@ -79,7 +79,7 @@ func qcow2(t testing.TB, disk []byte, seed uint64, compressed, late bool) []byte
 	return file
 }
 
-// text is a disk whose content compresses to about a third.
+// text returns a disk whose content compresses to about a third.
 func text(n int, seed uint64) []byte {
 	p := noise(n, seed)
 	for q := p; len(q) >= 8; q = q[8:] {

@@ -54,8 +54,8 @@ type runs struct {
 	under map[int64]struct{} // where the runs begin that are being written
 }
 
-// run is what lies at one place of the disk. Its bytes are as far from a page boundary as their place, so that writing
-// around the page cache needs no copy.
+// run is a contiguous range of the disk. Its buffer has the same offset from a page boundary as its position, so that direct I/O
+// needs no copy.
 type run struct {
 	p, buf []byte
 	off    int64
@@ -123,7 +123,7 @@ func (r *runs) read(ctx context.Context, in source.RunReader, free chan []byte, 
 	return nil
 }
 
-// advance notes that a run is to be written and zeroes follow it.
+// advance notes that a run has to be written and that zeroes follow it.
 func (r *runs) advance(off, n, zeroes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,12 +21,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/filetree"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/sink"
-	"github.com/berth-vm/berth/internal/transfer/tree"
-	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
-// Serve lets a peer read a volume, in the protocol that package wire describes, until ctx ends. ready is told the
+// Serve lets a peer read a volume, in the protocol that package peerproto describes, until ctx ends. ready is told the
 // address once peers can connect.
 func Serve(ctx context.Context, s task.Serve, ready func(net.Addr)) error {
 	if s.Version != task.Version {
@@ -68,7 +68,7 @@ func listen(ctx context.Context, address string, server *http.Server, ready func
 	return fmt.Errorf("serve the volume: %w", err)
 }
 
-// mutualTLS trusts nobody but the holders of certificates that dir's ca.crt signed.
+// mutualTLS returns a configuration that accepts only certificates signed by dir's ca.crt.
 func mutualTLS(dir string) (*tls.Config, error) {
 	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
 	if err != nil {
@@ -96,10 +96,10 @@ func volumeHandler(s task.Serve) (h http.Handler, done func(), err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		mux.HandleFunc("GET "+wire.FilesPath, func(w http.ResponseWriter, r *http.Request) { serveFiles(w, r, s.Path, has) })
+		mux.HandleFunc("GET "+peerproto.FilesPath, func(w http.ResponseWriter, r *http.Request) { serveFiles(w, r, s.Path, has) })
 		if !has {
-			mux.HandleFunc("GET "+wire.VolumePath, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set(wire.ContentHeader, wire.OnlyFiles)
+			mux.HandleFunc("GET "+peerproto.VolumePath, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(peerproto.ContentHeader, peerproto.OnlyFiles)
 			})
 			return mux, func() {}, nil
 		}
@@ -108,35 +108,35 @@ func volumeHandler(s task.Serve) (h http.Handler, done func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	mux.HandleFunc("GET "+wire.VolumePath, v.serve)
-	mux.HandleFunc("GET "+wire.ExtentsPath, v.serveExtents)
+	mux.HandleFunc("GET "+peerproto.VolumePath, v.serve)
+	mux.HandleFunc("GET "+peerproto.ExtentsPath, v.serveExtents)
 	return mux, func() { _ = v.file.Close() }, nil
 }
 
 // serveFiles sends the files of a volume but for its disk. A client sees that they are whole by the stream's own end, and why they are not by
 // a trailer.
 func serveFiles(w http.ResponseWriter, r *http.Request, dir string, hasDisk bool) {
-	from := tree.Source{Dir: dir}
+	from := filetree.Source{Dir: dir}
 	if hasDisk {
 		from.Without = task.DiskFile
 	}
-	w.Header().Set("Trailer", wire.TroubleTrailer)
-	w.Header().Set("Content-Type", wire.FilesType)
+	w.Header().Set("Trailer", peerproto.TroubleTrailer)
+	w.Header().Set("Content-Type", peerproto.FilesType)
 	if r.Method == http.MethodHead {
 		return
 	}
-	left, err := tree.Write(r.Context(), from, w)
-	var trouble wire.Trouble
+	left, err := filetree.Write(r.Context(), from, w)
+	var trouble peerproto.Trouble
 	switch {
 	case err != nil:
-		trouble = wire.Trouble{Reason: outcome(r.Context(), err), Detail: oneLine(err)}
+		trouble = peerproto.Trouble{Reason: outcome(r.Context(), err), Detail: oneLine(err)}
 	case len(left) > 0:
 		trouble.Detail = leftOut(left)
 	default:
 		return
 	}
 	if b, err := json.Marshal(trouble); err == nil { // plain data
-		w.Header().Set(wire.TroubleTrailer, string(b))
+		w.Header().Set(peerproto.TroubleTrailer, string(b))
 	}
 }
 
@@ -187,9 +187,9 @@ func (v *volume) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the volume cannot be read", http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set(wire.ContentHeader, string(task.Disk))
+	w.Header().Set(peerproto.ContentHeader, string(task.Disk))
 	w.Header().Set("ETag", version)
-	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), wire.FramesType) {
+	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), peerproto.FramesType) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(v.file, 0, v.size))
 		return
@@ -203,7 +203,7 @@ func (v *volume) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such range", status)
 		return
 	}
-	w.Header().Set("Content-Type", wire.FramesType)
+	w.Header().Set("Content-Type", peerproto.FramesType)
 	if status == http.StatusPartialContent {
 		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, v.size))
 	}
@@ -233,14 +233,14 @@ func (v *volume) byteRange(header string) (from, to int64, status int) {
 	return from, min(to, v.size-1) + 1, http.StatusPartialContent
 }
 
-// frames sends [from, to), of which holes are not even read.
+// frames sends [from, to). Holes are not even read.
 func (v *volume) frames(ctx context.Context, w io.Writer, from, to int64) error {
 	b := bufio.NewWriterSize(w, 64<<10)
-	f, err := wire.NewWriter(b)
+	f, err := peerproto.NewWriter(b)
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, min(wire.MaxFrame, to-from))
+	buf := make([]byte, min(peerproto.MaxFrame, to-from))
 	for at := from; at < to; {
 		data, err := v.extents(ctx, at, min(to, at+frameWindow))
 		if err != nil {
@@ -269,7 +269,7 @@ func (v *volume) frames(ctx context.Context, w io.Writer, from, to int64) error 
 // frameWindow bounds the list of extents that is in memory while frames are made.
 const frameWindow = 64 << 20
 
-// extents is where in [from, to) there may be data.
+// extents returns where in [from, to) there may be data.
 func (v *volume) extents(ctx context.Context, from, to int64) ([][2]int64, error) {
 	if v.block {
 		return [][2]int64{{from, to - from}}, nil
@@ -295,5 +295,5 @@ func (v *volume) serveExtents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(wire.Extents(data)) // whoever asked has gone
+	_ = json.NewEncoder(w).Encode(peerproto.Extents(data)) // the client is gone
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 	"github.com/berth-vm/berth/internal/transfer/format"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
@@ -21,11 +21,11 @@ import (
 
 // serving is a disk that its guest uses while it is filled.
 type serving struct {
-	disk   *early.Disk
-	server *early.Server
+	disk   *earlyboot.Disk
+	server *earlyboot.Server
 }
 
-// unserved says why a disk that is to be used before it is full is not.
+// unserved records why a disk that should be usable before it is full is not.
 func (i *importing) unserved(why string) {
 	if !i.task.Early {
 		return
@@ -34,7 +34,7 @@ func (i *importing) unserved(why string) {
 	i.meter.serves(func() task.Early { return task.Early{Cannot: why} })
 }
 
-// unservable is why the disk cannot be used before it is full, in words; empty if it can.
+// unservable returns why the disk cannot be used before it is full, in words; empty if it can.
 func (i *importing) unservable() string {
 	_, shared := i.disk.(sink.Shared)
 	switch {
@@ -46,8 +46,8 @@ func (i *importing) unservable() string {
 		return "its source " + i.info.Passing
 	case i.task.Claim == "":
 		return "it is on no claim"
-	case i.disk.Size() > early.MostSize:
-		return fmt.Sprintf("it is larger than %d bytes", int64(early.MostSize))
+	case i.disk.Size() > earlyboot.MostSize:
+		return fmt.Sprintf("it is larger than %d bytes", int64(earlyboot.MostSize))
 	}
 	return ""
 }
@@ -61,8 +61,8 @@ func (i *importing) serve(ctx context.Context, s *sweep) error {
 		i.unserved(why)
 		return nil
 	}
-	places, err := early.NewMap(ctx, s.image, s.size)
-	if errors.Is(err, early.ErrScattered) {
+	places, err := earlyboot.NewMap(ctx, s.image, s.size)
+	if errors.Is(err, earlyboot.ErrScattered) {
 		i.unserved(err.Error())
 		return nil
 	}
@@ -74,20 +74,20 @@ func (i *importing) serve(ctx context.Context, s *sweep) error {
 	}
 	path := i.task.Target.Path
 	away := &absence{disk: path, now: time.Now}
-	disk, err := early.Begin(ctx, early.Target{Disk: i.disk, Path: path, Claim: i.task.Claim}, i.reading(places, away))
+	disk, err := earlyboot.Begin(ctx, earlyboot.Target{Disk: i.disk, Path: path, Claim: i.task.Claim}, i.reading(places, away))
 	if err != nil {
 		return err
 	}
-	server, err := early.Serve(early.Socket(path), disk.Guest(), i.early != nil)
+	server, err := earlyboot.Serve(earlyboot.Socket(path), disk.Guest(), i.early != nil)
 	if err != nil && i.early == nil { // no machine has it, and none will
 		i.unserved(err.Error())
 		return disk.Close()
 	}
-	if err = errors.Join(err, early.Verdict.TakeBack(path), early.Away.TakeBack(path)); err != nil {
+	if err = errors.Join(err, earlyboot.Verdict.TakeBack(path), earlyboot.Away.TakeBack(path)); err != nil {
 		return errors.Join(err, disk.Close())
 	}
 	disk.Reached(s.mark)
-	i.guest, i.early = &serving{disk, server}, &early.State{Size: disk.Size()}
+	i.guest, i.early = &serving{disk, server}, &earlyboot.State{Size: disk.Size()}
 	i.meter.serves(func() task.Early { return task.Early{Serves: true, Clients: server.Clients()} })
 	s.disk, s.blob = disk, disk.Yielding(i.patiently())
 	s.reached = func(mark int64) {
@@ -101,14 +101,15 @@ func (i *importing) serve(ctx context.Context, s *sweep) error {
 // there; without this worker it would have no disk at all.
 var patience = retry.Policy{Attempts: math.MaxInt, First: time.Second, Max: 15 * time.Second, Idle: time.Hour}
 
-// patiently is the image's file as the fill reads it when a guest uses the disk. Its own patience is inside.
+// patiently returns the image's file as the fill reads it when a guest uses the disk. Its own patience is inside.
 func (i *importing) patiently() source.Blob {
 	p := patience
 	p.Told = i.meter.waits
 	return retry.Blob(i.blob, p)
 }
 
-// noteBeginning leaves a checkpoint before there is anything to claim: once a guest has used the disk, nothing can be begun anew.
+// noteBeginning leaves a checkpoint before there is anything to claim: once a guest has used the disk, nothing can be begun
+// again.
 func (i *importing) noteBeginning() error {
 	if i.old != nil {
 		return nil
@@ -127,11 +128,11 @@ func (i *importing) noteBeginning() error {
 	return errors.Join(i.disk.Sync(), i.disk.Save(b))
 }
 
-// reading is the image as it is read for the guest.
-func (i *importing) reading(places *early.Map, away *absence) early.Source {
+// reading returns the image as it is read for the guest.
+func (i *importing) reading(places *earlyboot.Map, away *absence) earlyboot.Source {
 	var mu sync.Mutex // an expander is for one at a time, and a cluster takes it a millisecond
 	x := newExpander()
-	return early.Source{
+	return earlyboot.Source{
 		Places: places,
 		Fetch: func(ctx context.Context, from, to int64) ([]byte, error) {
 			to = min(to, i.info.Size)
@@ -157,7 +158,8 @@ func (i *importing) reading(places *early.Map, away *absence) early.Source {
 	}
 }
 
-// absence leaves word of a source that does not answer a guest, which is paused by that, and takes it back when the source does.
+// absence reports, to the launcher, a source that does not answer and so pauses the guest, and withdraws the report when the
+// source answers.
 type absence struct {
 	disk string
 	now  func() time.Time
@@ -172,10 +174,10 @@ func (a *absence) noted(err error) error {
 	defer a.mu.Unlock()
 	switch {
 	case err == nil && a.told:
-		a.told = early.Away.TakeBack(a.disk) != nil
+		a.told = earlyboot.Away.TakeBack(a.disk) != nil
 	case retry.Worth(err) && !a.told:
 		text := fmt.Sprintf("since %s UTC: %s", a.now().UTC().Format(time.TimeOnly), strings.ReplaceAll(err.Error(), "\n", "; "))
-		a.told = early.Away.Leave(a.disk, text) == nil
+		a.told = earlyboot.Away.Leave(a.disk, text) == nil
 	}
 	return err
 }
@@ -191,12 +193,12 @@ func (i *importing) endServing(ctx context.Context, err error) error {
 	}
 	i.guest.disk.Stop()
 	i.guest.server.Close()
-	return errors.Join(err, i.guest.disk.Close(), early.Away.TakeBack(i.task.Target.Path))
+	return errors.Join(err, i.guest.disk.Close(), earlyboot.Away.TakeBack(i.task.Target.Path))
 }
 
-// condemns: with this reason there is no use in a guest that goes on with what it has of its disk. Either the image is bad, or its
-// server answers and does not hand out what the disk was begun with. A server that is only away is waited for, and so is whatever
-// is wrong with the target or the worker itself.
+// condemns reports whether with this reason there is no use in a guest that continues with what it has of its disk. Either the
+// image is bad, or its server answers and does not hand out what the disk was begun with. A server that is only away is waited
+// for, and so is whatever is wrong with the target or the worker itself.
 func condemns(r task.Reason) bool {
 	switch r {
 	case task.SourceNotFound, task.SourceDenied, task.SourceUntrusted, task.SourceChanged:
@@ -209,13 +211,13 @@ func condemns(r task.Reason) bool {
 	return false
 }
 
-// condemn leaves word for whoever runs the guest if its disk will not be completed as things are.
+// condemn tells the launcher that the guest's disk will not be completed as things are.
 func (t *Transfer) condemn(ctx context.Context, err error) error {
 	reason := outcome(ctx, err)
 	if !condemns(reason) || t.task.Target.Content != task.Disk {
 		return err
 	}
-	at, recallErr := early.Recall(t.task.Target.Path, t.task.Claim)
+	at, recallErr := earlyboot.Recall(t.task.Target.Path, t.task.Claim)
 	if at == nil || at.Whole {
 		return errors.Join(err, recallErr)
 	}
@@ -223,14 +225,14 @@ func (t *Transfer) condemn(ctx context.Context, err error) error {
 	if reason.Outcome() == task.Fatal {
 		next = "it is not tried again: save what the guest wrote if it is worth something, and delete the machine and its volume"
 	}
-	return errors.Join(err, early.Verdict.Leave(t.task.Target.Path, strings.ReplaceAll(err.Error(), "\n", "; ")+"; "+next))
+	return errors.Join(err, earlyboot.Verdict.Leave(t.task.Target.Path, strings.ReplaceAll(err.Error(), "\n", "; ")+"; "+next))
 }
 
 // serveWhole is for a disk that an earlier run completed while its guest used it: it is served until the guest has the disk
 // itself, and its source is not needed any more.
 func (t *Transfer) serveWhole(ctx context.Context) (done bool, err error) {
 	target := t.task.Target
-	at, err := early.Recall(target.Path, t.task.Claim)
+	at, err := earlyboot.Recall(target.Path, t.task.Claim)
 	if err != nil || at == nil || !at.Whole || target.Content != task.Disk {
 		return false, err
 	}
@@ -255,16 +257,16 @@ func (t *Transfer) serveWhole(ctx context.Context) (done bool, err error) {
 
 func (t *Transfer) serveOn(ctx context.Context) error {
 	path := t.task.Target.Path
-	disk, err := early.Open(ctx, path)
+	disk, err := earlyboot.Open(ctx, path)
 	if err != nil {
 		return err
 	}
-	server, err := early.Serve(early.Socket(path), disk.Guest(), true)
+	server, err := earlyboot.Serve(earlyboot.Socket(path), disk.Guest(), true)
 	if err != nil {
 		return errors.Join(err, disk.Close())
 	}
 	t.meter.serves(func() task.Early { return task.Early{Serves: true, Clients: server.Clients()} })
-	err = errors.Join(server.Idle(ctx), early.Verdict.TakeBack(path), early.Away.TakeBack(path))
+	err = errors.Join(server.Idle(ctx), earlyboot.Verdict.TakeBack(path), earlyboot.Away.TakeBack(path))
 	server.Close()
 	return errors.Join(err, disk.Close())
 }

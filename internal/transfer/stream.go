@@ -58,7 +58,7 @@ func (i *importing) streamOnce(ctx context.Context) error {
 	return i.finish(because(ctx, err), k)
 }
 
-// stream is what one pass through a stream needs.
+// stream has the state of one pass through a stream.
 type stream struct {
 	*importing
 	wrap     decode.Kind // the compression around it
@@ -136,7 +136,7 @@ func (s *stream) connect(ctx context.Context) error {
 	return nil
 }
 
-// base is where the image begins in the decoded stream.
+// base returns where the image begins in the decoded stream.
 func (s *stream) base() int64 {
 	if m := s.info.Member; m != nil {
 		return m.Offset

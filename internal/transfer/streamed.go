@@ -9,17 +9,17 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/decode"
-	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 	"github.com/berth-vm/berth/internal/transfer/format"
-	"github.com/berth-vm/berth/internal/transfer/lazy"
+	"github.com/berth-vm/berth/internal/transfer/lazylayer"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/registry"
 )
 
 // Streamed is the disk in a container image, of whatever format, that is fetched from its registry as it is read. What is promised of
-// its bytes is in package lazy.
+// its bytes is in package lazylayer.
 type Streamed struct {
-	layer  *lazy.Layer
+	layer  *lazylayer.Layer
 	member *source.Member
 	info   source.Info
 	image  format.Disk
@@ -29,7 +29,7 @@ type Streamed struct {
 
 // OpenStreamed finds the disk and reads what its format says at its beginning; of formats but raw and qcow2 all tables. Of a layer that is
 // compressed all before them is read too.
-func OpenStreamed(ctx context.Context, r task.Registry, cache *lazy.Cache) (*Streamed, error) {
+func OpenStreamed(ctx context.Context, r task.Registry, cache *lazylayer.Cache) (*Streamed, error) {
 	blob, err := registry.Open(ctx, r)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (d *Streamed) open(ctx context.Context) error {
 // mapped is an image whose tables were read beforehand.
 type mapped struct {
 	format.Image
-	places *early.Map
+	places *earlyboot.Map
 }
 
 func openMapped(ctx context.Context, kind format.Kind, file *io.SectionReader) (format.Disk, error) {
@@ -88,7 +88,7 @@ func openMapped(ctx context.Context, kind format.Kind, file *io.SectionReader) (
 	if err != nil {
 		return nil, err
 	}
-	places, err := early.NewMap(ctx, image, file.Size())
+	places, err := earlyboot.NewMap(ctx, image, file.Size())
 	if err != nil {
 		return nil, err
 	}
@@ -110,19 +110,19 @@ func (d *Streamed) alone() error {
 	return d.member.Rest(io.NewSectionReader(d.layer, from, 1<<62-from))
 }
 
-// Size is the disk's.
+// Size returns the disk's.
 func (d *Streamed) Size() int64 { return d.image.Size() }
 
 // Version names the bytes: digests of the image and of its layer.
 func (d *Streamed) Version() string { return d.info.Version }
 
-// State says what is known of the layer.
-func (d *Streamed) State() lazy.State { return d.layer.State() }
+// State returns what is known of the layer.
+func (d *Streamed) State() lazylayer.State { return d.layer.State() }
 
 // Settled waits until the pass over the layer has come to an end.
 func (d *Streamed) Settled() { d.layer.Settled() }
 
-// Close lets the layer go. Nobody may read any more.
+// Close closes the layer. There must be no readers any more.
 func (d *Streamed) Close() error { return d.layer.Close() }
 
 // ReadAt is io.ReaderAt of the disk. The first one begins the pass.

@@ -20,20 +20,20 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/chunked"
 	"github.com/berth-vm/berth/internal/transfer/decode"
-	"github.com/berth-vm/berth/internal/transfer/lazy"
+	"github.com/berth-vm/berth/internal/transfer/lazylayer"
 )
 
-// streamCache is an empty one.
-func streamCache(t *testing.T, dir string) *lazy.Cache {
+// streamCache returns an empty one.
+func streamCache(t *testing.T, dir string) *lazylayer.Cache {
 	t.Helper()
-	c, err := lazy.OpenCache(dir, lazy.LeastCache)
+	c, err := lazylayer.OpenCache(dir, lazylayer.LeastCache)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func streamed(t *testing.T, at string, cache *lazy.Cache) *Streamed {
+func streamed(t *testing.T, at string, cache *lazylayer.Cache) *Streamed {
 	t.Helper()
 	d, err := OpenStreamed(t.Context(), task.Registry{URL: at, PlainHTTP: true}, cache)
 	if err != nil {
@@ -43,7 +43,7 @@ func streamed(t *testing.T, at string, cache *lazy.Cache) *Streamed {
 }
 
 // settled waits until the layer is proven or condemned.
-func settled(t *testing.T, d *Streamed) lazy.State {
+func settled(t *testing.T, d *Streamed) lazylayer.State {
 	t.Helper()
 	d.begin()
 	d.Settled()
@@ -151,7 +151,7 @@ func TestStreamedByTable(t *testing.T) {
 	}
 }
 
-// through is a registry behind something that may change what it says.
+// through returns a registry behind something that may change what it says.
 func through(t *testing.T, at string, change func(http.ResponseWriter, *http.Request) http.ResponseWriter) string {
 	t.Helper()
 	u, err := url.Parse(strings.Replace(at, "docker:", "http:", 1))
@@ -196,10 +196,10 @@ func TestStreamedLies(t *testing.T) {
 	if _, err := d.ReadAt(p, 2<<20); err != nil || !bytes.Equal(p, disk[2<<20:][:4096]) {
 		t.Fatalf("what is right and not verified yet: %v", err)
 	}
-	if s := settled(t, d); s.Proven || !errors.Is(s.Condemned, lazy.ErrCondemned) || !task.Is(s.Condemned, task.ChecksumMismatch) {
+	if s := settled(t, d); s.Proven || !errors.Is(s.Condemned, lazylayer.ErrCondemned) || !task.Is(s.Condemned, task.ChecksumMismatch) {
 		t.Fatalf("%+v", s)
 	}
-	if _, err := d.ReadAt(p, 2<<20); !errors.Is(err, lazy.ErrCondemned) {
+	if _, err := d.ReadAt(p, 2<<20); !errors.Is(err, lazylayer.ErrCondemned) {
 		t.Errorf("read after it was condemned: %v", err)
 	}
 	if err := d.Close(); err != nil {
@@ -219,7 +219,7 @@ func TestStreamedTwoDisks(t *testing.T) {
 		defer d.Close()
 		err = settled(t, d).Condemned
 	}
-	if !task.Is(err, task.BadImage) || !errors.Is(err, lazy.ErrCondemned) {
+	if !task.Is(err, task.BadImage) || !errors.Is(err, lazylayer.ErrCondemned) {
 		t.Errorf("%v", err)
 	}
 }
@@ -253,7 +253,7 @@ func TestStreamedAway(t *testing.T) {
 	}()
 	select {
 	case err := <-got:
-		if !lazy.Away(err) {
+		if !lazylayer.Away(err) {
 			t.Errorf("%v", err)
 		}
 	case <-ctx.Done():

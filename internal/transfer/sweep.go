@@ -11,7 +11,6 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format"
-	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
@@ -22,16 +21,23 @@ const sweepers = 4
 // stepSize is how much of a unit is read before it is written: small enough to be in the core's cache still.
 const stepSize = 512 << 10
 
+// written is what a sweep needs of the disk.
+type written interface {
+	io.WriterAt
+	// Tail is where the part begins that is in memory until the end: sink.Checkpoint.
+	Tail() int64
+}
+
 // sweep brings an image whose file can be read anywhere. It goes through the file in the file's own order, whatever the
 // order on the disk, so that a server reads sequentially and each byte is fetched once.
 type sweep struct {
 	blob  source.Blob
 	size  int64 // of the file
 	image format.Image
-	disk  sink.Target
+	disk  written
 	sum   *checksum // nil: gaps are not fetched
 	meter *meter
-	// reached is told how far the file is dealt with; nil: nobody wants to know.
+	// reached is called with the offset up to which the file is processed; it may be nil.
 	reached func(mark int64)
 
 	mu     sync.Mutex // guards what follows

@@ -1,8 +1,8 @@
-// Package transfer is the data plane: it carries out one task.Task, from the bytes at a source to a disk (or a directory)
-// that is on stable storage, in one pass, in bounded memory, and so that a run that was killed can be continued.
+// Package transfer is the data plane: it carries out one task.Task, from the bytes at a source to a disk (or a directory) that is
+// on stable storage, in one pass, in bounded memory, and so that a run that was killed can be continued.
 //
-// It does not know Kubernetes, and it decides nothing about retries: a Report says what happened, and whoever started the
-// worker decides what comes next. The protocol between two workers that clone a volume is described in package wire.
+// It does not know Kubernetes, and it decides nothing about retries: it leaves a Report of what happened, and the controller
+// decides what comes next. The protocol between two workers that clone a volume is described in package peerproto.
 package transfer
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 	"github.com/berth-vm/berth/internal/transfer/format"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
@@ -32,6 +32,7 @@ type Transfer struct {
 	report task.Report // what is known so far
 	remark string      // for the report's detail: why an earlier run was not continued, or cannot be
 
+	imageSize int64 // of the disk in the image; 0: that is not known
 	fileBytes int64 // written to other files than the disk
 }
 
@@ -81,7 +82,16 @@ func (t *Transfer) run(ctx context.Context) error {
 		return t.condemn(ctx, err)
 	}
 	defer blob.Close() // read to its end, or abandoned on purpose
-	return t.bring(ctx, blob)
+	switch stage := t.task.Checkpoint; {
+	case stage == nil:
+		return t.bring(ctx, blob)
+	case stage.Previous == "":
+		if err := t.bring(ctx, blob); err != nil {
+			return err
+		}
+		return t.noteStage(stageNote{Claim: t.task.Claim, Checkpoint: stage.Current, Virtual: t.imageSize})
+	}
+	return t.stage(ctx, blob)
 }
 
 // validate refuses a task that makes no sense, before anything is touched.
@@ -102,6 +112,8 @@ func (t *Transfer) validate() error {
 		wrong = errors.New("only a volume can be cloned as a whole")
 	case k.Raw && k.Target.Content == task.Archive:
 		wrong = errors.New("the contents are said to be a raw disk and an archive: they cannot be both")
+	case k.Checkpoint != nil && (k.Target.Content != task.Disk || !k.Source.IsFile() || k.Early || k.Checksum != ""):
+		wrong = errors.New("a stage is a disk from a server, without a checksum, and is not used before the last")
 	case k.Source.Blank != nil && k.Target.Content == task.Archive:
 		wrong = errors.New("Cannot create empty disk with content type archive") //nolint:staticcheck // a text clients know
 	}
@@ -141,7 +153,7 @@ func (t *Transfer) bring(ctx context.Context, blob source.Blob) error {
 
 // open opens the disk. One that a guest has used keeps the size that the guest knows, whatever is asked for by now.
 func (t *Transfer) open() (sink.Target, error) {
-	at, err := early.Recall(t.task.Target.Path, t.task.Claim)
+	at, err := earlyboot.Recall(t.task.Target.Path, t.task.Claim)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +169,7 @@ func (t *Transfer) options() sink.Options {
 	return sink.Options{Path: target.Path, Size: target.Size, Preallocate: target.Preallocate}
 }
 
-// blank makes an empty disk. A device may hold what somebody else left on it, so all of it is zeroed.
+// blank makes an empty disk. A device may hold old data, so all of it is zeroed.
 func (t *Transfer) blank(ctx context.Context) error {
 	o := t.options()
 	o.Zeroed = func(done int64) error {
@@ -203,7 +215,7 @@ func (t *Transfer) say(remark string) {
 	t.remark += remark
 }
 
-// fits says whether an image's disk fits the target; the first sentence is a text clients know.
+// fits returns whether an image's disk fits the target; the first sentence is a text clients know.
 func fits(virtual, limit int64) error {
 	if virtual <= limit {
 		return nil
@@ -211,7 +223,7 @@ func fits(virtual, limit int64) error {
 	return task.Errorf(task.DoesNotFit, "virtual image size %d is larger than the reported available storage %d. A larger PVC is required", virtual, limit)
 }
 
-// outcome is the reason that goes with an error.
+// outcome returns the reason that goes with an error.
 func outcome(ctx context.Context, err error) task.Reason {
 	var known *task.Error
 	var network net.Error
@@ -228,7 +240,7 @@ func outcome(ctx context.Context, err error) task.Reason {
 	return task.TargetFailed
 }
 
-// oneLine is an error for a report.
+// oneLine returns an error for a report.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // end makes the report.

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
-// noise is a disk with data and holes.
+// noise returns a disk with data and holes.
 func noise(n int, seed uint64) []byte {
 	p := make([]byte, n)
 	rng := rand.New(rand.NewPCG(seed, 7))

@@ -15,7 +15,7 @@ import (
 // unpack brings a tar archive, compressed or not, and unpacks it into a directory. It is not continued after a crash but
 // begun again, on an empty directory if it is on a claim.
 func (t *Transfer) unpack(ctx context.Context, blob source.Blob, sum *checksum) error {
-	var keep func(string) bool // of a directory that somebody named by hand, everything
+	var keep func(string) bool // everything, of a directory that was named explicitly
 	if t.task.Claim != "" {
 		keep = sink.Nothing // the claim was made for this, and holds what an earlier try left
 	}

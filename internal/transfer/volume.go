@@ -10,17 +10,18 @@ import (
 	"strings"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/early"
+	"github.com/berth-vm/berth/internal/transfer/earlyboot"
+	"github.com/berth-vm/berth/internal/transfer/filetree"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/peer"
-	"github.com/berth-vm/berth/internal/transfer/tree"
 )
 
 // A volume is cloned with everything that is on it: first its files, then the disk among them, if there is one, in the way in which a disk
 // is brought from anywhere. So a disk that is being brought, and all the more one that a guest uses meanwhile, has its files beside it.
 
-// asDisk is a task for a whole volume as one for the disk on it, and the directory of the rest; empty if the task is no such.
+// asDisk returns a task for a whole volume as one for the disk on it, and the directory of the rest; empty if the task is no
+// such.
 func asDisk(t task.Task) (disk task.Task, dir string) {
 	if t.Target.Content != task.Volume {
 		return t, ""
@@ -43,7 +44,7 @@ func (t *Transfer) volume(ctx context.Context) error {
 	if blob != nil {
 		defer blob.Close() // read to its end, or abandoned on purpose
 	}
-	at, err := early.Recall(t.task.Target.Path, t.task.Claim)
+	at, err := earlyboot.Recall(t.task.Target.Path, t.task.Claim)
 	switch {
 	case err != nil:
 		return err
@@ -86,7 +87,7 @@ func (t *Transfer) files(ctx context.Context, diskless bool) error {
 	return errors.Join(err, dir.Close())
 }
 
-// isOfDisk: a name at the top of a volume belongs to the disk, or to what is kept beside it while it is brought.
+// isOfDisk reports whether a name at the top of a volume belongs to the disk, or to what is kept beside it while it is brought.
 func isOfDisk(name string) bool {
 	return name == task.DiskFile || strings.HasPrefix(name, "."+task.DiskFile+".berth-")
 }
@@ -103,31 +104,31 @@ func (t *Transfer) copyFiles(ctx context.Context, dir *sink.Directory, diskless 
 			return err
 		}
 		defer in.Close() // read to its end, or abandoned on purpose
-		err = tree.Read(ctx, &metered{in, t.meter}, dir)
+		err = filetree.Read(ctx, &metered{in, t.meter}, dir)
 		switch trouble := in.Trouble(); {
 		case trouble.Reason != "" && err != nil:
 			return task.Errorf(trouble.Reason, "%s", trouble.Detail)
 		case trouble.Detail != "" && err == nil:
 			t.say(trouble.Detail)
 		}
-		return tree.Broken(s.Peer.URL, err)
+		return filetree.Broken(s.Peer.URL, err)
 	}
 	in, out := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
-		left, err := tree.Write(ctx, tree.Source{Dir: filepath.Dir(s.Local.Path), Without: without, Plain: true}, out)
+		left, err := filetree.Write(ctx, filetree.Source{Dir: filepath.Dir(s.Local.Path), Without: without, Plain: true}, out)
 		if err == nil && len(left) > 0 {
 			t.say(leftOut(left))
 		}
 		out.CloseWithError(err)
 		written <- err
 	}()
-	err := tree.Read(ctx, &metered{in, t.meter}, dir)
+	err := filetree.Read(ctx, &metered{in, t.meter}, dir)
 	_ = in.CloseWithError(errReader)
 	if wrote := <-written; wrote != nil && !errors.Is(wrote, errReader) {
 		return wrote // the reader has only heard of it
 	}
-	return tree.Broken(s.Local.Path, err)
+	return filetree.Broken(s.Local.Path, err)
 }
 
 var errReader = errors.New("the files are not read any more")
@@ -153,7 +154,7 @@ func errNoDisk(name string) error {
 	return task.Errorf(task.BadImage, "%w: %s has no file %s; a volume without one can only be cloned to a filesystem", source.ErrNoDisk, name, task.DiskFile)
 }
 
-// hasDisk: the file is there, and is one: nothing that a tenant has put in its place is followed.
+// hasDisk reports whether the file is there, and is one: nothing that a tenant has put in its place is followed.
 func hasDisk(path string) (bool, error) {
 	info, err := os.Lstat(path)
 	if err == nil {

@@ -28,7 +28,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// someVolume is a filesystem with some of everything on it, and a disk if one is wanted.
+// someVolume returns a filesystem with some of everything on it, and a disk if one is wanted.
 func someVolume(t testing.TB, disk []byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,7 +107,7 @@ func listing(t testing.TB, dir string) map[string]string {
 	return all
 }
 
-// clonesOf are the two ways in which a worker reads a volume.
+// clonesOf returns the two ways in which a worker reads a volume.
 func clonesOf(t testing.TB, dir string) map[string]task.Source {
 	tls := tlsDir(t.(*testing.T))
 	return map[string]task.Source{
@@ -154,7 +154,8 @@ func TestCloneHasWhatItsSourceHas(t *testing.T) {
 	}
 }
 
-// TestCloneIsBegunAgain: a clone that was interrupted among the files, and then in the disk, has everything in the end; a disk that was begun is gone on with.
+// TestCloneIsBegunAgain: a clone that was interrupted among the files, and then in the disk, has everything in the end; a disk
+// that was begun is continued.
 func TestCloneIsBegunAgain(t *testing.T) {
 	disk := noise(24<<20, 2)
 	from := someVolume(t, disk)

@@ -63,5 +63,5 @@ func (r *windowReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// behind is what follows the image in the stream.
+// behind returns what follows the image in the stream.
 func (w *window) behind() io.Reader { return io.MultiReader(bytes.NewReader(w.rest), w.dec) }

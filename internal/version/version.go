@@ -41,7 +41,7 @@ func (i Info) String() string {
 
 const variables = "github.com/berth-vm/berth/internal/version."
 
-// Flags are the linker's that make a program this version.
+// Flags returns the linker's that make a program this version.
 func (i Info) Flags() string {
 	return strings.Join([]string{
 		"-X", variables + "version=" + i.Version, "-X", variables + "commit=" + i.Commit, "-X", variables + "date=" + i.Date,

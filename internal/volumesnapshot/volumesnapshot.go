@@ -22,7 +22,7 @@ import (
 
 // The objects.
 type (
-	// Snapshot is a VolumeSnapshot: what somebody asks for.
+	// Snapshot is a VolumeSnapshot: the request for one.
 	Snapshot = snapshotv1.VolumeSnapshot
 	// Content is a VolumeSnapshotContent: what the storage has.
 	Content = snapshotv1.VolumeSnapshotContent
@@ -77,7 +77,7 @@ func Read(ctx context.Context, from Reader, namespace, name string) (*Snapshot, 
 	return s, nil
 }
 
-// All are the snapshots of a namespace that have the labels.
+// All returns the snapshots of a namespace that have the labels.
 func All(ctx context.Context, from Reader, namespace string, labels map[string]string) ([]Snapshot, error) {
 	var all List
 	if err := from.ReadAll(ctx, namespace, labels, &all); err != nil {
@@ -98,8 +98,8 @@ func ContentOf(ctx context.Context, from Reader, s *Snapshot) (*Content, error) 
 	return c, nil
 }
 
-// ClassOf is the name of the class to take snapshots of a storage class's volumes with: the one its StorageProfile says, else
-// the default one of the driver, else the first by name. Empty means that there is none.
+// ClassOf returns the name of the class to take snapshots of a storage class's volumes with: the one its StorageProfile says,
+// else the default one of the driver, else the first by name. Empty means that there is none.
 func ClassOf(ctx context.Context, from Reader, storage *storagev1.StorageClass) (string, error) {
 	if storage == nil {
 		return "", nil
@@ -115,7 +115,7 @@ func ClassOf(ctx context.Context, from Reader, storage *storagev1.StorageClass) 
 	return Choose(all.Items, strings.TrimSpace(storage.Provisioner), ptr.Deref(profile.Status.SnapshotClass, "")), nil
 }
 
-// Choose is the name of the class to take snapshots of a driver's volumes with; empty if there is none of the driver.
+// Choose returns the name of the class to take snapshots of a driver's volumes with; empty if there is none of the driver.
 func Choose(classes []Class, driver, preferred string) string {
 	classes = slices.DeleteFunc(slices.Clone(classes), func(c Class) bool { return c.Driver != driver })
 	if len(classes) == 0 {
@@ -138,7 +138,7 @@ func Choose(classes []Class, driver, preferred string) string {
 	}).Name
 }
 
-// New is a snapshot to be taken of a claim beside it.
+// New returns a snapshot to be taken of a claim beside it.
 func New(namespace, name, class, claim string) *Snapshot {
 	return &Snapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -148,15 +148,15 @@ func New(namespace, name, class, claim string) *Snapshot {
 	}
 }
 
-// Source is how a claim beside a snapshot says that it is restored from it.
+// Source returns how a claim beside a snapshot says that it is restored from it.
 func Source(name string) *corev1.TypedLocalObjectReference {
 	return &corev1.TypedLocalObjectReference{APIGroup: ptr.To(Group), Kind: Kind, Name: name}
 }
 
-// Ready says whether a snapshot can be restored.
+// Ready reports whether a snapshot can be restored.
 func Ready(s *Snapshot) bool { return s.Status != nil && ptr.Deref(s.Status.ReadyToUse, false) }
 
-// Size is how large a volume has to be that the snapshot is restored to; zero: nobody says yet.
+// Size returns the least size of a volume that the snapshot can be restored to; zero if it is not known yet.
 func Size(s *Snapshot) resource.Quantity {
 	if s.Status == nil || s.Status.RestoreSize == nil {
 		return resource.Quantity{}
@@ -164,7 +164,7 @@ func Size(s *Snapshot) resource.Quantity {
 	return *s.Status.RestoreSize
 }
 
-// Cut is when the data was frozen; nil: it is not yet.
+// Cut returns when the data was frozen; nil: it is not yet.
 func Cut(s *Snapshot) *metav1.Time {
 	if s.Status == nil {
 		return nil
@@ -172,7 +172,7 @@ func Cut(s *Snapshot) *metav1.Time {
 	return s.Status.CreationTime
 }
 
-// Trouble is what the storage says about a snapshot that does not come about; it tries again by itself.
+// Trouble returns what the storage says about a snapshot that does not come about; it tries again by itself.
 func Trouble(s *Snapshot) string {
 	if s.Status == nil || s.Status.Error == nil {
 		return ""
@@ -180,11 +180,11 @@ func Trouble(s *Snapshot) string {
 	return ptr.Deref(s.Status.Error.Message, "")
 }
 
-// Claim is the name of the claim that a snapshot was taken of; empty if it was made of a content.
+// Claim returns the name of the claim that a snapshot was taken of; empty if it was made of a content.
 func Claim(s *Snapshot) string { return ptr.Deref(s.Spec.Source.PersistentVolumeClaimName, "") }
 
-// Mode is the volume mode of the data, as the storage says or else whoever had the snapshot taken. Empty: nobody says. Either
-// may be nil.
+// Mode returns the volume mode of the data, as the storage or the snapshot's author recorded it; "" if neither did. Either
+// argument may be nil.
 func Mode(s *Snapshot, c *Content) corev1.PersistentVolumeMode {
 	if c != nil && ptr.Deref(c.Spec.SourceVolumeMode, "") != "" {
 		return *c.Spec.SourceVolumeMode
@@ -198,7 +198,7 @@ func Mode(s *Snapshot, c *Content) corev1.PersistentVolumeMode {
 	return ""
 }
 
-// Driver is the one that took the snapshot; empty: nobody says.
+// Driver returns the one that took the snapshot; "" if none.
 func Driver(c *Content) string {
 	if c == nil {
 		return ""
@@ -206,7 +206,7 @@ func Driver(c *Content) string {
 	return c.Spec.Driver
 }
 
-// Home is where the data can be used; nil: everywhere, or nobody says.
+// Home returns where the data can be used; nil if everywhere, or unknown.
 func Home(c *Content) *corev1.NodeSelector {
 	if c == nil || c.Labels[labelNode] == "" {
 		return nil

@@ -80,7 +80,7 @@ func TestClassOf(t *testing.T) {
 	}
 }
 
-// TestMode: the storage knows best which mode the data has, then whoever had the snapshot taken.
+// TestMode: the storage knows best which mode the data has, then the snapshot's author.
 func TestMode(t *testing.T) {
 	block, file := corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem
 	noted := func(mode string) *Snapshot {
@@ -94,13 +94,13 @@ func TestMode(t *testing.T) {
 		content  *Content
 		want     corev1.PersistentVolumeMode
 	}{
-		"nobody says":                   {&Snapshot{}, stored(nil), ""},
-		"there is nothing":              {nil, nil, ""},
-		"the storage says":              {&Snapshot{}, stored(&block), block},
-		"the storage contradicts":       {noted("Block"), stored(&file), file},
-		"whoever took it says":          {noted("Block"), nil, block},
-		"whoever took it says the same": {noted("Filesystem"), stored(nil), file},
-		"a word that is no mode":        {noted("Tape"), stored(nil), ""},
+		"nobody says":              {&Snapshot{}, stored(nil), ""},
+		"there is nothing":         {nil, nil, ""},
+		"the storage says":         {&Snapshot{}, stored(&block), block},
+		"the storage contradicts":  {noted("Block"), stored(&file), file},
+		"its author says":          {noted("Block"), nil, block},
+		"its author says the same": {noted("Filesystem"), stored(nil), file},
+		"a word that is no mode":   {noted("Tape"), stored(nil), ""},
 	} {
 		if got := Mode(row.snapshot, row.content); got != row.want {
 			t.Errorf("%s: %q, want %q", name, got, row.want)

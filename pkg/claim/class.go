@@ -14,13 +14,13 @@ const (
 	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-// DefaultVirtClass is the class for virtual machines' disks, nil if no class is marked so. Of several the newest wins,
-// and of equally new ones the first by name, as Kubernetes chooses among default classes.
+// DefaultVirtClass returns the class for virtual machines' disks, nil if no class is marked so. Of several the newest wins, and
+// of equally new ones the first by name, as Kubernetes chooses among default classes.
 func DefaultVirtClass(classes []storagev1.StorageClass) *storagev1.StorageClass {
 	return newest(classes, DefaultVirtClassAnnotation)
 }
 
-// DefaultClass is the class Kubernetes itself would give a claim that names none, nil if there is none.
+// DefaultClass returns the class Kubernetes itself would give a claim that names none, nil if there is none.
 func DefaultClass(classes []storagev1.StorageClass) *storagev1.StorageClass {
 	return newest(classes, DefaultClassAnnotation, betaDefaultClassAnnotation)
 }

@@ -76,7 +76,7 @@ func (r Result) Reasons() string {
 	return strings.Join(lines, "; ")
 }
 
-// FromStorage is the request made by spec.storage of a DataVolume. A nil spec is an empty one.
+// FromStorage returns the request made by spec.storage of a DataVolume. A nil spec is an empty one.
 func FromStorage(s *cdiv1.StorageSpec) Request {
 	r := Request{SizeIsDisk: true}
 	if s == nil {
@@ -96,8 +96,8 @@ func FromStorage(s *cdiv1.StorageSpec) Request {
 	return r
 }
 
-// FromPVC is the request made by spec.pvc of a DataVolume, and by a claim the API server has already defaulted: a
-// missing volume mode means Filesystem and the size is the claim's. A nil spec is an empty one.
+// FromPVC returns the request made by spec.pvc of a DataVolume, and by a claim the API server has already defaulted: a missing
+// volume mode means Filesystem and the size is the claim's. A nil spec is an empty one.
 func FromPVC(s *corev1.PersistentVolumeClaimSpec) Request {
 	if s == nil {
 		s = &corev1.PersistentVolumeClaimSpec{}
@@ -141,7 +141,7 @@ func (b *builder) className() string {
 	return *b.out.Spec.StorageClassName
 }
 
-// profile is the StorageProfile of the chosen class; nil when there is none (yet).
+// profile returns the StorageProfile of the chosen class; nil when there is none (yet).
 func (b *builder) profile() *cdiv1.StorageProfile {
 	name := b.className()
 	i := slices.IndexFunc(b.cluster.Profiles, func(p cdiv1.StorageProfile) bool { return p.Name == name })

@@ -23,7 +23,7 @@ type Error struct {
 	Advice  string
 }
 
-// Error is the text without the advice.
+// Error returns the text without the advice.
 func (e *Error) Error() string { return e.Text }
 
 func noClass() *Error {

@@ -18,7 +18,7 @@ const (
 // fstypeParameter of a class is what CSI drivers are told to make.
 const fstypeParameter = "csi.storage.k8s.io/fstype"
 
-// FilesystemOf is what a class says, and ext4 where it says nothing, as most drivers do.
+// FilesystemOf returns what a class says, and ext4 where it says nothing, as most drivers do.
 func FilesystemOf(class *storagev1.StorageClass) Filesystem {
 	if class != nil && Filesystem(class.Parameters[fstypeParameter]) == XFS {
 		return XFS
@@ -38,9 +38,9 @@ var kept = map[Filesystem][]keeping{
 	XFS:  {{0, 300 << 20, 0}, {300 << 20, 96 << 20, 20}, {2 << 30, 0, 65}, {4 << 30, 0, 0}},
 }
 
-// Holds is how large a disk is sure to fit on a new filesystem of a volume of so many bytes or more: drivers round up, and a
-// filesystem that is a little larger may keep more. From 4 GiB on that is all of it: what is configured as overhead is not counted
-// here, and is enough there.
+// Holds returns how large a disk is sure to fit on a new filesystem of a volume of so many bytes or more: drivers round up, and a
+// filesystem that is a little larger may keep more. From 4 GiB on that is all of it: what is configured as overhead is not
+// counted here, and is enough there.
 func (f Filesystem) Holds(volume int64) int64 {
 	room := int64(math.MaxInt64)
 	steps := kept[f]

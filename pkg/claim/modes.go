@@ -15,8 +15,8 @@ type offer struct {
 	from string // "StorageProfile fast"
 }
 
-// offers are the property sets of the chosen class, best first: what an administrator wrote, else what the profile
-// controller found, else, for a class whose profile does not exist (yet), what is known of its provisioner.
+// offers returns the property sets of the chosen class, best first: what an administrator wrote, else what the profile controller
+// found, else, for a class whose profile does not exist (yet), what is known of its provisioner.
 func (b *builder) offers() offer {
 	if p := b.profile(); p != nil {
 		sets := p.Spec.ClaimPropertySets
@@ -100,7 +100,7 @@ func (b *builder) setVolumeMode(mode corev1.PersistentVolumeMode, reason string)
 	b.filled("volumeMode", string(mode), reason)
 }
 
-// adviceOn says why the offers do not help and what does.
+// adviceOn returns why the offers do not help and what does.
 func (b *builder) adviceOn(offered offer) string {
 	const remedy = "write accessModes into the claim, or claimPropertySets into the spec of StorageProfile "
 	name := b.className()

@@ -23,8 +23,8 @@ type Traits struct {
 	Cron cdiv1.DataImportCronSourceFormat
 }
 
-// Waits says whether claims of the class are bound when a pod needs them, on that pod's node. A class that is not there waits for
-// nobody.
+// Waits reports whether claims of the class are bound when a pod needs them, on that pod's node. A class that is not there waits
+// for nobody.
 func Waits(class *storagev1.StorageClass) bool {
 	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
@@ -32,7 +32,7 @@ func Waits(class *storagev1.StorageClass) bool {
 // NoProvisioner marks a class of volumes that an administrator makes by hand.
 const NoProvisioner = "kubernetes.io/no-provisioner"
 
-// Static says whether the volumes of the class are made by hand, and handed out to claims that ask for one like them.
+// Static reports whether the volumes of the class are made by hand, and handed out to claims that ask for one like them.
 func Static(class *storagev1.StorageClass) bool {
 	return class != nil && class.Provisioner == NoProvisioner
 }

@@ -1,19 +1,22 @@
 package claim
 
 import (
+	"flag"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/berth-vm/berth/internal/testing/golden"
 )
+
+var update = flag.Bool("update", false, "write what the tests made into testdata, for a person to review")
 
 // sample is a class that only this row of the table, or an earlier one, can match.
 func (r row) sample() storagev1.StorageClass {
@@ -54,7 +57,19 @@ func TestEveryProfile(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "\n  offers: %s\n  a disk of 940Mi: %s\n", describe(traits.Sets), completed(class))
 	}
-	golden.Equal(t, filepath.Join("testdata", "profiles.txt"), got.String())
+	path := filepath.Join("testdata", "profiles.txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("%s is no longer what comes out; 'go test' with -update writes it, if this is meant (-want +got):\n%s", path, diff)
+	}
 }
 
 func completed(class storagev1.StorageClass) string {

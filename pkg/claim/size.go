@@ -28,7 +28,7 @@ const alignment = 1 << 20
 
 var percentPattern = regexp.MustCompile(`^(0(?:\.\d{1,3})?|1)$`)
 
-// OverheadOf is the overhead that counts for a class.
+// OverheadOf returns the overhead that counts for a class.
 func OverheadOf(o *cdiv1.FilesystemOverhead, class string) cdiv1.Percent {
 	if o != nil {
 		if p, ok := o.StorageClass[class]; ok && p != "" {
@@ -44,7 +44,7 @@ func OverheadOf(o *cdiv1.FilesystemOverhead, class string) cdiv1.Percent {
 // Inflate is Ext4.Inflate, for who does not know the class.
 func Inflate(disk int64, overhead cdiv1.Percent) (int64, error) { return Ext4.Inflate(disk, overhead) }
 
-// Inflate is the size of the smallest Filesystem claim that a disk of the given size fits in, rounded up to a MiB: with the
+// Inflate returns the size of the smallest Filesystem claim that a disk of the given size fits in, rounded up to a MiB: with the
 // overhead that is configured, and with what filesystems of this kind keep if they are small. An overhead of 0 says that the
 // storage has no filesystem of its own.
 func (f Filesystem) Inflate(disk int64, overhead cdiv1.Percent) (int64, error) {
@@ -57,7 +57,7 @@ func (f Filesystem) Inflate(disk int64, overhead cdiv1.Percent) (int64, error) {
 	return size + int64(more)*alignment, nil
 }
 
-// share is the size of a claim that a disk and a share of the claim fit in, rounded up to a MiB.
+// share returns the size of a claim that a disk and a share of the claim fit in, rounded up to a MiB.
 func share(disk int64, overhead cdiv1.Percent) (int64, error) {
 	thousandths, err := parsePercent(overhead)
 	if err != nil {
@@ -76,7 +76,7 @@ func share(disk int64, overhead cdiv1.Percent) (int64, error) {
 	return size.Int64(), nil
 }
 
-// Usable is the largest disk that fits in a Filesystem claim of the given size with the overhead that is configured, rounded
+// Usable returns the largest disk that fits in a Filesystem claim of the given size with the overhead that is configured, rounded
 // down to a MiB. On a small filesystem it may be less; who makes the disk sees how much.
 func Usable(claim int64, overhead cdiv1.Percent) (int64, error) {
 	thousandths, err := parsePercent(overhead)
@@ -88,7 +88,7 @@ func Usable(claim int64, overhead cdiv1.Percent) (int64, error) {
 	return size.Int64() * alignment, nil
 }
 
-// Disk is the disk that a claim is for whose size Inflate made, rounded down to a MiB.
+// Disk returns the disk that a claim is for whose size Inflate made, rounded down to a MiB.
 func (f Filesystem) Disk(claim int64, overhead cdiv1.Percent) (int64, error) {
 	disk, err := Usable(claim, overhead)
 	if err != nil || overhead == noOverhead {
@@ -143,7 +143,7 @@ func (b *builder) holdDisk(size *resource.Quantity) error {
 	return nil
 }
 
-// inflate is the size of a claim that a disk is sure to fit in, and what makes the difference.
+// inflate returns the size of a claim that a disk is sure to fit in, and what makes the difference.
 func (b *builder) inflate(disk int64) (size int64, why string, err error) {
 	least, why, err := b.share(disk)
 	if err != nil {
@@ -160,7 +160,7 @@ func (b *builder) inflate(disk int64) (size int64, why string, err error) {
 	return size, why, nil
 }
 
-// share is the size of a claim for a disk with the overhead that is configured.
+// share returns the size of a claim for a disk with the overhead that is configured.
 func (b *builder) share(disk int64) (size int64, why string, err error) {
 	overhead := b.overhead()
 	size, err = share(disk, overhead)
@@ -191,7 +191,7 @@ func (b *builder) inferSize() error {
 	return nil
 }
 
-// sourceNeeds is the size of a claim for the source's content: one that is sure to hold it, or one that may. What fits on a
+// sourceNeeds returns the size of a claim for the source's content: one that is sure to hold it, or one that may. What fits on a
 // filesystem of the source's own class fits on another one of that size.
 func (b *builder) sourceNeeds(s Source, sure bool) (resource.Quantity, string, error) {
 	disk := s.Disk
@@ -253,8 +253,8 @@ func (b *builder) fitSource(size resource.Quantity) error {
 	}
 }
 
-// roundsAlike: the storage that made the source larger than was asked for makes the copy as much larger. Volumes that an administrator made
-// have the sizes that they have.
+// roundsAlike reports whether the storage that made the source larger than was asked for makes the copy as much larger. Volumes
+// that an administrator made have the sizes that they have.
 func (b *builder) roundsAlike(s Source) bool {
 	at := slices.IndexFunc(b.cluster.Classes, func(c storagev1.StorageClass) bool { return c.Name == s.Class })
 	return at >= 0 && b.out.Class != nil && b.out.Class.Provisioner != NoProvisioner && b.cluster.Classes[at].Provisioner == b.out.Class.Provisioner

@@ -14,12 +14,12 @@ const UsageTypePrefix = "kubevirt.io/storage.usage-type."
 // DefaultCopyClassAnnotation makes a class the one for copies that name no usage type. The value must be "true".
 const DefaultCopyClassAnnotation = "storageclass.berth.dev/is-default-copy-class"
 
-// DefaultCopyClass is the class for copies that name no usage type, nil if no class is marked so.
+// DefaultCopyClass returns the class for copies that name no usage type, nil if no class is marked so.
 func DefaultCopyClass(classes []storagev1.StorageClass) *storagev1.StorageClass {
 	return newest(classes, DefaultCopyClassAnnotation)
 }
 
-// ForUsage is the class that offers a usage type, nil if none does. Of several the newest wins, as among default classes.
+// ForUsage returns the class that offers a usage type, nil if none does. Of several the newest wins, as among default classes.
 func ForUsage(classes []storagev1.StorageClass, usage string) *storagev1.StorageClass {
 	var found *storagev1.StorageClass
 	for i := range classes {
@@ -31,7 +31,7 @@ func ForUsage(classes []storagev1.StorageClass, usage string) *storagev1.Storage
 	return found
 }
 
-// UsageTypes are all that classes offer, by name.
+// UsageTypes returns all that classes offer, by name.
 func UsageTypes(classes []storagev1.StorageClass) []string {
 	var out []string
 	for i := range classes {

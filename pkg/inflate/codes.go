@@ -249,8 +249,8 @@ func lookup(table []uint32, root uint, bits uint64) (e uint32, used uint) {
 	return e, root + uint(e&63)
 }
 
-// valueOf is the base of a length or distance and its extra bits, where bits begin with the part of the code that the
-// entry speaks of.
+// valueOf returns the base of a length or distance and its extra bits, where bits begin with the part of the code that the entry
+// speaks of.
 func valueOf(e uint32, bits uint64) int {
 	return int(e>>16) + int(bits&(1<<(e&63)-1)>>(e>>8&15))
 }

@@ -102,7 +102,7 @@ func (d *Decoder) copyStored(dst []byte, op int, src []byte, ip int, last bool) 
 	return op, ip, NeedInput, nil
 }
 
-// blockEnd is the status at the end of a block.
+// blockEnd returns the status at the end of a block.
 func (d *Decoder) blockEnd() Status {
 	if d.final {
 		d.phase = atEnd
@@ -210,7 +210,7 @@ func makeFixed() *tables {
 	return &t
 }
 
-// current are the tables of the block at hand.
+// current returns the tables of the block at hand.
 func (d *Decoder) current() *tables {
 	if d.fixed {
 		return fixed

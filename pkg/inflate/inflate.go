@@ -31,7 +31,7 @@ type Status uint8
 // The statuses. At NeedInput and NeedOutput Decode is to be called again with more of it.
 const (
 	Failed     Status = iota
-	NeedInput         // what is left of src is too little to go on with
+	NeedInput         // what is left of src is too little to continue with
 	NeedOutput        // what is left of dst may be too little, by 257 bytes at most
 	Block             // a block ended and another one follows
 	Done              // the last block ended
@@ -77,7 +77,7 @@ func (d *Decoder) Skip(n uint, first byte) {
 	}
 }
 
-// Pending says how many bits, fewer than 8, of the last byte consumed are not yet decoded.
+// Pending returns how many bits, fewer than 8, of the last byte consumed are not yet decoded.
 func (d *Decoder) Pending() uint { return d.nbits }
 
 // Inflate decodes the one stream at the front of src into dst, which has no history. It says how much of each it used.
@@ -124,9 +124,9 @@ func (d *Decoder) Zlib(dst, src []byte) (n, consumed int, err error) {
 	return n, consumed, err
 }
 
-// Decode goes on with a stream. It writes behind dst[:op], which is the history that matches may reach back to, and says
-// how far it wrote and how much of src it used. With last set, src holds the end of the stream. After Block the decoder
-// is at a place from which another one can go on: see Pending and Skip.
+// Decode continues with a stream. It writes behind dst[:op], which is the history that matches may reach back to, and says how
+// far it wrote and how much of src it used. With last set, src holds the end of the stream. After Block the decoder is at a place
+// from which another one can go on: see Pending and Skip.
 func (d *Decoder) Decode(dst []byte, op int, src []byte, last bool) (int, int, Status, error) {
 	ip := 0
 	for {

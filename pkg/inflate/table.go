@@ -182,8 +182,8 @@ func fill(table []uint32, root uint, sorted []uint16, count *[maxBits + 1]uint16
 	}
 }
 
-// following is the code after a code of n bits, bit-reversed: the highest zero becomes one, what is above it zero. After
-// the last code of all it is meaningless.
+// following returns the code after a code of n bits, bit-reversed: the highest zero becomes one, what is above it zero. After the
+// last code of all it is meaningless.
 func following(code, n uint) uint {
 	zeros := code ^ (1<<n - 1)
 	if zeros == 0 {
@@ -193,8 +193,8 @@ func following(code, n uint) uint {
 	return code&(bit-1) | bit
 }
 
-// widthOf is how many bits index the second table that begins with a code of n bits behind the root, of which there are
-// left more: as many as the codes of this and larger lengths need to fill it.
+// widthOf returns how many bits index the second table that begins with a code of n bits behind the root, of which there are left
+// more: as many as the codes of this and larger lengths need to fill it.
 func widthOf(left, n, root uint, count *[maxBits + 1]uint16) uint {
 	for left < 1<<n && root+n < maxBits {
 		n++

@@ -1,9 +1,8 @@
-// Package lzma undoes LZMA2, the compression inside xz, one of its chunks at a time. Output goes into pages that whoever
-// calls provides and keeps for as long as the dictionary reaches back, so nothing is copied out of a dictionary and a
-// stream needs no more memory than its dictionary.
+// Package lzma undoes LZMA2, the compression inside xz, one of its chunks at a time. Output goes into pages that the caller
+// provides and keeps for as long as the dictionary reaches back, so nothing is copied out of a dictionary and a stream needs no
+// more memory than its dictionary.
 //
-// It does not know xz's framing, headers and checksums. It uses no unsafe: whatever the input, the
-// worst outcome is an error.
+// It does not know xz's framing, headers and checksums. It uses no unsafe: whatever the input, the worst outcome is an error.
 package lzma
 
 // PageSize is how large the pages of output are.
@@ -37,7 +36,7 @@ type Header struct {
 	Unpacked int  // bytes they decode to
 }
 
-// HeaderSize is how many bytes the header has that begins with control.
+// HeaderSize returns how many bytes the header has that begins with control.
 func HeaderSize(control byte) (int, error) {
 	switch {
 	case control == 0:
@@ -116,7 +115,7 @@ func (d *Decoder) Finish(pages Pages) {
 	d.pages = d.pages[:0]
 }
 
-// At is how many bytes were written, in pages counted from the beginning of the first one.
+// At returns how many bytes were written, in pages counted from the beginning of the first one.
 func (d *Decoder) At() int {
 	if len(d.pages) == 0 {
 		return d.pos
@@ -212,7 +211,7 @@ func (d *Decoder) resetState() {
 	d.reset(d.lc + d.lp)
 }
 
-// room is the page that output goes to.
+// room returns the page that output goes to.
 func (d *Decoder) room(pages Pages) ([]byte, error) {
 	if n := len(d.pages); n > 0 && d.pos < PageSize {
 		return d.pages[n-1], nil

@@ -21,7 +21,7 @@ var (
 //
 //	normalise; bound := rng>>11 * probability; code < bound ?
 //
-// decodes one bit. Reading beyond the chunk's end finds zeroes; whoever calls looks where ip ended up.
+// decodes one bit. Reading beyond the chunk's end finds zeroes; the caller checks where ip ended up.
 func (d *Decoder) run(page []byte, limit int) error { //nolint:funlen // see above
 	pos := d.pos
 	if d.pending > 0 {
@@ -188,7 +188,7 @@ func (d *Decoder) run(page []byte, limit int) error { //nolint:funlen // see abo
 	return nil
 }
 
-// at is the byte back before pos, which is in page, the last one.
+// at returns the byte back before pos, which is in page, the last one.
 func (d *Decoder) at(page []byte, pos, back int) byte {
 	if back <= pos {
 		return page[pos-back]

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// claimFrom is a claim with a source.
+// claimFrom returns a claim with a source.
 func claimFrom(group, kind, namespace string) string {
 	if namespace != "" {
 		namespace = ", namespace: " + namespace

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// dv is a DataVolume with this spec.
+// dv returns a DataVolume with this spec.
 func dv(spec string) string {
 	return fmt.Sprintf("{kind: DataVolume, metadata: {name: v, namespace: team}, spec: {%s}}", spec)
 }
@@ -74,7 +74,12 @@ var refusals = []struct{ name, object, want string }{
 	{"image stream", dv("source: {registry: {imageStream: i}}," + storage), "Name the image in registry.url"},
 	{"vddk", dv("source: {vddk: {}}," + storage), "import it with source http or upload, or fill a claim with virt-v2v"},
 	{"imageio", dv(`source: {imageio: {url: "https://x", diskId: d1}},` + storage), "Download the disk image and import it with source http or upload"},
-	{"checkpoints", dv(fromHTTP + `, checkpoints: [{previous: "", current: a}],` + storage), "checkpoints are not supported"},
+	{"stages of a container image", dv(image + `, checkpoints: [{previous: "", current: a}],` + storage), "checkpoints go with source http, s3 or gcs"},
+	{"stages with a checksum", dv(`source: {http: {url: "https://example.com/x", checksum: "md5:` + strings.Repeat("0", 32) + `"}}, checkpoints: [{previous: "", current: a}],` + storage),
+		"checkpoints do not go with a checksum"},
+	{"stages out of order", dv(fromHTTP + `, checkpoints: [{previous: "", current: a}, {previous: c, current: b}],` + storage), `checkpoint "b" is what changed since "c"`},
+	{"a stage twice", dv(fromHTTP + `, checkpoints: [{previous: "", current: a}, {previous: a, current: a}],` + storage), `checkpoint "a" is there twice`},
+	{"a stage elsewhere", dv(fromHTTP + `, checkpoints: [{previous: "", current: "../a"}],` + storage), "is no name of a checkpoint"},
 
 	{"two sources of a DataSource", `{kind: DataSource, metadata: {name: d, namespace: team}, spec: {source: {
 		pvc: {namespace: a, name: b}, snapshot: {namespace: a, name: b}}}}`, "Multiple Data volume sources"},

@@ -47,7 +47,7 @@ func (v dataVolumes) request(r *rest.Request) *rest.Request {
 	return r.Namespace(team).Resource("datavolumes")
 }
 
-// made is a volume of this name, gone at the end of the test.
+// made returns a volume of this name, gone at the end of the test.
 func (v dataVolumes) made(name string, change func(*cdiv1.DataVolume)) *cdiv1.DataVolume {
 	v.t.Helper()
 	u := object(dv(fromHTTP + "," + storage))
@@ -129,7 +129,7 @@ func TestClientPatches(t *testing.T) {
 	}
 }
 
-// codeOf is the status of a refusal, 0 without one.
+// codeOf returns the status of a refusal, 0 without one.
 func codeOf(err error) int32 {
 	if err == nil {
 		return 0
@@ -218,8 +218,8 @@ func TestClientSelectors(t *testing.T) {
 	}
 }
 
-// TestClientWatches: an informer's watch gets the state at its beginning, its end marked by a bookmark, and then the changes; one of
-// a version that is long gone is told to begin anew.
+// TestClientWatches: an informer's watch gets the state at its beginning, its end marked by a bookmark, and then the changes; one
+// of a version that is long gone is told to begin again.
 func TestClientWatches(t *testing.T) {
 	v := newVolumes(t)
 	v.made("watched", nil)

@@ -94,7 +94,7 @@ func TestWithoutSpec(t *testing.T) {
 	}
 }
 
-// claimWith is a claim with these annotations of cdi.kubevirt.io.
+// claimWith returns a claim with these annotations of cdi.kubevirt.io.
 func claimWith(annotations string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: ordered, namespace: team, annotations: {%s}}, spec: {
 		accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, annotations)

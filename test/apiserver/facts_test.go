@@ -30,7 +30,7 @@ var facts = map[string][]string{
 	"finalizers": {render.LauncherEnd, render.WorkerEnd},
 }
 
-// podWith is a pod with one key in a field of its metadata.
+// podWith returns a pod with one key in a field of its metadata.
 func podWith(name, field, key string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "image"}}}}
@@ -64,7 +64,7 @@ func patchOf(t *testing.T, field, key string, value any) client.Patch {
 	return client.RawPatch(types.MergePatchType, text)
 }
 
-// clientOf is the client of somebody with a role in namespace team, or with that role everywhere.
+// clientOf returns the client of somebody with a role in namespace team, or with that role everywhere.
 func clientOf(t *testing.T, name, role string, everywhere bool) client.Client {
 	t.Helper()
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}

@@ -29,7 +29,7 @@ func (h *heard) HandleWarningHeader(_ int, _ string, text string) {
 	h.texts = append(h.texts, text)
 }
 
-// listening is a client whose warnings are heard.
+// listening returns a client whose warnings are heard.
 func listening(t *testing.T) (client.Client, *heard) {
 	t.Helper()
 	h := &heard{}

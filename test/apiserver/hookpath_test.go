@@ -23,7 +23,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/hookpath"
 )
 
-// hookPaths are the paths of the webhooks that fail closed, and of the one that moves guests, by the webhook's name.
+// hookPaths returns the paths of the webhooks that fail closed, and of the one that moves guests, by the webhook's name.
 func hookPaths(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -62,8 +62,9 @@ func review(t *testing.T, path, body string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// TestWebhookPaths: every webhook has a path with a word of its own, which is in no manifest and opens the webhook; without the word there is nothing,
-// whoever asks. What applies the manifests again leaves the paths alone, and a path that somebody sets is put back.
+// TestWebhookPaths: every webhook has a path with a word of its own, which is in no manifest and opens the webhook; without the
+// word there is nothing, the caller. What applies the manifests again leaves the paths alone, and a path that somebody sets is
+// put back.
 func TestWebhookPaths(t *testing.T) {
 	const ask = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE","namespace":"team","name":"x",
 		"userInfo":{"username":"admin","groups":["system:masters"]},"object":{"metadata":{"name":"x"},"spec":{"source":{"pvc":{"namespace":"golden","name":"fedora"}}}}}}`

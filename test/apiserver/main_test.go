@@ -237,7 +237,7 @@ func createUsers(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// newManager is the part of cmd/controller that is tested here.
+// newManager returns the part of cmd/controller that is tested here.
 func newManager(ctx context.Context, cfg *rest.Config, dir string) (ctrl.Manager, error) {
 	serving, paths := installkeys.NewServing(), hookpath.New()
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{

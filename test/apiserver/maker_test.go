@@ -33,8 +33,8 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/containervolume"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
-	"github.com/berth-vm/berth/internal/controller/maker"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -73,7 +73,7 @@ func (w *workshop) start() {
 		w.t.Fatal(err)
 	}
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
-	if err := maker.Setup(mgr, writer, installkeys.NewMaker(mgr.GetAPIReader(), writer, home, clock.RealClock{}), nil); err != nil {
+	if err := containervolume.Setup(mgr, writer, installkeys.NewMaker(mgr.GetAPIReader(), writer, home, clock.RealClock{}), nil); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -18,7 +18,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
-	"github.com/berth-vm/berth/internal/scrape"
+	"github.com/berth-vm/berth/internal/metricsserver"
 )
 
 // TestWhoMayReadMetrics: the API server says whose a token is and whether they may GET /metrics, and our accounts may ask it.
@@ -40,7 +40,7 @@ func TestWhoMayReadMetrics(t *testing.T) {
 		config := as(account)
 		web, err := rest.HTTPClientFor(config)
 		must(t, err)
-		reviews := &scrape.Reviews{URL: config.Host, Client: web}
+		reviews := &metricsserver.Reviews{URL: config.Host, Client: web}
 		eventually(t, "the right of Prometheus is known", func() (bool, error) { return reviews.May(t.Context(), prometheus) })
 		for _, token := range []string{nobody, "x", prometheus[:len(prometheus)-4] + "AAAA"} {
 			if may, err := reviews.May(t.Context(), token); may || err != nil {

@@ -28,12 +28,13 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-vm/berth/internal/inside"
+	"github.com/berth-vm/berth/internal/launcherexec"
 	goldenfile "github.com/berth-vm/berth/internal/testing/golden"
 )
 
 // accounts are all that are made by our manifests, as the API server calls them.
-var accounts = []string{"berth:berth-controller", "berth:berth-api", "berth:cdi-uploadproxy", "berth-node:berth-node", "localdisk:localdisk"}
+var accounts = []string{"berth:berth-controller", "berth:berth-api", "berth:cdi-uploadproxy", "berth-node:berth-node", "localdisk:localdisk",
+	"localdisk:localdisk-snapshot-metadata"}
 
 // installRights makes the accounts, roles and policies of every manifest there is, says which accounts those are, and comes
 // back when the policies hold.
@@ -133,7 +134,11 @@ func TestRights(t *testing.T) {
 	}
 	var list strings.Builder
 	for _, account := range accounts {
-		for _, namespace := range []string{account[:strings.Index(account, ":")], team} {
+		namespaces := []string{account[:strings.Index(account, ":")], team}
+		if account == "berth-node:berth-node" {
+			namespaces = append(namespaces, metav1.NamespaceDefault) // where events of nodes are
+		}
+		for _, namespace := range namespaces {
 			fmt.Fprintf(&list, "%s in namespace %s\n", account, namespace)
 			for _, line := range rulesOf(t, account, namespace) {
 				fmt.Fprintf(&list, "  %s\n", line)
@@ -143,7 +148,7 @@ func TestRights(t *testing.T) {
 	goldenfile.Equal(t, filepath.Join("testdata", "rights.txt"), list.String())
 }
 
-// rulesOf is what the API server says an account may do in a namespace, a line for each resource.
+// rulesOf returns what the API server says an account may do in a namespace, a line for each resource.
 func rulesOf(t *testing.T, account, namespace string) []string {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(as(account))
@@ -327,28 +332,28 @@ func TestVolumeFields(t *testing.T) {
 // as far as to be told so was let through.
 func TestExec(t *testing.T) {
 	installRights(t)
-	launcher := func(verb string) []string { return []string{inside.Program, verb} }
+	launcher := func(verb string) []string { return []string{launcherexec.Program, verb} }
 	for name, row := range map[string]struct {
 		account, pod, container string
 		command                 []string
 		may                     bool
 	}{
-		"freeze":               {"berth:berth-controller", "virt-launcher-vm-12345", inside.Container, launcher(inside.Freeze), true},
-		"thaw":                 {"berth:berth-controller", "virt-launcher-vm-12345", inside.Container, launcher(inside.Thaw), true},
-		"console":              {"berth:berth-api", "virt-launcher-vm-12345", inside.Container, launcher(inside.Console), true},
-		"another's verb":       {"berth:berth-api", "virt-launcher-vm-12345", inside.Container, launcher(inside.Freeze), false},
-		"the other's verb":     {"berth:berth-controller", "virt-launcher-vm-12345", inside.Container, launcher(inside.Console), false},
-		"a shell":              {"berth:berth-controller", "virt-launcher-vm-12345", inside.Container, []string{"/bin/sh"}, false},
-		"a shell by a verb":    {"berth:berth-controller", "virt-launcher-vm-12345", inside.Container, []string{"/bin/sh", "freeze"}, false},
-		"more than a verb":     {"berth:berth-api", "virt-launcher-vm-12345", inside.Container, append(launcher(inside.Console), "x"), false},
-		"nothing":              {"berth:berth-api", "virt-launcher-vm-12345", inside.Container, nil, false},
-		"another container":    {"berth:berth-api", "virt-launcher-vm-12345", "sidecar", launcher(inside.Console), false},
-		"the default one":      {"berth:berth-api", "virt-launcher-vm-12345", "", launcher(inside.Console), false},
-		"another pod":          {"berth:berth-controller", "database-0", inside.Container, launcher(inside.Freeze), false},
-		"the upload proxy":     {"berth:cdi-uploadproxy", "virt-launcher-vm-12345", inside.Container, launcher(inside.Console), false},
-		"the node agent":       {"berth-node:berth-node", "virt-launcher-vm-12345", inside.Container, launcher(inside.Console), false},
-		"the storage driver":   {"localdisk:localdisk", "virt-launcher-vm-12345", inside.Container, launcher(inside.Console), false},
-		"freeze, of the proxy": {"berth:cdi-uploadproxy", "virt-launcher-vm-12345", inside.Container, launcher(inside.Freeze), false},
+		"freeze":               {"berth:berth-controller", "virt-launcher-vm-12345", launcherexec.Container, launcher(launcherexec.Freeze), true},
+		"thaw":                 {"berth:berth-controller", "virt-launcher-vm-12345", launcherexec.Container, launcher(launcherexec.Thaw), true},
+		"console":              {"berth:berth-api", "virt-launcher-vm-12345", launcherexec.Container, launcher(launcherexec.Console), true},
+		"another's verb":       {"berth:berth-api", "virt-launcher-vm-12345", launcherexec.Container, launcher(launcherexec.Freeze), false},
+		"the other's verb":     {"berth:berth-controller", "virt-launcher-vm-12345", launcherexec.Container, launcher(launcherexec.Console), false},
+		"a shell":              {"berth:berth-controller", "virt-launcher-vm-12345", launcherexec.Container, []string{"/bin/sh"}, false},
+		"a shell by a verb":    {"berth:berth-controller", "virt-launcher-vm-12345", launcherexec.Container, []string{"/bin/sh", "freeze"}, false},
+		"more than a verb":     {"berth:berth-api", "virt-launcher-vm-12345", launcherexec.Container, append(launcher(launcherexec.Console), "x"), false},
+		"nothing":              {"berth:berth-api", "virt-launcher-vm-12345", launcherexec.Container, nil, false},
+		"another container":    {"berth:berth-api", "virt-launcher-vm-12345", "sidecar", launcher(launcherexec.Console), false},
+		"the default one":      {"berth:berth-api", "virt-launcher-vm-12345", "", launcher(launcherexec.Console), false},
+		"another pod":          {"berth:berth-controller", "database-0", launcherexec.Container, launcher(launcherexec.Freeze), false},
+		"the upload proxy":     {"berth:cdi-uploadproxy", "virt-launcher-vm-12345", launcherexec.Container, launcher(launcherexec.Console), false},
+		"the node agent":       {"berth-node:berth-node", "virt-launcher-vm-12345", launcherexec.Container, launcher(launcherexec.Console), false},
+		"the storage driver":   {"localdisk:localdisk", "virt-launcher-vm-12345", launcherexec.Container, launcher(launcherexec.Console), false},
+		"freeze, of the proxy": {"berth:cdi-uploadproxy", "virt-launcher-vm-12345", launcherexec.Container, launcher(launcherexec.Freeze), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, verb := range []string{"GET", "POST"} {

@@ -118,7 +118,7 @@ func (p *peer) work(claim string, phase corev1.PodPhase, report *task.Report) {
 		ran.State = corev1.ContainerState{Terminated: ended}
 	}
 	w.Status.ContainerStatuses = []corev1.ContainerStatus{ran}
-	must(p.T, p.kube.Status().Patch(p.Context(), &w, client.MergeFrom(before))) // whoever else writes to the pod
+	must(p.T, p.kube.Status().Patch(p.Context(), &w, client.MergeFrom(before))) // other writers to the pod
 }
 
 // TestReadByVirtController: at each step of a volume, KubeVirt's virt-controller reads what it acts rightly on.

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/takeover"
 )
 
-// theirToken is shaped as CDI's are. CDI's key is CDI's: nobody else can tell whether it is genuine.
+// theirToken is shaped as CDI's are. CDI's key is CDI's: no one else can tell whether it is genuine.
 const theirToken = "eyJhbGciOiJQUzI1NiJ9.eyJvcGVyYXRpb24iOiJDbG9uZSJ9.c2lnbmF0dXJl"
 
 const snapshotKind = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: volumesnapshots.snapshot.storage.k8s.io,

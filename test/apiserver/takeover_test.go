@@ -32,10 +32,10 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/config/crd"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/datavolume"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/populate"
 	"github.com/berth-vm/berth/internal/token"
@@ -161,7 +161,7 @@ func (p *peer) volume(o theirs) *corev1.PersistentVolumeClaim {
 	return c
 }
 
-// order is what CDI makes for a populator to read. Of a clone it is in the namespace of its source.
+// order returns what CDI makes for a populator to read. Of a clone it is in the namespace of its source.
 func (p *peer) order(v *cdiv1.DataVolume) (source client.Object, kind string) {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: team, Name: name + string(v.UID)}
@@ -218,7 +218,7 @@ func (p *peer) start() (stop func()) {
 	mgr, err := ctrl.NewManager(p.config, ctrl.Options{Scheme: p.scheme, Metrics: metrics.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller: controllers.Controller{SkipNameValidation: ptr.To(true)}})
 	must(p.T, err)
-	must(p.T, index.Register(ctx, mgr.GetFieldIndexer()))
+	must(p.T, cacheindex.Register(ctx, mgr.GetFieldIndexer()))
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
 	uploads := &installkeys.Upload{Reader: mgr.GetAPIReader(), Writer: writer, Namespace: home, Clock: clock.RealClock{}}
 	must(p.T, mgr.Add(uploads))
@@ -235,8 +235,8 @@ func (p *peer) start() (stop func()) {
 	return sync.OnceFunc(func() { cancel(); <-ended })
 }
 
-// TestTakeover: what CDI has filled stays as it is and is Succeeded for Berth too, what waits goes on, what is being filled is awaited, what
-// Berth cannot go on with is refused before anything is changed; and CDI can be started again.
+// TestTakeover: what CDI has filled stays as it is and is Succeeded for Berth too, what waits goes on, what is being filled is
+// awaited, what Berth cannot continue with is refused before anything is changed; and CDI can be started again.
 func TestTakeover(t *testing.T) {
 	p := newPeer(t)
 	ctx := t.Context()

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// vmNamed is a machine with this spec, its template's spec and the name.
+// vmNamed returns a machine with this spec, its template's spec and the name.
 func vmNamed(name, spec, template string) string {
 	return fmt.Sprintf("{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: %s, namespace: team}, spec: {%s, "+
 		"template: {spec: {%s}}}}", name, spec, template)

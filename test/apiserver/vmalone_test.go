@@ -32,8 +32,8 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/config/crd"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
@@ -88,7 +88,7 @@ func newYard(t *testing.T) *yard {
 	})
 	must(t, err)
 	writer := cluster.New(mgr.GetClient(), mgr.GetEventRecorder("berth"), clock.RealClock{})
-	must(t, index.Register(ctx, mgr.GetFieldIndexer()))
+	must(t, cacheindex.Register(ctx, mgr.GetFieldIndexer()))
 	must(t, machine.Setup(mgr, writer, diskaccess.New(mgr.GetClient(), mgr.GetAPIReader(), writer), machine.Options{Image: "launcher", Emulate: true}))
 	go func() { ended <- mgr.Start(ctx) }()
 	return y
@@ -402,7 +402,7 @@ func TestExamplesOfMachines(t *testing.T) {
 	}
 }
 
-// sourced is a machine whose claim names a source.
+// sourced returns a machine whose claim names a source.
 func sourced(name, ref string) string {
 	return fmt.Sprintf(`
 metadata: {name: %s}

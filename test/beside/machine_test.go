@@ -155,7 +155,7 @@ func instance(t *testing.T) *unstructured.Unstructured {
 	return read(t, "kubevirt.io/v1", "VirtualMachineInstance", "web")
 }
 
-// condition is what an object says about one thing.
+// condition returns what an object says about one thing.
 func condition(u *unstructured.Unstructured, kind string) string {
 	all, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range all {

@@ -80,7 +80,7 @@ spec:
 	return out.String()
 }
 
-// snapshotKinds are the kinds of volume snapshots, with room for whatever is in them: who serves them here is the test.
+// snapshotKinds returns the kinds of volume snapshots, with room for whatever is in them: who serves them here is the test.
 func snapshotKinds() string {
 	var out strings.Builder
 	for _, k := range []struct{ kind, scope string }{

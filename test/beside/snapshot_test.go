@@ -138,7 +138,7 @@ func read(t *testing.T, version, kind, name string) *unstructured.Unstructured {
 	return u
 }
 
-// templateOf is the name of a machine's one volume.
+// templateOf returns the name of a machine's one volume.
 func templateOf(t *testing.T, name string) string {
 	t.Helper()
 	templates, _, _ := unstructured.NestedSlice(read(t, "kubevirt.io/v1", "VirtualMachine", name).Object, "spec", "dataVolumeTemplates")

@@ -119,7 +119,7 @@ func (b *Browser) Open(address string) {
 	b.Do(chromedp.Navigate(address))
 }
 
-// Text is what a person reads in the first element that a selector finds; empty if there is none.
+// Text returns what a person reads in the first element that a selector finds; empty if there is none.
 func (b *Browser) Text(selector string) string {
 	b.T.Helper()
 	var text string
@@ -155,8 +155,9 @@ func (b *Browser) Until(expression string, within time.Duration) time.Duration {
 	}
 }
 
-// early says whether an answer is missing because the page is just left for another one, or not built so far that it has what was asked
-// about. The protocol has one code for all ways in which a page is left ("navigated or closed", "cannot find default execution context").
+// early reports whether an answer is missing because the page is just left for another one, or not built so far that it has what
+// was asked about. The protocol has one code for all ways in which a page is left ("navigated or closed", "cannot find default
+// execution context").
 func early(err error) bool {
 	var said *cdproto.Error
 	var thrown *cdpruntime.ExceptionDetails
@@ -266,7 +267,7 @@ func (b *Browser) Calm(host string) {
 	}
 }
 
-// state is what there is to see when something went wrong.
+// state returns what there is to see when something went wrong.
 func (b *Browser) state() string {
 	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
 	defer cancel()

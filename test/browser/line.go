@@ -46,7 +46,7 @@ func NewLine(t *testing.T, address string) *Line {
 	return n
 }
 
-// Over is an address of the server, as it is reached over the line.
+// Over returns an address of the server, as it is reached over the line.
 func (n *Line) Over(address string) string {
 	u, _ := url.Parse(address) // it was parsed before
 	u.Host = n.Host

@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Gluster is a server with one volume of one brick. It needs root: a brick keeps attributes that only root may set.
+// Gluster is a server with one volume of one brick. It needs root: a brick keeps attributes that only root may set. Its port is the
+// one that clients expect, so a machine can run one at a time: of the packages of test/e2e, only netdisk uses it.
 type Gluster struct {
 	Address string
 	Port    int

@@ -8,11 +8,13 @@ package netserver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -83,8 +85,27 @@ func tail(file string) string {
 	return string(bytes.TrimSpace(b[max(0, len(b)-2000):]))
 }
 
-// run runs a program to its end.
+// run runs a program to its end; once more if it crashed. The client library of Gluster aborts now and then on a machine that has much
+// to do, and what a test tests is not the tool that puts a disk on its server.
 func run(env []string, name string, args ...string) (string, error) {
+	out, err := runOnce(env, name, args...)
+	if crashed(err) {
+		return runOnce(env, name, args...)
+	}
+	return out, err
+}
+
+// crashed reports whether a program was ended by a signal of its own making, not by one that was sent because it took too long.
+func crashed(err error) bool {
+	var ended *exec.ExitError
+	if !errors.As(err, &ended) {
+		return false
+	}
+	status, is := ended.Sys().(syscall.WaitStatus)
+	return is && status.Signaled() && slices.Contains([]syscall.Signal{syscall.SIGABRT, syscall.SIGBUS, syscall.SIGSEGV}, status.Signal())
+}
+
+func runOnce(env []string, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -96,7 +117,7 @@ func run(env []string, name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// FreePort is a port of the address that nobody listens at.
+// FreePort returns a port of the address that nobody listens at.
 func FreePort(address string) (int, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
@@ -106,7 +127,7 @@ func FreePort(address string) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// answers says whether somebody listens there.
+// answers returns whether somebody listens there.
 func answers(address string, port int) error {
 	c, err := net.DialTimeout("tcp", net.JoinHostPort(address, strconv.Itoa(port)), time.Second)
 	if err != nil {
@@ -122,7 +143,7 @@ type Once[S interface{ Close() }] struct {
 	err    error
 }
 
-// Get is the server, started by the first call.
+// Get returns the server, started by the first call.
 func (o *Once[S]) Get(start func() (S, error)) (S, error) {
 	o.once.Do(func() { o.server, o.err = start() })
 	return o.server, o.err

@@ -24,5 +24,5 @@ func (c *Cluster) auditFlags() ([]string, error) {
 	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + c.AuditLog()}, nil
 }
 
-// AuditLog is the file with that record.
+// AuditLog returns the file with that record.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.Dir, "audit.log") }

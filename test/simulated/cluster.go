@@ -158,7 +158,7 @@ func (c *Cluster) kubernetes(applet string, args ...string) error {
 	return c.Run(applet+".log", nil, filepath.Join(c.Root, "bin", "kubebox"), append([]string{applet}, args...)...)
 }
 
-// Last is the process that was started last.
+// Last returns the process that was started last.
 func (c *Cluster) Last() *exec.Cmd { return c.procs[len(c.procs)-1] }
 
 // Run starts a program that ends with the cluster. What it says is kept in a file of the cluster's folder.

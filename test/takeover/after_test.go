@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// worksWithBerth goes on with what had not begun, and makes something new.
+// worksWithBerth continues with what had not begun, and makes something new.
 func (s *site) worksWithBerth(from *sources, registry, golden string) {
 	s.T.Helper()
 	s.apply(dataVolume("fresh", "immediate", fromURL(from.url+"/fresh"), ""))

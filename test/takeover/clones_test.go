@@ -11,7 +11,7 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// device is a volume in mode Block.
+// device returns a volume in mode Block.
 func device(name, source string) string {
 	return strings.Replace(dataVolume(name, "localdisk-immediate", source, ""), "Filesystem", "Block", 1)
 }

@@ -33,7 +33,7 @@ type site struct {
 	transcript bytes.Buffer
 }
 
-// in is a command in the top directory of the project.
+// in returns a command in the top directory of the project.
 func (s *site) in(name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(context.WithoutCancel(s.Context()), name, args...)
 	cmd.Dir = "../.."

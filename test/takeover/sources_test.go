@@ -63,7 +63,7 @@ func (s *site) newSources() *sources {
 // letGo lets the disk that is held back come to its end.
 func (o *sources) letGo() { o.open.Do(func() { close(o.release) }) }
 
-// asked is how often each disk was asked for.
+// asked returns how often each disk was asked for.
 func (o *sources) asked() map[string]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -38,7 +38,7 @@ spec:
 
 func fromURL(url string) string { return fmt.Sprintf("http: {url: %q}", url) }
 
-// populated is a claim that CDI's populator fills, without a DataVolume.
+// populated returns a claim that CDI's populator fills, without a DataVolume.
 func populated(name, url string) string {
 	return fmt.Sprintf(`---
 apiVersion: cdi.kubevirt.io/v1beta1
@@ -57,7 +57,7 @@ spec:
 `, name, url)
 }
 
-// annotated is a claim of the oldest kind: CDI writes to the claim itself.
+// annotated returns a claim of the oldest kind: CDI writes to the claim itself.
 func annotated(name, url string) string {
 	return fmt.Sprintf(`---
 apiVersion: v1
@@ -94,7 +94,7 @@ type held struct {
 	disk   string
 }
 
-// done are the volumes that CDI has filled before Berth comes, by claim.
+// done returns the volumes that CDI has filled before Berth comes, by claim.
 func (s *site) done(names []string) map[string]held {
 	s.T.Helper()
 	out := map[string]held{}
@@ -108,7 +108,7 @@ func (s *site) done(names []string) map[string]held {
 	return out
 }
 
-// begins is the sum of the first bytes of a claim's disk: as many as its source has. The rest is zeroes.
+// begins returns the sum of the first bytes of a claim's disk: as many as its source has. The rest is zeroes.
 func (s *site) begins(claim string) string {
 	s.T.Helper()
 	script := fmt.Sprintf("at=/dev/%[1]s; [ -e $at ] || at=/%[1]s/disk.img; head -c %[2]d $at | sha256sum", claim, diskSize)
@@ -248,7 +248,7 @@ func (s *site) verdicts(table string, want map[string]string) {
 	}
 }
 
-// manifest is the data side of this tree, in a file.
+// manifest returns the data side of this tree, in a file.
 func (s *site) manifest() string {
 	s.T.Helper()
 	path := filepath.Join(s.T.TempDir(), "berth-data.yaml")
@@ -258,7 +258,7 @@ func (s *site) manifest() string {
 	return path
 }
 
-// claims are those of the namespace, by name.
+// claims returns those of the namespace, by name.
 func (s *site) claims() map[string]types.UID {
 	s.T.Helper()
 	all, err := s.Client.CoreV1().PersistentVolumeClaims(s.Namespace).List(s.Context(), metav1.ListOptions{})

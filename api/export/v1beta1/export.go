@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VirtualMachineExport lets whoever has its token download disks: those of a machine, of a snapshot of one, or of a claim.
+// VirtualMachineExport lets clients with its token download disks: those of a machine, of a snapshot of one, or of a claim.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -83,7 +83,7 @@ type VirtualMachineExportStatus struct {
 
 // VirtualMachineExportLinks are ways to the disks.
 type VirtualMachineExportLinks struct {
-	// Internal is for whoever is in the cluster, or forwards a port into it.
+	// Internal is for clients in the cluster, or that forward a port into it.
 	Internal *VirtualMachineExportLink `json:"internal,omitempty"`
 }
 

@@ -76,7 +76,7 @@ type ContainerPodVolume struct {
 	ConfigMap             *corev1.ConfigMapVolumeSource             `json:"configMap,omitempty"`
 }
 
-// Container is the container itself, under the name it has in its pod.
+// Container returns the container itself, under the name it has in its pod.
 func (s *ContainerSource) Container(name string) corev1.Container {
 	s = s.DeepCopy()
 	return corev1.Container{
@@ -89,18 +89,14 @@ func (s *ContainerSource) Container(name string) corev1.Container {
 
 // MadeSource is what a container can answer: a disk that is somewhere.
 type MadeSource struct {
-	ISCSI   *ISCSISource   `json:"iscsi,omitempty"`
-	RBD     *RBDSource     `json:"rbd,omitempty"`
-	NBD     *NBDSource     `json:"nbd,omitempty"`
-	Gluster *GlusterSource `json:"gluster,omitempty"`
-	HTTP    *HTTPSource    `json:"http,omitempty"`
-	PVC     *DiskClaim     `json:"pvc,omitempty"`
+	NetworkSource `json:",inline"`
+	PVC           *DiskClaim `json:"pvc,omitempty"`
 }
 
-// Volume is the same source in a volume, as instances spell it.
+// Volume returns the same source in a volume, as instances spell it.
 func (s *MadeSource) Volume() VolumeSource {
 	s = s.DeepCopy()
-	v := VolumeSource{ISCSI: s.ISCSI, RBD: s.RBD, NBD: s.NBD, Gluster: s.Gluster, HTTP: s.HTTP}
+	v := VolumeSource{NetworkSource: s.NetworkSource}
 	if s.PVC != nil {
 		v.PersistentVolumeClaim = &ClaimSource{ClaimName: s.PVC.ClaimName}
 	}

@@ -43,7 +43,7 @@ type DriveCopy struct {
 	Size *Quantity `json:"size,omitempty"`
 }
 
-// volume is the same copy at a volume.
+// volume returns the same copy at a volume.
 func (c *DriveCopy) volume() *DiskCopy {
 	if c == nil {
 		return nil
@@ -51,8 +51,8 @@ func (c *DriveCopy) volume() *DiskCopy {
 	return &DiskCopy{Mode: c.Mode, UsageType: c.UsageType, Capacity: c.Capacity, Size: c.Size}
 }
 
-// Copied is the copy that the guest has instead of the volume itself; nil if it has none. A container disk, a container image
-// and an ephemeral volume always have one: a copy on write, unless they say another.
+// Copied returns the copy that the guest has instead of the volume itself; nil if it has none. A container disk, a container
+// image and an ephemeral volume always have one: a copy on write, unless they say another.
 func (v *Volume) Copied() *DiskCopy {
 	switch {
 	case v.Copy != nil && v.Copy.Mode != CopyNone && v.Copy.Mode != "":

@@ -36,7 +36,7 @@ type SSHKeyPropagation struct {
 	ConfigDrive *CloudInitPropagation `json:"configDrive,omitempty"`
 	// NoCloud has cloud-init add them, from the machine's volume cloudInitNoCloud, when the guest first starts.
 	NoCloud *CloudInitPropagation `json:"noCloud,omitempty"`
-	// QemuGuestAgent has no effect: the guest agent is not asked to add keys.
+	// QemuGuestAgent has the guest agent set them while the guest runs, again when the Secret changes. The users have no other keys then.
 	QemuGuestAgent *AgentSSHKeyPropagation `json:"qemuGuestAgent,omitempty"`
 }
 
@@ -53,7 +53,7 @@ type AgentSSHKeyPropagation struct {
 
 // PasswordPropagation is how passwords come into the guest.
 type PasswordPropagation struct {
-	// QemuGuestAgent has no effect: the guest agent is not asked to set passwords.
+	// QemuGuestAgent has the guest agent set them while the guest runs, again when the Secret changes.
 	QemuGuestAgent *CloudInitPropagation `json:"qemuGuestAgent,omitempty"`
 }
 
@@ -64,4 +64,26 @@ func (c *AccessCredential) ByCloudInit(noCloud bool) bool {
 	}
 	how := c.SSHPublicKey.PropagationMethod
 	return noCloud && how.NoCloud != nil || !noCloud && how.ConfigDrive != nil
+}
+
+// ByAgent reports whether the guest agent sets the keys or passwords.
+func (c *AccessCredential) ByAgent() bool {
+	if c.Secret() == "" {
+		return false
+	}
+	if c.UserPassword != nil {
+		return c.UserPassword.PropagationMethod.QemuGuestAgent != nil
+	}
+	return c.SSHPublicKey.PropagationMethod.QemuGuestAgent != nil
+}
+
+// Secret is the name of the Secret with the keys or passwords; empty if there is none.
+func (c *AccessCredential) Secret() string {
+	switch {
+	case c.UserPassword != nil && c.UserPassword.Source.Secret != nil:
+		return c.UserPassword.Source.Secret.SecretName
+	case c.UserPassword == nil && c.SSHPublicKey != nil && c.SSHPublicKey.Source.Secret != nil:
+		return c.SSHPublicKey.Source.Secret.SecretName
+	}
+	return ""
 }

@@ -247,7 +247,7 @@ type Disk struct {
 	Copy       *DriveCopy `json:"copy,omitempty"`
 }
 
-// ReadsOnly says that the guest may not write to the drive. A CD drive is read unless it says otherwise.
+// ReadsOnly reports whether the guest may not write to the drive. A CD drive is read unless it says otherwise.
 func (d Disk) ReadsOnly() bool {
 	switch {
 	case d.CDRom != nil:

@@ -2,7 +2,7 @@
 // it, and a few of its own. The tests beside it hold both. Fields that Berth does not implement are declared too, so that manifests written for
 // KubeVirt apply: admission warns about a field without effect, and refuses it if the guest would come to harm without it.
 //
-// It is data only; what the fields do is in internal/decide/machine and internal/launch, and which of them do anything in
+// It is data only; what the fields do is in internal/decide/machine and internal/launcherapi, and which of them do anything in
 // internal/machinefields. The types are our own and not kubevirt.io's: controller-gen makes one definition of all kinds of a group that a
 // package imports.
 //

@@ -110,7 +110,7 @@ type StartStrategy string
 // StartPaused has the guest's processors stand still until somebody lets them go on.
 const StartPaused StartStrategy = "Paused"
 
-// StartsPaused says whether the guest stands still until somebody lets it go on.
+// StartsPaused reports whether the guest stands still until somebody lets it go on.
 func (s *VirtualMachineInstanceSpec) StartsPaused() bool {
 	return s.StartStrategy != nil && *s.StartStrategy == StartPaused
 }

@@ -61,12 +61,16 @@ type MigrationConfiguration struct {
 	// BandwidthPerMigration is how many bytes a second one migration sends; as many as it can if unset or 0.
 	// +kubebuilder:validation:XIntOrString
 	BandwidthPerMigration *resource.Quantity `json:"bandwidthPerMigration,omitempty"`
-	// CompletionTimeoutPerGiB is how many seconds a migration may take for each GiB that is to be sent; 150 if unset.
+	// CompletionTimeoutPerGiB is the time limit of a migration, in seconds for each GiB to send. The default is 150.
 	// +kubebuilder:validation:Minimum=1
 	CompletionTimeoutPerGiB *int64 `json:"completionTimeoutPerGiB,omitempty"`
 	// ProgressTimeout is after how many seconds without any progress a migration is given up; 150 if unset.
 	// +kubebuilder:validation:Minimum=1
 	ProgressTimeout *int64 `json:"progressTimeout,omitempty"`
+	// MaxDowntimeMs is for how many milliseconds a guest may stand still when it changes nodes; 300 if unset.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2000000
+	MaxDowntimeMs *uint64 `json:"maxDowntimeMs,omitempty"`
 	// AllowAutoConverge slows a guest down that writes faster than it can be sent.
 	AllowAutoConverge *bool `json:"allowAutoConverge,omitempty"`
 	// AllowPostCopy must be false: a guest that is on two nodes at once is lost if either of them is.
@@ -95,10 +99,11 @@ type Migrations struct {
 	PerCluster, PerNode int
 	Bandwidth           int64 // bytes in a second; 0: no limit
 	PerGiB, Progress    time.Duration
+	Downtime            uint64 // milliseconds; 0: QEMU's
 	Converge            bool
 }
 
-// Eviction is the strategy of an instance.
+// Eviction returns the strategy of an instance.
 func (c KubeVirtConfiguration) Eviction(i *VirtualMachineInstance) EvictionStrategy {
 	for _, s := range []*EvictionStrategy{i.Spec.EvictionStrategy, c.EvictionStrategy} {
 		if s != nil && *s != "" {
@@ -108,7 +113,7 @@ func (c KubeVirtConfiguration) Eviction(i *VirtualMachineInstance) EvictionStrat
 	return EvictNone
 }
 
-// Migrations are the settings of migrations. The defaults are upstream's.
+// Migrations returns the settings of migrations. The defaults are upstream's.
 func (c KubeVirtConfiguration) Migrations() Migrations {
 	m := Migrations{PerCluster: 5, PerNode: 2, PerGiB: 150 * time.Second, Progress: 150 * time.Second}
 	from := c.MigrationConfiguration
@@ -129,6 +134,9 @@ func (c KubeVirtConfiguration) Migrations() Migrations {
 	}
 	if n := from.ProgressTimeout; n != nil {
 		m.Progress = time.Duration(*n) * time.Second
+	}
+	if n := from.MaxDowntimeMs; n != nil {
+		m.Downtime = *n
 	}
 	m.Converge = from.AllowAutoConverge != nil && *from.AllowAutoConverge
 	return m

@@ -46,7 +46,7 @@ const (
 	RunOnce           RunStrategy = "Once"
 )
 
-// Strategy is when the machine is to run, in whichever of the two forms it says so.
+// Strategy returns when the machine is to run, in whichever of the two forms it says so.
 func (s *VirtualMachineSpec) Strategy() RunStrategy {
 	switch {
 	case s.RunStrategy != nil:

@@ -141,7 +141,7 @@ type MigrationState struct {
 	MigrationConfiguration *MigrationConfiguration `json:"migrationConfiguration,omitempty"`
 }
 
-// Ended says whether the migration has come to its end, one way or the other.
+// Ended reports whether the migration has come to its end, one way or the other.
 func (m *VirtualMachineInstanceMigration) Ended() bool {
 	return m.Status.Phase == MigrationSucceeded || m.Status.Phase == MigrationFailed
 }

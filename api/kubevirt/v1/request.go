@@ -27,7 +27,7 @@ import "k8s.io/apimachinery/pkg/types"
 // AnnPaused, that it is about to, and what came of it. While it is there, the machine controller asks the launcher what is true
 // and says it.
 //
-// Whoever adds a request uses a JSON patch that tests the metadata.resourceVersion it read, and tries again on a conflict.
+// A client that adds a request uses a JSON patch that tests the metadata.resourceVersion it read, and tries again on a conflict.
 
 // DataPaused and DataTrue are the data of a start whose guest is to stand still until somebody lets it go on.
 const (
@@ -35,7 +35,7 @@ const (
 	DataTrue   = "true"
 )
 
-// Paused says whether the guest is to stand still until somebody lets it go on.
+// Paused reports whether the guest is to stand still until somebody lets it go on.
 func (q StateChangeRequest) Paused() bool { return q.Data[DataPaused] == DataTrue }
 
 // AnnPaused on an instance, if a person has ever asked to pause it: how far that is.
@@ -99,32 +99,29 @@ type KeepOptions struct {
 type HotplugVolumeSource struct {
 	PersistentVolumeClaim *ClaimSource      `json:"persistentVolumeClaim,omitempty"`
 	DataVolume            *DataVolumeSource `json:"dataVolume,omitempty"`
-	ISCSI                 *ISCSISource      `json:"iscsi,omitempty"`
-	RBD                   *RBDSource        `json:"rbd,omitempty"`
-	NBD                   *NBDSource        `json:"nbd,omitempty"`
-	Gluster               *GlusterSource    `json:"gluster,omitempty"`
-	HTTP                  *HTTPSource       `json:"http,omitempty"`
+	NetworkSource         `json:",inline"`
 }
 
-// Count is how many sources are set.
+// Count returns how many sources are set.
 func (s *HotplugVolumeSource) Count() int {
 	if s == nil {
 		return 0
 	}
-	n := 0
-	for _, set := range []bool{s.PersistentVolumeClaim != nil, s.DataVolume != nil, s.ISCSI != nil, s.RBD != nil, s.NBD != nil, s.Gluster != nil, s.HTTP != nil} {
-		if set {
-			n++
-		}
+	n := len(s.sources())
+	if s.PersistentVolumeClaim != nil {
+		n++
+	}
+	if s.DataVolume != nil {
+		n++
 	}
 	return n
 }
 
-// Volume is the volume as the machine gets it.
+// Volume returns the volume as the machine gets it.
 func (o *AddVolumeOptions) Volume() Volume {
 	s := o.VolumeSource.DeepCopy()
 	v := Volume{Name: o.Name, AccessMode: o.AccessMode, VolumeSource: VolumeSource{PersistentVolumeClaim: s.PersistentVolumeClaim, DataVolume: s.DataVolume,
-		ISCSI: s.ISCSI, RBD: s.RBD, NBD: s.NBD, Gluster: s.Gluster, HTTP: s.HTTP}}
+		NetworkSource: s.NetworkSource}}
 	switch {
 	case v.PersistentVolumeClaim != nil:
 		v.PersistentVolumeClaim.Hotpluggable = true
@@ -137,7 +134,7 @@ func (o *AddVolumeOptions) Volume() Volume {
 	return v
 }
 
-// CanBeRemoved says that a volume may be removed from a machine that runs.
+// CanBeRemoved reports whether a volume may be removed from a machine that runs.
 func (v *Volume) CanBeRemoved() bool {
 	return v.Hotpluggable || v.DataVolume != nil && v.DataVolume.Hotpluggable || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable
 }

@@ -1,6 +1,10 @@
 package v1
 
 import (
+	"cmp"
+	"reflect"
+	"strings"
+
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -24,14 +28,14 @@ func (s *VirtualMachineInstanceSpec) Canonical() {
 	}
 }
 
-// AllVolumes are the volumes as an instance of the machine has them. The machine stays as it was written.
+// AllVolumes returns the volumes as an instance of the machine has them. The machine stays as it was written.
 func (s *VirtualMachineInstanceSpec) AllVolumes() []Volume {
 	c := s.DeepCopy()
 	c.Canonical()
 	return c.Volumes
 }
 
-// volume is the same source in a volume.
+// volume returns the same source in a volume.
 func (s *DiskSource) volume() VolumeSource {
 	v := s.Volume()
 	v.Container = s.Container
@@ -55,30 +59,46 @@ func (v *Volume) canonical() {
 	if v.Copy != nil && v.Copy.Mode == CopyNone {
 		v.Copy = nil
 	}
-	for _, h := range v.hosts() {
+	for _, h := range v.traits().hosts {
 		if h.Port != nil {
 			h.Port = new(intstr.FromInt(h.Port.IntValue()))
 		}
 	}
 }
 
-// hosts are the servers that the volume names with a port of their own field.
-func (v *Volume) hosts() []*NetworkHost {
-	var out []*NetworkHost
-	switch {
-	case v.ISCSI != nil:
-		out = append(out, &v.ISCSI.Host)
-	case v.NBD != nil:
-		out = append(out, &v.NBD.Host)
-	case v.Gluster != nil:
-		for i := range v.Gluster.Hosts {
-			out = append(out, &v.Gluster.Hosts[i])
+// sources returns the sources that are set, by the name of their protocol. There is at most one in a volume that the API server has accepted.
+func (s *NetworkSource) sources() map[string]interface{ traits() traits } {
+	out := map[string]interface{ traits() traits }{}
+	all := reflect.ValueOf(s).Elem()
+	for i := range all.NumField() {
+		if source, ok := all.Field(i).Interface().(interface{ traits() traits }); ok && !all.Field(i).IsNil() {
+			protocol, _, _ := strings.Cut(all.Type().Field(i).Tag.Get("json"), ",")
+			out[protocol] = source
 		}
 	}
 	return out
 }
 
-// PortOr is the port, or the protocol's own if it is not said.
+// Protocol returns the name of the source that is set, as volumes spell it; "" if none is.
+func (s *NetworkSource) Protocol() string {
+	for protocol := range s.sources() {
+		return protocol
+	}
+	return ""
+}
+
+// traits are those of the source that is set; empty without one.
+func (s *NetworkSource) traits() traits {
+	for _, source := range s.sources() {
+		return source.traits()
+	}
+	return traits{}
+}
+
+// DiskFormat is how the bytes of the network disk are laid out.
+func (s *NetworkSource) DiskFormat() DiskFormat { return cmp.Or(s.traits().format, FormatRaw) }
+
+// PortOr returns the port, or the protocol's own if it is not said.
 func (h NetworkHost) PortOr(protocol int) int {
 	if h.Port == nil {
 		return protocol
@@ -86,23 +106,23 @@ func (h NetworkHost) PortOr(protocol int) int {
 	return h.Port.IntValue()
 }
 
-// Reads says that the guest may only read the disk: that is what it asked for, or all that the source can give.
+// Reads reports whether the guest may only read the disk: that is what it asked for, or all that the source can give.
 func (v *Volume) Reads() bool {
 	if v.Copied() != nil {
 		return false // it writes to its own copy
 	}
-	return v.AccessMode == ReadShared || v.HTTP != nil || v.RBD != nil && v.RBD.Snapshot != ""
+	return v.AccessMode == ReadShared || v.traits().readOnly
 }
 
-// Networked says that QEMU opens the volume at a server.
+// Networked reports whether QEMU opens the volume at a server.
 func (v *Volume) Networked() bool {
-	return v.ISCSI != nil || v.RBD != nil || v.NBD != nil || v.Gluster != nil || v.HTTP != nil
+	return v.Protocol() != ""
 }
 
 // AtServer reports whether the volume is a network disk at a server that can hold it for one client: a file at a URL is only read.
-func (v *Volume) AtServer() bool { return v.Networked() && v.HTTP == nil }
+func (v *Volume) AtServer() bool { return v.Networked() && !v.traits().shared }
 
-// AsksDirect is what the volume says of opening the network disk behind its claim without a mount; nil: nothing.
+// AsksDirect returns what the volume says of opening the network disk behind its claim without a mount; nil: nothing.
 func (v *Volume) AsksDirect() *bool {
 	switch {
 	case v.PersistentVolumeClaim != nil:

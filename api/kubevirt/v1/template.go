@@ -15,11 +15,11 @@ type VolumeClaimTemplate struct {
 	Spec corev1.PersistentVolumeClaimSpec `json:"spec,omitempty"`
 }
 
-// ClaimName is the name of the claim that is made from a template of a machine: known before the claim is, and the same
-// whoever applies the machine again.
+// ClaimName returns the name of the claim that is made from a template of a machine: known before the claim is, and the same each
+// time the machine is applied.
 func ClaimName(machine, template string) string { return machine + "-" + template }
 
-// Claim is the name of the claim, however the volume spells it.
+// Claim returns the name of the claim, however the volume spells it.
 func (s *ClaimSource) Claim() string {
 	if s.ClaimName != "" {
 		return s.ClaimName

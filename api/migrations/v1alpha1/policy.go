@@ -41,10 +41,10 @@ type MigrationPolicySpec struct {
 	// BandwidthPerMigration is how many bytes a second one migration sends; 0 is as many as it can.
 	// +kubebuilder:validation:XIntOrString
 	BandwidthPerMigration *resource.Quantity `json:"bandwidthPerMigration,omitempty"`
-	// CompletionTimeoutPerGiB is how many seconds a migration may take for each GiB that is to be sent.
+	// CompletionTimeoutPerGiB is the time limit of a migration, in seconds for each GiB to send.
 	// +kubebuilder:validation:Minimum=1
 	CompletionTimeoutPerGiB *int64 `json:"completionTimeoutPerGiB,omitempty"`
-	// MaxDowntimeMs has no effect: QEMU aims at 300 ms.
+	// MaxDowntimeMs is for how many milliseconds the guest may stand still when it changes nodes; 300 if unset.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2000000
 	MaxDowntimeMs *uint64 `json:"maxDowntimeMs,omitempty"`

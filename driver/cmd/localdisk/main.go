@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-vm/berth/driver/internal/localdisk"
-	"github.com/berth-vm/berth/internal/scrape"
+	"github.com/berth-vm/berth/internal/metricsserver"
 	"github.com/berth-vm/berth/internal/version"
 )
 
@@ -117,7 +117,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	defer driver.Close()
 	if o.metrics != "" {
-		end, err := scrape.Serve(o.metrics, log, localdisk.Metrics{Pools: driver})
+		end, err := metricsserver.Serve(o.metrics, log, localdisk.Metrics{Pools: driver})
 		if err != nil {
 			return err
 		}

@@ -27,14 +27,14 @@ func registration(endpoint string, log *slog.Logger, refused context.CancelCause
 	return server
 }
 
-// GetInfo says which driver this is and where it is served.
+// GetInfo returns which driver this is and where it is served.
 func (r *registrar) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
 	return &registerapi.PluginInfo{
 		Type: registerapi.CSIPlugin, Name: localdisk.Name, Endpoint: r.endpoint, SupportedVersions: []string{"1.0.0"},
 	}, nil
 }
 
-// NotifyRegistrationStatus hears what the kubelet made of it.
+// NotifyRegistrationStatus receives the kubelet's answer to the registration.
 func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registerapi.RegistrationStatus) (
 	*registerapi.RegistrationStatusResponse, error) {
 	if !s.GetPluginRegistered() {

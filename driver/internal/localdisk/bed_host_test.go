@@ -186,7 +186,7 @@ func (u user) use(work func()) {
 	}
 }
 
-// abilities are the modes a volume can have, with a filesystem named or not.
+// abilities returns the modes a volume can have, with a filesystem named or not.
 func abilities() map[string]*csi.VolumeCapability {
 	return map[string]*csi.VolumeCapability{"Block": block(), "ext4": mounted("ext4"), "xfs": mounted("xfs")}
 }
@@ -197,7 +197,7 @@ func wanting(name string, mib int64, ability *csi.VolumeCapability) *csi.CreateV
 	return r
 }
 
-// sizeSeen is how large a volume is to who uses it.
+// sizeSeen returns how large a volume is to who uses it.
 func (u user) sizeSeen() int64 {
 	u.t.Helper()
 	if u.ability.GetBlock() != nil {
@@ -219,7 +219,7 @@ func (u user) sizeSeen() int64 {
 	return r.GetUsage()[0].GetTotal()
 }
 
-// growsInUse is what growing in use is answered with on this machine: the kernel wants a capability for ext4.
+// growsInUse returns what growing in use is answered with on this machine: the kernel wants a capability for ext4.
 func (u user) growsInUse() codes.Code {
 	u.t.Helper()
 	can, err := capable(unix.CAP_SYS_RESOURCE)

@@ -22,7 +22,7 @@ var controllerCapabilities = []csi.ControllerServiceCapability_RPC_Type{
 	csi.ControllerServiceCapability_RPC_VOLUME_CONDITION,
 }
 
-// ControllerGetCapabilities says which calls are answered.
+// ControllerGetCapabilities returns which calls are answered.
 func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	response := &csi.ControllerGetCapabilitiesResponse{}
 	for _, c := range controllerCapabilities {
@@ -33,7 +33,7 @@ func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 	return response, nil
 }
 
-// ControllerGetVolume shows one volume and how it is.
+// ControllerGetVolume returns one volume and its condition.
 func (d *Driver) ControllerGetVolume(_ context.Context, r *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
 	v, err := d.pool.findVolume(r.GetVolumeId())
 	if err != nil {
@@ -70,7 +70,7 @@ func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVo
 	}}, nil
 }
 
-// GetCapacity says how large the next volume of a class may be on this node.
+// GetCapacity returns how large the next volume of a class may be on this node.
 func (d *Driver) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if !d.pool.isHere(r.GetAccessibleTopology()) {
 		return &csi.GetCapacityResponse{}, nil

@@ -134,7 +134,7 @@ func sourceOf(s *csi.VolumeContentSource) (*id, error) {
 	return &i, err
 }
 
-// sameVolume tells whether a volume that is there is the one that is asked for.
+// sameVolume returns whether a volume that is there is the one that is asked for.
 func sameVolume(there *disk, rec *record, source *id, asked *csi.CapacityRange) error {
 	other := func(what, is, wanted any) error {
 		return status.Errorf(codes.AlreadyExists, "volume %q exists, but its %v is %v, not %v", rec.Name, what, is, wanted)
@@ -160,8 +160,8 @@ func sameVolume(there *disk, rec *record, source *id, asked *csi.CapacityRange) 
 	return nil
 }
 
-// once makes something under its lock, to the end also when the caller gives up: a copy may take longer than one call is
-// waited for, and a caller who asks again must find it done rather than begun anew.
+// once makes something under its lock, to the end also when the caller gives up: a copy may take longer than one call is waited
+// for, and a caller who asks again must find it done rather than begun again.
 func (d *Driver) once(ctx context.Context, i id, work func(context.Context) (*disk, error)) (*disk, error) {
 	give, err := d.locks.take(ctx, i.name())
 	if err != nil {
@@ -185,7 +185,7 @@ func (d *Driver) once(ctx context.Context, i id, work func(context.Context) (*di
 	}
 }
 
-// volume is a volume as callers see it.
+// volume returns a volume as callers see it.
 func (d *Driver) volume(v *disk, source *csi.VolumeContentSource) *csi.Volume {
 	return &csi.Volume{
 		VolumeId: v.ID, CapacityBytes: v.size, ContentSource: source,

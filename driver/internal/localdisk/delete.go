@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// DeleteVolume removes a volume that nobody uses. Its snapshots and clones have blocks of their own.
+// DeleteVolume removes a volume that is not in use. Its snapshots and clones have blocks of their own.
 func (d *Driver) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if err := d.delete(ctx, kindVolume, r.GetVolumeId()); err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ type Driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
 	csi.UnimplementedNodeServer
+	csi.UnimplementedSnapshotMetadataServer
 
 	pool    *pool
 	version string
@@ -56,17 +57,18 @@ func Open(s Settings, version string, log *slog.Logger) (*Driver, error) {
 // Close gives the pool back. Volumes that are attached or mounted stay so.
 func (d *Driver) Close() error { return d.pool.close() }
 
-// Register makes a server answer for this driver.
-func (d *Driver) Register(s *grpc.Server) {
+// register makes a server answer for this driver; what changed between snapshots is asked of metadata.
+func (d *Driver) register(s *grpc.Server, metadata csi.SnapshotMetadataServer) {
 	csi.RegisterIdentityServer(s, d)
 	csi.RegisterControllerServer(s, d)
 	csi.RegisterNodeServer(s, d)
+	csi.RegisterSnapshotMetadataServer(s, metadata)
 }
 
 // Server makes a server for this driver that logs every call that went wrong.
 func (d *Driver) Server() *grpc.Server {
-	s := grpc.NewServer(grpc.UnaryInterceptor(d.answer))
-	d.Register(s)
+	s := grpc.NewServer(grpc.UnaryInterceptor(d.answer), grpc.StreamInterceptor(d.stream))
+	d.register(s, d)
 	return s
 }
 
@@ -81,7 +83,7 @@ func (d *Driver) servable(method string) error {
 	return d.pool.present()
 }
 
-// answer sees to it that every error has a code: one without is ours or the machine's fault.
+// answer ensures that every error has a code: one without is ours or the machine's fault.
 func (d *Driver) answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 	response, err := any(nil), d.servable(info.FullMethod)
 	if err == nil {
@@ -90,10 +92,25 @@ func (d *Driver) answer(ctx context.Context, request any, info *grpc.UnaryServer
 	if err == nil {
 		return response, nil
 	}
+	return nil, d.refused(info.FullMethod, err)
+}
+
+// stream is answer for calls that are answered with a stream.
+func (d *Driver) stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) error {
+	if err := call(server, s); err != nil {
+		return d.refused(info.FullMethod, err)
+	}
+	return nil
+}
+
+func (d *Driver) refused(method string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) { // the caller has left
+		return status.FromContextError(err).Err()
+	}
 	s, coded := status.FromError(err)
 	if !coded {
 		s = status.New(codes.Internal, err.Error())
 	}
-	d.log.Warn("refused", "call", info.FullMethod, "code", s.Code().String(), "message", s.Message())
-	return nil, s.Err()
+	d.log.Warn("refused", "call", method, "code", s.Code().String(), "message", s.Message())
+	return s.Err()
 }

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// filesystem is one that can be made on a volume.
+// filesystem is a filesystem that the driver can make on a volume.
 type filesystem struct {
 	// minimum is the smallest volume its mkfs takes.
 	minimum int64
@@ -57,8 +57,8 @@ func format(ctx context.Context, fsType, image string) error {
 	return run(ctx, append(append([]string{}, filesystems[fsType].make...), image)...)
 }
 
-// ext4Slack is what an ext4 may be smaller than its device: a last group of blocks that is too small for its own tables
-// is left unused, and must not lead to a check of the whole filesystem each time it is mounted.
+// ext4Slack is how much smaller than its device an ext4 may be: a last group of blocks that is too small for its own tables is
+// left unused, and must not lead to a check of the whole filesystem at each mount.
 const ext4Slack = 4 << 20
 
 // growExt4Unmounted checks and grows an ext4, which needs no privilege that a container may lack.
@@ -75,9 +75,9 @@ func growExt4Unmounted(ctx context.Context, device string) error {
 	return run(ctx, "resize2fs", device)
 }
 
-// growExt4Mounted says what is missing if the kernel would not do it: it asks for a capability that containers of some
-// runtimes lack even if they are privileged. The kubelet takes the code for a volume that can grow only when it is next
-// mounted, which is right.
+// growExt4Mounted returns what is missing if the kernel would not do it: it asks for a capability that containers of some
+// runtimes lack even if they are privileged. The kubelet takes the code for a volume that can grow only when it is next mounted,
+// which is right.
 func growExt4Mounted(ctx context.Context, device, _ string) error {
 	can, err := capable(unix.CAP_SYS_RESOURCE)
 	if err != nil {
@@ -115,7 +115,7 @@ func ext4Size(device string) (has, offers int64, err error) {
 	return blocks << (10 + shift), offers, err
 }
 
-// capable tells whether this process has a capability.
+// capable reports whether this process has a capability.
 func capable(capability uint) (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -125,7 +125,7 @@ func capable(capability uint) (bool, error) {
 	return data[capability/32].Effective&(1<<(capability%32)) != 0, nil
 }
 
-// run runs a program; its error has what the program said.
+// run runs a program; its error has the program's output.
 func run(ctx context.Context, args ...string) error {
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)

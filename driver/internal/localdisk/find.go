@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// disk is a volume or snapshot that is there.
+// disk is an existing volume or snapshot.
 type disk struct {
 	record
 	id        id
@@ -42,7 +42,7 @@ func (p *pool) find(i id) (*disk, error) {
 	return &disk{record: *r, id: i, size: st.Size, allocated: st.Blocks * 512}, nil
 }
 
-// findVolume reads what a caller's handle names.
+// findVolume reads the volume of a caller's handle.
 func (p *pool) findVolume(handle string) (*disk, error) {
 	i, err := parseID(kindVolume, handle)
 	if err != nil {

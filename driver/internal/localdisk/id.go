@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// kind is what an ID stands for.
+// kind is the kind of object that an ID stands for.
 type kind string
 
 const (
@@ -25,10 +25,10 @@ const keyLength = 32
 // maxName is the longest name the CSI specification asks for, in bytes.
 const maxName = 128
 
-// id is the handle of a volume or snapshot: what it is, where it is, and under which key. A key follows from the name
-// that the caller chose, so that a call that is repeated after a crash finds what the first one made; the node is part
-// of it because whoever gets a handle of another node must be able to say which. The pool is, because a node's disk may be
-// exchanged: what is not in the new pool may still be in the old one.
+// id is the handle of a volume or snapshot: what it is, where it is, and under which key. A key follows from the name that the
+// caller chose, so that a call that is repeated after a crash finds what the first one made; the node is part of it because a
+// driver that gets a handle of another node must be able to name that node. The pool is, because a node's disk may be exchanged:
+// what is not in the new pool may still be in the old one.
 type id struct {
 	kind kind
 	key  string
@@ -53,10 +53,10 @@ func (i id) String() string {
 	return i.name() + "-" + i.pool + "." + i.node
 }
 
-// name is what a handle names in a pool. Locks have it: a volume of an upgraded pool is asked for with and without the pool.
+// name returns what a handle names in a pool. Locks have it: a volume of an upgraded pool is asked for with and without the pool.
 func (i id) name() string { return string(i.kind) + "-" + i.key }
 
-// nameOf is the name of a handle, or all of one that cannot be read.
+// nameOf returns the name of a handle, or all of one that cannot be read.
 func nameOf(handle string) string {
 	if m := idPattern.FindStringSubmatch(handle); m != nil {
 		return m[1] + "-" + m[2]
@@ -79,7 +79,7 @@ func parseID(k kind, s string) (id, error) {
 	return id{kind: k, key: m[2], pool: m[3], node: m[4]}, nil
 }
 
-// checkName refuses names that nobody should find in a path or a log, though a key would make them harmless.
+// checkName refuses names that should not appear in a path or a log, though a key would make them harmless.
 func checkName(k kind, name string) error {
 	switch {
 	case name == "":

@@ -9,9 +9,9 @@ import (
 	"regexp"
 )
 
-// A kubelet that is killed while the driver is away can forget a volume that it was about to take from a pod: what it goes by after a
-// start are the directories of its pods. Nobody would unpublish that volume any more. So the driver takes away itself what is left, when
-// the volume is to be deleted and is no pod's any more.
+// A kubelet that is killed while the driver is away can forget a volume that it was about to take from a pod: after a start it
+// looks only at the directories of its pods, so it would never unpublish that volume. The driver removes what is left itself,
+// when the volume is being deleted and no pod uses it any more.
 
 // The kubelet's paths, which it has never changed. The device of a Block volume is at publish/PV/POD, where the driver puts it, and at
 // PV/dev/POD, which is the kubelet's own; the directories of the pod itself have no mounts of it. A Filesystem volume is mounted for a
@@ -21,7 +21,7 @@ var (
 	stagingMount = regexp.MustCompile(`^/.+/plugins/kubernetes\.io/csi/` + regexp.QuoteMeta(Name) + `/[0-9a-f]{64}/globalmount$`)
 )
 
-// podOf is the pod whose device is at a path, empty if it is no pod's.
+// podOf returns the pod whose device is at a path, empty if it is no pod's.
 func podOf(path string) string {
 	if m := podDevice.FindStringSubmatch(path); m != nil {
 		return m[2]
@@ -29,8 +29,8 @@ func podOf(path string) string {
 	return ""
 }
 
-// podFact is what the kubelet's directory says about a pod. The kubelet removes the directory of a pod when the pod is deleted, none of its
-// containers runs and no volume is left in it.
+// podFact is the state of a pod as the kubelet's directory shows it. The kubelet removes the directory of a pod when the pod is
+// deleted, none of its containers runs and no volume is left in it.
 type podFact int
 
 const (
@@ -59,8 +59,8 @@ func lookForPod(kubelet, uid string) (podFact, error) {
 	return podGone, nil
 }
 
-// whyKept says why a mount of a volume that is to be deleted must stay; empty: nobody needs it. A staging path is nobody's by itself: a pod
-// that uses it has a mount of its own, here or in its containers.
+// whyKept returns why a mount of a volume that is being deleted must stay; "" if it is not needed. A staging path alone is not in
+// use: a pod that uses it has a mount of its own, here or in its containers.
 func whyKept(point string, look func(kubelet, uid string) (podFact, error)) (string, error) {
 	if stagingMount.MatchString(point) {
 		return "", nil

@@ -67,7 +67,7 @@ func forget(t *testing.T, ability *csi.VolumeCapability) forgotten {
 	return f
 }
 
-// device is the path of the volume's loop device.
+// device returns the path of the volume's loop device.
 func (f forgotten) device() string {
 	f.Helper()
 	v, err := f.driver.pool.findVolume(f.handle)

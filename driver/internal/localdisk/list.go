@@ -77,7 +77,7 @@ func page(all []*disk, k kind, token string, most int32) (shown []*disk, next st
 	return all, next, nil
 }
 
-// contentSource is where a volume's bytes came from.
+// contentSource returns where a volume's bytes came from.
 func contentSource(v *disk) *csi.VolumeContentSource {
 	switch {
 	case v.Source == "":

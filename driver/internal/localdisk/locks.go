@@ -14,8 +14,8 @@ type locks struct {
 	held map[string]chan struct{} // closed when given back
 }
 
-// take waits until nobody else has the lock; give gives it back. A caller whose time is over gets what the specification
-// says about calls that overtake each other.
+// take waits until no one else has the lock; give gives it back. A caller whose time is over gets what the specification says
+// about calls that overtake each other.
 func (l *locks) take(ctx context.Context, key string) (give func(), err error) {
 	for {
 		l.mu.Lock()

@@ -21,7 +21,7 @@ const loopTries = 100
 // sysBlock is where the kernel shows its block devices.
 const sysBlock = "/sys/block"
 
-// loop is an open loop device of an image. Whoever gets one closes it; that frees nothing that is mounted or kept.
+// loop is an open loop device of an image. Its user closes it; that frees nothing that is mounted or kept.
 type loop struct {
 	file   *os.File
 	minor  int
@@ -36,8 +36,8 @@ func (l *loop) close() { _ = l.file.Close() } // opened to ask the kernel; nothi
 
 func loopPath(minor int) string { return fmt.Sprintf("/dev/loop%d", minor) }
 
-// attached is the loop device of a volume's image, nil if it has none. It is looked up by the file's identity: paths
-// in sysfs are those of whichever mount namespace attached it, and only their ends can be relied on.
+// attached returns the loop device of a volume's image, nil if it has none. It is looked up by the file's identity: paths in
+// sysfs are those of whichever mount namespace attached it, and only their ends can be relied on.
 func (p *pool) attached(i id) (*loop, error) {
 	tail := filepath.Join(dirVolumes, i.key, fileImage)
 	minors, err := loopsOver(func(backing string) bool { return strings.HasSuffix(backing, "/"+tail) })
@@ -99,9 +99,9 @@ func openLoop(minor int, device, inode uint64) (*loop, error) {
 	return &loop{file: f, minor: minor, direct: info.Flags&unix.LO_FLAGS_DIRECT_IO != 0}, nil
 }
 
-// attach gives a volume's image a loop device, or returns the one it has. One for a filesystem goes by itself when nobody
-// has it open: the mount keeps it, and if there comes none, closing it frees it. One for a block volume is kept by
-// nothing but its attachment, for a device's node can be mounted into a pod without being open.
+// attach gives a volume's image a loop device, or returns the one it has. A loop device for a filesystem is freed by the kernel
+// when it is not open: the mount keeps it, and without a mount closing it frees it. One for a block volume is kept by its
+// attachment alone, for a device node can be mounted into a pod without being open.
 func (p *pool) attach(v *disk) (*loop, error) {
 	dev, err := p.attached(v.id)
 	if err != nil {
@@ -185,7 +185,7 @@ func (p *pool) configured(f *os.File, minor int) (*loop, error) {
 	return dev, nil
 }
 
-// detach frees the device; if somebody has it open, the kernel does it when they close it.
+// detach frees the device; if it is open elsewhere, the kernel frees it when it is closed.
 func (l *loop) detach() error {
 	err := unix.IoctlSetInt(int(l.file.Fd()), unix.LOOP_CLR_FD, 0)
 	if err != nil && !errors.Is(err, unix.ENXIO) {

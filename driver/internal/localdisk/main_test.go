@@ -94,6 +94,7 @@ type client struct {
 	csi.ControllerClient
 	csi.NodeClient
 	csi.IdentityClient
+	csi.SnapshotMetadataClient
 }
 
 func dial(t *testing.T, path string) client {
@@ -103,7 +104,7 @@ func dial(t *testing.T, path string) client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return client{csi.NewControllerClient(conn), csi.NewNodeClient(conn), csi.NewIdentityClient(conn)}
+	return client{csi.NewControllerClient(conn), csi.NewNodeClient(conn), csi.NewIdentityClient(conn), csi.NewSnapshotMetadataClient(conn)}
 }
 
 // open opens a pool in this process and serves it.
@@ -154,7 +155,7 @@ func fromSnapshot(id string) *csi.VolumeContentSource {
 	}}
 }
 
-// asking is a request for a Block volume of some MiB.
+// asking returns a request for a Block volume of some MiB.
 func asking(name string, mib int64) *csi.CreateVolumeRequest {
 	return &csi.CreateVolumeRequest{
 		Name: name, VolumeCapabilities: []*csi.VolumeCapability{block()}, CapacityRange: &csi.CapacityRange{RequiredBytes: mib << 20},

@@ -15,14 +15,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// fileMarker is what makes a directory a pool. An administrator creates it empty, on the filesystem that is to be the pool;
-// the driver fills it in. A directory without it is never taken: it may be the mount point of a disk that is not mounted.
+// fileMarker makes a directory a pool. An administrator creates it empty, on the filesystem for the pool; the driver fills it in.
+// A directory without it is never used: it may be the mount point of a disk that is not mounted.
 const fileMarker = "pool.json"
 
 // markerVersion is the version of the marker's format.
 const markerVersion = 1
 
-// marker says which pool this is.
+// marker identifies the pool.
 type marker struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"` // part of the handles of its volumes
@@ -94,7 +94,7 @@ func mayUpgrade(dir string, used bool) error {
 		"If the pool's disk is not mounted, mount it. If the pool is meant to be here, run on the node: touch %s", dir, path)
 }
 
-// ownFilesystem tells whether a directory is the root of a mounted filesystem. A container sees a directory of the node's
+// ownFilesystem reports whether a directory is the root of a mounted filesystem. A container sees a directory of the node's
 // filesystem as a mount too, but not as that filesystem's root.
 func ownFilesystem(dir string) (bool, error) {
 	m, err := mountAt(dir)
@@ -135,7 +135,7 @@ func (p *pool) settleMarker() error {
 	return nil
 }
 
-// present says why the pool's directory is not the pool any more: its filesystem was unmounted, or another one was mounted
+// present returns why the pool's directory is not the pool any more: its filesystem was unmounted, or another one was mounted
 // over it. What is not found there then says nothing about the pool.
 func (p *pool) present() error {
 	have, err := p.lock.Stat()
@@ -150,12 +150,12 @@ func (p *pool) present() error {
 		"Mount it again and restart the driver of this node", p.marker.ID, p.Node, p.Dir)
 }
 
-// holds tells whether a handle is one of this pool's, whether or not there is a volume under it.
+// holds reports whether a handle is one of this pool's, whether or not there is a volume under it.
 func (p *pool) holds(i id) bool {
 	return i.node == p.Node && (i.pool == p.marker.ID || i.pool == "" && p.marker.Upgraded)
 }
 
-// elsewhere is where a handle that is not of this pool belongs, for people.
+// elsewhere returns where a handle that is not of this pool belongs, for people.
 func (p *pool) elsewhere(i id) string {
 	switch {
 	case i.node != p.Node:
@@ -166,7 +166,7 @@ func (p *pool) elsewhere(i id) string {
 	return fmt.Sprintf("in pool %s, node %s has pool %s now", i.pool, p.Node, p.marker.ID)
 }
 
-// newID is the handle of something that is made in this pool.
+// newID returns the handle of something that is made in this pool.
 func (p *pool) newID(k kind, name string) id {
 	i := newID(k, name, p.Node)
 	i.pool = p.marker.ID

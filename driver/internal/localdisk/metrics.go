@@ -17,7 +17,7 @@ var (
 	poolVolumes  = prometheus.NewDesc("localdisk_pool_volumes", "Volumes in a pool", poolLabels, nil)
 )
 
-// Metrics is what the pools of a node have at the moment of a scrape.
+// Metrics reports the pools of a node at each scrape.
 type Metrics struct{ Pools *Pools }
 
 // Describe is for Prometheus.

@@ -20,7 +20,7 @@ type mount struct {
 	readonly bool
 }
 
-// mountTable is this process's.
+// mountTable is the mount table of this process.
 const mountTable = "/proc/self/mountinfo"
 
 // mountsOf lists where a device is mounted: its filesystem, or its node in /dev for block volumes.
@@ -38,12 +38,12 @@ func mountsOf(dev *loop) ([]mount, error) {
 	return of, nil
 }
 
-// isNode tells whether the mount is of a loop device's node.
+// isNode reports whether the mount is of a loop device's node.
 func (m mount) isNode(minor int) bool {
 	return (m.fsType == "devtmpfs" || m.fsType == "tmpfs") && strings.HasSuffix(m.root, fmt.Sprintf("/loop%d", minor))
 }
 
-// mountAt is what is mounted at a path last, nil if nothing is.
+// mountAt returns what is mounted at a path last, nil if nothing is.
 func mountAt(point string) (*mount, error) {
 	all, err := mounts()
 	if err != nil {
@@ -124,8 +124,8 @@ func mountDevice(device, point, fsType string, options []string) error {
 	return nil
 }
 
-// bind makes what is at one path appear at another. Read-only takes a second call that changes what the first one made;
-// in between nobody knows of the new path.
+// bind mounts one path at another. Read-only takes a second call that changes the first mount; in between the new path is not
+// known to any program.
 func bind(from, to string, readonly bool) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s to %s: %w", from, to, err)
@@ -139,8 +139,8 @@ func bind(from, to string, readonly bool) error {
 	return nil
 }
 
-// unmount takes away everything that is mounted at a path; nothing there is fine. The kernel says EINVAL where nothing is
-// mounted: somebody was faster, then the table says so too; or the mount is hidden, and asking again would not help.
+// unmount removes everything that is mounted at a path; it is no error if nothing is. The kernel returns EINVAL where nothing is
+// mounted: another process was faster, and the table of mounts says so; or the mount is hidden, and asking again would not help.
 func unmount(point string) error {
 	missing := false
 	for {

@@ -14,7 +14,7 @@ var nodeCapabilities = []csi.NodeServiceCapability_RPC_Type{
 	csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 }
 
-// NodeGetCapabilities says which calls are answered.
+// NodeGetCapabilities returns which calls are answered.
 func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	response := &csi.NodeGetCapabilitiesResponse{}
 	for _, c := range nodeCapabilities {
@@ -25,7 +25,7 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return response, nil
 }
 
-// NodeGetInfo says where this is.
+// NodeGetInfo returns the node's name and topology.
 func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	return &csi.NodeGetInfoResponse{
 		NodeId:             d.pool.Node,

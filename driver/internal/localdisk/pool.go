@@ -25,7 +25,7 @@ const (
 	fileLock     = "lock"
 )
 
-// Settings are what an administrator decides about a pool.
+// Settings are an administrator's settings of a pool.
 type Settings struct {
 	Dir  string // the pool's directory, which has a marker
 	Node string // the node's name
@@ -33,7 +33,7 @@ type Settings struct {
 	Capacity int64
 	// Overcommit is how many bytes may be promised for each that is there; 1 promises none twice.
 	Overcommit float64
-	// UsageType is what the pool is for; empty: for classes that name none.
+	// UsageType names the classes that use the pool; "" for classes that name none.
 	UsageType string
 	// FSType is made on Filesystem volumes whose class names none: ext4 or xfs.
 	FSType string
@@ -162,7 +162,7 @@ func (p *pool) probeReflink() (bool, error) {
 	return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) == nil, nil
 }
 
-// dir is the directory of a volume or snapshot.
+// dir returns the directory of a volume or snapshot.
 func (p *pool) dir(i id) string {
 	if i.kind == kindSnapshot {
 		return filepath.Join(p.Dir, dirSnapshots, i.key)

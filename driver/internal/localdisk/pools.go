@@ -22,6 +22,8 @@ import (
 // Pools is the driver of a node with all its pools: one for the classes that name no usage type, and one for each type. Every
 // call is about one pool, which its volume's handle or its class names, and is answered by that pool's driver.
 type Pools struct {
+	csi.UnimplementedSnapshotMetadataServer
+
 	main  *Driver
 	types map[string]*Driver
 }
@@ -56,9 +58,27 @@ func (p *Pools) Close() error {
 
 // Server makes a server for the node.
 func (p *Pools) Server() *grpc.Server {
-	s := grpc.NewServer(grpc.UnaryInterceptor(p.route))
-	p.main.Register(s)
+	s := grpc.NewServer(grpc.UnaryInterceptor(p.route), grpc.StreamInterceptor(p.main.stream))
+	p.main.register(s, p)
 	return s
+}
+
+// GetMetadataAllocated is answered by the driver of the snapshot's pool.
+func (p *Pools) GetMetadataAllocated(r *csi.GetMetadataAllocatedRequest, stream csi.SnapshotMetadata_GetMetadataAllocatedServer) error {
+	d, err := p.of(r)
+	if err != nil {
+		return err
+	}
+	return d.GetMetadataAllocated(r, stream)
+}
+
+// GetMetadataDelta is answered by the driver of the target's pool.
+func (p *Pools) GetMetadataDelta(r *csi.GetMetadataDeltaRequest, stream csi.SnapshotMetadata_GetMetadataDeltaServer) error {
+	d, err := p.of(r)
+	if err != nil {
+		return err
+	}
+	return d.GetMetadataDelta(r, stream)
 }
 
 // route has a call answered by the driver of its pool.
@@ -87,7 +107,7 @@ func (p *Pools) route(ctx context.Context, request any, info *grpc.UnaryServerIn
 	return response, err
 }
 
-// of is the driver of the pool that a call is about: the one its handle names, or the one its class asks for.
+// of returns the driver of the pool that a call is about: the one its handle names, or the one its class asks for.
 func (p *Pools) of(request any) (*Driver, error) {
 	if r, ok := request.(interface{ GetParameters() map[string]string }); ok {
 		if name := r.GetParameters()[usagetype.Parameter]; name != "" {
@@ -113,7 +133,7 @@ func (p *Pools) offering(name string) (*Driver, error) {
 	return nil, status.Error(codes.ResourceExhausted, fmt.Sprintf("node %s does not offer usage type %s; it offers: %s", p.main.pool.Node, name, there))
 }
 
-// handles are the pools of what a call names. A volume that is made from another names its source in its content.
+// handles returns the pools of what a call names. A volume that is made from another names its source in its content.
 func handles(request any) []string {
 	var names []string
 	if r, ok := request.(interface{ GetVolumeId() string }); ok {
@@ -124,6 +144,9 @@ func handles(request any) []string {
 	}
 	if r, ok := request.(interface{ GetSnapshotId() string }); ok {
 		names = append(names, r.GetSnapshotId())
+	}
+	if r, ok := request.(interface{ GetTargetSnapshotId() string }); ok {
+		names = append(names, r.GetTargetSnapshotId())
 	}
 	var pools []string
 	for _, name := range names {

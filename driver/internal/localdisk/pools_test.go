@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/usagetype"
 )
 
-// marked is a directory that an administrator has made a pool.
+// marked returns a directory that an administrator has made a pool.
 func marked(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

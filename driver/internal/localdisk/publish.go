@@ -79,8 +79,8 @@ func (p *pool) publish(v *disk, r *csi.NodePublishVolumeRequest) error {
 	return nil
 }
 
-// published tells whether a volume is at its target already, and refuses a second target of a volume that is for one pod.
-// The target is looked for first: the kubelet has mounts of its own for a volume that is published.
+// published reports whether a volume is at its target already, and refuses a second target of a volume that is for one pod. The
+// target is looked for first: the kubelet has mounts of its own for a volume that is published.
 func published(mounts []mount, r *csi.NodePublishVolumeRequest) (bool, error) {
 	for _, m := range mounts {
 		if m.point != r.GetTargetPath() {
@@ -102,7 +102,7 @@ func published(mounts []mount, r *csi.NodePublishVolumeRequest) (bool, error) {
 	return false, nil
 }
 
-// staged is the device of a staged volume. That of a Block volume is attached again if the driver freed it meanwhile.
+// staged returns the device of a staged volume. That of a Block volume is attached again if the driver freed it meanwhile.
 func (p *pool) staged(v *disk) (*loop, error) {
 	if v.Mode == modeBlock {
 		return p.attach(v)

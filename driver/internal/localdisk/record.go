@@ -21,7 +21,7 @@ const (
 	modeFilesystem = "Filesystem"
 )
 
-// record is what is known of a volume or snapshot besides its image. It never changes: the size is the image's length.
+// record describes a volume or snapshot besides its image. It never changes: the size is the image's length.
 type record struct {
 	Version int       `json:"version"`
 	ID      string    `json:"id"`
@@ -49,16 +49,20 @@ func readRecord(path string) (*record, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return decodeRecord(f)
+}
+
+func decodeRecord(f *os.File) (*record, error) {
 	data, err := io.ReadAll(io.LimitReader(f, maxRecord))
 	if err != nil {
-		return nil, fmt.Errorf("read record %s: %w", path, err)
+		return nil, fmt.Errorf("read record %s: %w", f.Name(), err)
 	}
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("decode record %s: %w", path, err)
+		return nil, fmt.Errorf("decode record %s: %w", f.Name(), err)
 	}
 	if r.Version != recordVersion {
-		return nil, fmt.Errorf("record %s has version %d, this driver knows %d", path, r.Version, recordVersion)
+		return nil, fmt.Errorf("record %s has version %d, this driver knows %d", f.Name(), r.Version, recordVersion)
 	}
 	return &r, nil
 }

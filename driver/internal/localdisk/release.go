@@ -72,7 +72,7 @@ func (p *pool) clear(ctx context.Context, i id) error {
 	return err
 }
 
-// takeAway undoes a mount that nobody needs. The path of a pod goes with it; a staging path is the kubelet's.
+// takeAway removes a mount that is not needed. The path of a pod is removed too; a staging path is the kubelet's.
 func (p *pool) takeAway(point string) error {
 	if stagingMount.MatchString(point) {
 		return unmount(point)

@@ -20,11 +20,11 @@ const sidecarPrefix = "csi.storage.k8s.io/"
 
 // Sizes of volumes.
 const (
-	// sizeUnit is what sizes are rounded up to: a whole number of every block size there is.
+	// sizeUnit is the multiple that sizes are rounded up to: a multiple of every block size.
 	sizeUnit = 1 << 20
 	// sizeDefault is for callers who do not care.
 	sizeDefault = 1 << 30
-	// sizeMax is what XFS and ext4 can hold in one file with blocks of 4 KiB: 16 TiB of ext4.
+	// sizeMax is the largest file of XFS and ext4 with blocks of 4 KiB: 16 TiB on ext4.
 	sizeMax = 16<<40 - sizeUnit
 )
 
@@ -36,7 +36,7 @@ var accessModes = []csi.VolumeCapability_AccessMode_Mode{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER,
 }
 
-// wish is how a volume is to be used.
+// wish describes how a volume will be used.
 type wish struct {
 	mode   string
 	fsType string // empty: whichever there is, or the driver's choice
@@ -61,7 +61,7 @@ func readCapability(c *csi.VolumeCapability) (wish, error) {
 	return w, nil
 }
 
-// readCapabilities checks that one volume can have them all.
+// readCapabilities checks that one volume can have all capabilities.
 func readCapabilities(all []*csi.VolumeCapability) (wish, error) {
 	if len(all) == 0 {
 		return wish{}, status.Error(codes.InvalidArgument, "no volume capabilities are given")
@@ -86,7 +86,7 @@ func readCapabilities(all []*csi.VolumeCapability) (wish, error) {
 	return w, nil
 }
 
-// fits tells whether a volume is what is wished.
+// fits returns an error if an existing volume is not the wished one.
 func (w wish) fits(r *record) error {
 	if w.mode != r.Mode {
 		return status.Errorf(codes.InvalidArgument, "%s is a %s volume, not %s", r.ID, r.Mode, w.mode)
@@ -114,7 +114,7 @@ func readParameters(parameters map[string]string) (preallocated bool, err error)
 	return preallocated, nil
 }
 
-// sizing is what a size follows from besides the range: at least floor bytes, and this many if the caller has no wish.
+// sizing has the bounds of a size besides the requested range: at least floor bytes, and otherwise if the caller has no wish.
 type sizing struct{ floor, otherwise int64 }
 
 // chooseSize finds the smallest size in a range.
@@ -144,10 +144,10 @@ func chooseSize(r *csi.CapacityRange, s sizing) (int64, error) {
 	return bytes, nil
 }
 
-// wholeUnits is the size of the volume that is made where so many bytes are asked for.
+// wholeUnits returns the size of the volume that is made where so many bytes are asked for.
 func wholeUnits(bytes int64) int64 { return (bytes + sizeUnit - 1) / sizeUnit * sizeUnit }
 
-// floor is the smallest size of a volume.
+// floor returns the smallest size of a volume.
 func (w wish) floor() int64 {
 	if w.mode == modeBlock {
 		return sizeUnit
@@ -155,7 +155,7 @@ func (w wish) floor() int64 {
 	return filesystems[w.fsType].minimum
 }
 
-// readTopology refuses what must be elsewhere.
+// readTopology refuses a volume that has to be on another node.
 func (p *pool) readTopology(t *csi.TopologyRequirement) error {
 	if len(t.GetRequisite()) == 0 {
 		return nil

@@ -57,7 +57,7 @@ func (d *Driver) createSnapshot(ctx context.Context, i id, name string, source i
 	}, from.size, from)
 }
 
-// snapshot is a snapshot as callers see it. It can be used as soon as it is there.
+// snapshot returns a snapshot as callers see it. It can be used as soon as it is there.
 func snapshot(s *disk) *csi.Snapshot {
 	return &csi.Snapshot{
 		SnapshotId: s.ID, SourceVolumeId: s.Source, SizeBytes: s.size, CreationTime: timestamppb.New(s.Created), ReadyToUse: true,

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// room is what a pool has and has promised, in bytes.
+// room is the size of a pool and the sum of its promises, in bytes.
 type room struct {
 	Capacity int64 // of the pool
 	Promised int64 // to volumes (their size) and snapshots (the blocks they keep)
@@ -19,8 +19,8 @@ type room struct {
 	Volumes  int
 }
 
-// Available is how large the next thin volume may be: what is not promised yet, and never more than the free blocks
-// allow, for somebody else may have filled the filesystem.
+// Available returns how large the next thin volume may be: what is not promised yet, and never more than the free blocks allow,
+// for other programs may fill the filesystem.
 func (r room) Available() int64 {
 	free := float64(r.Free) * r.Ratio
 	return max(0, min(r.Limit-r.Promised, int64(free)))

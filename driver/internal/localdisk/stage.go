@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// NodeStageVolume attaches a volume; the filesystem of a Filesystem volume is mounted at the staging path and fills the
-// volume, which may have grown while nobody used it.
+// NodeStageVolume attaches a volume; the filesystem of a Filesystem volume is mounted at the staging path and grows to the size
+// of the volume, which may have grown while it was not in use.
 func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	point := r.GetStagingTargetPath()
 	if point == "" {
@@ -84,7 +84,7 @@ func (p *pool) mount(ctx context.Context, v *disk, dev *loop, point string, opti
 	return p.growMounted(ctx, v, dev)
 }
 
-// growIdle grows a filesystem that is mounted nowhere.
+// growIdle grows a filesystem that is not mounted.
 func (p *pool) growIdle(ctx context.Context, v *disk, dev *loop) error {
 	mounts, err := mountsOf(dev)
 	if err != nil || len(mounts) > 0 {

@@ -13,7 +13,7 @@ import (
 // lowShare is the share of a pool, in percent, that must be free for volumes to be well that have not got all their blocks.
 const lowShare = 2
 
-// NodeGetVolumeStats says how full a volume is and how it does.
+// NodeGetVolumeStats returns how full a volume is and how it does.
 func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if r.GetVolumePath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume path is given")
@@ -44,7 +44,7 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 	return response, err
 }
 
-// isAt tells whether a volume is mounted at a path.
+// isAt reports whether a volume is mounted at a path.
 func (p *pool) isAt(v *disk, path string) (bool, error) {
 	dev, err := p.attached(v.id)
 	if err != nil || dev == nil {
@@ -77,7 +77,7 @@ func filesystemUsage(path string) ([]*csi.VolumeUsage, error) {
 	}, nil
 }
 
-// condition is that of a volume by itself.
+// condition returns the condition of a volume, apart from its pool.
 func (d *Driver) condition(v *disk) *csi.VolumeCondition {
 	r, err := d.pool.measure()
 	if err != nil {

@@ -1,7 +1,8 @@
 // Command claim makes a PersistentVolumeClaim for each volume it is asked for, in the machine's namespace, with the rights of the
-// ServiceAccount of its pod. It is the least that a container can do: somebody else fills the claim, or the guest does.
+// ServiceAccount of its pod. It is the least that a container can do: the guest fills the claim, or, with -source, the populator of the object that it
+// names: a VolumeImportSource has an image copied into it, a VolumeUploadSource has it wait for an upload.
 //
-//	claim [-listen :443] [-class NAME] [-mode Filesystem|Block]
+//	claim [-listen :443] [-class NAME] [-mode Filesystem|Block] [-source KIND/NAME]
 package main
 
 import (
@@ -30,11 +31,12 @@ func main() {
 	listen := flag.String("listen", ":443", "where to be asked")
 	flag.StringVar(&m.class, "class", "", "StorageClass of the claims; empty: the cluster's own")
 	flag.StringVar(&m.mode, "mode", "Filesystem", "volumeMode of the claims")
+	flag.StringVar(&m.source, "source", "", "KIND/NAME of the object of cdi.kubevirt.io that the claims are filled from; empty: they are left empty")
 	flag.Parse()
 	log.Fatal(serve.Run(*listen, m))
 }
 
-type maker struct{ class, mode string }
+type maker struct{ class, mode, source string }
 
 // name of the claim: another machine of the same name has another.
 func name(r serve.Request) string {
@@ -51,6 +53,9 @@ func (m *maker) Make(ctx context.Context, r serve.Request) (string, error) {
 		"resources": map[string]any{"requests": map[string]string{"storage": size}}}
 	if m.class != "" {
 		spec["storageClassName"] = m.class
+	}
+	if kind, name, ok := strings.Cut(m.source, "/"); ok {
+		spec["dataSourceRef"] = map[string]string{"apiGroup": "cdi.kubevirt.io", "kind": kind, "name": name}
 	}
 	status, text, err := call(ctx, http.MethodPost, claims(r), map[string]any{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
 		"metadata": map[string]string{"name": name(r)}, "spec": spec})

@@ -44,7 +44,7 @@ var (
 	source = []string{buildSource, diskSource, grubSource, initramfsSource, kernelSource}
 )
 
-// Recipe is the text of what Direct makes its files with, for whoever keeps them.
+// Recipe returns the text of what Direct makes its files with, as a key for a cache.
 func Recipe() string { return buildSource + initramfsSource + kernelSource + directSource }
 
 // Build makes every file of the guest in dir. If the manifest there says that they were made from the same inputs, they are left alone.

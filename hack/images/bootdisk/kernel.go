@@ -57,7 +57,7 @@ func unpackKernel(ctx context.Context, deb, dir string) (kernel, error) {
 func (k kernel) vmlinuz() string           { return filepath.Join(k.dir, "vmlinuz") }
 func (k kernel) module(name string) string { return filepath.Join(k.dir, name+".ko") }
 
-// moduleName is how the kernel itself calls the module in a file: dashes and underscores are the same to it.
+// moduleName returns how the kernel itself calls the module in a file: dashes and underscores are the same to it.
 func moduleName(file string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(path.Base(file), ".ko"), "-", "_")
 }

@@ -41,8 +41,10 @@ var files = map[string]string{
 
 // BuildSystem makes the disk in dir. If the manifest there says that it was made from the same inputs, it is left alone. It needs root.
 func BuildSystem(ctx context.Context, in System, dir string) (guest.Manifest, error) {
-	h := sha256.Sum256([]byte(strings.Join(append([]string{in.Versions, in.Release, systemSource, diskSource, grubSource}, in.Packages...), "\n")))
-	digest := hex.EncodeToString(h[:])
+	digest, err := in.digest()
+	if err != nil {
+		return guest.Manifest{}, err
+	}
 	if m, err := guest.ReadManifest(dir); err == nil && m.Inputs == digest {
 		if f, err := os.Stat(filepath.Join(dir, debian.QCOW2)); err == nil && f.Size() == m.Files[debian.QCOW2].Size {
 			return m, nil
@@ -64,6 +66,20 @@ func BuildSystem(ctx context.Context, in System, dir string) (guest.Manifest, er
 		return m, err
 	}
 	return m, m.Write(dir)
+}
+
+// digest covers everything that the disk is made from.
+func (in System) digest() (string, error) {
+	inputs := append([]string{in.Versions, in.Release, systemSource, diskSource, grubSource}, in.Packages...)
+	for _, name := range append([]string{filepath.Join(in.Config, "grub.cfg"), filepath.Join(in.Config, "disk.sfdisk")}, in.GRUB...) {
+		f, err := describe(name)
+		if err != nil {
+			return "", err
+		}
+		inputs = append(inputs, filepath.Base(name)+" "+f.SHA256)
+	}
+	h := sha256.Sum256([]byte(strings.Join(inputs, "\n")))
+	return hex.EncodeToString(h[:]), nil
 }
 
 func (in System) build(ctx context.Context, dir, work string) error {

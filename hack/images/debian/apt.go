@@ -37,7 +37,7 @@ type Cache struct {
 	Arch string
 }
 
-// Path is where Fetch puts the package.
+// Path returns where Fetch puts the package.
 func (c Cache) Path(p Package) string { return filepath.Join(c.Dir, p.File) }
 
 // Closure resolves names to the packages that an empty machine would need to install them, without recommendations, sorted by name.
@@ -130,7 +130,7 @@ func parsePlan(text string) ([]Package, error) {
 	return packages, nil
 }
 
-// Dependency is the first package that a meta package depends on, e.g. the kernel of today behind linux-image-cloud-amd64.
+// Dependency returns the first package that a meta package depends on, e.g. the kernel of today behind linux-image-cloud-amd64.
 func Dependency(ctx context.Context, name string) (string, error) {
 	out, err := run(ctx, "", "apt-cache", "show", "--no-all-versions", name)
 	if err != nil {

@@ -37,7 +37,7 @@ func (c Cache) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// index is a file of what apt keeps for c.Arch.
+// index returns a file of what apt keeps for c.Arch.
 func (c Cache) index(elem ...string) string {
 	return filepath.Join(append([]string{c.Dir, "index-" + c.Arch}, elem...)...)
 }

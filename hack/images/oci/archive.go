@@ -2,8 +2,6 @@ package oci
 
 import (
 	"archive/tar"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +11,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -47,7 +46,7 @@ func Image(arch string, config v1.Config, steps ...Step) (v1.Image, error) {
 }
 
 // Archive writes an image as an OCI archive under its full name, and its digest beside it as PATH.digest. It reports whether the
-// archive changed; one that holds this image already is left alone, so that whoever loads archives can see it from the outside.
+// archive changed; one that holds this image already is left alone, so that a loader sees it without reading the archive.
 func Archive(path, name string, image v1.Image) (digest string, changed bool, err error) {
 	hash, err := image.Digest()
 	if err != nil {
@@ -67,7 +66,7 @@ func Archive(path, name string, image v1.Image) (digest string, changed bool, er
 		return "", false, fmt.Errorf("write archive: %w", err)
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }()
-	if err := errors.Join(writeArchive(tmp, name, image), tmp.Chmod(0o644), tmp.Close()); err != nil {
+	if err := errors.Join(writeArchive(tmp, filepath.Dir(path), name, image), tmp.Chmod(0o644), tmp.Close()); err != nil {
 		return "", false, fmt.Errorf("write archive %s: %w", path, err)
 	}
 	if err := os.Rename(tmp.Name(), path); err != nil {
@@ -79,76 +78,39 @@ func Archive(path, name string, image v1.Image) (digest string, changed bool, er
 	return digest, true, nil
 }
 
-// writeArchive writes the image layout of the OCI as a tar: the index first, so that a reader learns early what is coming.
-func writeArchive(to io.Writer, name string, image v1.Image) error {
-	manifest, err := image.RawManifest()
+// writeArchive writes the image layout of the OCI as a tar: the index first, so that a reader learns early what is coming. The layout is
+// made in a folder of its own in beside, where there is room for the archive too.
+func writeArchive(to io.Writer, beside, name string, image v1.Image) error {
+	dir, err := os.MkdirTemp(beside, "layout-")
 	if err != nil {
-		return fmt.Errorf("read manifest: %w", err)
+		return fmt.Errorf("make a folder for the layout: %w", err)
 	}
-	hash, err := image.Digest()
-	if err != nil {
-		return fmt.Errorf("read digest: %w", err)
-	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	about, err := image.ConfigFile()
 	if err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
-	index, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{{
-		MediaType: types.OCIManifestSchema1, Size: int64(len(manifest)), Digest: hash,
-		Platform: about.Platform(),
-		// containerd reads the first, everybody else the second.
-		Annotations: map[string]string{"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name},
-	}}})
+	files, err := layout.Write(dir, empty.Index)
 	if err != nil {
-		return fmt.Errorf("write index: %w", err)
+		return fmt.Errorf("write layout: %w", err)
+	}
+	// containerd reads the first name, everybody else the second.
+	names := map[string]string{"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}
+	if err := files.AppendImage(image, layout.WithAnnotations(names), layout.WithPlatform(*about.Platform())); err != nil {
+		return fmt.Errorf("write layout: %w", err)
 	}
 	w := &Writer{tar: tar.NewWriter(to), made: map[string]bool{}}
-	blob := func(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
-	if err := errors.Join(
-		w.bytes("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)), w.bytes("index.json", index), w.bytes(blob(hash), manifest),
-	); err != nil {
+	if err := errors.Join(w.File("oci-layout", filepath.Join(dir, "oci-layout"), 0o644, 0), w.File("index.json", filepath.Join(dir, "index.json"), 0o644, 0)); err != nil {
 		return err
 	}
-	configHash, err := image.ConfigName()
+	blobs, err := filepath.Glob(filepath.Join(dir, "blobs", "*", "*"))
 	if err != nil {
-		return fmt.Errorf("read configuration digest: %w", err)
+		return fmt.Errorf("list layout: %w", err)
 	}
-	config, err := image.RawConfigFile()
-	if err != nil {
-		return fmt.Errorf("read configuration: %w", err)
-	}
-	if err := w.bytes(blob(configHash), config); err != nil {
-		return err
-	}
-	layers, err := image.Layers()
-	if err != nil {
-		return fmt.Errorf("read layers: %w", err)
-	}
-	for _, l := range layers {
-		if err := w.layer(blob, l); err != nil {
+	for _, path := range blobs {
+		if err := w.File(strings.TrimPrefix(path, dir+"/"), path, 0o644, 0); err != nil {
 			return err
 		}
 	}
 	return w.tar.Close()
-}
-
-func (w *Writer) bytes(name string, content []byte) error {
-	return w.Entry(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))}, bytes.NewReader(content))
-}
-
-func (w *Writer) layer(blob func(v1.Hash) string, l v1.Layer) error {
-	hash, err := l.Digest()
-	if err != nil {
-		return fmt.Errorf("read layer digest: %w", err)
-	}
-	size, err := l.Size()
-	if err != nil {
-		return fmt.Errorf("read layer size: %w", err)
-	}
-	content, err := l.Compressed()
-	if err != nil {
-		return fmt.Errorf("open layer: %w", err)
-	}
-	defer func() { _ = content.Close() }()
-	return w.Entry(tar.Header{Typeflag: tar.TypeReg, Name: blob(hash), Mode: 0o644, Size: size}, content)
 }

@@ -1,5 +1,5 @@
 // Package oci makes container images without a daemon: layers that depend on nothing but their content, and OCI archives that
-// `ctr images import` and every other tool can read. The same inputs give the same bytes, whoever builds and whenever.
+// `ctr images import` and every other tool can read. The same inputs give the same bytes, on every machine and at any time.
 //
 // It does not know what is in an image.
 package oci
@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/stream"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -107,38 +107,37 @@ func (c Cache) Prune(since time.Time) error {
 }
 
 func writeLayer(to io.Writer, fill func(*Writer) error) (*layer, error) {
-	compressed := &digester{w: to, h: sha256.New()}
-	gz, err := gzip.NewWriterLevel(compressed, gzip.BestSpeed)
+	content, filled := io.Pipe()
+	go func() {
+		w := &Writer{tar: tar.NewWriter(filled), made: map[string]bool{}}
+		err := fill(w)
+		if err == nil {
+			err = w.tar.Close()
+		}
+		filled.CloseWithError(err)
+	}()
+	l := stream.NewLayer(content, stream.WithCompressionLevel(gzip.BestSpeed))
+	compressed, err := l.Compressed()
 	if err != nil {
 		return nil, fmt.Errorf("compress layer: %w", err)
 	}
-	plain := &digester{w: gz, h: sha256.New()}
-	w := &Writer{tar: tar.NewWriter(plain), made: map[string]bool{}}
-	if err := fill(w); err != nil {
-		return nil, fmt.Errorf("fill layer: %w", err)
+	if _, err := io.Copy(to, compressed); err != nil {
+		return nil, errors.Join(fmt.Errorf("fill layer: %w", err), compressed.Close())
 	}
-	if err := errors.Join(w.tar.Close(), gz.Close()); err != nil {
+	if err := compressed.Close(); err != nil { // it has its digests from here on
 		return nil, fmt.Errorf("end layer: %w", err)
 	}
-	return &layer{Compress: compressed.digest(), Plain: plain.digest(), Bytes: compressed.n}, nil
-}
-
-// digester counts and hashes what passes through it.
-type digester struct {
-	w io.Writer
-	h hash.Hash
-	n int64
-}
-
-func (d *digester) Write(p []byte) (int, error) {
-	n, err := d.w.Write(p)
-	d.h.Write(p[:n])
-	d.n += int64(n)
-	return n, err
-}
-
-func (d *digester) digest() v1.Hash {
-	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(d.h.Sum(nil))}
+	done := &layer{}
+	if done.Compress, err = l.Digest(); err != nil {
+		return nil, fmt.Errorf("digest of layer: %w", err)
+	}
+	if done.Plain, err = l.DiffID(); err != nil {
+		return nil, fmt.Errorf("digest of layer: %w", err)
+	}
+	if done.Bytes, err = l.Size(); err != nil {
+		return nil, fmt.Errorf("measure layer: %w", err)
+	}
+	return done, nil
 }
 
 // layer is a finished layer in a file. Its digests are remembered because computing them again means reading all of it.

@@ -256,7 +256,7 @@ func (*guest) agentTimezone(agentRequest) (any, error) {
 	return map[string]any{"zone": "UTC", "offset": 0}, nil
 }
 
-// agentUsers is whoever sits at the console: the guest has no other users.
+// agentUsers is the user at the console: the guest has no other users.
 func (*guest) agentUsers(agentRequest) (any, error) {
 	return []map[string]any{{"user": "console", "login-time": 0.5}}, nil
 }

@@ -194,8 +194,9 @@ func (*guest) uptime([]string) (string, error) {
 	return seconds + " " + hardware.ReadLine("/proc/sys/kernel/random/boot_id"), nil
 }
 
-// tick sends a datagram to an address every hundredth of a second from now on: its number, and how many blocks were written to all disks. Whoever
-// hears them can tell for how long the guest stood still, which it cannot by itself: its clock stands still with it.
+// tick sends a datagram to an address every hundredth of a second from now on: its number, and how many blocks were written to
+// all disks. Their receiver can tell for how long the guest stood still; the guest itself cannot, since its clock stands still
+// too.
 func (g *guest) tick(args []string) (string, error) {
 	end, pace := time.Now().Add(patience), time.NewTicker(tickPace)
 	c, err := net.Dial("udp", args[0])

@@ -26,7 +26,7 @@ import (
 type guest struct {
 	saying sync.Mutex
 	out    io.Writer
-	// writes is held for reading by whoever writes to a disk and for writing while the agent has frozen the guest, so that a
+	// writes is held for reading while a disk is written to and for writing while the agent has frozen the guest, so that a
 	// snapshot taken between freeze and thaw never sees half a write.
 	writes freezer
 	flush  func() // makes durable what was written to all disks

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/berth-vm/berth/internal/entry"
+	"github.com/berth-vm/berth/internal/imagevm"
 )
 
 // TestLookUp: users as images name them.
@@ -48,7 +48,7 @@ func TestLookUp(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	got := environment(entry.Orders{Env: []string{"PATH=/bin", "A=b"}, Host: "box"}, account{home: "/home"})
+	got := environment(imagevm.Orders{Env: []string{"PATH=/bin", "A=b"}, Host: "box"}, account{home: "/home"})
 	if diff := cmp.Diff([]string{"PATH=/bin", "A=b", "HOME=/home", "HOSTNAME=box", "TERM=xterm"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

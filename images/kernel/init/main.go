@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/images/hardware"
-	"github.com/berth-vm/berth/internal/entry"
+	"github.com/berth-vm/berth/internal/imagevm"
 )
 
 // syslogConsoleLevel is SYSLOG_ACTION_CONSOLE_LEVEL of syslog(2).
@@ -26,7 +26,7 @@ const syslogConsoleLevel = 8
 func main() {
 	ended, err := run()
 	if err != nil {
-		ended = entry.Ended{Status: 127, Error: err.Error()}
+		ended = imagevm.Ended{Status: 127, Error: err.Error()}
 		fmt.Fprintln(os.Stderr, "berth:", err)
 	}
 	if err := report(ended); err != nil {
@@ -41,9 +41,9 @@ func main() {
 // port is opened before the root changes.
 var port *os.File
 
-func run() (entry.Ended, error) {
+func run() (imagevm.Ended, error) {
 	if err := hardware.MountKernelFilesystems(); err != nil {
-		return entry.Ended{}, err
+		return imagevm.Ended{}, err
 	}
 	if c, err := os.OpenFile("/dev/console", os.O_RDWR, 0); err == nil {
 		os.Stdout, os.Stderr = c, c
@@ -53,24 +53,24 @@ func run() (entry.Ended, error) {
 		fmt.Fprintln(os.Stderr, "berth:", err)
 	}
 	openPort()
-	orders, err := readOrders(path.Join("/sys/firmware/qemu_fw_cfg/by_name", entry.OrdersName, "raw"))
+	orders, err := readOrders(path.Join("/sys/firmware/qemu_fw_cfg/by_name", imagevm.OrdersName, "raw"))
 	if err != nil {
-		return entry.Ended{}, err
+		return imagevm.Ended{}, err
 	}
 	if err := makeRoot(orders); err != nil {
-		return entry.Ended{}, err
+		return imagevm.Ended{}, err
 	}
 	allowPorts()
 	dns := setUpNetwork()
 	if err := enterRoot(); err != nil {
-		return entry.Ended{}, err
+		return imagevm.Ended{}, err
 	}
 	nameHost(orders.Host, dns)
 	return runProgram(orders)
 }
 
-func readOrders(file string) (entry.Orders, error) {
-	var o entry.Orders
+func readOrders(file string) (imagevm.Orders, error) {
+	var o imagevm.Orders
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return o, fmt.Errorf("read what to run: %w", err)
@@ -99,7 +99,7 @@ func until(there func() bool) bool {
 
 func openPort() {
 	until(func() bool {
-		name := hardware.Port(entry.PortName)
+		name := hardware.Port(imagevm.PortName)
 		if name == "" {
 			return false
 		}
@@ -109,7 +109,7 @@ func openPort() {
 	})
 }
 
-func report(e entry.Ended) error {
+func report(e imagevm.Ended) error {
 	if port == nil {
 		return fmt.Errorf("there is no port to say it on: %s", e)
 	}

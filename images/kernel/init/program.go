@@ -15,28 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/images/hardware"
-	"github.com/berth-vm/berth/internal/entry"
+	"github.com/berth-vm/berth/internal/imagevm"
 )
 
 // defaultPath is what container runtimes give a program that is told none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // runProgram runs the image's program until it ends.
-func runProgram(o entry.Orders) (entry.Ended, error) {
+func runProgram(o imagevm.Orders) (imagevm.Ended, error) {
 	who, err := lookUp(o.User, readFile("/etc/passwd"), readFile("/etc/group"))
 	if err != nil {
-		return entry.Ended{}, err
+		return imagevm.Ended{}, err
 	}
 	env := environment(o, who)
 	if o.Dir == "" {
 		o.Dir = "/"
 	}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
-		return entry.Ended{}, fmt.Errorf("make the working directory: %w", err)
+		return imagevm.Ended{}, fmt.Errorf("make the working directory: %w", err)
 	}
 	program, err := find(o.Command[0], value(env, "PATH"), o.Dir)
 	if err != nil {
-		return entry.Ended{}, err
+		return imagevm.Ended{}, err
 	}
 	tty, has := terminal()
 	_ = tty.Chown(int(who.uid), int(who.gid)) // so that the program can open /dev/stdout
@@ -45,7 +45,7 @@ func runProgram(o entry.Orders) (entry.Ended, error) {
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: has, Credential: &syscall.Credential{Uid: who.uid, Gid: who.gid, Groups: who.groups}},
 	})
 	if err != nil {
-		return entry.Ended{}, fmt.Errorf("%s: %w", program, err)
+		return imagevm.Ended{}, fmt.Errorf("%s: %w", program, err)
 	}
 	servePowerButtons(func() { _ = unix.Kill(pid, signalOf(o.Stop)) })
 	return bury(pid), nil
@@ -67,18 +67,18 @@ func terminal() (tty *os.File, ok bool) {
 }
 
 // bury waits for the program, and for every process that it leaves behind meanwhile.
-func bury(pid int) entry.Ended {
+func bury(pid int) imagevm.Ended {
 	for {
 		var s syscall.WaitStatus
 		got, err := syscall.Wait4(-1, &s, 0, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
-			return entry.Ended{Status: 127, Error: "wait for the program: " + err.Error()}
+			return imagevm.Ended{Status: 127, Error: "wait for the program: " + err.Error()}
 		case got == pid && s.Signaled():
-			return entry.Ended{Status: 128 + int(s.Signal()), Signal: unix.SignalName(s.Signal())}
+			return imagevm.Ended{Status: 128 + int(s.Signal()), Signal: unix.SignalName(s.Signal())}
 		case got == pid && s.Exited():
-			return entry.Ended{Status: s.ExitStatus()}
+			return imagevm.Ended{Status: s.ExitStatus()}
 		}
 	}
 }
@@ -128,7 +128,7 @@ func signalOf(name string) unix.Signal {
 }
 
 // environment is the image's, with what every program expects.
-func environment(o entry.Orders, who account) []string {
+func environment(o imagevm.Orders, who account) []string {
 	env := slices.Clone(o.Env)
 	for _, e := range []struct{ name, value string }{
 		{"PATH", defaultPath}, {"HOME", who.home}, {"HOSTNAME", o.Host}, {"TERM", "xterm"},

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/images/hardware"
-	"github.com/berth-vm/berth/internal/entry"
+	"github.com/berth-vm/berth/internal/imagevm"
 )
 
 // Where things are until the root is entered.
@@ -45,11 +45,11 @@ func partition(called string) string {
 }
 
 // makeRoot overlays the layers and the room that is written to.
-func makeRoot(o entry.Orders) error {
-	if !until(func() bool { return partition(entry.RoomName) != "" }) {
+func makeRoot(o imagevm.Orders) error {
+	if !until(func() bool { return partition(imagevm.RoomName) != "" }) {
 		return errors.New("the image's disk is not found: its bus must be virtio or scsi")
 	}
-	if err := mountRoom(partition(entry.RoomName)); err != nil {
+	if err := mountRoom(partition(imagevm.RoomName)); err != nil {
 		return err
 	}
 	var lower []string
@@ -58,7 +58,7 @@ func makeRoot(o entry.Orders) error {
 		if err := os.MkdirAll(at, 0o755); err != nil {
 			return fmt.Errorf("make %s: %w", at, err)
 		}
-		if err := unix.Mount(partition(entry.LayerName(n)), at, "erofs", unix.MS_RDONLY, ""); err != nil {
+		if err := unix.Mount(partition(imagevm.LayerName(n)), at, "erofs", unix.MS_RDONLY, ""); err != nil {
 			return fmt.Errorf("mount layer %d: %w", n, err)
 		}
 		lower = append([]string{at}, lower...) // the top one first

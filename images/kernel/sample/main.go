@@ -1,5 +1,5 @@
-// Command sample is the program of the container images that tests make machines of. It says what it was started as and with, serves a page,
-// and ends with the status that it is asked for: by the argument exit=N, or by whoever opens /exit?status=N.
+// Command sample is the program of the container images that tests make machines of. It says what it was started as and with,
+// serves a page, and ends with the status that it is asked for: by the argument exit=N, or by a request for /exit?status=N.
 package main
 
 import (

@@ -43,7 +43,7 @@ func (c *Cloner) cleanUp(ctx context.Context, s *Seen) error {
 	if s.resolved.Source == nil {
 		return nil
 	}
-	if !s.IsClone() { // somebody may have given it our finalizer all the same
+	if !s.IsClone() { // a user may have given it our finalizer all the same
 		s.at.Namespace = s.order.Namespace
 	}
 	if err := c.DropSnapshot(ctx, s); err != nil {
@@ -52,7 +52,7 @@ func (c *Cloner) cleanUp(ctx context.Context, s *Seen) error {
 	return c.removeAids(ctx, s)
 }
 
-// Measure is the source as far as the claim's size depends on it, called name in messages; nil: nothing is known of it.
+// Measure returns the source as far as the claim's size depends on it, called name in messages; nil: nothing is known of it.
 func (s *Seen) Measure(name string) *claim.Source {
 	if s.originFact() != clone.Found {
 		return nil
@@ -64,7 +64,7 @@ func (s *Seen) Measure(name string) *claim.Source {
 	return m
 }
 
-// Disk is how large the disk in the source may be; 0 if nothing is cloned.
+// Disk returns how large the disk in the source may be; 0 if nothing is cloned.
 func (s *Seen) Disk() int64 {
 	if s.originFact() != clone.Found {
 		return 0
@@ -72,7 +72,7 @@ func (s *Seen) Disk() int64 {
 	return s.found.Disk()
 }
 
-// DataSource is what the claim's driver is to make it from; nil: it is to make an empty one.
+// DataSource returns what the claim's driver is to make it from; nil: it is to make an empty one.
 func (s *Seen) DataSource() *corev1.TypedLocalObjectReference {
 	switch s.strategy {
 	case clone.CSIClone:
@@ -84,8 +84,8 @@ func (s *Seen) DataSource() *corev1.TypedLocalObjectReference {
 	return nil
 }
 
-// Mark notes on a claim that is about to be made what it is cloned from and how: what it inherits, what clients read, and the node
-// it is to be made on.
+// Mark records, on a claim that is about to be made, what it is cloned from and how: what it inherits, what clients read, and the
+// node to make it on.
 func (s *Seen) Mark(c *corev1.PersistentVolumeClaim) {
 	labels := s.resolved
 	if s.originFact() == clone.Found {
@@ -118,8 +118,8 @@ func (s *Seen) Mark(c *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// grows: the claim asks for more room than the source's claim did, and for more than the source's disk needs. Only then the clone's disk
-// is made larger; else it has the very bytes of its source.
+// grows reports whether the claim asks for more room than the source's claim did, and for more than the source's disk needs. Only
+// then the clone's disk is made larger; else it has the very bytes of its source.
 func (s *Seen) grows(c *corev1.PersistentVolumeClaim) bool {
 	if asked := s.order.asked(); asked.IsZero() {
 		return false // the size was taken from the source
@@ -136,7 +136,7 @@ func (s *Seen) grows(c *corev1.PersistentVolumeClaim) bool {
 	return disk == math.MaxInt64 || err != nil || wanted.Value() > needs
 }
 
-// asked is the size that the order asks for; zero: it leaves it open.
+// asked returns the size that the order asks for; zero: it leaves it open.
 func (o *Order) asked() resource.Quantity {
 	switch {
 	case o.Spec.Storage != nil:
@@ -147,8 +147,8 @@ func (o *Order) asked() resource.Quantity {
 	return resource.Quantity{}
 }
 
-// Content is what a worker copies: the whole volume where source and clone are filesystems, else the disk. otherwise is for volumes that are
-// no clones, and for those that no worker copies.
+// Content returns what a worker copies: the whole volume where source and clone are filesystems, else the disk. otherwise is for
+// volumes that are no clones, and for those that no worker copies.
 func (s *Seen) Content(otherwise task.Content) task.Content {
 	from := s.reads()
 	if s.strategy != clone.Copy && s.strategy != clone.Stream || from == nil || s.target.Block || isBlock(from.Spec.VolumeMode) {
@@ -157,7 +157,7 @@ func (s *Seen) Content(otherwise task.Content) task.Content {
 	return task.Volume
 }
 
-// Reading is what a worker reads a clone from.
+// Reading is the source that a worker reads a clone from.
 type Reading struct {
 	render.Origin
 	Disk *render.Disk // the claim it needs besides its target; nil: none
@@ -166,8 +166,8 @@ type Reading struct {
 	Home *corev1.NodeSelector
 }
 
-// Worked says that a worker reads the source and writes the clone; otherwise the storage does. While there is a worker nothing is chosen
-// anew, and the claim says how it is made.
+// Worked reports whether a worker reads the source and writes the clone; otherwise the storage does. While there is a worker
+// nothing is chosen again, and the claim says how it is made.
 func (s *Seen) Worked() bool {
 	way := s.strategy
 	if c := s.target.Claim; !s.chosen && c != nil {
@@ -176,8 +176,8 @@ func (s *Seen) Worked() bool {
 	return way == clone.Copy || way == clone.Stream
 }
 
-// Reads is what a worker of the clone reads from. One whose claim is filled by its driver reads nothing: it is there to be scheduled
-// with the claim, beside the source.
+// Reads returns what a worker of the clone reads from. One whose claim is filled by its driver reads nothing: it is there to be
+// scheduled with the claim, beside the source.
 func (s *Seen) Reads() Reading {
 	switch s.strategy {
 	case clone.Copy:

@@ -1,5 +1,5 @@
 // Package clone sees to what a claim is cloned from: it finds the source and everything that making the clone depends on, lets
-// internal/decide/place and internal/decide/clone decide where and how it is made and what comes next, and makes what only the
+// internal/decide/clonenode and internal/decide/clone decide where and how it is made and what comes next, and makes what only the
 // clone needs: a snapshot of the source, the claim that a snapshot is restored to, the server of a clone that is streamed.
 //
 // It observes, then decides, then acts, in this order. It does not fill the claim: the engine of internal/controller/fill does, with
@@ -17,12 +17,12 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/decide/clone"
-	"github.com/berth-vm/berth/internal/decide/place"
-	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/decide/clonenode"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
@@ -35,18 +35,18 @@ type Cloner struct {
 	cluster *cluster.Writer
 	clock   clock.PassiveClock
 	image   string // the image workers run
-	tokens  origin.Verifier
+	tokens  clonesource.Verifier
 	records *diskaccess.Records
 }
 
-// Parts are what a Cloner is made of.
+// Parts has the dependencies of a Cloner.
 type Parts struct {
 	Reader client.Reader // cached
 	Live   client.Reader // the API server itself
 	Writer *cluster.Writer
 	Clock  clock.PassiveClock
-	Image  string          // that workers run
-	Tokens origin.Verifier // of proofs that clones across namespaces were allowed
+	Image  string               // that workers run
+	Tokens clonesource.Verifier // of proofs that clones across namespaces were allowed
 	// Records are of who has a disk; nil: those of this Cloner alone.
 	Records *diskaccess.Records
 }
@@ -64,16 +64,17 @@ func New(p Parts) *Cloner {
 
 // How soon to look again where nothing in the cluster will tell.
 const (
-	refusedEvery  = 30 * time.Second // somebody out of our sight has to do something
+	refusedEvery  = 30 * time.Second // a person has to do something that we cannot watch
 	snapshotEvery = 2 * time.Second  // the snapshot API is an add-on that may not be there to watch
 )
 
-// Order is whom a claim is filled for, and with what.
+// Order names the claim to fill and its owner.
 type Order struct {
 	// For is the object the claim is filled for, and Owner says so on what is made in its namespace.
 	For   client.Object
 	Owner metav1.OwnerReference
-	// Finalizer is what For bears while something made for it lies in another namespace; Kept is what we own of its metadata.
+	// Finalizer is set on For while something made for it lies in another namespace; Kept is the other metadata of it that we
+	// own.
 	Finalizer string
 	Kept      *cluster.Marks
 
@@ -84,10 +85,10 @@ type Order struct {
 
 	Placed  bool           // a node was chosen for the claim
 	Wish    clone.Strategy // how the clone is asked to be made; empty: in the cheapest way
-	Allowed bool           // whoever placed the order made sure that a source in another namespace may be read
+	Allowed bool           // the caller has checked that a source in another namespace may be read
 }
 
-// Target is what is known of the claim itself.
+// Target describes the claim itself.
 type Target struct {
 	Claim  *corev1.PersistentVolumeClaim // nil: there is none yet
 	Class  *storagev1.StorageClass       // of the claim
@@ -95,7 +96,7 @@ type Target struct {
 	Vague  bool // there is none, and what was asked for cannot be completed
 	Block  bool
 
-	Recorded bool        // what is on it is recorded: nothing may be written to it any more, or nobody knows
+	Recorded bool        // its contents are recorded: nothing may be written to it any more, or its state is unknown
 	Grown    bool        // its driver fills it with a disk that is smaller than the claim is for
 	Readable bool        // it is bound, or will be by the worker that reads the source
 	Worker   *corev1.Pod // that fills it; nil: there is none
@@ -109,25 +110,25 @@ type Seen struct {
 	order    Order
 	now      time.Time
 	target   Target
-	resolved origin.Resolved
-	at       origin.Ref // what is cloned; zero: the volume is no clone
-	found    origin.Found
+	resolved clonesource.Resolved
+	at       clonesource.Ref // what is cloned; zero: the volume is no clone
+	found    clonesource.Found
 	denied   error // why it may not be read; nil: it may
 	lost     string
 	class    *storagev1.StorageClass // of the source, if that is a claim
 
 	home     *corev1.NodeSelector // where the source can be used; nil: everywhere
-	place    place.Facts
+	place    clonenode.Facts
 	apart    bool // no node reaches both the source and the claim's volume
 	stranded bool // the worker needs both of them in one pod, and they are apart
 	driver   bool // the provisioner of the claim's class is a CSI driver
 	wish     *cdiv1.CDICloneStrategy
 	classes  struct{ target, source string } // for snapshots of the claim's and of the source's storage class
 	restores *storagev1.StorageClass         // makes claims of the snapshot that is the source
-	user     string                          // who may be writing to the source, as a sentence; empty: nobody
+	user     string                          // who may be writing to the source, as a sentence; "" if none
 	taken    *volumesnapshot.Snapshot        // of the source, by us
 	restored *corev1.PersistentVolumeClaim   // that a snapshot was restored to, to be read from
-	readable bool                            // restored is bound, or will be by whoever reads it
+	readable bool                            // restored is bound, or will be by its first reader
 	server   *corev1.Pod                     // the worker that serves the source to another node
 	admitted bool                            // it is recorded as a holder of what it serves
 	asked    bool                            // it was looked for, because a worker was made to read from it
@@ -136,8 +137,8 @@ type Seen struct {
 	decision
 }
 
-// Source is what the volume is filled from, references followed; nil: another populator.
+// Source returns what the volume is filled from, references followed; nil: another populator.
 func (s *Seen) Source() *cdiv1.DataVolumeSource { return s.resolved.Source }
 
-// IsClone says whether the volume is one.
+// IsClone reports whether the volume is a clone.
 func (s *Seen) IsClone() bool { return s.at.Name != "" || s.at.Kind != "" }

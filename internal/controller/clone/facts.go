@@ -7,16 +7,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-vm/berth/internal/decide/clone"
-	"github.com/berth-vm/berth/internal/decide/place"
+	"github.com/berth-vm/berth/internal/decide/clonenode"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// decision is what was decided about what was seen.
+// decision is the plan for what was observed.
 type decision struct {
-	where    place.Place
+	where    clonenode.Place
 	strategy clone.Strategy
 	reason   string // of the strategy
 	fellBack bool   // from a cheaper one
@@ -25,7 +25,7 @@ type decision struct {
 
 // decide has where and how the clone is made, and what comes next, decided. Everything that this depends on was read before.
 func (s *Seen) decide() {
-	s.where = place.Decide(s.place)
+	s.where = clonenode.Decide(s.place)
 	s.strategy, s.reason, s.fellBack = clone.Impossible, "", false
 	if s.chosen {
 		source, target, classes := s.source(), s.wanted(), s.abilities()
@@ -38,7 +38,7 @@ func (s *Seen) decide() {
 	s.step = clone.Next(s.facts())
 }
 
-// source is what is cloned, as far as the choice depends on it.
+// source returns what is cloned, as far as the choice depends on it.
 func (s *Seen) source() clone.Source {
 	source := clone.Source{IsSnapshot: s.found.Snapshot != nil, Namespace: s.at.Namespace, Busy: s.user != ""}
 	source.Provisioner, source.Block = provisioner(s.class), s.block()
@@ -48,7 +48,7 @@ func (s *Seen) source() clone.Source {
 	return source
 }
 
-// block: the source's data is that of a device. Of a snapshot of which nobody says it is as the clone is to be.
+// block reports whether the source's data is that of a device. A snapshot of unknown mode is taken to have the mode of the clone.
 func (s *Seen) block() bool {
 	if mode := s.found.Mode(); mode != "" {
 		return mode == corev1.PersistentVolumeBlock
@@ -56,7 +56,7 @@ func (s *Seen) block() bool {
 	return s.target.Block
 }
 
-// wanted is the claim, as far as the choice depends on it.
+// wanted returns the claim, as far as the choice depends on it.
 func (s *Seen) wanted() clone.Target {
 	t := clone.Target{
 		Namespace: s.order.Namespace, Block: s.target.Block, Made: s.target.Claim != nil, Provisioner: provisioner(s.target.Class),
@@ -69,7 +69,7 @@ func (s *Seen) wanted() clone.Target {
 	return t
 }
 
-// abilities is what the storage can do.
+// abilities returns what the storage can do.
 func (s *Seen) abilities() clone.Classes {
 	c := clone.Classes{Driver: s.driver, SnapshotClass: s.classes.target}
 	if class := s.target.Class; class != nil {
@@ -87,7 +87,7 @@ func (s *Seen) abilities() clone.Classes {
 	return c
 }
 
-// facts are what the next step depends on.
+// facts returns the facts that the next step depends on.
 func (s *Seen) facts() clone.Facts {
 	f := clone.Facts{
 		Origin: s.originFact(), Claim: s.claimFact(), Grown: s.target.Grown, Lost: s.lost != "", Spot: s.spot(), Way: s.strategy,
@@ -133,7 +133,7 @@ func (s *Seen) claimFact() clone.Claim {
 	return clone.Plain
 }
 
-// spot is where the driver of a claim can fill it.
+// spot returns where the driver of a claim can fill it.
 func (s *Seen) spot() clone.Spot {
 	switch {
 	case s.where.Why != "":
@@ -154,12 +154,13 @@ func aid(begun, ready bool) clone.Aid {
 	return clone.None
 }
 
-// served: the worker that serves the source can be read from.
+// served reports whether the worker that serves the source can be read from.
 func served(p *corev1.Pod) bool {
 	return p != nil && pods.Ready(p) && p.Status.PodIP != "" && p.DeletionTimestamp == nil
 }
 
-// copiedFact is the situation of a claim that a worker copies to: whether the server that the worker was made to read from is there.
+// copiedFact returns the situation of a claim that a worker copies to: whether the server that the worker was made to read from
+// is there.
 func (s *Seen) copiedFact() clone.Claim {
 	ip := readsFrom(s.target.Worker)
 	switch p := s.server; {
@@ -177,7 +178,7 @@ func (s *Seen) copiedFact() clone.Claim {
 	return clone.Unserved
 }
 
-// readsFrom is the address of the server that a worker was made to read from; empty: it reads from none.
+// readsFrom returns the address of the server that a worker was made to read from; empty: it reads from none.
 func readsFrom(worker *corev1.Pod) string {
 	if worker == nil {
 		return ""
@@ -190,10 +191,10 @@ func readsFrom(worker *corev1.Pod) string {
 	return ""
 }
 
-// Flow is how the claim gets its data.
+// Flow returns how the claim gets its data.
 func (s *Seen) Flow() volume.Flow { return s.step.Flow }
 
-// Origin is what is to be done or waited for before that. Of a volume that is no clone it is Usable.
+// Origin returns what has to be done or waited for first; Usable for a volume that is no clone.
 func (s *Seen) Origin() volume.Origin {
 	if !s.IsClone() {
 		return volume.Usable
@@ -201,7 +202,7 @@ func (s *Seen) Origin() volume.Origin {
 	return s.step.Origin
 }
 
-// Why is what to say about that: what is waited for, or else why the clone is made in the way it is.
+// Why returns what to say about that: what is waited for, or else why the clone is made in the way it is.
 func (s *Seen) Why() string {
 	switch s.Origin() {
 	case volume.Missing:
@@ -225,7 +226,7 @@ func (s *Seen) Why() string {
 	return s.Reason()
 }
 
-// Reason is why the clone is made in the way it is; empty: nothing is chosen yet, or any more.
+// Reason returns why the clone is made in the way it is; empty: nothing is chosen yet, or any more.
 func (s *Seen) Reason() string {
 	if s.step.Via && s.found.Snapshot == nil {
 		return s.reason + "; the source was in use, so a snapshot of it is read"
@@ -233,11 +234,11 @@ func (s *Seen) Reason() string {
 	return s.reason
 }
 
-// Again is when to look again where nothing in the cluster will tell; zero: something will.
+// Again returns when to look again where nothing in the cluster will tell; zero: something will.
 func (s *Seen) Again() time.Duration {
 	ofSnapshot := s.found.GroupKind() == snapshotKind
 	switch s.Origin() {
-	case volume.Forbidden: // nobody tells us of a right that somebody gets
+	case volume.Forbidden: // there is no watch for a right that is granted later
 		return refusedEvery
 	case volume.Busy: // a volume that names its source by a reference is not told when the pod ends
 		return refusedEvery

@@ -15,22 +15,22 @@ const keysLast = 30 * 24 * time.Hour
 // tell clones apart.
 const peerName = "berth-clone"
 
-// pair is the two ends' secrets: tls.crt, tls.key and ca.crt each.
-type pair struct{ server, client map[string][]byte }
+// keyPair is the two ends' secrets: tls.crt, tls.key and ca.crt each.
+type keyPair struct{ server, client map[string][]byte }
 
-func makeKeys(now time.Time) (pair, error) {
+func makeKeys(now time.Time) (keyPair, error) {
 	authority, err := pki.New(peerName, now, keysLast)
 	if err != nil {
-		return pair{}, err
+		return keyPair{}, err
 	}
 	root := pki.PEM(authority.Certificate().Raw)
 	var ends [2]map[string][]byte
 	for i, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 		end, err := authority.Issue(pki.Leaf{Name: peerName, DNSNames: []string{peerName}, Use: use, Lasts: keysLast}, now)
 		if err != nil {
-			return pair{}, err
+			return keyPair{}, err
 		}
 		ends[i] = map[string][]byte{"tls.crt": end.Certificate, "tls.key": end.Key, "ca.crt": root}
 	}
-	return pair{server: ends[0], client: ends[1]}, nil
+	return keyPair{server: ends[0], client: ends[1]}, nil
 }

@@ -12,9 +12,9 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/nodes"
-	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
@@ -24,11 +24,11 @@ import (
 func (c *Cloner) Find(ctx context.Context, o Order, t Target) (Seen, error) {
 	s := Seen{order: o, target: t, now: c.clock.Now()}
 	var err error
-	if s.resolved, err = origin.Resolve(ctx, c.objects, o.Namespace, o.Spec); err != nil {
+	if s.resolved, err = clonesource.Resolve(ctx, c.objects, o.Namespace, o.Spec); err != nil {
 		return s, err
 	}
 	var cloned bool
-	if s.at, cloned = origin.OfSource(o.Namespace, s.resolved.Source); !cloned || s.resolved.Lacks != "" {
+	if s.at, cloned = clonesource.OfSource(o.Namespace, s.resolved.Source); !cloned || s.resolved.Lacks != "" {
 		s.decide()
 		return s, nil
 	}
@@ -49,18 +49,19 @@ func (c *Cloner) Find(ctx context.Context, o Order, t Target) (Seen, error) {
 	return s, nil
 }
 
-// made: the claim was made for its driver to fill. Of a claim that names one of our sources, the API server writes that as its data source too.
+// made reports whether the claim was made for its driver to fill. Of a claim that names one of our sources, the API server writes
+// that as its data source too.
 func (s *Seen) made() bool {
 	c := s.target.Claim
-	return c != nil && c.Spec.DataSource != nil && !origin.PopulatedByUs(c)
+	return c != nil && c.Spec.DataSource != nil && !clonesource.PopulatedByUs(c)
 }
 
-// find reads the source, if that is allowed.
+// find reads the source, if the volume may be cloned from it.
 func (c *Cloner) find(ctx context.Context, s *Seen) error {
 	if s.at.Namespace != s.order.Namespace && !s.order.Allowed {
 		target := token.Object{Namespace: s.order.Namespace, Name: s.order.Name}
-		err := origin.Authorized(ctx, c.tokens, s.order.Annotations[token.Annotation], s.at, target, s.order.Spec.SourceRef)
-		if errors.Is(err, origin.ErrForbidden) {
+		err := clonesource.Authorized(ctx, c.tokens, s.order.Annotations[token.Annotation], s.at, target, s.order.Spec.SourceRef)
+		if errors.Is(err, clonesource.ErrForbidden) {
 			s.denied = err
 			return nil
 		}
@@ -69,7 +70,7 @@ func (c *Cloner) find(ctx context.Context, s *Seen) error {
 		}
 	}
 	var err error
-	if s.found, err = origin.Find(ctx, c.objects, s.at); err != nil {
+	if s.found, err = clonesource.Find(ctx, c.objects, s.at); err != nil {
 		return err
 	}
 	if s.found.Claim == nil || s.found.Lacks() != "" {
@@ -83,11 +84,11 @@ func (c *Cloner) find(ctx context.Context, s *Seen) error {
 
 // observeMade reads what a claim depends on that its driver is to fill.
 func (c *Cloner) observeMade(ctx context.Context, s *Seen) error {
-	found, err := origin.Find(ctx, c.objects, s.at)
+	found, err := clonesource.Find(ctx, c.objects, s.at)
 	if err != nil {
 		return err
 	}
-	if found.Snapshot == nil && s.at.GroupKind() == origin.Claim.GroupKind() && s.target.Claim.Spec.DataSource.Kind == origin.Claim.Kind {
+	if found.Snapshot == nil && s.at.GroupKind() == clonesource.Claim.GroupKind() && s.target.Claim.Spec.DataSource.Kind == clonesource.Claim.Kind {
 		s.lost = lost(found.Claim)
 	}
 	if s.lost != "" {
@@ -96,13 +97,13 @@ func (c *Cloner) observeMade(ctx context.Context, s *Seen) error {
 	return c.observePlace(ctx, s, found)
 }
 
-// lost is why the claim that a driver is to clone is not there any more. Whoever consumes the clone would have it made of what is
-// there instead, so it is made anew when the source is complete again.
+// lost returns why the claim that a driver should clone is gone. The clone would be made of whatever has the name now, so it is
+// made again when the source is complete again.
 func lost(c *corev1.PersistentVolumeClaim) string {
 	if c == nil {
 		return "its source is gone"
 	}
-	if proof, lacks := origin.Complete(c); proof == origin.Unproven {
+	if proof, lacks := clonesource.Complete(c); proof == clonesource.Unproven {
 		return "its source is another by now: " + lacks
 	}
 	return ""
@@ -155,15 +156,15 @@ func (c *Cloner) observeServer(ctx context.Context, s *Seen) error {
 	return err
 }
 
-// readsBeside: a worker has another claim than the one it fills, which it reads.
+// readsBeside reports whether a worker has another claim than the one it fills, which it reads.
 func readsBeside(worker *corev1.Pod, own string) bool {
 	return slices.ContainsFunc(worker.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName != own
 	})
 }
 
-// Stranded says that the worker can never run: it was made to read the source on its own node when nobody knew yet that source and
-// claim are on different ones.
+// Stranded reports whether the worker can never run: it was made to read the source on its own node before it was known that
+// source and claim are on different nodes.
 func (s *Seen) Stranded() bool { return s.stranded }
 
 // observeApart finds out where the source and the claim's volume are.
@@ -241,15 +242,15 @@ func (c *Cloner) observeClasses(ctx context.Context, s *Seen) error {
 	return err
 }
 
-// home is where a clone's source can be used; nil means everywhere, or that nobody says.
+// home returns where a clone's source can be used; nil if everywhere, or if that is unknown.
 func (c *Cloner) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error) {
 	if r := s.restored; r != nil && r.Spec.VolumeName != "" {
-		return origin.Home(ctx, c.objects, r)
+		return clonesource.Home(ctx, c.objects, r)
 	}
 	return s.found.Home(ctx, c.objects)
 }
 
-// apart: no node reaches both the source and the claim's volume, so one pod cannot have both.
+// apart reports whether no node reaches both the source and the claim's volume, so one pod cannot have both.
 func (c *Cloner) apart(ctx context.Context, s *Seen) (bool, error) {
 	if s.home == nil {
 		return false, nil
@@ -258,7 +259,7 @@ func (c *Cloner) apart(ctx context.Context, s *Seen) (bool, error) {
 	if err != nil || pv == nil {
 		return false, err // the scheduler will place what is not placed yet beside the other
 	}
-	homes, err := nodes.In(ctx, c.reader, s.home)
+	homes, err := nodeselect.In(ctx, c.reader, s.home)
 	if err != nil {
 		return false, err
 	}

@@ -9,28 +9,28 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/index"
-	"github.com/berth-vm/berth/internal/controller/nodes"
-	"github.com/berth-vm/berth/internal/decide/place"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
+	"github.com/berth-vm/berth/internal/decide/clonenode"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
 // observePlace reads what it depends on where a clone is made.
-func (c *Cloner) observePlace(ctx context.Context, s *Seen, found origin.Found) error {
+func (c *Cloner) observePlace(ctx context.Context, s *Seen, found clonesource.Found) error {
 	var err error
 	if s.home, err = found.Home(ctx, c.objects); err != nil || s.home == nil {
 		return err
 	}
-	homes, err := nodes.In(ctx, c.reader, s.home)
+	homes, err := nodeselect.In(ctx, c.reader, s.home)
 	if err != nil {
 		return err
 	}
-	s.place = place.Facts{Bound: true, Free: s.target.Claim == nil && !claim.Waits(s.target.Class)}
+	s.place = clonenode.Facts{Bound: true, Free: s.target.Claim == nil && !claim.Waits(s.target.Class)}
 	for i := range homes {
 		s.place.Homes = append(s.place.Homes, homes[i].Name)
 	}
@@ -38,10 +38,10 @@ func (c *Cloner) observePlace(ctx context.Context, s *Seen, found origin.Found) 
 		s.place.Chosen = s.order.Annotations[names.SelectedNode]
 	}
 	if s.place.Chosen != "" {
-		return nil // whoever wants it has been asked
+		return nil // the scheduler has already been asked for the claim's user
 	}
 	var users corev1.PodList
-	of := client.MatchingFields{index.PodClaim: s.order.Name}
+	of := client.MatchingFields{cacheindex.PodClaim: s.order.Name}
 	if err := c.reader.List(ctx, &users, client.InNamespace(s.order.Namespace), of); err != nil {
 		return fmt.Errorf("list pods that use %s/%s: %w", s.order.Namespace, s.order.Name, err)
 	}
@@ -59,9 +59,9 @@ func (c *Cloner) observePlace(ctx context.Context, s *Seen, found origin.Found) 
 	return nil
 }
 
-// among is which of the nodes would have a pod. It looks no further than to the first.
-func (c *Cloner) among(ctx context.Context, homes []corev1.Node, pod *corev1.Pod) (place.Pod, error) {
-	p := place.Pod{Name: pod.Name, Why: place.Never}
+// among returns which of the nodes would have a pod. It looks no further than to the first.
+func (c *Cloner) among(ctx context.Context, homes []corev1.Node, pod *corev1.Pod) (clonenode.Pod, error) {
+	p := clonenode.Pod{Name: pod.Name, Why: clonenode.Never}
 	disks, err := c.disks(ctx, pod)
 	if err != nil {
 		return p, err
@@ -69,11 +69,11 @@ func (c *Cloner) among(ctx context.Context, homes []corev1.Node, pod *corev1.Pod
 	for i := range homes {
 		var others corev1.PodList
 		// Hundreds of pods are on a node and nothing is done to them here, so they are not copied out of the cache.
-		on := client.MatchingFields{index.PodNode: homes[i].Name}
+		on := client.MatchingFields{cacheindex.PodNode: homes[i].Name}
 		if err := c.reader.List(ctx, &others, on, client.UnsafeDisableDeepCopy); err != nil {
 			return p, fmt.Errorf("list pods on %s: %w", homes[i].Name, err)
 		}
-		if p.Why = place.Refuses(&homes[i], others.Items, pod, disks); p.Why == place.Fits {
+		if p.Why = clonenode.Refuses(&homes[i], others.Items, pod, disks); p.Why == clonenode.Fits {
 			p.Home = homes[i].Name
 			return p, nil
 		}
@@ -81,7 +81,7 @@ func (c *Cloner) among(ctx context.Context, homes []corev1.Node, pod *corev1.Pod
 	return p, nil
 }
 
-// disks are the volumes of a pod's claims, as far as they have any.
+// disks returns the volumes of a pod's claims, as far as they have any.
 func (c *Cloner) disks(ctx context.Context, pod *corev1.Pod) ([]corev1.PersistentVolume, error) {
 	var disks []corev1.PersistentVolume
 	for _, v := range pod.Spec.Volumes {
@@ -114,7 +114,7 @@ func (c *Cloner) placeClaim(ctx context.Context, s *Seen) error {
 	return err
 }
 
-// unplaced: a pod that has no node yet, and has not ended, has the claim among its volumes.
+// unplaced reports whether a pod that has no node yet, and has not ended, has the claim among its volumes.
 func unplaced(pod *corev1.Pod, claim string) bool {
 	has, _ := pods.Has(pod, claim)
 	return has && pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil

@@ -26,7 +26,7 @@ func only(name string) *corev1.NodeSelector {
 	}}}}
 }
 
-// onNode is a claim that is bound to a volume of a node.
+// onNode returns a claim that is bound to a volume of a node.
 func onNode(claim, node string) []client.Object {
 	c := filltest.Bound(filltest.Team, claim)
 	c.Spec.VolumeName = "pv-" + claim
@@ -35,7 +35,7 @@ func onNode(claim, node string) []client.Object {
 	return []client.Object{c, pv}
 }
 
-// consumer is a pod that wants claims and has no node yet.
+// consumer returns a pod that wants claims and has no node yet.
 func consumer(change func(*corev1.PodSpec), claims ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team, Name: "vm"}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
 	for _, c := range claims {
@@ -57,7 +57,7 @@ func needs(memory string) func(*corev1.PodSpec) {
 	}
 }
 
-// TestElsewhere: a clone is made beside its source if whoever wants it can run there, and otherwise the reason says who cannot.
+// TestElsewhere: a clone is made beside its source if the clone's user can run there, and otherwise the reason says who cannot.
 func TestElsewhere(t *testing.T) {
 	golden := onNode("golden", "node1")
 	busy := consumer(needs("800Mi"))
@@ -93,7 +93,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// looking is a look at a clone of the claim golden, in namespace Team.
+// looking returns a look at a clone of the claim golden, in namespace Team.
 func looking(t *testing.T, reader client.Reader, w *filltest.World) (*Cloner, *Seen) {
 	t.Helper()
 	c := New(Parts{Reader: reader, Live: w.API, Writer: w.Writer, Clock: w.Clock})

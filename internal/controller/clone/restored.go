@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
@@ -25,7 +25,7 @@ const roleRestored = "cdi-clone-restored"
 
 func (s *Seen) restoredName() string { return "restored-" + string(s.order.UID) }
 
-// restoredReady: the claim is bound, or will be by the worker that reads from it.
+// restoredReady reports whether the claim is bound, or will be by the worker that reads from it.
 func (c *Cloner) restoredReady(ctx context.Context, of *corev1.PersistentVolumeClaim) (bool, error) {
 	if of == nil || of.DeletionTimestamp != nil {
 		return false, nil
@@ -37,7 +37,7 @@ func (c *Cloner) restoredReady(ctx context.Context, of *corev1.PersistentVolumeC
 	return claim.Waits(class), err
 }
 
-// restoreOrigin makes the claim that a snapshot is restored to. One that somebody deleted is kept by the server that has it.
+// restoreOrigin makes the claim that a snapshot is restored to. If it is being deleted, the server that uses it keeps it.
 func (c *Cloner) restoreOrigin(ctx context.Context, s *Seen) error {
 	if s.restored != nil {
 		if p := s.server; s.restored.DeletionTimestamp != nil && p != nil && p.DeletionTimestamp == nil {
@@ -64,7 +64,7 @@ func (c *Cloner) restoreOrigin(ctx context.Context, s *Seen) error {
 	return c.cluster.Create(ctx, claim)
 }
 
-// restoredClaim is that claim. Where its class binds at once nobody but us says on which node, as with the clone itself.
+// restoredClaim returns that claim. If its class binds at once the node is chosen here, as for the clone itself.
 func (c *Cloner) restoredClaim(ctx context.Context, s *Seen, class *storagev1.StorageClass) (*corev1.PersistentVolumeClaim, error) {
 	size := s.found.Size()
 	if size.IsZero() {
@@ -89,7 +89,7 @@ func (c *Cloner) restoredClaim(ctx context.Context, s *Seen, class *storagev1.St
 		made.OwnerReferences = []metav1.OwnerReference{s.order.Owner}
 	}
 	if s.home != nil && !claim.Waits(class) {
-		in, err := nodes.In(ctx, c.reader, s.home)
+		in, err := nodeselect.In(ctx, c.reader, s.home)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func (c *Cloner) restoredClaim(ctx context.Context, s *Seen, class *storagev1.St
 	return made, nil
 }
 
-// readSnapshot is the snapshot that is read: the source itself, or the one that was taken of it.
+// readSnapshot returns the snapshot that is read: the source itself, or the one that was taken of it.
 func (s *Seen) readSnapshot() string {
 	if s.found.Snapshot != nil {
 		return s.found.Snapshot.Name
@@ -108,7 +108,7 @@ func (s *Seen) readSnapshot() string {
 	return s.snapshotName()
 }
 
-// reads is the claim that workers read from: the source, or what a snapshot was restored to.
+// reads returns the claim that workers read from: the source, or what a snapshot was restored to.
 func (s *Seen) reads() *corev1.PersistentVolumeClaim {
 	if s.step.Via {
 		return s.restored
@@ -116,8 +116,8 @@ func (s *Seen) reads() *corev1.PersistentVolumeClaim {
 	return s.found.Claim
 }
 
-// restoreClass is the class to restore a snapshot with that somebody took: of the classes of its driver the clone's own, that of the
-// claim it was taken of, the default one or any.
+// restoreClass returns the class to restore a user's snapshot with: of its driver's classes the clone's own, that of the
+// snapshot's claim, the default one or any.
 func (c *Cloner) restoreClass(ctx context.Context, s *Seen) (*storagev1.StorageClass, error) {
 	driver := volumesnapshot.Driver(s.found.Content)
 	if driver == "" {

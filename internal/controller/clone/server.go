@@ -11,19 +11,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/index"
-	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// A clone whose volumes no one pod can have is streamed: a server in the source's namespace, the ordinary worker in the
-// target's, and a pair of keys made for this clone alone. What lies in another namespace cannot be owned by the volume,
-// so a finalizer on whom it is for sees to it that it is removed.
+// A clone is streamed if no pod can have both of its volumes: a server in the source's namespace, the ordinary worker in the
+// target's, and a pair of keys made for this clone alone. Objects in another namespace cannot be owned by the volume, so a
+// finalizer on the order's owner ensures that they are removed.
 
 const servePort = 8443
 
@@ -57,8 +57,8 @@ func (c *Cloner) readServer(ctx context.Context, from client.Reader, s *Seen) (*
 	return cluster.Get[corev1.Pod](ctx, from, s.at.Namespace, s.serverName())
 }
 
-// startServer makes the server of a streamed clone, after the keys for both ends. Keys are made anew until there is a
-// server to hold them, so that a crash in between never leaves two ends that do not trust each other.
+// startServer makes the server of a streamed clone, after the keys for both ends. Keys are made again until there is a server to
+// hold them, so that a crash in between never leaves two ends that do not trust each other.
 func (c *Cloner) startServer(ctx context.Context, s *Seen) error {
 	if p := s.server; p != nil {
 		if (pods.Over(p) || s.outdated(p)) && p.DeletionTimestamp == nil {
@@ -95,7 +95,7 @@ func (c *Cloner) startServer(ctx context.Context, s *Seen) error {
 	if err != nil {
 		return err
 	}
-	if err := nodes.Follow(ctx, c.reader, pod, s.home); err != nil {
+	if err := nodeselect.Follow(ctx, c.reader, pod, s.home); err != nil {
 		return err
 	}
 	pod.Annotations[names.Serves] = s.order.Namespace + "/" + s.order.For.GetName()
@@ -127,7 +127,7 @@ func (c *Cloner) serving(s *Seen) render.Worker {
 		},
 	}
 	if s.step.Via { // the server may be the first consumer of what the snapshot is restored to
-		w.Settings.Affinity = nodes.Within(w.Settings.Affinity, s.home)
+		w.Settings.Affinity = nodeselect.Within(w.Settings.Affinity, s.home)
 	}
 	if !s.acrossSpaces() {
 		w.Owner = s.order.Owner
@@ -135,7 +135,7 @@ func (c *Cloner) serving(s *Seen) render.Worker {
 	return w
 }
 
-// servedContent is what is served of a claim: its device, or all that is on its filesystem.
+// servedContent returns what is served of a claim: its device, or all that is on its filesystem.
 func servedContent(block bool) task.Content {
 	if block {
 		return task.Disk
@@ -143,7 +143,7 @@ func servedContent(block bool) task.Content {
 	return task.Volume
 }
 
-// outdated: a server was made by an earlier version, and does not serve what is asked of one now.
+// outdated reports whether a server was made by an earlier version, and does not serve what is asked of one now.
 func (s *Seen) outdated(p *corev1.Pod) bool {
 	var serve task.Serve
 	text := p.Annotations[render.AnnTask]
@@ -195,8 +195,8 @@ func (c *Cloner) removeAtSource(ctx context.Context, s *Seen) error {
 	return nil
 }
 
-// Release lets whom the order is for go, once nothing of it is left in other namespaces. Everything else is owned by it
-// and goes with it.
+// Release removes our finalizer from the order's owner, once nothing of it is left in other namespaces. Everything else is owned
+// by it and deleted with it.
 func (c *Cloner) Release(ctx context.Context, o Order) error {
 	if !o.held() {
 		return nil
@@ -228,25 +228,25 @@ func (c *Cloner) removeLastAids(ctx context.Context, o Order) error {
 	return nil
 }
 
-// seenIn is an order whose source is in that namespace, whatever it is.
+// seenIn returns an order whose source is in that namespace, whatever it is.
 func (c *Cloner) seenIn(o Order, space string) *Seen {
-	return &Seen{order: o, now: c.clock.Now(), at: origin.At(origin.Claim, space, "")}
+	return &Seen{order: o, now: c.clock.Now(), at: clonesource.At(clonesource.Claim, space, "")}
 }
 
-// aidSpaces are the namespaces that may have something that is only there for the order's transfer.
+// aidSpaces returns the namespaces that may have something that is only there for the order's transfer.
 func (c *Cloner) aidSpaces(ctx context.Context, o Order) ([]string, error) {
-	resolved, err := origin.Resolve(ctx, c.objects, o.Namespace, o.Spec)
+	resolved, err := clonesource.Resolve(ctx, c.objects, o.Namespace, o.Spec)
 	if err != nil {
 		return nil, err
 	}
 	spaces := []string{o.Namespace}
-	if at, ok := origin.OfSource(o.Namespace, resolved.Source); ok {
+	if at, ok := clonesource.OfSource(o.Namespace, resolved.Source); ok {
 		spaces = append(spaces, at.Namespace)
 	}
 	mine := func(role string) client.MatchingLabels {
 		return client.MatchingLabels{render.LabelVolumeUID: string(o.UID), render.LabelComponent: role}
 	}
-	known := client.MatchingFields{index.VolumeUID: string(o.UID)}
+	known := client.MatchingFields{cacheindex.VolumeUID: string(o.UID)}
 	var servers corev1.PodList
 	if err := c.reader.List(ctx, &servers, known, mine(render.RoleServe)); err != nil {
 		return nil, fmt.Errorf("list servers of %s/%s: %w", o.Namespace, o.For.GetName(), err)
@@ -278,7 +278,7 @@ func (c *Cloner) Discard(ctx context.Context, o Order, claim *corev1.PersistentV
 // held: For must not go before something elsewhere has.
 func (o *Order) held() bool { return slices.Contains(o.For.GetFinalizers(), o.Finalizer) }
 
-// hold makes whom the order is for wait for us when it is deleted, or lets it go.
+// hold adds our finalizer to the order's owner, or removes it.
 func (c *Cloner) hold(ctx context.Context, s *Seen, yes bool) error {
 	s.order.Kept.Finalizers = nil
 	if yes {

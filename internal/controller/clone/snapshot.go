@@ -11,7 +11,7 @@ import (
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// snapshotName is the name of the snapshot that a clone is made through: the volume's UID says whose it is.
+// snapshotName returns the name of the snapshot that a clone is made through: the volume's UID says whose it is.
 func (s *Seen) snapshotName() string { return "clone-" + string(s.order.UID) }
 
 // takeSnapshot asks for a snapshot of the source. It belongs to the volume and is removed when the clone is complete.
@@ -45,7 +45,7 @@ func (c *Cloner) DropOutdated(ctx context.Context, s *Seen) error {
 	return c.deleteSnapshot(ctx, s)
 }
 
-// isFrom: the claim is restored from the snapshot.
+// isFrom reports whether the claim is restored from the snapshot.
 func isFrom(c *corev1.PersistentVolumeClaim, snapshot string) bool {
 	return c.Spec.DataSource != nil && c.Spec.DataSource.Name == snapshot
 }

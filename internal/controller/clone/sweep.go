@@ -10,20 +10,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// Sweep removes what is left in other namespaces of a volume or claim that is gone. As a rule nothing is: a finalizer on whom
-// it is for sees to that. But whoever owns that object can take the finalizer away, and a server that stayed would keep a
-// claim of somebody else from being deleted.
+// Sweep removes what is left in other namespaces of a volume or claim that is gone. As a rule nothing is: a finalizer on its
+// owner prevents it. But users can remove the finalizer, and a server that stayed would keep another user's claim from being
+// deleted.
 //
-// A server says itself whom it works for, and anybody can write that on a pod of their own: that nothing has that name does not
-// prove that the clone with this UID is gone. So only what is in the pod's own namespace is removed, which whoever forges a server can
-// only do to themselves. The client's keys are in the namespace of the volume, which owns them: they go with it.
+// A server names the object that it works for, and anybody can write that on a pod of their own: that nothing has that name does
+// not prove that the clone with this UID is gone. So only what is in the pod's own namespace is removed, so a forged server can
+// only harm its own author. The client's keys are in the namespace of the volume, which owns them: they go with it.
 func (c *Cloner) Sweep(ctx context.Context, gone types.NamespacedName) error {
 	var servers corev1.PodList
-	if err := c.reader.List(ctx, &servers, client.MatchingFields{index.PodServes: gone.String()}); err != nil {
+	if err := c.reader.List(ctx, &servers, client.MatchingFields{cacheindex.PodServes: gone.String()}); err != nil {
 		return fmt.Errorf("list servers: %w", err)
 	}
 	var alive map[types.UID]bool
@@ -53,7 +53,7 @@ func (c *Cloner) Sweep(ctx context.Context, gone types.NamespacedName) error {
 	return nil
 }
 
-// named are the UIDs of the volume and of the claim that have the name now, as the API server knows them.
+// named returns the UIDs of the volume and of the claim that have the name now, as the API server knows them.
 func (c *Cloner) named(ctx context.Context, name types.NamespacedName) (map[types.UID]bool, error) {
 	v, err := cluster.Get[cdiv1.DataVolume](ctx, c.live, name.Namespace, name.Name)
 	if err != nil {

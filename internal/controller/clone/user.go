@@ -7,9 +7,9 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/claimusers"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/replaced"
-	"github.com/berth-vm/berth/internal/controller/users"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/pods"
 )
 
@@ -17,11 +17,11 @@ import (
 // of its disk, and no launcher or worker starts to write beside one. Pods of users are in no record, so they are looked for before the
 // worker is made, while it runs, and once more before the clone is said to be complete.
 
-// reading is what a clone is as a holder of its source.
+// reading is how a clone is recorded as a holder of its source.
 var reading = accessv1.Holder{Mode: accessv1.ReadShared, Use: accessv1.UseClone}
 
-// observeWritten finds out whether somebody writes to the source of a clone that is being copied, or did so meanwhile. What is restored
-// from a snapshot to be read is nobody else's.
+// observeWritten finds out whether a pod writes to the source of a clone that is being copied, or did so meanwhile. A claim
+// restored from a snapshot to be read has no other users.
 func (c *Cloner) observeWritten(ctx context.Context, s *Seen) error {
 	if s.found.Claim == nil {
 		return nil
@@ -44,22 +44,22 @@ func (c *Cloner) observeWritten(ctx context.Context, s *Seen) error {
 	return err
 }
 
-// userOf says who may be writing to a clone's source, or nothing.
+// userOf returns who may be writing to a clone's source, or nothing.
 func (c *Cloner) userOf(ctx context.Context, s *Seen) (string, error) {
 	source, worker := s.found.Claim, s.target.Worker
 	if source == nil {
 		return "", nil
 	}
-	if where, err := replaced.Data(ctx, c.reader, source); err != nil || where.Place != replaced.Here {
+	if where, err := replacedclaim.Data(ctx, c.reader, source); err != nil || where.Place != replacedclaim.Here {
 		return where.Why, err
 	}
 	over := worker != nil && pods.Over(worker)
 	var all []*corev1.Pod
 	var err error
 	if over {
-		all, err = users.Since(ctx, c.reader, c.live, source, worker.CreationTimestamp.Time)
+		all, err = claimusers.Since(ctx, c.reader, c.live, source, worker.CreationTimestamp.Time)
 	} else {
-		all, err = users.Of(ctx, c.reader, source)
+		all, err = claimusers.Of(ctx, c.reader, source)
 	}
 	if err != nil {
 		return "", err
@@ -83,8 +83,8 @@ func (c *Cloner) userOf(ctx context.Context, s *Seen) (string, error) {
 	return diskaccess.Who(other, source.Namespace), nil
 }
 
-// mayWrite: the pod may write to the source while it is copied, or may have done so if the copying is over. Of a pod that is recorded as a
-// holder the record says whether it writes; and if the copying is over, the pod was recorded after it.
+// mayWrite reports whether the pod may write to the source while it is copied, or may have done so if the copying is over. Of a
+// pod that is recorded as a holder the record says whether it writes; and if the copying is over, the pod was recorded after it.
 func (c *Cloner) mayWrite(ctx context.Context, s *Seen, pod *corev1.Pod, over bool) (bool, error) {
 	from := c.reader
 	if over {
@@ -102,9 +102,10 @@ func (c *Cloner) mayWrite(ctx context.Context, s *Seen, pod *corev1.Pod, over bo
 	return c.mayRun(ctx, s, pod)
 }
 
-// mayRun: containers of the pod run, or may run at any moment. A kubelet starts none of them before all of the pod's claims are
-// bound, so that a pod which waits for the clone itself is no user of its source. One that has no node yet is only a user if
-// the scheduler may be about to place it because the clone is bound now: claims are bound a moment before their pod is.
+// mayRun reports whether containers of the pod run, or may run at any moment. A kubelet starts none of them before all of the
+// pod's claims are bound, so that a pod which waits for the clone itself is no user of its source. One that has no node yet is
+// only a user if the scheduler may be about to place it because the clone is bound now: claims are bound a moment before their
+// pod is.
 func (c *Cloner) mayRun(ctx context.Context, s *Seen, pod *corev1.Pod) (bool, error) {
 	if pod.Status.Phase == corev1.PodRunning {
 		return true, nil

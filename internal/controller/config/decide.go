@@ -39,7 +39,7 @@ type seen struct {
 	now       metav1.Time
 }
 
-// plan is what the cluster should say.
+// plan is the wanted state of the configuration objects.
 type plan struct {
 	config *cdiv1.CDIConfig
 	// statuses by name of the CDI resource
@@ -52,7 +52,7 @@ func decide(s seen) plan {
 	p := plan{config: show(s, current), statuses: map[string]cdiv1.CDIStatus{}}
 	for _, c := range s.resources {
 		switch {
-		case c.DeletionTimestamp != nil: // its finalizers are somebody else's; there is nothing to add
+		case c.DeletionTimestamp != nil: // its finalizers belong to others; there is nothing to add
 		case current != nil && c.Name == current.Name:
 			p.statuses[c.Name] = deployed(s, c)
 		default:
@@ -62,7 +62,7 @@ func decide(s seen) plan {
 	return p
 }
 
-// show is the CDIConfig for the active CDI resource: its spec is what was configured, its status what holds.
+// show returns the CDIConfig for the active CDI resource: its spec is what was configured, its status what holds.
 func show(s seen, cdi *cdiv1.CDI) *cdiv1.CDIConfig {
 	if cdi == nil {
 		cdi = shipped()
@@ -108,8 +108,8 @@ func perClass(o cdiv1.FilesystemOverhead, classes []string) *cdiv1.FilesystemOve
 	return out
 }
 
-// uploadProxyURL is the administrator's URL, else the host of an Ingress in front of the proxy, else the address of its
-// Service, which reaches whoever is in the cluster's network.
+// uploadProxyURL returns the administrator's URL, else the host of an Ingress in front of the proxy, else the address of its
+// Service, which works inside the cluster's network.
 func uploadProxyURL(settings Settings, s seen) string {
 	if settings.UploadProxyURL != "" {
 		return settings.UploadProxyURL

@@ -23,7 +23,7 @@ func (r Reader) Settings(ctx context.Context) (Settings, error) {
 	return Effective(active(all.Items)), nil
 }
 
-// active is the CDI resource that counts: the oldest one that is not being deleted. Nil means none.
+// active returns the CDI resource that counts: the oldest one that is not being deleted. Nil means none.
 func active(all []cdiv1.CDI) *cdiv1.CDI {
 	var found *cdiv1.CDI
 	for i := range all {

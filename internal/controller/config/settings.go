@@ -41,22 +41,22 @@ type Settings struct {
 	CompleteClaims bool
 	// Workers constrains the nodes workers run on, besides what their claims do.
 	Workers sdk.NodePlacement
-	// UploadProxyURL is the administrator's; empty means that it is to be found out.
+	// UploadProxyURL is the administrator's; "" means that it is looked up.
 	UploadProxyURL string
 }
 
-// Enabled says whether a feature gate is on.
+// Enabled reports whether a feature gate is on.
 func (s Settings) Enabled(gate string) bool { return slices.Contains(s.FeatureGates, gate) }
 
-// shipped is what the CDI resource that comes with an installation says, and what holds when somebody deleted it.
+// shipped returns the CDI resource of an installation, whose settings apply also if it was deleted.
 func shipped() *cdiv1.CDI {
 	return &cdiv1.CDI{Spec: cdiv1.CDISpec{
 		Config: &cdiv1.CDIConfigSpec{FeatureGates: []string{HonorWaitForFirstConsumer}},
 	}}
 }
 
-// defaultResources are those of a worker. They are small enough for a namespace with a quota, and enough: a worker
-// needs at most 128 MiB whatever it moves.
+// defaultResources returns those of a worker. They are small enough for a namespace with a quota, and enough: a worker needs at
+// most 128 MiB whatever it moves.
 func defaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{
@@ -68,7 +68,7 @@ func defaultResources() corev1.ResourceRequirements {
 	}
 }
 
-// Effective are the settings that a CDI resource makes; nil stands for the one that is shipped.
+// Effective returns the settings that a CDI resource makes; nil stands for the one that is shipped.
 func Effective(cdi *cdiv1.CDI) Settings {
 	if cdi == nil {
 		cdi = shipped()

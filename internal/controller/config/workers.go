@@ -6,7 +6,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// Pod is what the administrator decided about worker pods, which run image.
+// Pod returns what the administrator decided about worker pods, which run image.
 func (s Settings) Pod(image string) render.Settings {
 	return render.Settings{
 		Image: image, PullPolicy: s.ImagePullPolicy, PullSecrets: s.ImagePullSecrets, Resources: s.Resources,
@@ -14,7 +14,7 @@ func (s Settings) Pod(image string) render.Settings {
 	}
 }
 
-// Network is what the administrator decided about how workers reach their sources.
+// Network returns what the administrator decided about how workers reach their sources.
 func (s Settings) Network() render.Network {
 	n := render.Network{InsecureRegistries: s.InsecureRegistries, Mirrors: s.Mirrors}
 	if p := s.ImportProxy; p != nil {

@@ -131,7 +131,7 @@ func outcome(w *filltest.World) any {
 	return left
 }
 
-// kept are the names of the imports, in both forms.
+// kept returns the names of the imports, in both forms.
 func kept(w *filltest.World) (volumes, snapshots []string) {
 	var all cdiv1.DataVolumeList
 	w.Must(w.API.List(context.Background(), &all))

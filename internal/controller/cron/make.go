@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/token"
@@ -56,15 +56,15 @@ func (r *Reconciler) startPoll(ctx context.Context, s *seen) error {
 	return r.cluster.Create(ctx, pod)
 }
 
-// labels are those of everything the cron makes: which cron it was, and what machines made of it should be like.
+// labels returns those of everything the cron makes: which cron it was, and what machines made of it should be like.
 func (s *seen) labels() map[string]string {
 	labels := render.Labels("")
-	maps.Copy(labels, origin.Inherited(s.cron.Labels))
+	maps.Copy(labels, clonesource.Inherited(s.cron.Labels))
 	labels[Label] = s.cron.Name
 	return labels
 }
 
-// newImport is the DataVolume of the version that the source has. A container image is named by its digest, so that it is
+// newImport returns the DataVolume of the version that the source has. A container image is named by its digest, so that it is
 // this version that is imported.
 func (s *seen) newImport() *cdiv1.DataVolume {
 	t := s.cron.Spec.Template
@@ -77,9 +77,9 @@ func (s *seen) newImport() *cdiv1.DataVolume {
 	maps.Copy(v.Labels, t.Labels)
 	maps.Copy(v.Labels, s.labels())
 	maps.Copy(v.Annotations, t.Annotations)
-	delete(v.Annotations, token.Annotation) // a proof in a template is somebody else's
+	delete(v.Annotations, token.Annotation) // a proof in a template is not the cron's
 	v.Annotations[annDigest] = s.digest
-	v.Annotations[names.Immediate] = "" // nobody will consume it before it is cloned
+	v.Annotations[names.Immediate] = "" // no pod will use it before it is cloned
 	if reg := v.Spec.Source.Registry; reg != nil && reg.URL != nil {
 		pinned := pin(*reg.URL, s.digest)
 		reg.URL = &pinned
@@ -109,7 +109,7 @@ func (r *Reconciler) createImport(ctx context.Context, s *seen) error {
 	return r.cluster.Create(ctx, v)
 }
 
-// once: the profile of the class, or of the default one, says annOnce.
+// once reports whether the profile of the class, or of the default one, says annOnce.
 func (r *Reconciler) once(ctx context.Context, class *string) (bool, error) {
 	if class == nil {
 		var all storagev1.StorageClassList
@@ -129,7 +129,7 @@ func (r *Reconciler) once(ctx context.Context, class *string) (bool, error) {
 	return p != nil && p.Annotations[annOnce] == "true", err
 }
 
-// owners are those of what the cron makes: the cron, unless it is to be kept without it.
+// owners returns the owner references of what the cron makes: the cron, unless the objects outlive it.
 func (s *seen) owners() []metav1.OwnerReference {
 	if p := s.cron.Spec.RetentionPolicy; p != nil && *p == cdiv1.DataImportCronRetainNone {
 		return []metav1.OwnerReference{owner(s.cron)}
@@ -137,7 +137,7 @@ func (s *seen) owners() []metav1.OwnerReference {
 	return nil
 }
 
-// pin is an image's URL with its digest instead of its tag.
+// pin returns an image's URL with its digest instead of its tag.
 func pin(url, digest string) string {
 	scheme, rest, found := strings.Cut(url, "://")
 	if !found || scheme != cdiv1.RegistrySchemeDocker {

@@ -108,7 +108,7 @@ func (s *seen) plan() error {
 			"because nobody's right to another one is known when it imports", src.PVC.Namespace)
 	}
 	if s.cron.Spec.Schedule == "" {
-		s.next = s.now.Add(never) // whoever sets the digest says what is to be imported
+		s.next = s.now.Add(never) // the author of the digest decides what is imported
 		return nil
 	}
 	when, err := schedule.ParseStandard(s.cron.Spec.Schedule)
@@ -121,14 +121,15 @@ func (s *seen) plan() error {
 		return nil
 	}
 	s.next = nextPoll(when, last, s.cron.Annotations[annTrouble] != "")
-	// The annotation is written with every answer, to a time after it: one that is over is somebody's who wants to know now.
+	// Each answer writes the annotation with a time in the future. A time that has passed was written by a user who wants a check
+	// now.
 	if asked, err := time.Parse(time.RFC3339, s.cron.Annotations[annNext]); err == nil && !asked.After(s.now) {
 		s.next = s.now
 	}
 	return nil
 }
 
-// nextPoll is when the source is asked after a poll.
+// nextPoll returns when the source is asked after a poll.
 func nextPoll(when schedule.Schedule, last time.Time, failed bool) time.Time {
 	next := when.Next(last.UTC())
 	if soon := last.Add(again); failed && soon.Before(next) {
@@ -198,7 +199,7 @@ func (s *seen) importFact() cron.Import {
 	return cron.Importing
 }
 
-// taken is whose the managed name is, if it is not ours.
+// taken returns the other owner of the managed name; "" if there is none.
 func (s *seen) taken() string {
 	for kind, obj := range map[string]client.Object{"DataSource": orNil(s.dataSource), "VolumeCloneSource": orNil(s.cloneFrom)} {
 		if obj == nil {
@@ -229,13 +230,13 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// pollName is the name of the pod that asks the source.
+// pollName returns the name of the pod that asks the source.
 func pollName(c *cdiv1.DataImportCron) string { return "poll-" + string(c.UID) }
 
 // aDigest is the digest of a container image; others may write anything into the annotation.
 var aDigest = regexp.MustCompile(`^sha256:[0-9a-f]{12,64}$`)
 
-// importName is the name of the import of one version: it says which.
+// importName returns the name of the import of one version: it says which.
 func importName(c *cdiv1.DataImportCron, digest string) string {
 	_, value, _ := strings.Cut(digest, ":")
 	if !aDigest.MatchString(digest) {

@@ -57,18 +57,18 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string) error {
 	return nil
 }
 
-// maker is the cron that made an object.
+// maker enqueues the cron that made an object.
 func maker(_ context.Context, obj client.Object) []reconcile.Request {
 	key := client.ObjectKey{Namespace: obj.GetNamespace(), Name: obj.GetLabels()[Label]}
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
-// all are all crons: the form they keep their imports in may have changed.
+// all returns all crons: the form they keep their imports in may have changed.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	return r.crons(ctx, func(*cdiv1.DataImportCron) bool { return true })
 }
 
-// managing are the crons that manage a name. There are few crons, so they are simply looked through.
+// managing returns the crons that manage a name. There are few crons, so they are simply looked through.
 func (r *Reconciler) managing(ctx context.Context, obj client.Object) []reconcile.Request {
 	return r.crons(ctx, func(c *cdiv1.DataImportCron) bool { return c.Spec.ManagedDataSource == obj.GetName() },
 		client.InNamespace(obj.GetNamespace()))
@@ -121,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // look is how often a snapshot that is being taken is looked at.
 const look = time.Second
 
-// wait is how long until the source is to be asked, or a snapshot looked at; everything else is seen in the cluster.
+// wait returns how long until the source has to be asked or a snapshot looked at. Everything else triggers a reconcile by itself.
 func (s *seen) wait(f cron.Facts) time.Duration {
 	if f.Import == cron.Imported || f.Import == cron.Storing {
 		return look

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// noted is what is recorded of polls.
+// noted returns the recorded results of polls.
 func (s *seen) noted() map[string]string {
 	noted := map[string]string{}
 	for _, key := range []string{annDigest, annPolled, annNext, annTrouble, annPod} {
@@ -28,7 +28,7 @@ func (s *seen) noted() map[string]string {
 	return noted
 }
 
-// note is noted with what the poll came to.
+// note returns the record with the result of the last poll.
 func (s *seen) note() map[string]string {
 	noted := s.noted()
 	noted[annPod] = string(s.poll.UID)
@@ -107,7 +107,7 @@ func (s *seen) status(plan cron.Plan, noted map[string]string) cdiv1.DataImportC
 	return next
 }
 
-// progress says how far the import is that goes on, as CDI says it.
+// progress returns how far the import is that goes on, as CDI says it.
 func (s *seen) progress() cdiv1.ConditionState {
 	no := func(reason, message string) cdiv1.ConditionState {
 		return cdiv1.ConditionState{Status: corev1.ConditionFalse, Reason: reason, Message: message}
@@ -155,7 +155,7 @@ func (s *seen) message(say cron.Reason, noted map[string]string) string {
 	return text
 }
 
-// obstacle is what the storage says about the snapshot; it tries again by itself.
+// obstacle returns what the storage says about the snapshot; it tries again by itself.
 func (s *seen) obstacle() string {
 	if s.stored.current == nil {
 		return ""

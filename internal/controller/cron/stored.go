@@ -12,9 +12,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/cron"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
@@ -29,7 +29,7 @@ const annSnapshotClass = "cdi.kubevirt.io/snapshotClassForDataImportCron"
 
 // stored is the form that the imports are kept in.
 type stored struct {
-	wanted    bool   // imports are to be snapshots
+	wanted    bool   // imports are kept as snapshots
 	class     string // to take them with
 	storage   string // the storage class that says so
 	mode      *corev1.PersistentVolumeMode
@@ -65,7 +65,7 @@ func (r *Reconciler) observeForm(ctx context.Context, s *seen, name string) erro
 		return err
 	}
 	if c != nil {
-		s.stored.claim, s.stored.labels = c, origin.Inherited(c.Labels)
+		s.stored.claim, s.stored.labels = c, clonesource.Inherited(c.Labels)
 	}
 	if c != nil && c.Spec.StorageClassName != nil {
 		s.stored.storage, s.stored.mode = *c.Spec.StorageClassName, c.Spec.VolumeMode
@@ -94,7 +94,7 @@ func (t stored) fact() cron.Import {
 	return cron.Storing
 }
 
-// form is the form that the imports are in.
+// form returns the form that the imports are in.
 func (t stored) form() *cdiv1.DataImportCronSourceFormat {
 	if t.wanted {
 		return ptr.To(cdiv1.DataImportCronSourceFormatSnapshot)
@@ -114,7 +114,7 @@ func (r *Reconciler) takeSnapshot(ctx context.Context, s *seen) error {
 	return r.cluster.Create(ctx, taken)
 }
 
-// named is what the managed names are to stand for.
+// named returns the source that the managed objects should name.
 func (s *seen) named() (cdiv1.DataSourceSource, corev1.TypedLocalObjectReference) {
 	name := importName(s.cron, s.digest)
 	if s.stored.wanted {
@@ -126,7 +126,7 @@ func (s *seen) named() (cdiv1.DataSourceSource, corev1.TypedLocalObjectReference
 		corev1.TypedLocalObjectReference{APIGroup: ptr.To(corev1.GroupName), Kind: "PersistentVolumeClaim", Name: name}
 }
 
-// switched: both managed names stand for the current import.
+// switched reports whether both managed names stand for the current import.
 func (s *seen) switched() bool {
 	if s.digest == "" || s.dataSource == nil || s.cloneFrom == nil {
 		return false
@@ -160,7 +160,8 @@ func (r *Reconciler) switchNames(ctx context.Context, s *seen) error {
 	return r.cluster.ApplyAs(ctx, fieldOwner, &cdiv1.DataSource{ObjectMeta: meta, Spec: cdiv1.DataSourceSpec{Source: source}})
 }
 
-// surplus are the imports that are too many: those that were used longest ago, and never the one in use; and those that are kept in another form.
+// surplus returns the imports that are too many: those that were used longest ago, and never the one in use; and those that are
+// kept in another form.
 func (s *seen) surplus() []client.Object {
 	volumes, snapshots := s.left(), []client.Object(nil)
 	for i := range s.imports {
@@ -196,7 +197,7 @@ func (s *seen) left() []client.Object {
 	return left
 }
 
-// sortByUse puts those first that were used last.
+// sortByUse sorts imports by their last use, most recent first.
 func (s *seen) sortByUse(imports []client.Object) {
 	used := map[string]time.Time{}
 	for i := range s.claims {
@@ -216,7 +217,7 @@ func (s *seen) sortByUse(imports []client.Object) {
 	slices.SortStableFunc(imports, func(a, b client.Object) int { return when(b).Compare(when(a)) })
 }
 
-// outdated are those of imports, last used first, that nobody wants to keep.
+// outdated returns the imports that may be deleted, least recently used first.
 func (s *seen) outdated(imports []client.Object) []client.Object {
 	if gc := s.cron.Spec.GarbageCollect; gc != nil && *gc == cdiv1.DataImportCronGarbageCollectNever {
 		return nil

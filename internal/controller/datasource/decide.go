@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/clonesource"
 )
 
-// facts is what a DataSource's status depends on.
+// facts are what a DataSource's status depends on.
 type facts struct {
 	self cdiv1.DataSource
 	next *cdiv1.DataSource // the one it stands for; nil: it names none, or there is none
@@ -23,7 +23,7 @@ type facts struct {
 	labels map[string]string // of that claim or snapshot
 }
 
-// verdict is what to say.
+// verdict is the status to report.
 type verdict struct {
 	status  corev1.ConditionStatus
 	reason  string
@@ -36,12 +36,12 @@ type verdict struct {
 // annLabels names the labels of a DataSource that it has from what it stands for, so that they can be told from its own.
 const annLabels = "berth.dev/source-labels"
 
-// inherited are the labels that a DataSource should have from what it stands for: what it says itself wins.
+// inherited returns the labels that a DataSource should have from what it stands for: what it says itself wins.
 func inherited(f facts) map[string]string {
 	ours := strings.Split(f.self.Annotations[annLabels], ",")
-	labels := origin.Inherited(f.labels)
+	labels := clonesource.Inherited(f.labels)
 	if f.next != nil {
-		maps.Copy(labels, origin.Inherited(f.next.Labels))
+		maps.Copy(labels, clonesource.Inherited(f.next.Labels))
 	}
 	for key := range labels {
 		if _, said := f.self.Labels[key]; said && !slices.Contains(ours, key) {
@@ -55,20 +55,20 @@ func decide(f facts) verdict {
 	no := func(reason, format string, args ...any) verdict {
 		return verdict{status: corev1.ConditionFalse, reason: reason, message: fmt.Sprintf(format, args...)}
 	}
-	last, broken := origin.End(&f.self, f.next)
+	last, broken := clonesource.End(&f.self, f.next)
 	ref := f.self.Spec.Source.DataSource
 	switch broken {
-	case origin.Elsewhere:
+	case clonesource.Elsewhere:
 		return no("CrossNamespaceReference", "DataSource %s/%s is in another namespace; only its own can be named", ref.Namespace, ref.Name)
-	case origin.Itself:
+	case clonesource.Itself:
 		return no("SelfReference", "the DataSource names itself")
-	case origin.Absent:
+	case clonesource.Absent:
 		return no("NotFound", "DataSource %s does not exist", ref.Name)
-	case origin.TooFar:
+	case clonesource.TooFar:
 		return no("MaxReferenceDepthReached", "DataSource %s names another DataSource; name that one", ref.Name)
-	case origin.Empty:
+	case clonesource.Empty:
 		return no("NoSource", "no source is set")
-	case origin.Whole:
+	case clonesource.Whole:
 	}
 	what := ""
 	if last.PVC != nil {

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/origin"
 )
 
 // snapshotEvery is how often a snapshot is looked at, also one that is ready, since it can be deleted: the snapshot API is an add-on that may not be there to watch.
@@ -50,7 +50,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer) error {
 	return nil
 }
 
-// standingFor are the DataSources that name an object. There are few DataSources, so they are simply looked through.
+// standingFor returns the DataSources that name an object. There are few DataSources, so they are simply looked through.
 func (r *reconciler) standingFor(ctx context.Context, obj client.Object) []reconcile.Request {
 	var all cdiv1.DataSourceList
 	if err := r.reader.List(ctx, &all); err != nil {
@@ -105,8 +105,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, r.writer.Apply(ctx, fields)
 }
 
-// applied is the DataSource as it is applied. A source that is empty is left out: the API server would make null of it when what it had is
-// taken back, and refuse that.
+// applied returns the DataSource as it is applied. A source that is empty is left out: the API server would make null of it when
+// what it had is taken back, and refuse that.
 func applied(d *cdiv1.DataSource) (client.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
 	if err != nil {
@@ -120,7 +120,7 @@ func applied(d *cdiv1.DataSource) (client.Object, error) {
 	return u, nil
 }
 
-// labelled: the DataSource has the labels that it should have from what it stands for, and no others of that kind.
+// labelled reports whether the DataSource has the labels that it should have from what it stands for, and no others of that kind.
 func labelled(have, want *cdiv1.DataSource) bool {
 	for key, value := range want.Labels {
 		if have.Labels[key] != value {
@@ -150,15 +150,15 @@ func (r *reconciler) condition(old cdiv1.DataSourceStatus, v verdict) cdiv1.Data
 func (r *reconciler) observe(ctx context.Context, f *facts) error {
 	objects := cluster.Reading{Objects: r.reader, Live: r.live}
 	var err error
-	if f.next, err = origin.Next(ctx, objects, &f.self); err != nil {
+	if f.next, err = clonesource.Next(ctx, objects, &f.self); err != nil {
 		return err
 	}
-	end, _ := origin.End(&f.self, f.next)
-	at, ok := origin.OfSource(f.self.Namespace, &cdiv1.DataVolumeSource{PVC: end.PVC, Snapshot: end.Snapshot})
+	end, _ := clonesource.End(&f.self, f.next)
+	at, ok := clonesource.OfSource(f.self.Namespace, &cdiv1.DataVolumeSource{PVC: end.PVC, Snapshot: end.Snapshot})
 	if !ok {
 		return nil
 	}
-	found, err := origin.Find(ctx, objects, at)
+	found, err := clonesource.Find(ctx, objects, at)
 	f.lacks, f.labels = found.Lacks(), found.Labels()
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/filltest"
@@ -22,7 +22,7 @@ const (
 	prePopulated = "cdi.kubevirt.io/storage.prePopulated"
 )
 
-// reason is why a volume is not ready, or in which way it became so: the condition says that in words alone then.
+// reason returns why a volume is not ready, or in which way it became so: the condition says that in words alone then.
 func reason(v *cdiv1.DataVolume) (reason, message string) {
 	for _, c := range v.Status.Conditions {
 		if c.Type != cdiv1.DataVolumeReady {
@@ -39,7 +39,8 @@ func reason(v *cdiv1.DataVolume) (reason, message string) {
 	return "", ""
 }
 
-// unfilled is the golden claim as it is when it is bound and nothing has been written to it: another volume's, no worker yet.
+// unfilled returns the golden claim as it is when it is bound and nothing has been written to it: another volume's, no worker
+// yet.
 func unfilled(namespace string) *corev1.PersistentVolumeClaim {
 	c := filltest.Bound(namespace, "golden")
 	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "golden", UID: "golden-uid",
@@ -78,7 +79,7 @@ func TestCloneWaitsForItsSource(t *testing.T) {
 				t.Fatalf("made of an empty claim: %v", left)
 			}
 			golden := filltest.Get[corev1.PersistentVolumeClaim](w, c.namespace, "golden")
-			golden.Annotations = map[string]string{origin.AnnPodPhase: string(corev1.PodSucceeded)}
+			golden.Annotations = map[string]string{clonesource.AnnPodPhase: string(corev1.PodSucceeded)}
 			w.Must(w.API.Update(t.Context(), golden))
 			w.Run(volumeName, r)
 			clone := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, volumeName)
@@ -120,7 +121,7 @@ func TestCloneOfAnotherSource(t *testing.T) {
 	if why, text := reason(volumeIn(w)); claim() != nil || why != "CloneSourceNotReady" {
 		t.Errorf("its claim is there: %t; %s: %s", claim() != nil, why, text)
 	}
-	again.Annotations = map[string]string{origin.AnnPodPhase: string(corev1.PodSucceeded)}
+	again.Annotations = map[string]string{clonesource.AnnPodPhase: string(corev1.PodSucceeded)}
 	w.Must(w.API.Update(t.Context(), again))
 	w.Run(volumeName, r)
 	if c := claim(); c == nil || volumeIn(w).Status.Phase != cdiv1.WaitForFirstConsumer {
@@ -177,15 +178,15 @@ func TestReservedVolume(t *testing.T) {
 				t.Errorf("the volume is annotated %v, its progress is %s, its phase %s", got.Annotations, got.Status.Progress, got.Status.Phase)
 			}
 			pvc := filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, volumeName)
-			if proof, _ := origin.Complete(pvc); (proof == origin.Transferred) != (c.want != "ErrContentsUnknown") {
+			if proof, _ := clonesource.Complete(pvc); (proof == clonesource.Transferred) != (c.want != "ErrContentsUnknown") {
 				t.Errorf("the claim's data is complete: %q", proof)
 			}
 		})
 	}
 }
 
-// TestRecordLost: a disk that was filled is never filled again because somebody removed the record of it; whoever owns the claim can
-// say that its contents are to be kept.
+// TestRecordLost: a disk that was filled is never filled again because its record was removed; the claim's owner can say that its
+// contents are kept.
 func TestRecordLost(t *testing.T) {
 	http := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}}
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), newVolume(http)}, Reports: []task.Report{filltest.Done()}})
@@ -194,7 +195,7 @@ func TestRecordLost(t *testing.T) {
 	claim := func() *corev1.PersistentVolumeClaim {
 		return filltest.Get[corev1.PersistentVolumeClaim](w, filltest.Team, volumeName)
 	}
-	for _, left := range []map[string]string{{origin.AnnMayFill: origin.Filled}, nil} {
+	for _, left := range []map[string]string{{clonesource.AnnMayFill: clonesource.Filled}, nil} {
 		c := claim()
 		c.Annotations = left
 		w.Must(w.API.Update(t.Context(), c))
@@ -204,7 +205,7 @@ func TestRecordLost(t *testing.T) {
 		}
 	}
 	c := claim()
-	c.Annotations = map[string]string{origin.AnnPopulatedFor: volumeName}
+	c.Annotations = map[string]string{clonesource.AnnPopulatedFor: volumeName}
 	w.Must(w.API.Update(t.Context(), c))
 	w.Run(volumeName, r)
 	if why, text := reason(volumeIn(w)); w.Tries != 1 || why != "PrePopulated" {
@@ -212,7 +213,8 @@ func TestRecordLost(t *testing.T) {
 	}
 }
 
-// TestClaimWithASourceOfItsOwn: a volume that CDI has begun with a populator is filled for its claim's sake, and says what the claim bears.
+// TestClaimWithASourceOfItsOwn: a volume that CDI has begun with a populator is filled for its claim's sake, and says what the
+// claim has.
 func TestClaimWithASourceOfItsOwn(t *testing.T) {
 	for shown, want := range map[string]cdiv1.DataVolumePhase{"UploadReady": cdiv1.UploadReady, "": cdiv1.Pending, "NobodyKnows": cdiv1.Pending, "Completed": cdiv1.Pending, "PrePopulated": cdiv1.Pending} {
 		v := newVolume(&cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}})

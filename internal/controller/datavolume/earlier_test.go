@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/filltest"
@@ -55,8 +55,8 @@ func TestClaimFollows(t *testing.T) {
 	leaving.DeletionTimestamp, leaving.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"kubernetes.io/pvc-protection"}
 	for name, c := range map[string]*corev1.PersistentVolumeClaim{"absent": nil, "pending": pending, "being deleted": leaving} {
 		v := newVolume(&cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}})
-		pv, err := replaced.WithRecord(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "moved"}},
-			replaced.Record{Namespace: filltest.Team, Claim: volumeName, Turn: 1})
+		pv, err := replacedclaim.WithRecord(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "moved"}},
+			replacedclaim.Record{Namespace: filltest.Team, Claim: volumeName, Turn: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

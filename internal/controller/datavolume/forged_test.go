@@ -13,9 +13,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/filltest"
 )
@@ -34,7 +34,7 @@ func TestAWorkerThatIsNone(t *testing.T) {
 	order := fill.OfVolume(v)
 	c := render.Claim(metav1.ObjectMeta{Namespace: filltest.Team, Name: volumeName, UID: "claim-uid",
 		OwnerReferences: []metav1.OwnerReference{order.Owner}}, spec)
-	c.Annotations, c.Status.Phase = map[string]string{origin.AnnMayFill: string(order.UID)}, corev1.ClaimBound
+	c.Annotations, c.Status.Phase = map[string]string{clonesource.AnnMayFill: string(order.UID)}, corev1.ClaimBound
 	forged := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team, Name: render.WorkerName(render.RoleImport, volumeName), UID: "forged",
 			Labels: map[string]string{render.LabelClaimUID: "claim-uid", render.LabelVolumeUID: "volume-uid", render.LabelApp: render.App}},

@@ -95,6 +95,14 @@ func scenarios() []scenario {
 		{name: "retained worker", objects: in(at), volume: retained(http), reports: done, phase: cdiv1.Succeeded},
 		{name: "retained upload worker", objects: in(at), volume: retained(&cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}),
 			reports: done, phase: cdiv1.Succeeded},
+		{name: "in stages", objects: in(at), volume: inStages(true, "full", "one", "two"),
+			reports: []task.Report{filltest.Done(), filltest.Retry(), filltest.Done(), filltest.Done()}, phase: cdiv1.Succeeded},
+		{name: "a stage that cannot be", objects: in(at), volume: inStages(true, "full", "one"),
+			reports: []task.Report{filltest.Done(), filltest.Fatal(), filltest.Done()}, phase: cdiv1.Succeeded},
+		{name: "a first stage that cannot be", objects: in(at), volume: inStages(false, "full", "one"), reports: []task.Report{filltest.Fatal()}, phase: cdiv1.Failed},
+		{name: "in stages, retained", objects: in(at), volume: retainedStages(), reports: []task.Report{filltest.Done(), filltest.Done()}, phase: cdiv1.Succeeded},
+		{name: "in stages, paused", objects: in(at), volume: inStages(false, "full", "one"),
+			reports: []task.Report{filltest.Done(), filltest.Done()}, phase: cdiv1.Paused},
 		{name: "claim lost", objects: in(at, lost), volume: newVolume(http), phase: cdiv1.Failed},
 		{name: "in the way", objects: in(at, lone), volume: newVolume(http), phase: cdiv1.Pending},
 	}
@@ -130,14 +138,14 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// retained is a volume whose worker is to be kept for its log.
+// retained returns a volume whose worker is to be kept for its log.
 func retained(source *cdiv1.DataVolumeSource) *cdiv1.DataVolume {
 	v := newVolume(source)
 	v.Annotations = map[string]string{names.Retain: "true"}
 	return v
 }
 
-// TestWorkerIsRetained: whoever asks for it finds the worker's pod, and its log, when the transfer is over; others do not.
+// TestWorkerIsRetained: the caller for it finds the worker's pod, and its log, when the transfer is over; others do not.
 func TestWorkerIsRetained(t *testing.T) {
 	http := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}}
 	upload := &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}
@@ -206,7 +214,7 @@ func newVolume(source *cdiv1.DataVolumeSource) *cdiv1.DataVolume {
 	}
 }
 
-// snapshotOn is a snapshot with its data on a node, or everywhere, and what its driver needs.
+// snapshotOn returns a snapshot with its data on a node, or everywhere, and what its driver needs.
 func snapshotOn(namespace, node string, mode corev1.PersistentVolumeMode) []client.Object {
 	return slices.Concat(filltest.Snapshot(namespace, "kept", node, mode), filltest.Nodes("node1", "node2"), filltest.Driver())
 }
@@ -215,7 +223,7 @@ func restoreOf(namespace string) *cdiv1.DataVolume {
 	return newVolume(&cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: namespace, Name: "kept"}})
 }
 
-// user is a pod that writes to the golden claim and does not end.
+// user returns a pod that writes to the golden claim and does not end.
 func user(namespace string) *corev1.Pod {
 	p := filltest.Consumer("golden", filltest.Node)
 	p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase = namespace, "user", filltest.Node, corev1.PodRunning

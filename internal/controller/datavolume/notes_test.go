@@ -63,7 +63,7 @@ func TestImportPodIsNamed(t *testing.T) {
 	}
 }
 
-// workerRuns: there is a worker, and it runs.
+// workerRuns reports whether there is a worker, and it runs.
 func workerRuns(w *filltest.World) bool {
 	var pods corev1.PodList
 	w.Must(w.API.List(w.T.Context(), &pods))

@@ -17,7 +17,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/wake"
+	"github.com/berth-vm/berth/internal/controller/requeue"
 )
 
 // parallel is how many volumes are looked at at once. Most of a reconcile is waiting for the API server.
@@ -35,15 +35,15 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Owns(&corev1.Pod{}).
 		// A claim that is not ours (yet) may stand in the way of the volume of its name.
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(sameName)).
-		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(wake.Roomier())).
+		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(requeue.Roomier())).
 		Watches(&storagev1.StorageClass{}, r.waiting()).
 		Watches(&cdiv1.StorageProfile{}, r.waiting()).
 		Watches(&cdiv1.CDI{}, r.waiting()).
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(reserved)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
-		Watches(&corev1.Pod{}, wake.Users(r.cloning), builder.WithPredicates(wake.BeginsOrEnds())).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(wake.Served)).
+		Watches(&corev1.Pod{}, requeue.Users(r.cloning), builder.WithPredicates(requeue.BeginsOrEnds())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(requeue.Served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Complete(cluster.Settle(r))
 }
@@ -52,7 +52,7 @@ func sameName(_ context.Context, obj client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
 }
 
-// reserved brings back the volume whose claim a PersistentVolume waits for: it may be one that is to be kept.
+// reserved enqueues the volume whose claim a PersistentVolume is reserved for: its contents may have to be kept.
 func reserved(_ context.Context, obj client.Object) []reconcile.Request {
 	pv, ok := obj.(*corev1.PersistentVolume)
 	if !ok || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != "" {
@@ -97,7 +97,7 @@ func (r *Reconciler) cloning(ctx context.Context, obj client.Object) []reconcile
 
 const originIndex = "origin"
 
-// originKey is how the index calls what volumes are cloned from.
+// originKey returns how the index calls what volumes are cloned from.
 func originKey(obj client.Object) string {
 	kind := "pvc"
 	if _, ok := obj.(*cdiv1.DataSource); ok {
@@ -106,8 +106,8 @@ func originKey(obj client.Object) string {
 	return kind + " " + obj.GetNamespace() + "/" + obj.GetName()
 }
 
-// originOf is what a volume is cloned from. A volume behind a DataSource is found through that alone: its claim is
-// usually there first, and where it is not the DataSource's own condition changes with it.
+// originOf returns what a volume is cloned from. A volume behind a DataSource is found through that alone: its claim is usually
+// there first, and where it is not the DataSource's own condition changes with it.
 func originOf(obj client.Object) []string {
 	v := obj.(*cdiv1.DataVolume)
 	switch {

@@ -1,8 +1,9 @@
-// Package diskaccess keeps the records of who has a disk: one DiskAccess for each disk, with the pods of Berth that have it. Launchers of
-// machines and workers that fill, clone or export a disk enter it before they start, and are taken out when they have certainly
-// ended. internal/decide/access says who may have a disk together with whom, internal/identity which disk a name stands for.
+// Package diskaccess keeps the records of who has a disk: one DiskAccess for each disk, with the pods of Berth that have it.
+// Launchers of machines and workers that fill, clone or export a disk enter it before they start, and are taken out when they
+// have certainly ended. internal/decide/access says which pods may have a disk at the same time, internal/identity which disk a
+// name stands for.
 //
-// It does not know of pods of users: internal/controller/users finds those.
+// It does not know of pods of users: internal/controller/claimusers finds those.
 package diskaccess
 
 import (
@@ -24,8 +25,8 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/end"
-	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/decide/access"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/pods"
@@ -66,8 +67,8 @@ type Disk struct {
 	Early   bool // see accessv1.Holder
 }
 
-// Compatible says whether two pods may have one disk at the same time. A worker that serves a disk while it fills it expects the launcher
-// that has the disk through the same claim.
+// Compatible reports whether two pods may have one disk at the same time. A worker that serves a disk while it fills it expects
+// the launcher that has the disk through the same claim.
 func Compatible(a, b accessv1.Holder) bool {
 	early := a.Early && b.Early && a.ClaimUID == b.ClaimUID && a.ClaimUID != ""
 	return early || access.Compatible(a.Mode, b.Mode)
@@ -104,13 +105,13 @@ func (r *Records) holders(ctx context.Context, from client.Reader, id identity.D
 	return out, nil
 }
 
-// former are the holders in records that an earlier version named otherwise: by the PersistentVolume and not by the disk.
+// former returns the holders in records that an earlier version named otherwise: by the PersistentVolume and not by the disk.
 func (r *Records) former(ctx context.Context, from client.Reader, id identity.Disk) ([]accessv1.Holder, error) {
 	if !identity.HasFormer(id) {
 		return nil, nil
 	}
 	var volumes corev1.PersistentVolumeList
-	if err := r.reader.List(ctx, &volumes, client.MatchingFields{index.VolumeDisk: id.Name()}); err != nil {
+	if err := r.reader.List(ctx, &volumes, client.MatchingFields{cacheindex.VolumeDisk: id.Name()}); err != nil {
 		return nil, fmt.Errorf("list the volumes of a disk: %w", err)
 	}
 	var out []accessv1.Holder
@@ -130,14 +131,14 @@ func (r *Records) former(ctx context.Context, from client.Reader, id identity.Di
 	return out, nil
 }
 
-// Holds says whether the pod is among the holders of a disk, as the cache knows them.
+// Holds reports whether the pod is among the holders of a disk, as the cache knows them.
 func (r *Records) Holds(ctx context.Context, id identity.Disk, pod types.UID) (bool, error) {
 	holders, err := r.Holders(ctx, id)
 	return holds(holders, pod), err
 }
 
-// Entered says whether the pod is in the record that has the name of the disk's identity, as the cache knows it: not in one that an earlier
-// version named otherwise.
+// Entered reports whether the pod is in the record that has the name of the disk's identity, as the cache knows it: not in one
+// that an earlier version named otherwise.
 func (r *Records) Entered(ctx context.Context, id identity.Disk, pod types.UID) (bool, error) {
 	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.reader, "", id.Name())
 	return record != nil && holds(record.Spec.Holders, pod), err
@@ -202,7 +203,7 @@ func (r *Records) stillKept(ctx context.Context, by Taker) error {
 	if err != nil {
 		return err
 	}
-	if p == nil || p.UID != by.Pod.UID || p.DeletionTimestamp != nil || end.Over(p) || !slices.Contains(p.Finalizers, by.Finalizer) {
+	if p == nil || p.UID != by.Pod.UID || p.DeletionTimestamp != nil || podend.Over(p) || !slices.Contains(p.Finalizers, by.Finalizer) {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, by.Pod.Name, errNotKept)
 	}
 	return nil
@@ -252,7 +253,7 @@ func (r *Records) enter(ctx context.Context, id identity.Disk, me accessv1.Holde
 	return r.cluster.Update(ctx, next)
 }
 
-// inTheWay: h keeps me from having the disk.
+// inTheWay reports whether h keeps me from having the disk.
 func (r *Records) inTheWay(ctx context.Context, from client.Reader, h, me accessv1.Holder, beside types.UID) (bool, error) {
 	if h.PodUID == me.PodUID || beside != "" && h.PodUID == beside {
 		return false, nil
@@ -260,7 +261,7 @@ func (r *Records) inTheWay(ctx context.Context, from client.Reader, h, me access
 	return r.keepsOut(ctx, from, h, me)
 }
 
-// KeepsOut says whether h keeps me from having a disk that both name, as the cache knows it.
+// KeepsOut reports whether h keeps me from having a disk that both name, as the cache knows it.
 func (r *Records) KeepsOut(ctx context.Context, h, me accessv1.Holder) (bool, error) {
 	return r.keepsOut(ctx, r.reader, h, me)
 }
@@ -305,7 +306,7 @@ func taken(id identity.Disk) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: accessv1.GroupVersion.Group, Resource: "diskaccesses"}, id.Name(), errTaken)
 }
 
-// without is the record without one holder.
+// without returns the record without one holder.
 func without(record *accessv1.DiskAccess, pod types.UID) *accessv1.DiskAccess {
 	next := record.DeepCopy()
 	next.Spec.Holders = slices.DeleteFunc(next.Spec.Holders, func(h accessv1.Holder) bool { return h.PodUID == pod })

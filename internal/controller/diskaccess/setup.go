@@ -16,7 +16,7 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/end"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -28,11 +28,11 @@ func (r *Records) Setup(mgr ctrl.Manager) error {
 		Complete(reconcile.Func(r.Reconcile))
 }
 
-// orphansAgain is how often a holder is looked at whose pod is gone although nobody said that it has ended.
+// orphansAgain is how often a holder is checked whose pod is gone without having ended.
 const orphansAgain = 30 * time.Second
 
-// Reconcile frees a disk of holders whose pod somebody removed by force, finalizer and all, as soon as their node
-// cannot run it any more. The pod is no proof then; its absence even less.
+// Reconcile frees a disk of holders whose pod was removed by force, finalizer included, as soon as their node cannot run it any
+// more. The pod object proves nothing then, and its absence even less.
 func (r *Records) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.reader, "", req.Name)
 	if err != nil || record == nil {
@@ -57,7 +57,7 @@ func (r *Records) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// podThere asks the cache, and the server before it says no.
+// podThere reports whether the holder's pod exists. Only the API server is believed if it does not.
 func (r *Records) podThere(ctx context.Context, h accessv1.Holder) (bool, error) {
 	for _, from := range []client.Reader{r.reader, r.live} {
 		p, err := cluster.Get[corev1.Pod](ctx, from, h.Namespace, h.Pod)
@@ -68,13 +68,13 @@ func (r *Records) podThere(ctx context.Context, h accessv1.Holder) (bool, error)
 	return false, nil
 }
 
-// nodeForgot: whatever ran on the holder's node when it took the disk has ended. A holder without a node had not been given one when
-// it was last seen, and is entered again with its node as soon as it has one.
+// nodeForgot reports whether whatever ran on the holder's node when it took the disk has ended. A holder without a node had not
+// been given one when it was last seen, and is entered again with its node as soon as it has one.
 func (r *Records) nodeForgot(ctx context.Context, h accessv1.Holder) (bool, error) {
 	if h.Node == "" {
 		return true, nil
 	}
-	if lost, err := end.Lost(ctx, r.reader, r.live, h.Node); err != nil || lost != "" {
+	if lost, err := podend.Lost(ctx, r.reader, r.live, h.Node); err != nil || lost != "" {
 		return err == nil, err
 	}
 	node, err := cluster.Get[corev1.Node](ctx, r.live, "", h.Node)
@@ -85,7 +85,7 @@ func (r *Records) nodeForgot(ctx context.Context, h accessv1.Holder) (bool, erro
 	return h.BootID != "" && now != "" && now != h.BootID, nil
 }
 
-// recordsOf brings back the records of a pod that is gone.
+// recordsOf enqueues the records of a pod that is gone.
 func (r *Records) recordsOf(ctx context.Context, pod client.Object) []reconcile.Request {
 	var records accessv1.DiskAccessList
 	if err := r.reader.List(ctx, &records, client.HasLabels{HolderLabel(pod.GetUID())}); err != nil {

@@ -13,11 +13,12 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/identity"
+	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/render"
 )
 
 // A worker is created with a scheduling gate (render.DiskGate), so that it has a UID and does not run. Admit enters it among the holders
-// of its disks and takes the gate away. internal/controller/end releases it when it has ended. A crash between any two of these leaves a pod
+// of its disks and takes the gate away. internal/controller/podend releases it when it has ended. A crash between any two of these leaves a pod
 // that does not run, or a record of a pod that is there.
 
 // Of returns the disks that a worker has: those of its claims that are bound. What a claim that is not bound will lead to is not known yet.
@@ -38,7 +39,7 @@ func (r *Records) Of(ctx context.Context, worker *corev1.Pod) ([]Disk, error) {
 		if pv == nil {
 			continue
 		}
-		d := Disk{ID: identity.Volume(pv), Servers: identity.Servers(pv), Mode: accessv1.WriteExclusive, Claim: claim.UID, Use: accessv1.UseFill, Early: render.BootsEarly(worker)}
+		d := Disk{ID: identity.Volume(pv), Servers: netdisk.Servers(pv), Mode: accessv1.WriteExclusive, Claim: claim.UID, Use: accessv1.UseFill, Early: render.BootsEarly(worker)}
 		if render.OnlyReads(worker, claim.Name) {
 			d.Mode, d.Use, d.Early = accessv1.ReadShared, accessv1.UseClone, false
 			if worker.Labels[render.LabelComponent] == render.RoleExport {
@@ -58,12 +59,13 @@ func (r *Records) boundTo(ctx context.Context, claim *corev1.PersistentVolumeCla
 	return cluster.VolumeOf(ctx, r.reader, claim)
 }
 
-// Gated says whether a worker waits to be admitted.
+// Gated reports whether a worker waits to be admitted.
 func Gated(worker *corev1.Pod) bool {
 	return slices.ContainsFunc(worker.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == render.DiskGate })
 }
 
-// Admitted says whether a worker is recorded, with its node, as a holder of all its disks, and need not wait any more; as the cache knows.
+// Admitted reports whether a worker is recorded, with its node, as a holder of all its disks, and need not wait any more; as the
+// cache knows.
 func (r *Records) Admitted(ctx context.Context, worker *corev1.Pod) (bool, error) {
 	if Gated(worker) {
 		return false, nil
@@ -85,8 +87,8 @@ func (r *Records) Admitted(ctx context.Context, worker *corev1.Pod) (bool, error
 	return true, nil
 }
 
-// Admit records a worker as a holder of its disks and lets it be scheduled. It returns cluster.ErrStale if the worker or a record is not
-// as the cache has it, and if somebody else has one of the disks: the next look says who. It may be repeated.
+// Admit records a worker as a holder of its disks and lets it be scheduled. It returns cluster.ErrStale if the worker or a record
+// is not as the cache has it, and if another pod has one of the disks: the next reconcile reports which. It may be repeated.
 func (r *Records) Admit(ctx context.Context, worker *corev1.Pod) error {
 	now, err := cluster.Get[corev1.Pod](ctx, r.live, worker.Namespace, worker.Name)
 	if err != nil {
@@ -95,7 +97,7 @@ func (r *Records) Admit(ctx context.Context, worker *corev1.Pod) error {
 	if now == nil || now.UID != worker.UID || now.DeletionTimestamp != nil {
 		return cluster.ErrStale
 	}
-	if !slices.Contains(now.Finalizers, render.WorkerEnd) { // made by an earlier version, or somebody removed it
+	if !slices.Contains(now.Finalizers, render.WorkerEnd) { // made by an earlier version, or removed by a user
 		next := now.DeepCopy()
 		next.Finalizers = append(next.Finalizers, render.WorkerEnd)
 		if err := r.cluster.Change(ctx, now, next); err != nil {
@@ -141,7 +143,7 @@ func (r *Records) Blocker(ctx context.Context, claim *corev1.PersistentVolumeCla
 	if err != nil {
 		return nil, err
 	}
-	wanted.ClaimUID, wanted.Namespace, wanted.Servers = claim.UID, claim.Namespace, identity.Servers(pv)
+	wanted.ClaimUID, wanted.Namespace, wanted.Servers = claim.UID, claim.Namespace, netdisk.Servers(pv)
 	for i := range holders {
 		h := &holders[i]
 		own := func(p *corev1.Pod) bool { return p != nil && p.UID == h.PodUID }
@@ -166,7 +168,7 @@ func Who(h *accessv1.Holder, namespace string) string {
 	return fmt.Sprintf("pod %s %s", h.Pod, UsedFor(h.Use))
 }
 
-// UsedFor says what a worker does with a disk.
+// UsedFor returns what a worker does with a disk.
 func UsedFor(u accessv1.Use) string {
 	switch u {
 	case accessv1.UseFill:

@@ -12,7 +12,7 @@ import (
 
 	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
 	"github.com/berth-vm/berth/internal/decide/export"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/pki"
@@ -73,7 +73,7 @@ func (r *Reconciler) makeClaims(ctx context.Context, s *seen) error {
 
 func keysName(of *exportv1.VirtualMachineExport) string { return "export-" + string(of.UID) + "-tls" }
 
-// tokenName is the Secret with the token: the one that the export names, or one that is made for it.
+// tokenName returns the Secret with the token: the one that the export names, or one that is made for it.
 func tokenName(of *exportv1.VirtualMachineExport) string {
 	if of.Spec.TokenSecretRef != nil {
 		return *of.Spec.TokenSecretRef
@@ -84,7 +84,7 @@ func tokenName(of *exportv1.VirtualMachineExport) string {
 // TokenType is the type of a token's Secret that is made here; whose it may be, config/rbac/policies.yaml says.
 const TokenType corev1.SecretType = "berth.dev/export-token" //nolint:gosec // G101: a type, not a token
 
-// startServer makes the server, after what it reads. Keys are made anew until there is a server to hold them.
+// startServer makes the server, after what it reads. Keys are made again until there is a server to hold them.
 func (r *Reconciler) startServer(ctx context.Context, s *seen) error {
 	// A cache that has not heard of the server yet would have others' trust in keys that it does not hold.
 	now, err := cluster.Owned[corev1.Pod](ctx, r.live, s.of.UID, s.of.Namespace, render.ExportName(s.of.Name))
@@ -125,7 +125,7 @@ func (r *Reconciler) startServer(ctx context.Context, s *seen) error {
 	return r.cluster.Create(ctx, pod)
 }
 
-// render is what the server and its Service are made of, without its keys and without the disks.
+// render returns what the server and its Service are made of, without its keys and without the disks.
 func (s *seen) render() render.Export {
 	return render.Export{
 		Name: s.of.Name, Namespace: s.of.Namespace, UID: s.of.UID, Owner: s.owner(), Labels: s.of.Labels, Annotations: s.of.Annotations,
@@ -143,7 +143,7 @@ func (r *Reconciler) follow(ctx context.Context, s *seen, pod *corev1.Pod) error
 		if pv == nil || pv.Spec.NodeAffinity == nil {
 			continue
 		}
-		if err := nodes.Follow(ctx, r.reader, pod, pv.Spec.NodeAffinity.Required); err != nil {
+		if err := nodeselect.Follow(ctx, r.reader, pod, pv.Spec.NodeAffinity.Required); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (s *seen) secret(name string, kind corev1.SecretType, data map[string][]byt
 // keysOutlast is how long the keys are good for after the export is deleted.
 const keysOutlast = 24 * time.Hour
 
-// makeKeys makes an authority that signs one certificate, the server's, and keeps that with its key. The authority is to be trusted.
+// makeKeys makes an authority that signs one certificate, the server's, and keeps that with its key. Clients trust the authority.
 func (r *Reconciler) makeKeys(ctx context.Context, s *seen) (ca string, err error) {
 	lasts := expiry(s.of).Sub(s.now) + keysOutlast
 	host := render.ExportHost(s.of.Namespace, s.of.Name)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -49,7 +49,7 @@ func TestComplete(t *testing.T) {
 			if c.owner != nil {
 				claim.OwnerReferences = []metav1.OwnerReference{*c.owner}
 			}
-			if proof, _ := origin.Complete(claim); (proof == origin.Unproven) != (c.lacks != "") {
+			if proof, _ := clonesource.Complete(claim); (proof == clonesource.Unproven) != (c.lacks != "") {
 				t.Fatalf("clones would go by %q", proof)
 			}
 			w := newWorld(t, claim)
@@ -62,7 +62,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestWriters: whoever may write keeps an export waiting, whatever its labels say.
+// TestWriters: a pod that may write keeps an export waiting, whatever its labels say.
 func TestWriters(t *testing.T) {
 	disk := render.Disk{Claim: "disk"}
 	block := render.Disk{Claim: "disk", Block: true}

@@ -30,9 +30,9 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
@@ -70,7 +70,7 @@ func newWorld(t *testing.T, more ...client.Object) *world {
 		PersistentVolumeClaim: snapshotv1.PersistentVolumeClaim{Spec: claim.Spec}}}
 	b := fake.NewClientBuilder().WithScheme(s).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&exportv1.VirtualMachineExport{}, &corev1.Pod{}).WithObjects(claim, vm, shot, content).WithObjects(more...)
-	for _, i := range index.All() {
+	for _, i := range cacheindex.All() {
 		b = b.WithIndex(i.Object, i.Field, i.Of)
 	}
 	base := b.Build()
@@ -142,7 +142,7 @@ func (w *world) kubelet() {
 	w.must(w.api.List(context.Background(), &all))
 	for i := range all.Items {
 		p := &all.Items[i]
-		if p.DeletionTimestamp != nil { // it ends, and internal/controller/end lets it go
+		if p.DeletionTimestamp != nil { // it ends, and internal/controller/podend lets it go
 			w.must(w.r.records.ReleaseEnded(context.Background(), p, func() error {
 				p.Finalizers = nil
 				return client.IgnoreNotFound(w.api.Update(context.Background(), p))
@@ -163,7 +163,7 @@ func (w *world) server() *corev1.Pod {
 	return p
 }
 
-// end is what is left of an export, without what is random.
+// end returns what is left of an export, without what is random.
 func (w *world) end(e *exportv1.VirtualMachineExport) string {
 	p := w.server()
 	if e == nil || p == nil {

@@ -15,14 +15,14 @@ import (
 	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/claimusers"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
-	"github.com/berth-vm/berth/internal/controller/users"
 	"github.com/berth-vm/berth/internal/decide/export"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
@@ -34,7 +34,7 @@ type seen struct {
 	source  export.Source
 	why     string // what the source lacks, for a person
 	machine *string
-	vm      *kubevirt.VirtualMachine // as its manifest is to be; nil: a claim is exported
+	vm      *kubevirt.VirtualMachine // the machine with its exported manifest; nil if a claim is exported
 	disks   []disk
 	server  *corev1.Pod // nil: there is none
 	// recorded: the server is recorded as a holder of the disks that it reads.
@@ -44,7 +44,7 @@ type seen struct {
 	now       time.Time
 }
 
-// disk is one that is exported.
+// disk is an exported disk.
 type disk struct {
 	name   string // what clients know it by, as upstream names it: its claim's name, and of a snapshot the export's before it
 	volume string // of the machine
@@ -52,7 +52,7 @@ type disk struct {
 	backup *snapshotv1.VolumeBackup // of a snapshot: what the claim is made from
 }
 
-// defaultTTL is how long an export lasts if nobody says otherwise, as clients expect it.
+// defaultTTL is how long an export lasts by default. Clients expect this value.
 const defaultTTL = 2 * time.Hour
 
 func expiry(of *exportv1.VirtualMachineExport) time.Time {
@@ -150,27 +150,27 @@ func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*c
 	if err != nil {
 		return nil, err
 	}
-	data, err := replaced.Data(ctx, r.live, c)
+	data, err := replacedclaim.Data(ctx, r.live, c)
 	if err != nil {
 		return nil, err
 	}
-	proof, lacks := origin.Complete(c)
+	proof, lacks := clonesource.Complete(c)
 	switch {
-	case proof == origin.Unproven:
+	case proof == clonesource.Unproven:
 		s.lacks(export.Unready, "PersistentVolumeClaim %s: %s", name, lacks)
 	case user != "":
 		s.lacks(export.InUse, "%s", user)
-	case data.Place != replaced.Here:
+	case data.Place != replacedclaim.Here:
 		s.lacks(export.Unready, "%s", data.Why)
 	}
 	return c, nil
 }
 
-// userOf says who may write to the disk of a claim, or is about to, or nothing. A machine that waits for the disk is not made to wait for as
-// long as an export lasts.
+// userOf returns who may write to the disk of a claim, or is about to, or nothing. A machine that waits for the disk is not made
+// to wait for as long as an export lasts.
 func (r *Reconciler) userOf(ctx context.Context, s *seen, c *corev1.PersistentVolumeClaim) (string, error) {
 	reading := accessv1.Holder{Mode: accessv1.ReadShared, Use: accessv1.UseExport}
-	writers, err := users.Of(ctx, r.reader, c)
+	writers, err := claimusers.Of(ctx, r.reader, c)
 	if err != nil {
 		return "", err
 	}
@@ -202,7 +202,7 @@ func (r *Reconciler) userOf(ctx context.Context, s *seen, c *corev1.PersistentVo
 	return "", nil
 }
 
-// wants: the instance has not ended and has the claim to write to.
+// wants reports whether the instance has not ended and has the claim to write to.
 func wants(i *kubevirt.VirtualMachineInstance, claim string) bool {
 	if i.Status.Phase == kubevirt.PhaseSucceeded || i.Status.Phase == kubevirt.PhaseFailed {
 		return false
@@ -260,7 +260,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
 	return nil
 }
 
-// facts are what the decision sees.
+// facts returns the facts for the decision.
 func (s *seen) facts() export.Facts {
 	return export.Facts{Source: s.source, Server: s.serving(), Expired: !s.now.Before(expiry(s.of)), Recorded: s.recorded, Reachable: s.reachable}
 }
@@ -282,7 +282,7 @@ func (s *seen) serving() export.Server {
 	return export.Starting
 }
 
-// serves: the pod has the disks that the source has now.
+// serves reports whether the pod has the disks that the source has now.
 func (s *seen) serves(p *corev1.Pod) bool {
 	var has, wants []string
 	for _, v := range p.Spec.Volumes {
@@ -296,7 +296,7 @@ func (s *seen) serves(p *corev1.Pod) bool {
 	return fmt.Sprint(has) == fmt.Sprint(wants)
 }
 
-// exported is the disk as the server gets it.
+// exported returns the disk as the server gets it.
 func (d disk) exported() render.Exported {
 	out := render.Exported{Name: d.name, As: d.claim.Name, Size: render.Size(d.claim), Content: task.Disk, Disk: render.Disk{
 		Claim: d.claim.Name, Block: ptr.Deref(d.claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock,

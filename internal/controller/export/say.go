@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// report writes what is said about an export.
+// report writes the state of an export.
 func (r *Reconciler) report(ctx context.Context, s *seen, reason state.ExportReason) (ctrl.Result, error) {
 	row := state.OfExport(reason)
 	end := metav1.NewTime(expiry(s.of)).Rfc3339Copy()
@@ -53,7 +53,7 @@ func (r *Reconciler) report(ctx context.Context, s *seen, reason state.ExportRea
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// detail is what a row's {detail} stands for.
+// detail returns the value of {detail} in a row.
 func (r *Reconciler) detail(ctx context.Context, s *seen, reason state.ExportReason) string {
 	switch reason {
 	case state.ExportMissing, state.ExportNothing, state.ExportInUse, state.ExportUnready, state.ExportRestoring:
@@ -115,7 +115,7 @@ var (
 	archiveFormats = []format{{exportv1.Directory, "dir"}, {exportv1.TarGzip, "disk.tar.gz"}}
 )
 
-// conditions are those that clients of the group know, with the time of those that did not change.
+// conditions returns those that clients of the group know, with the time of those that did not change.
 func (r *Reconciler) conditions(old []exportv1.Condition, row state.ExportRow, text string) []exportv1.Condition {
 	next := []exportv1.Condition{
 		{Type: exportv1.ConditionReady, Status: truth(row.Reason == state.ExportReady), Reason: string(row.Reason)},

@@ -42,7 +42,7 @@ type Reconciler struct {
 // parallel is how many exports are looked at at once. Most of it is waiting for the API server.
 const parallel = 4
 
-// look is how often something is looked at that nobody tells us about: a snapshot that becomes ready, a volume that is given back.
+// look is how often objects are polled that are not watched: a snapshot that becomes ready, a volume that is released.
 const look = 2 * time.Second
 
 // lookService is how often to look whether the Service of an export that is ready is still there. We are not told: that would take the right
@@ -56,7 +56,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records
 	beside := handler.EnqueueRequestsFromMapFunc(r.beside)
 	err := ctrl.NewControllerManagedBy(mgr).Named("export").
 		For(&exportv1.VirtualMachineExport{}).
-		// whoever begins to use a disk that is being read
+		// Pods that begin to use a disk that is being read.
 		Watches(&corev1.Pod{}, beside).
 		Watches(&kubevirt.VirtualMachineInstance{}, beside).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).

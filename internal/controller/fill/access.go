@@ -5,15 +5,15 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/end"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// observeAccess finds out whether somebody else has the claim's disk, and whether the worker is recorded as a holder of what it has. A
-// worker that has ended needs no record any more, and what is recorded as complete needs no worker.
+// observeAccess finds out whether another pod has the claim's disk, and whether the worker is recorded as a holder of what it
+// has. A worker that has ended needs no record any more, and what is recorded as complete needs no worker.
 func (e *Engine) observeAccess(ctx context.Context, s *Seen) error {
-	if s.claim == nil || !s.order.owns(s.claim) || s.dataFact() != volume.None || s.worker != nil && end.Over(s.worker) {
+	if s.claim == nil || !s.order.owns(s.claim) || s.dataFact() != volume.None || s.worker != nil && podend.Over(s.worker) {
 		return nil
 	}
 	wanted := accessv1.Holder{Mode: accessv1.WriteExclusive, Early: s.bootsEarly()}
@@ -38,7 +38,7 @@ func (e *Engine) observeAccess(ctx context.Context, s *Seen) error {
 // freeDisks releases the disks of a worker that has ended, before its data is said to be complete: what is started then need not wait until
 // the worker is let go.
 func (e *Engine) freeDisks(ctx context.Context, s *Seen) error {
-	if s.worker == nil || !end.Over(s.worker) {
+	if s.worker == nil || !podend.Over(s.worker) {
 		return nil
 	}
 	return e.records.ReleaseEnded(ctx, s.worker, func() error { return nil })

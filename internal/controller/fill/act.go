@@ -12,18 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
 	"github.com/berth-vm/berth/internal/controller/uploadkeys"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// errUnsupported: the volume asks for something nobody here can do. Trying again would not change that.
+// errUnsupported: the volume asks for something that is not supported. Trying again would not change that.
 var errUnsupported = errors.New("unsupported")
 
 // act carries out one action. Each may be repeated.
@@ -53,6 +53,8 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 			m[names.Restarts] = strconv.Itoa(int(s.attempt()) + 1)
 			m[names.RunMessage] = s.lastError()
 		})
+	case volume.RecordStage:
+		return e.mark(ctx, s, s.stageDone)
 	case volume.RecordData:
 		if err := e.freeDisks(ctx, s); err != nil {
 			return err
@@ -70,7 +72,7 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 			m[names.RunMessage], m[names.RunReason] = s.lastError(), string(s.runReason())
 		})
 	case volume.RemoveClaim:
-		if err := e.clones.DropSnapshot(ctx, &s.clone); err != nil { // first: without the claim nobody would remember it
+		if err := e.clones.DropSnapshot(ctx, &s.clone); err != nil { // first: without the claim nothing refers to the snapshot any more
 			return err
 		}
 		return e.cluster.Delete(ctx, s.claim)
@@ -87,6 +89,7 @@ func (s *Seen) done(m marks) {
 	delete(m, names.RunReason)
 	delete(m, names.PodReady)
 	delete(m, names.ServedOn)
+	s.stagesDone(m)
 	if s.report != nil && s.report.Virtual > 0 {
 		m[names.DiskSize] = strconv.FormatInt(s.report.Virtual, 10)
 	}
@@ -103,7 +106,7 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 		return err
 	}
 	wanted := s.wanted.DeepCopy()
-	keeps := s.dataFact() == volume.Found // nothing is cloned to a volume that waits for the claim and is to be kept
+	keeps := s.dataFact() == volume.Found // nothing is cloned into a volume that waits for the claim and keeps its data
 	if from := s.clone.DataSource(); from != nil && !keeps && s.small == "" {
 		wanted.DataSource = from
 	}
@@ -113,7 +116,7 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 	if s.flow() == volume.External {
 		c.Annotations[names.External] = "true"
 	}
-	if s.flow() == volume.Import && !keeps {
+	if flow := s.flow(); (flow == volume.Import || flow == volume.Staged) && !keeps {
 		c.Annotations[names.ImportPod] = render.WorkerName(render.RoleImport, s.order.Name) // clients look for it while the first worker runs, too
 	}
 	switch {
@@ -125,7 +128,7 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 	if err := e.listReserved(ctx, s, c); err != nil {
 		return err
 	}
-	origin.MoveNamespace(c)
+	clonesource.MoveNamespace(c)
 	return e.cluster.Create(ctx, c)
 }
 
@@ -147,11 +150,11 @@ func (e *Engine) startWorker(ctx context.Context, s *Seen) error {
 	if err != nil {
 		return err
 	}
-	home, err := origin.Home(ctx, e.objects, s.claim)
+	home, err := clonesource.Home(ctx, e.objects, s.claim)
 	if err != nil {
 		return err
 	}
-	if err := nodes.Follow(ctx, e.reader, pod, home); err != nil {
+	if err := nodeselect.Follow(ctx, e.reader, pod, home); err != nil {
 		return err
 	}
 	if s.role() == render.RoleUpload {
@@ -174,7 +177,7 @@ func (e *Engine) stopWorker(ctx context.Context, s *Seen) error {
 	return e.cluster.Delete(ctx, s.worker)
 }
 
-// uploading is the worker that takes an upload into the claim.
+// uploading returns the worker that takes an upload into the claim.
 func (s *Seen) uploading(name string) uploadkeys.Worker {
 	return uploadkeys.Worker{Namespace: s.order.Namespace, Name: name, Claim: s.claim.UID, Owner: s.order.Owner, Now: s.now}
 }
@@ -196,7 +199,7 @@ func (s *Seen) preallocate() bool {
 	return s.settings.Preallocation
 }
 
-// asked is the size the volume asks for, zero if it leaves it open.
+// asked returns the size the volume asks for, zero if it leaves it open.
 func (s *Seen) asked() resource.Quantity {
 	switch {
 	case s.order.Spec.Storage != nil:
@@ -207,8 +210,8 @@ func (s *Seen) asked() resource.Quantity {
 	return resource.Quantity{}
 }
 
-// diskSize is how large the guest's disk shall be; 0: as large as what it is made from. A device is what it is, an archive is no disk; spec.storage asks for
-// a disk of a size, spec.pvc for a claim of a size, of which the filesystem keeps its share.
+// diskSize returns how large the guest's disk has to be; 0: as large as what it is made from. A device is what it is, an archive
+// is no disk; spec.storage asks for a disk of a size, spec.pvc for a claim of a size, part of which the filesystem needs.
 func (s *Seen) diskSize() int64 {
 	if s.block() || s.content() == task.Archive || s.claim.Annotations[names.CloneSize] == names.CloneSizeKept {
 		return 0
@@ -233,12 +236,13 @@ func (s *Seen) diskSize() int64 {
 	return min(usable, max(sure, s.clone.Disk())) // the size may be that of the source, whose disk is all that could fit
 }
 
-// sizeIsOurs says that the claim's size was made from a disk's size, with what its filesystem needs added.
+// sizeIsOurs reports whether the claim's size was made from a disk's size, with what its filesystem needs added.
 func (s *Seen) sizeIsOurs() bool {
 	return s.order.Spec.Storage != nil || s.order.For.GetLabels()[names.ApplyProfile] == "true"
 }
 
-// outgrown: the driver fills the claim with a disk that is smaller than the claim is for, or that nobody knows the size of.
+// outgrown reports whether the driver fills the claim with a disk that is smaller than the claim was made for, or with one of
+// unknown size.
 func (s *Seen) outgrown() bool {
 	if s.block() || s.content() == task.Archive {
 		return false
@@ -259,11 +263,11 @@ var claimMarks = []string{
 	names.Preallocate, names.DiskSize, names.MayFill, names.PopulatedFor, names.ServedOn, names.Uploaded,
 }
 
-// marksOn are the marks a claim bears.
+// marksOn returns the marks a claim has.
 func marksOn(c *corev1.PersistentVolumeClaim) marks {
 	m := marks{}
-	for _, key := range claimMarks {
-		if value, ok := c.Annotations[key]; ok {
+	for key, value := range c.Annotations {
+		if isMark(key) {
 			m[key] = value
 		}
 	}
@@ -307,7 +311,7 @@ func (s *Seen) allMarks(m marks) cluster.Marks {
 	if s.order.itself(s.claim) {
 		all.Finalizers = s.order.Kept.Finalizers
 		for key, value := range s.order.Kept.Annotations {
-			if !slices.Contains(claimMarks, key) {
+			if !isMark(key) {
 				all.Annotations[key] = value
 			}
 		}
@@ -320,8 +324,8 @@ func (s *Seen) allMarks(m marks) cluster.Marks {
 // Marks is everything we have on the claim, after what was done.
 func (s *Seen) Marks() cluster.Marks { return s.allMarks(marksOn(s.claim)) }
 
-// imageLabels are the labels an image brought along, also after its worker is gone. What an image says is not trusted further than
-// that it must be a label, and one of kubevirt.io: it cannot make the claim look like something else.
+// imageLabels returns the labels an image brought along, also after its worker is gone. What an image says is not trusted further
+// than that it must be a label, and one of kubevirt.io: it cannot make the claim look like something else.
 func (s *Seen) imageLabels() map[string]string {
 	all := map[string]string{}
 	if s.claim != nil {
@@ -330,5 +334,5 @@ func (s *Seen) imageLabels() map[string]string {
 	if s.report != nil {
 		maps.Copy(all, s.report.Labels)
 	}
-	return origin.ImageLabels(all)
+	return clonesource.ImageLabels(all)
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// bootsEarly: somebody asked that a machine may start before the disk is full.
+// bootsEarly reports whether a machine may start before the disk is full, as the claim or the volume asks.
 func (s *Seen) bootsEarly() bool {
 	return s.order.Annotations[names.BootEarly] == "true" || s.claim != nil && s.claim.Annotations[names.BootEarly] == "true"
 }
 
-// late is why none can, as far as it can be known before the source is read; empty if it can.
+// late returns why none can, as far as it can be known before the source is read; empty if it can.
 func (s *Seen) late() state.EarlyReason {
 	kind, _ := importsource.Of(s.source)
 	switch {
@@ -51,12 +51,12 @@ func (s *Seen) markServed(m marks) {
 	}
 }
 
-// serves: the worker says that a machine can have the disk.
+// serves reports whether the worker says that a machine can have the disk.
 func (s *Seen) serves() bool {
 	return s.progress != nil && s.progress.Early != nil && s.progress.Early.Serves
 }
 
-// earlyText is what there is to say of a disk that a machine may start with before it is full; empty if none may.
+// earlyText returns what there is to say of a disk that a machine may start with before it is full; empty if none may.
 func (s *Seen) earlyText() string {
 	if !s.bootsEarly() {
 		return ""
@@ -75,7 +75,7 @@ func (s *Seen) earlyText() string {
 	return state.Early{Booted: p.Early.Clients > 0, Percent: p.Percent, Rate: p.Rate, Left: max(0, p.Total-p.Done), Away: p.Early.Away}.Text()
 }
 
-// joined is sentences in one.
+// joined joins sentences to one text.
 func joined(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(t string) bool { return t == "" }), "; ")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// servedVolume is a DataVolume whose worker serves the disk that it fills.
+// servedVolume returns a DataVolume whose worker serves the disk that it fills.
 func servedVolume(change func(*Seen)) *Seen {
 	meta := metav1.ObjectMeta{Namespace: "team", Name: "disk", UID: "u", Annotations: map[string]string{names.BootEarly: "true"}}
 	source := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "https://example.com/disk.raw"}}

@@ -20,16 +20,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	cloning "github.com/berth-vm/berth/internal/controller/clone"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/controller/metrics"
 	"github.com/berth-vm/berth/internal/controller/uploadkeys"
 	"github.com/berth-vm/berth/internal/controller/worker"
 	"github.com/berth-vm/berth/internal/decide/volume"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -57,15 +57,15 @@ const (
 	refusedEvery  = 30 * time.Second // something out of our sight refused an object
 )
 
-// Parts are what an engine is made of.
+// Parts has the dependencies of an engine.
 type Parts struct {
 	Reader   client.Reader // cached
 	Live     client.Reader // the API server itself
 	Writer   *cluster.Writer
 	Clock    clock.PassiveClock
-	Image    string            // that workers run
-	Tokens   origin.Verifier   // of proofs that clones across namespaces were allowed
-	Uploads  uploadkeys.Issuer // of certificates of upload workers
+	Image    string               // that workers run
+	Tokens   clonesource.Verifier // of proofs that clones across namespaces were allowed
+	Uploads  uploadkeys.Issuer    // of certificates of upload workers
 	Ask      worker.Asker
 	Counting *metrics.Transfers // nil counts nothing
 	// Records are of who has a disk; nil: those of this engine alone.
@@ -89,14 +89,14 @@ func New(p Parts) *Engine {
 	}
 }
 
-// Shared is what there is one of for the whole installation.
+// Shared has the dependencies that exist once for the whole installation.
 type Shared struct {
-	Clones  origin.Verifier   // of proofs that clones across namespaces were allowed
-	Uploads uploadkeys.Issuer // of certificates of upload workers
+	Clones  clonesource.Verifier // of proofs that clones across namespaces were allowed
+	Uploads uploadkeys.Issuer    // of certificates of upload workers
 	Records *diskaccess.Records
 }
 
-// Setup is the engine of mgr's cluster; what it counts is shown by a registry.
+// Setup returns the engine of mgr's cluster; what it counts is shown by a registry.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, shared Shared, counts prometheus.Registerer) (*Engine, error) {
 	transfers, err := metrics.NewTransfers(counts)
 	if err != nil {
@@ -105,7 +105,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, shared Shared
 	if err := counts.Register(metrics.Now{Reader: mgr.GetClient()}); err != nil {
 		return nil, fmt.Errorf("register metrics of volumes: %w", err)
 	}
-	err = mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.PersistentVolume{}, index.VolumeIndex, index.VolumeKeys)
+	err = mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.PersistentVolume{}, cacheindex.VolumeIndex, cacheindex.VolumeKeys)
 	if err != nil {
 		return nil, fmt.Errorf("index volumes by their claims: %w", err)
 	}
@@ -115,17 +115,17 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, shared Shared
 	}), nil
 }
 
-// Outcome is what came of a step.
+// Outcome is the result of a step.
 type Outcome struct {
 	Status cluster.Status
 	// Again is when to look again even if nothing changes in the cluster; zero means never.
 	Again time.Duration
-	// Stale: there is nothing to say, because what was seen is out of date: somebody else changed it, or this step made the claim, and
-	// the claim itself brings the next one.
+	// Stale: there is nothing to report, because what was observed is out of date: another writer changed it, or this step made
+	// the claim, and the claim's own event triggers the next step.
 	Stale bool
 }
 
-// Act decides about what was seen and carries the plan out.
+// Act decides on what was observed and carries the plan out.
 func (e *Engine) Act(ctx context.Context, s *Seen) (Outcome, error) {
 	facts := s.Facts()
 	plan := volume.Decide(facts)
@@ -158,7 +158,7 @@ func (e *Engine) Act(ctx context.Context, s *Seen) (Outcome, error) {
 	}}, nil
 }
 
-// again is when to look again even if nothing changes in the cluster; zero means never.
+// again returns when to look again even if nothing changes in the cluster; zero means never.
 func (s *Seen) again(p volume.Plan, f volume.Facts) time.Duration {
 	switch {
 	case state.Of(p.State).Run == state.Moving && f.Worker == volume.Running:
@@ -171,8 +171,8 @@ func (s *Seen) again(p volume.Plan, f volume.Facts) time.Duration {
 	return s.clone.Again()
 }
 
-// refusal is what to say when the API server will not have an object. It is the user's or the administrator's turn
-// then, so it belongs into the status and not only into a log.
+// refusal returns what to say when the API server will not have an object. It is the user's or the administrator's turn then, so
+// it belongs into the status and not only into a log.
 func (s *Seen) refusal(a volume.Action, err error) (state.State, bool) {
 	if err == nil {
 		return state.State{}, false
@@ -204,7 +204,7 @@ func (s *Seen) refusal(a volume.Action, err error) (state.State, bool) {
 // count notes how a worker ended, with the action that records it.
 func (e *Engine) count(a volume.Action, s *Seen) {
 	ended := pods.Terminated(s.worker)
-	if ended == nil || a != volume.RecordData && a != volume.RecordRestart && a != volume.RecordFatal {
+	if ended == nil || a != volume.RecordData && a != volume.RecordStage && a != volume.RecordRestart && a != volume.RecordFatal {
 		return
 	}
 	e.transfers.Ended(s.flow().String(), s.report, ended.FinishedAt.Sub(ended.StartedAt.Time))

@@ -8,17 +8,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// Facts is what a decision needs to know of what was seen.
+// Facts returns what a decision needs to know of what was seen.
 func (s *Seen) Facts() volume.Facts {
 	f := volume.Facts{
 		Claim: s.claimFact(), Data: s.dataFact(), Flow: s.flow(), Origin: s.clone.Origin(), Worker: s.workerFact(),
@@ -39,6 +39,8 @@ func (s *Seen) flow() volume.Flow {
 		return volume.Upload
 	case src.PVC != nil, src.Snapshot != nil:
 		return s.clone.Flow()
+	case s.staged():
+		return volume.Staged
 	}
 	return volume.Import
 }
@@ -69,20 +71,21 @@ func (s *Seen) claimFact() volume.Claim {
 	return s.unboundFact()
 }
 
-// ofEarlier: the claim is that of a DataVolume of this name that was deleted. It is garbage-collected, but does not say so yet.
+// ofEarlier reports whether the claim is that of a DataVolume of this name that was deleted. It is garbage-collected, but does
+// not say so yet.
 func (s *Seen) ofEarlier() bool {
 	_, is := s.order.For.(*cdiv1.DataVolume)
-	return is && origin.OfEarlierVolume(s.claim, s.order.Name, s.order.For.GetUID())
+	return is && clonesource.OfEarlierVolume(s.claim, s.order.Name, s.order.For.GetUID())
 }
 
-// awaitsPopulator: the claim of a volume names one of our sources and is bound, and is filled in place only now.
+// awaitsPopulator reports whether the claim of a volume names one of our sources and is bound, and is filled in place only now.
 func (s *Seen) awaitsPopulator() bool {
 	external := s.order.Spec.Source == nil && s.order.Spec.SourceRef == nil
-	return external && !s.order.itself(s.claim) && origin.PopulatedByUs(s.claim) && s.claim.Annotations[names.PopulatedFor] == "" &&
+	return external && !s.order.itself(s.claim) && clonesource.PopulatedByUs(s.claim) && s.claim.Annotations[names.PopulatedFor] == "" &&
 		s.claim.Annotations[names.PodPhase] != string(corev1.PodSucceeded)
 }
 
-// unboundFact is the one home of WaitForFirstConsumer on the data side.
+// unboundFact returns the one home of WaitForFirstConsumer on the data side.
 func (s *Seen) unboundFact() volume.Claim {
 	_, immediate := s.order.Annotations[names.Immediate]
 	switch {
@@ -94,10 +97,10 @@ func (s *Seen) unboundFact() volume.Claim {
 	return volume.Held
 }
 
-// waits: the claim's class binds it when it has a consumer.
+// waits reports whether the claim's class binds it when it has a consumer.
 func (s *Seen) waits() bool { return claim.Waits(s.class) }
 
-// strangerFact is what a claim is that this volume does not own.
+// strangerFact returns what a claim is that this volume does not own.
 func (s *Seen) strangerFact() volume.Claim {
 	if metav1.GetControllerOf(s.claim) != nil {
 		return volume.Foreign
@@ -116,7 +119,7 @@ func (s *Seen) strangerFact() volume.Claim {
 	return volume.Adoptable
 }
 
-// unusable says what an existing claim lacks that the volume asks for, or nothing.
+// unusable returns what an existing claim lacks that the volume asks for, or nothing.
 func (s *Seen) unusable() string {
 	if asked := s.asked(); !asked.IsZero() {
 		has := s.claim.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -154,7 +157,7 @@ func (s *Seen) dataFact() volume.Data {
 	case s.unwritable() != "":
 		return volume.Unknown
 	}
-	return volume.None
+	return s.stageFact()
 }
 
 func (s *Seen) workerFact() volume.Worker {
@@ -172,7 +175,9 @@ func (s *Seen) workerFact() volume.Worker {
 		}
 		return volume.Done
 	case corev1.PodFailed:
-		if s.report != nil && s.report.Outcome == task.Fatal {
+		// A wrong stage can be mended, and what the stages before it brought is not given up for it.
+		later := s.worker.Annotations[names.CheckpointPrevious] != ""
+		if s.report != nil && s.report.Outcome == task.Fatal && !later {
 			return volume.Fatal
 		}
 		return volume.Failed
@@ -203,11 +208,11 @@ func pendingFact(pod *corev1.Pod) volume.Worker {
 	return volume.Pending
 }
 
-// attempt is how many tries there were before the worker's. It is read from the pod, so that counting a failed try
-// twice after a crash gives the same number.
+// attempt returns how many tries there were before the worker's. It is read from the pod, so that counting a failed try twice
+// after a crash gives the same number.
 func (s *Seen) attempt() int32 { return number(s.worker.Annotations[render.AnnAttempt]) }
 
-// restarts is how many tries have failed, as recorded on the claim.
+// restarts returns how many tries have failed, as recorded on the claim.
 func (s *Seen) restarts() int32 {
 	if s.claim == nil {
 		return 0
@@ -223,8 +228,8 @@ func number(text string) int32 {
 	return int32(n)
 }
 
-// The pause after a failed try doubles from the first to the longest. Five minutes is what the kubelet ends up with
-// too, and is short enough that nobody deletes and recreates a volume to get it going again.
+// The pause after a failed try doubles from the first to the longest. Five minutes is what the kubelet ends up with too, and is
+// short enough that users need not delete and recreate a volume to get it going.
 const (
 	firstPause   = 5 * time.Second
 	longestPause = 5 * time.Minute
@@ -240,7 +245,7 @@ func pause(attempt int32) time.Duration {
 	return p
 }
 
-// nextTry is when the pause after a failed worker ends.
+// nextTry returns when the pause after a failed worker ends.
 func (s *Seen) nextTry() time.Time {
 	if s.worker == nil {
 		return s.now

@@ -2,8 +2,8 @@ package fill
 
 import (
 	cloning "github.com/berth-vm/berth/internal/controller/clone"
-	"github.com/berth-vm/berth/internal/controller/nodes"
-	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/controller/worker"
 
 	"context"
@@ -43,8 +43,8 @@ type Seen struct {
 	clone    cloning.Seen             // what the claim is cloned from, if it is; else only what it is filled from
 	reserved *corev1.PersistentVolume // the claim's volume, if it was there before the claim; nil: it was not, or there is none yet
 	access   volume.Access
-	holder   string // who else has the claim's disk, as a sentence; empty: nobody
-	filled   bool   // the volume of a claim that somebody made says that it was filled, for this claim
+	holder   string // who else has the claim's disk, as a sentence; "" if none
+	filled   bool   // the volume of a claim that a user made records that it was filled, for this claim
 	moved    bool   // the claim is about to get the volume that its data moved to
 }
 
@@ -113,12 +113,12 @@ func (e *Engine) observeMoved(ctx context.Context, s *Seen) error {
 	if !is || settled {
 		return nil
 	}
-	last, _, err := replaced.Of(ctx, e.reader, s.order.Namespace, s.order.Name)
+	last, _, err := replacedclaim.Of(ctx, e.reader, s.order.Namespace, s.order.Name)
 	s.moved = last != nil
 	return err
 }
 
-// target is what is known of the claim, as far as cloning goes.
+// target returns what is known of the claim, as far as cloning goes.
 func (s *Seen) target() cloning.Target {
 	fact := s.claimFact()
 	return cloning.Target{
@@ -129,7 +129,7 @@ func (s *Seen) target() cloning.Target {
 	}
 }
 
-// storage is what claims are completed with.
+// storage returns the cluster's storage, to complete claims with.
 func (e *Engine) storage(ctx context.Context, s *Seen) (claim.Cluster, error) {
 	var classes storagev1.StorageClassList
 	if err := e.reader.List(ctx, &classes); err != nil {
@@ -158,7 +158,7 @@ func (e *Engine) observeRoom(ctx context.Context, s *Seen) error {
 	return nil
 }
 
-// noRoom is why a claim has no room for its source, as a sentence; empty: that is not what err says.
+// noRoom returns why a claim has no room for its source, as a sentence; empty: that is not what err says.
 func noRoom(err error) string {
 	var lack *claim.Error
 	if !errors.As(err, &lack) || lack.Lack != claim.LacksRoomForSource {
@@ -208,6 +208,6 @@ func (e *Engine) observeNode(ctx context.Context, s *Seen) error {
 	if err != nil {
 		return err
 	}
-	s.cutOff = nodes.Away(node)
+	s.cutOff = nodeselect.Away(node)
 	return nil
 }

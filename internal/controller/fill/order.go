@@ -1,7 +1,7 @@
 package fill
 
 import (
-	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/clonesource"
 
 	cloning "github.com/berth-vm/berth/internal/controller/clone"
 	"github.com/berth-vm/berth/internal/names"
@@ -17,13 +17,13 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// Order is one claim to be made and filled, and for whom. Whoever places it again, with the same For, continues it.
+// Order is one claim to make and fill. The same order, placed again with the same For, continues it.
 type Order struct {
 	// For is the object the claim is filled for. It owns the claim and everything else that is made in its namespace.
 	For   client.Object
 	Owner metav1.OwnerReference // that says so
-	// Finalizer is what For bears while something made for it lies in another namespace; Kept is what we own of its
-	// metadata besides.
+	// Finalizer is set on For while something made for it lies in another namespace; Kept is the other metadata of it that we
+	// own.
 	Finalizer string
 	Kept      cluster.Marks
 
@@ -37,11 +37,11 @@ type Order struct {
 	Placed bool
 	// CloneType is the strategy that a clone is asked to be made with; empty: the cheapest.
 	CloneType clone.Strategy
-	// Allowed: whoever placed the order made sure that a source in another namespace may be read.
+	// Allowed: the caller has checked that a source in another namespace may be read.
 	Allowed bool
 }
 
-// OfVolume is the order that a DataVolume is.
+// OfVolume returns the order of a DataVolume.
 func OfVolume(v *cdiv1.DataVolume) Order {
 	kept := cluster.Marks{}
 	if name, said := v.Annotations[names.PrePopulated]; said {
@@ -54,7 +54,7 @@ func OfVolume(v *cdiv1.DataVolume) Order {
 	}
 }
 
-// OfClaim is the order to fill a claim that somebody made, as spec says. kept is what else we have written on it.
+// OfClaim returns the order to fill a claim that a user made, as spec describes. kept is what else of its metadata we own.
 func OfClaim(c *corev1.PersistentVolumeClaim, spec cdiv1.DataVolumeSpec, kept cluster.Marks) Order {
 	return Order{
 		For: c, Owner: render.ClaimOwner(c), Kept: kept,
@@ -62,20 +62,20 @@ func OfClaim(c *corev1.PersistentVolumeClaim, spec cdiv1.DataVolumeSpec, kept cl
 	}
 }
 
-// itself: the claim is filled for its own sake.
+// itself reports whether the claim is filled for its own sake.
 func (o *Order) itself(c *corev1.PersistentVolumeClaim) bool { return c.UID == o.For.GetUID() }
 
-// owns: the claim is the one that is to be filled, and nobody else's.
+// owns reports whether the claim is the one that the order fills.
 func (o *Order) owns(c *corev1.PersistentVolumeClaim) bool {
 	return o.itself(c) || metav1.IsControlledBy(c, o.For)
 }
 
-// keeps: it is recorded on the claim that its data was there before.
+// keeps reports whether it is recorded on the claim that its data was there before.
 func (o *Order) keeps(c *corev1.PersistentVolumeClaim) bool {
-	return c.Annotations[names.PopulatedFor] == o.For.GetName() && !origin.PopulatedByUs(c)
+	return c.Annotations[names.PopulatedFor] == o.For.GetName() && !clonesource.PopulatedByUs(c)
 }
 
-// claim is the claim that is ordered.
+// claim returns the ordered claim.
 func (o *Order) claim(spec corev1.PersistentVolumeClaimSpec) *corev1.PersistentVolumeClaim {
 	return render.Claim(metav1.ObjectMeta{
 		Namespace: o.Namespace, Name: o.Name, Labels: o.Labels, Annotations: o.Annotations,
@@ -83,7 +83,7 @@ func (o *Order) claim(spec corev1.PersistentVolumeClaimSpec) *corev1.PersistentV
 	}, spec)
 }
 
-// cloning is the order as far as cloning goes.
+// cloning returns the order as far as cloning goes.
 func (o *Order) cloning() cloning.Order {
 	return cloning.Order{
 		For: o.For, Owner: o.Owner, Finalizer: o.Finalizer, Kept: &o.Kept, Namespace: o.Namespace, Name: o.Name, UID: o.UID,
@@ -91,18 +91,18 @@ func (o *Order) cloning() cloning.Order {
 	}
 }
 
-// Finalizers are those that whom the order is for bears of ours, after what was done.
+// Finalizers lists our finalizers on the order's owner, as they are after this step.
 func (s *Seen) Finalizers() []string { return s.order.Kept.Finalizers }
 
-// Inherited are the labels that the claim has from what it is filled from.
+// Inherited returns the labels that the claim has from what it is filled from.
 func (s *Seen) Inherited() map[string]string {
 	if s.claim == nil || !s.order.owns(s.claim) {
 		return nil
 	}
-	return origin.Inherited(s.claim.Labels)
+	return clonesource.Inherited(s.claim.Labels)
 }
 
-// CloneType is how the claim is cloned, in upstream's word; empty: it is no clone, or that is not decided yet.
+// CloneType returns how the claim is cloned, in upstream's word; empty: it is no clone, or that is not decided yet.
 func (s *Seen) CloneType() string {
 	if s.claim == nil || !s.order.owns(s.claim) || !s.clone.IsClone() {
 		return ""

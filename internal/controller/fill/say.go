@@ -7,16 +7,16 @@ import (
 
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// state is a decided state with what was seen filled in.
+// state returns a decided state with its message filled in.
 func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
 	said := s.named(state.Of(reason))
 	said.Detail = s.detail(f)
@@ -31,7 +31,7 @@ func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
 	return said
 }
 
-// pullFailed: the worker could not get the container image that it was to import from its registry.
+// pullFailed reports whether the worker could not get the container image that it was to import from its registry.
 func (s *Seen) pullFailed() bool {
 	if s.source == nil || s.source.Registry == nil || s.report == nil {
 		return false
@@ -43,10 +43,11 @@ func (s *Seen) pullFailed() bool {
 	return false
 }
 
-// ofPopulator is what is said of a volume whose claim names a source of its own, as CDI makes claims: it is filled for its own sake, and bears
-// how far that is. That it is done is not believed: a claim without a volume has no data, whatever somebody wrote on it.
+// ofPopulator returns what is reported of a volume whose claim names a data source of its own, as CDI makes claims: the claim is
+// filled by its populator, and the volume shows its progress. The claim's mark of completion is not enough: a claim without a
+// volume has no data, whatever was written on it.
 func (s *Seen) ofPopulator(said state.State, f volume.Facts) state.State {
-	if f.Claim != volume.Unbound || f.Data != volume.Unknown || s.order.itself(s.claim) || !origin.PopulatedByUs(s.claim) {
+	if f.Claim != volume.Unbound || f.Data != volume.Unknown || s.order.itself(s.claim) || !clonesource.PopulatedByUs(s.claim) {
 		return said
 	}
 	if shown := state.Of(state.Reason(s.claim.Annotations[names.State])); shown.Phase != cdiv1.Unknown && shown.Phase != cdiv1.Succeeded {
@@ -55,7 +56,8 @@ func (s *Seen) ofPopulator(said state.State, f volume.Facts) state.State {
 	return said
 }
 
-// mismatched: the transfer was given up because of its checksum, as the worker says or, once it is gone, the claim.
+// mismatched reports whether the transfer was given up because of its checksum, as the worker says or, once it is gone, the
+// claim.
 func (s *Seen) mismatched(f volume.Facts) bool {
 	if f.Data == volume.Condemned && s.claim != nil {
 		return s.claim.Annotations[names.RunReason] == string(state.Mismatched)
@@ -63,7 +65,7 @@ func (s *Seen) mismatched(f volume.Facts) bool {
 	return f.Worker == volume.Fatal && s.runReason() == state.Mismatched
 }
 
-// runReason is the kind of error in the worker's report.
+// runReason returns the kind of error in the worker's report.
 func (s *Seen) runReason() state.Run {
 	if s.report != nil && s.report.Reason == task.ChecksumMismatch {
 		return state.Mismatched
@@ -76,7 +78,7 @@ func (s *Seen) named(said state.State) state.State {
 	return said
 }
 
-// detail is the one thing a person wants to know in this situation.
+// detail returns the one thing a person wants to know in this situation.
 func (s *Seen) detail(f volume.Facts) string {
 	switch {
 	case f.Claim == volume.Incomplete && s.lacks != nil && f.Origin == volume.Usable:
@@ -147,7 +149,7 @@ func (s *Seen) workerDetail(f volume.Facts) string {
 	return ""
 }
 
-// failedBefore is why the try before this one failed: a person who looks while the next is under way wants to know too.
+// failedBefore returns why the try before this one failed: a person who looks while the next is under way wants to know too.
 func (s *Seen) failedBefore() string {
 	tries := s.restarts()
 	if tries == 0 || s.claim.Annotations[names.RunMessage] == "" {
@@ -156,7 +158,7 @@ func (s *Seen) failedBefore() string {
 	return fmt.Sprintf("try %d, after try %d failed: %s", tries+1, tries, s.claim.Annotations[names.RunMessage])
 }
 
-// lastError is why the worker's try failed, in one line.
+// lastError returns why the worker's try failed, in one line.
 func (s *Seen) lastError() string {
 	switch {
 	case s.report != nil && s.report.Detail != "":
@@ -176,12 +178,12 @@ func (s *Seen) lastError() string {
 	return strings.Join(why, ": ")
 }
 
-// percent is what the progress column shows.
+// percent returns what the progress column shows.
 func (s *Seen) percent(said state.State) cdiv1.DataVolumeProgress {
 	switch {
 	case said.Reason == state.PrePopulated:
 		return "N/A" // nothing was transferred
-	case said.Ready:
+	case said.Ready, said.Reason == state.ImportPaused:
 		return "100.0%"
 	case s.progress != nil:
 		return cdiv1.DataVolumeProgress(fmt.Sprintf("%.2f%%", s.progress.Percent))
@@ -189,7 +191,7 @@ func (s *Seen) percent(said state.State) cdiv1.DataVolumeProgress {
 	return "N/A"
 }
 
-// second is the sentence that goes with an answer.
+// second returns the sentence that goes with an answer.
 func second[T any](_ T, sentence string) string { return sentence }
 
 func orKubeVirt(t cdiv1.DataVolumeContentType) cdiv1.DataVolumeContentType {

@@ -12,9 +12,9 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// saidElsewhere: the claim need not be marked with this phase of its first worker. That the worker is being placed is shown by the object that the
-// claim is filled for, unless that is the claim itself. That it runs is shown by the status of a DataVolume; but uploads, and machines that may
-// start early, look at the claim.
+// saidElsewhere reports whether the claim need not be marked with this phase of its first worker. That the worker is being placed
+// is shown by the object that the claim is filled for, unless that is the claim itself. That it runs is shown by the status of a
+// DataVolume; but uploads, and machines that may start early, look at the claim.
 func (s *Seen) saidElsewhere(phase corev1.PodPhase) bool {
 	if _, shown := s.claim.Annotations[names.PodPhase]; shown {
 		return false
@@ -29,8 +29,9 @@ func (s *Seen) saidElsewhere(phase corev1.PodPhase) bool {
 	return false
 }
 
-// phaseBetween is the phase that clients are shown while no worker runs. Upstream has one pod for all tries of an import or a clone, which its kubelet starts again: from the
-// first failed try on it is Running. An upload is not: clients would send to a worker that is not there.
+// phaseBetween returns the phase that clients are shown while no worker runs. Upstream has one pod for all tries of an import or
+// a clone, which its kubelet starts again: from the first failed try on it is Running. An upload is not: clients would send to a
+// worker that is not there.
 func (s *Seen) phaseBetween(fact volume.Worker) corev1.PodPhase {
 	switch {
 	case s.role() != render.RoleUpload && (fact == volume.Failed || s.restarts() > 0):

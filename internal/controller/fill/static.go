@@ -12,17 +12,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// A worker writes only to a claim of which something says that it may: the claim was made empty for its order, and its volume was
-// made for the claim or was free for anybody. A volume that somebody reserved for the claim, or a claim whose marks are gone, may
-// hold what is wanted: a restored disk, an adopted one, one that a machine has used for years.
+// A worker writes only to a claim that is known to be empty: the claim was made empty for its order, and its volume was made for
+// the claim or was free for any claim. A volume that was reserved for the claim, or a claim whose marks are gone, may hold what
+// is wanted: a restored disk, an adopted one, one that a machine has used for years.
 
-// observeReserved finds the volume of the claim if it was there before the claim was: the one the claim is bound to, or one that
-// names the claim, which will be bound to it. Before there is a claim it is one that is to be kept.
+// observeReserved finds the volume of the claim if it existed before the claim: the one the claim is bound to, or one that names
+// the claim, which will be bound to it. While the claim is not made it finds a volume whose data has to be kept.
 func (e *Engine) observeReserved(ctx context.Context, s *Seen) error {
 	c := s.claim
 	if c == nil {
@@ -52,7 +52,7 @@ func (e *Engine) observeReserved(ctx context.Context, s *Seen) error {
 	return nil
 }
 
-// observeWaiting finds the volume that waits for a claim which is not made yet, if such volumes are to be kept.
+// observeWaiting finds the volume that is reserved for a claim that is not made yet, if such volumes keep their data.
 func (e *Engine) observeWaiting(ctx context.Context, s *Seen) error {
 	if _, check := s.order.Annotations[names.CheckStatic]; !check {
 		return nil
@@ -66,17 +66,17 @@ func (e *Engine) observeWaiting(ctx context.Context, s *Seen) error {
 	return err
 }
 
-// reservedFor are the volumes that name a claim.
+// reservedFor returns the volumes that name a claim.
 func (e *Engine) reservedFor(ctx context.Context, namespace, name string) ([]corev1.PersistentVolume, error) {
 	var volumes corev1.PersistentVolumeList
-	err := e.reader.List(ctx, &volumes, client.MatchingFields{index.VolumeIndex: index.VolumeKey(namespace, name)})
+	err := e.reader.List(ctx, &volumes, client.MatchingFields{cacheindex.VolumeIndex: cacheindex.VolumeKey(namespace, name)})
 	if err != nil {
 		return nil, fmt.Errorf("list the volumes reserved for claim %s/%s: %w", namespace, name, err)
 	}
 	return volumes.Items, nil
 }
 
-// reservedSize is a volume as what the size of its claim is taken from.
+// reservedSize returns a volume as what the size of its claim is taken from.
 func reservedSize(pv *corev1.PersistentVolume) *claim.Source {
 	mode := corev1.PersistentVolumeFilesystem
 	if pv.Spec.VolumeMode != nil {
@@ -85,9 +85,9 @@ func reservedSize(pv *corev1.PersistentVolume) *claim.Source {
 	return &claim.Source{Name: "volume " + pv.Name, VolumeMode: mode, Capacity: pv.Spec.Capacity[corev1.ResourceStorage], Class: pv.Spec.StorageClassName}
 }
 
-// listReserved notes on a claim that is about to be made which volumes wait for it. Afterwards nobody could tell: a volume that
-// was bound before still bears what Kubernetes wrote on it then. Who asks for such volumes to be kept may have made one a moment ago, of
-// which the cache has not heard: for them the API server is asked.
+// listReserved records, on a claim that is about to be made, the volumes that are reserved for it. It cannot be found out
+// afterwards: binding leaves the same marks on a reserved volume and on a free one. If the user asks for such volumes to be kept,
+// they may have made one a moment ago that the cache does not have yet, so the API server is asked.
 func (e *Engine) listReserved(ctx context.Context, s *Seen, c *corev1.PersistentVolumeClaim) error {
 	volumes, err := e.reservedFor(ctx, c.Namespace, c.Name)
 	if _, check := s.order.Annotations[names.CheckStatic]; check && err == nil {
@@ -101,7 +101,7 @@ func (e *Engine) listReserved(ctx context.Context, s *Seen, c *corev1.Persistent
 	var waiting []string
 	for i := range volumes {
 		ref := volumes[i].Spec.ClaimRef
-		if ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && ref.UID == "" { // one with a UID was somebody's who is gone, and is never bound again
+		if ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && ref.UID == "" { // a claimRef with a UID was for a claim that is gone, and is never bound again
 			waiting = append(waiting, volumes[i].Name)
 		}
 	}
@@ -113,8 +113,8 @@ func (e *Engine) listReserved(ctx context.Context, s *Seen, c *corev1.Persistent
 	return err
 }
 
-// madeFor: the volume was provisioned for this very claim, so it was empty. Provisioners name volumes after the claim's UID; the
-// volume of one that does not is younger than the claim, and of the provisioner that was asked.
+// madeFor reports whether the volume was provisioned for this very claim, so it was empty. Provisioners name volumes after the
+// claim's UID; the volume of one that does not is younger than the claim, and of the provisioner that was asked.
 func madeFor(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
 	if ref := pv.Spec.ClaimRef; ref == nil || ref.UID != c.UID || c.UID == "" {
 		return false
@@ -124,7 +124,7 @@ func madeFor(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool 
 		asked != "" && pv.Annotations[names.ProvisionedBy] == asked && pv.CreationTimestamp.After(c.CreationTimestamp.Time)
 }
 
-// free: the volume was there for any claim that asked for one like it, which is how static volumes are handed out.
+// free reports whether the volume was there for any claim that asked for one like it, which is how static volumes are handed out.
 func (s *Seen) free() bool {
 	var reserved []string
 	if list := s.claim.Annotations[names.VolumeList]; list != "" && json.Unmarshal([]byte(list), &reserved) != nil {
@@ -133,7 +133,7 @@ func (s *Seen) free() bool {
 	return s.reserved.Annotations[names.BoundByKube] == "yes" && !slices.Contains(reserved, s.reserved.Name)
 }
 
-// volumeNamed: whoever wants the claim filled said which volume it is to have.
+// volumeNamed reports whether the claim is made for a volume that the user named.
 func (s *Seen) volumeNamed() bool {
 	switch spec := s.order.Spec; {
 	case s.order.itself(s.claim):
@@ -146,7 +146,7 @@ func (s *Seen) volumeNamed() bool {
 	return false
 }
 
-// found: the claim's contents are to be kept as they are.
+// found reports whether the claim keeps the contents that it has.
 func (s *Seen) found() bool {
 	if s.order.keeps(s.claim) || s.filled && s.worker == nil {
 		return true
@@ -155,11 +155,11 @@ func (s *Seen) found() bool {
 	return check && s.reserved != nil && (!s.free() || s.volumeNamed())
 }
 
-// unwritable is why no worker may write to the claim, and what to do about it; nothing if one may.
+// unwritable returns why no worker may write to the claim, and what to do about it; nothing if one may.
 func (s *Seen) unwritable() string {
 	switch {
 	case s.order.itself(s.claim) && s.claim.Annotations[names.MayFill] != names.Filled:
-		return "" // whoever owns the claim ordered it, on the claim itself
+		return "" // the claim's author ordered it, on the claim itself
 	case s.order.itself(s.claim), s.claim.Annotations[names.MayFill] != string(s.order.UID):
 		return "there is no record that it was created empty for this volume or that it was filled, so nothing is written to it; look at what is on it: " +
 			"to discard that, delete the claim, and it is created again; to keep it, use the claim without the DataVolume"
@@ -170,13 +170,13 @@ func (s *Seen) unwritable() string {
 	return ""
 }
 
-// noteFilled records on the volume of a claim that somebody made that it was filled. What stands on the claim is theirs: whoever
-// replaces it by what they wrote at first drops our record, and asks for the import again.
+// noteFilled records on the volume of a user's claim that it was filled. Annotations of the claim belong to the user: replacing
+// it by the original manifest drops our record, which would import again.
 func (e *Engine) noteFilled(ctx context.Context, s *Seen) error {
 	if !s.order.itself(s.claim) || s.claim.Spec.VolumeName == "" {
 		return nil
 	}
-	// A claim can name the volume of somebody else, who would lose their own record.
+	// A claim can name a volume of another owner, who would lose their own record.
 	pv, err := cluster.VolumeOf(ctx, e.live, s.claim)
 	if pv == nil || err != nil || pv.Annotations[cluster.AnnFilledFor] == string(s.claim.UID) {
 		return err

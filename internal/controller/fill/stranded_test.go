@@ -33,7 +33,7 @@ func (l late) List(ctx context.Context, into client.ObjectList, o ...client.List
 	return l.Client.List(ctx, into, o...)
 }
 
-// split is a clone whose claim is bound on node2, while its source is on node1.
+// split returns a clone whose claim is bound on node2, while its source is on node1.
 func split(t *testing.T, more ...client.Object) (*filltest.World, Order, *corev1.PersistentVolumeClaim) {
 	t.Helper()
 	spec := filltest.Spec()
@@ -77,7 +77,7 @@ func TestReservedAheadOfCache(t *testing.T) {
 	w, order, own := split(t)
 	var pv corev1.PersistentVolume
 	w.Must(w.API.Get(t.Context(), client.ObjectKey{Name: own.Spec.VolumeName}, &pv))
-	pv.Spec.ClaimRef.UID = "" // as whoever reserved it wrote it
+	pv.Spec.ClaimRef.UID = "" // as it was reserved
 	w.Must(w.API.Update(t.Context(), &pv))
 	s, err := engine(w, late{w.API}).Observe(t.Context(), order)
 	w.Must(err)

@@ -1,13 +1,13 @@
 package fill
 
 import (
-	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// transfer is the worker that fills the claim.
+// transfer returns the worker that fills the claim.
 func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 	from := s.clone.Reads()
 	if !s.clone.IsClone() {
@@ -24,14 +24,6 @@ func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 		Attempt: s.restarts(), Command: "run", Target: &disk, Source: from.Disk, Peer: from.Peer, Secrets: from.Secrets,
 		Annotations: s.passedOn(), Priority: s.order.Spec.PriorityClassName,
 		ServiceAccount: s.order.Spec.ServiceAccountName, Settings: s.settings.Pod(e.image),
-		Task: task.Task{
-			Version: task.Version, Volume: s.order.Namespace + "/" + s.order.Name, Claim: string(s.claim.UID),
-			Source: from.Source, Checksum: from.Checksum, Raw: s.order.Annotations[names.Contents] == names.ContentsRaw,
-			Early: s.bootsEarly() && s.late() == "",
-			Target: task.Target{
-				Path: disk.TargetPath(content), Content: content, Size: s.diskSize(), Preallocate: s.preallocate(),
-			},
-		},
 	}
 	if from.Source.Upload != nil {
 		w.Listen = render.UploadPort
@@ -40,8 +32,18 @@ func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 	if from.Source == (task.Source{}) {
 		w.Command = bindOnly
 	}
-	w.Settings.Affinity = nodes.Within(w.Settings.Affinity, from.Home)
-	return w, nil
+	w.Settings.Affinity = nodeselect.Within(w.Settings.Affinity, from.Home)
+	t := task.Task{
+		Version: task.Version, Volume: s.order.Namespace + "/" + s.order.Name, Claim: string(s.claim.UID),
+		Source: from.Source, Checksum: from.Checksum, Raw: s.order.Annotations[names.Contents] == names.ContentsRaw,
+		Early: s.bootsEarly() && s.late() == "",
+		Target: task.Target{
+			Path: disk.TargetPath(content), Content: content, Size: s.diskSize(), Preallocate: s.preallocate(),
+		},
+	}
+	err := s.aim(&w, &t)
+	w.Task = t
+	return w, err
 }
 
 // bindOnly makes a worker that moves nothing: it is there to be scheduled with a claim that its driver fills, beside the

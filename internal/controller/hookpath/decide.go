@@ -7,7 +7,7 @@ type Present int
 const (
 	Wanted   Present = iota // the one that it is to have
 	Accepted                // one that every replica answers at, made with another key
-	Foreign                 // any other: one that somebody applied, none, or one of a key that is gone
+	Foreign                 // any other: one that a user applied, none, or one of a key that is gone
 )
 
 // Facts is everything that the decision about a webhook depends on.
@@ -17,7 +17,7 @@ type Facts struct {
 	Leads bool
 }
 
-// Write says whether this replica writes the path that the webhook is to have.
+// Write reports whether this replica writes the path that the webhook is to have.
 func Write(f Facts) bool {
 	switch f.Path {
 	case Wanted:

@@ -78,7 +78,7 @@ type Paths struct {
 	plainUntil time.Time
 }
 
-// New is what Setup is to fill. Its Open can be given to a server at once, and opens nothing until then.
+// New returns what Setup is to fill. Its Open can be given to a server at once, and opens nothing until then.
 func New() *Paths { return &Paths{} }
 
 // Setup keeps the paths as long as the manager runs, on every replica: any of them may answer the API server.
@@ -109,7 +109,7 @@ func (p *Paths) Setup(mgr ctrl.Manager, w *cluster.Writer, o Options) error {
 	return nil
 }
 
-// ready: this replica knows the keys, so it can answer.
+// ready is a readiness check: this replica knows the keys, so it can answer.
 func (p *Paths) ready(*http.Request) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -119,7 +119,7 @@ func (p *Paths) ready(*http.Request) error {
 	return nil
 }
 
-// Open returns which webhook is asked at a path, if whoever asks knows its word.
+// Open returns which webhook is asked at a path, if the caller knows its word.
 func (p *Paths) Open(path string) (plain string, ok bool) {
 	p.mu.RLock()
 	keys, until := p.keys, p.plainUntil
@@ -191,8 +191,8 @@ func (p *Paths) leads() bool {
 	}
 }
 
-// keep returns the keys as they are kept. A leader replaces what is due, and what its predecessor had: users may have been told the paths while
-// nobody answered.
+// keep returns the keys as they are stored. A leader replaces keys that are due, and those of its predecessor: users may have
+// been told the paths while no webhook answered.
 func (p *Paths) keep(ctx context.Context, leads bool) (Keys, error) {
 	have, err := p.read(ctx)
 	if err != nil {
@@ -220,7 +220,7 @@ func (p *Paths) read(ctx context.Context) (Keys, error) {
 	return s.Data, nil
 }
 
-// isController says whether a pod is one of the controllers that the API server may be led to.
+// isController reports whether a pod is one of the controllers that the API server may be led to.
 func (p *Paths) isController(obj client.Object) bool {
 	for key, value := range component {
 		if obj.GetLabels()[key] != value {
@@ -230,7 +230,8 @@ func (p *Paths) isController(obj client.Object) bool {
 	return obj.GetNamespace() == p.Namespace
 }
 
-// olderController says whether a controller is there that answers at plain paths only. One that is being deleted is not led to any more.
+// olderController reports whether a controller is there that answers at plain paths only. One that is being deleted is not led to
+// any more.
 func (p *Paths) olderController(ctx context.Context) (bool, error) {
 	var all corev1.PodList
 	if err := p.cached.List(ctx, &all, client.InNamespace(p.Namespace), component); err != nil {

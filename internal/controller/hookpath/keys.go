@@ -24,7 +24,7 @@ const (
 	wordLength = 48 // hexadecimal digits: 192 bits
 )
 
-// Keys are what the words in paths are made of, each under the second that it was made in.
+// Keys are the secrets that paths are derived from, each under the second that it was made in.
 type Keys map[string][]byte
 
 // Rotate returns what the keys must be now. With renew, the newest key is replaced even if it is not due.
@@ -84,7 +84,7 @@ func (k Keys) used(now time.Time) string {
 	return names[0]
 }
 
-// Path is where a webhook is to be asked now. Each has a word of its own: one that became known does not open the others.
+// Path returns the path of a webhook now. Each webhook has a key of its own: one that became known does not open the others.
 func (k Keys) Path(plain string, now time.Time) string {
 	return "/" + word(k[k.used(now)], plain) + plain
 }

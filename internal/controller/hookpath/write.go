@@ -60,7 +60,7 @@ func (p *Paths) patch(ctx context.Context, c client.Object, hooks []hook, j judg
 	var steps []cluster.Operation
 	for i, h := range hooks {
 		if h.client.Service == nil {
-			continue // somebody leads it elsewhere
+			continue // a user directs it to another server
 		}
 		present := ""
 		if h.client.Service.Path != nil {

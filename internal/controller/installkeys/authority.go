@@ -13,9 +13,9 @@ import (
 	"github.com/berth-vm/berth/internal/pki"
 )
 
-// The authority of uploads signs three kinds of certificates: the proxy's own, the one it shows to workers, and one for
-// each worker. It is replaced long before it ends, in two steps, so that nobody ever meets a certificate it does not
-// trust: the next authority is first published, and signs only when everybody has had the time to hear of it.
+// The authority of uploads signs three kinds of certificates: the proxy's own, the one it shows to workers, and one for each
+// worker. It is replaced long before it ends, in two steps, so that no program ever meets a certificate it does not trust: the
+// next authority is published first, and signs only after all programs have had the time to read it.
 const (
 	authorityLasts = 365 * 24 * time.Hour
 	authorityEarly = authorityLasts / 3 // how long before the end the next one is made
@@ -24,12 +24,12 @@ const (
 
 // Files of the authority's Secret besides tls.crt and tls.key, which are the authority that signs.
 const (
-	bundleFile = "ca.crt" // all that are to be trusted
+	bundleFile = "ca.crt" // all trusted authorities
 	nextCert   = "next.crt"
 	nextKey    = "next.key"
 )
 
-// rotateAuthority is what the authority's Secret must hold now, given what it holds. It is pure but for making keys.
+// rotateAuthority returns what the authority's Secret must hold now, given what it holds. It is pure but for making keys.
 func rotateAuthority(have map[string][]byte, now time.Time) (map[string][]byte, error) {
 	want := maps.Clone(have)
 	if want == nil {
@@ -72,7 +72,7 @@ func putAuthority(into map[string][]byte, cert, key string, now time.Time) error
 	return nil
 }
 
-// bundle puts together whom to trust: the one that signs, the next one, and the former ones until they end.
+// bundle returns the certificates to trust: the authority that signs, the next one, and former ones until they expire.
 func bundle(want map[string][]byte, now time.Time) map[string][]byte {
 	all := append(bytes.Clone(want[corev1.TLSCertKey]), want[nextCert]...)
 	for rest := want[bundleFile]; ; {

@@ -37,7 +37,7 @@ type Clone struct {
 	lately map[string]time.Time // what was allowed, until when that need not be asked again
 }
 
-// askAgain is how long an answer about somebody's rights holds: a volume is looked at every few seconds while it is filled.
+// askAgain is how long an answer about a user's rights is used: a volume is reconciled every few seconds while it is filled.
 const askAgain = 30 * time.Second
 
 // NewClone reads the key through reader, which should be a manager's API reader, and makes it if there is none. What users may
@@ -55,7 +55,7 @@ func (c *Clone) Sign(ctx context.Context, g token.Grant) (string, error) {
 	return key.Sign(g)
 }
 
-// Verify says whether the proof covers what is wanted, and whether the user it was made for may still clone that. An error of
+// Verify returns whether the proof covers what is wanted, and whether the user it was made for may still clone that. An error of
 // the token package means that it does not; any other that it could not be found out.
 func (c *Clone) Verify(ctx context.Context, proof string, wanted token.Grant) error {
 	user, err := c.user(ctx, proof, wanted)
@@ -79,7 +79,7 @@ func (c *Clone) Verify(ctx context.Context, proof string, wanted token.Grant) er
 	return nil
 }
 
-// fresh: the same was allowed a moment ago.
+// fresh reports whether the same was allowed a moment ago.
 func (c *Clone) fresh(about string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +89,7 @@ func (c *Clone) fresh(about string) bool {
 	return known
 }
 
-// user is whom the proof was made for.
+// user returns the user that the proof was made for.
 func (c *Clone) user(ctx context.Context, proof string, wanted token.Grant) (token.User, error) {
 	c.mu.Lock()
 	key := c.key

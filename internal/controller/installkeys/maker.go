@@ -28,8 +28,8 @@ const (
 	makerRefresh = time.Minute // how old what we know of the authority may be
 )
 
-// Maker makes the keys of containers that make volumes. Each has a certificate for a name that is nobody else's, and trusts who has
-// one of ours for clients; so nobody answers in its place, and nobody but us can ask it.
+// Maker makes the keys of containers that make volumes. Each has a certificate for its own name and accepts only clients with a
+// certificate of ours. So no other server can answer in its place, and no other client can ask it.
 type Maker struct {
 	store *Upload // reads and writes Secrets of the installation
 
@@ -45,7 +45,7 @@ func NewMaker(r client.Reader, w *cluster.Writer, namespace string, c clock.With
 	return &Maker{store: &Upload{Reader: r, Writer: w, Namespace: namespace, Clock: c}}
 }
 
-// authority is the one that signs, and all that are to be trusted.
+// authority returns the authority that signs, and all trusted ones.
 func (m *Maker) authority(ctx context.Context) (map[string][]byte, error) {
 	now := m.store.Clock.Now()
 	if m.known != nil && now.Sub(m.when) < makerRefresh {
@@ -59,7 +59,7 @@ func (m *Maker) authority(ctx context.Context) (map[string][]byte, error) {
 	return known, nil
 }
 
-// Trusted is a digest of the authorities that a container has to trust now.
+// Trusted returns a digest of the authorities that a container has to trust now.
 func (m *Maker) Trusted(ctx context.Context) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,11 +75,11 @@ func digest(authority map[string][]byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Due says whether a certificate that ends then is to be replaced.
+// Due reports whether a certificate that expires then has to be replaced now.
 func (m *Maker) Due(until time.Time) bool { return until.Sub(m.store.Clock.Now()) < makerLasts/3 }
 
-// Serving makes the files of a container: its certificate, which is good for name alone, and whom it is to trust. It also says what
-// they are known by and when they end.
+// Serving makes the files of a container: its certificate, which is good for name alone, and the authorities it trusts. It also
+// returns an identifier of them and when they expire.
 func (m *Maker) Serving(ctx context.Context, name string) (files map[string][]byte, trusted string, until time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,7 +92,7 @@ func (m *Maker) Serving(ctx context.Context, name string) (files map[string][]by
 	return files, digest(a), now.Add(makerLasts), err
 }
 
-// Asking is how to ask the container of that name.
+// Asking returns the TLS configuration to call the container of that name.
 func (m *Maker) Asking(ctx context.Context, name string) (*tls.Config, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

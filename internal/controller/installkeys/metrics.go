@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// The certificates that programs show Prometheus: who sends a token must know whom they send it to.
+// The certificates of the metrics servers: a client that sends a token must know which server it sends it to.
 const (
 	// MetricsAuthority is the Secret of the authority that signs them, and the ConfigMap with what Prometheus is to trust.
 	MetricsAuthority = "berth-metrics-ca"

@@ -63,7 +63,7 @@ func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 // Ready is closed once there is a certificate and everything named in the options trusts it.
 func (s *Serving) Ready() <-chan struct{} { return s.ready }
 
-// NewServing is a certificate that Start is to fill. Its GetCertificate can be given to a server at once.
+// NewServing returns a certificate that Start is to fill. Its GetCertificate can be given to a server at once.
 func NewServing() *Serving {
 	return &Serving{ready: make(chan struct{}), log: ctrl.Log.WithName("keys")}
 }

@@ -97,7 +97,7 @@ func (u *Upload) Sync(ctx context.Context) error {
 	})
 }
 
-// Worker makes the files of a worker: its certificate, which is good for name alone, and whom it is to trust.
+// Worker makes the files of a worker: its certificate, which is good for name alone, and the authorities it trusts.
 func (u *Upload) Worker(ctx context.Context, name string) (map[string][]byte, error) {
 	authority, err := u.authority(ctx)
 	if err != nil {
@@ -128,7 +128,7 @@ func (u *Upload) authority(ctx context.Context) (map[string][]byte, error) {
 	return u.kept(ctx, UploadAuthority)
 }
 
-// kept is the authority of that name, made or replaced if it is time.
+// kept returns the authority of that name, made or replaced if it is time.
 func (u *Upload) kept(ctx context.Context, name string) (map[string][]byte, error) {
 	have, err := u.read(ctx, name)
 	if err != nil {
@@ -150,14 +150,14 @@ func (u *Upload) tokens(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The public half first: a key that nobody can check must not sign.
+	// The public half first: a key that cannot be checked must not sign.
 	if err := u.publish(ctx, UploadKeys, want.Public()); err != nil {
 		return err
 	}
 	return u.write(ctx, UploadSeeds, have, want)
 }
 
-// proxyNames is whom the proxy's certificate is for: every address it is reached at.
+// proxyNames returns the names in the proxy's certificate: every address it is reached at.
 func (u *Upload) proxyNames(ctx context.Context) (pki.Leaf, error) {
 	name := config.UploadProxyService
 	leaf := pki.Leaf{Name: name, Use: x509.ExtKeyUsageServerAuth, Lasts: proxyLasts, IPs: []net.IP{net.IPv4(127, 0, 0, 1).To4()}}
@@ -187,7 +187,7 @@ func (u *Upload) proxyNames(ctx context.Context) (pki.Leaf, error) {
 	return leaf, nil
 }
 
-// hostOf is the host in a URL, which may lack its scheme.
+// hostOf returns the host in a URL, which may lack its scheme.
 func hostOf(address string) string {
 	for _, text := range []string{address, "https://" + address} {
 		if u, err := url.Parse(text); err == nil && u.Hostname() != "" {
@@ -197,8 +197,8 @@ func hostOf(address string) string {
 	return ""
 }
 
-// certificate keeps a Secret with a certificate that has two thirds of its time or less behind it, is for everybody it
-// should be for, and comes with whom to trust.
+// certificate keeps a Secret with a certificate that is renewed after two thirds of its time, has every required name, and comes
+// with the authorities to trust.
 func (u *Upload) certificate(ctx context.Context, name string, authority map[string][]byte, leaf pki.Leaf) error {
 	have, err := u.read(ctx, name)
 	if err != nil {
@@ -234,7 +234,7 @@ func serves(have, authority map[string][]byte, leaf pki.Leaf, now time.Time) boo
 	return c.CheckSignatureFrom(signer) == nil && c.NotAfter.Sub(now) > leaf.Lasts/3
 }
 
-// read is the content of a Secret, nothing if there is none.
+// read returns the content of a Secret, nothing if there is none.
 func (u *Upload) read(ctx context.Context, name string) (map[string][]byte, error) {
 	var s corev1.Secret
 	err := u.Reader.Get(ctx, types.NamespacedName{Namespace: u.Namespace, Name: name}, &s)

@@ -12,11 +12,12 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/decide/access"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/identity"
+	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -47,7 +48,7 @@ func (r *Reconciler) identify(ctx context.Context, d *disk) error {
 		return err
 	}
 	if pv != nil {
-		d.pv, d.id, d.servers = pv, identity.Volume(pv), identity.Servers(pv)
+		d.pv, d.id, d.servers = pv, identity.Volume(pv), netdisk.Servers(pv)
 		return nil
 	}
 	d.is, d.why = machine.Filling, fmt.Sprintf("the volume of its disk %s is not bound to the claim yet", d.name)
@@ -140,12 +141,12 @@ func (r *Reconciler) observeOwned(ctx context.Context, s *run, d *disk) error {
 		return nil
 	}
 	var volumes corev1.PersistentVolumeList
-	if err := r.reader.List(ctx, &volumes, client.MatchingFields{index.VolumeDisk: d.id.Name()}); err != nil {
+	if err := r.reader.List(ctx, &volumes, client.MatchingFields{cacheindex.VolumeDisk: d.id.Name()}); err != nil {
 		return fmt.Errorf("list the volumes of a disk: %w", err)
 	}
 	for i := range volumes.Items {
 		ref := volumes.Items[i].Spec.ClaimRef
-		if ref == nil || ref.UID == "" || ref.Namespace == s.instance.Namespace || diskaccess.Apart(identity.Servers(&volumes.Items[i]), d.servers) {
+		if ref == nil || ref.UID == "" || ref.Namespace == s.instance.Namespace || diskaccess.Apart(netdisk.Servers(&volumes.Items[i]), d.servers) {
 			continue
 		}
 		d.access = machine.Taken

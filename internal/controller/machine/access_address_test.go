@@ -13,8 +13,8 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/identity"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -38,7 +38,7 @@ const (
 
 // logsInAt is where the launcher of this world finds the network disks of its machine.
 func logsInAt(launcher *corev1.Pod) map[string][]string {
-	m, _ := launchers.ReadMachine(launcher)
+	m, _ := launcherpod.ReadMachine(launcher)
 	if !m.LogIn {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (w *world) holder(h accessv1.Holder, ready corev1.ConditionStatus) {
 	h.Namespace, h.Machine, h.UID, h.Pod, h.PodUID, h.Node = "mallory", "vm", "run", "launcher", "launcher", "node1"
 	w.must(w.api.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: h.Namespace, Name: h.Pod, UID: h.PodUID},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}}}))
-	id := identity.ISCSI(target, 1)
+	id := lunOf(w.t, target)
 	w.must(w.api.Create(ctx, &accessv1.DiskAccess{ObjectMeta: metav1.ObjectMeta{Name: id.Name()},
 		Spec: accessv1.DiskAccessSpec{Disk: id.String(), Holders: []accessv1.Holder{h}}}))
 }
@@ -69,8 +69,8 @@ func (w *world) holder(h accessv1.Holder, ready corev1.ConditionStatus) {
 // byAddress is a machine that names the LUN at a host.
 func byAddress(host string) func(string, *kubevirt.VirtualMachineInstance) {
 	return func(_ string, i *kubevirt.VirtualMachineInstance) {
-		i.Spec.Volumes = []kubevirt.Volume{{Name: "lun", VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{
-			Host: kubevirt.NetworkHost{Name: host}, Portal: target, LUN: 1}}}}
+		i.Spec.Volumes = []kubevirt.Volume{{Name: "lun", VolumeSource: kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{ISCSI: &kubevirt.ISCSISource{
+			Host: kubevirt.NetworkHost{Name: host}, Portal: target, LUN: 1}}}}}
 		i.Spec.Domain.Devices.Disks = nil
 	}
 }
@@ -115,7 +115,7 @@ func TestServersCount(t *testing.T) {
 func TestLoginFirst(t *testing.T) {
 	w := sharers(t, byAddress("real"))
 	says := w.r.ask
-	w.r.ask = func(*corev1.Pod) (launch.Returns, error) { return launch.Returns{}, nil }
+	w.r.ask = func(*corev1.Pod) (launcherapi.Returns, error) { return launcherapi.Returns{}, nil }
 	w.both([]string{"a"}, false)
 	if len(w.records()) != 0 || len(w.going()) != 0 {
 		t.Errorf("it has not logged in: records %v, %v run", w.records(), w.going())
@@ -125,7 +125,7 @@ func TestLoginFirst(t *testing.T) {
 	}
 	w.r.ask = says
 	w.both([]string{"a"}, false)
-	record := w.records()[identity.ISCSI(target, 1).String()]
+	record := w.records()[lunOf(t, target).String()]
 	if len(w.going()) != 1 || len(record) != 1 || !slices.Equal(record[0].Servers, []string{realServer}) {
 		t.Errorf("it has logged in: records %v, %v run", w.records(), w.going())
 	}
@@ -134,8 +134,8 @@ func TestLoginFirst(t *testing.T) {
 // TestTwoNamesOfAnNBDServer: an export by two names of its server is one disk.
 func TestTwoNamesOfAnNBDServer(t *testing.T) {
 	w := sharers(t, func(name string, i *kubevirt.VirtualMachineInstance) {
-		i.Spec.Volumes = []kubevirt.Volume{{Name: "export", VolumeSource: kubevirt.VolumeSource{NBD: &kubevirt.NBDSource{
-			Host: kubevirt.NetworkHost{Name: "server-" + name}, Export: "disk"}}}}
+		i.Spec.Volumes = []kubevirt.Volume{{Name: "export", VolumeSource: kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{NBD: &kubevirt.NBDSource{
+			Host: kubevirt.NetworkHost{Name: "server-" + name}, Export: "disk"}}}}}
 		i.Spec.Domain.Devices.Disks = nil
 	})
 	w.both([]string{"a", "b"}, false)
@@ -201,4 +201,14 @@ func TestAnswersAboutServers(t *testing.T) {
 	if got := serversOf(launcher, v); got != nil {
 		t.Errorf("another disk is at %v", got)
 	}
+}
+
+// lunOf is the identity of LUN 1 of a target.
+func lunOf(t *testing.T, target string) identity.Disk {
+	t.Helper()
+	id, err := identity.Network(kubevirt.NetworkSource{ISCSI: &kubevirt.ISCSISource{Portal: target, LUN: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
 }

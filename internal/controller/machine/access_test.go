@@ -190,8 +190,8 @@ func (w *world) records() map[string][]accessv1.Holder {
 // TestOneNetworkDisk: a LUN by two names of its server is one disk, and the records stay as long as the machine runs.
 func TestOneNetworkDisk(t *testing.T) {
 	w := sharers(t, func(name string, i *kubevirt.VirtualMachineInstance) {
-		i.Spec.Volumes = []kubevirt.Volume{{Name: "lun", VolumeSource: kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{
-			Host: kubevirt.NetworkHost{Name: "server-" + name}, Portal: "iqn.2026-01.example:disk", LUN: 1}}}}
+		i.Spec.Volumes = []kubevirt.Volume{{Name: "lun", VolumeSource: kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{ISCSI: &kubevirt.ISCSISource{
+			Host: kubevirt.NetworkHost{Name: "server-" + name}, Portal: "iqn.2026-01.example:disk", LUN: 1}}}}}
 		i.Spec.Domain.Devices.Disks = nil
 	})
 	w.both([]string{"a", "b"}, false)
@@ -224,8 +224,8 @@ func TestForcedAway(t *testing.T) {
 		node func(*world)
 		free bool
 	}{
-		"the node is well":          {func(*world) {}, false},
-		"the node was started anew": {func(w *world) { w.boot("second") }, true},
+		"the node is well":           {func(*world) {}, false},
+		"the node was started again": {func(w *world) { w.boot("second") }, true},
 		"the node is out of service": {func(w *world) {
 			w.changeNode(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService}} })
 		}, true},

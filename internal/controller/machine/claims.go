@@ -12,11 +12,11 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -87,7 +87,7 @@ func (r *Reconciler) complete(ctx context.Context, w *whole, t *templated) error
 	var err error
 	asked := &corev1.PersistentVolumeClaim{ObjectMeta: *t.template.ObjectMeta.DeepCopy(), Spec: request.Spec}
 	asked.Namespace = w.vm.Namespace
-	if request.Source, err = origin.Measure(ctx, cluster.Reads(r.live), asked); err != nil {
+	if request.Source, err = clonesource.Measure(ctx, cluster.Reads(r.live), asked); err != nil {
 		return err
 	}
 	storage, err := r.storage(ctx)
@@ -159,7 +159,7 @@ func (r *Reconciler) createClaims(ctx context.Context, w *whole) error {
 			if restoring, err := r.restoring(ctx, w); err != nil || restoring {
 				return err
 			}
-			if last, _, err := replaced.Of(ctx, r.live, w.vm.Namespace, t.name); err != nil || last != nil {
+			if last, _, err := replacedclaim.Of(ctx, r.live, w.vm.Namespace, t.name); err != nil || last != nil {
 				return err // it is made again with the volume that has its data
 			}
 		}
@@ -188,7 +188,7 @@ func (r *Reconciler) createClaims(ctx context.Context, w *whole) error {
 // PersistentVolumes are reserved for it: those may hold data.
 func (r *Reconciler) createClaim(ctx context.Context, w *whole, t templated) error {
 	c := newClaim(w.vm, t)
-	if origin.PopulatedByUs(c) && claim.Static(t.complete.Class) {
+	if clonesource.PopulatedByUs(c) && claim.Static(t.complete.Class) {
 		list, err := cluster.ReservedFor(ctx, r.live, c)
 		if err != nil {
 			return err
@@ -218,6 +218,6 @@ func newClaim(vm *kubevirt.VirtualMachine, t templated) *corev1.PersistentVolume
 	}
 	c.Labels = with(c.Labels, LabelName, vm.Name)
 	c.Labels = with(c.Labels, render.LabelCreatedBy, string(vm.UID))
-	origin.MoveNamespace(c)
+	clonesource.MoveNamespace(c)
 	return c
 }

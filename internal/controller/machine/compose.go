@@ -12,11 +12,11 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/instancetype"
 	"github.com/berth-vm/berth/internal/machinefields"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -64,8 +64,7 @@ func (r *Reconciler) observeMeans(ctx context.Context, w *whole) error {
 	}
 	withMemory(&w.next.Spec.Domain)
 	if w.instances() == machine.Living {
-		w.observeChange()
-		return nil
+		return r.observeChange(ctx, w)
 	}
 	unsupported, err := machinefields.Unsupported(w.next.Spec, "spec.template.spec")
 	if err != nil {
@@ -180,7 +179,7 @@ func (r *Reconciler) volumeLabels(ctx context.Context, vm *kubevirt.VirtualMachi
 	if t >= 0 {
 		template := &vm.Spec.VolumeClaimTemplates[t]
 		add(template.ObjectMeta.Labels)
-		source, err := origin.Labels(ctx, cluster.Reads(r.live), vm.Namespace, &template.Spec)
+		source, err := clonesource.Labels(ctx, cluster.Reads(r.live), vm.Namespace, &template.Spec)
 		add(source)
 		return out, err
 	}
@@ -214,7 +213,7 @@ func (r *Reconciler) dataVolumeLabels(ctx context.Context, vm *kubevirt.VirtualM
 		add(volume.Labels)
 		spec = volume.Spec
 	}
-	labels, err := origin.VolumeLabels(ctx, cluster.Reads(r.live), vm.Namespace, &spec)
+	labels, err := clonesource.VolumeLabels(ctx, cluster.Reads(r.live), vm.Namespace, &spec)
 	add(labels)
 	return err
 }

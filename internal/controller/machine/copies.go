@@ -17,7 +17,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -75,7 +75,7 @@ func (s *run) medium(volume string, c *kubevirt.DiskCopy, storage claim.Cluster)
 			return m, nil
 		}
 		if m.Room == 0 {
-			m.Room, m.Assumed = launch.ClaimRoom, true
+			m.Room, m.Assumed = launcherapi.ClaimRoom, true
 		}
 	}
 	if class == nil || m.Room == 0 { // how large a claim would have to be is known when the machine starts
@@ -83,7 +83,7 @@ func (s *run) medium(volume string, c *kubevirt.DiskCopy, storage claim.Cluster)
 	}
 	var err error
 	m.Class = class.Name
-	m.Size, err = claim.FilesystemOf(class).Inflate(launch.CopyFile(m.Room), claim.OverheadOf(storage.Overhead, class.Name))
+	m.Size, err = claim.FilesystemOf(class).Inflate(launcherapi.CopyFile(m.Room), claim.OverheadOf(storage.Overhead, class.Name))
 	if err != nil {
 		return m, fmt.Errorf("find the size of a claim for the copy of volume %s: %w", volume, err)
 	}

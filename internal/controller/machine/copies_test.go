@@ -15,7 +15,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/probe"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/testing/faults"
@@ -36,7 +36,7 @@ func (w *world) media(machine string) map[string]string {
 				spec := v.Ephemeral.VolumeClaimTemplate.Spec
 				out[name] = *spec.StorageClassName
 				size := spec.Resources.Requests[corev1.ResourceStorage]
-				if need := launch.CopyFile(1 << 30); size.Value() < need || size.Value() > need+need/5 {
+				if need := launcherapi.CopyFile(1 << 30); size.Value() < need || size.Value() > need+need/5 {
 					w.t.Errorf("the claim of copy %s has %s for %d bytes", name, &size, need)
 				}
 			default:
@@ -110,16 +110,16 @@ func copier(t *testing.T, all *bool) *world {
 			i.Spec.Volumes[1].Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}
 		}
 	})
-	w.r.ask = func(p *corev1.Pod) (launch.Returns, error) {
+	w.r.ask = func(p *corev1.Pod) (launcherapi.Returns, error) {
 		if p.Labels[render.LabelDomain] != "a" {
-			return launch.Returns{}, nil
+			return launcherapi.Returns{}, nil
 		}
-		c := launch.Copy{Mode: kubevirt.CopyOnRead, Stored: 5<<20 - 1, Done: 45, Total: 100}
+		c := launcherapi.Copy{Mode: kubevirt.CopyOnRead, Stored: 5<<20 - 1, Done: 45, Total: 100}
 		if *all {
-			letGo := launch.Copy{Mode: kubevirt.CopyOnRead, Stored: 11 << 20, Done: 100, Total: 100, LetGo: true}
-			return launch.Returns{Copies: map[string]launch.Copy{"one": letGo, "two": letGo}}, nil
+			letGo := launcherapi.Copy{Mode: kubevirt.CopyOnRead, Stored: 11 << 20, Done: 100, Total: 100, LetGo: true}
+			return launcherapi.Returns{Copies: map[string]launcherapi.Copy{"one": letGo, "two": letGo}}, nil
 		}
-		return launch.Returns{Copies: map[string]launch.Copy{"one": c, "two": c}}, nil
+		return launcherapi.Returns{Copies: map[string]launcherapi.Copy{"one": c, "two": c}}, nil
 	}
 	return w
 }
@@ -151,7 +151,7 @@ func TestMastersLetGo(t *testing.T) {
 		}
 		writes = w.faults.Writes
 		// Nobody remembers the launcher's word: a controller that is new does not take the masters again, nor stop anybody.
-		w.r.ask = func(*corev1.Pod) (launch.Returns, error) { return launch.Returns{}, probe.ErrNoAnswerYet }
+		w.r.ask = func(*corev1.Pod) (launcherapi.Returns, error) { return launcherapi.Returns{}, probe.ErrNoAnswerYet }
 		w.both([]string{"a", "b"}, true)
 		if got := w.going(); len(got) != 2 {
 			t.Fatalf("a controller that is new: %v run", got)
@@ -220,11 +220,11 @@ func TestCloningIsSaid(t *testing.T) {
 	s.instance.Spec.Volumes = []kubevirt.Volume{{Name: "root", Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}}}
 	s.launcher.Annotations = map[string]string{render.AnnGo: "yes"}
 	s.launcher.Spec.NodeName = "node1"
-	s.returns.Copies = map[string]launch.Copy{"root": {Mode: kubevirt.CopyClone, Stored: 1 << 20, Done: 1234, Total: 10000}}
+	s.returns.Copies = map[string]launcherapi.Copy{"root": {Mode: kubevirt.CopyClone, Stored: 1 << 20, Done: 1234, Total: 10000}}
 	if row := s.row(state.LauncherStarting); row.Reason != state.Cloning || !strings.Contains(row.Message, "volume root: clone on node, 1Mi stored, 12% of its master") {
 		t.Errorf("it says %s: %s", row.Reason, row.Message)
 	}
-	s.returns.Copies["root"] = launch.Copy{Mode: kubevirt.CopyClone, LetGo: true}
+	s.returns.Copies["root"] = launcherapi.Copy{Mode: kubevirt.CopyClone, LetGo: true}
 	if row := s.row(state.LauncherStarting); row.Reason != state.LauncherStarting {
 		t.Errorf("when it is done it says %s: %s", row.Reason, row.Message)
 	}
@@ -238,7 +238,7 @@ func TestUsageTypeWithoutASize(t *testing.T) {
 	for _, mode := range []kubevirt.CopyMode{kubevirt.CopyOnWrite, kubevirt.CopyOnRead, kubevirt.CopyClone} {
 		s := &run{instance: &kubevirt.VirtualMachineInstance{}}
 		got, err := s.medium("disk", &kubevirt.DiskCopy{Mode: mode, UsageType: "fast"}, storage)
-		if err != nil || got.Class != "ssd" || got.Room != launch.ClaimRoom || !got.Assumed || got.Size < launch.CopyFile(launch.ClaimRoom) {
+		if err != nil || got.Class != "ssd" || got.Room != launcherapi.ClaimRoom || !got.Assumed || got.Size < launcherapi.CopyFile(launcherapi.ClaimRoom) {
 			t.Errorf("%s: %+v, %v", mode, got, err)
 		}
 		got, err = s.medium("disk", &kubevirt.DiskCopy{Mode: mode, UsageType: "fast", Capacity: new(resource.MustParse("1Gi"))}, storage)

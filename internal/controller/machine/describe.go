@@ -13,8 +13,8 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -29,17 +29,17 @@ func (s *run) describe(next *kubevirt.VirtualMachineInstanceStatus) {
 	if p.Status.PodIP != "" {
 		next.Interfaces = []kubevirt.NetworkInterface{{Name: "default", IP: p.Status.PodIP, IPs: []string{p.Status.PodIP}, InfoSource: "domain"}}
 	}
-	if at := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == launch.Container }); at >= 0 {
+	if at := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == launcherapi.Container }); at >= 0 {
 		next.LauncherContainerImageVersion = p.Spec.Containers[at].Image
 	}
 	_, next.GuestOSInfo = s.guestAgent()
 	if situation(p) != machine.Up {
 		return
 	}
-	had := launchers.Machine(p).Spec.Domain
-	next.Machine = &kubevirt.Machine{Type: launch.Board(had.Machine)}
-	if m := launch.Memory(had); !m.IsZero() {
-		next.Memory = &kubevirt.MemoryStatus{GuestAtBoot: m, GuestCurrent: m, GuestRequested: launch.Memory(s.instance.Spec.Domain)}
+	had := launcherpod.Machine(p).Spec.Domain
+	next.Machine = &kubevirt.Machine{Type: launcherapi.Board(had.Machine)}
+	if m := launcherapi.Memory(had); !m.IsZero() {
+		next.Memory = &kubevirt.MemoryStatus{GuestAtBoot: m, GuestCurrent: m, GuestRequested: launcherapi.Memory(s.instance.Spec.Domain)}
 	}
 }
 
@@ -64,6 +64,27 @@ func short(os *kubevirt.GuestOS) *kubevirt.GuestOS {
 	cut := func(s string) string { return s[:min(len(s), 256)] }
 	return &kubevirt.GuestOS{Name: cut(os.Name), KernelRelease: cut(os.KernelRelease), Version: cut(os.Version), PrettyName: cut(os.PrettyName),
 		VersionID: cut(os.VersionID), KernelVersion: cut(os.KernelVersion), Machine: cut(os.Machine), ID: cut(os.ID)}
+}
+
+// credentialsSet is the condition that the guest agent has set the keys and passwords of accessCredentials.
+const credentialsSet = "AccessCredentialsSynchronized"
+
+// accessSet is the condition about accessCredentials; none without any for the agent. While the launcher does not answer, it is as it was.
+func (s *run) accessSet() []kubevirt.Condition {
+	switch {
+	case situation(s.launcher) != machine.Up || s.heard && s.returns.Access == nil:
+		return nil
+	case !s.heard:
+		at := slices.IndexFunc(s.instance.Status.Conditions, func(c kubevirt.Condition) bool { return c.Type == credentialsSet })
+		if at < 0 {
+			return nil
+		}
+		return s.instance.Status.Conditions[at : at+1]
+	case *s.returns.Access != "":
+		why := *s.returns.Access
+		return []kubevirt.Condition{{Type: credentialsSet, Status: corev1.ConditionFalse, Message: why[:min(len(why), 256)]}}
+	}
+	return []kubevirt.Condition{{Type: credentialsSet, Status: corev1.ConditionTrue}}
 }
 
 // device is a device name in a domain: a launcher's answer is untrusted input.
@@ -105,7 +126,7 @@ func (s *run) shared() []kubevirt.Condition {
 	if connected, _ := s.guestAgent(); connected {
 		out = append(out, kubevirt.Condition{Type: agentConnected, Status: corev1.ConditionTrue})
 	}
-	return out
+	return append(out, s.accessSet()...)
 }
 
 // sharedConditions are those of the machine's instance; none without one.

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // TestDescribe: AgentConnected, the operating system and the device names are what the launcher says, and stay as they were while it says nothing.
@@ -21,22 +22,22 @@ func TestDescribe(t *testing.T) {
 		Conditions: []kubevirt.Condition{{Type: agentConnected, Status: corev1.ConditionTrue}}}
 	for name, c := range map[string]struct {
 		before    kubevirt.VirtualMachineInstanceStatus
-		says      launch.Returns
+		says      launcherapi.Returns
 		err       error
 		connected bool
 		os        kubevirt.GuestOS
 		target    string
 	}{
-		"an agent that answers":         {says: launch.Returns{Agent: &debian, Targets: map[string]string{"root": "vda"}}, connected: true, os: debian, target: "vda"},
-		"no agent":                      {before: before, says: launch.Returns{Targets: map[string]string{"root": "vdb"}}, target: "vdb"},
+		"an agent that answers":         {says: launcherapi.Returns{Agent: &debian, Targets: map[string]string{"root": "vda"}}, connected: true, os: debian, target: "vda"},
+		"no agent":                      {before: before, says: launcherapi.Returns{Targets: map[string]string{"root": "vdb"}}, target: "vdb"},
 		"no answer":                     {before: before, err: errors.New("away"), connected: true, os: debian, target: "vda"},
 		"no answer, and nothing before": {err: errors.New("away")},
-		"an agent without a system":     {before: before, says: launch.Returns{Agent: &kubevirt.GuestOS{}}, connected: true},
-		"a launcher that lies": {says: launch.Returns{Agent: &kubevirt.GuestOS{Name: long}, Targets: map[string]string{"root": long}},
+		"an agent without a system":     {before: before, says: launcherapi.Returns{Agent: &kubevirt.GuestOS{}}, connected: true},
+		"a launcher that lies": {says: launcherapi.Returns{Agent: &kubevirt.GuestOS{Name: long}, Targets: map[string]string{"root": long}},
 			connected: true, os: kubevirt.GuestOS{Name: long[:256]}},
 	} {
 		s := upOnly(c.before)
-		r := &Reconciler{ask: func(*corev1.Pod) (launch.Returns, error) { return c.says, c.err }}
+		r := &Reconciler{ask: func(*corev1.Pod) (launcherapi.Returns, error) { return c.says, c.err }}
 		r.observeWaits(t.Context(), s)
 		var next kubevirt.VirtualMachineInstanceStatus
 		s.describe(&next)
@@ -67,10 +68,35 @@ func upOnly(before kubevirt.VirtualMachineInstanceStatus) *run {
 			Phase: corev1.PodRunning, PodIP: "10.0.0.1", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}},
 	}
 	s.launcher.Name, s.launcher.Spec.NodeName = "virt-launcher-vm", "n"
-	s.launcher.Spec.Containers = []corev1.Container{{Name: launch.Container, Image: "launcher:v1"}}
+	s.launcher.Spec.Containers = []corev1.Container{{Name: launcherapi.Container, Image: "launcher:v1"}}
 	s.instance.Spec.Volumes = []kubevirt.Volume{
 		{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "root"}}},
 		{Name: "more", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "more", Hotpluggable: true}}},
 	}
 	return s
+}
+
+// TestAccessCredentials: the condition is what the launcher says, and stays as it was while it says nothing.
+func TestAccessCredentials(t *testing.T) {
+	was := kubevirt.VirtualMachineInstanceStatus{Conditions: []kubevirt.Condition{{Type: credentialsSet, Status: corev1.ConditionTrue}}}
+	for name, c := range map[string]struct {
+		before kubevirt.VirtualMachineInstanceStatus
+		says   *string
+		err    error
+		want   []kubevirt.Condition
+	}{
+		"nothing to set":         {before: was},
+		"all is set":             {says: ptr.To(""), want: was.Conditions},
+		"not all is set":         {before: was, says: ptr.To("user a: none"), want: []kubevirt.Condition{{Type: credentialsSet, Status: corev1.ConditionFalse, Message: "user a: none"}}},
+		"a launcher that lies":   {says: ptr.To(strings.Repeat("x", 1000)), want: []kubevirt.Condition{{Type: credentialsSet, Status: corev1.ConditionFalse, Message: strings.Repeat("x", 256)}}},
+		"no answer":              {before: was, err: errors.New("away"), want: was.Conditions},
+		"no answer, none before": {err: errors.New("away")},
+	} {
+		s := upOnly(c.before)
+		r := &Reconciler{ask: func(*corev1.Pod) (launcherapi.Returns, error) { return launcherapi.Returns{Access: c.says}, c.err }}
+		r.observeWaits(t.Context(), s)
+		if got := s.accessSet(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
 }

@@ -14,13 +14,13 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/behind"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/end"
-	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/decide/direct"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
+	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -48,8 +48,8 @@ func asked(v kubevirt.Volume) direct.Asked {
 // or the other.
 func (r *Reconciler) observeDirect(ctx context.Context, s *run, v kubevirt.Volume, d *disk) error {
 	if s.launcher != nil && coldVolume(s.launcher, v) {
-		if opened, ok := launchers.Machine(s.launcher).Direct[v.Name]; ok {
-			d.direct = &behind.Disk{Direct: opened}
+		if opened, ok := launcherpod.Machine(s.launcher).Direct[v.Name]; ok {
+			d.direct = &netdisk.Behind{Direct: opened}
 		}
 		return nil
 	}
@@ -58,7 +58,7 @@ func (r *Reconciler) observeDirect(ctx context.Context, s *run, v kubevirt.Volum
 	}
 	if s.launcher != nil && s.told(v.Name) {
 		if added := s.lastOrders().Network[v.Name]; added.Direct != nil {
-			d.direct = &behind.Disk{Direct: *added.Direct}
+			d.direct = &netdisk.Behind{Direct: *added.Direct}
 		}
 		return nil
 	}
@@ -73,11 +73,11 @@ func (r *Reconciler) observeDirect(ctx context.Context, s *run, v kubevirt.Volum
 	if err != nil {
 		return err
 	}
-	f := direct.Facts{Asked: asked(v), Block: d.block(), Consent: behind.Says(behind.AnnDirect, pv, class) == "true"}
-	found, why := behind.Of(pv, behind.Says(behind.AnnMonitors, pv, class))
+	f := direct.Facts{Asked: asked(v), Block: d.block(), Consent: consent(netdisk.Annotation(netdisk.AnnDirect, pv, class))}
+	found, why := netdisk.OfVolume(pv, netdisk.Annotation(netdisk.AnnMonitors, pv, class))
 	switch {
 	case found != nil:
-		f.Kind = direct.Network
+		f.Kind, f.Login = direct.Network, found.Secret != nil
 	case why != "":
 		f.Kind = direct.Unopenable
 	default:
@@ -88,7 +88,9 @@ func (r *Reconciler) observeDirect(ctx context.Context, s *run, v kubevirt.Volum
 		if err != nil {
 			return err
 		}
-		f.Consent = why == ""
+		if why != "" {
+			f.Consent = direct.Refused
+		}
 	} else if found != nil {
 		why = unfit(f)
 	}
@@ -104,12 +106,26 @@ func (r *Reconciler) observeDirect(ctx context.Context, s *run, v kubevirt.Volum
 	return nil
 }
 
+// consent reads the annotation of a volume or its class.
+func consent(said string) direct.Consent {
+	switch said {
+	case "true":
+		return direct.Given
+	case "":
+		return direct.Silent
+	}
+	return direct.Refused
+}
+
 // unfit says what keeps a network disk from being opened directly.
 func unfit(f direct.Facts) string {
-	if !f.Block {
+	switch {
+	case !f.Block:
 		return "its volumeMode is Filesystem, so its disk is a file in the volume; direct needs a claim of volumeMode Block"
+	case f.Consent == direct.Refused:
+		return fmt.Sprintf("an administrator has annotated the PersistentVolume or its StorageClass with %s, which is not true", netdisk.AnnDirect)
 	}
-	return fmt.Sprintf("an administrator allows it by annotating the PersistentVolume or its StorageClass with %s=true", behind.AnnDirect)
+	return fmt.Sprintf("an administrator allows it by annotating the PersistentVolume or its StorageClass with %s=true", netdisk.AnnDirect)
 }
 
 // classSays are the annotations of a class; none if there is no such class.
@@ -129,13 +145,13 @@ const LoginType corev1.SecretType = "berth.dev/disk-login"
 
 // login gives the disk the Secret it logs in with: the volume's own if it is in the machine's namespace, else a copy. It
 // says why it cannot.
-func (r *Reconciler) login(ctx context.Context, s *run, d *disk, pv string, found *behind.Disk) (why string, err error) {
+func (r *Reconciler) login(ctx context.Context, s *run, d *disk, pv string, found *netdisk.Behind) (why string, err error) {
 	ref := found.Secret
 	if ref == nil {
 		return "", nil
 	}
 	if ref.Namespace == "" || ref.Namespace == s.instance.Namespace {
-		found.Login(ref.Name)
+		netdisk.SetLogin(&found.NetworkSource, ref.Name)
 		return "", nil
 	}
 	secret, err := cluster.Get[corev1.Secret](ctx, r.live, ref.Namespace, ref.Name)
@@ -157,7 +173,7 @@ func (r *Reconciler) login(ctx context.Context, s *run, d *disk, pv string, foun
 			d.login.Data[key] = value
 		}
 	}
-	found.Login(d.login.Name)
+	netdisk.SetLogin(&found.NetworkSource, d.login.Name)
 	return "", nil
 }
 
@@ -185,7 +201,7 @@ func (r *Reconciler) observeUndecided(ctx context.Context, v kubevirt.Volume, d 
 		return nil
 	}
 	class, err := r.classSays(ctx, *d.claim.Spec.StorageClassName)
-	d.undecided = asked(v) == direct.Yes || class[behind.AnnDirect] == "true"
+	d.undecided = asked(v) == direct.Yes || class[netdisk.AnnDirect] == "true"
 	if d.undecided && d.is == machine.Unbound {
 		d.is = machine.Held
 	}
@@ -203,7 +219,7 @@ func (r *Reconciler) observeMounts(ctx context.Context, s *run, d *disk) error {
 		return nil
 	}
 	var pods corev1.PodList
-	users := client.MatchingFields{index.PodClaim: d.claim.Name}
+	users := client.MatchingFields{cacheindex.PodClaim: d.claim.Name}
 	if err := r.reader.List(ctx, &pods, client.InNamespace(s.instance.Namespace), users); err != nil {
 		return fmt.Errorf("list the pods that have a claim: %w", err)
 	}
@@ -214,7 +230,7 @@ func (r *Reconciler) observeMounts(ctx context.Context, s *run, d *disk) error {
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		holds := record != nil && slices.ContainsFunc(record.Spec.Holders, func(h accessv1.Holder) bool { return h.PodUID == p.UID })
-		if p.Spec.NodeName == "" || end.Over(p) || s.own(p) || holds {
+		if p.Spec.NodeName == "" || podend.Over(p) || s.own(p) || holds {
 			continue
 		}
 		d.access = machine.Taken

@@ -19,10 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/behind"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
+	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -31,7 +30,7 @@ import (
 func lender(t *testing.T, direct *bool, change func(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim)) *world {
 	t.Helper()
 	w := newWorld(t, scenario{strategy: kubevirt.RunHalted})
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "lun", UID: "lun", Annotations: map[string]string{behind.AnnDirect: "true"}},
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "lun", UID: "lun", Annotations: map[string]string{netdisk.AnnDirect: "true"}},
 		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: ns, Name: "data", UID: "data"}, StorageClassName: "san",
 			PersistentVolumeSource: corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.5", IQN: "iqn.2017-01.io.kubevirt:sn.42",
 				Lun: 2, SessionCHAPAuth: true, SecretRef: &corev1.SecretReference{Namespace: "vault", Name: "chap"}}}}}
@@ -45,7 +44,7 @@ func lender(t *testing.T, direct *bool, change func(pv *corev1.PersistentVolume,
 	i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "a", UID: "run-a"}}
 	i.Spec.Volumes = []kubevirt.Volume{{Name: "data", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "data", Direct: direct}}}}
 	for _, obj := range []client.Object{pv, c, i, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "vault", Name: "chap"},
-		Data: map[string][]byte{launch.CHAPUser: []byte("alice"), launch.CHAPPassword: []byte("hush"), "root": []byte("nobody's business")}}} {
+		Data: map[string][]byte{netdisk.CHAPUser: []byte("alice"), netdisk.CHAPPassword: []byte("hush"), "root": []byte("nobody's business")}}} {
 		w.must(w.api.Create(context.Background(), obj))
 	}
 	c.Status = status
@@ -71,7 +70,7 @@ func (w *world) opened() (how string, keys []string, reason string) {
 	w.must(w.api.List(context.Background(), &pods, client.MatchingLabels{render.LabelMachine: "virt-launcher"}))
 	for _, p := range pods.Items {
 		how = "mount"
-		if _, ok := launchers.Machine(&p).Direct["data"]; ok && len(p.Spec.Containers[0].VolumeDevices) == 0 {
+		if _, ok := launcherpod.Machine(&p).Direct["data"]; ok && len(p.Spec.Containers[0].VolumeDevices) == 0 {
 			how = "direct"
 		}
 	}
@@ -86,9 +85,12 @@ func (w *world) opened() (how string, keys []string, reason string) {
 }
 
 // TestDirect: a machine gets the login of a disk only with the administrator's consent and by a volume that says that it is the
-// claim's. Each row but the first two is what a tenant could try, or what an administrator has not said.
+// claim's; a disk without a login needs no consent. Most rows are what a tenant could try, or what an administrator has not said.
 func TestDirect(t *testing.T) {
-	chap := []string{launch.CHAPPassword, launch.CHAPUser}
+	chap := []string{netdisk.CHAPPassword, netdisk.CHAPUser}
+	open := func(pv *corev1.PersistentVolume, says map[string]string) {
+		pv.Annotations, pv.Spec.ISCSI.SessionCHAPAuth, pv.Spec.ISCSI.SecretRef = says, false, nil
+	}
 	for name, c := range map[string]struct {
 		direct *bool
 		change func(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim)
@@ -102,10 +104,15 @@ func TestDirect(t *testing.T) {
 		"no consent":             {new(true), func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { pv.Annotations = nil }, "", nil, state.DirectForbidden},
 		"no consent, by default": {nil, func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { pv.Annotations = nil }, "mount", nil, ""},
 		"consent taken back": {new(true), func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
-			pv.Annotations[behind.AnnDirect] = "false"
+			pv.Annotations[netdisk.AnnDirect] = "false"
+		}, "", nil, state.DirectForbidden},
+		"no login, no consent":             {new(true), func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { open(pv, nil) }, "direct", nil, ""},
+		"no login, no consent, by default": {nil, func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { open(pv, nil) }, "mount", nil, ""},
+		"no login, refused": {new(true), func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
+			open(pv, map[string]string{netdisk.AnnDirect: "false"})
 		}, "", nil, state.DirectForbidden},
 		"a consent of the tenant's": {new(true), func(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) {
-			pv.Annotations, c.Annotations = nil, map[string]string{behind.AnnDirect: "true"}
+			pv.Annotations, c.Annotations = nil, map[string]string{netdisk.AnnDirect: "true"}
 		}, "", nil, state.DirectForbidden},
 		"a volume of somebody else": {new(true), func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "other", Name: "data", UID: "theirs"}
@@ -171,7 +178,7 @@ func TestDirectByClass(t *testing.T) {
 	w := lender(t, nil, func(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) {
 		pv.Annotations, pv.Spec.ClaimRef, c.Spec.VolumeName, c.Status.Phase = nil, nil, "", corev1.ClaimPending
 	})
-	w.must(w.api.Create(context.Background(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "san", Annotations: map[string]string{behind.AnnDirect: "true"}},
+	w.must(w.api.Create(context.Background(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "san", Annotations: map[string]string{netdisk.AnnDirect: "true"}},
 		VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}))
 	w.step()
 	var pods corev1.PodList
@@ -194,7 +201,7 @@ func TestDirectByClass(t *testing.T) {
 	w.must(w.api.Status().Update(ctx, c))
 	w.step()
 	for _, p := range podsNamed(w, "virt-launcher-a-run-a") {
-		if _, ok := launchers.Machine(&p).Direct["data"]; ok {
+		if _, ok := launcherpod.Machine(&p).Direct["data"]; ok {
 			return
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -30,10 +30,10 @@ const (
 
 // ending is how an instance's guest ended.
 type ending struct {
-	Instance types.UID     `json:"instance"`
-	Node     string        `json:"node,omitempty"` // where it ran last
-	Well     bool          `json:"well,omitempty"`
-	Report   launch.Report `json:"report"`
+	Instance types.UID          `json:"instance"`
+	Node     string             `json:"node,omitempty"` // where it ran last
+	Well     bool               `json:"well,omitempty"`
+	Report   launcherapi.Report `json:"report"`
 	// At is when it ended by itself; nil if its launcher was deleted or its node is gone: nothing has to be waited for then before
 	// the next run.
 	At *metav1.Time `json:"at,omitempty"`
@@ -60,14 +60,14 @@ func (r *Reconciler) observePast(ctx context.Context, s *run) error {
 	if s.past = recordedEnd(s.instance); s.past != nil || !recordedStart(s.instance) {
 		return nil
 	}
-	all, err := launchers.Of(ctx, cluster.Reads(r.live), s.instance) // the cache may only have the instance so far
+	all, err := launcherpod.Of(ctx, cluster.Reads(r.live), s.instance) // the cache may only have the instance so far
 	if err != nil {
 		return err
 	}
-	if launchers.Present(all) != nil {
+	if launcherpod.Present(all) != nil {
 		return againWithPods(s.instance)
 	}
-	s.past = &ending{Instance: s.instance.UID, Report: launch.Report{End: launch.Crashed,
+	s.past = &ending{Instance: s.instance.UID, Report: launcherapi.Report{End: launcherapi.Crashed,
 		Detail: "its launcher's pod is gone, and nothing says how its guest ended"}}
 	return nil
 }
@@ -83,14 +83,14 @@ func (s *run) pastFact() machine.Past {
 }
 
 // lastWords is what is known about the end of the instance's guest.
-func (s *run) lastWords() launch.Report {
+func (s *run) lastWords() launcherapi.Report {
 	switch {
 	case s.launcher != nil:
-		return launchers.LastWords(s.launcher)
+		return launcherpod.LastWords(s.launcher)
 	case s.past != nil:
 		return s.past.Report
 	}
-	return launch.Report{}
+	return launcherapi.Report{}
 }
 
 // endedAt is when the guest ended by itself; false if it did not.
@@ -142,14 +142,14 @@ func (r *Reconciler) recordEnd(ctx context.Context, p *corev1.Pod) error {
 	if err != nil || i == nil || i.UID != owner.UID || i.DeletionTimestamp != nil {
 		return err
 	}
-	all, err := launchers.Of(ctx, cluster.Reads(r.reader), i)
+	all, err := launcherpod.Of(ctx, cluster.Reads(r.reader), i)
 	if err != nil {
 		return err
 	}
-	if at := launchers.Present(all); at == nil || at.UID != p.UID {
+	if at := launcherpod.Present(all); at == nil || at.UID != p.UID {
 		return nil
 	}
-	byItself := p.DeletionTimestamp == nil && launchers.Ended(p) != ""
+	byItself := p.DeletionTimestamp == nil && launcherpod.Ended(p) != ""
 	if !byItself && p.Annotations[render.AnnGo] != "yes" || recordedEnd(i) != nil {
 		return nil
 	}
@@ -163,16 +163,16 @@ func (r *Reconciler) recordEnd(ctx context.Context, p *corev1.Pod) error {
 // endingOf is how the guest of a launcher ended that certainly has. One that was shut down because its pod was deleted has not ended
 // well: nobody asked its machine to stop, so RerunOnFailure starts it again.
 func endingOf(i *kubevirt.VirtualMachineInstance, p *corev1.Pod) ending {
-	e := ending{Instance: i.UID, Node: p.Spec.NodeName, Report: launchers.LastWords(p)}
+	e := ending{Instance: i.UID, Node: p.Spec.NodeName, Report: launcherpod.LastWords(p)}
 	if at := situation(p); at == machine.Done || at == machine.Broken {
 		ended := metav1.NewTime(finishedAt(p))
 		e.Well, e.At = at == machine.Done, &ended
 		return e
 	}
-	e.Well = launchers.Ended(p) == corev1.PodSucceeded && e.Report.End == launch.PoweredOff
+	e.Well = launcherpod.Ended(p) == corev1.PodSucceeded && e.Report.End == launcherapi.PoweredOff
 	switch {
 	case e.Well:
-	case launchers.Ended(p) == "":
+	case launcherpod.Ended(p) == "":
 		e.Report.Detail = fmt.Sprintf("node %s is gone, and its guest with it", p.Spec.NodeName)
 	default:
 		e.Report.Detail = fmt.Sprintf("its launcher's pod %s was deleted: %s", p.Name, e.Report.Detail)

@@ -12,8 +12,8 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -33,9 +33,9 @@ func loseLauncher(w *world) {
 }
 
 func (w *world) launcher() *corev1.Pod {
-	all, err := launchers.Of(context.Background(), cluster.Reads(w.api), w.instance())
+	all, err := launcherpod.Of(context.Background(), cluster.Reads(w.api), w.instance())
 	w.must(err)
-	return launchers.Present(all)
+	return launcherpod.Present(all)
 }
 
 // TestLauncherDeleted: a guest runs once in an instance. If its launcher is deleted the instance ends, and the run strategy decides about another.
@@ -49,8 +49,8 @@ func TestLauncherDeleted(t *testing.T) {
 		{name: "manual", strategy: kubevirt.RunManual, asks: []func(*world){start, dropLauncher}, status: stopped, phase: kubevirt.PhaseFailed},
 		{name: "manual, and started again", strategy: kubevirt.RunManual, asks: []func(*world){start, dropLauncher, start}, status: running, phase: kubevirt.PhaseRunning},
 		{name: "vanished", strategy: kubevirt.RunOnce, asks: []func(*world){loseLauncher}, status: stopped, phase: kubevirt.PhaseFailed},
-		{name: "off before", strategy: kubevirt.RunOnce, ends: []launch.End{launch.PoweredOff}, asks: []func(*world){dropLauncher}, status: stopped, phase: kubevirt.PhaseSucceeded},
-		{name: "failed before", strategy: kubevirt.RunOnce, ends: []launch.End{launch.Crashed}, asks: []func(*world){dropLauncher}, status: stopped, phase: kubevirt.PhaseFailed},
+		{name: "off before", strategy: kubevirt.RunOnce, ends: []launcherapi.End{launcherapi.PoweredOff}, asks: []func(*world){dropLauncher}, status: stopped, phase: kubevirt.PhaseSucceeded},
+		{name: "failed before", strategy: kubevirt.RunOnce, ends: []launcherapi.End{launcherapi.Crashed}, asks: []func(*world){dropLauncher}, status: stopped, phase: kubevirt.PhaseFailed},
 		{name: "before it had a guest", strategy: kubevirt.RunOnce, nowhere: true, asks: []func(*world){dropLauncher},
 			status: kubevirt.StatusUnschedulable, phase: kubevirt.PhaseScheduling},
 		{name: "moved", strategy: kubevirt.RunOnce, asks: []func(*world){moveTo("one"), dropLauncher}, status: stopped, phase: kubevirt.PhaseFailed},

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/virtconfig"
 	"github.com/berth-vm/berth/internal/decide/evacuation"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -197,7 +197,7 @@ func (r *Reconciler) tries(s *run, all []kubevirt.VirtualMachineInstanceMigratio
 // made then.
 func (r *Reconciler) calledOff(ctx context.Context, v *move) error {
 	p := v.source
-	if v.migration.Annotations[kubevirt.AnnEvacuation] == "" || v.migration.DeletionTimestamp == nil || p == nil || launchers.Ended(p) != "" || p.DeletionTimestamp != nil ||
+	if v.migration.Annotations[kubevirt.AnnEvacuation] == "" || v.migration.DeletionTimestamp == nil || p == nil || launcherpod.Ended(p) != "" || p.DeletionTimestamp != nil ||
 		p.Annotations[render.AnnEvacuate] == "" {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -44,7 +44,7 @@ func (w *world) budgets() []string {
 func drain(w *world) {
 	w.clock.SetTime(w.clock.Now().Add(time.Minute)) // two drains are never of the same second
 	for _, p := range w.launcherPods() {
-		if p.Spec.NodeName != "" && launchers.Ended(&p) == "" {
+		if p.Spec.NodeName != "" && launcherpod.Ended(&p) == "" {
 			p.Annotations[render.AnnEvacuate] = w.clock.Now().UTC().Format(time.RFC3339)
 			w.must(w.api.Update(context.Background(), &p))
 		}
@@ -86,7 +86,7 @@ func TestEvacuationSaid(t *testing.T) {
 		"cannot":                {evict: kubevirt.EvictLiveMigrate, local: true, guarded: true, node: "node1", says: "ReadWriteMany"},
 		"if possible, possible": {evict: kubevirt.EvictLiveMigrateIfPossible, guarded: true, node: "node2"},
 		"if possible, and not":  {evict: kubevirt.EvictLiveMigrateIfPossible, local: true, node: "node1"},
-		"external":              {evict: kubevirt.EvictExternal, guarded: true, node: "node1", says: "whoever manages it"},
+		"external":              {evict: kubevirt.EvictExternal, guarded: true, node: "node1", says: "its external controller"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, scenario{strategy: kubevirt.RunAlways, evict: c.evict, local: c.local})

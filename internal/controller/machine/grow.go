@@ -11,7 +11,7 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -72,7 +72,7 @@ func (r *Reconciler) filesystemOf(ctx context.Context, c *corev1.PersistentVolum
 // disks that were added.
 func (s *run) grown() map[string]int64 {
 	out := map[string]int64{}
-	began := launchers.Machine(s.launcher).Sizes
+	began := launcherpod.Machine(s.launcher).Sizes
 	for _, d := range s.disks {
 		if d.grows > began[d.name] {
 			out[d.name] = d.grows

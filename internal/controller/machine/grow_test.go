@@ -10,11 +10,11 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/behind"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/names"
+	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -39,7 +39,7 @@ func TestGrowth(t *testing.T) {
 		"not grown yet":                    {func(d *disk) { d.claim.Status.Capacity[corev1.ResourceStorage] = resource.MustParse("1Gi") }, diskIn(t, "1Gi")},
 		"larger than asked for":            {func(d *disk) { d.claim.Status.Capacity[corev1.ResourceStorage] = resource.MustParse("3Gi") }, diskIn(t, "2Gi")},
 		"a device":                         {func(d *disk) { d.claim.Spec.VolumeMode = new(corev1.PersistentVolumeBlock) }, 0},
-		"at a server":                      {func(d *disk) { d.direct = &behind.Disk{} }, 2 << 30},
+		"at a server":                      {func(d *disk) { d.direct = &netdisk.Behind{} }, 2 << 30},
 		"only read":                        {func(d *disk) { d.mode = accessv1.ReadShared }, 0},
 		"a copy":                           {func(d *disk) { d.copied = &kubevirt.DiskCopy{} }, 0},
 		"not bound":                        {func(d *disk) { d.claim.Status.Phase = corev1.ClaimPending }, 0},
@@ -81,7 +81,7 @@ func TestGrowthIsTold(t *testing.T) {
 	c.Status.Capacity = two
 	w.must(w.api.Status().Update(context.Background(), c))
 	w.settle()
-	var told launch.Disks
+	var told launcherapi.Disks
 	w.must(json.Unmarshal([]byte(w.launcher().Annotations[render.AnnDisks]), &told))
 	if want := diskIn(t, "2Gi"); told.Sizes["root"] != want || len(told.Sizes) != 1 || told.Serial != 1 {
 		t.Errorf("it was told %+v", told)
@@ -89,7 +89,7 @@ func TestGrowthIsTold(t *testing.T) {
 	requests(kubevirt.StopRequest, kubevirt.StartRequest)(w)
 	w.settle()
 	p := w.launcher()
-	if got := launchers.Machine(p).Sizes["root"]; got != diskIn(t, "2Gi") || p.Annotations[render.AnnDisks] != "" {
+	if got := launcherpod.Machine(p).Sizes["root"]; got != diskIn(t, "2Gi") || p.Annotations[render.AnnDisks] != "" {
 		t.Errorf("the next one was made with %d and told %q", got, p.Annotations[render.AnnDisks])
 	}
 }

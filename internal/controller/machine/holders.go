@@ -5,14 +5,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/controller/end"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
 
 // setupEnd adds what frees the disks of launchers that are let go.
 func (r *Reconciler) setupEnd(mgr ctrl.Manager) error {
-	keeper := &end.Keeper{Reader: r.reader, Live: r.live, Cluster: r.cluster, Finalizer: render.LauncherEnd, Before: r.releaseDisks}
+	keeper := &podend.Keeper{Reader: r.reader, Live: r.live, Cluster: r.cluster, Finalizer: render.LauncherEnd, Before: r.releaseDisks}
 	return keeper.Setup(mgr, "launcher-end")
 }
 

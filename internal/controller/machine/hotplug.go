@@ -13,7 +13,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -25,7 +25,7 @@ type hot struct {
 	consumer *corev1.Pod // nil: there is none
 	holder   *corev1.Pod
 	plan     machine.HotPlan
-	keep     *launch.KeepOrder // the guest does not get it: its copy is kept there
+	keep     *launcherapi.KeepOrder // the guest does not get it: its copy is kept there
 }
 
 // coldVolume says whether the launcher has the volume from the start. Before there is a launcher, every volume is one.
@@ -97,9 +97,9 @@ func (r *Reconciler) addedVolume(ctx context.Context, s *run, v kubevirt.Volume)
 	case ok:
 		h.pods.Network = &told
 	case network:
-		h.pods.Network = &launch.Added{Volume: v}
+		h.pods.Network = &launcherapi.Added{Volume: v}
 	case d.direct != nil:
-		h.pods.Network = &launch.Added{Volume: d.direct.Volume(v), Direct: &d.direct.Direct}
+		h.pods.Network = &launcherapi.Added{Volume: d.direct.Volume(v), Direct: &d.direct.Direct}
 	}
 	return h, nil
 }
@@ -243,29 +243,29 @@ func (s *run) told(volume string) bool {
 }
 
 // lastOrders is what the launcher was last told; nothing is the first.
-func (s *run) lastOrders() launch.Disks {
-	var d launch.Disks
+func (s *run) lastOrders() launcherapi.Disks {
+	var d launcherapi.Disks
 	_ = json.Unmarshal([]byte(s.launcher.Annotations[render.AnnDisks]), &d) // what cannot be read is told again
 	return d
 }
 
 // diskOrders is what the launcher is to be told of volumes that were added and removed since it was started, with the serial
 // number of what it was told last.
-func (s *run) diskOrders() launch.Disks {
-	d := launch.Disks{Removed: s.removed, Sizes: s.grown(), Serial: s.lastOrders().Serial}
+func (s *run) diskOrders() launcherapi.Disks {
+	d := launcherapi.Disks{Removed: s.removed, Sizes: s.grown(), Serial: s.lastOrders().Serial}
 	for _, h := range s.hot {
 		switch {
 		case !h.wanted || !h.grantable() && !s.told(h.name):
 		case h.keep != nil:
 			if d.Keeps == nil {
-				d.Keeps = map[string]launch.KeepOrder{}
+				d.Keeps = map[string]launcherapi.KeepOrder{}
 			}
 			d.Keeps[h.name] = *h.keep
 		default:
 			d.Added = append(d.Added, s.drive(h.name))
 			if n := h.pods.Network; n != nil {
 				if d.Network == nil {
-					d.Network = map[string]launch.Added{}
+					d.Network = map[string]launcherapi.Added{}
 				}
 				d.Network[h.name] = *n
 			}

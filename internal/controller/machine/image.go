@@ -10,7 +10,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/controller/config"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -39,7 +39,7 @@ func (r *Reconciler) observeRegistries(ctx context.Context, s *run) error {
 			}
 			s.pods.Mirrored[v.Name], image = from, from
 		}
-		if v.ContainerImage != nil && network.Plain(launch.ImageScheme+image) {
+		if v.ContainerImage != nil && network.Plain(launcherapi.ImageScheme+image) {
 			s.pods.Plain = append(s.pods.Plain, v.Name)
 		}
 	}
@@ -75,7 +75,7 @@ func ofImage(v kubevirt.Volume) bool { return v.ContainerImage != nil }
 func (s *run) word() map[string]string {
 	said := map[string]string{render.AnnGo: "yes"}
 	if s.agentless {
-		said[render.AnnAgent] = launch.NoAgent
+		said[render.AnnAgent] = launcherapi.NoAgent
 	}
 	return said
 }

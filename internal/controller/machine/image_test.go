@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -110,7 +110,7 @@ func TestAloneIsSaid(t *testing.T) {
 	s.launcher.Annotations, s.launcher.Spec.NodeName = map[string]string{render.AnnGo: "yes"}, "here"
 	s.instance.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: "i"}}}}
 	for why, want := range map[string]string{"": "", "its cache is full": "its layers were made for this machine alone: its cache is full"} {
-		s.returns.Copies = map[string]launch.Copy{"root": {Mode: kubevirt.CopyOnWrite, Alone: why}}
+		s.returns.Copies = map[string]launcherapi.Copy{"root": {Mode: kubevirt.CopyOnWrite, Alone: why}}
 		all := s.withCopies(nil)
 		if len(all) != 1 || all[0].Message != want {
 			t.Errorf("%q: %+v", why, all)

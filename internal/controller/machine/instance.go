@@ -14,9 +14,9 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/end"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/inside"
+	"github.com/berth-vm/berth/internal/launcherexec"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -78,10 +78,9 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 // accessAgain is how often to look at a disk that somebody else has, if nobody tells us that it is free.
 const accessAgain = 15 * time.Second
 
-// keep sees to it that a launcher cannot vanish before its end is certain: one from before there were finalizers has none, and
-// who may change the pod may have removed it.
+// keep adds the finalizer that keeps a launcher until its end is certain, also to pods that were made without it or that lost it.
 func (r *Reconciler) keep(ctx context.Context, p *corev1.Pod) (bool, error) {
-	if p == nil || p.DeletionTimestamp != nil || end.Over(p) || slices.Contains(p.Finalizers, render.LauncherEnd) {
+	if p == nil || p.DeletionTimestamp != nil || podend.Over(p) || slices.Contains(p.Finalizers, render.LauncherEnd) {
 		return true, nil
 	}
 	next := p.DeepCopy()
@@ -93,8 +92,8 @@ func (r *Reconciler) keep(ctx context.Context, p *corev1.Pod) (bool, error) {
 // until somebody restarts or moves it.
 func (r *Reconciler) markOutdated(ctx context.Context, s *run) error {
 	_, marked := s.instance.Labels[kubevirt.LabelOutdated]
-	outdated := s.launcher != nil && !end.Over(s.launcher) && slices.ContainsFunc(s.launcher.Spec.Containers,
-		func(c corev1.Container) bool { return c.Name == inside.Container && c.Image != r.options.Image })
+	outdated := s.launcher != nil && !podend.Over(s.launcher) && slices.ContainsFunc(s.launcher.Spec.Containers,
+		func(c corev1.Container) bool { return c.Name == launcherexec.Container && c.Image != r.options.Image })
 	if s.instance.DeletionTimestamp != nil || marked == outdated {
 		return nil
 	}

@@ -12,11 +12,11 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -25,7 +25,7 @@ type kept struct {
 	volume string
 	name   string                        // of the claim
 	claim  *corev1.PersistentVolumeClaim // nil: there is none
-	word   launch.Keep
+	word   launcherapi.Keep
 	plan   machine.KeepPlan
 	hot    *hot // the claim on its way to the launcher; nil: it is not to have it
 }
@@ -66,11 +66,11 @@ func (s *run) keepClaim(volume string, c *corev1.PersistentVolumeClaim) machine.
 		return machine.ClaimGone
 	case c.Annotations[names.KeptFrom] != keptFrom(s.instance, volume), len(c.OwnerReferences) > 0, c.Spec.DataSource != nil, c.Spec.DataSourceRef != nil:
 		return machine.ClaimForeign
-	case c.Annotations[origin.AnnPodPhase] == string(corev1.PodSucceeded):
+	case c.Annotations[clonesource.AnnPodPhase] == string(corev1.PodSucceeded):
 		return machine.ClaimFull
 	case c.DeletionTimestamp != nil:
 		return machine.ClaimDropped
-	case c.Annotations[origin.AnnPodPhase] == string(corev1.PodRunning):
+	case c.Annotations[clonesource.AnnPodPhase] == string(corev1.PodRunning):
 		return machine.ClaimBegun
 	}
 	return machine.ClaimEmpty
@@ -81,7 +81,7 @@ func keptFrom(i *kubevirt.VirtualMachineInstance, volume string) string {
 	return string(i.UID) + "/" + volume
 }
 
-func keepWord(w launch.Keep, said bool) machine.KeepWord {
+func keepWord(w launcherapi.Keep, said bool) machine.KeepWord {
 	switch {
 	case !said:
 		return machine.KeepSilent
@@ -121,7 +121,7 @@ func (r *Reconciler) keepHot(ctx context.Context, s *run, k *kept) (*hot, error)
 	if err := r.observeAccess(ctx, s, &d, s.allDisks()); err != nil {
 		return nil, err
 	}
-	return &hot{disk: d, wanted: true, keep: &launch.KeepOrder{Volume: k.volume, Claim: string(k.claim.UID)},
+	return &hot{disk: d, wanted: true, keep: &launcherapi.KeepOrder{Volume: k.volume, Claim: string(k.claim.UID)},
 		pods: render.Hot{Machine: s.pods, Launcher: s.launcher, Volume: v, Block: d.block(), Empty: d.empty}}, nil
 }
 
@@ -142,7 +142,7 @@ func (r *Reconciler) recordKeep(ctx context.Context, a machine.Action, k *kept) 
 	if a == machine.RecordKept {
 		phase = corev1.PodSucceeded
 	}
-	marks := map[string]string{origin.AnnPodPhase: string(phase)}
+	marks := map[string]string{clonesource.AnnPodPhase: string(phase)}
 	if a == machine.RecordKept && k.word.Total > 0 {
 		marks[names.DiskSize] = strconv.FormatInt(k.word.Total, 10)
 	}

@@ -16,11 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -30,13 +30,13 @@ import (
 // keeper is a world where machine a has copies, and whose launcher writes to the claims that it is given.
 type keeper struct {
 	*world
-	words map[string]launch.Keep // what the launcher has said, by the claim's UID
-	end   launch.Keep            // how it ends; nothing: it goes on
+	words map[string]launcherapi.Keep // what the launcher has said, by the claim's UID
+	end   launcherapi.Keep            // how it ends; nothing: it goes on
 }
 
 func newKeeper(t *testing.T) *keeper {
 	t.Helper()
-	k := &keeper{words: map[string]launch.Keep{}}
+	k := &keeper{words: map[string]launcherapi.Keep{}}
 	k.world = sharers(t, func(_ string, i *kubevirt.VirtualMachineInstance) {
 		for v := range i.Spec.Volumes {
 			i.Spec.Volumes[v].Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite}
@@ -47,10 +47,10 @@ func newKeeper(t *testing.T) *keeper {
 }
 
 // says plays the launcher: it writes while it is told to and a holder hands the claim over.
-func (k *keeper) says(p *corev1.Pod) (launch.Returns, error) {
-	var d launch.Disks
+func (k *keeper) says(p *corev1.Pod) (launcherapi.Returns, error) {
+	var d launcherapi.Disks
 	_ = json.Unmarshal([]byte(p.Annotations[render.AnnDisks]), &d)
-	said := launch.Returns{Serial: d.Serial, Copies: map[string]launch.Copy{"one": {Mode: kubevirt.CopyOnWrite, Size: 1 << 20}}}
+	said := launcherapi.Returns{Serial: d.Serial, Copies: map[string]launcherapi.Copy{"one": {Mode: kubevirt.CopyOnWrite, Size: 1 << 20}}}
 	if len(d.Added) > 0 {
 		k.t.Fatalf("the guest is given %v", d.Added)
 	}
@@ -64,7 +64,7 @@ func (k *keeper) says(p *corev1.Pod) (launch.Returns, error) {
 		if c := k.claim("mine"); c == nil || string(c.UID) != order.Claim || c.Annotations[names.PodPhase] != string(corev1.PodRunning) {
 			k.t.Fatalf("a claim is written to that does not say so: %+v", c)
 		}
-		k.words[order.Claim] = launch.Keep{Done: 45, Total: 100}
+		k.words[order.Claim] = launcherapi.Keep{Done: 45, Total: 100}
 		if k.end.Over() {
 			k.words[order.Claim] = k.end
 		} else {
@@ -133,7 +133,7 @@ func TestKeptCopies(t *testing.T) {
 		if got := k.keeps(); got.Reason != "Writing" || got.Progress != "45%" || got.ClaimName != "mine" {
 			t.Fatalf("it says %+v", got)
 		}
-		if proof, lacks := origin.Complete(k.claim("mine")); proof != origin.Unproven || !strings.Contains(lacks, "keep its disk in it") {
+		if proof, lacks := clonesource.Complete(k.claim("mine")); proof != clonesource.Unproven || !strings.Contains(lacks, "keep its disk in it") {
 			t.Errorf("half of it: %q, %q", proof, lacks)
 		}
 		k.must(k.api.Delete(context.Background(), k.named("a")))
@@ -142,9 +142,9 @@ func TestKeptCopies(t *testing.T) {
 		if i == nil || len(k.going()) != 1 || i.Status.Reason != string(state.Keeping) || !strings.Contains(i.Status.Conditions[0].Message, "volume one is being kept in PersistentVolumeClaim mine (45%)") {
 			t.Fatalf("deleted meanwhile it says %+v", i)
 		}
-		k.end = launch.Keep{Done: 100, Total: 100, Written: true}
+		k.end = launcherapi.Keep{Done: 100, Total: 100, Written: true}
 		k.both([]string{"a"}, false)
-		if proof, lacks := origin.Complete(k.claim("mine")); proof != origin.Transferred || k.claim("mine").Annotations[names.DiskSize] != "100" {
+		if proof, lacks := clonesource.Complete(k.claim("mine")); proof != clonesource.Transferred || k.claim("mine").Annotations[names.DiskSize] != "100" {
 			t.Errorf("all of it: %q, %q", proof, lacks)
 		}
 		if left := k.records(); k.named("a") != nil || len(k.holders()) > 0 || len(left) > 0 {
@@ -163,7 +163,7 @@ func TestKeptCopies(t *testing.T) {
 // TestKeepGoesOn: a machine that is not deleted goes on after its copy was kept, and nobody has the claim any more.
 func TestKeepGoesOn(t *testing.T) {
 	k := newKeeper(t)
-	k.end = launch.Keep{Done: 100, Total: 100, Written: true}
+	k.end = launcherapi.Keep{Done: 100, Total: 100, Written: true}
 	k.both([]string{"a"}, false)
 	k.order("mine", "run-a/one")
 	k.ask("mine")
@@ -176,8 +176,8 @@ func TestKeepGoesOn(t *testing.T) {
 	}
 }
 
-// TestKeepRefused: nothing is written to a claim that was not made for this copy of this run, whoever asks; and a claim that asks by itself gets
-// nothing. What failed is said, its claim is free, and is not complete.
+// TestKeepRefused: nothing is written to a claim that was not made for this copy of this run, whichever user asks; and a claim
+// that asks by itself gets nothing. What failed is said, its claim is free, and is not complete.
 func TestKeepRefused(t *testing.T) {
 	for name, row := range map[string]struct {
 		from   string
@@ -229,13 +229,13 @@ func TestKeepRefused(t *testing.T) {
 	if len(k.holders()) > 0 || k.claim("mine").Annotations[names.PodPhase] != "" {
 		t.Error("a claim that asks by itself is written to")
 	}
-	k.end = launch.Keep{Failed: "the claim is too small"}
+	k.end = launcherapi.Keep{Failed: "the claim is too small"}
 	k.ask("mine")
 	k.both([]string{"a"}, false)
 	if got := k.keeps(); got.Reason != "Failed" || !strings.Contains(got.Message, "the claim is too small; delete PersistentVolumeClaim mine") {
 		t.Errorf("it says %+v", got)
 	}
-	if proof, _ := origin.Complete(k.claim("mine")); proof != origin.Unproven || len(k.holders()) > 0 || len(k.going()) != 1 {
+	if proof, _ := clonesource.Complete(k.claim("mine")); proof != clonesource.Unproven || len(k.holders()) > 0 || len(k.going()) != 1 {
 		t.Errorf("after it failed: %q, pods %v", proof, k.holders())
 	}
 	if len(k.claim("mine").Annotations) != 2 {

@@ -13,8 +13,8 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -23,17 +23,17 @@ const moveOwner client.FieldOwner = "berth-move"
 
 // observeLaunchers finds the launcher that has the guest, or is to start it, and the others.
 func (r *Reconciler) observeLaunchers(ctx context.Context, s *run) error {
-	all, err := launchers.Of(ctx, cluster.Reads(r.reader), s.instance)
+	all, err := launcherpod.Of(ctx, cluster.Reads(r.reader), s.instance)
 	if err != nil {
 		return err
 	}
-	s.launcher = launchers.Present(all)
+	s.launcher = launcherpod.Present(all)
 	s.others = slices.DeleteFunc(all, func(p *corev1.Pod) bool { return p == s.launcher })
 	return nil
 }
 
 // arrives: the launcher is one that the guest came to. No other target is ever the instance's launcher.
-func (s *run) arrives() bool { return launchers.Incoming(s.launcher) != "" }
+func (s *run) arrives() bool { return launcherpod.Incoming(s.launcher) != "" }
 
 // otherLaunchers is how far those are that do not have the guest.
 func (s *run) otherLaunchers() machine.Pod {
@@ -59,8 +59,8 @@ func (r *Reconciler) stopOthers(ctx context.Context, s *run) error {
 }
 
 // tellMove tells a launcher about a move. One that is being deleted is not told: a kubelet brings such a pod no news, and it ends by itself.
-func (r *Reconciler) tellMove(ctx context.Context, p *corev1.Pod, m launch.Move) error {
-	if same(launchers.Orders(p), m) || p.DeletionTimestamp != nil {
+func (r *Reconciler) tellMove(ctx context.Context, p *corev1.Pod, m launcherapi.Move) error {
+	if same(launcherpod.Orders(p), m) || p.DeletionTimestamp != nil {
 		return nil
 	}
 	text, err := json.Marshal(m)
@@ -74,35 +74,35 @@ func (r *Reconciler) tellMove(ctx context.Context, p *corev1.Pod, m launch.Move)
 // only other place where it is said.
 func (r *Reconciler) inWriting(ctx context.Context, p *corev1.Pod) error {
 	owner := metav1.GetControllerOf(p)
-	if owner == nil || owner.Kind != "VirtualMachineInstance" || launchers.LastWords(p).End != launch.Moved && !launchers.Came(p) {
+	if owner == nil || owner.Kind != "VirtualMachineInstance" || launcherpod.LastWords(p).End != launcherapi.Moved && !launcherpod.Came(p) {
 		return nil
 	}
 	i, err := cluster.Get[kubevirt.VirtualMachineInstance](ctx, r.reader, p.Namespace, owner.Name)
 	if err != nil || i == nil || i.UID != owner.UID {
 		return err
 	}
-	all, err := launchers.Targets(ctx, cluster.Reads(r.reader), i)
+	all, err := launcherpod.Targets(ctx, cluster.Reads(r.reader), i)
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(all, func(q *corev1.Pod) bool { return q.UID == p.UID }) && launchers.Came(p) && launchers.LastWords(p).End != launch.Moved {
+	if slices.ContainsFunc(all, func(q *corev1.Pod) bool { return q.UID == p.UID }) && launcherpod.Came(p) && launcherpod.LastWords(p).End != launcherapi.Moved {
 		if err := r.recordReplaced(ctx, p, i); err != nil {
 			return err
 		}
 	}
-	if next := launchers.Successor(p, all); next != nil {
-		return r.handOver(ctx, next, i, launchers.Orders(p))
+	if next := launcherpod.Successor(p, all); next != nil {
+		return r.handOver(ctx, next, i, launcherpod.Orders(p))
 	}
 	return nil
 }
 
 // handOver writes that a guest has come to a launcher: whose data its volumes have now, and then that it may run it, and the limits that it was
 // sent with, which its source was told: the source goes.
-func (r *Reconciler) handOver(ctx context.Context, next *corev1.Pod, i *kubevirt.VirtualMachineInstance, sent launch.Move) error {
-	if err := r.recordReplaced(ctx, next, i); err != nil || launchers.Orders(next).Run {
+func (r *Reconciler) handOver(ctx context.Context, next *corev1.Pod, i *kubevirt.VirtualMachineInstance, sent launcherapi.Move) error {
+	if err := r.recordReplaced(ctx, next, i); err != nil || launcherpod.Orders(next).Run {
 		return err
 	}
-	m := launch.Move{ID: string(launchers.Incoming(next)), Run: true}
+	m := launcherapi.Move{ID: string(launcherpod.Incoming(next)), Run: true}
 	if sent.ID == m.ID {
 		m.Limits, m.Policy = sent.Limits, sent.Policy
 	}

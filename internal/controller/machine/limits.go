@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/virtconfig"
 	"github.com/berth-vm/berth/internal/decide/migration"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -113,13 +113,13 @@ func (r *Reconciler) sourceOf(ctx context.Context, m *kubevirt.VirtualMachineIns
 }
 
 // moveLimits are those that a source is told, and the name of the MigrationPolicy that they are of; empty: none.
-func (r *Reconciler) moveLimits(ctx context.Context, i *kubevirt.VirtualMachineInstance) (launch.MoveLimits, string, error) {
+func (r *Reconciler) moveLimits(ctx context.Context, i *kubevirt.VirtualMachineInstance) (launcherapi.MoveLimits, string, error) {
 	config, err := virtconfig.Read(ctx, r.reader, r.options.Namespace)
 	if err != nil {
-		return launch.MoveLimits{}, "", err
+		return launcherapi.MoveLimits{}, "", err
 	}
 	m := config.Migrations()
-	limits := launch.MoveLimits{Bandwidth: m.Bandwidth, PerGiB: int64(m.PerGiB.Seconds()), Still: int64(m.Progress.Seconds()), Converge: m.Converge}
+	limits := launcherapi.MoveLimits{Bandwidth: m.Bandwidth, PerGiB: int64(m.PerGiB.Seconds()), Still: int64(m.Progress.Seconds()), Converge: m.Converge, Downtime: m.Downtime}
 	policy, err := r.policyOf(ctx, i)
 	if err != nil || policy == nil {
 		return limits, "", err
@@ -130,6 +130,7 @@ func (r *Reconciler) moveLimits(ctx context.Context, i *kubevirt.VirtualMachineI
 	}
 	limits.PerGiB = ptr.Deref(s.CompletionTimeoutPerGiB, limits.PerGiB)
 	limits.Converge = ptr.Deref(s.AllowAutoConverge, limits.Converge)
+	limits.Downtime = ptr.Deref(s.MaxDowntimeMs, limits.Downtime)
 	return limits, policy.Name, nil
 }
 
@@ -150,11 +151,15 @@ func (r *Reconciler) policyOf(ctx context.Context, i *kubevirt.VirtualMachineIns
 }
 
 // configuration returns the limits of a migration in upstream's fields.
-func configuration(l launch.MoveLimits) *kubevirt.MigrationConfiguration {
-	return &kubevirt.MigrationConfiguration{
+func configuration(l launcherapi.MoveLimits) *kubevirt.MigrationConfiguration {
+	out := &kubevirt.MigrationConfiguration{
 		BandwidthPerMigration: resource.NewQuantity(l.Bandwidth, resource.BinarySI), CompletionTimeoutPerGiB: new(int64(l.Each().Seconds())),
 		ProgressTimeout: new(int64(l.Stall().Seconds())), AllowAutoConverge: &l.Converge, AllowPostCopy: new(false),
 	}
+	if l.Downtime > 0 {
+		out.MaxDowntimeMs = &l.Downtime
+	}
+	return out
 }
 
 // narrowed are the labels that a node must have: what the machine says counts, and the others come besides.

@@ -15,7 +15,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -32,7 +32,7 @@ const serversOwner client.FieldOwner = "berth-servers"
 // serversOf returns the recorded addresses where a launcher has logged in for a volume; nil if nothing is recorded. A volume of the same name that
 // names another disk than the launcher was started with has none.
 func serversOf(launcher *corev1.Pod, v kubevirt.Volume) []string {
-	m, ok := launchers.ReadMachine(launcher)
+	m, ok := launcherpod.ReadMachine(launcher)
 	same := func(had kubevirt.Volume) bool {
 		return had.Name == v.Name && equality.Semantic.DeepEqual(had.VolumeSource, v.VolumeSource)
 	}
@@ -49,7 +49,7 @@ func (s *run) logInAwaited() bool {
 	if s.launcher == nil {
 		return true
 	}
-	m, ok := launchers.ReadMachine(s.launcher)
+	m, ok := launcherpod.ReadMachine(s.launcher)
 	return ok && m.LogIn && s.launcher.Annotations[render.AnnServers] == "" && s.launcher.Annotations[render.AnnGo] != "yes"
 }
 
@@ -70,7 +70,7 @@ func (r *Reconciler) observeLogins(ctx context.Context, s *run) {
 // untrusted input.
 func addresses(launcher *corev1.Pod, said map[string][]string) map[string][]string {
 	out := map[string][]string{}
-	for _, v := range launchers.Machine(launcher).Spec.Volumes {
+	for _, v := range launcherpod.Machine(launcher).Spec.Volumes {
 		at := said[v.Name]
 		bad := func(s string) bool { _, err := netip.ParseAddrPort(s); return err != nil }
 		if v.AtServer() && len(at) > 0 && len(at) <= mostServers && !slices.ContainsFunc(at, bad) {

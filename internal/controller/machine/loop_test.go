@@ -21,8 +21,8 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/controller/replaced"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
@@ -41,7 +41,7 @@ type scenario struct {
 	nowhere  bool // no node will have it
 	broken   bool // its disk cannot be filled
 	// ends are what its guests leave, one after another; the last that is not listed runs.
-	ends []launch.End
+	ends []launcherapi.End
 	// asks are done to the machine when the loop has come to rest, one after another.
 	asks  []func(*world)
 	alone bool // each write is disturbed alone, too
@@ -69,13 +69,13 @@ func scenarios() []scenario {
 		{name: "halted", strategy: kubevirt.RunHalted, held: true, status: stopped},
 		{name: "halted while it runs", strategy: kubevirt.RunAlways, held: true, asks: []func(*world){setStrategy(kubevirt.RunHalted)},
 			status: stopped},
-		{name: "powers off and is wanted", strategy: kubevirt.RunAlways, ends: []launch.End{launch.PoweredOff},
+		{name: "powers off and is wanted", strategy: kubevirt.RunAlways, ends: []launcherapi.End{launcherapi.PoweredOff},
 			status: running, phase: kubevirt.PhaseRunning},
-		{name: "crashes twice", strategy: kubevirt.RunRerunOnFailure, ends: []launch.End{launch.Crashed, launch.Refused},
+		{name: "crashes twice", strategy: kubevirt.RunRerunOnFailure, ends: []launcherapi.End{launcherapi.Crashed, launcherapi.Refused},
 			status: running, phase: kubevirt.PhaseRunning},
-		{name: "powers off and is not wanted", strategy: kubevirt.RunRerunOnFailure, ends: []launch.End{launch.PoweredOff},
+		{name: "powers off and is not wanted", strategy: kubevirt.RunRerunOnFailure, ends: []launcherapi.End{launcherapi.PoweredOff},
 			status: stopped, phase: kubevirt.PhaseSucceeded},
-		{name: "once, and crashes", strategy: kubevirt.RunOnce, ends: []launch.End{launch.Crashed}, status: stopped,
+		{name: "once, and crashes", strategy: kubevirt.RunOnce, ends: []launcherapi.End{launcherapi.Crashed}, status: stopped,
 			phase: kubevirt.PhaseFailed},
 		{name: "once, and stopped", strategy: kubevirt.RunOnce, asks: []func(*world){stop}, status: stopped},
 		{name: "manual", strategy: kubevirt.RunManual, status: stopped},
@@ -195,14 +195,14 @@ func (w *world) relocate(ctx context.Context, _ ctrl.Request) (ctrl.Result, erro
 	var volumes corev1.PersistentVolumeList
 	w.must(w.api.List(ctx, &volumes))
 	for i := range volumes.Items {
-		if key, ok := replaced.ClaimOf(&volumes.Items[i]); ok {
+		if key, ok := replacedclaim.ClaimOf(&volumes.Items[i]); ok {
 			due[key] = true
 		}
 	}
 	var claims corev1.PersistentVolumeClaimList
 	w.must(w.api.List(ctx, &claims))
 	for i := range claims.Items {
-		if slices.Contains(claims.Items[i].Finalizers, replaced.Finalizer) {
+		if slices.Contains(claims.Items[i].Finalizers, replacedclaim.Finalizer) {
 			due[client.ObjectKeyFromObject(&claims.Items[i])] = true
 		}
 	}
@@ -359,7 +359,7 @@ func newMachine(s kubevirt.RunStrategy) *kubevirt.VirtualMachine {
 
 // has: the launcher was told of a disk.
 func has(p *corev1.Pod, volume string) bool {
-	var d launch.Disks
+	var d launcherapi.Disks
 	_ = json.Unmarshal([]byte(p.Annotations["berth.dev/disks"]), &d)
 	_, keeps := d.Keeps[volume]
 	return keeps || slices.ContainsFunc(d.Added, func(x kubevirt.Disk) bool { return x.Name == volume })

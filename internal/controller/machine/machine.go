@@ -31,8 +31,8 @@ type whole struct {
 
 	claims []templated // of its claim templates
 	kind   kind
-	next   *kubevirt.VirtualMachineInstance // what its instance is to be; nil: it has one that is as the template says
-	change *livechange.Plan                 // what a changed template comes to for the instance that it has; nil: it has not changed
+	next   *kubevirt.VirtualMachineInstance // the instance to create, or to compare the present one with; nil: the present one follows the template
+	change *livechange.Plan                 // the result of that comparison; nil: nothing was compared
 	means  machine.Means
 	why    string // it cannot be started
 	busy   busy

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// made is what is said about a volume that a container makes, in the words of its record; internal/controller/maker writes that.
+// made is what is said about a volume that a container makes, in the words of its record; internal/controller/containervolume writes that.
 type made struct {
 	reason  state.MachineReason // empty: nothing is to be said
 	message string

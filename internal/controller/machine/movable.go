@@ -10,7 +10,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -123,7 +123,7 @@ func (s *run) method() string {
 func (s *run) active() map[types.UID]string {
 	out := map[types.UID]string{s.launcher.UID: s.launcher.Spec.NodeName}
 	for _, p := range s.others {
-		if launchers.Ended(p) == "" {
+		if launcherpod.Ended(p) == "" {
 			out[p.UID] = p.Spec.NodeName
 		}
 	}
@@ -141,7 +141,7 @@ func (r *Reconciler) observeMoves(ctx context.Context, s *run) error {
 	for i := range all {
 		m := &all[i]
 		if at := m.Status.MigrationState; at == nil || at.SourcePod == "" || m.CreationTimestamp.Before(&s.instance.CreationTimestamp) ||
-			at.TargetPod != "" && at.TargetPod != launchers.TargetName(s.instance, m.UID) { // it was of an instance before
+			at.TargetPod != "" && at.TargetPod != launcherpod.TargetName(s.instance, m.UID) { // it was of an instance before
 			continue
 		}
 		if last == nil || earlier(last, m) {

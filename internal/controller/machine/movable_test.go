@@ -10,7 +10,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -103,9 +103,9 @@ func TestFixedAdded(t *testing.T) {
 		"it is not had":          {func(_ *run, h *hot) { h.access = machine.Taken }, state.CauseAdding},
 		"its pod is on the way":  {func(_ *run, h *hot) { h.holder = nil }, state.CauseAdding},
 		"it is being removed":    {func(s *run, h *hot) { h.wanted, s.instance.Spec.Volumes = false, nil }, state.CauseAdding},
-		"a copy is kept there":   {func(s *run, h *hot) { h.keep, s.instance.Spec.Volumes = &launch.KeepOrder{}, nil }, state.CauseKeeping},
-		"a copy was kept there":  {func(s *run, h *hot) { h.keep, h.holder, s.instance.Spec.Volumes = &launch.KeepOrder{}, nil, nil }, ""},
-		"a network disk":         {func(_ *run, h *hot) { h.pods.Network = &launch.Added{} }, state.CauseAddedNetwork},
+		"a copy is kept there":   {func(s *run, h *hot) { h.keep, s.instance.Spec.Volumes = &launcherapi.KeepOrder{}, nil }, state.CauseKeeping},
+		"a copy was kept there":  {func(s *run, h *hot) { h.keep, h.holder, s.instance.Spec.Volumes = &launcherapi.KeepOrder{}, nil, nil }, ""},
+		"a network disk":         {func(_ *run, h *hot) { h.pods.Network = &launcherapi.Added{} }, state.CauseAddedNetwork},
 		"by an earlier launcher": {func(s *run, _ *hot) { s.launcher.Spec.Volumes = s.launcher.Spec.Volumes[:1] }, state.CauseAdded},
 		"no class":               {func(s *run, _ *hot) { s.classes = nil }, state.CauseClassMissing},
 	} {

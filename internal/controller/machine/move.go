@@ -19,8 +19,8 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/decide/migration"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -39,11 +39,11 @@ type move struct {
 	target    *corev1.Pod
 	sent      bool // the source says that its guest is at the target
 	before    string
-	crowded   string        // why it may not begin yet; empty: it may
-	said      launch.Moving // by the source
-	heard     launch.Moving // from the target
-	late      bool          // no node has had the target for too long
-	unnamed   []string      // claims that do not have the volumes yet that their disks were sent to, and why
+	crowded   string             // why it may not begin yet; empty: it may
+	said      launcherapi.Moving // by the source
+	heard     launcherapi.Moving // from the target
+	late      bool               // no node has had the target for too long
+	unnamed   []string           // claims that do not have the volumes yet that their disks were sent to, and why
 }
 
 // placeWithin is how long a node is looked for, as upstream has it.
@@ -120,10 +120,10 @@ func (r *Reconciler) observeMigration(ctx context.Context, m *kubevirt.VirtualMa
 	if v.target != nil && v.granted() && situation(v.target) == machine.Placed {
 		v.heard = r.askMove(ctx, v.target, m.UID)
 	}
-	if v.source != nil && launchers.Orders(v.source).ID == string(m.UID) && launchers.Ended(v.source) == "" {
+	if v.source != nil && launcherpod.Orders(v.source).ID == string(m.UID) && launcherpod.Ended(v.source) == "" {
 		v.said = r.askMove(ctx, v.source, m.UID)
 	}
-	if v.target != nil && launchers.Orders(v.target).Run && !m.Ended() {
+	if v.target != nil && launcherpod.Orders(v.target).Run && !m.Ended() {
 		v.unnamed, err = r.unnamed(ctx, v.target)
 	}
 	return v, err
@@ -135,31 +135,31 @@ func (v *move) pair() {
 	if v.run.launcher != nil {
 		all = append(all, v.run.launcher)
 	}
-	name := launchers.TargetName(v.run.instance, v.migration.UID)
+	name := launcherpod.TargetName(v.run.instance, v.migration.UID)
 	if at := slices.IndexFunc(all, func(p *corev1.Pod) bool {
-		return p.Name == name && launchers.Incoming(p) == v.migration.UID
+		return p.Name == name && launcherpod.Incoming(p) == v.migration.UID
 	}); at >= 0 {
 		v.target = all[at]
 		all = slices.Delete(all, at, at+1)
 	}
 	left := func(p *corev1.Pod) bool {
-		return v.target != nil && launchers.Successor(p, []*corev1.Pod{v.target}) == v.target
+		return v.target != nil && launcherpod.Successor(p, []*corev1.Pod{v.target}) == v.target
 	}
 	if at := slices.IndexFunc(all, left); at >= 0 {
 		v.source, v.sent = all[at], true
 		return
 	}
-	v.source = launchers.Present(all)
+	v.source = launcherpod.Present(all)
 }
 
 // askMove is what a launcher says about this migration.
-func (r *Reconciler) askMove(ctx context.Context, p *corev1.Pod, id types.UID) launch.Moving {
+func (r *Reconciler) askMove(ctx context.Context, p *corev1.Pod, id types.UID) launcherapi.Moving {
 	said, err := r.ask(p)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("no word of the migration", "launcher", p.Name, "error", err.Error())
 	}
 	if err != nil || said.Move == nil || said.Move.ID != string(id) {
-		return launch.Moving{}
+		return launcherapi.Moving{}
 	}
 	return *said.Move
 }
@@ -222,18 +222,18 @@ func (v *move) facts() migration.Facts {
 	}
 	f.Shown, f.Unnamed = f.Over && v.shown(), len(v.unnamed) > 0
 	if v.target != nil {
-		f.Granted, f.Handed = v.granted(), launchers.Orders(v.target).Run
-		f.Ran = f.Target == migration.Going && launchers.Up(v.target) || launchers.Ended(v.target) != "" && launchers.LastWords(v.target).Came
+		f.Granted, f.Handed = v.granted(), launcherpod.Orders(v.target).Run
+		f.Ran = f.Target == migration.Going && launcherpod.Up(v.target) || launcherpod.Ended(v.target) != "" && launcherpod.LastWords(v.target).Came
 	}
-	if o := launchers.Orders(v.source); o.ID == string(v.migration.UID) {
+	if o := launcherpod.Orders(v.source); o.ID == string(v.migration.UID) {
 		f.Told, f.ToldOff = o.To != "", o.Cancel
 	}
 	switch v.said.Stage {
-	case launch.MoveSends:
+	case launcherapi.MoveSends:
 		f.Word = migration.Sends
-	case launch.MoveFailed, launch.MoveStopped:
+	case launcherapi.MoveFailed, launcherapi.MoveStopped:
 		f.Word = migration.Keeps
-	case launch.MoveWaits, launch.MoveHolds, launch.MoveRuns: // what targets say
+	case launcherapi.MoveWaits, launcherapi.MoveHolds, launcherapi.MoveRuns: // what targets say
 	}
 	return f
 }
@@ -251,7 +251,7 @@ func (v *move) guest() migration.Guest {
 	switch {
 	case v.sent:
 		return migration.Sent
-	case v.source == nil && v.target != nil, v.target != nil && v.source != nil && launchers.Ended(v.source) != "":
+	case v.source == nil && v.target != nil, v.target != nil && v.source != nil && launcherpod.Ended(v.source) != "":
 		return migration.Vanished
 	case v.before != "" && v.run != nil, v.crowded != "":
 		return migration.Queued
@@ -266,10 +266,10 @@ func (v *move) guest() migration.Guest {
 
 // unlike are the disks that were added or removed since the target was made, which a source that was told already looks after itself.
 func (v *move) unlike() string {
-	if v.target == nil || v.run == nil || launchers.Orders(v.source).ID == string(v.migration.UID) {
+	if v.target == nil || v.run == nil || launcherpod.Orders(v.source).ID == string(v.migration.UID) {
 		return ""
 	}
-	has, wants := volumeNames(launchers.Machine(v.target).Spec.Volumes), volumeNames(v.run.instance.Spec.Volumes)
+	has, wants := volumeNames(launcherpod.Machine(v.target).Spec.Volumes), volumeNames(v.run.instance.Spec.Volumes)
 	if other := v.run.updates.names(); !maps.Equal(updatedClaims(v.target), other) {
 		maps.Copy(other, updatedClaims(v.target))
 		return strings.Join(slices.Sorted(maps.Keys(other)), ", ")
@@ -303,13 +303,13 @@ func (v *move) situation() migration.Target {
 	case machine.Placed:
 	}
 	switch v.heard.Stage {
-	case launch.MoveWaits:
+	case launcherapi.MoveWaits:
 		return migration.Listens
-	case launch.MoveHolds:
+	case launcherapi.MoveHolds:
 		return migration.Holds
-	case launch.MoveRuns:
+	case launcherapi.MoveRuns:
 		return migration.Runs
-	case launch.MoveSends, launch.MoveFailed, launch.MoveStopped: // what sources say
+	case launcherapi.MoveSends, launcherapi.MoveFailed, launcherapi.MoveStopped: // what sources say
 	}
 	return migration.Placed
 }

@@ -17,8 +17,8 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -63,7 +63,7 @@ func (w *world) accessMode() corev1.PersistentVolumeAccessMode {
 }
 
 // end has a launcher leave its last words.
-func (w *world) end(p *corev1.Pod, r launch.Report) {
+func (w *world) end(p *corev1.Pod, r launcherapi.Report) {
 	text, err := json.Marshal(r)
 	w.must(err)
 	p.Status.Conditions, p.Status.Phase = nil, corev1.PodFailed
@@ -86,13 +86,13 @@ func (w *world) arrive(p *corev1.Pod) bool {
 		return false
 	}
 	if w.sc.move == targetNever {
-		w.end(p, launch.Report{End: launch.Refused, Detail: "it cannot"})
+		w.end(p, launcherapi.Report{End: launcherapi.Refused, Detail: "it cannot"})
 		return true
 	}
-	told, gone := false, launchers.Orders(p).Run
+	told, gone := false, launcherpod.Orders(p).Run
 	for _, q := range w.launcherPods() {
-		told = told || launchers.Orders(&q).Pod == p.Name
-		gone = gone || w.sc.move != movesUntold && launchers.Ended(&q) != "" && launchers.LastWords(&q).To == p.Name
+		told = told || launcherpod.Orders(&q).Pod == p.Name
+		gone = gone || w.sc.move != movesUntold && launcherpod.Ended(&q) != "" && launcherpod.LastWords(&q).To == p.Name
 		if q.Name != p.Name && pods.Ready(&q) && gone {
 			w.t.Errorf("pod %s runs the guest while pod %s does", p.Name, q.Name)
 		}
@@ -103,7 +103,7 @@ func (w *world) arrive(p *corev1.Pod) bool {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		return true
 	case told && w.sc.move == targetDies:
-		w.end(p, launch.Report{End: launch.Refused, Detail: "it died"})
+		w.end(p, launcherapi.Report{End: launcherapi.Refused, Detail: "it died"})
 		return true
 	}
 	return false
@@ -111,15 +111,15 @@ func (w *world) arrive(p *corev1.Pod) bool {
 
 // depart plays a source that was told to send its guest.
 func (w *world) depart(p *corev1.Pod) bool {
-	o := launchers.Orders(p)
+	o := launcherpod.Orders(p)
 	if o.To == "" || o.Cancel || o.Pod == "" {
 		return false
 	}
 	switch w.sc.move {
 	case moves, movesUntold:
-		w.end(p, launch.Report{End: launch.Moved, To: o.Pod, Pause: 90})
+		w.end(p, launcherapi.Report{End: launcherapi.Moved, To: o.Pod, Pause: 90})
 	case sourceDies:
-		w.end(p, launch.Report{End: launch.Crashed, Detail: "it died"})
+		w.end(p, launcherapi.Report{End: launcherapi.Crashed, Detail: "it died"})
 		w.sc.move = moves
 	case staysSending, keeps, targetDies, targetNever:
 		return false
@@ -128,31 +128,31 @@ func (w *world) depart(p *corev1.Pod) bool {
 }
 
 // moveSays is what a launcher says about a migration; nil: it has none.
-func (w *world) moveSays(p *corev1.Pod) *launch.Moving {
-	o := launchers.Orders(p)
-	switch m := launchers.Machine(p); {
+func (w *world) moveSays(p *corev1.Pod) *launcherapi.Moving {
+	o := launcherpod.Orders(p)
+	switch m := launcherpod.Machine(p); {
 	case o.To != "" && o.Cancel:
-		return &launch.Moving{ID: o.ID, Stage: launch.MoveStopped, Detail: "it was asked to keep the guest"}
+		return &launcherapi.Moving{ID: o.ID, Stage: launcherapi.MoveStopped, Detail: "it was asked to keep the guest"}
 	case o.To != "" && w.sc.move == keeps:
-		return &launch.Moving{ID: o.ID, Stage: launch.MoveFailed, Detail: "the wire broke"}
+		return &launcherapi.Moving{ID: o.ID, Stage: launcherapi.MoveFailed, Detail: "the wire broke"}
 	case o.To != "":
-		return &launch.Moving{ID: o.ID, Stage: launch.MoveSends, Sent: 1 << 20, Total: 2 << 20}
+		return &launcherapi.Moving{ID: o.ID, Stage: launcherapi.MoveSends, Sent: 1 << 20, Total: 2 << 20}
 	case m.Incoming != "" && !pods.Ready(p) && w.sc.move != targetNever:
-		return &launch.Moving{ID: m.Incoming, Stage: launch.MoveWaits}
+		return &launcherapi.Moving{ID: m.Incoming, Stage: launcherapi.MoveWaits}
 	}
 	return nil
 }
 
 // launcherSays what became of the disks that its orders want back.
-func (w *world) launcherSays(p *corev1.Pod) (launch.Returns, error) {
+func (w *world) launcherSays(p *corev1.Pod) (launcherapi.Returns, error) {
 	if said := w.moveSays(p); said != nil {
-		return launch.Returns{Move: said}, nil
+		return launcherapi.Returns{Move: said}, nil
 	}
 	var pods corev1.PodList
 	w.must(w.api.List(context.Background(), &pods, client.MatchingLabels{render.LabelMachine: "virt-launcher"}))
-	said := launch.Returns{Kept: map[string]string{}}
+	said := launcherapi.Returns{Kept: map[string]string{}}
 	for _, p := range pods.Items {
-		var d launch.Disks
+		var d launcherapi.Disks
 		_ = json.Unmarshal([]byte(p.Annotations[render.AnnDisks]), &d)
 		said.Given = append(said.Given, d.Removed...)
 		said.Serial = d.Serial
@@ -162,7 +162,7 @@ func (w *world) launcherSays(p *corev1.Pod) (launch.Returns, error) {
 	}
 	said.Servers = logsInAt(p)
 	if w.keeps {
-		said = launch.Returns{Kept: map[string]string{"extra": "it was asked for"}}
+		said = launcherapi.Returns{Kept: map[string]string{"extra": "it was asked for"}}
 	}
 	return said, nil
 }

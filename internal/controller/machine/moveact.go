@@ -16,10 +16,10 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
 	"github.com/berth-vm/berth/internal/decide/migration"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/pki"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -36,14 +36,14 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 		if err != nil {
 			return err
 		}
-		return r.tellMove(ctx, v.source, launch.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: launchers.Orders(v.source).Run, Limits: limits, Policy: policy,
-			Volumes: volumeNames(launchers.Machine(v.target).Spec.Volumes), Disks: sends(v.target), To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launch.MovePort))})
+		return r.tellMove(ctx, v.source, launcherapi.Move{ID: string(v.migration.UID), Pod: v.target.Name, Run: launcherpod.Orders(v.source).Run, Limits: limits, Policy: policy,
+			Volumes: volumeNames(launcherpod.Machine(v.target).Spec.Volumes), Disks: sends(v.target), To: net.JoinHostPort(v.target.Status.PodIP, strconv.Itoa(launcherapi.MovePort))})
 	case migration.CallOff:
-		o := launchers.Orders(v.source)
+		o := launcherpod.Orders(v.source)
 		o.Cancel = true
 		return r.tellMove(ctx, v.source, o)
 	case migration.HandOver:
-		return r.handOver(ctx, v.target, v.run.instance, launchers.Orders(v.source))
+		return r.handOver(ctx, v.target, v.run.instance, launcherpod.Orders(v.source))
 	case migration.StopSource:
 		if v.source == nil {
 			return nil
@@ -104,7 +104,7 @@ func (r *Reconciler) startTarget(ctx context.Context, v *move) error {
 		return err
 	}
 	if here { // claims are opened on both sides, some of which could be had on other nodes too
-		pod.Spec.Affinity = nodes.Within(pod.Spec.Affinity, onlyOn(home))
+		pod.Spec.Affinity = nodeselect.Within(pod.Spec.Affinity, onlyOn(home))
 	}
 	pod.Spec.NodeSelector = narrowed(pod.Spec.NodeSelector, v.migration.Spec.AddedNodeSelector)
 	return r.cluster.Create(ctx, pod)
@@ -182,7 +182,7 @@ func moveKeys(m *kubevirt.VirtualMachineInstanceMigration, i *kubevirt.VirtualMa
 	s := &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{"ca.crt": pki.PEM(authority.Certificate().Raw)}, ObjectMeta: metav1.ObjectMeta{
 		Namespace: i.Namespace, Name: render.MoveSecret(i), Labels: render.Labels(name),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(i, kubevirt.GroupVersion.WithKind("VirtualMachineInstance"))}}}
-	for side, use := range map[string]x509.ExtKeyUsage{launch.MoveSource: x509.ExtKeyUsageClientAuth, launch.MoveTarget: x509.ExtKeyUsageServerAuth} {
+	for side, use := range map[string]x509.ExtKeyUsage{launcherapi.MoveSource: x509.ExtKeyUsageClientAuth, launcherapi.MoveTarget: x509.ExtKeyUsageServerAuth} {
 		pair, err := authority.Issue(pki.Leaf{Name: name, DNSNames: []string{string(m.UID)}, Use: use, Lasts: moveKeysLast}, now)
 		if err != nil {
 			return nil, err
@@ -212,8 +212,8 @@ func (v *move) text(row state.MigrationRow) string {
 	case state.MigrationKept, state.MigrationAborted:
 		return v.said.Detail
 	case state.MigrationTargetFailed, state.MigrationLost:
-		if v.target != nil && launchers.Ended(v.target) != "" {
-			return launchers.LastWords(v.target).Detail
+		if v.target != nil && launcherpod.Ended(v.target) != "" {
+			return launcherpod.LastWords(v.target).Detail
 		}
 		return ""
 	case state.MigrationSending:
@@ -239,7 +239,7 @@ func (v *move) text(row state.MigrationRow) string {
 func (v *move) doneText() string {
 	text := fmt.Sprintf("it is in pod %s on node %s", v.target.Name, v.target.Spec.NodeName)
 	if v.sent {
-		if words := launchers.LastWords(v.source); words.Pause > 0 {
+		if words := launcherpod.LastWords(v.source); words.Pause > 0 {
 			text += fmt.Sprintf("; it stood still for %d ms", words.Pause)
 		}
 	}
@@ -314,7 +314,7 @@ func (v *move) state(old *kubevirt.MigrationState) *kubevirt.MigrationState {
 		s.TargetPod, s.TargetNode, s.TargetNodeAddress = p.Name, p.Spec.NodeName, p.Status.PodIP
 	}
 	for _, p := range []*corev1.Pod{v.source, v.target} {
-		if o := launchers.Orders(p); o.ID == string(v.migration.UID) && o.Limits != (launch.MoveLimits{}) {
+		if o := launcherpod.Orders(p); o.ID == string(v.migration.UID) && o.Limits != (launcherapi.MoveLimits{}) {
 			s.MigrationConfiguration, s.MigrationPolicyName = configuration(o.Limits), nil
 			if o.Policy != "" {
 				s.MigrationPolicyName = &o.Policy

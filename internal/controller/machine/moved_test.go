@@ -13,8 +13,8 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -49,11 +49,11 @@ func TestUpdateIsKept(t *testing.T) {
 	i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: vmName, UID: "run"}}
 	migration := kubevirt.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: updating + "1", UID: "move-uid",
 		OwnerReferences: []metav1.OwnerReference{{Kind: "VirtualMachineInstance", Name: vmName, UID: "run", Controller: new(true)}}}}
-	task, err := json.Marshal(launch.Machine{Name: vmName, Incoming: "move-uid", Updated: map[string]string{"root": "old"}, Spec: kubevirt.VirtualMachineInstanceSpec{Volumes: volume("new")}})
+	task, err := json.Marshal(launcherapi.Machine{Name: vmName, Incoming: "move-uid", Updated: map[string]string{"root": "old"}, Spec: kubevirt.VirtualMachineInstanceSpec{Volumes: volume("new")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: launchers.TargetName(i, types.UID("move-uid")), UID: "target",
+	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: launcherpod.TargetName(i, types.UID("move-uid")), UID: "target",
 		Annotations: map[string]string{render.AnnMachine: string(task)}}}
 	for claim, stale := range map[string]bool{"new": false, "old": true} {
 		i.Spec.Volumes = volume(claim)
@@ -68,18 +68,18 @@ func TestUpdateIsKept(t *testing.T) {
 func TestMigrationPolicy(t *testing.T) {
 	policy := func(name string, s migrationsv1.Selectors, mib int64) *migrationsv1.MigrationPolicy {
 		return &migrationsv1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: migrationsv1.MigrationPolicySpec{
-			Selectors: &s, BandwidthPerMigration: resource.NewQuantity(mib<<20, resource.BinarySI), AllowAutoConverge: new(true)}}
+			Selectors: &s, BandwidthPerMigration: resource.NewQuantity(mib<<20, resource.BinarySI), AllowAutoConverge: new(true), MaxDowntimeMs: new(uint64(700))}}
 	}
 	others := policy("others", migrationsv1.Selectors{NamespaceSelector: migrationsv1.LabelSelector{"stage": "test"}}, 1)
 	ours := policy("ours", migrationsv1.Selectors{NamespaceSelector: migrationsv1.LabelSelector{"stage": "prod"}}, 64)
 	for name, c := range map[string]struct {
 		policies []*migrationsv1.MigrationPolicy
-		want     launch.MoveLimits
+		want     launcherapi.MoveLimits
 		policy   string
 	}{
-		"none":      {nil, launch.MoveLimits{PerGiB: 150, Still: 150}, ""},
-		"another's": {[]*migrationsv1.MigrationPolicy{others}, launch.MoveLimits{PerGiB: 150, Still: 150}, ""},
-		"its own":   {[]*migrationsv1.MigrationPolicy{others, ours}, launch.MoveLimits{Bandwidth: 64 << 20, PerGiB: 150, Still: 150, Converge: true}, "ours"},
+		"none":      {nil, launcherapi.MoveLimits{PerGiB: 150, Still: 150}, ""},
+		"another's": {[]*migrationsv1.MigrationPolicy{others}, launcherapi.MoveLimits{PerGiB: 150, Still: 150}, ""},
+		"its own":   {[]*migrationsv1.MigrationPolicy{others, ours}, launcherapi.MoveLimits{Bandwidth: 64 << 20, PerGiB: 150, Still: 150, Converge: true, Downtime: 700}, "ours"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, scenario{strategy: kubevirt.RunAlways, move: moves})

@@ -9,15 +9,16 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/identity"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/state"
 )
 
 // TestFaultIsTheReason: what a disk's server was at fault for is the reason of the machine and of its instance, whatever the
 // run strategy does next.
 func TestFaultIsTheReason(t *testing.T) {
-	for _, fault := range []launch.Fault{launch.DiskUnreachable, launch.DiskDenied, launch.DiskAbsent, launch.DiskRefused, launch.DiskReadOnly, launch.DiskUnsupported} {
-		words, err := json.Marshal(launch.Report{End: launch.Refused, Fault: fault, Detail: "the server's own words"})
+	for _, fault := range []launcherapi.Fault{launcherapi.DiskUnreachable, launcherapi.DiskDenied, launcherapi.DiskAbsent, launcherapi.DiskRefused, launcherapi.DiskReadOnly, launcherapi.DiskUnsupported} {
+		words, err := json.Marshal(launcherapi.Report{End: launcherapi.Refused, Fault: fault, Detail: "the server's own words"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,13 +43,13 @@ func TestWaitingGuest(t *testing.T) {
 	if row := s.row(state.GuestRunning); row.Reason != state.GuestRunning || !row.Ready {
 		t.Errorf("it waits for nothing: %+v", row)
 	}
-	s.returns = launch.Returns{Waits: "volume root: connect to iscsi server a:1: refused"}
+	s.returns = launcherapi.Returns{Waits: "volume root: connect to iscsi server a:1: refused"}
 	row := s.row(state.GuestRunning)
 	if row.Reason != state.GuestPaused || row.Ready || row.Status != kubevirt.StatusPaused || row.Instance != kubevirt.PhaseRunning ||
 		!strings.Contains(row.Message, s.returns.Waits) {
 		t.Errorf("it waits: %+v", row)
 	}
-	for _, cause := range []launch.Fault{launch.DiskFull, launch.DiskStalled, launch.DiskCondemned, launch.DiskSourceAway} {
+	for _, cause := range []launcherapi.Fault{launcherapi.DiskFull, launcherapi.DiskStalled, launcherapi.DiskCondemned, launcherapi.DiskSourceAway} {
 		s.returns.Cause = cause
 		if row := s.row(state.GuestRunning); string(row.Reason) != string(cause) || row.Ready || row.Status != kubevirt.StatusPaused ||
 			row.Instance != kubevirt.PhaseRunning || !strings.Contains(row.Message, s.returns.Waits) {
@@ -59,14 +60,14 @@ func TestWaitingGuest(t *testing.T) {
 
 // TestNetworkDiskAccess: each network disk has the identity of what it is, and the mode its volume says.
 func TestNetworkDiskAccess(t *testing.T) {
-	iscsi := kubevirt.VolumeSource{ISCSI: &kubevirt.ISCSISource{Portal: "iqn.2017-01.io.kubevirt:sn.42", LUN: 2, Host: kubevirt.NetworkHost{Name: "a"}}}
+	iscsi := kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{ISCSI: &kubevirt.ISCSISource{Portal: "iqn.2017-01.io.kubevirt:sn.42", LUN: 2, Host: kubevirt.NetworkHost{Name: "a"}}}}
 	other := *iscsi.DeepCopy()
 	other.ISCSI.Host.Name = "another name of it"
-	one, err := networkIdentity(kubevirt.Volume{VolumeSource: iscsi}, nil)
+	one, err := identity.Network(iscsi.NetworkSource)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if two, err := networkIdentity(kubevirt.Volume{VolumeSource: other}, nil); err != nil || one != two {
+	if two, err := identity.Network(other.NetworkSource); err != nil || one != two {
 		t.Errorf("%s and %s are one LUN (%v)", one, two, err)
 	}
 	for want, v := range map[accessv1.Mode]kubevirt.Volume{
@@ -78,7 +79,7 @@ func TestNetworkDiskAccess(t *testing.T) {
 			t.Errorf("%+v is wanted %s", v, got)
 		}
 	}
-	for _, v := range []kubevirt.Volume{{VolumeSource: iscsi, AccessMode: kubevirt.ReadShared}, {VolumeSource: kubevirt.VolumeSource{HTTP: &kubevirt.HTTPSource{}}}} {
+	for _, v := range []kubevirt.Volume{{VolumeSource: iscsi, AccessMode: kubevirt.ReadShared}, {VolumeSource: kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{HTTP: &kubevirt.HTTPSource{}}}}} {
 		if got := mode(v, kubevirt.Disk{}); got != accessv1.ReadShared {
 			t.Errorf("%+v is wanted %s", v, got)
 		}

@@ -13,15 +13,15 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/behind"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/end"
-	"github.com/berth-vm/berth/internal/controller/nodes"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/identity"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/machinefields"
-	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -44,7 +44,7 @@ type run struct {
 	hot       []*hot                             // what the launcher was not started with
 	kept      []*kept                            // copies that are to be kept in claims
 	removed   []string                           // volumes the launcher was started with and that the instance no longer lists
-	returns   launch.Returns
+	returns   launcherapi.Returns
 	logins    map[string][]string // where the launcher says that it has logged in, if that is not recorded; nil: it has not, or not said so
 	heard     bool                // the launcher said so when it was asked whether its guest waits
 	asked     bool                // it has not said so far what became of them
@@ -74,7 +74,7 @@ type disk struct {
 	why       string              // for a person
 	reason    state.MachineReason // of a disk that Failed and has one of its own
 	undecided bool                // whether it is mounted is known when its claim is bound
-	direct    *behind.Disk        // opened without a mount; nil: it is mounted
+	direct    *netdisk.Behind     // opened without a mount; nil: it is mounted
 	login     *corev1.Secret      // what the disk is opened with, to be made before the launcher; nil: nothing
 	pv        *corev1.PersistentVolume
 	id        identity.Disk // of a disk that is Ready
@@ -167,7 +167,7 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *run, v kubevirt.Volum
 	case d.direct != nil:
 		s.pods.Open(v.Name, d.direct.Direct)
 	case d.undecided:
-		s.pods.Open(v.Name, launch.Direct{}) // a consumer need not mount it
+		s.pods.Open(v.Name, netdisk.Direct{}) // a consumer need not mount it
 	case d.block():
 		s.pods.Block = append(s.pods.Block, v.Name)
 	}
@@ -189,7 +189,7 @@ func (r *Reconciler) observeNode(ctx context.Context, s *run) error {
 	if err != nil {
 		return err
 	}
-	s.away = nodes.Away(node)
+	s.away = nodeselect.Away(node)
 	return nil
 }
 
@@ -211,7 +211,7 @@ func (r *Reconciler) observeLost(ctx context.Context, s *run) error {
 			continue // the scheduler says what is wrong with it
 		}
 		fits := slices.DeleteFunc(slices.Clone(nodes.Items), func(n corev1.Node) bool { return !where.Match(&n) })
-		if !slices.ContainsFunc(fits, func(n corev1.Node) bool { return !end.OutOfService(&n) }) {
+		if !slices.ContainsFunc(fits, func(n corev1.Node) bool { return !podend.OutOfService(&n) }) {
 			s.lost = lostText(d, fits)
 		}
 		allowed := nodeaffinity.GetRequiredNodeAffinity(s.launcher)
@@ -264,9 +264,9 @@ func (r *Reconciler) disk(ctx context.Context, s *run, v kubevirt.Volume, name s
 		}
 	}
 	if d.is == machine.Ready && d.claim != nil && r.data {
-		if proof, lacks := origin.Complete(d.claim); proof == origin.Unproven && (d.volume == nil || origin.Refilled(d.claim)) {
+		if proof, lacks := clonesource.Complete(d.claim); proof == clonesource.Unproven && (d.volume == nil || clonesource.Refilled(d.claim)) {
 			d.is, d.why = machine.Filling, fmt.Sprintf("PersistentVolumeClaim %s is not filled: %s", name, lacks)
-			if origin.PopulatedByUs(d.claim) {
+			if clonesource.PopulatedByUs(d.claim) {
 				d.why = pending(d.claim)
 			}
 		}

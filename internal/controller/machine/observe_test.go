@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 )
 
 // TestALauncherThatHasEnded: a container that has ended is the end, whatever the pod's phase says yet; one that is to be
@@ -34,7 +34,7 @@ func TestALauncherThatHasEnded(t *testing.T) {
 			if got := situation(p); got != c.want {
 				t.Errorf("it is %s, not %s", got, c.want)
 			}
-			if got := launchers.LastWords(p).Detail; c.words != "" && !strings.Contains(got, c.words) {
+			if got := launcherpod.LastWords(p).Detail; c.words != "" && !strings.Contains(got, c.words) {
 				t.Errorf("its last words are %q", got)
 			}
 		})

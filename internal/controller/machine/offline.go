@@ -15,8 +15,8 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/nodes"
-	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/decide/migration"
 	"github.com/berth-vm/berth/internal/render"
@@ -45,7 +45,7 @@ type offline struct {
 	written   string // who may have written to the old disks since they are copied; empty: nobody
 }
 
-// isMover: the pod stands for a machine whose disks are being copied. Whoever may make pods can say that of one, and gains a sentence.
+// isMover reports whether the pod stands for a machine whose disks are being copied. A forged pod only changes a message.
 func isMover(p *corev1.Pod) bool {
 	o := metav1.GetControllerOf(p)
 	return o != nil && o.Kind == "VirtualMachineInstanceMigration" && p.Annotations[render.AnnConsumer] != ""
@@ -148,7 +148,7 @@ func (r *Reconciler) observeOld(ctx context.Context, v *offline) error {
 		if cause, detail := v.run.rooted(d); cause != "" {
 			why = append(why, state.OfFixed(cause).Text(d.name, detail))
 		}
-		on, err := nodes.In(ctx, r.reader, d.pv.Spec.NodeAffinity.Required)
+		on, err := nodeselect.In(ctx, r.reader, d.pv.Spec.NodeAffinity.Required)
 		if err != nil {
 			return err
 		}
@@ -224,7 +224,7 @@ func (v *offline) far() migration.Copies {
 		case c.is == machine.Ready && c.pv != nil:
 			filled++
 		}
-		if c.pv != nil && c.pv.Annotations[replaced.Annotation] != "" {
+		if c.pv != nil && c.pv.Annotations[replacedclaim.Annotation] != "" {
 			recorded++
 		}
 	}

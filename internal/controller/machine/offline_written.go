@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
-	"github.com/berth-vm/berth/internal/controller/users"
+	"github.com/berth-vm/berth/internal/controller/claimusers"
 )
 
 // observeWritten finds a pod of somebody else that may have written to the old disks since the machine's pod stands for it: what it wrote
@@ -16,7 +16,7 @@ func (r *Reconciler) observeWritten(ctx context.Context, v *offline) error {
 		if v.pod == nil || len(v.copies) == 0 || v.copies[0].claim == nil {
 			return nil
 		}
-		writers, err := users.Since(ctx, r.reader, r.live, d.claim, v.pod.CreationTimestamp.Time)
+		writers, err := claimusers.Since(ctx, r.reader, r.live, d.claim, v.pod.CreationTimestamp.Time)
 		if err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (r *Reconciler) observeWritten(ctx context.Context, v *offline) error {
 	return nil
 }
 
-// reading are the disks as they are held while they are copied: whoever reads them may, and nobody writes to them.
+// reading returns the disks as they are held while they are copied: shared by readers, without writers.
 func reading(disks []disk) []disk {
 	out := slices.Clone(disks)
 	for i := range out {

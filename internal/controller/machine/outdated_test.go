@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/inside"
+	"github.com/berth-vm/berth/internal/launcherexec"
 )
 
 // TestOutdated: after an upgrade a guest runs on as it is, and its instance says that it is of the version before, until it runs in the
@@ -14,7 +14,7 @@ import (
 func TestOutdated(t *testing.T) {
 	w := newWorld(t, scenario{strategy: kubevirt.RunAlways})
 	w.settle()
-	launcher := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: inside.Container, Image: "launcher:1"}}}}
+	launcher := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: launcherexec.Container, Image: "launcher:1"}}}}
 	for _, c := range []struct {
 		image string
 		want  bool

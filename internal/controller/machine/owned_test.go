@@ -10,8 +10,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/origin"
 )
 
 // TestClaimIsGivenToItsMachine: a claim whose owner was changed from its DataVolume to the machine is a disk of the machine, whether the
@@ -42,7 +42,7 @@ func TestClaimIsGivenToItsMachine(t *testing.T) {
 			claim, err := cluster.Get[corev1.PersistentVolumeClaim](t.Context(), w.api, ns, vmName+"-root")
 			w.must(err)
 			claim.OwnerReferences = []metav1.OwnerReference{c.owner}
-			claim.Annotations = map[string]string{origin.AnnPodPhase: c.phase}
+			claim.Annotations = map[string]string{clonesource.AnnPodPhase: c.phase}
 			w.must(w.api.Update(t.Context(), claim))
 			if c.deleted {
 				w.must(w.api.Delete(t.Context(), &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: vmName + "-root"}}))

@@ -9,7 +9,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/controller/probe"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -20,26 +20,26 @@ func TestPaused(t *testing.T) {
 		name  string
 		wish  string
 		still bool // it is to start paused
-		says  launch.Returns
+		says  launcherapi.Returns
 		err   error
 		want  bool
 		again time.Duration
 	}{
-		{name: "never asked for", says: launch.Returns{Paused: true}, again: returnsAgain},
+		{name: "never asked for", says: launcherapi.Returns{Paused: true}, again: returnsAgain},
 		{name: "about to be paused", wish: "pausing", again: answerAfter},
 		{name: "about to be paused, no answer yet", wish: "pausing", err: probe.ErrNoAnswerYet, again: answerAfter},
-		{name: "paused, and nobody wrote it down", wish: "pausing", says: launch.Returns{Paused: true}, want: true, again: returnsAgain},
-		{name: "paused", wish: "true", says: launch.Returns{Paused: true}, want: true, again: returnsAgain},
+		{name: "paused, and nobody wrote it down", wish: "pausing", says: launcherapi.Returns{Paused: true}, want: true, again: returnsAgain},
+		{name: "paused", wish: "true", says: launcherapi.Returns{Paused: true}, want: true, again: returnsAgain},
 		{name: "paused, an answer from before", wish: "true", again: answerAfter},
 		{name: "paused, no answer yet", wish: "true", err: probe.ErrNoAnswerYet, want: true, again: answerAfter},
 		{name: "paused, no answer", wish: "true", err: errors.New("away"), want: true, again: answerAfter},
-		{name: "about to go on", wish: "unpausing", says: launch.Returns{Paused: true}, want: true, again: answerAfter},
+		{name: "about to go on", wish: "unpausing", says: launcherapi.Returns{Paused: true}, want: true, again: answerAfter},
 		{name: "about to go on, no answer yet", wish: "unpausing", err: probe.ErrNoAnswerYet, want: true, again: answerAfter},
-		{name: "started paused", still: true, says: launch.Returns{Paused: true}, want: true, again: returnsAgain},
+		{name: "started paused", still: true, says: launcherapi.Returns{Paused: true}, want: true, again: returnsAgain},
 		{name: "started paused, no answer yet", still: true, err: probe.ErrNoAnswerYet, want: true, again: answerAfter},
 		{name: "started paused, and goes on", still: true, wish: "false", again: describeAgain},
 		{name: "goes on", wish: "false", again: describeAgain},
-		{name: "goes on, an answer from before", wish: "false", says: launch.Returns{Paused: true}, want: true, again: answerAfter},
+		{name: "goes on, an answer from before", wish: "false", says: launcherapi.Returns{Paused: true}, want: true, again: answerAfter},
 	} {
 		s := upOnly(kubevirt.VirtualMachineInstanceStatus{})
 		if c.still {
@@ -48,7 +48,7 @@ func TestPaused(t *testing.T) {
 		if c.wish != "" {
 			s.instance.Annotations = map[string]string{kubevirt.AnnPaused: c.wish}
 		}
-		r := &Reconciler{ask: func(*corev1.Pod) (launch.Returns, error) { return c.says, c.err }}
+		r := &Reconciler{ask: func(*corev1.Pod) (launcherapi.Returns, error) { return c.says, c.err }}
 		r.observeWaits(t.Context(), s)
 		if s.paused() != c.want || s.lookAgain() != c.again {
 			t.Errorf("%s: paused %t, again in %s", c.name, s.paused(), s.lookAgain())

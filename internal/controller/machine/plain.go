@@ -9,10 +9,10 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
@@ -22,8 +22,8 @@ const (
 	annRunning    = "cdi.kubevirt.io/storage.condition.running.message"
 )
 
-// observePlain is about a claim that no DataVolume fills. Until it is bound it waits for a consumer, or for whoever
-// binds it at once; a populator binds it when it is full. Bound without a source, it may still lack its disk.
+// observePlain observes a claim that no DataVolume fills. Until it is bound it waits for a consumer, or for its populator, which
+// binds it when it is full. Bound without a source, it may still lack its disk.
 func (r *Reconciler) observePlain(ctx context.Context, d *disk) error {
 	if d.claim.Status.Phase != corev1.ClaimBound {
 		waits, err := r.waits(ctx, d.claim)
@@ -32,13 +32,13 @@ func (r *Reconciler) observePlain(ctx context.Context, d *disk) error {
 		}
 		d.is, d.why = machine.Filling, pending(d.claim)
 		switch {
-		case waits && r.data && origin.FilledInPlace(d.claim):
+		case waits && r.data && clonesource.FilledInPlace(d.claim):
 			d.is = machine.Held // bound by the launcher it would be booted from before its upload
 		case waits:
 			d.is = machine.Unbound
 		}
 	}
-	if d.claim.Spec.DataSourceRef != nil || d.claim.Spec.DataSource != nil || d.block() || r.data && origin.FilledInPlace(d.claim) {
+	if d.claim.Spec.DataSourceRef != nil || d.claim.Spec.DataSource != nil || d.block() || r.data && clonesource.FilledInPlace(d.claim) {
 		return nil
 	}
 	size, err := r.emptySize(ctx, d.claim)

@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/pods"
 )
 
@@ -16,17 +16,17 @@ func situation(p *corev1.Pod) machine.Pod {
 		return machine.NoPod
 	case p.DeletionTimestamp != nil:
 		return machine.Going
-	case launchers.Ended(p) == corev1.PodFailed || launchers.Ended(p) == corev1.PodSucceeded && launchers.LastWords(p).End == launch.Stopped:
+	case launcherpod.Ended(p) == corev1.PodFailed || launcherpod.Ended(p) == corev1.PodSucceeded && launcherpod.LastWords(p).End == launcherapi.Stopped:
 		return machine.Broken // a guest that was stopped although nobody deleted its pod: the kubelet gave it up
-	case launchers.Ended(p) == corev1.PodSucceeded && launchers.LastWords(p).End == launch.Moved:
+	case launcherpod.Ended(p) == corev1.PodSucceeded && launcherpod.LastWords(p).End == launcherapi.Moved:
 		return machine.Broken // and the launcher that the guest went to is not there
-	case launchers.Ended(p) == corev1.PodSucceeded:
+	case launcherpod.Ended(p) == corev1.PodSucceeded:
 		return machine.Done
 	case p.Spec.NodeName == "" && unschedulable(p) != "":
 		return machine.Unplaceable
 	case p.Spec.NodeName == "":
 		return machine.Waiting
-	case launchers.Up(p):
+	case launcherpod.Up(p):
 		return machine.Up
 	}
 	return machine.Placed

@@ -20,9 +20,9 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/replaced"
-	"github.com/berth-vm/berth/internal/controller/users"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/controller/claimusers"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -89,10 +89,10 @@ func (r *Reconciler) readClasses(ctx context.Context, s *run) error {
 // claimIn is the claim that a launcher has for a volume: the one that the volume names, or its replacement.
 func claimIn(launcher *corev1.Pod, v kubevirt.Volume) string {
 	name, _ := render.ClaimOf(v)
-	if name == "" || launchers.Incoming(launcher) == "" {
+	if name == "" || launcherpod.Incoming(launcher) == "" {
 		return name
 	}
-	m := launchers.Machine(launcher)
+	m := launcherpod.Machine(launcher)
 	if m.Updated[v.Name] == name {
 		if in := updatedClaims(launcher)[v.Name]; hasClaim(launcher, v.Name, in) {
 			return in // the guest has come, and the instance is about to be told
@@ -120,7 +120,7 @@ func hasClaim(p *corev1.Pod, volume, claim string) bool {
 // disk that is removed while the guest moves has moved.
 func replacements(launcher *corev1.Pod) map[string]string {
 	out := map[string]string{}
-	for _, v := range launchers.Machine(launcher).Spec.Volumes {
+	for _, v := range launcherpod.Machine(launcher).Spec.Volumes {
 		name, _ := render.ClaimOf(v)
 		if in := claimIn(launcher, v); in != name {
 			out[v.Name] = in
@@ -228,7 +228,7 @@ func (r *Reconciler) recordReplaced(ctx context.Context, target *corev1.Pod, i *
 		return err
 	}
 	others := replacements(target)
-	for _, v := range launchers.Machine(target).Spec.Volumes {
+	for _, v := range launcherpod.Machine(target).Spec.Volumes {
 		name, ok := others[v.Name]
 		if !ok {
 			continue
@@ -247,7 +247,7 @@ func (r *Reconciler) migrates(ctx context.Context, target *corev1.Pod, i *kubevi
 	if err := r.live.List(ctx, &list, client.InNamespace(i.Namespace)); err != nil {
 		return false, fmt.Errorf("list migrations: %w", err)
 	}
-	id := launchers.Incoming(target)
+	id := launcherpod.Incoming(target)
 	return id != "" && slices.ContainsFunc(list.Items, func(m kubevirt.VirtualMachineInstanceMigration) bool {
 		return m.UID == id && m.Spec.VMIName == i.Name
 	}), nil
@@ -259,7 +259,7 @@ func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineIn
 	if err != nil {
 		return err
 	}
-	last, _, err := replaced.Of(ctx, r.live, namespace, root)
+	last, _, err := replacedclaim.Of(ctx, r.live, namespace, root)
 	if err != nil || c == nil {
 		return err
 	}
@@ -274,17 +274,17 @@ func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineIn
 	switch {
 	case last != nil && last.Record.UID == c.UID:
 		return r.markOld(ctx, old, last.Record, pv.Name)
-	case pv.Annotations[replaced.Annotation] != "":
+	case pv.Annotations[replacedclaim.Annotation] != "":
 		return nil // the guest was here and has moved on
 	}
-	record := replaced.Record{Namespace: namespace, Claim: root, Machine: i.Name, Live: live, Turn: 1, Replacement: c.Name, UID: c.UID}
+	record := replacedclaim.Record{Namespace: namespace, Claim: root, Machine: i.Name, Live: live, Turn: 1, Replacement: c.Name, UID: c.UID}
 	if last != nil {
 		record.Turn, record.As = last.Record.Turn+1, last.Record.As
 	}
 	if old != nil {
-		record.Old, record.As = old.UID, replaced.AsMade(old)
+		record.Old, record.As = old.UID, replacedclaim.AsMade(old)
 	}
-	next, err := replaced.WithRecord(pv, record)
+	next, err := replacedclaim.WithRecord(pv, record)
 	if err != nil {
 		return err
 	}
@@ -295,15 +295,15 @@ func (r *Reconciler) recordOne(ctx context.Context, i *kubevirt.VirtualMachineIn
 }
 
 // markOld notes on the volume that a claim had when its data moved that the data is elsewhere. A claim that was made since has the data.
-func (r *Reconciler) markOld(ctx context.Context, old *corev1.PersistentVolumeClaim, record replaced.Record, by string) error {
+func (r *Reconciler) markOld(ctx context.Context, old *corev1.PersistentVolumeClaim, record replacedclaim.Record, by string) error {
 	if old == nil || old.UID != record.Old {
 		return nil
 	}
 	pv, err := cluster.VolumeOf(ctx, r.live, old)
-	if err != nil || pv == nil || pv.Name == by || pv.Annotations[replaced.By] == by {
+	if err != nil || pv == nil || pv.Name == by || pv.Annotations[replacedclaim.By] == by {
 		return err
 	}
-	return r.cluster.MarkAs(ctx, moveOwner, pv, cluster.Marks{Annotations: map[string]string{replaced.By: by}})
+	return r.cluster.MarkAs(ctx, moveOwner, pv, cluster.Marks{Annotations: map[string]string{replacedclaim.By: by}})
 }
 
 // dropLeft deletes the claims that were made for a migration that failed. A claim whose volume has the data of a disk is never among
@@ -334,7 +334,7 @@ func (r *Reconciler) dropLeft(ctx context.Context, v *move) error {
 // recorded: the claim's volume has, or had, the data of another claim's disk.
 func (r *Reconciler) recorded(ctx context.Context, c *corev1.PersistentVolumeClaim) (bool, error) {
 	pv, err := cluster.VolumeOf(ctx, r.live, c)
-	return pv != nil && pv.Annotations[replaced.Annotation] != "", err
+	return pv != nil && pv.Annotations[replacedclaim.Annotation] != "", err
 }
 
 // unnamed returns the claims of a launcher's disks that do not have the volumes yet that the disks were sent to, each with what it waits
@@ -342,12 +342,12 @@ func (r *Reconciler) recorded(ctx context.Context, c *corev1.PersistentVolumeCla
 func (r *Reconciler) unnamed(ctx context.Context, target *corev1.Pod) ([]string, error) {
 	var out []string
 	moved := replacements(target)
-	for _, v := range launchers.Machine(target).Spec.Volumes {
+	for _, v := range launcherpod.Machine(target).Spec.Volumes {
 		name, _ := render.ClaimOf(v)
 		if moved[v.Name] == "" {
 			continue
 		}
-		current, err := replaced.Current(ctx, r.live, target.Namespace, name)
+		current, err := replacedclaim.Current(ctx, r.live, target.Namespace, name)
 		if err != nil {
 			return nil, err
 		}
@@ -369,7 +369,7 @@ func (r *Reconciler) inUse(ctx context.Context, namespace, name string) (string,
 	if err != nil || c == nil || c.DeletionTimestamp == nil {
 		return "", err
 	}
-	users, err := users.Of(ctx, r.reader, c)
+	users, err := claimusers.Of(ctx, r.reader, c)
 	if err != nil || len(users) == 0 {
 		return "", err
 	}

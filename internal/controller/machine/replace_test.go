@@ -13,9 +13,9 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/replaced"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
@@ -213,7 +213,7 @@ func TestFollowSaid(t *testing.T) {
 	var list corev1.PersistentVolumeList
 	w.must(w.api.List(context.Background(), &list))
 	for _, pv := range list.Items {
-		if pv.Labels[replaced.Label] != "" || pv.Annotations[replaced.By] != "" {
+		if pv.Labels[replacedclaim.Label] != "" || pv.Annotations[replacedclaim.By] != "" {
 			t.Errorf("volume %s still bears %v %v", pv.Name, pv.Labels, pv.Annotations)
 		}
 	}
@@ -280,11 +280,11 @@ func TestFollowUnheard(t *testing.T) {
 	moveTo("one")(w)
 	w.settle()
 	for _, p := range w.launcherPods() {
-		if launchers.Orders(&p).Pod == "" {
+		if launcherpod.Orders(&p).Pod == "" {
 			w.data.run(w, &p, true)
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		} else {
-			w.end(&p, launch.Report{End: launch.Crashed, Detail: "it died"})
+			w.end(&p, launcherapi.Report{End: launcherapi.Crashed, Detail: "it died"})
 		}
 		w.must(w.api.Status().Update(context.Background(), &p))
 	}
@@ -323,7 +323,7 @@ func TestFollowAtOnce(t *testing.T) {
 			t.Fatalf("move %d: %s", n+1, got)
 		}
 		for _, claim := range []string{"web-root", "web-data"} {
-			if current, err := replaced.Current(context.Background(), w.api, ns, claim); err != nil || !current {
+			if current, err := replacedclaim.Current(context.Background(), w.api, ns, claim); err != nil || !current {
 				t.Errorf("after move %d claim %s does not have the data of now: %v", n+1, claim, err)
 			}
 		}

@@ -42,8 +42,8 @@ func (w *whole) request() machine.Request {
 	return machine.StopAsked
 }
 
-// takeRequests removes the requests that are carried out. Whoever asks for more meanwhile is not overruled: the change is
-// refused then and made again on what is there.
+// takeRequests removes the requests that are carried out. If a request is added meanwhile, the write conflicts and is tried again
+// on the new object.
 func (r *Reconciler) takeRequests(ctx context.Context, w *whole, p machine.Plan) error {
 	left := w.asked()
 	if slices.Contains(p.Do, machine.TakeRequest) {

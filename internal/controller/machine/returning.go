@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/decide/machine"
 )
 
@@ -25,7 +25,7 @@ func (r *Reconciler) observeReplaced(ctx context.Context, s *run, d *disk, name 
 	if s.launcher != nil {
 		return nil // it was started before, or has the replacement
 	}
-	last, _, err := replaced.Of(ctx, r.reader, s.instance.Namespace, name)
+	last, _, err := replacedclaim.Of(ctx, r.reader, s.instance.Namespace, name)
 	switch {
 	case err != nil:
 		return err
@@ -40,26 +40,26 @@ func (r *Reconciler) observeReplaced(ctx context.Context, s *run, d *disk, name 
 		case d.claim != nil && d.claim.DeletionTimestamp != nil:
 			d.why += ", as soon as the claim that it had is gone: it stays while some other pod uses it"
 		}
-	case d.pv != nil && d.pv.Annotations[replaced.By] != "":
-		d.is, d.why = machine.Failed, replaced.Outdated(d.claim.Name, d.pv)
+	case d.pv != nil && d.pv.Annotations[replacedclaim.By] != "":
+		d.is, d.why = machine.Failed, replacedclaim.Outdated(d.claim.Name, d.pv)
 	}
 	return nil
 }
 
 // inTheWay is said of a claim that somebody made under the name of one whose data moved. It has a volume of its own, perhaps with data,
 // so it is not ours to delete.
-func inTheWay(claim string, last *replaced.Volume) string {
-	return fmt.Sprintf("somebody made PersistentVolumeClaim %s anew, with another volume, while the machine's data was on volume %s: "+
+func inTheWay(claim string, last *replacedclaim.Volume) string {
+	return fmt.Sprintf("somebody made PersistentVolumeClaim %s again, with another volume, while the machine's data was on volume %s: "+
 		"delete that claim, and the machine goes on with its own data; or, to go on with that claim and lose what the machine wrote, "+
-		"take the label %s off PersistentVolume %s", claim, last.Name, replaced.Label, last.Name)
+		"take the label %s off PersistentVolume %s", claim, last.Name, replacedclaim.Label, last.Name)
 }
 
 // foreign reports whether somebody made the claim with a volume of its own.
-func foreign(c *corev1.PersistentVolumeClaim, last *replaced.Volume) bool {
+func foreign(c *corev1.PersistentVolumeClaim, last *replacedclaim.Volume) bool {
 	if c == nil || c.DeletionTimestamp != nil || c.UID == last.Record.Old {
 		return false
 	}
-	return !slices.Contains([]string{"", last.Name, replaced.AliasName(last.UID)}, c.Spec.VolumeName)
+	return !slices.Contains([]string{"", last.Name, replacedclaim.AliasName(last.UID)}, c.Spec.VolumeName)
 }
 
 var errOutdated = errors.New("the disk has old data")
@@ -70,10 +70,10 @@ func (r *Reconciler) current(ctx context.Context, d disk) error {
 		return nil
 	}
 	pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.live, "", d.pv.Name)
-	if err != nil || pv == nil || pv.Annotations[replaced.By] == "" {
+	if err != nil || pv == nil || pv.Annotations[replacedclaim.By] == "" {
 		return err
 	}
-	return fmt.Errorf("%w: %s", errOutdated, replaced.Outdated(d.claim.Name, pv))
+	return fmt.Errorf("%w: %s", errOutdated, replacedclaim.Outdated(d.claim.Name, pv))
 }
 
 // unreplaced asks the server, not the cache, whether the data of the claims that a pod is about to be made with is on their volumes.
@@ -82,7 +82,7 @@ func (r *Reconciler) unreplaced(ctx context.Context, s *run) error {
 		if !d.stays() {
 			continue
 		}
-		last, _, err := replaced.Of(ctx, r.live, s.instance.Namespace, d.claim.Name)
+		last, _, err := replacedclaim.Of(ctx, r.live, s.instance.Namespace, d.claim.Name)
 		if err != nil {
 			return err
 		}

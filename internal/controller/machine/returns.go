@@ -18,12 +18,12 @@ import (
 	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/identity"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 )
 
 // asker says what a launcher said last of the disks its guest was asked to give back, and asks it again.
-type asker func(launcher *corev1.Pod) (launch.Returns, error)
+type asker func(launcher *corev1.Pod) (launcherapi.Returns, error)
 
 // returnsAgain is how often a launcher is asked while a disk is waited for: it cannot speak up by itself. answerAfter is when
 // it has answered the first time, if it answers at all.
@@ -94,7 +94,7 @@ func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 			s.keeps[was.Name()] = true
 		}
 	}
-	m, ok := launchers.ReadMachine(s.launcher)
+	m, ok := launcherpod.ReadMachine(s.launcher)
 	if !ok {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (r *Reconciler) observeSurplus(ctx context.Context, s *run) error {
 			continue
 		}
 		for _, servers := range [][]string{nil, serversOf(s.launcher, v)} {
-			if id, err := networkIdentity(v, servers); err == nil {
+			if id, err := identity.Network(v.NetworkSource, servers...); err == nil {
 				s.keeps[id.Name()] = true
 			}
 		}

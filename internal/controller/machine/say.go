@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -36,6 +36,9 @@ var details = map[state.MachineReason]func(*run) string{
 	state.LauncherUnplaceable: func(s *run) string { return unschedulable(s.launcher) + s.misplaced },
 	state.LauncherStarting:    (*run).startText,
 	state.NodeLost:            func(s *run) string { return s.lost },
+	state.Cloning:             (*run).cloning,
+	state.Keeping:             (*run).holdText,
+	state.PausedByUser:        func(*run) string { return "" },
 	state.GuestEnded:          func(s *run) string { return s.lastWords().Detail },
 	state.GuestFailed:         func(s *run) string { return s.lastWords().Detail },
 	state.CrashLoop:           func(s *run) string { return s.lastWords().Detail },
@@ -82,60 +85,50 @@ func (s *run) podText() string {
 	return fmt.Sprintf("pod %s on node %s", pod.Name, pod.Spec.NodeName)
 }
 
-func (s *run) row(r state.MachineReason) state.MachineRow {
+// showFacts is what the shown reason depends on, besides what was decided.
+func (s *run) showFacts(decided state.MachineReason) machine.ShowFacts {
+	f := machine.ShowFacts{Decided: decided, NodeAway: s.away, Ending: situation(s.launcher) == machine.Going,
+		Keeping: s.instance.DeletionTimestamp != nil && s.holdsEnd(), Copying: s.cloning() != "",
+		Paused: s.paused(), Disk: s.failure(), Server: state.MachineReason(s.lastWords().Fault), Lost: s.lost != "",
+		Unoffered: slices.ContainsFunc(s.disks, func(d disk) bool { return d.unoffered })}
 	switch {
-	case s.away && situation(s.launcher) != machine.Going:
-		r = state.NodeAway
-	case r == state.GuestRunning && s.arrives() && !launchers.Up(s.launcher):
-		r = state.GuestArriving
-	case r == state.GuestRunning && !pods.Ready(s.launcher) && s.instance.Spec.ReadinessProbe != nil:
-		r = state.GuestUnready
-	case r == state.DiskMissing && slices.ContainsFunc(s.disks, func(d disk) bool { return d.unoffered }):
-		r = state.UsageTypeMissing
-	case r == state.DiskFailed && s.failure() != "":
-		r = s.failure()
-	case r == state.LauncherUnplaceable && s.lost != "":
-		r = state.NodeLost
+	case s.arrives() && !launcherpod.Up(s.launcher):
+		f.Guest = machine.Arriving
+	case s.launcher != nil && s.instance.Spec.ReadinessProbe != nil && !pods.Ready(s.launcher):
+		f.Guest = machine.Unready
 	}
-	if text := s.cloning(); r == state.LauncherStarting && text != "" {
-		row := state.OfMachine(state.Cloning)
-		row.Message = row.Text(s.instance.Name, text)
-		return row
-	}
-	if s.instance.DeletionTimestamp != nil && s.holdsEnd() {
-		row := state.OfMachine(state.Keeping)
-		row.Message = row.Text(s.instance.Name, s.holdText())
-		return row
-	}
-	row := state.OfMachine(r)
 	switch {
-	case (r == state.GuestRunning || r == state.GuestUnready) && s.paused():
-		row = state.OfMachine(state.PausedByUser)
-		row.Message = row.Text(s.instance.Name, "")
-		return row
-	case (r == state.GuestRunning || r == state.GuestUnready) && s.returns.Waits != "":
-		row = state.OfMachine(state.GuestPaused)
-		if slices.Contains(pauses, s.returns.Cause) {
-			row = state.OfMachine(state.MachineReason(s.returns.Cause))
-		}
-		row.Message = row.Text(s.instance.Name, s.returns.Waits)
-		return row
-	case r == state.GuestFailed || r == state.CrashLoop:
-		if f := s.lastWords().Fault; f != "" {
-			status := row.Status
-			row = state.OfMachine(state.MachineReason(f))
-			row.Status = status // what comes next is not the server's to say
-		}
-	case s.away && situation(s.launcher) == machine.Going: // whatever it goes for, this is what is waited for
-		unknown := state.OfMachine(state.EndUnknown)
-		row.Reason, row.Warn, row.Message, r = unknown.Reason, unknown.Warn, unknown.Message, unknown.Reason
+	case s.returns.Waits != "" && slices.Contains(pauses, s.returns.Cause):
+		f.Stuck = state.MachineReason(s.returns.Cause)
+	case s.returns.Waits != "":
+		f.Stuck = state.GuestPaused
 	}
-	row.Message = row.Text(s.instance.Name, s.detail(r))
+	return f
+}
+
+// row is what is said of a decision.
+func (s *run) row(decided state.MachineReason) state.MachineRow {
+	f := s.showFacts(decided)
+	shown := machine.Show(f)
+	row, detail := state.OfMachine(shown.Reason), s.detail(shown.Reason)
+	was := state.OfMachine(decided)
+	switch shown.Base {
+	case machine.Own:
+		if shown.Reason == f.Stuck {
+			detail = s.returns.Waits
+		}
+	case machine.DecidedStatus:
+		row.Status, detail = was.Status, s.detail(decided)
+	case machine.DecidedRow:
+		was.Reason, was.Warn, was.Message = row.Reason, row.Warn, row.Message
+		row = was
+	}
+	row.Message = row.Text(s.instance.Name, detail)
 	return row
 }
 
 // pauses are the causes of a guest's pause that have a row of their own.
-var pauses = []launch.Fault{launch.DiskFull, launch.DiskStalled, launch.DiskCondemned, launch.DiskSourceAway}
+var pauses = []launcherapi.Fault{launcherapi.DiskFull, launcherapi.DiskStalled, launcherapi.DiskCondemned, launcherapi.DiskSourceAway}
 
 // failure is the reason of the first disk that has one of its own; empty: none has.
 func (s *run) failure() state.MachineReason {
@@ -207,7 +200,7 @@ func (d disk) status() kubevirt.VolumeStatus {
 	if d.claim != nil {
 		name := d.claim.Name
 		if d.pv != nil { // the launcher mounts a replacement, and the claim that people know has the same volume
-			if moved, ok := replaced.Read(d.pv); ok {
+			if moved, ok := replacedclaim.Read(d.pv); ok {
 				name = moved.Record.Claim
 			}
 		}

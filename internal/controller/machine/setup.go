@@ -29,7 +29,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/metrics"
 	"github.com/berth-vm/berth/internal/controller/probe"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -42,7 +42,7 @@ const byClaim = "claim"
 // Setup adds both controllers to mgr.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, o Options) error {
 	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, options: o,
-		ask: probe.At[launch.Returns](launch.ReadyPort, launch.ReturnsPath), records: records}
+		ask: probe.At[launcherapi.Returns](launcherapi.ReadyPort, launcherapi.ReturnsPath), records: records}
 	var err error
 	if r.data, err = dataSide(mgr); err != nil {
 		return err

@@ -11,9 +11,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/clonesource"
+	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/livechange"
+	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -45,16 +48,56 @@ func (w *whole) followed() bool {
 	return w.instances() != machine.Living || w.run.instance.Annotations[kubevirt.AnnGeneration] == generation(w.vm)
 }
 
-// observeChange compares the instance with the one that the machine would be started with.
-func (w *whole) observeChange() {
-	if w.means != machine.Provided || w.run.launcher == nil {
-		return // it cannot be told, or is about to be started
+// observeChange compares the instance with the one that the machine would be started with. If that cannot be told, because the template names
+// something that is not there, the machine says so and its instance is left as it is.
+func (r *Reconciler) observeChange(ctx context.Context, w *whole) error {
+	i := w.run.instance
+	switch {
+	case w.run.launcher == nil || w.means == machine.Restoring:
+		return nil // it is about to be started, or to be stopped
+	case w.means != machine.Provided:
+		w.change = &livechange.Plan{Volumes: i.Spec.Volumes, Disks: i.Spec.Domain.Devices.Disks, FromTemplate: templateVolumes(i), Restart: []string{w.why}}
+		return nil
+	}
+	unready, err := r.unreadyVolumes(ctx, i, w.next.Spec.Volumes)
+	if err != nil {
+		return err
 	}
 	plan := livechange.Decide(livechange.Facts{
-		Want: w.next.Spec, Has: w.run.instance.Spec, FromTemplate: templateVolumes(w.run.instance), Leaving: w.run.leaving(),
+		Want: w.next.Spec, Has: i.Spec, FromTemplate: templateVolumes(i), Unready: unready, Leaving: w.run.leaving(),
 		Migrates: ptr.Deref(w.vm.Spec.UpdateVolumesStrategy, "") == kubevirt.UpdateByMigration,
 	})
 	w.change = &plan
+	return nil
+}
+
+// unreadyVolumes are the volumes that are to be in another claim than the instance has, if that claim is not there, is being deleted or is not
+// filled. A claim that waits for its first consumer can be had: it is bound when the guest gets it.
+func (r *Reconciler) unreadyVolumes(ctx context.Context, i *kubevirt.VirtualMachineInstance, wanted []kubevirt.Volume) ([]string, error) {
+	var out []string
+	for _, v := range wanted {
+		name, _ := render.ClaimOf(v)
+		listed := func(x kubevirt.Volume) bool {
+			has, _ := render.ClaimOf(x)
+			return x.Name == v.Name && has == name
+		}
+		if name == "" || slices.ContainsFunc(i.Spec.Volumes, listed) {
+			continue
+		}
+		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, i.Namespace, name)
+		if err != nil {
+			return nil, err
+		}
+		if c == nil || c.DeletionTimestamp != nil || c.Status.Phase != corev1.ClaimPending && unfilled(c) {
+			out = append(out, v.Name)
+		}
+	}
+	return out, nil
+}
+
+func unfilled(c *corev1.PersistentVolumeClaim) bool {
+	_, lacks := clonesource.Complete(c)
+	return lacks != ""
 }
 
 // followTemplate gives the instance the volumes that the machine's template has now. It reports whether it changed anything.
@@ -99,7 +142,7 @@ func (s *run) removedVolumes() []string {
 			out = append(out, v.Name)
 		}
 	}
-	for _, v := range launchers.Machine(s.launcher).Spec.Volumes {
+	for _, v := range launcherpod.Machine(s.launcher).Spec.Volumes {
 		listed := func(x kubevirt.Volume) bool { return x.Name == v.Name && x.Networked() && startedWith(s.launcher, x) }
 		if v.Networked() && !slices.ContainsFunc(s.instance.Spec.Volumes, listed) {
 			out = append(out, v.Name)
@@ -109,8 +152,8 @@ func (s *run) removedVolumes() []string {
 }
 
 // exchanged: the guest gets the new disk of a volume in place of the old one while it runs.
-func (s *run) exchanged(has, want kubevirt.Volume) bool {
-	return livechange.Facts{Has: s.instance.Spec, Migrates: s.updates.live, FromTemplate: templateVolumes(s.instance)}.Exchanges(has, want)
+func (s *run) exchanged(has, want kubevirt.Volume, unready []string) bool {
+	return livechange.Facts{Has: s.instance.Spec, Migrates: s.updates.live, FromTemplate: templateVolumes(s.instance), Unready: unready}.Exchanges(has, want)
 }
 
 // restartRequired is said of a machine with changes that wait for a restart.

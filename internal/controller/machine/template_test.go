@@ -86,6 +86,24 @@ func TestTemplateIsFollowed(t *testing.T) {
 	extraIn("b")(w)
 	claims("in another claim", "b")
 	says("in another claim", "")
+	extraIn("gone")(w)
+	claims("in a claim that is not there", "b")
+	says("in a claim that is not there", "VolumesUpdateNeedsRestart")
+	boundClaim("gone", "node1")(w)
+	claims("in a claim that came later", "gone")
+	says("in a claim that came later", "")
+	extraIn("b")(w)
+	claims("in the claim of before", "b")
+	w.change(false, func(vm *kubevirt.VirtualMachine) {
+		vm.Generation++
+		vm.Spec.Instancetype = &kubevirt.InstancetypeMatcher{Name: "none"}
+	})
+	says("of an instance type that is not there", "VirtualMachineClusterInstancetype none does not exist")
+	w.change(false, func(vm *kubevirt.VirtualMachine) {
+		vm.Generation++
+		vm.Spec.Instancetype = nil
+	})
+	says("of no instance type", "")
 	edit(func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.CPU = &kubevirt.CPU{Cores: 2} })(w)
 	says("with more processors", "RestartRequired: a non-live-updatable field was changed in the template spec: domain.cpu; restart")
 	extraIn("")(w)

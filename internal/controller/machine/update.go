@@ -17,11 +17,11 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/nodes"
-	"github.com/berth-vm/berth/internal/controller/users"
+	"github.com/berth-vm/berth/internal/controller/claimusers"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
 	"github.com/berth-vm/berth/internal/decide/update"
 	"github.com/berth-vm/berth/internal/identity"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -90,13 +90,17 @@ func (r *Reconciler) observeUpdates(ctx context.Context, s *run) error {
 	}
 	s.updates.live = ptr.Deref(vm.Spec.UpdateVolumesStrategy, "") == kubevirt.UpdateByMigration
 	wanted := newInstance(vm).Spec.Volumes
+	unready, err := r.unreadyVolumes(ctx, s.instance, wanted)
+	if err != nil {
+		return err
+	}
 	for _, v := range s.instance.Spec.Volumes {
 		at := slices.IndexFunc(wanted, func(w kubevirt.Volume) bool { return w.Name == v.Name })
 		old, _ := render.ClaimOf(v)
-		if at < 0 || old == "" || claimIn(s.launcher, v) != old && launchers.Machine(s.launcher).Updated[v.Name] != "" {
+		if at < 0 || old == "" || claimIn(s.launcher, v) != old && launcherpod.Machine(s.launcher).Updated[v.Name] != "" {
 			continue // it has come, and the instance is about to be told
 		}
-		if next, _ := render.ClaimOf(wanted[at]); next == "" || next == old || s.exchanged(v, wanted[at]) {
+		if next, _ := render.ClaimOf(wanted[at]); next == "" || next == old || s.exchanged(v, wanted[at], unready) {
 			continue
 		}
 		c := changed{volume: v.Name, to: wanted[at]}
@@ -164,7 +168,7 @@ func (r *Reconciler) judgeClaim(ctx context.Context, s *run, c *changed) error {
 			return nil
 		}
 	}
-	writers, err := users.Of(ctx, r.reader, c.claim)
+	writers, err := claimusers.Of(ctx, r.reader, c.claim)
 	if err != nil {
 		return err
 	}
@@ -206,7 +210,7 @@ func (r *Reconciler) judgeNodes(ctx context.Context, s *run, c *changed, pv *cor
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil || slices.ContainsFunc(s.others, there) {
 		return nil
 	}
-	in, err := nodes.In(ctx, r.reader, pv.Spec.NodeAffinity.Required)
+	in, err := nodeselect.In(ctx, r.reader, pv.Spec.NodeAffinity.Required)
 	if err != nil {
 		return err
 	}
@@ -280,10 +284,10 @@ func (s *run) staleUpdate(all []kubevirt.VirtualMachineInstanceMigration) *kubev
 	for i := range all {
 		m := &all[i]
 		if m.Ended() || m.DeletionTimestamp != nil || !strings.HasPrefix(m.Name, updating) || !cluster.OwnedBy(m, s.instance.UID) ||
-			launchers.Incoming(s.launcher) == m.UID {
+			launcherpod.Incoming(s.launcher) == m.UID {
 			continue
 		}
-		name := launchers.TargetName(s.instance, m.UID)
+		name := launcherpod.TargetName(s.instance, m.UID)
 		at := slices.IndexFunc(s.others, func(p *corev1.Pod) bool { return p.Name == name })
 		if at >= 0 && s.adopted(s.others[at]) {
 			continue // its guest has come, and only the launchers do not say so yet
@@ -303,7 +307,7 @@ func (s *run) adopted(target *corev1.Pod) bool {
 			delete(updated, v.Name)
 		}
 	}
-	return len(updated) == 0 && len(launchers.Machine(target).Updated) > 0
+	return len(updated) == 0 && len(launcherpod.Machine(target).Updated) > 0
 }
 
 func (s *run) updateText(reason state.UpdateReason, t tries) string {

@@ -15,7 +15,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -331,7 +331,7 @@ func TestUpdateClosedMeanwhile(t *testing.T) {
 		t.Errorf("with a target that is there it says %q", text)
 	}
 	for _, p := range w.launcherPods() {
-		if launchers.Incoming(&p) != "" {
+		if launcherpod.Incoming(&p) != "" {
 			p.Spec.NodeName = ""
 			w.must(w.api.Update(context.Background(), &p))
 		}

@@ -11,8 +11,8 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/nodes"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -21,7 +21,7 @@ const updateOwner client.FieldOwner = "berth-update"
 
 // updatedClaims are the claims that a target has for volumes that their owner changed, by volume.
 func updatedClaims(target *corev1.Pod) map[string]string {
-	m, out := launchers.Machine(target), map[string]string{}
+	m, out := launcherpod.Machine(target), map[string]string{}
 	for _, v := range m.Spec.Volumes {
 		if m.Updated[v.Name] != "" {
 			out[v.Name], _ = render.ClaimOf(v)
@@ -66,7 +66,7 @@ func (r *Reconciler) isOn(ctx context.Context, c *corev1.PersistentVolumeClaim, 
 	if err != nil || pv == nil || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return false, err
 	}
-	in, err := nodes.In(ctx, r.reader, pv.Spec.NodeAffinity.Required)
+	in, err := nodeselect.In(ctx, r.reader, pv.Spec.NodeAffinity.Required)
 	return len(in) == 1 && in[0].Name == name, err
 }
 
@@ -78,7 +78,7 @@ func onlyOn(name string) *corev1.NodeSelector {
 
 // markReceiving notes on the claims that a target is about to write to that they do not have all of a disk yet.
 func (r *Reconciler) markReceiving(ctx context.Context, v *move) error {
-	was := launchers.Machine(v.target).Updated
+	was := launcherpod.Machine(v.target).Updated
 	for volume, name := range updatedClaims(v.target) {
 		c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, v.migration.Namespace, name)
 		if err != nil {
@@ -101,7 +101,7 @@ func (r *Reconciler) markReceiving(ctx context.Context, v *move) error {
 // adopt writes that a guest has come to a launcher with changed volumes: on its instance, which claims its disks are in now, and that these
 // have all of them. It is written before anything is let go that says the same.
 func (r *Reconciler) adopt(ctx context.Context, target *corev1.Pod, i *kubevirt.VirtualMachineInstance) error {
-	m := launchers.Machine(target)
+	m := launcherpod.Machine(target)
 	if len(m.Updated) == 0 {
 		return nil
 	}

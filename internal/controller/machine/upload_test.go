@@ -10,9 +10,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/annotated"
+	"github.com/berth-vm/berth/internal/claimorder"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/origin"
 )
 
 // TestUploadIsAwaited: a machine does not boot from a claim before the image that is uploaded into it is complete, whether the
@@ -30,12 +30,12 @@ func TestUploadIsAwaited(t *testing.T) {
 					{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "sent"}}}}
 			})
 			c := &corev1.PersistentVolumeClaim{
-				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sent", UID: "sent", Annotations: map[string]string{annotated.Upload: ""}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "sent", UID: "sent", Annotations: map[string]string{claimorder.Upload: ""}},
 				Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("local")},
 				Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 			}
 			if begun {
-				c.Annotations[origin.AnnPodPhase] = string(corev1.PodRunning)
+				c.Annotations[clonesource.AnnPodPhase] = string(corev1.PodRunning)
 			}
 			w.must(w.api.Create(t.Context(), c))
 			if begun {
@@ -50,7 +50,7 @@ func TestUploadIsAwaited(t *testing.T) {
 			if said := w.says(); !strings.Contains(said, "sent is not filled: it is still being filled by an upload") {
 				t.Errorf("the machine says %q", said)
 			}
-			c.Annotations[origin.AnnPodPhase] = string(corev1.PodSucceeded)
+			c.Annotations[clonesource.AnnPodPhase] = string(corev1.PodSucceeded)
 			w.must(w.api.Update(t.Context(), c))
 			w.run()
 			if w.guests != 1 || w.vm().Status.PrintableStatus != kubevirt.StatusRunning {

@@ -30,12 +30,12 @@ import (
 	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/end"
-	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/controller/relocate"
-	"github.com/berth-vm/berth/internal/launch"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/pods"
 	"github.com/berth-vm/berth/internal/render"
@@ -49,7 +49,7 @@ type world struct {
 	sc     scenario
 	api    client.Client // without faults: what the cluster itself uses
 	r      *Reconciler
-	keeper *end.Keeper
+	keeper *podend.Keeper
 	moves  *relocate.Reconciler
 	clock  *clocktest.FakePassiveClock
 	faults faults.Injector
@@ -106,7 +106,7 @@ func (w *world) serve(objects []client.Object) {
 	build := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).WithReturnManagedFields().
 		WithStatusSubresource(&kubevirt.VirtualMachine{}, &kubevirt.VirtualMachineInstance{}, &kubevirt.VirtualMachineInstanceMigration{}, &cdiv1.DataVolume{}, &corev1.Pod{},
 			&corev1.PersistentVolumeClaim{}).WithObjects(objects...)
-	for _, i := range index.All() {
+	for _, i := range cacheindex.All() {
 		build = build.WithIndex(i.Object, i.Field, i.Of)
 	}
 	base := remember.Client(build.Build())
@@ -117,7 +117,7 @@ func (w *world) serve(objects []client.Object) {
 	}
 	w.r.records = diskaccess.New(base, base, w.r.cluster)
 	w.moves = &relocate.Reconciler{Reader: base, Live: base, Cluster: w.r.cluster, Records: w.r.records}
-	w.keeper = &end.Keeper{Reader: base, Live: base, Cluster: w.r.cluster, Finalizer: render.LauncherEnd, Before: w.r.releaseDisks}
+	w.keeper = &podend.Keeper{Reader: base, Live: base, Cluster: w.r.cluster, Finalizer: render.LauncherEnd, Before: w.r.releaseDisks}
 }
 
 // admit gives an object what the API server would. Pods are named by their instance, and pods of disks by the launcher, so
@@ -338,7 +338,7 @@ func (w *world) live(p *corev1.Pod) bool {
 	_, consumer := p.Annotations[render.AnnConsumer]
 	ready := pods.Ready(p)
 	switch {
-	case p.DeletionTimestamp != nil && !end.Over(p):
+	case p.DeletionTimestamp != nil && !podend.Over(p):
 		p.Status.Conditions, p.Status.Phase = nil, corev1.PodFailed
 		return true
 	case p.DeletionTimestamp != nil:
@@ -350,7 +350,7 @@ func (w *world) live(p *corev1.Pod) bool {
 		return false
 	case p.Labels[render.LabelMachine] == render.HotplugDisk:
 		return w.handOver(p, ready)
-	case launchers.Incoming(p) != "" && !ready:
+	case launcherpod.Incoming(p) != "" && !ready:
 		return w.arrive(p)
 	case ready && w.depart(p):
 		return true
@@ -360,7 +360,7 @@ func (w *world) live(p *corev1.Pod) bool {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		return true
 	case ready && w.guests <= len(w.sc.ends):
-		r := launch.Report{End: w.sc.ends[w.guests-1], Detail: "it ended"}
+		r := launcherapi.Report{End: w.sc.ends[w.guests-1], Detail: "it ended"}
 		text, err := json.Marshal(r)
 		w.must(err)
 		p.Status.Conditions, p.Status.Phase = nil, corev1.PodFailed

@@ -29,7 +29,7 @@ import (
 
 const ns = "team"
 
-// world is a namespace with a machine; whoever takes snapshots and restores them is played by a few lines.
+// world is a namespace with a machine; the controllers that take and restore snapshots are played by a few lines.
 type world struct {
 	t      *testing.T
 	api    client.WithWatch // without faults
@@ -177,7 +177,7 @@ func (w *world) said() string {
 	}
 }
 
-// left is what the clone has left behind.
+// left returns what the clone has left behind.
 func (w *world) left() string {
 	var out []string
 	var snapshots snapshotv1.VirtualMachineSnapshotList

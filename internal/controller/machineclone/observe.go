@@ -88,12 +88,12 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
 	}
 	s.content, err = cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, of.Namespace, snapshot.ContentName(s.snapshot))
 	if err == nil && s.content != nil && !cluster.OwnedBy(s.content, s.snapshot.UID) {
-		s.content = nil // somebody else's
+		s.content = nil // not made by this clone
 	}
 	return err
 }
 
-// machine is the machine that the snapshot records; nil: none.
+// machine returns the machine that the snapshot records; nil: none.
 func (s *seen) machine() *snapshotv1.VirtualMachine {
 	if s.content == nil || s.content.Spec.Source.VirtualMachine == nil || s.content.Spec.Source.VirtualMachine.Spec.Template == nil {
 		return nil
@@ -101,7 +101,8 @@ func (s *seen) machine() *snapshotv1.VirtualMachine {
 	return s.content.Spec.Source.VirtualMachine
 }
 
-// targetName is the name of the machine to make: what the clone says, what was begun with, or one from the source's name and the clone's UID.
+// targetName returns the name of the machine to make: what the clone says, what was begun with, or one from the source's name and
+// the clone's UID.
 func (s *seen) targetName() string {
 	switch t, m := s.of.Spec.Target, s.machine(); {
 	case t != nil && t.Name != "":
@@ -132,7 +133,7 @@ func (s *seen) plan() {
 	}
 }
 
-// facts are what the decision sees.
+// facts returns the facts for the decision.
 func (s *seen) facts() machineclone.Facts {
 	return machineclone.Facts{Over: over(s.of), Source: s.sourceNow(), Snapshot: s.snapshotNow(), Restore: s.restoreNow(), Target: s.targetNow(), Wrong: s.wrong != ""}
 }
@@ -190,7 +191,7 @@ func (s *seen) targetNow() machineclone.Target {
 	return machineclone.Other
 }
 
-// over is how the clone ended. It is a record: what it was made from is deleted then, and its target may be changed.
+// over returns how the clone ended. It is a record: what it was made from is deleted then, and its target may be changed.
 func over(c *clonev1.VirtualMachineClone) machineclone.Over {
 	is := func(kind string, status corev1.ConditionStatus) bool {
 		return slices.ContainsFunc(c.Status.Conditions, func(c clonev1.Condition) bool { return c.Type == kind && c.Status == status })

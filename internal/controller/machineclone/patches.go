@@ -18,8 +18,9 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// patches are what the target has that differs from its source, as operations of a JSON patch: what a machine must not share with another
-// (addresses, serial number, UUID), labels and annotations that were not chosen, and what the clone's owner wants besides.
+// patches returns what the target has that differs from its source, as operations of a JSON patch: what a machine must not share
+// with another (addresses, serial number, UUID), labels and annotations that were not chosen, and what the clone's owner wants
+// besides.
 func patches(was *snapshotv1.VirtualMachine, spec *clonev1.VirtualMachineCloneSpec) ([]string, error) {
 	all := append(addresses(was, spec.NewMacAddresses), firmware(was, spec.NewSMBiosSerial)...)
 	template := was.Spec.Template.ObjectMeta
@@ -90,14 +91,14 @@ func firmware(was *snapshotv1.VirtualMachine, serial *string) []operation {
 	return out
 }
 
-// ownAnnotations are those that a restore gives to the target at all: it leaves some out itself.
+// ownAnnotations returns those that a restore gives to the target at all: it leaves some out itself.
 func ownAnnotations(has map[string]string) map[string]string {
 	out := maps.Clone(has)
 	maps.DeleteFunc(out, func(key, _ string) bool { return slices.Contains(leftOut, key) })
 	return out
 }
 
-// unchosen are the keys that no filter chooses, in their order. No filters choose all.
+// unchosen returns the keys that no filter chooses, in their order. No filters choose all.
 func unchosen(has map[string]string, filters []clonev1.Filter) ([]string, error) {
 	if filters == nil {
 		return nil, nil

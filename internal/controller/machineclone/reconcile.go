@@ -180,7 +180,7 @@ func (r *Reconciler) report(ctx context.Context, s *seen, row state.CloneRow) (c
 	return result, nil
 }
 
-// detail is what a row's {detail} stands for.
+// detail returns the value of {detail} in a row.
 func (s *seen) detail(reason state.CloneReason) string {
 	switch reason {
 	case state.CloneNoSource:
@@ -209,7 +209,7 @@ func (s *seen) detail(reason state.CloneReason) string {
 	return s.name
 }
 
-// ready is what the condition Ready says, after a colon.
+// ready returns the message of the condition Ready, after a colon.
 func ready(all []snapshotv1.Condition) string {
 	for _, c := range all {
 		if c.Type == snapshotv1.ConditionReady && c.Message != "" {

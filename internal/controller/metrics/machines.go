@@ -27,7 +27,7 @@ var (
 		"How often the transfer of an unfinished DataVolume was begun again; those without a retry are left out", []string{"namespace", "name"}, nil)
 )
 
-// Machines is what machines there are at the moment of a scrape.
+// Machines counts machines at each scrape.
 type Machines struct {
 	Reader client.Reader
 	Now    func() time.Time
@@ -77,7 +77,7 @@ func (m Machines) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// given is the reason a machine gives for how it is, since when, and whether it is ready.
+// given returns the reason a machine gives for how it is, since when, and whether it is ready.
 func given(vm *kubevirt.VirtualMachine) (reason string, since time.Time, ready bool) {
 	for _, c := range vm.Status.Conditions {
 		if c.Type != "Ready" {
@@ -92,7 +92,7 @@ func given(vm *kubevirt.VirtualMachine) (reason string, since time.Time, ready b
 	return "", vm.CreationTimestamp.Time, false
 }
 
-// toRun: it is meant to run, is not going, and nobody has paused it.
+// toRun reports whether it should run: it is not being deleted and not paused.
 func toRun(vm *kubevirt.VirtualMachine) bool {
 	reason, _, _ := given(vm)
 	return vm.DeletionTimestamp == nil && reason != string(state.PausedByUser) && (vm.Spec.Strategy() == kubevirt.RunAlways || vm.Status.Created)

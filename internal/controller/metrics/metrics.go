@@ -40,7 +40,7 @@ var (
 var outdated = prometheus.NewDesc("kubevirt_cdi_dataimportcron_outdated", "DataImportCron has an outdated import",
 	[]string{"ns", "cron_name", "pending"}, nil)
 
-// Now is what is in the cluster at the moment of a scrape.
+// Now counts objects of the cluster at each scrape.
 type Now struct{ Reader client.Reader }
 
 // Describe is for Prometheus.
@@ -174,7 +174,7 @@ func NewTransfers(to prometheus.Registerer) (*Transfers, error) {
 // Ended counts one worker. A worker that left no report counts as one to be tried again.
 func (t *Transfers) Ended(flow string, r *task.Report, took time.Duration) {
 	if t == nil {
-		return // a reconciler that nobody measures
+		return // a reconciler without metrics
 	}
 	outcome, reason := string(task.Retry), "NoReport"
 	if r != nil {

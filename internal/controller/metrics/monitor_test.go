@@ -55,7 +55,7 @@ func TestServiceMonitor(t *testing.T) {
 			looks = names[0]
 		}
 		if e := monitor.Spec.Endpoints[0]; e.BearerTokenFile != "" && (e.Scheme != "https" || e.TLSConfig.InsecureSkipVerify || e.TLSConfig.ServerName == "") {
-			t.Errorf("%s: Prometheus' token is sent to whoever is there: %+v", file, e)
+			t.Errorf("%s: Prometheus' token is sent to any server there: %+v", file, e)
 		}
 		var program appsv1.Deployment // what is looked at, a DaemonSet has too
 		for _, part := range read("../../../config/" + file) {

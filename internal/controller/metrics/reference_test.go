@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/berth-vm/berth/internal/layermeter"
+	"github.com/berth-vm/berth/internal/layermetrics"
 	"github.com/berth-vm/berth/internal/testing/metricpage"
 	"github.com/berth-vm/berth/internal/upload/proxy"
 )
@@ -29,6 +29,6 @@ func programs(t *testing.T) []metricpage.Program {
 	return []metricpage.Program{
 		{Name: "The controller", Collectors: []prometheus.Collector{Now{}, Machines{}, transfers.total, transfers.bytes, transfers.duration}},
 		{Name: "The upload proxy", Collectors: []prometheus.Collector{proxy.NewMeter()}},
-		{Name: "The node's agent", Collectors: []prometheus.Collector{layermeter.Meter{}}},
+		{Name: "The node's agent", Collectors: []prometheus.Collector{layermetrics.Meter{}}},
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
-// standing is a DataSource that stands for something.
+// standing returns a DataSource that stands for something.
 func standing(namespace, name string, of cdiv1.DataSourceSource) *cdiv1.DataSource {
 	d := &cdiv1.DataSource{ObjectMeta: named(namespace), Spec: cdiv1.DataSourceSpec{Source: of}}
 	d.Name = name
@@ -39,7 +39,7 @@ func byDataSource() []scenario {
 	done := []task.Report{filltest.Done()}
 	here, abroad := from("DataSource", ""), from("DataSource", "images")
 	moved := abroad.DeepCopy()
-	origin.MoveNamespace(moved)
+	clonesource.MoveNamespace(moved)
 	golden, theirs, team := filltest.Bound(filltest.Team, "golden"), filltest.Bound("images", "golden"), filltest.Team
 	snapshot := cdiv1.DataSourceSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: team, Name: "kept"}}
 	return []scenario{
@@ -75,8 +75,8 @@ func byDataSource() []scenario {
 	}
 }
 
-// TestDataSourceTurns: a DataSource that is pointed into another namespace while a claim is filled from it has the claim begin anew, and
-// needs that namespace's permission.
+// TestDataSourceTurns: a DataSource that is pointed into another namespace while a claim is filled from it has the claim begin
+// again, and needs that namespace's permission.
 func TestDataSourceTurns(t *testing.T) {
 	d := standing(filltest.Team, "src", ofClaim(filltest.Team))
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), filltest.Bound(filltest.Team, "golden"),

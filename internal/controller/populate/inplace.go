@@ -17,8 +17,8 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/index"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/populate"
 	"github.com/berth-vm/berth/internal/decide/volume"
@@ -62,7 +62,7 @@ func (r *Reconciler) observeDirect(ctx context.Context, s *seen) error {
 	return nil
 }
 
-// chosenAt is when a node was chosen for the claim, or when it was made. The cache does not have who wrote what.
+// chosenAt returns when a node was chosen for the claim, or when it was made. The cache does not have who wrote what.
 func (r *Reconciler) chosenAt(ctx context.Context, c *corev1.PersistentVolumeClaim) (time.Time, error) {
 	now, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, c.Namespace, c.Name)
 	if err != nil || now == nil {
@@ -77,7 +77,8 @@ func (r *Reconciler) chosenAt(ctx context.Context, c *corev1.PersistentVolumeCla
 	return at, nil
 }
 
-// noteReserved notes on a target that is not bound yet which volumes wait for it. Afterwards nobody could tell them from volumes that were free.
+// noteReserved records, on a target that is not bound yet, the volumes that are reserved for it. Once it is bound they cannot be
+// told from volumes that were free.
 func (r *Reconciler) noteReserved(ctx context.Context, s *seen) error {
 	if _, noted := s.target.Annotations[names.VolumeList]; noted {
 		return nil
@@ -118,14 +119,15 @@ func (r *Reconciler) observeContents(ctx context.Context, s *seen) error {
 	return err
 }
 
-// ended: all data is on the claim and no worker has it any more.
+// ended reports whether all data is on the claim and no worker has it any more.
 func ended(s *fill.Seen) bool {
 	f := s.Facts()
 	return f.Claim == volume.Bound && (f.Data == volume.Present || f.Data == volume.Kept) &&
 		(f.Worker == volume.NoWorker || f.Worker == volume.Retained)
 }
 
-// notEmpty is why the volume of a bound target may hold data; empty: it was made for the target, or was free for any claim like it.
+// notEmpty returns why the volume of a bound target may hold data; empty: it was made for the target, or was free for any claim
+// like it.
 func (s *seen) notEmpty() string {
 	v, c := s.volume, s.target
 	switch {
@@ -148,11 +150,11 @@ func (s *seen) notEmpty() string {
 	return ""
 }
 
-// stranger is the pod of somebody else that has the claim, or had it, as a sentence; empty: there is none. The pods of machines do nothing
+// stranger names the pod that has the claim, or had it, and is not ours, as a sentence; "" if there is none. Launchers do nothing
 // with a claim that is not filled, and a worker that fills it is owned by it.
 func (r *Reconciler) stranger(ctx context.Context, c *corev1.PersistentVolumeClaim) (string, error) {
 	var all corev1.PodList
-	if err := r.reader.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{index.PodClaim: c.Name}); err != nil {
+	if err := r.reader.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{cacheindex.PodClaim: c.Name}); err != nil {
 		return "", fmt.Errorf("list the pods that use claim %s: %w", c.Name, err)
 	}
 	for i := range all.Items {
@@ -166,7 +168,7 @@ func (r *Reconciler) stranger(ctx context.Context, c *corev1.PersistentVolumeCla
 	return "", nil
 }
 
-// orderItself is the order to fill the target itself.
+// orderItself returns the order to fill the target itself.
 func (s *seen) orderItself() fill.Order {
 	spec := s.source.spec
 	spec.PVC = &s.target.Spec

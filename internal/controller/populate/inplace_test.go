@@ -12,9 +12,9 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/filltest"
@@ -58,8 +58,8 @@ func TestInPlaceLoop(t *testing.T) {
 				if said := c.Annotations[cluster.AnnState]; said != string(sc.said) {
 					t.Fatalf("it says %s, want %s: %v", said, sc.said, c.Annotations)
 				}
-				proof, lacks := origin.Complete(c)
-				if full := sc.said == state.PopulationDone; full != (proof != origin.Unproven) {
+				proof, lacks := clonesource.Complete(c)
+				if full := sc.said == state.PopulationDone; full != (proof != clonesource.Unproven) {
 					t.Errorf("complete: %s, %s", proof, lacks)
 				} else if full && (w.Tries != 2 || fmt.Sprint(w.Left()["pods"]) != "[]" || c.Spec.VolumeName != "pvc-target-uid" || len(c.Finalizers) != 0) {
 					t.Errorf("after %d tries left are %v, its volume is %s, finalizers are %v", w.Tries, w.Left(), c.Spec.VolumeName, c.Finalizers)

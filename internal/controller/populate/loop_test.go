@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/filltest"
@@ -44,7 +44,7 @@ func scenarios() []scenario {
 	imports, uploads, clones := from("VolumeImportSource", ""), from("VolumeUploadSource", ""), from("VolumeCloneSource", "")
 	abroad := from("VolumeCloneSource", "images")
 	moved := abroad.DeepCopy()
-	origin.MoveNamespace(moved)
+	clonesource.MoveNamespace(moved)
 	atOnce := imports.DeepCopy()
 	atOnce.Annotations = map[string]string{names.Immediate: ""}
 	restored := imports.DeepCopy()
@@ -177,7 +177,7 @@ func grant(group, kind string) client.Object {
 		"from": []any{map[string]any{"group": "", "kind": "PersistentVolumeClaim", "namespace": filltest.Team}},
 		"to":   []any{map[string]any{"group": group, "kind": kind}},
 	}}}
-	u.SetGroupVersionKind(origin.Grant)
+	u.SetGroupVersionKind(clonesource.Grant)
 	u.SetNamespace("images")
 	u.SetName("team")
 	return u

@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/decide/populate"
 	"github.com/berth-vm/berth/internal/decide/volume"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -95,7 +95,7 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *seen) error {
 	return err
 }
 
-// given: the volume was filled for the target and is reserved for it, or bound to it.
+// given reports whether the volume was filled for the target and is reserved for it, or bound to it.
 func (s *seen) given() bool {
 	return s.volume != nil && s.volume.Spec.ClaimRef != nil && s.volume.Spec.ClaimRef.UID == s.target.UID &&
 		s.volume.Annotations[cluster.AnnFilledFor] == string(s.target.UID)
@@ -123,16 +123,16 @@ func (s *seen) targetFact() populate.Target {
 	return populate.Open
 }
 
-// waits: the class provisions when a pod needs the claim, on that pod's node.
+// waits reports whether the class provisions when a pod needs the claim, on that pod's node.
 func (s *seen) waits() bool { return claim.Waits(s.class) }
 
-// immediate: the target is to be filled before any pod needs it, wherever that may be.
+// immediate reports whether the target is filled before any pod uses it, on any node.
 func (s *seen) immediate() bool {
 	_, asked := s.target.Annotations[names.Immediate]
 	return asked
 }
 
-// placeFact is the one home of WaitForFirstConsumer of populated claims.
+// placeFact returns the one home of WaitForFirstConsumer of populated claims.
 func (s *seen) placeFact() populate.Place {
 	switch {
 	case s.class == nil:
@@ -165,32 +165,33 @@ func (s *seen) primeFact() populate.Prime {
 	return populate.Filling
 }
 
-// misplaced: the scheduler has chosen another node since. Of a class that binds at once it chooses none: what is written there is
-// the provisioner's, for each claim as it likes.
+// misplaced reports whether the scheduler has chosen another node since. Of a class that binds at once it chooses none: what is
+// written there is the provisioner's, for each claim as it likes.
 func (s *seen) misplaced() bool {
 	return s.waits() && node(s.target) != "" && node(s.prime) != "" && node(s.prime) != node(s.target)
 }
 
-// taken: a worker has acknowledged an upload into the prime, or may do so at any moment.
+// taken reports whether a worker has acknowledged an upload into the prime, or may do so at any moment.
 func (s *seen) taken() bool {
 	p := s.upload
 	return p != nil && metav1.IsControlledBy(p, s.target) &&
 		(p.Status.Phase == corev1.PodRunning || p.Status.Phase == corev1.PodSucceeded)
 }
 
-// full: the prime's data is complete and no worker has it any more. What is recorded on it holds whatever became of its source.
+// full reports whether the prime's data is complete and no worker has it any more. What is recorded on it holds whatever became
+// of its source.
 func (s *seen) full() bool {
 	if s.filling == nil {
-		proof, _ := origin.Complete(s.prime)
-		return proof == origin.Transferred && metav1.IsControlledBy(s.prime, s.target)
+		proof, _ := clonesource.Complete(s.prime)
+		return proof == clonesource.Transferred && metav1.IsControlledBy(s.prime, s.target)
 	}
 	f := s.filling.Facts()
 	ended := f.Worker == volume.NoWorker || f.Worker == volume.Retained
 	return f.Claim == volume.Bound && f.Data == volume.Present && ended
 }
 
-// replaced: the source stands for something else than the prime was begun with. What is not full is begun anew, so that
-// no disk is made of two.
+// replaced reports whether the source stands for something else than the prime was begun with. What is not full is begun again,
+// so that no disk is made of two.
 func (s *seen) replaced() bool {
 	return s.source.fact == populate.Found && s.source.begun != "" && s.source.begun != s.source.now
 }

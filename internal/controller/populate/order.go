@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/decide/clone"
 	"github.com/berth-vm/berth/internal/decide/populate"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -32,13 +32,13 @@ const (
 // finalizer keeps a target until what its clone has in other namespaces is removed.
 const finalizer = "cdi.kubevirt.io/clonePopulator"
 
-// primeName is the name clients know the claim by that is filled in the target's stead.
+// primeName returns the name clients know the claim by that is filled in the target's stead.
 func primeName(target *corev1.PersistentVolumeClaim) string { return PrimeName(target.UID) }
 
-// PrimeName is the name of the claim that is filled in the stead of the claim with that UID.
+// PrimeName returns the name of the claim that is filled in the stead of the claim with that UID.
 func PrimeName(target types.UID) string { return "prime-" + string(target) }
 
-// orderPrime is the order for the prime: the target's own spec without what makes it wait.
+// orderPrime returns the order for the prime: the target's own spec without what makes it wait.
 func (s *seen) orderPrime() fill.Order {
 	o := fill.Order{
 		For: s.target, Owner: render.ClaimOwner(s.target), Finalizer: finalizer, Kept: s.marks,
@@ -58,7 +58,7 @@ func (s *seen) orderPrime() fill.Order {
 	return o
 }
 
-// wish is how whoever made the target wants it cloned; empty: in the cheapest way, also if it is none that there is.
+// wish returns the strategy that the target's author asked for; "" for the cheapest, even if the class cannot do it.
 func (s *seen) wish() clone.Strategy {
 	asked, begun := s.target.Annotations[annWish]
 	if _, made := s.target.Annotations[annPrime]; !made && !begun {
@@ -79,7 +79,7 @@ var clonePhases = map[cdiv1.DataVolumePhase]string{
 	cdiv1.Succeeded: "Succeeded", cdiv1.Failed: "Error",
 }
 
-// showPhase says on a target that is cloned how far that is.
+// showPhase shows the progress of a clone on its target.
 func (s *seen) showPhase(phase cdiv1.DataVolumePhase) {
 	if !s.source.clones() {
 		return
@@ -90,7 +90,7 @@ func (s *seen) showPhase(phase cdiv1.DataVolumePhase) {
 	}
 }
 
-// primeAnnotations are the annotations of a target that matter to its prime and its worker.
+// primeAnnotations returns the annotations of a target that matter to its prime and its worker.
 func (s *seen) primeAnnotations() map[string]string {
 	kept := map[string]string{}
 	for _, key := range append(slices.Clone(names.PassedOn), names.SelectedNode, names.Retain, names.Immediate, names.Contents) {
@@ -104,7 +104,7 @@ func (s *seen) primeAnnotations() map[string]string {
 	return kept
 }
 
-// marksOf is what we own of a target's metadata: how it was begun, and what its prime shows as far as there is one.
+// marksOf returns what we own of a target's metadata: how it was begun, and what its prime shows as far as there is one.
 func marksOf(s *seen) cluster.Marks {
 	m := cluster.Marks{Annotations: map[string]string{}}
 	for _, key := range append([]string{annKind, annPrime, annSource, annImport, annLabels, annWish, annPhase, names.PopulatedFor, names.MayFill, names.ServedOn, names.VolumeList}, cluster.ClaimAnnotations...) {
@@ -124,7 +124,7 @@ func marksOf(s *seen) cluster.Marks {
 	}
 	m.Labels = map[string]string{}
 	if s.prime != nil {
-		m.Labels = origin.ImageLabels(s.prime.Labels)
+		m.Labels = clonesource.ImageLabels(s.prime.Labels)
 		if len(m.Labels) > 0 {
 			m.Annotations[annLabels] = strings.Join(slices.Sorted(maps.Keys(m.Labels)), ",")
 		}
@@ -145,7 +145,7 @@ var shownKeys = []string{
 	names.ContentType, names.CloneType, names.CloneBack, names.CloneWay,
 }
 
-// shown are those annotations as a claim bears them, and the ones it does not bear.
+// shown returns those annotations as a claim has them, and the ones it does not bear.
 func shown(c *corev1.PersistentVolumeClaim) (has map[string]string, lacks []string) {
 	has = map[string]string{}
 	for _, key := range shownKeys {

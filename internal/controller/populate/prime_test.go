@@ -61,7 +61,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestReplaced: a clone that is not full is begun anew when its source stands for something else.
+// TestReplaced: a clone that is not full is begun again when its source stands for something else.
 func TestReplaced(t *testing.T) {
 	source := cloning(filltest.Team)
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{

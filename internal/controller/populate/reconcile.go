@@ -145,7 +145,7 @@ func (r *Reconciler) act(ctx context.Context, a populate.Action, s *seen) (fill.
 	return done, fmt.Errorf("nobody knows how to %s", a)
 }
 
-// begin notes on the target what is about to be made for it.
+// begin records on the target what is about to be made for it.
 func (s *seen) begin() {
 	s.marks.Annotations[annKind] = s.source.kind
 	s.marks.Annotations[annPrime] = primeName(s.target)
@@ -167,7 +167,7 @@ func (s *seen) record() {
 	}
 }
 
-// leftover is the order as it is to be cleaned up: with what it was begun with, since the source may be another by now.
+// leftover returns the order to clean up after, with the source it was started with: the target's source may have changed since.
 func (s *seen) leftover() fill.Order {
 	o := s.order
 	o.Kept = s.marks
@@ -177,7 +177,7 @@ func (s *seen) leftover() fill.Order {
 	return o
 }
 
-// status is a decided state with what was seen filled in.
+// status returns a decided state with what was seen filled in.
 func (s *seen) status(reason state.Reason) cluster.Status {
 	said := state.Of(reason)
 	said.Claim, said.Source = s.target.Name, s.source.describe()
@@ -203,7 +203,7 @@ func (s *seen) status(reason state.Reason) cluster.Status {
 	return status
 }
 
-// why is the one thing a person wants to know when a target is not being filled.
+// why returns the one thing a person wants to know when a target is not being filled.
 func (s *seen) why() string {
 	switch {
 	case s.primeFact() == populate.Taken || s.primeFact() == populate.Full:
@@ -218,7 +218,7 @@ func (s *seen) why() string {
 	return ""
 }
 
-// filled is what filling the prime came to, said of the target.
+// filled returns what filling the prime came to, said of the target.
 func (s *seen) filled(status cluster.Status) cluster.Status {
 	status.State.Claim = s.target.Name
 	status.Bound = false

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
-	"github.com/berth-vm/berth/internal/controller/wake"
-	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/controller/requeue"
 )
 
 // parallel is how many claims are looked at at once. Most of a reconcile is waiting for the API server.
@@ -46,16 +46,16 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&cdiv1.VolumeCloneSource{}, r.naming(cdiv1.VolumeCloneSourceRef)).
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.standing)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
-		Watches(&corev1.Pod{}, wake.Users(r.cloning), builder.WithPredicates(wake.BeginsOrEnds())).
+		Watches(&corev1.Pod{}, requeue.Users(r.cloning), builder.WithPredicates(requeue.BeginsOrEnds())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.inside), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(reserved)).
 		Watches(&storagev1.StorageClass{}, r.waiting()).
-		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(wake.Roomier())).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(wake.Served)).
+		Watches(&corev1.ResourceQuota{}, r.waiting(), builder.WithPredicates(requeue.Roomier())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(requeue.Served)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel})
-	if _, err := mgr.GetRESTMapper().RESTMapping(origin.Grant.GroupKind(), origin.Grant.Version); err == nil {
+	if _, err := mgr.GetRESTMapper().RESTMapping(clonesource.Grant.GroupKind(), clonesource.Grant.Version); err == nil {
 		grant := &unstructured.Unstructured{}
-		grant.SetGroupVersionKind(origin.Grant)
+		grant.SetGroupVersionKind(clonesource.Grant)
 		b = b.Watches(grant, handler.EnqueueRequestsFromMapFunc(r.referring))
 		r.grantsWatched = true
 	}
@@ -69,7 +69,7 @@ func refKey(kind, namespace, name string) string { return kind + " " + namespace
 
 func abroad(namespace string) string { return "abroad " + namespace }
 
-// waitingKey are the claims that are not bound yet.
+// waitingKey returns the claims that are not bound yet.
 func waitingKey(namespace string) string { return "waiting " + namespace }
 
 func refOf(obj client.Object) []string {
@@ -88,7 +88,7 @@ func refOf(obj client.Object) []string {
 	return keys
 }
 
-// found are the claims that the index knows by a key.
+// found enqueues the claims that the index has under a key.
 func (r *Reconciler) found(ctx context.Context, key string) []reconcile.Request {
 	var claims corev1.PersistentVolumeClaimList
 	if err := r.reader.List(ctx, &claims, client.MatchingFields{refIndex: key}); err != nil {
@@ -102,7 +102,7 @@ func (r *Reconciler) found(ctx context.Context, key string) []reconcile.Request 
 	return due
 }
 
-// naming brings back the claims that name a source.
+// naming enqueues the claims that name a source of that kind.
 func (r *Reconciler) naming(kind string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
 		return r.found(ctx, refKey(kind, obj.GetNamespace(), obj.GetName()))
@@ -143,7 +143,8 @@ func standsFor(obj client.Object) func(*cdiv1.DataSource) bool {
 	}
 }
 
-// referred are the claims that name one of the DataSources that match, or, further steps away, one that stands for such a one.
+// referred returns the claims that name one of the DataSources that match, or, further steps away, one that stands for such a
+// one.
 func (r *Reconciler) referred(ctx context.Context, matches func(*cdiv1.DataSource) bool, further int) []reconcile.Request {
 	var all cdiv1.DataSourceList
 	if err := r.reader.List(ctx, &all); err != nil {
@@ -186,7 +187,7 @@ func (r *Reconciler) waiting() handler.EventHandler {
 	})
 }
 
-// reserved is the claim that a volume was given to.
+// reserved returns the claim that a volume was given to.
 func reserved(_ context.Context, obj client.Object) []reconcile.Request {
 	ref := obj.(*corev1.PersistentVolume).Spec.ClaimRef
 	if ref == nil || obj.GetAnnotations()[cluster.AnnFilledFor] == "" {

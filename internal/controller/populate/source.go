@@ -8,24 +8,25 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/annotated"
+	"github.com/berth-vm/berth/internal/claimorder"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/populate"
 	"github.com/berth-vm/berth/internal/importsource"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 )
 
-// source is what a target names as its data source.
+// source is the data source that a target names.
 type source struct {
 	fact            populate.Source
 	why             string // of fact
 	kind, name      string
 	namespace       string
 	spec            cdiv1.DataVolumeSpec // what to fill with, without a claim
-	end             origin.Ref           // what a clone is made of; the zero Ref: the source is no clone, or stands for nothing
+	end             clonesource.Ref      // what a clone is made of; the zero Ref: the source is no clone, or stands for nothing
 	lacks           string               // why a DataSource stands for nothing
 	labels          map[string]string    // that the copies of a DataSource inherit from it
 	now             string               // what a clone is made of, Kind/namespace/name
@@ -34,20 +35,20 @@ type source struct {
 	imported        *cdiv1.VolumeImportSourceSpec // nil: it is no import, or nothing is known of it
 }
 
-// describe is how messages call the source.
+// describe returns how messages call the source.
 func (s *source) describe() string { return fmt.Sprintf("%s %s/%s", s.kind, s.namespace, s.name) }
 
-// ours says whether a claim names one of our sources.
-func ours(c *corev1.PersistentVolumeClaim) bool { return origin.PopulatedByUs(c) }
+// ours reports whether a claim names one of our sources.
+func ours(c *corev1.PersistentVolumeClaim) bool { return clonesource.PopulatedByUs(c) }
 
-// clones: what the source gives is a copy of a claim or snapshot.
+// clones reports whether what the source gives is a copy of a claim or snapshot.
 func (s *source) clones() bool {
 	return s.kind == cdiv1.VolumeCloneSourceRef || s.kind == cdiv1.DataVolumeDataSource
 }
 
-// sourceSpace is the namespace of what a claim names.
+// sourceSpace returns the namespace of what a claim names.
 func sourceSpace(c *corev1.PersistentVolumeClaim) string {
-	at, _ := origin.OfClaim(c)
+	at, _ := clonesource.OfClaim(c)
 	return at.Namespace
 }
 
@@ -66,7 +67,7 @@ func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error)
 	if s.kind == cdiv1.VolumeUploadSourceRef && begun != nil {
 		// Nothing is read from it, and what was sent since is not dropped because it is gone.
 		if !exists {
-			s.spec = uploaded(cdiv1.DataVolumeContentType(begun.Annotations[annotated.Content]), nil)
+			s.spec = uploaded(cdiv1.DataVolumeContentType(begun.Annotations[claimorder.Content]), nil)
 		}
 		return s, nil
 	}
@@ -83,18 +84,20 @@ func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error)
 		s.fact = populate.Absent
 	case s.lacks != "":
 		s.fact, s.why = populate.Broken, s.lacks
+	case s.forAnother(target):
+		s.fact, s.why = populate.Broken, fmt.Sprintf("its stages are for claim %s, which it names as its targetClaim", *s.imported.TargetClaim)
 	}
 	return s, nil
 }
 
-// refusal is why the target may not be filled from its source; empty: it may. The namespace of the source has to allow it, and so has that of
-// what a DataSource stands for, which anybody can have stand for anything.
+// refusal returns why the target may not be filled from its source; empty: it may. The namespace of the source has to allow it,
+// and so has that of what a DataSource stands for, which anybody can have stand for anything.
 func (r *Reconciler) refusal(ctx context.Context, target *corev1.PersistentVolumeClaim, s *source) (string, error) {
 	const ask = "no ReferenceGrant in namespace %s lets a PersistentVolumeClaim of namespace %s refer to it; ask for one there"
 	live := cluster.Reads(r.live)
 	if s.namespace != target.Namespace {
-		at, _ := origin.OfClaim(target)
-		granted, err := origin.Granted(ctx, live, target.Namespace, at)
+		at, _ := clonesource.OfClaim(target)
+		granted, err := clonesource.Granted(ctx, live, target.Namespace, at)
 		switch {
 		case err != nil:
 			return "", err
@@ -110,7 +113,7 @@ func (r *Reconciler) refusal(ctx context.Context, target *corev1.PersistentVolum
 	if s.end.Name == "" || s.end.Namespace == s.namespace {
 		return "", nil
 	}
-	granted, err := origin.Granted(ctx, live, target.Namespace, s.end)
+	granted, err := clonesource.Granted(ctx, live, target.Namespace, s.end)
 	if granted || err != nil {
 		return "", err
 	}
@@ -143,13 +146,13 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 		if v.Spec.PriorityClassName != nil {
 			s.spec.PriorityClassName = *v.Spec.PriorityClassName
 		}
-		s.copies(origin.OfCloneSource(v))
+		s.copies(clonesource.OfCloneSource(v))
 	}
 	return true, nil
 }
 
 // copies notes what a claim is a copy of.
-func (s *source) copies(at origin.Ref) {
+func (s *source) copies(at clonesource.Ref) {
 	s.end, s.now, s.spec.Source = at, at.Kind+"/"+at.NamespacedName.String(), at.Source()
 }
 
@@ -160,13 +163,13 @@ func (r *Reconciler) readDataSource(ctx context.Context, s *source) (bool, error
 	if there, err := reads.Read(ctx, s.namespace, s.name, &self); !there || err != nil {
 		return false, err
 	}
-	at := origin.At(cdiv1.SchemeGroupVersion.WithKind(s.kind), s.namespace, s.name)
-	resolved, err := origin.ResolveDataSource(ctx, reads, at)
+	at := clonesource.At(cdiv1.SchemeGroupVersion.WithKind(s.kind), s.namespace, s.name)
+	resolved, err := clonesource.ResolveDataSource(ctx, reads, at)
 	if err != nil {
 		return true, err
 	}
 	if s.lacks = resolved.Lacks; s.lacks == "" {
-		end, _ := origin.OfSource(s.namespace, resolved.Source)
+		end, _ := clonesource.OfSource(s.namespace, resolved.Source)
 		s.copies(end)
 		s.labels = resolved.Labels
 	}
@@ -176,12 +179,19 @@ func (r *Reconciler) readDataSource(ctx context.Context, s *source) (bool, error
 // imports notes what a claim is imported from.
 func (s *source) imports(spec *cdiv1.VolumeImportSourceSpec) {
 	s.imported = spec
-	s.spec = cdiv1.DataVolumeSpec{Source: importsource.FromImport(spec.Source), ContentType: spec.ContentType, Preallocation: spec.Preallocation}
+	s.spec = cdiv1.DataVolumeSpec{Source: importsource.FromImport(spec.Source), ContentType: spec.ContentType, Preallocation: spec.Preallocation,
+		Checkpoints: spec.Checkpoints, FinalCheckpoint: ptr.Deref(spec.FinalCheckpoint, false)}
 	_, from := importsource.Of(s.spec.Source)
 	s.usesCredentials = from.NeedsSecrets()
 }
 
-// recall reads what an import was begun with, of which the source is gone; it returns false if that is not noted.
+// forAnother reports whether the import is one in stages, for the one claim that it names.
+func (s *source) forAnother(target *corev1.PersistentVolumeClaim) bool {
+	i := s.imported
+	return i != nil && len(i.Checkpoints) > 0 && i.TargetClaim != nil && *i.TargetClaim != target.Name
+}
+
+// recall reads the recorded source of an import whose source object is gone; it returns false if there is no record.
 func (s *source) recall(noted string) bool {
 	var spec cdiv1.VolumeImportSourceSpec
 	if noted == "" || json.Unmarshal([]byte(noted), &spec) != nil || spec.Source == nil {
@@ -204,22 +214,22 @@ func (s *seen) noteImport() error {
 	return nil
 }
 
-// uploaded is what to fill a claim with that takes an upload.
+// uploaded returns what to fill a claim with that takes an upload.
 func uploaded(content cdiv1.DataVolumeContentType, preallocate *bool) cdiv1.DataVolumeSpec {
 	return cdiv1.DataVolumeSpec{
 		Source: &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}, ContentType: content, Preallocation: preallocate,
 	}
 }
 
-// cloneSource is the source that Kind/namespace/name stands for.
+// cloneSource returns the source that Kind/namespace/name stands for.
 func cloneSource(name string) *cdiv1.DataVolumeSource {
 	parts := strings.SplitN(name, "/", 3)
 	if len(parts) != 3 {
 		return &cdiv1.DataVolumeSource{}
 	}
-	kind := origin.Claim
-	if parts[0] == origin.Snapshot.Kind {
-		kind = origin.Snapshot
+	kind := clonesource.Claim
+	if parts[0] == clonesource.Snapshot.Kind {
+		kind = clonesource.Snapshot
 	}
-	return origin.At(kind, parts[1], parts[2]).Source()
+	return clonesource.At(kind, parts[1], parts[2]).Source()
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// ErrNoAnswerYet says that the question was put, and the answer is not there yet. It is no failure: look again later.
+// ErrNoAnswerYet means that the question was put, and the answer is not there yet. It is no failure: look again later.
 var ErrNoAnswerYet = errors.New("no answer yet")
 
-// Aside puts questions that may take long without having anybody wait for the answer: a reconciler that waited for a pod
-// would be lost to every other object, and a tenant who runs enough pods that never answer could stop them all. Each
-// question runs by itself, at most one at a time for a key, and ends after the patience; the key must say exactly who is
-// asked (the UID of a pod, not its name or address), so that nobody gets the answer of another.
+// Aside asks questions in the background: a reconciler that waited for a pod's answer could not serve other objects, and a tenant
+// with enough pods that never answer could stop it. There is at most one call at a time for a key, and it ends after the
+// patience. The key must identify exactly who is asked (the UID of a pod, not its name or address), so that an answer is never
+// taken for another pod's.
 type Aside[K comparable, A any] struct {
 	// Patience is how long an answer may take.
 	Patience time.Duration
@@ -34,10 +34,10 @@ type call[A any] struct {
 	when    time.Time // it was put, or answered
 }
 
-// forget is how long after its end a question is remembered. Nobody who still wants the answer waits that long.
+// forget is how long a finished call is remembered. A caller that still wants the answer comes back sooner.
 const forget = 5 * time.Minute
 
-// Latest is the last answer to the question, and puts it again for the next time. Before the first answer it is
+// Latest returns the last answer to the question, and puts it again for the next time. Before the first answer it is
 // ErrNoAnswerYet; when the last try failed it is that error.
 func (a *Aside[K, A]) Latest(key K, question func(context.Context) (A, error)) (A, error) {
 	a.mu.Lock()
@@ -50,7 +50,7 @@ func (a *Aside[K, A]) Latest(key K, question func(context.Context) (A, error)) (
 	return answer, err
 }
 
-// Once is the answer to the question, which is put if it was not. The answer is given once: who asks again after it puts the
+// Once returns the answer to the question, which is put if it was not. The answer is given once: who asks again after it puts the
 // question again. done is called when the answer is there.
 func (a *Aside[K, A]) Once(key K, question func(context.Context) (A, error), done func()) (A, error) {
 	a.mu.Lock()
@@ -72,7 +72,7 @@ func (c *call[A]) result() (A, error) {
 	return c.answer, c.err
 }
 
-// call is the one of a key. What nobody asked for lately is forgotten on the way.
+// call returns the cached call for key and evicts idle entries.
 func (a *Aside[K, A]) call(key K) *call[A] {
 	if a.calls == nil {
 		a.calls = map[K]*call[A]{}

@@ -25,9 +25,9 @@ const (
 	longest  = 64 << 10
 )
 
-// At asks pods for a document at that port and path, over the pod network. It never waits: what it gives is the answer to
-// the question before, and ErrNoAnswerYet the first time. Nobody but the pod itself is asked: not a proxy of ours, and not
-// where the pod says that we should ask instead, which could be any address that only we can reach.
+// At asks pods for a document at that port and path, over the pod network. It never waits: it returns the answer to the previous
+// question, and ErrNoAnswerYet the first time. Proxies and redirects are not followed: a pod could name any address that only the
+// controller can reach.
 func At[T any](port int, path string) func(pod *corev1.Pod) (T, error) {
 	client := &http.Client{
 		Timeout:       patience,

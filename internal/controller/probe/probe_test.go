@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podAt is a pod whose server listens where the test's does.
+// podAt returns a pod whose server listens where the test's does.
 func podAt(t *testing.T, server *httptest.Server, uid types.UID) (*corev1.Pod, int) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
@@ -31,7 +31,7 @@ func podAt(t *testing.T, server *httptest.Server, uid types.UID) (*corev1.Pod, i
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}, Status: corev1.PodStatus{PodIP: host}}, n
 }
 
-// settled is what is known once the pod has answered.
+// settled returns what is known once the pod has answered.
 func settled[T any](t *testing.T, ask func(*corev1.Pod) (T, error), pod *corev1.Pod) (T, error) {
 	t.Helper()
 	for {
@@ -85,7 +85,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// TestAPodThatNeverAnswers costs whoever asks it nothing, whatever it does, and nobody else is given its answer.
+// TestAPodThatNeverAnswers costs the caller it nothing, whatever it does, and no one else is given its answer.
 func TestAPodThatNeverAnswers(t *testing.T) {
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -128,7 +128,7 @@ func rank(s cdiv1.ClaimPropertySet) int {
 	return r
 }
 
-// leastSize is the provisioner's, unless the profile already carries one that somebody chose.
+// leastSize returns the provisioner's least size, unless the profile has one that an administrator chose.
 func leastSize(p *cdiv1.StorageProfile, t claim.Traits) string {
 	if p == nil {
 		return t.Least
@@ -151,7 +151,7 @@ func cloneStrategy(spec cdiv1.StorageProfileSpec, class *storagev1.StorageClass,
 	if t.Clone != "" {
 		return &t.Clone
 	}
-	return nil // whoever clones takes a snapshot if the class has snapshots, and copies otherwise
+	return nil // a clone uses a snapshot if the class has snapshots, and copies otherwise
 }
 
 func sourceFormat(spec cdiv1.StorageProfileSpec, t claim.Traits) *cdiv1.DataImportCronSourceFormat {

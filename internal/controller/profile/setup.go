@@ -79,7 +79,7 @@ type snapshotWatch struct {
 	started bool
 }
 
-// start says whether snapshot classes are watched, starting to if that is possible.
+// start reports whether snapshot classes are watched, starting to if that is possible.
 func (w *snapshotWatch) start() (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

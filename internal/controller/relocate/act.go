@@ -9,46 +9,46 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/replaced"
-	"github.com/berth-vm/berth/internal/decide/replace"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
+	"github.com/berth-vm/berth/internal/decide/relocate"
 	"github.com/berth-vm/berth/internal/names"
 )
 
-func (r *Reconciler) act(ctx context.Context, a replace.Action, d *moved) error {
+func (r *Reconciler) act(ctx context.Context, a relocate.Action, d *moved) error {
 	switch a {
-	case replace.Note:
+	case relocate.Note:
 		return r.note(ctx, d)
-	case replace.DropClaim:
+	case relocate.DropClaim:
 		if err := r.Cluster.AwaitClaim(ctx, r.Live, d.key.Namespace, d.key.Name); err != nil {
 			return err
 		}
 		return r.Cluster.Delete(ctx, d.claim)
-	case replace.FreeClaim:
+	case relocate.FreeClaim:
 		return r.free(ctx, d)
-	case replace.MakeClaim:
+	case relocate.MakeClaim:
 		return r.Cluster.Create(ctx, d.again(d.volume.Name))
-	case replace.MakeNamed:
-		c := d.again(replaced.AliasName(d.volume.UID))
-		c.Finalizers = append(c.Finalizers, replaced.Finalizer)
+	case relocate.MakeNamed:
+		c := d.again(replacedclaim.AliasName(d.volume.UID))
+		c.Finalizers = append(c.Finalizers, replacedclaim.Finalizer)
 		return r.Cluster.Create(ctx, c)
-	case replace.MakeAlias:
+	case relocate.MakeAlias:
 		return r.makeAlias(ctx, d)
-	case replace.DropAlias:
+	case relocate.DropAlias:
 		return r.Cluster.Delete(ctx, d.alias())
-	case replace.Give:
+	case relocate.Give:
 		return r.Cluster.Rebind(ctx, d.volume.PersistentVolume, d.volume.Record.UID, d.claim)
-	case replace.DropReplacement:
+	case relocate.DropReplacement:
 		if d.replacement == nil {
 			return nil
 		}
 		return r.Cluster.Delete(ctx, d.replacement)
-	case replace.DropVolume:
+	case relocate.DropVolume:
 		return r.Cluster.Delete(ctx, d.volume.PersistentVolume)
-	case replace.DropEarlier:
+	case relocate.DropEarlier:
 		return r.dropEarlier(ctx, d)
-	case replace.Finish:
+	case relocate.Finish:
 		return r.finish(ctx, d)
-	case replace.Abandon, replace.Clear:
+	case relocate.Abandon, relocate.Clear:
 		return r.Cluster.Change(ctx, d.volume.PersistentVolume, d.volume.Cleared())
 	}
 	return fmt.Errorf("%s is not an action on a claim", a)
@@ -57,9 +57,9 @@ func (r *Reconciler) act(ctx context.Context, a replace.Action, d *moved) error 
 // note writes on the volume what the claim is like, if that changed since the record was written.
 func (r *Reconciler) note(ctx context.Context, d *moved) error {
 	record := d.volume.Record
-	record.As = replaced.AsMade(d.claim)
-	next, err := replaced.WithRecord(d.volume.PersistentVolume, record)
-	if err != nil || next.Annotations[replaced.Annotation] == d.volume.Annotations[replaced.Annotation] {
+	record.As = replacedclaim.AsMade(d.claim)
+	next, err := replacedclaim.WithRecord(d.volume.PersistentVolume, record)
+	if err != nil || next.Annotations[replacedclaim.Annotation] == d.volume.Annotations[replacedclaim.Annotation] {
 		return err
 	}
 	return r.Cluster.Change(ctx, d.volume.PersistentVolume, next)
@@ -67,25 +67,26 @@ func (r *Reconciler) note(ctx context.Context, d *moved) error {
 
 // free removes our finalizer from the claim.
 func (r *Reconciler) free(ctx context.Context, d *moved) error {
-	if d.claim == nil || !slices.Contains(d.claim.Finalizers, replaced.Finalizer) {
+	if d.claim == nil || !slices.Contains(d.claim.Finalizers, replacedclaim.Finalizer) {
 		return nil
 	}
 	if d.volume == nil && d.alias() != nil {
 		return nil // an alias that is not finished yet
 	}
 	next := d.claim.DeepCopy()
-	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == replaced.Finalizer })
+	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == replacedclaim.Finalizer })
 	return r.Cluster.Change(ctx, d.claim, next)
 }
 
-// again is the claim as it was, for the volume that has its data. It names the volume, so that nothing fills it or makes another.
+// again returns the claim as it was, for the volume that has its data. It names the volume, so that nothing fills it or makes
+// another.
 func (d *moved) again(volume string) *corev1.PersistentVolumeClaim {
 	record := d.volume.Record
 	c := &corev1.PersistentVolumeClaim{}
 	switch {
 	case record.As != nil:
 		c = record.As.DeepCopy()
-	case d.replacement != nil: // somebody had deleted it before the data moved
+	case d.replacement != nil: // it was deleted before the data moved
 		c.Spec = *d.replacement.Spec.DeepCopy()
 	}
 	c.Namespace, c.Name, c.Spec.VolumeName = record.Namespace, record.Claim, volume
@@ -102,7 +103,7 @@ func (d *moved) again(volume string) *corev1.PersistentVolumeClaim {
 func (r *Reconciler) makeAlias(ctx context.Context, d *moved) error {
 	v := *d.volume
 	if v.Record.Policy == "" {
-		next, err := replaced.WithRecord(v.PersistentVolume, v.Record)
+		next, err := replacedclaim.WithRecord(v.PersistentVolume, v.Record)
 		if err != nil {
 			return err
 		}
@@ -126,8 +127,8 @@ func (r *Reconciler) dropEarlier(ctx context.Context, d *moved) error {
 	return nil
 }
 
-func (r *Reconciler) dropOne(ctx context.Context, d *moved, v replaced.Volume) error {
-	at := slices.IndexFunc(d.aliases, func(pv corev1.PersistentVolume) bool { return pv.Name == replaced.AliasName(v.UID) })
+func (r *Reconciler) dropOne(ctx context.Context, d *moved, v replacedclaim.Volume) error {
+	at := slices.IndexFunc(d.aliases, func(pv corev1.PersistentVolume) bool { return pv.Name == replacedclaim.AliasName(v.UID) })
 	if at >= 0 {
 		return r.Cluster.Delete(ctx, &d.aliases[at])
 	}
@@ -151,7 +152,7 @@ func (r *Reconciler) dropOne(ctx context.Context, d *moved, v replaced.Volume) e
 func (r *Reconciler) finish(ctx context.Context, d *moved) error {
 	left := d.aliases[:0:0]
 	for _, alias := range d.aliases {
-		f, _ := replaced.FirstOf(&alias)
+		f, _ := replacedclaim.FirstOf(&alias)
 		first, err := cluster.Get[corev1.PersistentVolume](ctx, r.Live, "", f.Volume)
 		if err != nil {
 			return err
@@ -160,7 +161,7 @@ func (r *Reconciler) finish(ctx context.Context, d *moved) error {
 			left = append(left, alias) // it has lost its record, and goes first
 			continue
 		}
-		if err := r.Cluster.Change(ctx, &alias, replaced.Finished(&alias, f)); err != nil {
+		if err := r.Cluster.Change(ctx, &alias, replacedclaim.Finished(&alias, f)); err != nil {
 			return err
 		}
 	}

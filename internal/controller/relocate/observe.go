@@ -14,9 +14,9 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/index"
-	"github.com/berth-vm/berth/internal/controller/replaced"
-	"github.com/berth-vm/berth/internal/decide/replace"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
+	"github.com/berth-vm/berth/internal/decide/relocate"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/pods"
 )
@@ -25,8 +25,8 @@ import (
 type moved struct {
 	key         types.NamespacedName
 	claim       *corev1.PersistentVolumeClaim // nil: there is none
-	volume      *replaced.Volume              // that the data moved to; nil: there is none, or it is gone
-	earlier     []replaced.Volume
+	volume      *replacedclaim.Volume         // that the data moved to; nil: there is none, or it is gone
+	earlier     []replacedclaim.Volume
 	aliases     []corev1.PersistentVolume
 	replacement *corev1.PersistentVolumeClaim // nil: it is gone
 	mounted     bool                          // a pod that has not ended mounts the replacement
@@ -37,10 +37,10 @@ type moved struct {
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*moved, error) {
 	d := &moved{key: key}
 	var err error
-	if d.volume, d.earlier, err = replaced.Of(ctx, r.Live, key.Namespace, key.Name); err != nil {
+	if d.volume, d.earlier, err = replacedclaim.Of(ctx, r.Live, key.Namespace, key.Name); err != nil {
 		return nil, err
 	}
-	if d.aliases, err = replaced.Aliases(ctx, r.Live, key.Namespace, key.Name); err != nil {
+	if d.aliases, err = replacedclaim.Aliases(ctx, r.Live, key.Namespace, key.Name); err != nil {
 		return nil, err
 	}
 	if d.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.Live, key.Namespace, key.Name); err != nil || d.volume == nil {
@@ -51,7 +51,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*mo
 		return nil, err
 	}
 	if d.replacement != nil && d.replacement.UID != record.UID {
-		d.replacement = nil // somebody else's
+		d.replacement = nil // not this claim's
 	}
 	if d.mounted, err = r.mounts(ctx, key.Namespace, record.Replacement); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*mo
 // mounts reports whether a pod that has not ended has the claim among its volumes.
 func (r *Reconciler) mounts(ctx context.Context, namespace, claim string) (bool, error) {
 	var list corev1.PodList
-	if err := r.Reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index.PodClaim: claim}); err != nil {
+	if err := r.Reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{cacheindex.PodClaim: claim}); err != nil {
 		return false, fmt.Errorf("list pods that use %s/%s: %w", namespace, claim, err)
 	}
 	return slices.ContainsFunc(list.Items, func(p corev1.Pod) bool { return !pods.Over(&p) }), nil
@@ -112,7 +112,7 @@ func (r *Reconciler) orphaned(ctx context.Context, d *moved) (bool, error) {
 // alias returns the alias of the volume that has the data; nil if there is none.
 func (d *moved) alias() *corev1.PersistentVolume {
 	at := slices.IndexFunc(d.aliases, func(pv corev1.PersistentVolume) bool {
-		return d.volume == nil || pv.Name == replaced.AliasName(d.volume.UID)
+		return d.volume == nil || pv.Name == replacedclaim.AliasName(d.volume.UID)
 	})
 	if at < 0 {
 		return nil
@@ -120,30 +120,30 @@ func (d *moved) alias() *corev1.PersistentVolume {
 	return &d.aliases[at]
 }
 
-func (d *moved) facts() replace.Facts {
-	f := replace.Facts{Replacement: d.replacement != nil, Earlier: len(d.earlier) > 0, Orphaned: d.orphaned}
+func (d *moved) facts() relocate.Facts {
+	f := relocate.Facts{Replacement: d.replacement != nil, Earlier: len(d.earlier) > 0, Orphaned: d.orphaned}
 	if a := d.alias(); a != nil {
-		f.Alias = replace.Stale
+		f.Alias = relocate.Stale
 		if belongs(a, d.claim) {
-			f.Alias = replace.Reserved
+			f.Alias = relocate.Reserved
 		}
 	}
 	if d.volume == nil {
 		return f
 	}
-	f.Volume = replace.Lent
+	f.Volume = relocate.Lent
 	if belongs(d.volume.PersistentVolume, d.claim) {
-		f.Volume = replace.Given
+		f.Volume = relocate.Given
 	}
 	if d.mounted || d.held {
-		f.Use = replace.Held
+		f.Use = relocate.Held
 		if d.volume.Record.Live {
-			f.Use = replace.Runs
+			f.Use = relocate.Runs
 		}
 	}
 	f.Claim = d.situation(f)
-	if (f.Claim == replace.Aliased || f.Claim == replace.AliasLeaving) && !d.mounted {
-		f.Use = replace.Free // others use the volume by the claim's own name
+	if (f.Claim == relocate.Aliased || f.Claim == relocate.AliasLeaving) && !d.mounted {
+		f.Use = relocate.Free // others use the volume by the claim's own name
 	}
 	return f
 }
@@ -153,33 +153,33 @@ func belongs(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool 
 	return c != nil && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == c.UID
 }
 
-// situation is the claim's part of the facts.
-func (d *moved) situation(f replace.Facts) replace.Claim {
-	c, volume, alias := d.claim, d.volume.Name, replaced.AliasName(d.volume.UID)
+// situation returns the claim's part of the facts.
+func (d *moved) situation(f relocate.Facts) relocate.Claim {
+	c, volume, alias := d.claim, d.volume.Name, replacedclaim.AliasName(d.volume.UID)
 	switch {
 	case c == nil:
-		return replace.Absent
-	case f.Alias == replace.Reserved && c.Spec.VolumeName == alias && c.Status.Phase == corev1.ClaimBound && c.DeletionTimestamp != nil:
-		return replace.AliasLeaving
+		return relocate.Absent
+	case f.Alias == relocate.Reserved && c.Spec.VolumeName == alias && c.Status.Phase == corev1.ClaimBound && c.DeletionTimestamp != nil:
+		return relocate.AliasLeaving
 	case c.DeletionTimestamp != nil:
-		return replace.Leaving
-	case f.Alias == replace.Reserved && c.Spec.VolumeName == alias && c.Status.Phase == corev1.ClaimBound:
-		return replace.Aliased
-	case f.Volume == replace.Given && c.Spec.VolumeName == volume && c.Status.Phase == corev1.ClaimBound:
-		return replace.Bound
-	case d.outdated(c), c.Spec.VolumeName == volume && f.Use == replace.Runs:
-		return replace.Old
+		return relocate.Leaving
+	case f.Alias == relocate.Reserved && c.Spec.VolumeName == alias && c.Status.Phase == corev1.ClaimBound:
+		return relocate.Aliased
+	case f.Volume == relocate.Given && c.Spec.VolumeName == volume && c.Status.Phase == corev1.ClaimBound:
+		return relocate.Bound
+	case d.outdated(c), c.Spec.VolumeName == volume && f.Use == relocate.Runs:
+		return relocate.Old
 	case c.Spec.VolumeName == alias:
-		return replace.Awaiting
+		return relocate.Awaiting
 	case c.Spec.VolumeName == "" || c.Spec.VolumeName == volume:
-		return replace.Open
+		return relocate.Open
 	}
-	return replace.Stranger
+	return relocate.Stranger
 }
 
 // outdated reports whether the claim has a volume that the data moved away from.
 func (d *moved) outdated(c *corev1.PersistentVolumeClaim) bool {
-	return c.UID == d.volume.Record.Old || slices.ContainsFunc(d.earlier, func(v replaced.Volume) bool {
-		return c.Spec.VolumeName == replaced.AliasName(v.UID) || belongs(v.PersistentVolume, c)
+	return c.UID == d.volume.Record.Old || slices.ContainsFunc(d.earlier, func(v replacedclaim.Volume) bool {
+		return c.Spec.VolumeName == replacedclaim.AliasName(v.UID) || belongs(v.PersistentVolume, c)
 	})
 }

@@ -1,9 +1,9 @@
 // Package relocate gives claims the volumes that their data moved to. A live move leaves a guest's disk in a replacement, a claim that
 // the launcher at the new node mounts; this controller deletes the old claim with its volume, makes the claim again under its own name
 // and binds it to a second PersistentVolume of the same volume, at once, while the guest runs. When the launcher has ended it removes
-// what the move left over. internal/decide/replace decides, docs/decisions/0027 has the reasons.
+// what the move left over. internal/decide/relocate decides, docs/decisions/0027 has the reasons.
 //
-// It does not know machines or migrations: a record on a PersistentVolume (internal/controller/replaced) tells it everything.
+// It does not know machines or migrations: a record on a PersistentVolume (internal/controller/replacedclaim) tells it everything.
 package relocate
 
 import (
@@ -17,12 +17,12 @@ import (
 
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/decide/replace"
+	"github.com/berth-vm/berth/internal/decide/relocate"
 )
 
 // Reconciler reconciles claims whose data moved.
 type Reconciler struct {
-	Reader  client.Reader // cached, with the indexes of internal/controller/index
+	Reader  client.Reader // cached, with the indexes of internal/controller/cacheindex
 	Live    client.Reader // the server itself: a claim is deleted because of what it says
 	Cluster *cluster.Writer
 	Records *diskaccess.Records
@@ -41,7 +41,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	facts := d.facts()
-	plan := replace.Decide(facts)
+	plan := relocate.Decide(facts)
 	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
 	for _, a := range plan.Do {
 		if err := r.act(ctx, a, d); err != nil {

@@ -15,9 +15,9 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/index"
-	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/identity"
 )
 
@@ -38,7 +38,7 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records
 
 // claimOfVolume returns the claim that a volume's record or alias is about.
 func claimOfVolume(_ context.Context, obj client.Object) []reconcile.Request {
-	key, ok := replaced.ClaimOf(obj.(*corev1.PersistentVolume))
+	key, ok := replacedclaim.ClaimOf(obj.(*corev1.PersistentVolume))
 	if !ok {
 		return nil
 	}
@@ -48,7 +48,7 @@ func claimOfVolume(_ context.Context, obj client.Object) []reconcile.Request {
 // claims returns a claim if a volume has a record of it, or it has our finalizer; and the claim that it is the replacement of.
 func (r *Reconciler) claims(ctx context.Context, obj client.Object) []reconcile.Request {
 	due := r.recorded(ctx, client.ObjectKeyFromObject(obj))
-	if slices.Contains(obj.GetFinalizers(), replaced.Finalizer) {
+	if slices.Contains(obj.GetFinalizers(), replacedclaim.Finalizer) {
 		due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
 	}
 	return due
@@ -68,7 +68,7 @@ func (r *Reconciler) claimsOfPod(ctx context.Context, obj client.Object) []recon
 // recorded returns the claims whose records name this claim.
 func (r *Reconciler) recorded(ctx context.Context, claim types.NamespacedName) []reconcile.Request {
 	var list corev1.PersistentVolumeList
-	if err := r.Reader.List(ctx, &list, client.MatchingFields{index.VolumeMoved: claim.String()}); err != nil {
+	if err := r.Reader.List(ctx, &list, client.MatchingFields{cacheindex.VolumeMoved: claim.String()}); err != nil {
 		log.FromContext(ctx).Error(err, "find the volumes whose records name a claim")
 		return nil
 	}
@@ -78,7 +78,7 @@ func (r *Reconciler) recorded(ctx context.Context, claim types.NamespacedName) [
 // claimsOfDisk returns the claims whose data is on a disk whose holders changed.
 func (r *Reconciler) claimsOfDisk(ctx context.Context, obj client.Object) []reconcile.Request {
 	var list corev1.PersistentVolumeList
-	if err := r.Reader.List(ctx, &list, client.HasLabels{replaced.Label}); err != nil {
+	if err := r.Reader.List(ctx, &list, client.HasLabels{replacedclaim.Label}); err != nil {
 		log.FromContext(ctx).Error(err, "find the volumes of moved disks")
 		return nil
 	}

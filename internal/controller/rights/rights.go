@@ -20,7 +20,7 @@ import (
 // Reviews is where to ask.
 type Reviews = authorization.SubjectAccessReviewInterface
 
-// Of is the user of a request, as a proof keeps them.
+// Of returns the user of a request, as a proof keeps them.
 func Of(u authenticationv1.UserInfo) token.User {
 	user := token.User{Name: u.Username, UID: u.UID, Groups: u.Groups}
 	for key, values := range u.Extra {
@@ -32,10 +32,10 @@ func Of(u authenticationv1.UserInfo) token.User {
 	return user
 }
 
-// MayClone asks whether the user may clone the source. Either they may create datavolumes/source of its name; or they may do
-// what comes to the same: create pods for a claim, and for a snapshot create pods and claims. These are the questions that
-// CDI asks, with its words (it asks for claims as "pvcs", so that only a role for everything says yes): who may clone there
-// may clone here, and nobody else. A source without a name stands for everything in its namespace.
+// MayClone asks whether the user may clone the source. Either they may create datavolumes/source of its name; or they may do what
+// comes to the same: create pods for a claim, and for a snapshot create pods and claims. These are the questions that CDI asks,
+// with its words (it asks for claims as "pvcs", so that only a role for everything says yes): who may clone there may clone here,
+// and no one else. A source without a name stands for everything in its namespace.
 func MayClone(ctx context.Context, reviews Reviews, user token.User, source token.Object) (bool, error) {
 	ask := func(group, resource, subresource string) (bool, error) {
 		return allowed(ctx, reviews, user, authorizationv1.ResourceAttributes{

@@ -110,7 +110,7 @@ func TestContentNamesTheVolume(t *testing.T) {
 	if b.VolumeName != "root" || b.PersistentVolumeClaim.Spec.VolumeName == "" {
 		t.Errorf("it has volume %q of PersistentVolume %q", b.VolumeName, b.PersistentVolumeClaim.Spec.VolumeName)
 	}
-	again := (&back{of: &snapshotv1.VirtualMachineRestore{}, vm: read[kubevirt.VirtualMachine](w, "vm"), shot: &shot{content: content}}).again(returning{part: part{claim: b.PersistentVolumeClaim}})
+	again := (&observedRestore{of: &snapshotv1.VirtualMachineRestore{}, vm: read[kubevirt.VirtualMachine](w, "vm"), shot: &observedSnapshot{content: content}}).again(returning{volumePart: volumePart{claim: b.PersistentVolumeClaim}})
 	if again.Spec.VolumeName != "" {
 		t.Errorf("its claim is made with PersistentVolume %s", again.Spec.VolumeName)
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-vm/berth/internal/names"
 )
 
-// holding is the record that somebody has a volume of the test.
+// holding returns the record that somebody has a volume of the test.
 func holding(volume string, h accessv1.Holder) *accessv1.DiskAccess {
 	id := identity.Volume(volumeOf(volume, &corev1.PersistentVolumeClaim{}))
 	return &accessv1.DiskAccess{ObjectMeta: metav1.ObjectMeta{Name: id.Name()}, Spec: accessv1.DiskAccessSpec{Holders: []accessv1.Holder{h}}}

@@ -7,7 +7,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Ended is how a restore ended.
+// Ended returns how a restore ended.
 func Ended(of *snapshotv1.VirtualMachineRestore) state.End {
 	switch over(of) {
 	case snapshot.Complete:
@@ -19,7 +19,7 @@ func Ended(of *snapshotv1.VirtualMachineRestore) state.End {
 	return state.GoingOn
 }
 
-// Made says whether the restore made this machine: its name is not a proof.
+// Made reports whether the restore made this machine: its name is not a proof.
 func Made(of *snapshotv1.VirtualMachineRestore, vm *kubevirt.VirtualMachine) bool {
 	return of != nil && vm != nil && of.UID != "" && vm.Annotations[annRestore] == string(of.UID)
 }

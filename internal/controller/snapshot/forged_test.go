@@ -14,8 +14,8 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 )
 
-// TestForgedContent: whoever may write in a namespace may write the content of a snapshot there. One that records no machine is
-// refused once, with what to do; it makes no reconciler panic, and is not looked at again and again.
+// TestForgedContent: any user with write access to a namespace may write the content of a snapshot there. One that records no
+// machine is refused once, with what to do; it makes no reconciler panic, and is not looked at again and again.
 func TestForgedContent(t *testing.T) {
 	vm, _ := machine()
 	for name, recorded := range map[string]*snapshotv1.VirtualMachine{
@@ -50,8 +50,8 @@ func TestForgedContent(t *testing.T) {
 // TestForgedClaim: a claim that was recorded without anything of ours is restored like any other.
 func TestForgedClaim(t *testing.T) {
 	vm, _ := machine()
-	b := &back{of: &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, UID: "restore"}}, vm: vm,
-		shot: &shot{content: &snapshotv1.VirtualMachineSnapshotContent{}}}
+	b := &observedRestore{of: &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, UID: "restore"}}, vm: vm,
+		shot: &observedSnapshot{content: &snapshotv1.VirtualMachineSnapshotContent{}}}
 	b.of.Spec.Target.Name = vm.Name
 	b.shot.content.Spec.Source.VirtualMachine = &snapshotv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: vm.Name}}
 	if c := b.again(returning{to: "disk"}); c.Annotations[annRestore] != "restore" || c.Name != "disk" {

@@ -25,24 +25,24 @@ const (
 // labelMachine is on every claim made from a template: the machine's name.
 const labelMachine = "vm.kubevirt.io/name"
 
-// home is where a machine's volume is kept.
-type home struct {
+// volumeClaim is where a machine's volume is kept.
+type volumeClaim struct {
 	claim    string // "": it is in no claim
 	template string // the claim template it is made from, if any
 	volume   string // the DataVolume, if the machine names one
 	own      bool   // ... which is made from one of the machine's templates
 }
 
-// homeOf is the home of a volume of the machine called name.
-func homeOf(name string, spec *kubevirt.VirtualMachineSpec, v kubevirt.Volume) home {
-	var h home
+// homeOf returns the home of a volume of the machine called name.
+func homeOf(name string, spec *kubevirt.VirtualMachineSpec, v kubevirt.Volume) volumeClaim {
+	var h volumeClaim
 	switch {
 	case v.DataVolume != nil:
-		h = home{claim: v.DataVolume.Name, volume: v.DataVolume.Name}
+		h = volumeClaim{claim: v.DataVolume.Name, volume: v.DataVolume.Name}
 	case v.PersistentVolumeClaim != nil:
-		h = home{claim: v.PersistentVolumeClaim.Claim()}
+		h = volumeClaim{claim: v.PersistentVolumeClaim.Claim()}
 	default:
-		return home{}
+		return volumeClaim{}
 	}
 	for i := range spec.DataVolumeTemplates {
 		if spec.DataVolumeTemplates[i].ObjectMeta.Name == h.claim {
@@ -52,46 +52,48 @@ func homeOf(name string, spec *kubevirt.VirtualMachineSpec, v kubevirt.Volume) h
 	}
 	for i := range spec.VolumeClaimTemplates {
 		if t := spec.VolumeClaimTemplates[i].ObjectMeta.Name; h.volume == "" && t == h.claim {
-			return home{claim: kubevirt.ClaimName(name, t), template: t}
+			return volumeClaim{claim: kubevirt.ClaimName(name, t), template: t}
 		}
 	}
 	return h
 }
 
-// ClaimOf is the claim that a volume of the machine called name is in; empty: it is in none.
+// ClaimOf returns the claim that a volume of the machine called name is in; empty: it is in none.
 func ClaimOf(name string, spec *kubevirt.VirtualMachineSpec, v kubevirt.Volume) string {
 	return homeOf(name, spec, v).claim
 }
 
 // returning is one claim that is put back.
 type returning struct {
-	part
-	home home
+	volumePart
+	home volumeClaim
 	to   string                        // what it is called now
 	now  *corev1.PersistentVolumeClaim // nil: there is none
 
-	staged staged // of a restore in place
+	staged stagedClaim // of a restore in place
 }
 
-// elsewhere: the target is another machine than the one the snapshot is of.
-func (b *back) elsewhere() bool {
+// elsewhere reports whether the target is another machine than the one the snapshot is of.
+func (b *observedRestore) elsewhere() bool {
 	return b.of.Spec.Target.Name != b.was().ObjectMeta.Name
 }
 
-// was is the machine in the snapshot.
-func (b *back) was() *snapshotv1.VirtualMachine { return b.shot.content.Spec.Source.VirtualMachine }
+// was returns the machine in the snapshot.
+func (b *observedRestore) was() *snapshotv1.VirtualMachine {
+	return b.shot.content.Spec.Source.VirtualMachine
+}
 
-// returns are the claims to put back, under the names they get. In its own machine each keeps its name, so that whoever
-// applies the machine again changes nothing; in another, each is named after that machine.
-func (b *back) returns() []returning {
+// returns returns the claims to put back, under the names they get. In its own machine each keeps its name, so that applying the
+// machine's manifest again changes nothing; in another, each is named after that machine.
+func (b *observedRestore) returns() []returning {
 	was := b.was()
-	homes := map[string]home{}
+	homes := map[string]volumeClaim{}
 	for _, v := range was.Spec.Template.Spec.AllVolumes() {
 		homes[v.Name] = homeOf(was.ObjectMeta.Name, &was.Spec, v)
 	}
 	var out []returning
 	for _, p := range b.shot.parts {
-		c := returning{part: p, home: homes[p.volume], to: p.claim.ObjectMeta.Name}
+		c := returning{volumePart: p, home: homes[p.volume], to: p.claim.ObjectMeta.Name}
 		if b.elsewhere() {
 			c.to = b.moved(c.home, p.volume)
 		}
@@ -100,16 +102,16 @@ func (b *back) returns() []returning {
 	return out
 }
 
-// moved is the name in the target of what was in another machine.
-func (b *back) moved(h home, volume string) string {
+// moved returns the name in the target of what was in another machine.
+func (b *observedRestore) moved(h volumeClaim, volume string) string {
 	if h.template != "" {
 		volume = h.template
 	}
 	return kubevirt.ClaimName(b.of.Spec.Target.Name, volume)
 }
 
-// volume is the DataVolume that adopts the claim; "" if it is nobody's or the machine's own.
-func (b *back) volume(c returning) string {
+// volume returns the name of the DataVolume that adopts the claim; "" if none does.
+func (b *observedRestore) volume(c returning) string {
 	switch {
 	case c.home.template != "", b.elsewhere() && !c.home.own:
 		return ""
@@ -119,11 +121,13 @@ func (b *back) volume(c returning) string {
 	return c.claim.ObjectMeta.Annotations[annPopulatedFor]
 }
 
-// made: the target is this restore's own, or is to be.
-func (b *back) made() bool { return b.vm == nil || b.vm.Annotations[annRestore] == string(b.of.UID) }
+// made reports whether the target was made by this restore, or will be.
+func (b *observedRestore) made() bool {
+	return b.vm == nil || b.vm.Annotations[annRestore] == string(b.of.UID)
+}
 
-// spec is what the target's spec is to be. Whether it is to run is left as it is.
-func (b *back) spec() (kubevirt.VirtualMachineSpec, error) {
+// spec returns the target's spec after the restore. Its run strategy is left as it is.
+func (b *observedRestore) spec() (kubevirt.VirtualMachineSpec, error) {
 	next := b.moving()
 	if b.made() {
 		vm, err := b.machineAgain()
@@ -138,8 +142,8 @@ func (b *back) spec() (kubevirt.VirtualMachineSpec, error) {
 	return next, nil
 }
 
-// moving is the machine's spec in the snapshot, with its volumes where they are now.
-func (b *back) moving() kubevirt.VirtualMachineSpec {
+// moving returns the machine's spec in the snapshot, with its volumes where they are now.
+func (b *observedRestore) moving() kubevirt.VirtualMachineSpec {
 	was := b.was()
 	next := *was.Spec.DeepCopy()
 	if !b.elsewhere() {
@@ -160,7 +164,7 @@ func (b *back) moving() kubevirt.VirtualMachineSpec {
 				v.PersistentVolumeClaim.ClaimName, v.PersistentVolumeClaim.Name = to, ""
 			}
 		case b.shot.has(v.Name):
-			// The claim is this machine's alone: no DataVolume of somebody else stands before it any more.
+			// The claim is this machine's alone: it has no DataVolume any more.
 			v.VolumeSource = kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: to}}
 		}
 	}
@@ -169,7 +173,7 @@ func (b *back) moving() kubevirt.VirtualMachineSpec {
 
 // rename gives a volume template the name it has in another machine, and as its source what its data really comes from:
 // the first source may be one that only the first machine's author could read.
-func (b *back) rename(spec *kubevirt.VirtualMachineSpec, from, to, volume string) {
+func (b *observedRestore) rename(spec *kubevirt.VirtualMachineSpec, from, to, volume string) {
 	for i := range spec.DataVolumeTemplates {
 		t := &spec.DataVolumeTemplates[i]
 		if t.ObjectMeta.Name != from {
@@ -185,8 +189,8 @@ func (b *back) rename(spec *kubevirt.VirtualMachineSpec, from, to, volume string
 	}
 }
 
-// machineAgain is the machine as it was, stopped, under the target's name, with what the patches change.
-func (b *back) machineAgain() (*kubevirt.VirtualMachine, error) {
+// machineAgain returns the machine as it was, stopped, under the target's name, with what the patches change.
+func (b *observedRestore) machineAgain() (*kubevirt.VirtualMachine, error) {
 	was := b.was()
 	vm := &kubevirt.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{
@@ -199,7 +203,7 @@ func (b *back) machineAgain() (*kubevirt.VirtualMachine, error) {
 	if vm.Annotations == nil {
 		vm.Annotations = map[string]string{}
 	}
-	// What kubectl remembers is about another object, and nobody may clone because somebody else once might.
+	// The last-applied annotation describes another object, and a proof of a right to clone is not passed on.
 	delete(vm.Annotations, corev1.LastAppliedConfigAnnotation)
 	delete(vm.Annotations, token.MachineAnnotation)
 	vm, err := patched(vm, b.of.Spec.Patches)
@@ -214,8 +218,8 @@ func (b *back) machineAgain() (*kubevirt.VirtualMachine, error) {
 	return vm, nil
 }
 
-// again is a claim as it was, with the content it had.
-func (b *back) again(c returning) *corev1.PersistentVolumeClaim {
+// again returns a claim as it was, with the content it had.
+func (b *observedRestore) again(c returning) *corev1.PersistentVolumeClaim {
 	out := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.of.Namespace, Name: c.to,
@@ -243,12 +247,12 @@ func (b *back) again(c returning) *corev1.PersistentVolumeClaim {
 		}
 	}
 	out.Spec.VolumeName, out.Spec.Selector = "", nil
-	out.Spec.DataSource, out.Spec.DataSourceRef = nil, snapshotRef(c.part)
+	out.Spec.DataSource, out.Spec.DataSourceRef = nil, snapshotRef(c.volumePart)
 	return out
 }
 
-// belongs: the claim is what the restore is to replace.
-func (b *back) belongs(c *corev1.PersistentVolumeClaim, volume string) bool {
+// belongs reports whether the claim is what the restore is to replace.
+func (b *observedRestore) belongs(c *corev1.PersistentVolumeClaim, volume string) bool {
 	owner := metav1.GetControllerOf(c)
 	switch {
 	case b.elsewhere():
@@ -258,7 +262,7 @@ func (b *back) belongs(c *corev1.PersistentVolumeClaim, volume string) bool {
 	case owner.Kind == "DataVolume":
 		return owner.Name == volume
 	}
-	// A machine that was made anew may find the claims of the one before it.
+	// A machine that was made again may find the claims of the one before it.
 	return owner.UID == b.was().ObjectMeta.UID || b.vm != nil && owner.UID == b.vm.UID
 }
 

@@ -81,7 +81,7 @@ func (w *world) disks(phase cdiv1.DataVolumePhase) {
 	}
 }
 
-// kept is what became of every claim and machine, for comparison.
+// kept returns what became of every claim and machine, for comparison.
 func (w *world) kept() string {
 	ctx := context.Background()
 	out := map[string]any{"story": w.story}

@@ -248,8 +248,8 @@ func TestWithdrawnAtEveryStep(t *testing.T) {
 	t.Error("the restore was never complete")
 }
 
-// TestLostAtEveryStep: the snapshot, its content and a staged claim are deleted after every step. A restore that has begun goes on with
-// what it began with, or fails with the machine as it was.
+// TestLostAtEveryStep: the snapshot, its content and a staged claim are deleted after every step. A restore that has begun
+// continues with what it began with, or fails with the machine as it was.
 func TestLostAtEveryStep(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(w *world){

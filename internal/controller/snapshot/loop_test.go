@@ -63,7 +63,7 @@ type world struct {
 	counted int                       // those looks
 }
 
-// asked: the guest answers a question the second time it is put, when the first has brought the snapshot back.
+// asked reports whether the guest answers a question the second time it is put, when the first has brought the snapshot back.
 func (w *world) asked(done func()) bool {
 	if w.answers {
 		w.answers = false
@@ -302,7 +302,7 @@ func read[T any, P interface {
 	return obj
 }
 
-// end is where it ended, without what may differ from run to run.
+// end returns where it ended, without what may differ from run to run.
 func (w *world) end() string {
 	out := map[string]any{"story": w.story, "frozen": w.frozen}
 	if s := read[snapshotv1.VirtualMachineSnapshot](w, "snap"); s != nil {

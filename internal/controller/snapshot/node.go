@@ -8,17 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/nodes"
-	"github.com/berth-vm/berth/internal/decide/place"
+	"github.com/berth-vm/berth/internal/controller/nodeselect"
+	"github.com/berth-vm/berth/internal/decide/clonenode"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// nodeFor is where to make the volume of a staged claim. Nobody uses such a claim, so a class that waits for a consumer would wait for
-// ever: the node is the one that was chosen for the claim when the snapshot was taken, or else one where the snapshot is and the
-// machine may run. Empty: the class needs none, or there is none.
-func (r *Reconciler) nodeFor(ctx context.Context, b *back, c returning) (string, error) {
+// nodeFor returns the node to make the volume of a staged claim on. No pod uses such a claim, so a class that waits for a
+// consumer would wait for ever. The node is the one that was chosen for the claim when the snapshot was taken, or else one where
+// the snapshot is available and the machine may run; "" if the class needs none, or there is none.
+func (r *Reconciler) nodeFor(ctx context.Context, b *observedRestore, c returning) (string, error) {
 	was := c.claim.ObjectMeta.Annotations[names.SelectedNode]
 	if was != "" {
 		node, err := cluster.Get[corev1.Node](ctx, r.live, "", was)
@@ -36,7 +36,7 @@ func (r *Reconciler) nodeFor(ctx context.Context, b *back, c returning) (string,
 	pod := b.likeness()
 	disks := b.disksThere()
 	fits := func(n corev1.Node) bool {
-		return !nodes.Away(&n) && !n.Spec.Unschedulable && place.Refuses(&n, nil, pod, disks) == place.Fits
+		return !nodeselect.Away(&n) && !n.Spec.Unschedulable && clonenode.Refuses(&n, nil, pod, disks) == clonenode.Fits
 	}
 	if at := slices.IndexFunc(in, fits); at >= 0 {
 		return in[at].Name, nil
@@ -44,7 +44,7 @@ func (r *Reconciler) nodeFor(ctx context.Context, b *back, c returning) (string,
 	return "", nil
 }
 
-// nodesOf are the nodes where the data of a snapshot can be used, as far as anybody says.
+// nodesOf returns the nodes where the data of a snapshot can be used, as far as anybody says.
 func (r *Reconciler) nodesOf(ctx context.Context, c returning) ([]corev1.Node, error) {
 	var home *corev1.NodeSelector
 	if c.taken != nil {
@@ -64,7 +64,7 @@ func (r *Reconciler) nodesOf(ctx context.Context, c returning) ([]corev1.Node, e
 		}
 	}
 	if home != nil {
-		return nodes.In(ctx, r.live, home)
+		return nodeselect.In(ctx, r.live, home)
 	}
 	var all corev1.NodeList
 	if err := r.live.List(ctx, &all); err != nil {
@@ -73,8 +73,8 @@ func (r *Reconciler) nodesOf(ctx context.Context, c returning) ([]corev1.Node, e
 	return all.Items, nil
 }
 
-// likeness is a pod that may run where the machine may. It asks for no room: the machine runs when there is some.
-func (b *back) likeness() *corev1.Pod {
+// likeness returns a pod that may run where the machine may. It asks for no room: the machine runs when there is some.
+func (b *observedRestore) likeness() *corev1.Pod {
 	pod := &corev1.Pod{}
 	if t := b.was().Spec.Template; t != nil {
 		pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations = t.Spec.NodeSelector, t.Spec.Affinity, t.Spec.Tolerations
@@ -82,8 +82,8 @@ func (b *back) likeness() *corev1.Pod {
 	return pod
 }
 
-// disksThere are the volumes that were made for the restore so far: all have to be usable on one node.
-func (b *back) disksThere() []corev1.PersistentVolume {
+// disksThere returns the volumes that were made for the restore so far: all have to be usable on one node.
+func (b *observedRestore) disksThere() []corev1.PersistentVolume {
 	var out []corev1.PersistentVolume
 	for _, c := range b.claims {
 		if pv := c.staged.volume; pv != nil {

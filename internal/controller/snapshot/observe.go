@@ -15,27 +15,27 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// shot is one snapshot and everything its next step depends on, read once.
-type shot struct {
+// observedSnapshot is one snapshot and everything its next step depends on, read once.
+type observedSnapshot struct {
 	of       *snapshotv1.VirtualMachineSnapshot
 	vm       *kubevirt.VirtualMachine // nil: there is none
 	instance *kubevirt.VirtualMachineInstance
 	launcher *corev1.Pod                               // nil: no guest runs
 	content  *snapshotv1.VirtualMachineSnapshotContent // nil: nothing is written down
-	parts    []part
+	parts    []volumePart
 	left     []string // the volumes that are in no snapshot, with the reason
 	now      time.Time
 }
 
-// part is one volume and its VolumeSnapshot.
-type part struct {
+// volumePart is one volume and its VolumeSnapshot.
+type volumePart struct {
 	volume string
 	name   string // of the VolumeSnapshot
 	class  string // to take it with; known only before it is taken
@@ -43,15 +43,15 @@ type part struct {
 	taken  *volumesnapshot.Snapshot // nil: there is none
 }
 
-// ContentName is the object with what belongs to a snapshot.
+// ContentName returns the object with what belongs to a snapshot.
 func ContentName(s *snapshotv1.VirtualMachineSnapshot) string {
 	return contentPrefix + string(s.UID)
 }
 
 const contentPrefix = "vmsnapshot-content-"
 
-// sound is an error if the content is not one that we wrote: it may be anybody's who may write in the namespace, and a restore
-// reads the machine out of it. Looking again does not help until somebody has changed it.
+// sound returns an error if we did not write the content: any user with write access to the namespace may have, and a restore
+// creates a machine from it. The error is permanent until the content changes.
 func sound(c *snapshotv1.VirtualMachineSnapshotContent) error {
 	if c != nil && (c.Spec.Source.VirtualMachine == nil || c.Spec.Source.VirtualMachine.Spec.Template == nil) {
 		return reconcile.TerminalError(fmt.Errorf("VirtualMachineSnapshotContent %s/%s records no machine: delete it", c.Namespace, c.Name))
@@ -60,8 +60,8 @@ func sound(c *snapshotv1.VirtualMachineSnapshotContent) error {
 }
 
 // observe reads what a snapshot depends on.
-func (r *Reconciler) observe(ctx context.Context, of *snapshotv1.VirtualMachineSnapshot) (*shot, error) {
-	s := &shot{of: of, now: r.clock.Now()}
+func (r *Reconciler) observe(ctx context.Context, of *snapshotv1.VirtualMachineSnapshot) (*observedSnapshot, error) {
+	s := &observedSnapshot{of: of, now: r.clock.Now()}
 	var err error
 	if s.content, err = cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, of.Namespace, ContentName(of)); err != nil {
 		return nil, err
@@ -91,19 +91,19 @@ func (r *Reconciler) observe(ctx context.Context, of *snapshotv1.VirtualMachineS
 	return s, nil
 }
 
-// launcherOf is the pod that an instance's guest runs in.
+// launcherOf returns the pod that an instance's guest runs in.
 func (r *Reconciler) launcherOf(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
 	if i == nil || i.Status.Phase != kubevirt.PhaseRunning {
 		return nil, nil
 	}
-	all, err := launchers.Of(ctx, cluster.Reads(r.reader), i)
-	return launchers.Guest(i, all), err
+	all, err := launcherpod.Of(ctx, cluster.Reads(r.reader), i)
+	return launcherpod.Guest(i, all), err
 }
 
 // recorded takes the parts from what was written down.
-func (s *shot) recorded() {
+func (s *observedSnapshot) recorded() {
 	for _, b := range s.content.Spec.VolumeBackups {
-		p := part{volume: b.VolumeName, claim: b.PersistentVolumeClaim}
+		p := volumePart{volume: b.VolumeName, claim: b.PersistentVolumeClaim}
 		if b.VolumeSnapshotName != nil {
 			p.name = *b.VolumeSnapshotName
 		}
@@ -116,7 +116,7 @@ func (s *shot) recorded() {
 }
 
 // choose finds the machine's volumes that can have a snapshot.
-func (r *Reconciler) choose(ctx context.Context, s *shot) error {
+func (r *Reconciler) choose(ctx context.Context, s *observedSnapshot) error {
 	if s.vm == nil || s.vm.Spec.Template == nil {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (r *Reconciler) choose(ctx context.Context, s *shot) error {
 			s.left = append(s.left, v.Name+": "+why)
 			continue
 		}
-		s.parts = append(s.parts, part{
+		s.parts = append(s.parts, volumePart{
 			volume: v.Name, name: fmt.Sprintf("vmsnapshot-%s-volume-%s", s.of.UID, v.Name),
 			class: class.snapshots, claim: class.claim,
 		})
@@ -141,58 +141,58 @@ func (r *Reconciler) choose(ctx context.Context, s *shot) error {
 	return nil
 }
 
-// cut is how a claim can be cut.
-type cut struct {
+// snapshotMethod is how a claim can be cut.
+type snapshotMethod struct {
 	snapshots string // the snapshot class
 	claim     snapshotv1.PersistentVolumeClaim
 }
 
-func (r *Reconciler) cuttable(ctx context.Context, namespace string, at home) (cut, string, error) {
+func (r *Reconciler) cuttable(ctx context.Context, namespace string, at volumeClaim) (snapshotMethod, string, error) {
 	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, namespace, at.claim)
 	switch {
 	case err != nil:
-		return cut{}, "", err
+		return snapshotMethod{}, "", err
 	case c == nil:
-		return cut{}, "there is no PersistentVolumeClaim " + at.claim, nil
+		return snapshotMethod{}, "there is no PersistentVolumeClaim " + at.claim, nil
 	case c.Status.Phase != corev1.ClaimBound:
-		return cut{}, fmt.Sprintf("PersistentVolumeClaim %s is not bound", at.claim), nil
+		return snapshotMethod{}, fmt.Sprintf("PersistentVolumeClaim %s is not bound", at.claim), nil
 	case c.Spec.StorageClassName == nil:
-		return cut{}, fmt.Sprintf("PersistentVolumeClaim %s has no storage class", at.claim), nil
+		return snapshotMethod{}, fmt.Sprintf("PersistentVolumeClaim %s has no storage class", at.claim), nil
 	}
 	volume, why, err := r.whole(ctx, c)
 	if err != nil || why != "" {
-		return cut{}, why, err
+		return snapshotMethod{}, why, err
 	}
 	class, err := cluster.Get[storagev1.StorageClass](ctx, r.reader, "", *c.Spec.StorageClassName)
 	if err != nil {
-		return cut{}, "", err
+		return snapshotMethod{}, "", err
 	}
 	if class == nil {
-		return cut{}, "there is no StorageClass " + *c.Spec.StorageClassName, nil
+		return snapshotMethod{}, "there is no StorageClass " + *c.Spec.StorageClassName, nil
 	}
 	snapshots, err := volumesnapshot.ClassOf(ctx, cluster.Reads(r.live), class)
 	if err == nil && snapshots == "" {
-		return cut{}, "there is no VolumeSnapshotClass for driver " + class.Provisioner, nil
+		return snapshotMethod{}, "there is no VolumeSnapshotClass for driver " + class.Provisioner, nil
 	}
 	was := asWas(c, snapshots)
 	if other, err := r.replacement(ctx, namespace, at.claim); err != nil {
-		return cut{}, "", err
+		return snapshotMethod{}, "", err
 	} else if other != nil {
 		was.ObjectMeta.Annotations[names.SelectedNode] = other.Annotations[names.SelectedNode]
 	}
 	if volume != "" {
 		was.ObjectMeta.Annotations[annPopulatedFor] = volume
 	}
-	return cut{snapshots: snapshots, claim: was}, "", err
+	return snapshotMethod{snapshots: snapshots, claim: was}, "", err
 }
 
-// replacement is the claim that has the data of another while its machine runs, after it moved; nil: it has it itself.
+// replacement returns the claim that has the data of another while its machine runs, after it moved; nil: it has it itself.
 func (r *Reconciler) replacement(ctx context.Context, namespace, claim string) (*corev1.PersistentVolumeClaim, error) {
-	last, _, err := replaced.Of(ctx, r.live, namespace, claim)
+	last, _, err := replacedclaim.Of(ctx, r.live, namespace, claim)
 	if err != nil || last == nil {
 		return nil, err
 	}
-	if current, err := replaced.Current(ctx, r.live, namespace, claim); err != nil || current {
+	if current, err := replacedclaim.Current(ctx, r.live, namespace, claim); err != nil || current {
 		return nil, err
 	}
 	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, namespace, last.Record.Replacement)
@@ -202,7 +202,7 @@ func (r *Reconciler) replacement(ctx context.Context, namespace, claim string) (
 	return c, nil
 }
 
-// whole is the DataVolume that a claim is the disk of, if it is one's; or why it must not be cut: it is being filled.
+// whole returns the DataVolume that a claim is the disk of, if it is one's; or why it must not be cut: it is being filled.
 func (r *Reconciler) whole(ctx context.Context, c *corev1.PersistentVolumeClaim) (volume, why string, err error) {
 	owner := metav1.GetControllerOf(c)
 	if owner == nil || owner.Kind != "DataVolume" {
@@ -220,8 +220,8 @@ func (r *Reconciler) whole(ctx context.Context, c *corev1.PersistentVolumeClaim)
 	return v.Name, "", nil
 }
 
-// facts are what the decision sees.
-func (s *shot) facts() snapshot.Facts {
+// facts returns what the decision sees.
+func (s *observedSnapshot) facts() snapshot.Facts {
 	return snapshot.Facts{
 		Machine: situation(s.vm, s.instance, s.launcher), Recorded: s.content != nil, Nothing: len(s.parts) == 0 && len(s.left) > 0,
 		Quiet: s.quiet(), Cuts: s.cuts(), Late: s.late(), Over: s.content != nil && s.content.Status.ReadyToUse != nil,
@@ -240,7 +240,7 @@ func situation(vm *kubevirt.VirtualMachine, i *kubevirt.VirtualMachineInstance, 
 	return snapshot.Between
 }
 
-func (s *shot) quiet() snapshot.Quiet {
+func (s *observedSnapshot) quiet() snapshot.Quiet {
 	if s.content == nil {
 		return snapshot.Untouched
 	}
@@ -255,8 +255,8 @@ func (s *shot) quiet() snapshot.Quiet {
 	return snapshot.Untouched
 }
 
-// cuts is the worst of all; Usable < Cut < Cutting < Missing.
-func (s *shot) cuts() snapshot.Cuts {
+// cuts returns the worst of all; Usable < Cut < Cutting < Missing.
+func (s *observedSnapshot) cuts() snapshot.Cuts {
 	if len(s.parts) == 0 && s.content == nil {
 		return snapshot.Missing
 	}
@@ -267,7 +267,7 @@ func (s *shot) cuts() snapshot.Cuts {
 	return worst
 }
 
-func (p part) situation() snapshot.Cuts {
+func (p volumePart) situation() snapshot.Cuts {
 	if p.taken == nil {
 		return snapshot.Missing
 	}
@@ -280,18 +280,18 @@ func (p part) situation() snapshot.Cuts {
 	return snapshot.Cutting
 }
 
-// trouble is what the storage says about a part; it tries again by itself until the deadline.
-func (p part) trouble() string {
+// trouble returns what the storage says about a part; it tries again by itself until the deadline.
+func (p volumePart) trouble() string {
 	if p.taken == nil {
 		return ""
 	}
 	return volumesnapshot.Trouble(p.taken)
 }
 
-// defaultDeadline is how long taking a snapshot may last if nobody says otherwise.
+// defaultDeadline is how long taking a snapshot may last by default.
 const defaultDeadline = 5 * time.Minute
 
-func (s *shot) late() bool {
+func (s *observedSnapshot) late() bool {
 	deadline := defaultDeadline
 	if d := s.of.Spec.FailureDeadline; d != nil {
 		deadline = d.Duration

@@ -12,13 +12,13 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// patchable is what of a machine a restore may make different. Its name is the target's.
+// patchable are the parts of a machine that a restore may change. The name is given by the restore's target.
 var patchable = []string{"/spec/", "/metadata/labels/", "/metadata/annotations/"}
 
 // most is how large a patched machine may be: the API server takes no larger one, and copies of copies grow without end.
 const most = 1 << 20
 
-// patched is a machine after the operations of a JSON patch. What is wrong with one is said with the operation.
+// patched returns a machine after the operations of a JSON patch. What is wrong with one is said with the operation.
 func patched(vm *kubevirt.VirtualMachine, operations []string) (*kubevirt.VirtualMachine, error) {
 	if len(operations) == 0 {
 		return vm, nil
@@ -53,7 +53,7 @@ func patched(vm *kubevirt.VirtualMachine, operations []string) (*kubevirt.Virtua
 	return out, nil
 }
 
-// places are what an operation reads and writes. One without a path is on the whole, which is nowhere allowed.
+// places returns what an operation reads and writes. One without a path is on the whole, which is nowhere allowed.
 func places(o jsonpatch.Operation) []string {
 	path, err := o.Path()
 	if err != nil {

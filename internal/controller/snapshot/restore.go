@@ -19,7 +19,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/replaced"
+	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/state"
@@ -31,14 +31,14 @@ const annRestore = "berth.dev/restore"
 // patience is how long a restore with the policy WaitGracePeriod waits for its machine to be stopped.
 const patience = 5 * time.Minute
 
-// back is one restore and everything its next step depends on, read once.
-type back struct {
+// observedRestore is one restore and everything its next step depends on, read once.
+type observedRestore struct {
 	of       *snapshotv1.VirtualMachineRestore
 	vm       *kubevirt.VirtualMachine // nil: there is none
 	instance *kubevirt.VirtualMachineInstance
 	launcher *corev1.Pod
 	snapshot *snapshotv1.VirtualMachineSnapshot
-	shot     *shot // what the snapshot consists of; nil: it is not there
+	shot     *observedSnapshot // what the snapshot consists of; nil: it is not there
 	claims   []returning
 	refused  string // why the API server does not take the machine
 	denied   string // why it does not take a claim, or a change of the machine
@@ -80,8 +80,8 @@ func (r *Reconciler) reconcileRestore(ctx context.Context, req ctrl.Request) (ct
 }
 
 // observeRestore reads what a restore depends on, from the server itself: claims are about to be deleted.
-func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualMachineRestore) (*back, error) {
-	b := &back{of: of, now: r.clock.Now()}
+func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualMachineRestore) (*observedRestore, error) {
+	b := &observedRestore{of: of, now: r.clock.Now()}
 	if over(of) != snapshot.NotOver {
 		return b, nil
 	}
@@ -107,8 +107,8 @@ func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualM
 	return b, r.observeReturns(ctx, b)
 }
 
-// snapshotOf is the snapshot that the restore is to put back; nil: there is none. A restore that has begun goes on with what it began
-// with, also if the snapshot was deleted since, or another has its name.
+// snapshotOf returns the snapshot that the restore is to put back; nil: there is none. A restore that has begun continues with
+// what it began with, also if the snapshot was deleted since, or another has its name.
 func (r *Reconciler) snapshotOf(ctx context.Context, of *snapshotv1.VirtualMachineRestore) (*snapshotv1.VirtualMachineSnapshot, error) {
 	s, err := cluster.Get[snapshotv1.VirtualMachineSnapshot](ctx, r.live, of.Namespace, of.Spec.VirtualMachineSnapshotName)
 	begun := of.Annotations[annContent]
@@ -122,7 +122,7 @@ func (r *Reconciler) snapshotOf(ctx context.Context, of *snapshotv1.VirtualMachi
 }
 
 // observeReturns reads how far each claim is.
-func (r *Reconciler) observeReturns(ctx context.Context, b *back) error {
+func (r *Reconciler) observeReturns(ctx context.Context, b *observedRestore) error {
 	b.claims = b.returns()
 	for i := range b.claims {
 		c := &b.claims[i]
@@ -130,11 +130,11 @@ func (r *Reconciler) observeReturns(ctx context.Context, b *back) error {
 		if c.now, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, b.of.Namespace, c.to); err != nil {
 			return err
 		}
-		last, _, err := replaced.Of(ctx, r.live, b.of.Namespace, c.to)
+		last, _, err := replacedclaim.Of(ctx, r.live, b.of.Namespace, c.to)
 		if err != nil {
 			return err
 		}
-		aliases, err := replaced.Aliases(ctx, r.live, b.of.Namespace, c.to)
+		aliases, err := replacedclaim.Aliases(ctx, r.live, b.of.Namespace, c.to)
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (r *Reconciler) observeReturns(ctx context.Context, b *back) error {
 }
 
 // observeOthers finds another restore of the machine that began before, and what this one keeps.
-func (r *Reconciler) observeOthers(ctx context.Context, b *back) error {
+func (r *Reconciler) observeOthers(ctx context.Context, b *observedRestore) error {
 	var list snapshotv1.VirtualMachineRestoreList
 	if err := cluster.List(ctx, r.live, b.of.Namespace, &list); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (r *Reconciler) observeOthers(ctx context.Context, b *back) error {
 	return err
 }
 
-// ahead: the other restore has begun to make volumes, and this one has not or is the later of the two.
+// ahead reports whether the other restore has begun to make volumes, and this one has not or is the later of the two.
 func ahead(other, of *snapshotv1.VirtualMachineRestore) bool {
 	begun := func(r *snapshotv1.VirtualMachineRestore) bool {
 		return controllerutil.ContainsFinalizer(r, names.RestoreFinalizer)
@@ -195,8 +195,8 @@ func ahead(other, of *snapshotv1.VirtualMachineRestore) bool {
 	return other.UID < of.UID
 }
 
-// facts are what the decision sees.
-func (b *back) facts() snapshot.RestoreFacts {
+// facts returns what the decision sees.
+func (b *observedRestore) facts() snapshot.RestoreFacts {
 	return snapshot.RestoreFacts{
 		Over: over(b.of), Source: b.source(), Machine: b.machine(), Policy: policy(b.of),
 		Late: b.now.After(b.of.CreationTimestamp.Add(patience)), Claims: b.situation(), Changed: b.changed(),
@@ -205,7 +205,7 @@ func (b *back) facts() snapshot.RestoreFacts {
 }
 
 // machine is as for a snapshot, but that an instance that has ended is in the way of its claims no more than none.
-func (b *back) machine() snapshot.Machine {
+func (b *observedRestore) machine() snapshot.Machine {
 	m := situation(b.vm, b.instance, b.launcher)
 	if b.vm != nil && b.source() != snapshot.Pending && b.elsewhere() && b.vm.Annotations[annRestore] != string(b.of.UID) {
 		return snapshot.Other
@@ -214,7 +214,7 @@ func (b *back) machine() snapshot.Machine {
 		return snapshot.Contended
 	}
 	if m == snapshot.Between && b.instance.DeletionTimestamp == nil {
-		return snapshot.Running // one that is starting is to be stopped like one that runs
+		return snapshot.Running // a machine that is starting has to be stopped like one that runs
 	}
 	if m == snapshot.Stopped && b.displaced {
 		return snapshot.Between // a claim that is about to get the volume that its data moved to would get it in place of the restored one
@@ -222,7 +222,7 @@ func (b *back) machine() snapshot.Machine {
 	return m
 }
 
-// over is how the restore ended. It is a record: what it restored may be changed and deleted since.
+// over returns how the restore ended. It is a record: what it restored may be changed and deleted since.
 func over(of *snapshotv1.VirtualMachineRestore) snapshot.Over {
 	for _, c := range of.Status.Conditions {
 		switch {
@@ -235,7 +235,7 @@ func over(of *snapshotv1.VirtualMachineRestore) snapshot.Over {
 	return snapshot.NotOver
 }
 
-func (b *back) source() snapshot.Source {
+func (b *observedRestore) source() snapshot.Source {
 	switch {
 	case b.snapshot == nil, b.shot.content == nil:
 		return snapshot.Pending
@@ -252,8 +252,8 @@ func (b *back) source() snapshot.Source {
 	return snapshot.Pending
 }
 
-// wrong is why what is asked for cannot be, if that is so.
-func (b *back) wrong() string {
+// wrong returns why what is asked for cannot be, if that is so.
+func (b *observedRestore) wrong() string {
 	if p := b.of.Spec.VolumeRestorePolicy; p != nil && *p == snapshotv1.PrefixTargetName && !b.elsewhere() {
 		return fmt.Sprintf("volumeRestorePolicy %s is for another machine; in %s claims keep their names, which is policy %s",
 			snapshotv1.PrefixTargetName, b.of.Spec.Target.Name, snapshotv1.InPlace)
@@ -282,10 +282,10 @@ func policy(of *snapshotv1.VirtualMachineRestore) snapshot.Policy {
 	return snapshot.WaitAWhile
 }
 
-// situation is the worst of all claims; Bound < Made < Open < Absent < Leaving < Old < InUse < Stranger.
-func (b *back) situation() snapshot.Claims {
+// situation returns the worst of all claims; Bound < Made < Open < Absent < Leaving < Old < InUse < Stranger.
+func (b *observedRestore) situation() snapshot.Claims {
 	if b.lost() {
-		return snapshot.Stranger // nobody knows what they are to be
+		return snapshot.Stranger // its format is unknown
 	}
 	worst := snapshot.Bound
 	for _, c := range b.claims {
@@ -294,12 +294,12 @@ func (b *back) situation() snapshot.Claims {
 	return worst
 }
 
-// lost: claims are being replaced, and what they are to be replaced by was removed by force.
-func (b *back) lost() bool {
+// lost reports whether claims are being replaced and one of their replacements was removed by force.
+func (b *observedRestore) lost() bool {
 	return b.stageNow() == snapshot.Committed && (b.shot == nil || b.shot.content == nil)
 }
 
-func (b *back) claim(c returning) snapshot.Claims {
+func (b *observedRestore) claim(c returning) snapshot.Claims {
 	switch {
 	case c.now == nil:
 		return snapshot.Absent
@@ -315,8 +315,8 @@ func (b *back) claim(c returning) snapshot.Claims {
 	return snapshot.Old
 }
 
-// claimMade is how far a claim is that this restore made.
-func (b *back) claimMade(c returning) snapshot.Claims {
+// claimMade returns how far a claim is that this restore made.
+func (b *observedRestore) claimMade(c returning) snapshot.Claims {
 	s := c.staged.claim
 	switch {
 	case c.now.Status.Phase == corev1.ClaimBound:
@@ -329,8 +329,8 @@ func (b *back) claimMade(c returning) snapshot.Claims {
 	return snapshot.Open
 }
 
-// changed: the machine is not what it was.
-func (b *back) changed() bool {
+// changed reports whether the machine is not what it was.
+func (b *observedRestore) changed() bool {
 	if b.vm == nil || b.shot == nil || b.shot.content == nil {
 		return false
 	}
@@ -338,7 +338,7 @@ func (b *back) changed() bool {
 	return err == nil && !equality.Semantic.DeepEqual(b.vm.Spec, spec)
 }
 
-func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *back) error {
+func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *observedRestore) error {
 	switch a {
 	case snapshot.MakeMachine:
 		return r.makeMachine(ctx, b)
@@ -373,7 +373,7 @@ func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *back)
 }
 
 // makeMachine makes the target from the snapshot. One that the API server refuses for what it is will be refused again.
-func (r *Reconciler) makeMachine(ctx context.Context, b *back) error {
+func (r *Reconciler) makeMachine(ctx context.Context, b *observedRestore) error {
 	vm, err := b.machineAgain()
 	if err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// outcome is what is to be said: what was decided, or why the API server refused it.
-func (b *back) outcome(decided state.SnapshotReason) state.SnapshotReason {
+// outcome returns the reported state: what was decided, or why the API server refused it.
+func (b *observedRestore) outcome(decided state.SnapshotReason) state.SnapshotReason {
 	committed := b.stageNow() == snapshot.Committed
 	switch {
 	case b.refused == "" && b.denied == "":
@@ -30,7 +30,7 @@ func (b *back) outcome(decided state.SnapshotReason) state.SnapshotReason {
 }
 
 // reportRestore writes what is said about a restore.
-func (r *Reconciler) reportRestore(ctx context.Context, b *back, reason state.SnapshotReason) (ctrl.Result, error) {
+func (r *Reconciler) reportRestore(ctx context.Context, b *observedRestore, reason state.SnapshotReason) (ctrl.Result, error) {
 	if over(b.of) != snapshot.NotOver {
 		return ctrl.Result{}, nil
 	}
@@ -54,7 +54,7 @@ func (r *Reconciler) reportRestore(ctx context.Context, b *back, reason state.Sn
 	if row.End == state.GoingOn {
 		result.RequeueAfter = look
 		if row.Warn {
-			result.RequeueAfter = lookAgain // somebody has to do something first
+			result.RequeueAfter = lookAgain // a person has to act first
 		}
 	}
 	if equality.Semantic.DeepEqual(old, next) {
@@ -69,8 +69,8 @@ func (r *Reconciler) reportRestore(ctx context.Context, b *back, reason state.Sn
 	return result, nil
 }
 
-// detail is what a row's {detail} stands for.
-func (b *back) detail(reason state.SnapshotReason) string {
+// detail returns what a row's {detail} stands for.
+func (b *observedRestore) detail(reason state.SnapshotReason) string {
 	switch reason {
 	case state.RestoreWaiting, state.RestoreFailed:
 		return b.trouble()
@@ -96,16 +96,16 @@ func (b *back) detail(reason state.SnapshotReason) string {
 	return ""
 }
 
-// inTheWay is who keeps a claim that is being deleted.
-func (b *back) inTheWay(c returning) string {
+// inTheWay returns who keeps a claim that is being deleted.
+func (b *observedRestore) inTheWay(c returning) string {
 	if b.claim(c) != snapshot.Leaving || len(c.staged.users) == 0 {
 		return ""
 	}
 	return ": " + strings.Join(c.staged.users, ", ")
 }
 
-// users are those who use claims that are to be replaced.
-func (b *back) users() string {
+// users names the pods and machines that use claims that have to be replaced.
+func (b *observedRestore) users() string {
 	var out []string
 	for _, c := range b.claims {
 		if b.claim(c) == snapshot.InUse {
@@ -116,8 +116,8 @@ func (b *back) users() string {
 	return strings.Join(out, "; ")
 }
 
-// stagedDetail is why the volumes are not there, or how far the first is that is not.
-func (b *back) stagedDetail() string {
+// stagedDetail returns why the volumes are not there, or how far the first is that is not.
+func (b *observedRestore) stagedDetail() string {
 	var why []string
 	if b.denied != "" {
 		why = append(why, b.denied)
@@ -138,8 +138,8 @@ func (b *back) stagedDetail() string {
 	return ""
 }
 
-// stuck is why claims cannot be replaced although it was begun.
-func (b *back) stuck() string {
+// stuck returns why a replacement of claims that has begun cannot continue.
+func (b *observedRestore) stuck() string {
 	switch {
 	case b.refused != "":
 		return b.refused
@@ -155,7 +155,7 @@ func (b *back) stuck() string {
 	return b.stagedDetail()
 }
 
-func (b *back) trouble() string {
+func (b *observedRestore) trouble() string {
 	name := b.of.Spec.VirtualMachineSnapshotName
 	switch {
 	case b.refused != "":

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// indications is what each means, in the order they are given.
+// indications are the indications with their meaning, in the order they are listed.
 var indications = []snapshotv1.SourceIndication{
 	{Indication: snapshotv1.Online, Message: "the snapshot was taken while the guest ran"},
 	{Indication: snapshotv1.GuestAgent, Message: "the guest's filesystems were frozen through its agent while the volumes were cut"},
@@ -27,8 +27,8 @@ var indications = []snapshotv1.SourceIndication{
 	{Indication: snapshotv1.PartialSnapshot, Message: "some volumes that keep data are not in the snapshot"},
 }
 
-// how is which indications hold.
-func (s *shot) how() []snapshotv1.SourceIndication {
+// how returns which indications hold.
+func (s *observedSnapshot) how() []snapshotv1.SourceIndication {
 	quiet := ""
 	if s.content != nil {
 		quiet = s.content.Annotations[annQuiet]
@@ -53,7 +53,7 @@ func (s *shot) how() []snapshotv1.SourceIndication {
 }
 
 // reportSnapshot writes what is said about a snapshot.
-func (r *Reconciler) reportSnapshot(ctx context.Context, s *shot, reason state.SnapshotReason) (ctrl.Result, error) {
+func (r *Reconciler) reportSnapshot(ctx context.Context, s *observedSnapshot, reason state.SnapshotReason) (ctrl.Result, error) {
 	row := state.OfSnapshot(reason)
 	text := row.Text(s.detail(reason))
 	old := s.of.Status
@@ -101,8 +101,8 @@ var phases = map[state.End]snapshotv1.Phase{
 	state.GoingOn: snapshotv1.InProgress, state.Well: snapshotv1.Succeeded, state.Badly: snapshotv1.Failed,
 }
 
-// detail is what a row's {detail} stands for.
-func (s *shot) detail(reason state.SnapshotReason) string {
+// detail returns what a row's {detail} stands for.
+func (s *observedSnapshot) detail(reason state.SnapshotReason) string {
 	switch reason {
 	case state.SnapshotNoMachine:
 		return s.of.Spec.Source.Name
@@ -119,8 +119,8 @@ func (s *shot) detail(reason state.SnapshotReason) string {
 	return ""
 }
 
-// open are the parts that are not usable, with what the storage says.
-func (s *shot) open() string {
+// open returns the parts that are not usable, with what the storage says.
+func (s *observedSnapshot) open() string {
 	var out []string
 	for _, p := range s.parts {
 		if p.situation() == snapshot.Usable {
@@ -138,7 +138,7 @@ func (s *shot) open() string {
 	return strings.Join(out, "; ")
 }
 
-// conditions are the three that clients of the group know, with the time of those that did not change.
+// conditions returns the three that clients of the group know, with the time of those that did not change.
 func (r *Reconciler) conditions(old []snapshotv1.Condition, row state.SnapshotRow, text string) []snapshotv1.Condition {
 	next := []snapshotv1.Condition{
 		{Type: snapshotv1.ConditionReady, Status: truth(row.End == state.Well)},

@@ -1,8 +1,8 @@
 // Package snapshot takes snapshots of machines and puts them back: VirtualMachineSnapshot, its content, and
 // VirtualMachineRestore. internal/decide/snapshot decides; this package observes, carries out and reports.
 //
-// It leaves the volumes to the cluster's VolumeSnapshots, and the guest to its launcher. A restored claim has the name
-// the machine's claim has, so nobody who applies the machine again sees a difference.
+// It leaves the volumes to the cluster's VolumeSnapshots, and the guest to its launcher. A restored claim has the name the
+// machine's claim has, so applying the machine's manifest again changes nothing.
 package snapshot
 
 import (
@@ -53,11 +53,10 @@ type Reconciler struct {
 // parallel is how many snapshots, and how many restores, are looked at at once. Most of it is waiting for the API server.
 const parallel = 4
 
-// look is how often something is looked at that nobody tells us about: VolumeSnapshots are not watched, because not
-// every cluster has them.
+// look is how often objects are polled that are not watched: VolumeSnapshots, because not every cluster has them.
 const look = time.Second
 
-// lookStored is how often the parts of a snapshot that has ended are looked at: somebody may delete one.
+// lookStored is how often the parts of a finished snapshot are checked: one may have been deleted.
 const lookStored = 2 * time.Minute
 
 // lookAgain is how often something is looked at that waits for a person.

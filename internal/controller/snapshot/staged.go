@@ -35,32 +35,34 @@ const (
 // placeAgain is how long a node that the provisioner refused is left alone.
 const placeAgain = 15 * time.Second
 
-// staged is the part of a returning claim that is there only while its restore goes on.
-type staged struct {
+// stagedClaim is the part of a returning claim that is there only while its restore goes on.
+type stagedClaim struct {
 	claim  *corev1.PersistentVolumeClaim // nil: there is none
 	class  *storagev1.StorageClass       // nil: there is none
 	volume *corev1.PersistentVolume      // that the staged claim names; nil: there is none
 	named  *corev1.PersistentVolume      // that the claim names which was made in the place of the old one; nil: there is none
 	says   string                        // what the storage says of a claim that it does not make a volume for
-	users  []string                      // who uses the claim that is to be replaced
+	users  []string                      // users of the claim that will be replaced
 }
 
-// inPlace: claims are replaced, instead of made for a machine that has none.
-func (b *back) inPlace() bool { return b.shot != nil && b.shot.content != nil && !b.elsewhere() }
+// inPlace reports whether claims are replaced, instead of made for a machine that has none.
+func (b *observedRestore) inPlace() bool {
+	return b.shot != nil && b.shot.content != nil && !b.elsewhere()
+}
 
-// stagedName is the claim that the volume of a part is made in.
-func (b *back) stagedName(c returning) string { return b.stagedPrefix() + c.volume }
+// stagedName returns the claim that the volume of a part is made in.
+func (b *observedRestore) stagedName(c returning) string { return b.stagedPrefix() + c.volume }
 
-func (b *back) stagedPrefix() string { return fmt.Sprintf("restore-%s-", b.of.UID) }
+func (b *observedRestore) stagedPrefix() string { return fmt.Sprintf("restore-%s-", b.of.UID) }
 
-// mine: the claim is one that this restore staged. Labels and annotations are anybody's to write, and a name that has the restore's UID
-// is nobody's by accident.
-func (b *back) mine(c *corev1.PersistentVolumeClaim) bool {
+// mine reports whether this restore staged the claim. Anyone may write labels and annotations, so the name, which has the
+// restore's UID, decides.
+func (b *observedRestore) mine(c *corev1.PersistentVolumeClaim) bool {
 	return strings.HasPrefix(c.Name, b.stagedPrefix()) && c.Labels[labelStaged] == string(b.of.UID) && c.Annotations[annRestore] == string(b.of.UID)
 }
 
-// stage is a staged claim: as it was, but for its name and whose it is.
-func (b *back) stage(c returning, node string) *corev1.PersistentVolumeClaim {
+// stage returns a staged claim: as it was, but for its name and whose it is.
+func (b *observedRestore) stage(c returning, node string) *corev1.PersistentVolumeClaim {
 	out := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.of.Namespace, Name: b.stagedName(c),
@@ -73,18 +75,18 @@ func (b *back) stage(c returning, node string) *corev1.PersistentVolumeClaim {
 		out.Annotations[names.SelectedNode], out.Annotations[annPlaced] = node, b.now.UTC().Format(time.RFC3339)
 	}
 	out.Spec.VolumeName, out.Spec.Selector, out.Spec.DataSource = "", nil, nil
-	out.Spec.DataSourceRef = snapshotRef(c.part)
+	out.Spec.DataSourceRef = snapshotRef(c.volumePart)
 	return out
 }
 
-// snapshotRef is the VolumeSnapshot of a part as the source of a claim.
-func snapshotRef(p part) *corev1.TypedObjectReference {
+// snapshotRef returns the VolumeSnapshot of a part as the source of a claim.
+func snapshotRef(p volumePart) *corev1.TypedObjectReference {
 	source := volumesnapshot.Source(p.name)
 	return &corev1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name}
 }
 
 // observeStaged reads how far the volume is that takes the place of the claim's.
-func (r *Reconciler) observeStaged(ctx context.Context, b *back, c *returning) error {
+func (r *Reconciler) observeStaged(ctx context.Context, b *observedRestore, c *returning) error {
 	var err error
 	if c.staged.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, b.of.Namespace, b.stagedName(*c)); err != nil {
 		return err
@@ -108,7 +110,7 @@ func (r *Reconciler) observeStaged(ctx context.Context, b *back, c *returning) e
 	return nil
 }
 
-// volumeOf is the volume that a claim names; nil: there is none.
+// volumeOf returns the volume that a claim names; nil: there is none.
 func (r *Reconciler) volumeOf(ctx context.Context, c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	if c == nil || c.Spec.VolumeName == "" {
 		return nil, nil
@@ -116,23 +118,23 @@ func (r *Reconciler) volumeOf(ctx context.Context, c *corev1.PersistentVolumeCla
 	return cluster.Get[corev1.PersistentVolume](ctx, r.live, "", c.Spec.VolumeName)
 }
 
-// ours: the claim has the name of one of the machine's and was made by this restore.
-func (b *back) ours(c *corev1.PersistentVolumeClaim) bool {
+// ours reports whether the claim has the name of one of the machine's and was made by this restore.
+func (b *observedRestore) ours(c *corev1.PersistentVolumeClaim) bool {
 	return c != nil && c.Annotations[annRestore] == string(b.of.UID)
 }
 
-// given: the claim was made by this restore, and the volume that it names is its own.
-func (b *back) given(c returning) bool {
+// given reports whether the claim was made by this restore, and the volume that it names is its own.
+func (b *observedRestore) given(c returning) bool {
 	return b.ours(c.now) && belongsTo(c.staged.named, c.now)
 }
 
-// belongsTo: the volume is bound to the claim, or reserved for it. A claim that names a volume proves nothing.
+// belongsTo reports whether the volume is bound to the claim, or reserved for it. A claim that names a volume proves nothing.
 func belongsTo(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
 	return pv != nil && c != nil && c.Spec.VolumeName == pv.Name && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == c.UID
 }
 
-// volumes is the worst of all; There < Unbound < Troubled < Unplaced < Unmade < Blocked.
-func (b *back) volumes() snapshot.Volumes {
+// volumes returns the worst of all; There < Unbound < Troubled < Unplaced < Unmade < Blocked.
+func (b *observedRestore) volumes() snapshot.Volumes {
 	worst := snapshot.There
 	for _, c := range b.claims {
 		worst = max(worst, b.volumeSituation(c))
@@ -140,7 +142,7 @@ func (b *back) volumes() snapshot.Volumes {
 	return worst
 }
 
-func (b *back) volumeSituation(c returning) snapshot.Volumes {
+func (b *observedRestore) volumeSituation(c returning) snapshot.Volumes {
 	s := c.staged.claim
 	switch {
 	case !b.inPlace(), b.ours(c.now) && (c.now.Status.Phase == corev1.ClaimBound || c.now.Spec.VolumeName == ""), b.given(c):
@@ -163,9 +165,9 @@ func (b *back) volumeSituation(c returning) snapshot.Volumes {
 	return snapshot.Unbound
 }
 
-// unplaced: the class makes volumes on the node that is chosen for them, and none is: there was none, or the provisioner refused it by
-// taking the choice back.
-func (b *back) unplaced(c returning) bool {
+// unplaced reports whether the class makes volumes on the node that is chosen for them, and none is: there was none, or the
+// provisioner refused it by taking the choice back.
+func (b *observedRestore) unplaced(c returning) bool {
 	s := c.staged.claim
 	if !claim.Waits(c.staged.class) || s.Spec.VolumeName != "" || s.Annotations[names.SelectedNode] != "" {
 		return false
@@ -174,8 +176,8 @@ func (b *back) unplaced(c returning) bool {
 	return err != nil || !b.now.Before(last.Add(placeAgain))
 }
 
-// blocked is why the volume of a claim is not there, as far as anybody says; empty: it is, or nobody does.
-func (b *back) blocked(c returning) string {
+// blocked returns why the volume of a claim is not there yet, as far as events tell; "" if it is there or the reason is unknown.
+func (b *observedRestore) blocked(c returning) string {
 	s := c.staged.claim
 	switch b.volumeSituation(c) {
 	case snapshot.Blocked:
@@ -196,7 +198,7 @@ func (b *back) blocked(c returning) string {
 }
 
 // makeVolumes makes the staged claims that are not there. What the API server refuses is said, and tried again.
-func (r *Reconciler) makeVolumes(ctx context.Context, b *back) error {
+func (r *Reconciler) makeVolumes(ctx context.Context, b *observedRestore) error {
 	for _, c := range b.claims {
 		if b.volumeSituation(c) != snapshot.Unmade {
 			continue
@@ -223,7 +225,8 @@ func (r *Reconciler) makeVolumes(ctx context.Context, b *back) error {
 	return nil
 }
 
-// refusal is what the API server, a quota, a LimitRange or a webhook says of an object that it does not take; empty: that is not why.
+// refusal returns what the API server, a quota, a LimitRange or a webhook says of an object that it does not take; empty: that is
+// not why.
 func refusal(err error) string {
 	if text, quota := cluster.ExceededQuota(err); quota {
 		return text + "; until a restore is complete there has to be room for the disks as they are and as they were"
@@ -235,7 +238,7 @@ func refusal(err error) string {
 }
 
 // placeVolumes chooses a node for the staged claims that need one.
-func (r *Reconciler) placeVolumes(ctx context.Context, b *back) error {
+func (r *Reconciler) placeVolumes(ctx context.Context, b *observedRestore) error {
 	for _, c := range b.claims {
 		if b.volumeSituation(c) != snapshot.Unplaced {
 			continue
@@ -257,7 +260,7 @@ func (r *Reconciler) placeVolumes(ctx context.Context, b *back) error {
 }
 
 // dropStaged deletes the staged claims, by the UID of the restore: also when nothing is known any more of the snapshot.
-func (r *Reconciler) dropStaged(ctx context.Context, b *back) error {
+func (r *Reconciler) dropStaged(ctx context.Context, b *observedRestore) error {
 	var list corev1.PersistentVolumeClaimList
 	err := r.live.List(ctx, &list, client.InNamespace(b.of.Namespace), client.MatchingLabels{labelStaged: string(b.of.UID)})
 	if err != nil {

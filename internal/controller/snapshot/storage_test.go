@@ -22,7 +22,7 @@ import (
 // annData on a volume of the test is what is on it: the name of a VolumeSnapshot, or what the machine wrote since.
 const annData = "test/data"
 
-// volumeOf is a volume that is bound to a claim.
+// volumeOf returns a volume that is bound to a claim.
 func volumeOf(name string, c *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annData: "present"}}}
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
@@ -68,7 +68,7 @@ func (w *world) provision() {
 	}
 }
 
-// makes: there is a class whose driver makes a volume for the claim now. One that does not says why.
+// makes reports whether there is a class whose driver makes a volume for the claim now. One that does not says why.
 func (w *world) makes(c *corev1.PersistentVolumeClaim) bool {
 	ctx := context.Background()
 	if c.Spec.StorageClassName == nil {
@@ -113,7 +113,7 @@ func (w *world) reclaim() {
 	}
 }
 
-// volumes are the volumes with what is on them, whose they are, and what becomes of them.
+// volumes returns the volumes with what is on them, whose they are, and what becomes of them.
 func (w *world) volumes() []string {
 	w.reclaim()
 	var list corev1.PersistentVolumeList
@@ -157,7 +157,7 @@ func (w *world) neverLost() {
 	}
 }
 
-// says is what the restore says.
+// says returns what the restore says.
 func (w *world) says() string {
 	r := read[snapshotv1.VirtualMachineRestore](w, "back")
 	if r == nil {

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// annContent on a restore is the VirtualMachineSnapshotContent that it began with. It goes on with that one, whatever becomes of
-	// the VirtualMachineSnapshot.
+	// annContent on a restore is the VirtualMachineSnapshotContent that it began with. It continues with that one, whatever
+	// becomes of the VirtualMachineSnapshot.
 	annContent = "berth.dev/restore-content"
 	// annCommitted on a restore, with the value true: claims of the machine are being replaced.
 	annCommitted = "berth.dev/restore-committed"
@@ -33,10 +33,11 @@ const (
 )
 
 // contentFinalizer keeps the content of a snapshot while a restore works with it.
-func (b *back) contentFinalizer() string { return "berth.dev/restore-" + string(b.of.UID) }
+func (b *observedRestore) contentFinalizer() string { return "berth.dev/restore-" + string(b.of.UID) }
 
-// stageNow is how far the restore has gone. In a namespace that is being deleted nothing can be made any more, so nothing is kept for it.
-func (b *back) stageNow() snapshot.Stage {
+// stageNow returns how far the restore has gone. In a namespace that is being deleted nothing can be made any more, so nothing is
+// kept for it.
+func (b *observedRestore) stageNow() snapshot.Stage {
 	known := b.shot != nil && b.shot.content != nil
 	switch {
 	case known && b.elsewhere():
@@ -50,7 +51,7 @@ func (b *back) stageNow() snapshot.Stage {
 }
 
 // guard keeps the restore, and then the content that it works with, until cleanUp: what a restore made goes before the restore does.
-func (r *Reconciler) guard(ctx context.Context, b *back) error {
+func (r *Reconciler) guard(ctx context.Context, b *observedRestore) error {
 	if !controllerutil.ContainsFinalizer(b.of, names.RestoreFinalizer) || b.of.Annotations[annContent] != b.shot.content.Name {
 		next := b.of.DeepCopy()
 		controllerutil.AddFinalizer(next, names.RestoreFinalizer)
@@ -72,8 +73,9 @@ func (r *Reconciler) guard(ctx context.Context, b *back) error {
 	return nil
 }
 
-// observeUsers finds who uses the claims that are to be replaced: pods that have one, and machines that have its volume some other way.
-func (r *Reconciler) observeUsers(ctx context.Context, b *back) error {
+// observeUsers finds the users of the claims that will be replaced: pods that have one, and machines that have its volume some
+// other way.
+func (r *Reconciler) observeUsers(ctx context.Context, b *observedRestore) error {
 	var all corev1.PodList
 	if err := r.live.List(ctx, &all, client.InNamespace(b.of.Namespace)); err != nil {
 		return fmt.Errorf("list the pods of namespace %s: %w", b.of.Namespace, err)
@@ -119,7 +121,7 @@ func holderText(h accessv1.Holder, namespace string) string {
 }
 
 // commit writes down that the claims are replaced: the point of no return. The machine has to take the spec that it is to have in the end.
-func (r *Reconciler) commit(ctx context.Context, b *back) error {
+func (r *Reconciler) commit(ctx context.Context, b *observedRestore) error {
 	if b.changed() {
 		next := b.vm.DeepCopy()
 		var err error
@@ -139,9 +141,9 @@ func (r *Reconciler) commit(ctx context.Context, b *back) error {
 	return r.cluster.Change(ctx, b.of, next)
 }
 
-// dropClaims deletes the claims that are to be replaced. Their volumes are kept until all successors have the names. The DataVolume of
-// one is told first that its claim will come with its data: it would make another and fill it.
-func (r *Reconciler) dropClaims(ctx context.Context, b *back) error {
+// dropClaims deletes the claims that will be replaced. Their volumes are kept until all replacements have the names. The
+// DataVolume of a claim is told first that its claim comes with data: it would make and fill another one.
+func (r *Reconciler) dropClaims(ctx context.Context, b *observedRestore) error {
 	for _, c := range b.claims {
 		if b.claim(c) != snapshot.Old {
 			continue
@@ -160,7 +162,7 @@ func (r *Reconciler) dropClaims(ctx context.Context, b *back) error {
 }
 
 // keep has the volume of a claim outlive the claim.
-func (r *Reconciler) keep(ctx context.Context, b *back, c *corev1.PersistentVolumeClaim) error {
+func (r *Reconciler) keep(ctx context.Context, b *observedRestore, c *corev1.PersistentVolumeClaim) error {
 	pv, err := r.volumeOf(ctx, c)
 	if err != nil || !belongsTo(pv, c) || pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 		return err
@@ -175,8 +177,8 @@ func (r *Reconciler) keep(ctx context.Context, b *back, c *corev1.PersistentVolu
 	return r.cluster.Change(ctx, pv, next)
 }
 
-// kept are the volumes that the restore keeps.
-func (r *Reconciler) kept(ctx context.Context, b *back) ([]corev1.PersistentVolume, error) {
+// kept returns the volumes that the restore keeps.
+func (r *Reconciler) kept(ctx context.Context, b *observedRestore) ([]corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList
 	if err := r.live.List(ctx, &list, client.MatchingLabels{labelKept: string(b.of.UID)}); err != nil {
 		return nil, fmt.Errorf("list the volumes that restore %s keeps: %w", b.of.Name, err)
@@ -185,7 +187,7 @@ func (r *Reconciler) kept(ctx context.Context, b *back) ([]corev1.PersistentVolu
 }
 
 // letGo gives the kept volumes the reclaim policy that they had. One whose claim is gone goes then, as it would have at once.
-func (r *Reconciler) letGo(ctx context.Context, b *back) error {
+func (r *Reconciler) letGo(ctx context.Context, b *observedRestore) error {
 	all, err := r.kept(ctx, b)
 	if err != nil {
 		return err
@@ -206,7 +208,7 @@ func (r *Reconciler) letGo(ctx context.Context, b *back) error {
 
 // makeClaims makes the claims of the machine that are not there: naming the volumes that were made for them, or, of a machine that is
 // made, from the VolumeSnapshots.
-func (r *Reconciler) makeClaims(ctx context.Context, b *back) error {
+func (r *Reconciler) makeClaims(ctx context.Context, b *observedRestore) error {
 	for _, c := range b.claims {
 		if c.now != nil {
 			continue
@@ -230,7 +232,7 @@ func (r *Reconciler) makeClaims(ctx context.Context, b *back) error {
 }
 
 // give gives the volumes to the claims that name them.
-func (r *Reconciler) give(ctx context.Context, b *back) error {
+func (r *Reconciler) give(ctx context.Context, b *observedRestore) error {
 	for _, c := range b.claims {
 		if b.claim(c) != snapshot.Open || !belongsTo(c.staged.volume, c.staged.claim) {
 			continue
@@ -244,7 +246,7 @@ func (r *Reconciler) give(ctx context.Context, b *back) error {
 
 // cleanUp removes what is there only while the restore goes on: staged claims, with volumes that did not get another name; that old
 // volumes are kept; and, last, the finalizers.
-func (r *Reconciler) cleanUp(ctx context.Context, b *back) error {
+func (r *Reconciler) cleanUp(ctx context.Context, b *observedRestore) error {
 	if !controllerutil.ContainsFinalizer(b.of, names.RestoreFinalizer) {
 		return nil
 	}
@@ -271,7 +273,7 @@ func (r *Reconciler) cleanUp(ctx context.Context, b *back) error {
 }
 
 // keptText names the volumes that have the machine's disks as they were.
-func (b *back) keptText() string {
+func (b *observedRestore) keptText() string {
 	var out []string
 	for _, pv := range b.keeps {
 		of := pv.Name

@@ -68,7 +68,7 @@ func (r *Reconciler) comeBack(of *snapshotv1.VirtualMachineSnapshot) func() {
 	return func() { r.answered <- event.GenericEvent{Object: of} }
 }
 
-func (r *Reconciler) act(ctx context.Context, a snapshot.Action, s *shot) error {
+func (r *Reconciler) act(ctx context.Context, a snapshot.Action, s *observedSnapshot) error {
 	switch a {
 	case snapshot.Record:
 		return r.record(ctx, s)
@@ -101,7 +101,7 @@ func (r *Reconciler) act(ctx context.Context, a snapshot.Action, s *shot) error 
 }
 
 // record writes down the machine, its claims, and what their snapshots will be called.
-func (r *Reconciler) record(ctx context.Context, s *shot) error {
+func (r *Reconciler) record(ctx context.Context, s *observedSnapshot) error {
 	c := &snapshotv1.VirtualMachineSnapshotContent{
 		ObjectMeta: metav1.ObjectMeta{Name: ContentName(s.of), Namespace: s.of.Namespace},
 		Spec: snapshotv1.VirtualMachineSnapshotContentSpec{
@@ -132,7 +132,7 @@ func (r *Reconciler) record(ctx context.Context, s *shot) error {
 	return nil
 }
 
-// asWas is a claim as it can be made again, and the volume that it has now, which others read.
+// asWas returns a claim as it can be made again, and the volume that it has now, which others read.
 func asWas(c *corev1.PersistentVolumeClaim, snapshots string) snapshotv1.PersistentVolumeClaim {
 	out := snapshotv1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: c.Name, Namespace: c.Namespace, Labels: maps.Clone(c.Labels), Annotations: maps.Clone(c.Annotations)},
@@ -156,7 +156,7 @@ func asWas(c *corev1.PersistentVolumeClaim, snapshots string) snapshotv1.Persist
 }
 
 // shoot makes the VolumeSnapshots that are not there.
-func (r *Reconciler) shoot(ctx context.Context, s *shot) error {
+func (r *Reconciler) shoot(ctx context.Context, s *observedSnapshot) error {
 	for _, p := range s.parts {
 		if p.taken != nil {
 			continue
@@ -178,7 +178,7 @@ func (r *Reconciler) shoot(ctx context.Context, s *shot) error {
 	return nil
 }
 
-func (r *Reconciler) mark(ctx context.Context, s *shot, quiet string) error {
+func (r *Reconciler) mark(ctx context.Context, s *observedSnapshot, quiet string) error {
 	s.content = s.content.DeepCopy()
 	if s.content.Annotations == nil {
 		s.content.Annotations = map[string]string{}
@@ -188,7 +188,7 @@ func (r *Reconciler) mark(ctx context.Context, s *shot, quiet string) error {
 }
 
 // finish records on the content that it is complete: from then on it is never taken again.
-func (r *Reconciler) finish(ctx context.Context, s *shot) error {
+func (r *Reconciler) finish(ctx context.Context, s *observedSnapshot) error {
 	next := snapshotv1.VirtualMachineSnapshotContentStatus{ReadyToUse: ptr.To(true), CreationTime: s.moment()}
 	for _, p := range s.parts {
 		next.VolumeSnapshotStatus = append(next.VolumeSnapshotStatus, snapshotv1.VolumeSnapshotStatus{
@@ -200,8 +200,8 @@ func (r *Reconciler) finish(ctx context.Context, s *shot) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.content.Namespace, Name: s.content.Name, UID: s.content.UID}, Status: next})
 }
 
-// moment is when the last of the volumes was cut.
-func (s *shot) moment() *metav1.Time {
+// moment returns when the last of the volumes was cut.
+func (s *observedSnapshot) moment() *metav1.Time {
 	var last *metav1.Time
 	if len(s.parts) == 0 && s.content != nil { // it has the machine alone
 		return &s.content.CreationTimestamp
@@ -214,15 +214,15 @@ func (s *shot) moment() *metav1.Time {
 	return last
 }
 
-func (p part) moment() *metav1.Time {
+func (p volumePart) moment() *metav1.Time {
 	if p.taken == nil {
 		return nil
 	}
 	return volumesnapshot.Cut(p.taken)
 }
 
-// without are the machine's volumes that are in no part.
-func (s *shot) without(volumes []kubevirt.Volume) []string {
+// without returns the machine's volumes that are in no part.
+func (s *observedSnapshot) without(volumes []kubevirt.Volume) []string {
 	var out []string
 	for _, v := range volumes {
 		if !s.has(v.Name) {
@@ -232,7 +232,7 @@ func (s *shot) without(volumes []kubevirt.Volume) []string {
 	return out
 }
 
-func (s *shot) has(volume string) bool {
+func (s *observedSnapshot) has(volume string) bool {
 	for _, p := range s.parts {
 		if p.volume == volume {
 			return true

@@ -1,4 +1,4 @@
-// Package uploadkeys gives each worker that waits for an upload the files by which it proves that it bears its name and knows the
+// Package uploadkeys gives each worker that waits for an upload the files by which it proves that it has its name and knows the
 // upload proxy, renews them while it waits, and takes them away before the worker goes. It does not know how uploads are made.
 package uploadkeys
 
@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// Issuer makes the files by which an upload worker proves that it bears a name, and knows the upload proxy.
+// Issuer makes the files by which an upload worker proves that it has a name, and knows the upload proxy.
 type Issuer interface {
 	Worker(ctx context.Context, name string) (map[string][]byte, error)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-vm/berth/internal/decide/evacuation"
 )
 
-// Read is the configuration in the namespace that Berth is installed in: one elsewhere is nobody's but its tenant's. Without one it is
-// empty, and everything has its default.
+// Read returns the configuration in the namespace that Berth is installed in; configurations of other namespaces have no effect.
+// Without one it is empty, and everything has its default.
 func Read(ctx context.Context, reader client.Reader, namespace string) (kubevirt.KubeVirtConfiguration, error) {
 	k, err := cluster.Get[kubevirt.KubeVirt](ctx, reader, namespace, kubevirt.ConfigurationName)
 	if err != nil || k == nil {
@@ -22,7 +22,7 @@ func Read(ctx context.Context, reader client.Reader, namespace string) (kubevirt
 	return k.Spec.Configuration, nil
 }
 
-// Strategy is a strategy as decisions see it.
+// Strategy returns a strategy as decisions see it.
 func Strategy(s kubevirt.EvictionStrategy) evacuation.Strategy {
 	switch s {
 	case kubevirt.EvictLiveMigrate:

@@ -22,7 +22,7 @@ type Asker func(worker *corev1.Pod) (task.Progress, error)
 // AskOverHTTP asks over the pod network.
 func AskOverHTTP() Asker { return probe.At[task.Progress](task.ProgressPort, task.ProgressPath) }
 
-// Progress is how far a running worker is, nil if it does not say: that is no reason to stop.
+// Progress returns how far a running worker is, nil if it does not say: that is no reason to stop.
 func (a Asker) Progress(ctx context.Context, pod *corev1.Pod) *task.Progress {
 	p, err := a(pod)
 	if err != nil {
@@ -34,10 +34,10 @@ func (a Asker) Progress(ctx context.Context, pod *corev1.Pod) *task.Progress {
 	return &p
 }
 
-// mostWords is what is told of a worker's words at most: they end up in a status that everybody reads often.
+// mostWords is the most that is shown of a worker's message: it ends up in a status that is read often.
 const mostWords = 1 << 10
 
-// Report is what a worker left behind. Nothing readable is nil: a worker that was evicted or killed says nothing.
+// Report returns what a worker left behind. Nothing readable is nil: a worker that was evicted or killed says nothing.
 func Report(pod *corev1.Pod) *task.Report {
 	ended := pods.Terminated(pod)
 	if ended == nil {
@@ -54,8 +54,8 @@ func Report(pod *corev1.Pod) *task.Report {
 // exist says so nowhere but in an event.
 const Patience = 15 * time.Second
 
-// Trouble is the last warning about an object that is pending: what keeps a worker from starting, or a claim from getting a volume.
-// Empty if there is none, or if there has not been time enough to worry.
+// Trouble returns the last warning about an object that is pending: what keeps a worker from starting, or a claim from getting a
+// volume. Empty if there is none, or if there has not been time enough to worry.
 func Trouble(ctx context.Context, live client.Reader, obj client.Object, now time.Time) string {
 	if now.Sub(obj.GetCreationTimestamp().Time) < Patience {
 		return ""

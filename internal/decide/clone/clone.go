@@ -16,7 +16,7 @@ const (
 	Impossible Strategy = ""
 )
 
-// Source is what is cloned.
+// Source describes the source of a clone.
 type Source struct {
 	IsSnapshot  bool // a VolumeSnapshot and not a claim
 	Namespace   string
@@ -33,14 +33,14 @@ type Target struct {
 	Larger      bool // than the source
 	Made        bool // it exists without a data source: its driver can no longer fill it
 	Apart       bool // no node reaches both volumes
-	// Elsewhere is why the target is wanted where the source cannot be used; empty: it is not, or nobody knows.
+	// Elsewhere is why the target has to be where the source cannot be used; "" if it does not, or that is unknown.
 	Elsewhere string
 }
 
-// Classes is what the cluster's storage can do.
+// Classes describes what the cluster's storage can do.
 type Classes struct {
 	Wanted        Strategy // what is preferred; empty: no preference
-	Asked         bool     // by whoever made the claim, and not by the administrator or the storage profile
+	Asked         bool     // by the claim's author, not by the administrator or the storage profile
 	Driver        bool     // the target's provisioner is a CSI driver
 	SnapshotClass string   // for the provisioner; empty: there is none
 	RestoreClass  string   // makes claims of a snapshot that is the source; empty: there is none
@@ -59,7 +59,7 @@ func Choose(s Source, t Target, c Classes) (Strategy, string) {
 	return byWorker(s, t, why)
 }
 
-// byWorker is the way that always works, once there is a claim to read from.
+// byWorker returns the way that always works, once there is a claim to read from.
 func byWorker(s Source, t Target, why string) (Strategy, string) {
 	switch {
 	case s.Namespace != t.Namespace:
@@ -83,7 +83,7 @@ func fromSnapshot(s Source, t Target, c Classes) (Strategy, string) {
 	return byWorker(s, t, why+"; restored to a temporary claim of class "+c.RestoreClass)
 }
 
-// byDriver is the way the storage driver itself would clone, or why it cannot.
+// byDriver returns the way the storage driver itself would clone, or why it cannot.
 func byDriver(s Source, t Target, c Classes) (Strategy, string) {
 	if why := obstacle(s, t, c); why != "" {
 		return Impossible, why
@@ -107,7 +107,7 @@ func byDriver(s Source, t Target, c Classes) (Strategy, string) {
 	return Snapshot, "cloned by snapshot with class " + c.SnapshotClass
 }
 
-// whose is who wants it in this way.
+// whose returns who wants it in this way.
 func (c Classes) whose() string {
 	if c.Asked {
 		return "the claim"
@@ -115,7 +115,8 @@ func (c Classes) whose() string {
 	return "the storage profile or the CDI resource"
 }
 
-// Known is the strategy as clients of cdi.kubevirt.io know it: whether a copy goes over the network is no business of theirs.
+// Known returns the strategy as clients of cdi.kubevirt.io know it: whether a copy goes over the network is no business of
+// theirs.
 func (s Strategy) Known() Strategy {
 	if s == Stream {
 		return Copy
@@ -123,7 +124,7 @@ func (s Strategy) Known() Strategy {
 	return s
 }
 
-// FellBack says that a dearer strategy was chosen than the one that was wanted, or than the storage offers.
+// FellBack reports whether a dearer strategy was chosen than the one that was wanted, or than the storage offers.
 func FellBack(got Strategy, s Source, c Classes) bool {
 	switch got {
 	case Copy, Stream:
@@ -135,8 +136,8 @@ func FellBack(got Strategy, s Source, c Classes) bool {
 	return false
 }
 
-// obstacle is why the target's driver cannot make the target out of the source. The words in brackets are the ones
-// CDI's users know from its events.
+// obstacle returns why the target's driver cannot make the target out of the source. The words in brackets are the ones CDI's
+// users know from its events.
 func obstacle(s Source, t Target, c Classes) string {
 	switch {
 	case t.Made:

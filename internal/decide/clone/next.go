@@ -1,15 +1,18 @@
 package clone
 
-import "github.com/berth-vm/berth/internal/decide/volume"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/decide/volume"
+)
 
-// Origin is what the clone is made of, as far as it can be found.
+// Origin is the state of the clone's source.
 type Origin int
 
 // The situations of an origin.
 const (
 	Found      Origin = iota
 	Unresolved        // the DataSource that is named leads to nothing
-	Forbidden         // whoever asked may not read it
+	Forbidden         // the user may not read it
 	Missing           // it does not exist
 	Unfilled          // nothing proves that its data is complete
 )
@@ -73,84 +76,72 @@ type Facts struct {
 	Served   bool // a worker serves the origin to another node
 }
 
-// Step is what comes next.
+// Step is the next step of a clone.
 type Step struct {
 	Rule string // what was decided, for logs and tests
-	// Flow is how the claim gets its data, and Origin what is to be done or waited for before that.
+	// Flow is how the claim gets its data; Origin is what has to be done or waited for before that.
 	Flow   volume.Flow
 	Origin volume.Origin
 	// Via: what is read is not the origin itself but what a snapshot was restored to.
 	Via bool
 }
 
-type rule struct {
-	name string
-	when func(Facts) bool
-	then volume.Origin
-}
-
-// Next is what comes next for a clone. The first rule that holds counts.
+// Next returns the next step of a clone. The first rule that holds counts.
 func Next(f Facts) Step {
-	s := Step{Rule: "no rule", Flow: flow(f), Via: copies(f) && via(f) || f.Claim == Unserved && f.Restored != None}
-	for _, r := range rules {
-		if r.when(f) {
-			s.Rule, s.Origin = r.name, r.then
-			return s
-		}
-	}
-	return s
+	p := decide.First(rules, f)
+	return Step{Rule: p.Rule, Origin: p.State, Flow: flow(f), Via: copies(f) && via(f) || f.Claim == Unserved && f.Restored != None}
 }
 
-var rules = []rule{
-	{"a reference that leads nowhere is waited for", func(f Facts) bool { return f.Origin == Unresolved }, volume.Missing},
-	{"what its driver has filled needs no origin", func(f Facts) bool { return f.Claim == Delivered }, volume.Usable},
-	{"what its driver cannot clone any more is made anew", func(f Facts) bool { return f.Claim == ByDriver && f.Lost }, volume.Misplaced},
-	{"what its driver cannot fill where it is wanted is made anew",
-		func(f Facts) bool { return f.Claim == ByDriver && f.Spot == Elsewhere }, volume.Misplaced},
+var rules = []decide.Rule[Facts, decide.Nothing, volume.Origin]{
+	{"a reference that leads nowhere is waited for", func(f Facts) bool { return f.Origin == Unresolved }, nil, volume.Missing},
+	{"what its driver has filled needs no origin", func(f Facts) bool { return f.Claim == Delivered }, nil, volume.Usable},
+	{"what its driver cannot clone any more is made again", func(f Facts) bool { return f.Claim == ByDriver && f.Lost }, nil, volume.Misplaced},
+	{"what its driver cannot fill where it is wanted is made again",
+		func(f Facts) bool { return f.Claim == ByDriver && f.Spot == Elsewhere }, nil, volume.Misplaced},
 	{"what its driver can fill only beside the source is placed there",
-		func(f Facts) bool { return f.Claim == ByDriver && f.Spot == Beside }, volume.Beside},
-	{"a driver is let fill its claim", func(f Facts) bool { return f.Claim == ByDriver }, volume.Usable},
-	{"what is settled needs no origin", func(f Facts) bool { return f.Claim == Settled }, volume.Usable},
+		func(f Facts) bool { return f.Claim == ByDriver && f.Spot == Beside }, nil, volume.Beside},
+	{"a driver is let fill its claim", func(f Facts) bool { return f.Claim == ByDriver }, nil, volume.Usable},
+	{"what is settled needs no origin", func(f Facts) bool { return f.Claim == Settled }, nil, volume.Usable},
 
-	{"a right is needed", func(f Facts) bool { return f.Origin == Forbidden }, volume.Forbidden},
-	{"an origin that does not exist is waited for", func(f Facts) bool { return f.Origin == Missing }, volume.Missing},
-	{"an origin that is not complete is waited for", func(f Facts) bool { return f.Origin == Unfilled }, volume.Unfilled},
-	{"a claim that cannot be completed says so itself", func(f Facts) bool { return f.Claim == Vague }, volume.Usable},
-	{"what somebody writes to while it is copied is copied again", func(f Facts) bool { return copied(f) && f.Busy }, volume.Busy},
-	{"a server that a worker reads from is made again", func(f Facts) bool { return f.Claim == Unserved }, volume.Unready},
-	{"a worker that reads from a server of before is made again", func(f Facts) bool { return f.Claim == Superseded }, volume.Replaced},
-	{"what a worker copies is left to it", func(f Facts) bool { return f.Claim == Copied }, volume.Usable},
+	{"a right is needed", func(f Facts) bool { return f.Origin == Forbidden }, nil, volume.Forbidden},
+	{"an origin that does not exist is waited for", func(f Facts) bool { return f.Origin == Missing }, nil, volume.Missing},
+	{"an origin that is not complete is waited for", func(f Facts) bool { return f.Origin == Unfilled }, nil, volume.Unfilled},
+	{"a claim that cannot be completed says so itself", func(f Facts) bool { return f.Claim == Vague }, nil, volume.Usable},
+	{"what somebody writes to while it is copied is copied again", func(f Facts) bool { return copied(f) && f.Busy }, nil, volume.Busy},
+	{"a server that a worker reads from is made again", func(f Facts) bool { return f.Claim == Unserved }, nil, volume.Unready},
+	{"a worker that reads from a server of before is made again", func(f Facts) bool { return f.Claim == Superseded }, nil, volume.Replaced},
+	{"what a worker copies is left to it", func(f Facts) bool { return f.Claim == Copied }, nil, volume.Usable},
 
-	{"what nobody can clone is refused", func(f Facts) bool { return f.Way == Impossible }, volume.Unfit},
-	{"a driver clones the origin as it is", func(f Facts) bool { return f.Way == CSIClone }, volume.Usable},
+	{"what nobody can clone is refused", func(f Facts) bool { return f.Way == Impossible }, nil, volume.Unfit},
+	{"a driver clones the origin as it is", func(f Facts) bool { return f.Way == CSIClone }, nil, volume.Usable},
 	{"a snapshot is taken before it is restored",
-		func(f Facts) bool { return f.Way == Snapshot && !f.OfSnapshot && f.Taken != There }, volume.Preparing},
-	{"a driver restores a snapshot", func(f Facts) bool { return f.Way == Snapshot }, volume.Usable},
+		func(f Facts) bool { return f.Way == Snapshot && !f.OfSnapshot && f.Taken != There }, nil, volume.Preparing},
+	{"a driver restores a snapshot", func(f Facts) bool { return f.Way == Snapshot }, nil, volume.Usable},
 
-	{"an origin in use is waited for, if no snapshot can be taken", func(f Facts) bool { return f.Busy && !via(f) }, volume.Busy},
+	{"an origin in use is waited for, if no snapshot can be taken", func(f Facts) bool { return f.Busy && !via(f) }, nil, volume.Busy},
 	{"a snapshot is taken of an origin in use",
-		func(f Facts) bool { return via(f) && !f.OfSnapshot && f.Restored == None && f.Taken != There }, volume.Preparing},
-	{"a claim comes before what it is copied from", func(f Facts) bool { return f.Claim == Unmade }, volume.Usable},
-	{"a snapshot is restored before it is read", func(f Facts) bool { return via(f) && f.Restored != There }, volume.Restoring},
-	{"an origin on another node is served before it is read", func(f Facts) bool { return f.Way == Stream && !f.Served }, volume.Unready},
-	{"an origin is read", func(Facts) bool { return true }, volume.Usable},
+		func(f Facts) bool { return via(f) && !f.OfSnapshot && f.Restored == None && f.Taken != There }, nil, volume.Preparing},
+	{"a claim comes before what it is copied from", func(f Facts) bool { return f.Claim == Unmade }, nil, volume.Usable},
+	{"a snapshot is restored before it is read", func(f Facts) bool { return via(f) && f.Restored != There }, nil, volume.Restoring},
+	{"an origin on another node is served before it is read", func(f Facts) bool { return f.Way == Stream && !f.Served }, nil, volume.Unready},
+	{"an origin is read", func(Facts) bool { return true }, nil, volume.Usable},
 }
 
-// via: a snapshot is read and not the origin itself. One that was begun with is gone on with, whatever becomes of the pod that used
-// the origin.
+// via reports whether a snapshot is read and not the origin itself. One that was begun with is continued, whatever becomes of the
+// pod that used the origin.
 func via(f Facts) bool {
 	return f.OfSnapshot || f.Freezes && (f.Busy || f.Taken != None || f.Restored != None)
 }
 
-// copied: a worker copies to the claim, or has.
+// copied reports whether a worker copies to the claim, or has.
 func copied(f Facts) bool { return f.Claim == Copied || f.Claim == Unserved || f.Claim == Superseded }
 
-// copies: workers copy the data.
+// copies reports whether workers copy the data.
 func copies(f Facts) bool {
 	return (f.Way == Copy || f.Way == Stream) && f.Origin == Found && (f.Claim == Unmade || f.Claim == Plain)
 }
 
-// flow is how the claim gets its data.
+// flow returns how the claim gets its data.
 func flow(f Facts) volume.Flow {
 	made := f.Claim == ByDriver || f.Claim == Delivered
 	chosen := f.Origin == Found && (f.Claim == Unmade || f.Claim == Plain)

@@ -9,34 +9,23 @@ import (
 	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
-func pick[E ~int](set func(*Facts, E), names ...string) enumerate.Axis[Facts] {
-	return enumerate.Axis[Facts]{Count: len(names), Set: func(f *Facts, i int) string { set(f, E(i)); return names[i] }}
-}
-
-func whether(name string, set func(*Facts, bool)) enumerate.Axis[Facts] {
-	return enumerate.Axis[Facts]{Count: 2, Set: func(f *Facts, i int) string {
-		set(f, i == 1)
-		return []string{"not-" + name, name}[i]
-	}}
-}
-
 var ways = []Strategy{CSIClone, Snapshot, Copy, Stream, Impossible}
 
 // axes are the facts; their order makes the printed table short.
 var axes = []enumerate.Axis[Facts]{
-	pick(func(f *Facts, v Claim) { f.Claim = v }, "Unmade", "Vague", "Plain", "Copied", "Unserved", "Superseded", "ByDriver", "Delivered", "Settled"),
-	pick(func(f *Facts, v Origin) { f.Origin = v }, "Found", "Unresolved", "Forbidden", "Missing", "Unfilled"),
+	enumerate.Named(func(f *Facts) *Claim { return &f.Claim }, "Unmade", "Vague", "Plain", "Copied", "Unserved", "Superseded", "ByDriver", "Delivered", "Settled"),
+	enumerate.Named(func(f *Facts) *Origin { return &f.Origin }, "Found", "Unresolved", "Forbidden", "Missing", "Unfilled"),
 	{Count: len(ways), Set: func(f *Facts, i int) string { f.Way = ways[i]; return or(string(ways[i]), "impossible") }},
-	whether("lost", func(f *Facts, v bool) { f.Lost = v }),
-	pick(func(f *Facts, v Spot) { f.Spot = v }, "Anywhere", "Elsewhere", "Beside"),
-	whether("from-snapshot", func(f *Facts, v bool) { f.FromSnapshot = v }),
-	whether("grown", func(f *Facts, v bool) { f.Grown = v }),
-	whether("of-snapshot", func(f *Facts, v bool) { f.OfSnapshot = v }),
-	whether("freezes", func(f *Facts, v bool) { f.Freezes = v }),
-	whether("busy", func(f *Facts, v bool) { f.Busy = v }),
-	pick(func(f *Facts, v Aid) { f.Taken = v }, "untaken", "taking", "taken"),
-	pick(func(f *Facts, v Aid) { f.Restored = v }, "unrestored", "restoring", "restored"),
-	whether("served", func(f *Facts, v bool) { f.Served = v }),
+	enumerate.Flag("not-lost", "lost", func(f *Facts) *bool { return &f.Lost }),
+	enumerate.Named(func(f *Facts) *Spot { return &f.Spot }, "Anywhere", "Elsewhere", "Beside"),
+	enumerate.Flag("not-from-snapshot", "from-snapshot", func(f *Facts) *bool { return &f.FromSnapshot }),
+	enumerate.Flag("not-grown", "grown", func(f *Facts) *bool { return &f.Grown }),
+	enumerate.Flag("not-of-snapshot", "of-snapshot", func(f *Facts) *bool { return &f.OfSnapshot }),
+	enumerate.Flag("not-freezes", "freezes", func(f *Facts) *bool { return &f.Freezes }),
+	enumerate.Flag("not-busy", "busy", func(f *Facts) *bool { return &f.Busy }),
+	enumerate.Named(func(f *Facts) *Aid { return &f.Taken }, "untaken", "taking", "taken"),
+	enumerate.Named(func(f *Facts) *Aid { return &f.Restored }, "unrestored", "restoring", "restored"),
+	enumerate.Flag("not-served", "served", func(f *Facts) *bool { return &f.Served }),
 }
 
 // TestDecisionTable compares the whole behaviour with a file that a person can read.
@@ -54,17 +43,7 @@ func TestDecisionTable(t *testing.T) {
 }
 
 func TestEveryRuleIsAlive(t *testing.T) {
-	used := map[string]bool{}
-	enumerate.Every(axes, func(f Facts) { used[Next(f).Rule] = true })
-	for _, r := range rules {
-		if !used[r.name] {
-			t.Errorf("no situation leads to rule %q", r.name)
-		}
-		delete(used, r.name)
-	}
-	for name := range used {
-		t.Errorf("some situation has no rule (%q)", name)
-	}
+	enumerate.Rules(t, axes, rules)
 }
 
 // TestStepsAreSafe: nothing is read that is in use or is not there, and nobody's right is taken for granted.

@@ -4,6 +4,12 @@
 // It does not know Kubernetes objects, clients, schedules or the time.
 package cron
 
+import (
+	"slices"
+
+	"github.com/berth-vm/berth/internal/decide"
+)
+
 // Poll is the question to the source.
 type Poll int
 
@@ -41,9 +47,9 @@ type Facts struct {
 	Import Import
 	// Switched: the managed names stand for this import.
 	Switched bool
-	// Surplus: there are more imports than are to be kept, or a claim whose snapshot is.
+	// Surplus: there are more imports than should be kept, or a claim whose snapshot is kept instead.
 	Surplus bool
-	// Taken: a managed name belongs to somebody else.
+	// Taken: an object of a managed name has another owner.
 	Taken bool
 	// Unreadable: the schedule or the source makes no sense.
 	Unreadable bool
@@ -63,7 +69,7 @@ const (
 	Collect      Action = "Collect"      // remove the imports that are too many
 )
 
-// Reason is what the conditions say, in the words that CDI's clients know wherever CDI has the state at all.
+// Reason is the reason of the conditions, in the words of CDI's clients where CDI has the state.
 type Reason string
 
 // The reasons.
@@ -83,61 +89,43 @@ type Plan struct {
 	Say   Reason
 }
 
-type rule struct {
-	name string
-	when func(Facts) bool
-	do   []Action
-	say  Reason
-}
+type rule = decide.Rule[Facts, Action, Reason]
 
 // Decide finds the first rule of each table that holds.
 func Decide(f Facts) Plan {
-	var p Plan
-	for _, r := range polls {
-		if r.when(f) {
-			p.Rules, p.Do = append(p.Rules, r.name), append(p.Do, r.do...)
-			break
-		}
-	}
-	for _, r := range imports {
-		if r.when(f) {
-			p.Rules, p.Do = append(p.Rules, r.name), append(p.Do, r.do...)
-			p.Say = r.say
-			break
-		}
-	}
-	return p
+	poll, source := decide.First(polls, f), decide.First(imports, f)
+	return Plan{Rules: []string{poll.Rule, source.Rule}, Do: slices.Concat(poll.Do, source.Do), Say: source.State}
 }
 
 // polls is how the source is asked.
 var polls = []rule{
-	{name: "what makes no sense is not asked for", when: func(f Facts) bool { return f.Unreadable && f.Poll == NoPoll }},
-	{name: "an answer is noted before it goes",
-		when: func(f Facts) bool { return (f.Poll == Answered || f.Poll == Unanswered) && !f.Noted }, do: []Action{NotePoll}},
-	{name: "a noted answer is no longer needed",
-		when: func(f Facts) bool { return f.Poll == Answered || f.Poll == Unanswered }, do: []Action{EndPoll}},
-	{name: "one question at a time", when: func(f Facts) bool { return f.Poll != NoPoll }},
-	{name: "the source is asked when it is time", when: func(f Facts) bool { return f.PollDue }, do: []Action{StartPoll}},
-	{name: "it is not time yet", when: func(Facts) bool { return true }},
+	{Name: "what makes no sense is not asked for", When: func(f Facts) bool { return f.Unreadable && f.Poll == NoPoll }},
+	{Name: "an answer is noted before it goes",
+		When: func(f Facts) bool { return (f.Poll == Answered || f.Poll == Unanswered) && !f.Noted }, Do: []Action{NotePoll}},
+	{Name: "a noted answer is no longer needed",
+		When: func(f Facts) bool { return f.Poll == Answered || f.Poll == Unanswered }, Do: []Action{EndPoll}},
+	{Name: "one question at a time", When: func(f Facts) bool { return f.Poll != NoPoll }},
+	{Name: "the source is asked when it is time", When: func(f Facts) bool { return f.PollDue }, Do: []Action{StartPoll}},
+	{Name: "it is not time yet", When: func(Facts) bool { return true }},
 }
 
-// imports is what is done with the answer.
+// imports are the rules for an answer of the source.
 var imports = []rule{
-	{name: "what makes no sense is said", when: func(f Facts) bool { return f.Unreadable }, say: Invalid},
-	{name: "a name of somebody else is left alone", when: func(f Facts) bool { return f.Taken }, say: AlreadyManaged},
-	{name: "nothing is imported before it is known what", when: func(f Facts) bool { return f.Import == Unknown }, say: NoDigest},
-	{name: "a new version is imported",
-		when: func(f Facts) bool { return f.Import == Missing }, do: []Action{CreateImport}, say: Outdated},
-	{name: "an import is waited for",
-		when: func(f Facts) bool { return f.Import == Scheduled || f.Import == Importing }, say: ImportProgressing},
-	{name: "an import that failed leaves the last one in place",
-		when: func(f Facts) bool { return f.Import == Broken }, say: Outdated},
-	{name: "an import is kept as a snapshot where its storage is better at that",
-		when: func(f Facts) bool { return f.Import == Imported }, do: []Action{TakeSnapshot}, say: ImportProgressing},
-	{name: "a snapshot is waited for", when: func(f Facts) bool { return f.Import == Storing }, say: ImportProgressing},
-	{name: "the names are switched once the import is ready",
-		when: func(f Facts) bool { return f.Import == Ready && !f.Switched }, do: []Action{Switch}, say: UpToDate},
-	{name: "old imports go when the new one is in use",
-		when: func(f Facts) bool { return f.Import == Ready && f.Surplus }, do: []Action{Collect}, say: UpToDate},
-	{name: "there is nothing to do", when: func(Facts) bool { return true }, say: UpToDate},
+	{Name: "what makes no sense is said", When: func(f Facts) bool { return f.Unreadable }, Say: Invalid},
+	{Name: "a name of somebody else is left alone", When: func(f Facts) bool { return f.Taken }, Say: AlreadyManaged},
+	{Name: "nothing is imported before it is known what", When: func(f Facts) bool { return f.Import == Unknown }, Say: NoDigest},
+	{Name: "a new version is imported",
+		When: func(f Facts) bool { return f.Import == Missing }, Do: []Action{CreateImport}, Say: Outdated},
+	{Name: "an import is waited for",
+		When: func(f Facts) bool { return f.Import == Scheduled || f.Import == Importing }, Say: ImportProgressing},
+	{Name: "an import that failed leaves the last one in place",
+		When: func(f Facts) bool { return f.Import == Broken }, Say: Outdated},
+	{Name: "an import is kept as a snapshot where its storage is better at that",
+		When: func(f Facts) bool { return f.Import == Imported }, Do: []Action{TakeSnapshot}, Say: ImportProgressing},
+	{Name: "a snapshot is waited for", When: func(f Facts) bool { return f.Import == Storing }, Say: ImportProgressing},
+	{Name: "the names are switched once the import is ready",
+		When: func(f Facts) bool { return f.Import == Ready && !f.Switched }, Do: []Action{Switch}, Say: UpToDate},
+	{Name: "old imports go when the new one is in use",
+		When: func(f Facts) bool { return f.Import == Ready && f.Surplus }, Do: []Action{Collect}, Say: UpToDate},
+	{Name: "there is nothing to do", When: func(Facts) bool { return true }, Say: UpToDate},
 }

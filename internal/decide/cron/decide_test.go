@@ -9,19 +9,15 @@ import (
 	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
-func flagAxis(set func(*Facts, bool)) enumerate.Axis[Facts] {
-	return enumerate.Axis[Facts]{Count: 2, Set: func(f *Facts, i int) string { set(f, i == 1); return fmt.Sprint(i == 1) }}
-}
-
 var axes = []enumerate.Axis[Facts]{
-	{Count: int(Ending) + 1, Set: func(f *Facts, i int) string { f.Poll = Poll(i); return f.Poll.String() }},
-	flagAxis(func(f *Facts, b bool) { f.PollDue = b }),
-	flagAxis(func(f *Facts, b bool) { f.Noted = b }),
-	flagAxis(func(f *Facts, b bool) { f.Unreadable = b }),
-	flagAxis(func(f *Facts, b bool) { f.Taken = b }),
-	{Count: int(Ready) + 1, Set: func(f *Facts, i int) string { f.Import = Import(i); return f.Import.String() }},
-	flagAxis(func(f *Facts, b bool) { f.Switched = b }),
-	flagAxis(func(f *Facts, b bool) { f.Surplus = b }),
+	enumerate.Enum(Ending, func(f *Facts) *Poll { return &f.Poll }),
+	enumerate.Flag("false", "true", func(f *Facts) *bool { return &f.PollDue }),
+	enumerate.Flag("false", "true", func(f *Facts) *bool { return &f.Noted }),
+	enumerate.Flag("false", "true", func(f *Facts) *bool { return &f.Unreadable }),
+	enumerate.Flag("false", "true", func(f *Facts) *bool { return &f.Taken }),
+	enumerate.Enum(Ready, func(f *Facts) *Import { return &f.Import }),
+	enumerate.Flag("false", "true", func(f *Facts) *bool { return &f.Switched }),
+	enumerate.Flag("false", "true", func(f *Facts) *bool { return &f.Surplus }),
 }
 
 // TestDecisionTable compares the whole behaviour with a file that a person can read.
@@ -35,21 +31,8 @@ func TestDecisionTable(t *testing.T) {
 }
 
 func TestEveryRuleIsAlive(t *testing.T) {
-	used := map[string]bool{}
-	enumerate.Every(axes, func(f Facts) {
-		p := Decide(f)
-		if len(p.Rules) != 2 {
-			t.Errorf("%+v has rules %v", f, p.Rules)
-		}
-		for _, name := range p.Rules {
-			used[name] = true
-		}
-	})
-	for _, r := range append(slices.Clone(polls), imports...) {
-		if !used[r.name] {
-			t.Errorf("no situation leads to rule %q", r.name)
-		}
-	}
+	enumerate.Rules(t, axes, polls)
+	enumerate.Rules(t, axes, imports)
 }
 
 func TestInvariants(t *testing.T) {

@@ -1,16 +1,13 @@
 package cron
 
+import "github.com/berth-vm/berth/internal/decide"
+
 // The names below are for the decision table of the tests and for logs.
 
-func (p Poll) String() string { return name(p, "NoPoll", "Asking", "Answered", "Unanswered", "Ending") }
-
-func (i Import) String() string {
-	return name(i, "Unknown", "Missing", "Scheduled", "Importing", "Broken", "Imported", "Storing", "Ready")
+func (p Poll) String() string {
+	return decide.Name(p, "NoPoll", "Asking", "Answered", "Unanswered", "Ending")
 }
 
-func name[E ~int](e E, names ...string) string {
-	if int(e) < 0 || int(e) >= len(names) {
-		return "?"
-	}
-	return names[e]
+func (i Import) String() string {
+	return decide.Name(i, "Unknown", "Missing", "Scheduled", "Importing", "Broken", "Imported", "Storing", "Ready")
 }

@@ -1,17 +1,20 @@
-// Package evacuation decides what becomes of a running guest whose node is to be emptied: what is answered to whoever asks for its
-// pod to be evicted, and what is done then. It is a pure function from a few small facts to a plan; testdata has every situation that
-// can arise.
+// Package evacuation decides what becomes of a running guest whose node is to be emptied: the answer to a request to evict its
+// pod, and what is done then. It is a pure function from a few small facts to a plan; testdata has every situation that can
+// arise.
 //
-// Two things keep the pod of a guest that is to move: the answer, and a PodDisruptionBudget that is there before anybody asks, for when
-// nobody can be asked for an answer. That somebody asked is written on the pod; a guest that has moved is in another.
+// Two things keep the pod of a guest that is to move: the answer, and a PodDisruptionBudget that exists before anybody asks, for
+// the time when the webhook does not answer. A request is recorded on the pod; a guest that has moved is in another.
 //
-// It does not know Kubernetes objects, clients or the time: internal/controller/machine and internal/admission turn what they see into
-// facts.
+// It does not know Kubernetes objects, clients or the time: internal/controller/machine and internal/admission turn what they see
+// into facts.
 package evacuation
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
-// Strategy is what its owner, or the administrator, wants to become of the guest.
+// Strategy is the eviction strategy of the guest, by its owner or the administrator.
 type Strategy int
 
 // The strategies.
@@ -19,7 +22,7 @@ const (
 	None       Strategy = iota // it may be shut down
 	Move                       // it has to move
 	MoveIfAble                 // it moves, or may be shut down if it cannot
-	External                   // somebody else sees to it
+	External                   // an external controller does it
 )
 
 // Guest is the guest and whether it can move.
@@ -33,7 +36,7 @@ const (
 	Movable              // it runs and can be moved
 )
 
-// Moves is what is known of its migrations.
+// Moves is the state of its migrations.
 type Moves int
 
 // What can be known.
@@ -47,7 +50,7 @@ const (
 type Facts struct {
 	Strategy Strategy
 	Guest    Guest
-	// Asked: somebody wants the pod that it is in to be evicted.
+	// Asked: an eviction of the guest's pod was requested.
 	Asked bool
 	Moves Moves
 	// Guarded: its PodDisruptionBudget is there.
@@ -65,36 +68,19 @@ const (
 )
 
 // Plan is a decision: what to do, and what to say of it on the instance; nothing if there is no state.
-type Plan struct {
-	Rule  string
-	Do    []Action
-	State state.EvacuationReason
-}
+type Plan = decide.Plan[Action, state.EvacuationReason]
 
-type rule struct {
-	name string
-	when func(Facts) bool
-	do   []Action
-	say  state.EvacuationReason
-}
-
-// kept: nobody but us may end the guest. One that moves if it can is not known to run for a moment while it moves.
+// kept reports whether only Berth may end the guest. The strategy that moves a guest if possible cannot be evaluated while it
+// moves.
 func (f Facts) kept() bool {
 	able := f.Guest == Movable || f.Guest == Unready && f.Guarded
 	return f.Strategy == Move || f.Strategy == External || f.Strategy == MoveIfAble && able
 }
 
 // Decide finds the first rule that holds.
-func Decide(f Facts) Plan {
-	for _, r := range rules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: r.do, State: r.say}
-		}
-	}
-	return Plan{}
-}
+func Decide(f Facts) Plan { return decide.First(rules, f) }
 
-var rules = []rule{
+var rules = []decide.Rule[Facts, Action, state.EvacuationReason]{
 	{"the pod of a guest that ended may go", func(f Facts) bool { return f.Guest == Ended && f.Guarded }, []Action{Unguard}, ""},
 	{"a guest that ended needs nothing", func(f Facts) bool { return f.Guest == Ended }, nil, ""},
 	{"a guest that is to be kept is guarded", func(f Facts) bool { return f.kept() && !f.Guarded }, []Action{Guard}, ""},

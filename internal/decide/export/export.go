@@ -4,17 +4,20 @@
 // It does not know Kubernetes objects, clients or the time: internal/controller/export turns what it sees into facts.
 package export
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
-// Source is what is exported.
+// Source is the state of the exported disks.
 type Source int
 
 // The situations of the source.
 const (
-	Usable  Source = iota // nobody writes to it
+	Usable  Source = iota // no pod writes to it
 	Missing               // it is not there, or is being deleted
 	Empty                 // it has no volume in a claim
-	InUse                 // somebody may write to it
+	InUse                 // a pod may write to it
 	Unready               // it is not complete
 	Unmade                // it is a snapshot, and some claim is not made from it
 )
@@ -51,34 +54,20 @@ type Action string
 const (
 	Remove      Action = "Remove"      // delete the export, and with it all that is its
 	MakeClaims  Action = "MakeClaims"  // make claims from the snapshot
-	StartServer Action = "StartServer" // make the token if there is to be one, the keys, the Service and the pod
-	MakeService Action = "MakeService" // make the Service again, which somebody deleted
+	StartServer Action = "StartServer" // make the token if none was given, the keys, the Service and the pod
+	MakeService Action = "MakeService" // make the Service again after it was deleted
 	TakeDisks   Action = "TakeDisks"   // record the server as a holder of its disks, and let it run
 	StopServer  Action = "StopServer"
 )
 
 // Plan is a decision: what to do, in this order, and what to say.
-type Plan struct {
-	Rule  string
-	Do    []Action
-	State state.ExportReason
-}
-
-type rule struct {
-	name string
-	when func(Facts) bool
-	do   []Action
-	say  state.ExportReason
-}
+type Plan = decide.Plan[Action, state.ExportReason]
 
 // Decide finds the first rule that holds.
 func Decide(f Facts) Plan {
-	for _, r := range rules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: f.only(r.do), State: r.say}
-		}
-	}
-	return Plan{}
+	p := decide.First(rules, f)
+	p.Do = f.only(p.Do)
+	return p
 }
 
 // only leaves out the stop of a server that there is none of.
@@ -90,7 +79,7 @@ func (f Facts) only(do []Action) []Action {
 }
 
 // rules is the whole life of an export; first match wins. Reading order: its end, the source, the server.
-var rules = []rule{
+var rules = []decide.Rule[Facts, Action, state.ExportReason]{
 	{"an export whose time is over is deleted", func(f Facts) bool { return f.Expired }, []Action{Remove}, state.ExportExpired},
 
 	{"a source that is not there is waited for", func(f Facts) bool { return f.Source == Missing }, []Action{StopServer}, state.ExportMissing},
@@ -113,16 +102,9 @@ var rules = []rule{
 }
 
 func (s Source) String() string {
-	return name(s, "usable", "missing", "empty", "in-use", "unready", "unmade")
+	return decide.Name(s, "usable", "missing", "empty", "in-use", "unready", "unmade")
 }
 
 func (s Server) String() string {
-	return name(s, "none", "starting", "failing", "serving", "over", "leaving")
-}
-
-func name[E ~int](e E, names ...string) string {
-	if int(e) < 0 || int(e) >= len(names) {
-		return "?"
-	}
-	return names[e]
+	return decide.Name(s, "none", "starting", "failing", "serving", "over", "leaving")
 }

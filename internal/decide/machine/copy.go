@@ -1,5 +1,7 @@
 package machine
 
+import "github.com/berth-vm/berth/internal/decide"
+
 // CopyMode is how a volume of the machine's is copied.
 type CopyMode int
 
@@ -10,7 +12,7 @@ const (
 	Whole                   // the same, and the guest does not start before
 )
 
-// Word is what the launcher has said of a copy.
+// Word is the launcher's report of a copy.
 type Word int
 
 // The words.
@@ -40,7 +42,7 @@ const (
 // GiveMaster takes the launcher out of the holders of a master.
 const GiveMaster Action = "GiveMaster"
 
-// CopyPlan is what to do about the master of a copy and what to say of the copy.
+// CopyPlan is what to do about the master of a copy, and what to report of the copy.
 type CopyPlan struct {
 	Rule   string
 	Do     []Action
@@ -49,20 +51,11 @@ type CopyPlan struct {
 
 // Copy finds the first rule that holds.
 func Copy(f CopyFacts) CopyPlan {
-	for _, r := range copyRules {
-		if r.when(f) {
-			return CopyPlan{Rule: r.name, Do: r.do, Reason: r.reason}
-		}
-	}
-	return CopyPlan{}
+	p := decide.First(copyRules, f)
+	return CopyPlan{Rule: p.Rule, Do: p.Do, Reason: p.State}
 }
 
-var copyRules = []struct {
-	name   string
-	when   func(CopyFacts) bool
-	do     []Action
-	reason string
-}{
+var copyRules = []decide.Rule[CopyFacts, Action, string]{
 	{"a copy on write needs its master", func(f CopyFacts) bool { return f.Mode == OnWrite }, nil, CopyOnMaster},
 	{"a master that is not needed is given back", func(f CopyFacts) bool { return f.Word == All && f.Holds }, []Action{GiveMaster}, CopyIndependent},
 	{"a master that was given back is not needed", func(f CopyFacts) bool { return !f.Holds && f.Word != Part }, nil, CopyIndependent},
@@ -70,6 +63,6 @@ var copyRules = []struct {
 	{"a copy on read is being filled", func(CopyFacts) bool { return true }, nil, CopyFilling},
 }
 
-func (m CopyMode) String() string { return name(m, "OnWrite", "OnRead", "Whole") }
+func (m CopyMode) String() string { return decide.Name(m, "OnWrite", "OnRead", "Whole") }
 
-func (w Word) String() string { return name(w, "silent", "part", "all") }
+func (w Word) String() string { return decide.Name(w, "silent", "part", "all") }

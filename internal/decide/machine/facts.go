@@ -5,7 +5,9 @@
 // It does not know Kubernetes objects, clients or the time: internal/controller/machine turns what it sees into facts.
 package machine
 
-// Disks is what the machine's disks have come to, taken together. The worst of them counts, in the order below.
+import "github.com/berth-vm/berth/internal/decide"
+
+// Disks is the state of the machine's disks together. The worst of them counts, in the order below.
 type Disks int
 
 // The situations of the disks. Held is WaitForFirstConsumer: at least one claim waits for its first consumer, and all
@@ -25,10 +27,10 @@ type Access int
 
 // The situations of the records.
 const (
-	Free     Access = iota // whoever has one of them can share it
+	Free     Access = iota // those that have one of them can share it
 	Have                   // the launcher is among the holders of each
-	Taken                  // somebody has one of them and cannot share it
-	Partly                 // somebody has one of them, and the launcher has another
+	Taken                  // another pod has one of them and cannot share it
+	Partly                 // another pod has one of them, and the launcher has the rest
 	LogsIn                 // the launcher has not logged in at all the servers of disks that the machine names
 	LoggedIn               // it has, and that is not recorded yet
 )
@@ -48,7 +50,7 @@ const (
 	Going           // being deleted
 )
 
-// Past is what is recorded about the guest of an instance whose launcher is gone. A guest is started once.
+// Past is the record of a guest whose launcher is gone. A guest is started once.
 type Past int
 
 // The records.
@@ -79,32 +81,25 @@ type Facts struct {
 	Released bool
 }
 
-// alive: the pod is there and nobody has told it to go.
+// alive reports whether the pod exists and is not being deleted.
 func (p Pod) alive() bool { return p != NoPod && p != Going }
 
-// queued: the pod has no node yet.
+// queued reports whether the pod has no node yet.
 func (p Pod) queued() bool { return p == Waiting || p == Unplaceable }
 
 func (d Disks) String() string {
-	return name(d, "Ready", "Unbound", "Held", "Filling", "Failing", "Missing", "Failed")
+	return decide.Name(d, "Ready", "Unbound", "Held", "Filling", "Failing", "Missing", "Failed")
 }
 
 func (a Access) String() string {
-	return name(a, "Free", "Have", "Taken", "Partly", "LogsIn", "LoggedIn")
+	return decide.Name(a, "Free", "Have", "Taken", "Partly", "LogsIn", "LoggedIn")
 }
 
-func (p Past) String() string { return name(p, "NoPast", "PastWell", "PastBadly") }
+func (p Past) String() string { return decide.Name(p, "NoPast", "PastWell", "PastBadly") }
 
-// denied: somebody else has a disk.
+// denied reports whether another pod has a disk.
 func (a Access) denied() bool { return a == Taken || a == Partly }
 
 func (p Pod) String() string {
-	return name(p, "NoPod", "Waiting", "Unplaceable", "Placed", "Up", "Done", "Broken", "Going")
-}
-
-func name[E ~int](e E, names ...string) string {
-	if int(e) < 0 || int(e) >= len(names) {
-		return "?"
-	}
-	return names[e]
+	return decide.Name(p, "NoPod", "Waiting", "Unplaceable", "Placed", "Up", "Done", "Broken", "Going")
 }

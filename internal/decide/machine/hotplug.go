@@ -2,13 +2,15 @@ package machine
 
 import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+
+	"github.com/berth-vm/berth/internal/decide"
 )
 
 // HotFacts is everything the decision about one volume of a running machine depends on that it was not started with.
 type HotFacts struct {
 	// Wanted: the instance lists the volume.
 	Wanted bool
-	// Disk is what has become of this one volume.
+	// Disk is the state of this one volume.
 	Disk Disks
 	// Consumer is the pod that makes a held claim be bound on the machine's node.
 	Consumer Pod
@@ -20,10 +22,10 @@ type HotFacts struct {
 	Kept bool
 }
 
-// GuestKeepsIt is the reason of a volume whose disk the guest does not give back. Somebody may have to look into it.
+// GuestKeepsIt is the reason of a volume whose disk the guest does not release. A person may have to look into it.
 const GuestKeepsIt = "GuestKeepsIt"
 
-// DiskInUse is the reason of a volume that somebody else has.
+// DiskInUse is the reason of a volume that another pod has.
 const DiskInUse = "DiskInUse"
 
 // The actions on a volume that is added to a running machine or removed from it.
@@ -34,7 +36,7 @@ const (
 	StopHolder       Action = "StopHolder"
 )
 
-// HotPlan is what to do about a volume and the phase it is in. Without a phase it is no longer spoken of.
+// HotPlan is what to do about a volume, and its phase. A volume without a phase is not listed any more.
 type HotPlan struct {
 	Rule   string
 	Do     []Action
@@ -42,62 +44,53 @@ type HotPlan struct {
 	Reason string
 }
 
-type hotRule struct {
-	name   string
-	when   func(HotFacts) bool
-	do     []Action
-	phase  string
-	reason string
-}
+// said is the phase and reason that a rule reports of a volume.
+type said struct{ phase, reason string }
 
 // Hotplug finds the first rule that holds. Only a guest that runs is asked about: a machine that starts takes all its
 // volumes with it.
 func Hotplug(f HotFacts) HotPlan {
-	for _, r := range hotRules {
-		if r.when(f) {
-			return HotPlan{Rule: r.name, Do: r.do, Phase: r.phase, Reason: r.reason}
-		}
-	}
-	return HotPlan{}
+	p := decide.First(hotRules, f)
+	return HotPlan{Rule: p.Rule, Do: p.Do, Phase: p.State.phase, Reason: p.State.reason}
 }
 
 // hotRules is the life of an added volume; first match wins. A disk is given back by the guest before its pod goes: the
 // launcher lets go of what the instance no longer lists, and its holder ends then.
-var hotRules = []hotRule{
+var hotRules = []decide.Rule[HotFacts, Action, said]{
 	{"the consumer of a volume nobody wants ends",
-		func(f HotFacts) bool { return !f.Wanted && f.Consumer.alive() }, []Action{StopHotConsumer}, kubevirt.VolumeDetaching, "Removed"},
+		func(f HotFacts) bool { return !f.Wanted && f.Consumer.alive() }, []Action{StopHotConsumer}, said{kubevirt.VolumeDetaching, "Removed"}},
 	{"a disk that the guest does not give back is said, and waited for",
-		func(f HotFacts) bool { return !f.Wanted && f.Holder == Up && f.Kept }, nil, kubevirt.VolumeDetaching, GuestKeepsIt},
+		func(f HotFacts) bool { return !f.Wanted && f.Holder == Up && f.Kept }, nil, said{kubevirt.VolumeDetaching, GuestKeepsIt}},
 	{"a disk that the guest still has is waited for",
-		func(f HotFacts) bool { return !f.Wanted && f.Holder == Up }, nil, kubevirt.VolumeDetaching, "WaitingForGuest"},
+		func(f HotFacts) bool { return !f.Wanted && f.Holder == Up }, nil, said{kubevirt.VolumeDetaching, "WaitingForGuest"}},
 	{"the holder of a volume nobody wants ends",
-		func(f HotFacts) bool { return !f.Wanted && f.Holder.alive() }, []Action{StopHolder}, kubevirt.VolumeUnmounted, "Removed"},
+		func(f HotFacts) bool { return !f.Wanted && f.Holder.alive() }, []Action{StopHolder}, said{kubevirt.VolumeUnmounted, "Removed"}},
 	{"pods of a volume nobody wants are waited out",
-		func(f HotFacts) bool { return !f.Wanted && (f.Holder == Going || f.Consumer == Going) }, nil, kubevirt.VolumeUnmounted, "Removed"},
-	{"a removed volume is gone", func(f HotFacts) bool { return !f.Wanted }, nil, "", ""},
+		func(f HotFacts) bool { return !f.Wanted && (f.Holder == Going || f.Consumer == Going) }, nil, said{kubevirt.VolumeUnmounted, "Removed"}},
+	{"a removed volume is gone", func(f HotFacts) bool { return !f.Wanted }, nil, said{"", ""}},
 
-	{"a guest that has the disk keeps it", func(f HotFacts) bool { return f.Holder == Up }, nil, kubevirt.VolumeReady, "Attached"},
+	{"a guest that has the disk keeps it", func(f HotFacts) bool { return f.Holder == Up }, nil, said{kubevirt.VolumeReady, "Attached"}},
 	{"a held volume gets a consumer on the machine's node",
-		func(f HotFacts) bool { return f.Disk == Held && f.Consumer == NoPod }, []Action{StartHotConsumer}, kubevirt.VolumePending, "Binding"},
+		func(f HotFacts) bool { return f.Disk == Held && f.Consumer == NoPod }, []Action{StartHotConsumer}, said{kubevirt.VolumePending, "Binding"}},
 	{"a consumer that ended without binding is replaced",
 		func(f HotFacts) bool { return f.Disk == Held && (f.Consumer == Done || f.Consumer == Broken) },
-		[]Action{StopHotConsumer}, kubevirt.VolumePending, "Binding"},
+		[]Action{StopHotConsumer}, said{kubevirt.VolumePending, "Binding"}},
 	{"a consumer that the machine's node will not have says why",
-		func(f HotFacts) bool { return f.Disk == Held && f.Consumer == Unplaceable }, nil, kubevirt.VolumePending, "Unschedulable"},
-	{"a held volume is being bound", func(f HotFacts) bool { return f.Disk == Held }, nil, kubevirt.VolumePending, "Binding"},
+		func(f HotFacts) bool { return f.Disk == Held && f.Consumer == Unplaceable }, nil, said{kubevirt.VolumePending, "Unschedulable"}},
+	{"a held volume is being bound", func(f HotFacts) bool { return f.Disk == Held }, nil, said{kubevirt.VolumePending, "Binding"}},
 	{"a consumer ends when the claim is bound",
-		func(f HotFacts) bool { return f.Consumer.alive() }, []Action{StopHotConsumer}, kubevirt.VolumePending, "Filling"},
+		func(f HotFacts) bool { return f.Consumer.alive() }, []Action{StopHotConsumer}, said{kubevirt.VolumePending, "Filling"}},
 	{"a volume that is not filled is waited for",
-		func(f HotFacts) bool { return f.Disk != Ready && f.Disk != Unbound }, nil, kubevirt.VolumePending, "Filling"},
+		func(f HotFacts) bool { return f.Disk != Ready && f.Disk != Unbound }, nil, said{kubevirt.VolumePending, "Filling"}},
 
-	{"a volume with its data, or none to wait for, gets a holder", func(f HotFacts) bool { return f.Holder == NoPod }, []Action{StartHolder}, kubevirt.VolumeBound, "Starting"},
+	{"a volume with its data, or none to wait for, gets a holder", func(f HotFacts) bool { return f.Holder == NoPod }, []Action{StartHolder}, said{kubevirt.VolumeBound, "Starting"}},
 	{"a holder that ended although its volume is wanted is replaced",
-		func(f HotFacts) bool { return f.Holder == Done || f.Holder == Broken }, []Action{StopHolder}, kubevirt.VolumeBound, "Starting"},
+		func(f HotFacts) bool { return f.Holder == Done || f.Holder == Broken }, []Action{StopHolder}, said{kubevirt.VolumeBound, "Starting"}},
 	{"a volume that is not on the machine's node says why",
-		func(f HotFacts) bool { return f.Holder == Unplaceable }, nil, kubevirt.VolumeBound, "Unschedulable"},
+		func(f HotFacts) bool { return f.Holder == Unplaceable }, nil, said{kubevirt.VolumeBound, "Unschedulable"}},
 	{"a disk that others have is not handed over",
-		func(f HotFacts) bool { return f.Holder == Placed && f.Disk == Ready && f.Access.denied() }, nil, kubevirt.VolumeBound, DiskInUse},
+		func(f HotFacts) bool { return f.Holder == Placed && f.Disk == Ready && f.Access.denied() }, nil, said{kubevirt.VolumeBound, DiskInUse}},
 	{"a holder hands the disk over",
-		func(f HotFacts) bool { return f.Holder == Placed }, nil, kubevirt.VolumeAttached, "HandingOver"},
-	{"a holder is being started", func(HotFacts) bool { return true }, nil, kubevirt.VolumeBound, "Starting"},
+		func(f HotFacts) bool { return f.Holder == Placed }, nil, said{kubevirt.VolumeAttached, "HandingOver"}},
+	{"a holder is being started", func(HotFacts) bool { return true }, nil, said{kubevirt.VolumeBound, "Starting"}},
 }

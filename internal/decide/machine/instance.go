@@ -1,6 +1,9 @@
 package machine
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
 // Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
 type Action string
@@ -12,7 +15,7 @@ const (
 	StartLauncher Action = "StartLauncher" // it waits until it is released
 	Nominate      Action = "Nominate"      // promise the launcher the consumer's node
 	NoteServers   Action = "NoteServers"   // record on the launcher where it has logged in
-	TakeDisks     Action = "TakeDisks"     // enter the launcher among the holders of its disks; fails if somebody else came first
+	TakeDisks     Action = "TakeDisks"     // record the launcher as a holder of its disks; fails if another pod came first
 	GiveDisks     Action = "GiveDisks"     // take it out again: its guest was never started
 	Release       Action = "Release"       // tell the launcher that its disks are filled
 	StopLauncher  Action = "StopLauncher"
@@ -21,32 +24,14 @@ const (
 )
 
 // Plan is a decision: what to do, in this order, and what to say.
-type Plan struct {
-	Rule  string
-	Do    []Action
-	State state.MachineReason
-}
-
-type rule struct {
-	name string
-	when func(Facts) bool
-	do   []Action
-	say  state.MachineReason
-}
+type Plan = decide.Plan[Action, state.MachineReason]
 
 // Instance finds the first rule that holds.
-func Instance(f Facts) Plan {
-	for _, r := range instanceRules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: r.do, State: r.say}
-		}
-	}
-	return Plan{}
-}
+func Instance(f Facts) Plan { return decide.First(instanceRules, f) }
 
 // instanceRules is the whole life of an instance; first match wins. Reading order: its end, what went wrong, the
 // launcher once there is one, the consumer before that.
-var instanceRules = []rule{
+var instanceRules = []decide.Rule[Facts, Action, state.MachineReason]{
 	{"a leaving instance stops its guest first",
 		func(f Facts) bool { return f.Leaving && f.Launcher.alive() }, []Action{StopLauncher}, state.Stopping},
 	{"a leaving instance stops its consumer",

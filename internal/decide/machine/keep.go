@@ -1,8 +1,11 @@
 package machine
 
-import kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+import (
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/decide"
+)
 
-// KeepClaim is what has become of the claim that a copy is to be kept in.
+// KeepClaim is the state of the claim that a copy is written to.
 type KeepClaim int
 
 // The situations of the claim.
@@ -15,7 +18,7 @@ const (
 	ClaimDropped                  // it is being deleted
 )
 
-// KeepWord is what the launcher has said of the claim.
+// KeepWord is the launcher's report of the claim.
 type KeepWord int
 
 // The words.
@@ -26,7 +29,7 @@ const (
 	KeepBroken                  // it will never have everything
 )
 
-// KeepFacts is everything the decision about a copy depends on that is to be kept.
+// KeepFacts is everything that the decision about a copy to keep depends on.
 type KeepFacts struct {
 	Claim KeepClaim
 	Word  KeepWord
@@ -41,7 +44,7 @@ const (
 	RecordKept  Action = "RecordKept"
 )
 
-// KeepPlan is what to do about such a claim and what to say.
+// KeepPlan is what to do about such a claim and what to report.
 type KeepPlan struct {
 	Rule string
 	Do   []Action
@@ -54,36 +57,29 @@ type KeepPlan struct {
 
 // Keep finds the first rule that holds.
 func Keep(f KeepFacts) KeepPlan {
-	for _, r := range keepRules {
-		if r.when(f) {
-			r.plan.Rule = r.name
-			return r.plan
-		}
-	}
-	return KeepPlan{}
+	p := decide.First(keepRules, f)
+	plan := p.State
+	plan.Rule, plan.Do = p.Rule, p.Do
+	return plan
 }
 
-var keepRules = []struct {
-	name string
-	when func(KeepFacts) bool
-	plan KeepPlan
-}{
-	{"a claim that is not there is waited for", func(f KeepFacts) bool { return f.Claim == ClaimGone }, KeepPlan{Reason: kubevirt.KeepClaimMissing}},
-	{"a claim that was not made for it is left alone", func(f KeepFacts) bool { return f.Claim == ClaimForeign }, KeepPlan{Reason: kubevirt.KeepNotForIt}},
-	{"a claim that has everything is done", func(f KeepFacts) bool { return f.Claim == ClaimFull }, KeepPlan{Reason: kubevirt.KeepDone}},
-	{"a claim that is being deleted is given up", func(f KeepFacts) bool { return f.Claim == ClaimDropped }, KeepPlan{Reason: kubevirt.KeepClaimLeaving}},
-	{"what failed is not tried again in the same claim", func(f KeepFacts) bool { return f.Word == KeepBroken }, KeepPlan{Reason: kubevirt.KeepFailed}},
+var keepRules = []decide.Rule[KeepFacts, Action, KeepPlan]{
+	{"a claim that is not there is waited for", func(f KeepFacts) bool { return f.Claim == ClaimGone }, nil, KeepPlan{Reason: kubevirt.KeepClaimMissing}},
+	{"a claim that was not made for it is left alone", func(f KeepFacts) bool { return f.Claim == ClaimForeign }, nil, KeepPlan{Reason: kubevirt.KeepNotForIt}},
+	{"a claim that has everything is done", func(f KeepFacts) bool { return f.Claim == ClaimFull }, nil, KeepPlan{Reason: kubevirt.KeepDone}},
+	{"a claim that is being deleted is given up", func(f KeepFacts) bool { return f.Claim == ClaimDropped }, nil, KeepPlan{Reason: kubevirt.KeepClaimLeaving}},
+	{"what failed is not tried again in the same claim", func(f KeepFacts) bool { return f.Word == KeepBroken }, nil, KeepPlan{Reason: kubevirt.KeepFailed}},
 	{"what is written is recorded", func(f KeepFacts) bool { return f.Word == KeepWritten && f.Claim == ClaimBegun },
-		KeepPlan{Do: []Action{RecordKept}, Bring: true, Hold: true, Reason: kubevirt.KeepUnderWay}},
-	{"without a guest there is nothing to keep", func(f KeepFacts) bool { return !f.Runs }, KeepPlan{Reason: kubevirt.KeepStarting}},
-	{"the beginning is recorded first", func(f KeepFacts) bool { return f.Claim == ClaimEmpty }, KeepPlan{Do: []Action{RecordBegun}, Reason: kubevirt.KeepStarting}},
+		[]Action{RecordKept}, KeepPlan{Bring: true, Hold: true, Reason: kubevirt.KeepUnderWay}},
+	{"without a guest there is nothing to keep", func(f KeepFacts) bool { return !f.Runs }, nil, KeepPlan{Reason: kubevirt.KeepStarting}},
+	{"the beginning is recorded first", func(f KeepFacts) bool { return f.Claim == ClaimEmpty }, []Action{RecordBegun}, KeepPlan{Reason: kubevirt.KeepStarting}},
 	{"a claim that is being written is waited for", func(f KeepFacts) bool { return f.Word == KeepWriting },
-		KeepPlan{Bring: true, Hold: true, Reason: kubevirt.KeepUnderWay}},
-	{"a claim is brought to the guest", func(KeepFacts) bool { return true }, KeepPlan{Bring: true, Reason: kubevirt.KeepStarting}},
+		nil, KeepPlan{Bring: true, Hold: true, Reason: kubevirt.KeepUnderWay}},
+	{"a claim is brought to the guest", func(KeepFacts) bool { return true }, nil, KeepPlan{Bring: true, Reason: kubevirt.KeepStarting}},
 }
 
 func (c KeepClaim) String() string {
-	return name(c, "gone", "foreign", "empty", "begun", "full", "dropped")
+	return decide.Name(c, "gone", "foreign", "empty", "begun", "full", "dropped")
 }
 
-func (w KeepWord) String() string { return name(w, "silent", "writing", "written", "broken") }
+func (w KeepWord) String() string { return decide.Name(w, "silent", "writing", "written", "broken") }

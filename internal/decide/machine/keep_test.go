@@ -11,9 +11,9 @@ import (
 )
 
 var keepAxes = []enumerate.Axis[KeepFacts]{
-	{Count: int(ClaimDropped) + 1, Set: func(f *KeepFacts, i int) string { f.Claim = KeepClaim(i); return f.Claim.String() }},
-	{Count: int(KeepBroken) + 1, Set: func(f *KeepFacts, i int) string { f.Word = KeepWord(i); return f.Word.String() }},
-	{Count: 2, Set: func(f *KeepFacts, i int) string { f.Runs = i == 1; return either(i, "off", "runs") }},
+	enumerate.Enum(ClaimDropped, func(f *KeepFacts) *KeepClaim { return &f.Claim }),
+	enumerate.Enum(KeepBroken, func(f *KeepFacts) *KeepWord { return &f.Word }),
+	enumerate.Flag("off", "runs", func(f *KeepFacts) *bool { return &f.Runs }),
 }
 
 func TestKeepTable(t *testing.T) {
@@ -25,10 +25,8 @@ func TestKeepTable(t *testing.T) {
 }
 
 func TestKeepInvariants(t *testing.T) {
-	used := map[string]bool{}
 	enumerate.Every(keepAxes, func(f KeepFacts) {
 		p := Keep(f)
-		used[p.Rule] = true
 		fail := func(why string) { t.Errorf("%s: %+v -> %+v", why, f, p) }
 		if slices.Contains(p.Do, RecordKept) && (f.Word != KeepWritten || f.Claim != ClaimBegun) {
 			fail("a claim is called full that nobody has filled")
@@ -49,12 +47,5 @@ func TestKeepInvariants(t *testing.T) {
 			fail("done must mean that it is recorded")
 		}
 	})
-	for _, r := range keepRules {
-		if !used[r.name] {
-			t.Errorf("no situation leads to rule %q", r.name)
-		}
-	}
-	if used[""] {
-		t.Error("some situation has no rule")
-	}
+	enumerate.Rules(t, keepAxes, keepRules)
 }

@@ -1,5 +1,7 @@
 package machine
 
+import "github.com/berth-vm/berth/internal/decide"
+
 // Means is whether a machine has what it takes to run, besides a node.
 type Means int
 
@@ -18,5 +20,5 @@ const (
 )
 
 func (m Means) String() string {
-	return name(m, "provided", "restoring", "claim-taken", "claim-vague", "type-missing", "preference-missing", "kind-unfit", "unsupported", "volume-awaited")
+	return decide.Name(m, "provided", "restoring", "claim-taken", "claim-vague", "type-missing", "preference-missing", "kind-unfit", "unsupported", "volume-awaited")
 }

@@ -3,9 +3,11 @@ package machine
 import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/state"
+
+	"github.com/berth-vm/berth/internal/decide"
 )
 
-// Instances is what has become of the machine's instance.
+// Instances is the state of the machine's instance.
 type Instances int
 
 // The situations of the instance.
@@ -18,7 +20,7 @@ const (
 	Stranger             // there is one of that name that is not this machine's
 )
 
-// Request is what a person last asked of the machine and has not got yet.
+// Request is the last request of a user that is not carried out yet.
 type Request int
 
 // The requests. Restart is a stop followed by a start.
@@ -27,7 +29,7 @@ const (
 	StartAsked
 	StopAsked
 	RestartAsked
-	StartPausedAsked // its guest is to stand still until somebody lets it go on
+	StartPausedAsked // its guest starts paused and stays so until a user resumes it
 )
 
 // RunFacts is everything the decision about a machine depends on.
@@ -56,27 +58,13 @@ const (
 	SetAlways      Action = "SetAlways"      // the strategy of a halted machine becomes Always
 )
 
-type machineRule struct {
-	name string
-	when func(RunFacts) bool
-	do   []Action
-	say  state.MachineReason
-}
-
 // Run finds the first rule that holds.
-func Run(f RunFacts) Plan {
-	for _, r := range machineRules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: r.do, State: r.say}
-		}
-	}
-	return Plan{}
-}
+func Run(f RunFacts) Plan { return decide.First(machineRules, f) }
 
-// starts: a start was asked for.
+// starts reports whether a start was asked for.
 func (f RunFacts) starts() bool { return f.Request == StartAsked || f.Request == StartPausedAsked }
 
-// again: the strategy wants another instance after the last one ended.
+// again reports whether the strategy wants another instance after the last one ended.
 func (f RunFacts) again() bool {
 	switch f.Strategy {
 	case kubevirt.RunAlways:
@@ -88,7 +76,7 @@ func (f RunFacts) again() bool {
 	return false
 }
 
-// first: the strategy wants an instance although nobody asked for one.
+// first reports whether the strategy wants an instance although no user asked for a start.
 func (f RunFacts) first() bool {
 	switch f.Strategy {
 	case kubevirt.RunAlways:
@@ -101,7 +89,7 @@ func (f RunFacts) first() bool {
 }
 
 // machineRules is when a machine runs; first match wins.
-var machineRules = []machineRule{
+var machineRules = []decide.Rule[RunFacts, Action, state.MachineReason]{
 	{"what a leaving machine owns is left to the garbage collector",
 		func(f RunFacts) bool { return f.Leaving }, nil, state.Terminating},
 

@@ -2,7 +2,10 @@
 // from it. It is pure: it knows neither the API server nor the time.
 package machineclone
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
 // Over is how a clone ended. It is a record: what it was made from is deleted then.
 type Over int
@@ -14,7 +17,7 @@ const (
 	Failed
 )
 
-// Source is what is cloned.
+// Source is the kind of source that is cloned.
 type Source int
 
 // The situations of the source.
@@ -37,7 +40,7 @@ const (
 	SnapshotTaken          // something else has its name
 )
 
-// Restore is what makes the target.
+// Restore is the state of the restore that makes the target.
 type Restore int
 
 // The situations of the restore.
@@ -56,7 +59,7 @@ type Target int
 const (
 	NoTarget Target = iota
 	Ours            // the clone's restore made it
-	Other           // it is somebody else's
+	Other           // it has another owner
 )
 
 // Facts is everything the decision depends on.
@@ -82,32 +85,14 @@ const (
 )
 
 // Plan is a decision: what to do, in this order, and what to say.
-type Plan struct {
-	Rule  string
-	Do    []Action
-	State state.CloneReason
-}
-
-type rule struct {
-	name string
-	when func(Facts) bool
-	do   []Action
-	say  state.CloneReason
-}
+type Plan = decide.Plan[Action, state.CloneReason]
 
 // Decide finds the first rule that holds.
-func Decide(f Facts) Plan {
-	for _, r := range rules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: r.do, State: r.say}
-		}
-	}
-	return Plan{}
-}
+func Decide(f Facts) Plan { return decide.First(rules, f) }
 
 // rules is the whole life of a clone; first match wins. A machine that is there is never the target: only the restore of this clone makes it, and
 // nothing is restored in place.
-var rules = []rule{
+var rules = []decide.Rule[Facts, Action, state.CloneReason]{
 	{"a clone goes with its target", func(f Facts) bool { return f.Over == Succeeded && f.Target == NoTarget }, []Action{CleanUp, DropClone}, state.CloneDone},
 	{"a clone that is there leaves nothing else behind", func(f Facts) bool { return f.Over == Succeeded }, []Action{CleanUp}, state.CloneDone},
 	{"a clone that failed is not tried again", func(f Facts) bool { return f.Over == Failed }, []Action{CleanUp}, state.CloneFailed},
@@ -131,19 +116,12 @@ var rules = []rule{
 	{"a snapshot that is gone is waited for", func(Facts) bool { return true }, nil, state.CloneNoSource},
 }
 
-func (o Over) String() string   { return name(o, "going-on", "succeeded", "failed") }
-func (s Source) String() string { return name(s, "machine", "of-snapshot", "no-source") }
+func (o Over) String() string   { return decide.Name(o, "going-on", "succeeded", "failed") }
+func (s Source) String() string { return decide.Name(s, "machine", "of-snapshot", "no-source") }
 func (s Snapshot) String() string {
-	return name(s, "no-snapshot", "taking", "ready", "unusable", "partial", "snapshot-taken")
+	return decide.Name(s, "no-snapshot", "taking", "ready", "unusable", "partial", "snapshot-taken")
 }
 func (r Restore) String() string {
-	return name(r, "no-restore", "restoring", "restored", "restore-broken", "restore-taken")
+	return decide.Name(r, "no-restore", "restoring", "restored", "restore-broken", "restore-taken")
 }
-func (t Target) String() string { return name(t, "no-target", "ours", "other") }
-
-func name[E ~int](e E, names ...string) string {
-	if int(e) < 0 || int(e) >= len(names) {
-		return "?"
-	}
-	return names[e]
-}
+func (t Target) String() string { return decide.Name(t, "no-target", "ours", "other") }

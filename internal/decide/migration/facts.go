@@ -8,6 +8,8 @@
 // It does not know Kubernetes objects, clients or the time: internal/controller/machine turns what it sees into facts.
 package migration
 
+import "github.com/berth-vm/berth/internal/decide"
+
 // Guest is where the guest is, as the source tells.
 type Guest int
 
@@ -18,12 +20,12 @@ const (
 	Queued               // it runs, and another migration of it was asked for before
 	Here                 // it runs at the source
 	Sent                 // the source says that it has ended there because it is at our target
-	// Vanished: the source has certainly ended, and did not say that its guest had left. The target may have all of it and is not to
-	// run it: the source may have gone on with it before it ended, and written to its disks.
+	// Vanished: the source has certainly ended, and did not say that its guest had left. The target may have all of it and is not
+	// to run it: the source may have continued it before it ended, and written to its disks.
 	Vanished
 )
 
-// Word is what the source has said about this migration.
+// Word is the source launcher's report of this migration.
 type Word int
 
 // The words.
@@ -76,24 +78,17 @@ type Facts struct {
 }
 
 func (g Guest) String() string {
-	return name(g, "Unready", "Fixed", "Queued", "Here", "Sent", "Vanished")
+	return decide.Name(g, "Unready", "Fixed", "Queued", "Here", "Sent", "Vanished")
 }
 
-func (w Word) String() string { return name(w, "silent", "sends", "keeps") }
+func (w Word) String() string { return decide.Name(w, "silent", "sends", "keeps") }
 
 func (t Target) String() string {
-	return name(t, "NoTarget", "Waiting", "Unplaceable", "Placed", "Listens", "Holds", "Runs", "Ended", "Going")
+	return decide.Name(t, "NoTarget", "Waiting", "Unplaceable", "Placed", "Listens", "Holds", "Runs", "Ended", "Going")
 }
 
-// alive: the pod is there and nobody has told it to go.
+// alive reports whether the pod exists and is not being deleted.
 func (t Target) alive() bool { return t != NoTarget && t != Going }
 
-// gone: nothing of it can take the guest.
+// gone reports whether nothing of it can take the guest.
 func (t Target) gone() bool { return t == NoTarget || t == Ended || t == Going }
-
-func name[E ~int](e E, names ...string) string {
-	if int(e) < 0 || int(e) >= len(names) {
-		return "?"
-	}
-	return names[e]
-}

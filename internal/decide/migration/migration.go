@@ -1,6 +1,9 @@
 package migration
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
 // Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
 type Action string
@@ -16,39 +19,21 @@ const (
 	StopTarget  Action = "StopTarget"
 	DropLeft    Action = "DropLeft" // claims that were made for the target and are not needed, or were for the one before
 	DropKeys    Action = "DropKeys"
-	LetGo       Action = "LetGo" // of a migration that somebody deletes
+	LetGo       Action = "LetGo" // of a migration that is being deleted
 )
 
 // Plan is a decision: what to do, in this order, and what to say. Without a state what was said last stays.
-type Plan struct {
-	Rule  string
-	Do    []Action
-	State state.MigrationReason
-}
-
-type rule struct {
-	name string
-	when func(Facts) bool
-	do   []Action
-	say  state.MigrationReason
-}
+type Plan = decide.Plan[Action, state.MigrationReason]
 
 // Decide finds the first rule that holds.
-func Decide(f Facts) Plan {
-	for _, r := range rules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: r.do, State: r.say}
-		}
-	}
-	return Plan{}
-}
+func Decide(f Facts) Plan { return decide.First(rules, f) }
 
-// ending is what is done before it is said that a migration has ended.
+// ending are the actions before a migration is reported as ended.
 var ending = []Action{DropLeft, DropKeys}
 
 // rules is the whole life of a migration; first match wins. Reading order: its end, a guest that has left its source, wishes to
 // stop, what went wrong, and the way there.
-var rules = []rule{
+var rules = []decide.Rule[Facts, Action, state.MigrationReason]{
 	{"a target goes when it is said how its migration failed", // it is what that is said by
 		func(f Facts) bool { return f.Over && f.Target.alive() && !f.Handed && f.Guest != Sent }, []Action{StopTarget}, ""},
 	{"a migration that is over is let go",
@@ -106,7 +91,7 @@ var rules = []rule{
 		func(f Facts) bool { return f.Target == Ended }, ending, state.MigrationTargetFailed},
 	{"a target that is being deleted is waited out", func(f Facts) bool { return f.Target == Going }, nil, state.MigrationPreparing},
 	{"a target is made", func(f Facts) bool { return f.Target == NoTarget }, []Action{StartTarget}, state.MigrationPlacing},
-	{"a target that no node has had for too long is given up", // a node that gets room much later would have a guest that nobody moves any more
+	{"a target that no node has had for too long is given up", // a node that has room much later would get a guest that is no longer meant to move
 		func(f Facts) bool { return f.Late && (f.Target == Unplaceable || f.Target == Waiting) }, ending, state.MigrationUnplaced},
 	{"a target no node will have says why", func(f Facts) bool { return f.Target == Unplaceable }, nil, state.MigrationUnplaceable},
 	{"a target is being placed", func(f Facts) bool { return f.Target == Waiting }, nil, state.MigrationPlacing},
@@ -115,5 +100,5 @@ var rules = []rule{
 	{"a target gets ready", func(Facts) bool { return true }, nil, state.MigrationPreparing},
 }
 
-// sending: the source may be sending, so only its own word or its end can say that its target is not needed.
+// sending reports whether the source may be sending, so only its own word or its end can say that its target is not needed.
 func sending(f Facts) bool { return f.Told && f.Word != Keeps && f.Guest != Vanished }

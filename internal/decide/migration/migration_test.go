@@ -1,8 +1,6 @@
 package migration
 
 import (
-	"fmt"
-	"slices"
 	"testing"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -11,83 +9,63 @@ import (
 	"github.com/berth-vm/berth/internal/testing/golden"
 )
 
-func either(i int, no, yes string) string {
-	if i == 1 {
-		return yes
-	}
-	return no
-}
-
 var axes = []enumerate.Axis[Facts]{
 	{Count: 3, Set: func(f *Facts, i int) string {
 		f.Over, f.Shown = i > 0, i > 1
 		return []string{"-", "over", "shown"}[i]
 	}},
-	{Count: 2, Set: func(f *Facts, i int) string { f.Cancelled = i == 1; return either(i, "-", "cancelled") }},
-	{Count: int(Vanished) + 1, Set: func(f *Facts, i int) string { f.Guest = Guest(i); return f.Guest.String() }},
-	{Count: int(Going) + 1, Set: func(f *Facts, i int) string { f.Target = Target(i); return f.Target.String() }},
-	{Count: 2, Set: func(f *Facts, i int) string { f.Late = i == 1; return either(i, "-", "late") }},
-	{Count: int(Keeps) + 1, Set: func(f *Facts, i int) string { f.Word = Word(i); return f.Word.String() }},
-	{Count: 2, Set: func(f *Facts, i int) string { f.Granted = i == 1; return either(i, "-", "granted") }},
+	enumerate.Flag("-", "cancelled", func(f *Facts) *bool { return &f.Cancelled }),
+	enumerate.Enum(Vanished, func(f *Facts) *Guest { return &f.Guest }),
+	enumerate.Enum(Going, func(f *Facts) *Target { return &f.Target }),
+	enumerate.Flag("-", "late", func(f *Facts) *bool { return &f.Late }),
+	enumerate.Enum(Keeps, func(f *Facts) *Word { return &f.Word }),
+	enumerate.Flag("-", "granted", func(f *Facts) *bool { return &f.Granted }),
 	{Count: 3, Set: func(f *Facts, i int) string {
 		f.Told, f.ToldOff = i > 0, i > 1
 		return []string{"-", "told", "toldOff"}[i]
 	}},
-	{Count: 2, Set: func(f *Facts, i int) string { f.Handed = i == 1; return either(i, "-", "handed") }},
-	{Count: 2, Set: func(f *Facts, i int) string { f.Unnamed = i == 1; return either(i, "-", "unnamed") }},
-	{Count: 2, Set: func(f *Facts, i int) string { f.Ran = i == 1; return either(i, "-", "ran") }},
+	enumerate.Flag("-", "handed", func(f *Facts) *bool { return &f.Handed }),
+	enumerate.Flag("-", "unnamed", func(f *Facts) *bool { return &f.Unnamed }),
+	enumerate.Flag("-", "ran", func(f *Facts) *bool { return &f.Ran }),
 }
 
 func TestTable(t *testing.T) {
 	golden.Equal(t, "testdata/decisions.txt", "# over cancelled guest target late word disks source run claims ran -> state [actions]\n"+
-		enumerate.Table(axes, func(f Facts) string {
-			p := Decide(f)
-			return fmt.Sprintf("%s %v", p.State, p.Do)
-		}))
+		enumerate.Table(axes, func(f Facts) string { return enumerate.Line(Decide(f)) }))
 }
 
 func TestInvariants(t *testing.T) {
-	used := map[string]bool{}
 	enumerate.Every(axes, func(f Facts) {
 		p := Decide(f)
-		used[p.Rule] = true
-		does := func(a Action) bool { return slices.Contains(p.Do, a) }
 		phase := state.OfMigration(p.State).Phase
 		end := p.State != "" && (phase == kubevirt.MigrationFailed || phase == kubevirt.MigrationSucceeded)
-		if does(StopTarget) && !f.Over {
+		if p.Does(StopTarget) && !f.Over {
 			t.Errorf("a target is ended before it is said why: %+v -> %+v", f, p)
 		}
-		if end && !does(DropKeys) {
+		if end && !p.Does(DropKeys) {
 			t.Errorf("a migration ends and leaves its keys: %+v -> %+v", f, p)
 		}
-		if end && !does(DropLeft) {
+		if end && !p.Does(DropLeft) {
 			t.Errorf("a migration ends and leaves claims: %+v -> %+v", f, p)
 		}
-		if does(HandOver) && f.Guest != Sent && f.Target != Runs {
+		if p.Does(HandOver) && f.Guest != Sent && f.Target != Runs {
 			t.Errorf("a target is told to run the guest of a source that has not said that it left: %+v -> %+v", f, p)
 		}
-		if does(StopTarget) && (f.Handed || f.Guest == Sent) {
+		if p.Does(StopTarget) && (f.Handed || f.Guest == Sent) {
 			t.Errorf("the only guest is ended: %+v -> %+v", f, p)
 		}
 		if end && !f.Handed && f.Target != Ended && f.Guest != Sent && f.Told && f.Word != Keeps && f.Guest != Vanished {
 			t.Errorf("a migration ends, and with it its target, that the source may have sent its guest to: %+v -> %+v", f, p)
 		}
-		if does(StopSource) && (!f.Handed || f.Target != Runs) {
+		if p.Does(StopSource) && (!f.Handed || f.Target != Runs) {
 			t.Errorf("a source is ended although its guest does not run elsewhere: %+v -> %+v", f, p)
 		}
-		if does(TellSource) && (!f.Granted || f.Guest != Here) {
+		if p.Does(TellSource) && (!f.Granted || f.Guest != Here) {
 			t.Errorf("a guest is sent to a target that may not have its disks, or is not there to be sent: %+v -> %+v", f, p)
 		}
-		if does(LetGo) && !f.Over {
+		if p.Does(LetGo) && !f.Over {
 			t.Errorf("a migration goes before it has ended: %+v -> %+v", f, p)
 		}
 	})
-	for _, r := range rules {
-		if !used[r.name] {
-			t.Errorf("no situation leads to rule %q", r.name)
-		}
-	}
-	if used[""] {
-		t.Error("some situation has no rule")
-	}
+	enumerate.Rules(t, axes, rules)
 }

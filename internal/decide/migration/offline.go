@@ -1,10 +1,13 @@
 package migration
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
-// A machine that does not run has nothing to send: its claims are cloned to another node, and have their volumes by name after that, as
-// those of a guest that moved. One pod stands for the machine meanwhile: it finds a node that can run the machine, and it is among the holders
-// of the old disks before anything is read, so that nobody writes to them.
+// A machine that does not run has nothing to send: its claims are cloned to another node, and have their volumes by name after
+// that, as those of a guest that moved. One pod stands for the machine meanwhile: it finds a node that can run the machine, and
+// it is among the holders of the old disks before anything is read, so that nothing writes to them.
 
 // Copies is how far the claims are that take the place of the machine's own.
 type Copies int
@@ -28,7 +31,7 @@ type OfflineFacts struct {
 	Runs bool
 	// Fixed: there is nothing to move, or something that cannot be.
 	Fixed bool
-	// Busy: claims of it are about to get their names back, are not filled yet, or somebody else has one.
+	// Busy: claims of it are about to get their names back, are not filled yet, or are in use by another pod.
 	Busy bool
 	// Pod stands for the machine: NoTarget, Waiting, Unplaceable, Placed, Ended or Going.
 	Pod Target
@@ -53,24 +56,10 @@ const (
 	StopMover  Action = "StopMover"
 )
 
-type offlineRule struct {
-	name string
-	when func(OfflineFacts) bool
-	do   []Action
-	say  state.MigrationReason
-}
-
 // Offline finds the first rule that holds.
-func Offline(f OfflineFacts) Plan {
-	for _, r := range offlineRules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: r.do, State: r.say}
-		}
-	}
-	return Plan{}
-}
+func Offline(f OfflineFacts) Plan { return decide.First(offlineRules, f) }
 
-var offlineRules = []offlineRule{
+var offlineRules = []decide.Rule[OfflineFacts, Action, state.MigrationReason]{
 	{"a pod goes when it is said how its migration ended", func(f OfflineFacts) bool { return f.Over && f.Pod.alive() }, []Action{StopMover}, ""},
 	{"a migration of a stopped machine that is over is let go",
 		func(f OfflineFacts) bool { return f.Over && f.Cancelled && f.Pod == NoTarget }, []Action{LetGo}, ""},
@@ -99,5 +88,5 @@ var offlineRules = []offlineRule{
 }
 
 func (c Copies) String() string {
-	return name(c, "NoCopies", "Filling", "Filled", "Partly", "Recorded")
+	return decide.Name(c, "NoCopies", "Filling", "Filled", "Partly", "Recorded")
 }

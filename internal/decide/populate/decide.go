@@ -7,7 +7,10 @@
 // Kubernetes objects, clients or the time.
 package populate
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
 // Target is the claim that was asked for.
 type Target int
@@ -22,7 +25,7 @@ const (
 	Leaving // it is being deleted
 )
 
-// Source is what the target names.
+// Source is the state of the source that the target names.
 type Source int
 
 // What can be wrong with a source.
@@ -33,7 +36,7 @@ const (
 	Broken    // it is there, and stands for nothing that can be cloned
 )
 
-// Place is where the target's volume is to be.
+// Place is where the target's volume will be.
 type Place int
 
 // Whether that is known. Unchosen is WaitForFirstConsumer: the scheduler has chosen no node yet, because no pod needs the
@@ -59,10 +62,10 @@ const (
 	Going           // it is being deleted
 )
 
-// Contents is what is on the volume of a target that was bound without our doing.
+// Contents is what is on the volume of a target that was not bound by us.
 type Contents int
 
-// What can be known of that. Unknown may be somebody's data, and is never written to.
+// What can be known of the target's contents. Unknown may be data of a user, and is never written to.
 const (
 	Unknown Contents = iota
 	Empty            // the volume was made for the target, or was free for any claim, and no pod of others has had it
@@ -75,9 +78,9 @@ type Facts struct {
 	Prime  Prime
 	Source Source
 	Place  Place
-	// Marked: the target's volume bears the mark of having been filled for it.
+	// Marked: the target's volume has the mark of having been filled for it.
 	Marked bool
-	// Recorded: the target bears the record of having been populated.
+	// Recorded: the target has the record of having been populated.
 	Recorded bool
 	// Direct: the target's class binds it without looking at its source, as static volumes and provisioners without a CSI driver are bound.
 	Direct   bool
@@ -105,32 +108,14 @@ const (
 
 // Plan is a decision: what to do, in this order, and what to say. Where Fill is among it, what is said is what filling
 // came to.
-type Plan struct {
-	Rule  string
-	Do    []Action
-	State state.Reason
-}
-
-type rule struct {
-	name string
-	when func(Facts) bool
-	do   []Action
-	say  state.Reason
-}
+type Plan = decide.Plan[Action, state.Reason]
 
 // Decide finds the first rule that holds.
-func Decide(f Facts) Plan {
-	for _, r := range rules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: r.do, State: r.say}
-		}
-	}
-	return Plan{}
-}
+func Decide(f Facts) Plan { return decide.First(rules, f) }
 
 // rules is the whole behaviour; first match wins. Reading order: what ends the matter, then the volume that changes hands,
 // what stands in the way of filling, the filling.
-var rules = []rule{
+var rules = []decide.Rule[Facts, Action, state.Reason]{
 	{"a target that is deleted takes everything with it",
 		func(f Facts) bool { return f.Target == Leaving }, []Action{LetGo, KeepSilent}, state.ClaimLeaving},
 	{"a lost target is the end",
@@ -222,8 +207,8 @@ var rules = []rule{
 		func(f Facts) bool { return f.Prime == Filling || f.Prime == Taken }, []Action{Fill}, state.ClaimCreated},
 }
 
-// inPlace: the target was bound without its data, and may be written to.
+// inPlace reports whether the target was bound without its data, and may be written to.
 func inPlace(f Facts) bool { return f.Target == Bound && f.Contents == Empty }
 
-// holds: the prime has data that somebody was told is safe. It goes only when that is the target's.
+// holds reports whether the prime has data that was reported as safe. It is deleted only when the target has the data.
 func holds(f Facts) bool { return f.Prime == Full || f.Prime == Taken }

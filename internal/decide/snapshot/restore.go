@@ -1,6 +1,9 @@
 package snapshot
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
 // Source is the snapshot that is put back.
 type Source int
@@ -22,9 +25,9 @@ const (
 	Open                   // all are this restore's; some wait to be given the volume that they name
 	Absent                 // some do not exist
 	Leaving                // some of the old ones are being deleted
-	Old                    // some are still the ones that are to be replaced
-	InUse                  // ... and somebody uses one
-	Stranger               // one is not the machine's, or in the way of a machine's that is to be made: it is not ours to delete
+	Old                    // some are still the ones that will be replaced
+	InUse                  // ... and one is in use
+	Stranger               // one belongs to another owner, or is in the way of a machine that will be made: it is not ours to delete
 )
 
 // Stage is how far a restore has gone with the machine that it is for.
@@ -65,11 +68,11 @@ type RestoreFacts struct {
 	Changed bool
 	// Over: it was complete, or had failed, before.
 	Over Over
-	// Withdrawn: somebody deleted the restore.
+	// Withdrawn: the restore is being deleted.
 	Withdrawn bool
 }
 
-// Policy is what to do about a machine that runs.
+// Policy is what to do about a running machine.
 type Policy int
 
 // The policies.
@@ -98,40 +101,26 @@ const (
 	MakeVolumes Action = "MakeVolumes" // from the VolumeSnapshots, in staged claims
 	Place       Action = "Place"       // choose a node for volumes that need one
 	Commit      Action = "Commit"      // have the old volumes kept, and write down that the claims are replaced
-	DropClaims  Action = "DropClaims"  // delete the claims that are to be replaced
+	DropClaims  Action = "DropClaims"  // delete the claims that will be replaced
 	MakeClaims  Action = "MakeClaims"  // under the names they have in the target: of the new volumes, or from the VolumeSnapshots
 	Give        Action = "Give"        // the new volumes to the claims that name them
 	ChangeBack  Action = "ChangeBack"  // give the machine the spec it had
 	CleanUp     Action = "CleanUp"     // staged claims, and old volumes of claims that are gone; the restore is free to go
 )
 
-type restoreRule struct {
-	name string
-	when func(RestoreFacts) bool
-	do   []Action
-	say  state.SnapshotReason
-}
-
 // Restore finds the first rule that holds.
-func Restore(f RestoreFacts) Plan {
-	for _, r := range restoreRules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: r.do, State: r.say}
-		}
-	}
-	return Plan{}
-}
+func Restore(f RestoreFacts) Plan { return decide.First(restoreRules, f) }
 
-// waits: the machine is somebody's to stop, and nothing is prepared before that.
+// waits reports whether a user has to stop the machine, and nothing is prepared before that.
 func (f RestoreFacts) waits() bool { return f.Stage == Preparing && f.Policy != Stop }
 
-// uncommitted: giving up leaves the machine as it was.
+// uncommitted reports whether giving up leaves the machine as it was.
 func (f RestoreFacts) uncommitted() bool { return f.Stage != Committed }
 
 // restoreRules is the whole life of a restore; first match wins. Nothing of the machine's is deleted before every volume that takes its
 // place is there, the machine is stopped and nobody else uses its claims. Until then a restore may be deleted, and the machine
 // is as it was; after that it goes on, whether it was deleted or the snapshot was.
-var restoreRules = []restoreRule{
+var restoreRules = []decide.Rule[RestoreFacts, Action, state.SnapshotReason]{
 	{"a restore that is deleted in time is withdrawn",
 		func(f RestoreFacts) bool { return f.Withdrawn && (f.uncommitted() || f.Over != NotOver) }, []Action{CleanUp}, state.RestoreWithdrawn},
 	{"a complete restore is never repeated", func(f RestoreFacts) bool { return f.Over == Complete }, nil, state.RestoreDone},
@@ -183,21 +172,21 @@ var restoreRules = []restoreRule{
 	{"a machine with its claims is restored", func(RestoreFacts) bool { return true }, []Action{CleanUp}, state.RestoreDone},
 }
 
-// prepares: that is how far the volumes are while the machine has its own.
+// prepares reports whether that is how far the volumes are while the machine has its own.
 func (f RestoreFacts) prepares(v Volumes) bool { return f.Stage == Preparing && f.Volumes == v }
 
-// strange: some claim is not the restore's to replace. A machine that it makes itself has none that are.
+// strange reports whether some claim is not the restore's to replace. A machine that it makes itself has none that are.
 func (f RestoreFacts) strange() bool {
 	return f.Claims == Stranger || f.Stage == Elsewhere && (f.Claims == Old || f.Claims == InUse)
 }
 
-func (s Source) String() string { return name(s, "ready", "pending", "void") }
+func (s Source) String() string { return decide.Name(s, "ready", "pending", "void") }
 func (c Claims) String() string {
-	return name(c, "bound", "made", "open", "absent", "leaving", "old", "in-use", "stranger")
+	return decide.Name(c, "bound", "made", "open", "absent", "leaving", "old", "in-use", "stranger")
 }
-func (s Stage) String() string { return name(s, "elsewhere", "preparing", "committed") }
+func (s Stage) String() string { return decide.Name(s, "elsewhere", "preparing", "committed") }
 func (v Volumes) String() string {
-	return name(v, "there", "unbound", "troubled", "unplaced", "unmade", "blocked")
+	return decide.Name(v, "there", "unbound", "troubled", "unplaced", "unmade", "blocked")
 }
-func (p Policy) String() string { return name(p, "wait-a-while", "wait", "stop", "fail") }
-func (o Over) String() string   { return name(o, "going-on", "complete", "failed") }
+func (p Policy) String() string { return decide.Name(p, "wait-a-while", "wait", "stop", "fail") }
+func (o Over) String() string   { return decide.Name(o, "going-on", "complete", "failed") }

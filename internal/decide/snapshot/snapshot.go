@@ -4,9 +4,12 @@
 // It does not know Kubernetes objects, clients or the time: internal/controller/snapshot turns what it sees into facts.
 package snapshot
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
-// Machine is what the snapshot is about.
+// Machine is the state of the machine that the snapshot is of.
 type Machine int
 
 // The situations of the machine.
@@ -69,34 +72,16 @@ const (
 )
 
 // Plan is a decision: what to do, in this order, and what to say.
-type Plan struct {
-	Rule  string
-	Do    []Action
-	State state.SnapshotReason
-}
-
-type rule struct {
-	name string
-	when func(Facts) bool
-	do   []Action
-	say  state.SnapshotReason
-}
+type Plan = decide.Plan[Action, state.SnapshotReason]
 
 // Take finds the first rule that holds.
-func Take(f Facts) Plan {
-	for _, r := range takeRules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: r.do, State: r.say}
-		}
-	}
-	return Plan{}
-}
+func Take(f Facts) Plan { return decide.First(takeRules, f) }
 
-// held: the guest stands still because of us and can be let go.
+// held reports whether the guest stands still because of us and can be let go.
 func (f Facts) held() bool { return f.Quiet == Frozen && f.Machine == Running }
 
 // takeRules is the whole life of a snapshot; first match wins. Reading order: its end, what went wrong, the guest, the cut.
-var takeRules = []rule{
+var takeRules = []decide.Rule[Facts, Action, state.SnapshotReason]{
 	{"a complete snapshot stays complete", func(f Facts) bool { return f.Over && f.Cuts == Usable }, nil, state.SnapshotDone},
 	{"a snapshot whose parts were deleted is none", func(f Facts) bool { return f.Over }, nil, state.SnapshotLost},
 
@@ -123,14 +108,7 @@ var takeRules = []rule{
 }
 
 func (m Machine) String() string {
-	return name(m, "no-machine", "stopped", "running", "between", "other", "contended")
+	return decide.Name(m, "no-machine", "stopped", "running", "between", "other", "contended")
 }
-func (q Quiet) String() string { return name(q, "untouched", "frozen", "agentless", "thawed") }
-func (c Cuts) String() string  { return name(c, "usable", "cut", "cutting", "missing") }
-
-func name[E ~int](e E, names ...string) string {
-	if int(e) < 0 || int(e) >= len(names) {
-		return "?"
-	}
-	return names[e]
-}
+func (q Quiet) String() string { return decide.Name(q, "untouched", "frozen", "agentless", "thawed") }
+func (c Cuts) String() string  { return decide.Name(c, "usable", "cut", "cutting", "missing") }

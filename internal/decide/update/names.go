@@ -1,14 +1,9 @@
 package update
 
-func (c Change) String() string { return name(c, "same", "refused", "changed") }
+import "github.com/berth-vm/berth/internal/decide"
 
-func (g Guest) String() string { return name(g, "Ended", "Unready", "Fixed", "Movable") }
+func (c Change) String() string { return decide.Name(c, "same", "refused", "changed") }
 
-func (m Moves) String() string { return name(m, "still", "moving", "resting") }
+func (g Guest) String() string { return decide.Name(g, "Ended", "Unready", "Fixed", "Movable") }
 
-func name[E ~int](e E, names ...string) string {
-	if int(e) < 0 || int(e) >= len(names) {
-		return "?"
-	}
-	return names[e]
-}
+func (m Moves) String() string { return decide.Name(m, "still", "moving", "resting") }

@@ -5,7 +5,10 @@
 // It does not know Kubernetes objects, clients or the time: internal/controller/machine turns what it sees into facts.
 package update
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
 // Change is how the machine's volumes differ from those that its guest has.
 type Change int
@@ -28,7 +31,7 @@ const (
 	Movable              // it runs and can be moved
 )
 
-// Moves is what is known of its migrations.
+// Moves is the state of its migrations.
 type Moves int
 
 // What can be known.
@@ -59,30 +62,12 @@ const (
 )
 
 // Plan is a decision: what to do, and what to say of it; nothing if there is no state.
-type Plan struct {
-	Rule  string
-	Do    []Action
-	State state.UpdateReason
-}
-
-type rule struct {
-	name string
-	when func(Facts) bool
-	do   []Action
-	say  state.UpdateReason
-}
+type Plan = decide.Plan[Action, state.UpdateReason]
 
 // Decide finds the first rule that holds.
-func Decide(f Facts) Plan {
-	for _, r := range rules {
-		if r.when(f) {
-			return Plan{Rule: r.name, Do: r.do, State: r.say}
-		}
-	}
-	return Plan{}
-}
+func Decide(f Facts) Plan { return decide.First(rules, f) }
 
-var rules = []rule{
+var rules = []decide.Rule[Facts, Action, state.UpdateReason]{
 	{"a guest that ended has no disks to send", func(f Facts) bool { return f.Guest == Ended }, nil, ""},
 	{"disks are not sent into claims that nobody wants any more", func(f Facts) bool { return f.Stale }, []Action{CallOff}, ""},
 	{"volumes that did not change stay", func(f Facts) bool { return f.Change == None }, nil, ""},

@@ -1,6 +1,9 @@
 package volume
 
-import "github.com/berth-vm/berth/internal/state"
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
 
 // Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
 type Action string
@@ -17,63 +20,47 @@ const (
 	StopWorker    Action = "StopWorker"    //
 	DisarmWorker  Action = "DisarmWorker"  // take the keys of one that is done and kept
 	RecordRestart Action = "RecordRestart" // count a failed try, so that the count outlives its pod
+	RecordStage   Action = "RecordStage"   // one of several stages is complete
 	RecordData    Action = "RecordData"    // the contents are complete
 	RecordKept    Action = "RecordKept"    // the contents are complete as they were found
 	NoteKept      Action = "NoteKept"      // on the volume, that its claim was filled before
 	RecordFatal   Action = "RecordFatal"   // the contents will never be complete
 	PlaceClaim    Action = "PlaceClaim"    // beside a clone's source
-	RemoveClaim   Action = "RemoveClaim"   // an empty one, to make it anew in another way
+	RemoveClaim   Action = "RemoveClaim"   // an empty one, to make it again in another way
 	CleanUp       Action = "CleanUp"       // remove what only the transfer needed: server, snapshot, restored claim, secrets
 )
 
 // Plan is a decision: what to do, in this order, and what to say.
-type Plan struct {
-	Rule  string
-	Do    []Action
-	State state.Reason
-}
-
-// rule is one line of the decision table. say is a reason, or a stage that each flow has its own reason for.
-type rule struct {
-	name string
-	when func(Facts) bool
-	do   []Action
-	say  any
-}
+type Plan = decide.Plan[Action, state.Reason]
 
 // Decide finds the first rule that holds.
 func Decide(f Facts) Plan {
-	for _, r := range rules {
-		if !r.when(f) {
-			continue
-		}
-		p := Plan{Rule: r.name, Do: r.do}
-		switch say := r.say.(type) {
-		case state.Reason:
-			p.State = say
-		case state.Stage:
-			p.State = f.Flow.words().Reason(say)
-		}
-		return p
+	p := decide.First(rules, f)
+	plan := Plan{Rule: p.Rule, Do: p.Do}
+	switch say := p.State.(type) {
+	case state.Reason:
+		plan.State = say
+	case state.Stage:
+		plan.State = f.Flow.words().Reason(say)
 	}
-	return Plan{}
+	return plan
 }
 
-// words is the flow whose words describe f: a volume filled by its driver needs none of its own.
+// words returns the flow whose words describe f: a volume filled by its driver needs none of its own.
 func (f Flow) words() state.Flow {
 	switch f {
 	case Upload:
 		return state.Upload
 	case Clone, Provision, Restore, Enlarge, EnlargeRestored:
 		return state.Clone
-	case Import, External:
+	case Import, External, Staged:
 	}
 	return state.Import
 }
 
 // rules is the whole behaviour of a DataVolume; first match wins. Reading order: what ends the matter, what is missing
 // before there can be a claim, the claim until it can be written to, the worker.
-var rules = []rule{
+var rules = []decide.Rule[Facts, Action, any]{
 	{"a claim whose data moved is left to who moves it",
 		func(f Facts) bool { return f.Claim == Following }, nil, state.ClaimFollows},
 	{"a worker stops when its claim is deleted",
@@ -116,6 +103,15 @@ var rules = []rule{
 	{"complete data needs no helpers",
 		func(f Facts) bool { return f.Claim == Bound && f.Data == Present },
 		[]Action{CleanUp}, state.Succeeded},
+	{"stages that are complete need no worker",
+		func(f Facts) bool {
+			return staged(f) && f.Worker != NoWorker && f.Worker != Going
+		},
+		[]Action{StopWorker}, state.ImportPaused},
+	{"the last stage is the goal",
+		func(f Facts) bool { return f.Claim == Bound && f.Data == Applied }, []Action{RecordData, CleanUp}, state.Succeeded},
+	{"an import in stages waits for the next",
+		func(f Facts) bool { return staged(f) }, nil, state.ImportPaused},
 	{"a condemned transfer stays failed",
 		func(f Facts) bool { return f.Data == Condemned && !absent(f) }, []Action{CleanUp}, state.GivenUp},
 
@@ -140,7 +136,7 @@ var rules = []rule{
 	{"a claim that has no room for its source is made, and not filled",
 		func(f Facts) bool { return f.Origin == Larger && f.Data == None && f.Worker == NoWorker }, nil, state.ClaimUnusable},
 
-	{"a claim that its driver cannot fill where it is wanted is made anew",
+	{"a claim that its driver cannot fill where it is wanted is made again",
 		func(f Facts) bool { return f.Origin == Misplaced && byDriver(f) && f.Claim != Bound && f.Data == None },
 		[]Action{RemoveClaim}, state.ClaimLeaving},
 	{"a snapshot that is wanted is restored beside itself",
@@ -176,6 +172,9 @@ var rules = []rule{
 		[]Action{StopWorker}, state.SourceBusy},
 	{"a worker does not write where somebody else does",
 		func(f Facts) bool { return f.Access == Taken && f.Data == None && alive(f.Worker) }, []Action{StopWorker}, state.ClaimInUse},
+	{"a worker done with a stage leaves its record first",
+		func(f Facts) bool { return f.Flow == Staged && (f.Worker == Done || f.Worker == Retained) },
+		[]Action{RecordStage, StopWorker}, state.InProgress},
 	{"a worker done leaves its record first",
 		func(f Facts) bool { return f.Worker == Done }, []Action{RecordData, StopWorker, CleanUp}, state.Succeeded},
 	{"a worker done that is to be kept leaves its record and its log",
@@ -226,21 +225,26 @@ var rules = []rule{
 		func(f Facts) bool { return f.Worker == Running }, nil, state.InProgress},
 }
 
-// absent: there is no claim, whether or not one could be made.
+// absent reports whether there is no claim, whether or not one could be made.
 func absent(f Facts) bool { return f.Claim == Absent || f.Claim == Incomplete }
 
-// complete: all data is there, however it came there.
+// staged reports whether all stages that are asked for are complete, on a claim that they could be written to.
+func staged(f Facts) bool {
+	return (f.Claim == Bound || f.Claim == Waiting) && (f.Data == Paused || f.Data == Applied)
+}
+
+// complete reports whether all data is there, however it came there.
 func complete(f Facts) bool { return f.Data == Present || f.Data == Kept }
 
-// alive: the worker may write, now or later.
+// alive reports whether the worker may write, now or later.
 func alive(w Worker) bool {
 	return w == Pending || w == Unplaceable || w == Stranded || w == Unfetchable || w == Running || w == CutOff
 }
 
-// reads: the worker has read the source, or may. One that failed is tried again anyway.
+// reads reports whether the worker has read the source, or may. One that failed is tried again anyway.
 func reads(w Worker) bool { return alive(w) || w == Done || w == Retained }
 
-// reading: a worker that clones is there, and has not come to an end.
+// reading reports whether a worker that clones is there, and has not come to an end.
 func reading(f Facts) bool {
 	switch f.Worker {
 	case Pending, Unplaceable, Unfetchable, Running:
@@ -250,14 +254,14 @@ func reading(f Facts) bool {
 	return false
 }
 
-// byDriver: the storage driver fills the claim.
+// byDriver reports whether the storage driver fills the claim.
 func byDriver(f Facts) bool { return f.Flow == Provision || f.Flow == Enlarge || restores(f) }
 
-// restores: it fills it from a snapshot.
+// restores reports whether it fills it from a snapshot.
 func restores(f Facts) bool { return f.Flow == Restore || f.Flow == EnlargeRestored }
 
-// open: the copying has not begun, so what is wrong with its source still matters. A driver that fills the claim itself
-// looks at the source only while it makes the claim.
+// open reports whether the copying has not begun, so what is wrong with its source still matters. A driver that fills the claim
+// itself looks at the source only while it makes the claim.
 func open(f Facts) bool {
 	return absent(f) || f.Flow == Clone && f.Worker == NoWorker && f.Data == None
 }

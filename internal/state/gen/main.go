@@ -93,7 +93,7 @@ func moves(w io.Writer) {
 		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", r.Reason, r.Phase, kind(r.Warn), r.Message)
 	}
 	fmt.Fprint(w, "\n## What is said of a guest that is to leave its node\n\n"+
-		"In the condition EvictionRequested of its instance, in an event, and in the answer to whoever asks for its pod to be evicted.\n\n"+
+		"In the condition EvictionRequested of its instance, in an event, and in the answer to a request to evict its pod.\n\n"+
 		"| reason | event | message |\n|---|---|---|\n")
 	for _, r := range state.EvacuationRows() {
 		fmt.Fprintf(w, "| %s | %s | %s |\n", r.Reason, kind(r.Warn), r.Message)
@@ -129,7 +129,7 @@ func rows(w io.Writer, all []state.Row) {
 	}
 }
 
-// told is the kind of the event, and its second reason.
+// told returns the kind of the event, and its second reason.
 func told(r state.Row) string {
 	if r.Told == "" {
 		return kind(r.Warn)
@@ -137,7 +137,7 @@ func told(r state.Row) string {
 	return kind(r.Warn) + ", " + string(r.Told)
 }
 
-// running is the reason of the Running condition, and its message where that is not the row's.
+// running returns the reason of the Running condition, and its message where that is not the row's.
 func running(s state.State) string {
 	if s.RunText == "" {
 		return s.RunReason()

@@ -160,7 +160,7 @@ func (l *Layer) gzipTable(t testing.TB, entries []Entry, lies Lies) {
 	l.Data = append(l.Data, f.Bytes()...)
 }
 
-// archive is what is before and behind the file.
+// archive returns what is before and behind the file.
 func archive(t testing.TB, content []byte) (head, tail []byte) {
 	t.Helper()
 	var b bytes.Buffer

@@ -39,7 +39,7 @@ type Injector struct {
 
 var errInjected = errors.New("fault made by the test")
 
-// Caused says whether an error is nothing but a fault of ours.
+// Caused reports whether an error is nothing but a fault of ours.
 func Caused(err error) bool { return errors.Is(err, errInjected) || apierrors.IsInternalError(err) }
 
 func (h *Injector) write(do func() error) error {

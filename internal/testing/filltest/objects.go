@@ -14,22 +14,22 @@ import (
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// Done is the report of a worker that is done.
+// Done returns the report of a worker that is done.
 func Done() task.Report {
 	return task.Report{Version: task.Version, Outcome: task.Done, Reason: task.Completed}
 }
 
-// Retry is the report of a worker that may be lucky next time.
+// Retry returns the report of a worker that may be lucky next time.
 func Retry() task.Report {
 	return task.Report{Version: task.Version, Outcome: task.Retry, Reason: task.SourceNotFound, Detail: "http://images/disk.qcow2: 404"}
 }
 
-// Fatal is the report of a worker that is certain to fail again.
+// Fatal returns the report of a worker that is certain to fail again.
 func Fatal() task.Report {
 	return task.Report{Version: task.Version, Outcome: task.Fatal, Reason: task.ChecksumMismatch, Detail: "checksum differs"}
 }
 
-// Class is the storage class of every claim.
+// Class returns the storage class of every claim.
 func Class(mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
 	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: "test", VolumeBindingMode: &mode}
 }
@@ -40,7 +40,7 @@ const (
 	AtOnce = storagev1.VolumeBindingImmediate
 )
 
-// Spec is what claims ask for.
+// Spec returns what claims ask for.
 func Spec() corev1.PersistentVolumeClaimSpec {
 	return corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To("local"),
@@ -48,7 +48,7 @@ func Spec() corev1.PersistentVolumeClaimSpec {
 	}
 }
 
-// Bound is a claim that is bound, without a volume to look at.
+// Bound returns a claim that is bound, without a volume to look at.
 func Bound(namespace, name string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "bound-uid"}, Spec: Spec(),
@@ -64,14 +64,14 @@ func Driver() []client.Object {
 	return []client.Object{&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "test"}}, snap}
 }
 
-// On is how a volume says that it is on a node.
+// On returns how a volume says that it is on a node.
 func On(node string) *corev1.VolumeNodeAffinity {
 	return &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
 	}}}}
 }
 
-// BoundOn is a claim of Team that is bound to a volume on a node.
+// BoundOn returns a claim of Team that is bound to a volume on a node.
 func BoundOn(name, node string) []client.Object {
 	c := Bound(Team, name)
 	c.Spec.VolumeName = "pv-of-" + name
@@ -81,7 +81,7 @@ func BoundOn(name, node string) []client.Object {
 	}}
 }
 
-// Reserved is a volume that somebody made for a claim of Team that is not there yet.
+// Reserved returns a volume that somebody made for a claim of Team that is not there yet.
 func Reserved(claim string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
 		ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: Team, Name: claim},
@@ -100,7 +100,8 @@ func Nodes(names ...string) []client.Object {
 	return nodes
 }
 
-// Snapshot is a snapshot that is ready, of a claim of that volume mode, with its data on a node; an empty node is everywhere.
+// Snapshot returns a snapshot that is ready, of a claim of that volume mode, with its data on a node; an empty node is
+// everywhere.
 func Snapshot(namespace, name, node string, mode corev1.PersistentVolumeMode) []client.Object {
 	content := &volumesnapshot.Content{
 		ObjectMeta: metav1.ObjectMeta{Name: "content-of-" + name},
@@ -118,7 +119,7 @@ func Snapshot(namespace, name, node string, mode corev1.PersistentVolumeMode) []
 	return []client.Object{snap, content}
 }
 
-// Consumer is a pod that wants a claim of Team and can only run on one node.
+// Consumer returns a pod that wants a claim of Team and can only run on one node.
 func Consumer(claim, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Team, Name: "vm"},

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/berth-vm/berth/internal/controller/end"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
@@ -38,15 +38,15 @@ func (w *World) Turn() bool {
 	return moved || w.snap() || w.appear()
 }
 
-// letGo ends a pod that is being deleted, as the kubelet does, and lets what has ended go, as internal/controller/end does.
+// letGo ends a pod that is being deleted, as the kubelet does, and lets what has ended go, as internal/controller/podend does.
 func (w *World) letGo(p *corev1.Pod) bool {
 	ctx, moved := context.Background(), false
-	if p.DeletionTimestamp != nil && !end.Over(p) && len(p.Finalizers) > 0 {
+	if p.DeletionTimestamp != nil && !podend.Over(p) && len(p.Finalizers) > 0 {
 		p.Status.Phase = corev1.PodFailed
 		w.Must(w.API.Status().Update(ctx, p))
 		moved = true
 	}
-	if !end.Over(p) || !slices.Contains(p.Finalizers, w.keeper.Finalizer) {
+	if !podend.Over(p) || !slices.Contains(p.Finalizers, w.keeper.Finalizer) {
 		return moved
 	}
 	_, err := w.keeper.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)})
@@ -64,7 +64,7 @@ func (w *World) appear() bool {
 	return true
 }
 
-// nodeOf is where a pod is put: where it must be, as far as these tests say so.
+// nodeOf returns where a pod is put: where it must be, as far as these tests say so.
 func nodeOf(pod *corev1.Pod) string {
 	if name := pod.Spec.NodeSelector[corev1.LabelHostname]; name != "" {
 		return name
@@ -79,7 +79,7 @@ func nodeOf(pod *corev1.Pod) string {
 	return Node
 }
 
-// claimsOf are the claims of a pod.
+// claimsOf returns the claims of a pod.
 func claimsOf(pod *corev1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
@@ -90,7 +90,7 @@ func claimsOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// waits: the class of a claim binds when somebody needs it.
+// waits reports whether the class of a claim binds when somebody needs it.
 func (w *World) waits(c *corev1.PersistentVolumeClaim) bool {
 	class := Get[storagev1.StorageClass](w, "", *c.Spec.StorageClassName)
 	return class != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
@@ -155,7 +155,7 @@ func (w *World) bind(c *corev1.PersistentVolumeClaim) bool {
 	return true
 }
 
-// reserved is the volume that names a claim.
+// reserved returns the volume that names a claim.
 func (w *World) reserved(c *corev1.PersistentVolumeClaim) string {
 	var volumes corev1.PersistentVolumeList
 	w.Must(w.API.List(context.Background(), &volumes))
@@ -174,7 +174,7 @@ func (w *World) reserved(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// serves: a pod that serves never ends by itself, and neither does one that is not ours.
+// serves reports whether a pod that serves never ends by itself, and neither does one that is not ours.
 func serves(pod *corev1.Pod) bool { return slices.Contains(pod.Spec.Containers[0].Command, "serve") }
 
 func (w *World) work(pod *corev1.Pod) bool {
@@ -207,7 +207,7 @@ func (w *World) work(pod *corev1.Pod) bool {
 	return true
 }
 
-// mountable: the pod can start, for its claims are bound.
+// mountable reports whether the pod can start, for its claims are bound.
 func (w *World) mountable(pod *corev1.Pod) bool {
 	for _, name := range claimsOf(pod) {
 		if c := Get[corev1.PersistentVolumeClaim](w, pod.Namespace, name); c == nil || c.Status.Phase != corev1.ClaimBound {

@@ -35,9 +35,9 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/controller/end"
-	"github.com/berth-vm/berth/internal/controller/index"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
@@ -85,7 +85,7 @@ type World struct {
 	Tries int
 
 	scene  Scene
-	keeper *end.Keeper
+	keeper *podend.Keeper
 	made   int // objects that the controller created
 	later  int // objects of the scene that have appeared later
 }
@@ -121,8 +121,8 @@ func New(t *testing.T, scene Scene) *World {
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&cdiv1.DataVolume{}, &corev1.Pod{}, &corev1.PersistentVolumeClaim{})
-	b = b.WithIndex(&corev1.PersistentVolume{}, index.VolumeIndex, index.VolumeKeys)
-	for _, i := range index.All() {
+	b = b.WithIndex(&corev1.PersistentVolume{}, cacheindex.VolumeIndex, cacheindex.VolumeKeys)
+	for _, i := range cacheindex.All() {
 		b = b.WithIndex(i.Object, i.Field, i.Of)
 	}
 	for _, obj := range scene.Objects {
@@ -131,7 +131,7 @@ func New(t *testing.T, scene Scene) *World {
 	base := b.Build()
 	w.API = base
 	records := diskaccess.New(base, base, cluster.New(base, w.Events, w.Clock))
-	w.keeper = &end.Keeper{Reader: base, Live: base, Cluster: cluster.New(base, w.Events, w.Clock), Finalizer: render.WorkerEnd, Before: records.ReleaseEnded}
+	w.keeper = &podend.Keeper{Reader: base, Live: base, Cluster: cluster.New(base, w.Events, w.Clock), Finalizer: render.WorkerEnd, Before: records.ReleaseEnded}
 	w.Writer = cluster.New(w.Client(base, w.admit), w.Events, w.Clock)
 	return w
 }
@@ -201,7 +201,7 @@ func text(t *testing.T, outcome any) string {
 	return string(b)
 }
 
-// Left is which pods, claims and snapshots and how many secrets there are.
+// Left returns which pods, claims and snapshots and how many secrets there are.
 func (w *World) Left() map[string]any {
 	left := map[string]any{"tries": w.Tries}
 	for kind, list := range map[string]client.ObjectList{
@@ -248,7 +248,7 @@ func Get[T any, P interface {
 	return obj
 }
 
-// Silent is how workers answer that nobody can reach.
+// Silent returns how workers answer that nobody can reach.
 func Silent(*corev1.Pod) (task.Progress, error) {
 	return task.Progress{}, errors.New("nobody answers")
 }
@@ -272,7 +272,7 @@ func (Issue) Worker(context.Context, string) (map[string][]byte, error) {
 	return map[string][]byte{"tls.crt": nil}, nil
 }
 
-// DiskOf is the identity of the disk of a volume.
+// DiskOf returns the identity of the disk of a volume.
 func DiskOf(w *World, volume string) identity.Disk {
 	w.T.Helper()
 	return identity.Volume(Get[corev1.PersistentVolume](w, "", volume))

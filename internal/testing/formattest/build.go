@@ -23,7 +23,7 @@ type QCOW2 struct {
 	Clusters     map[uint64][]byte // by the cluster's number
 }
 
-// Bytes is the file.
+// Bytes returns the file.
 func (q QCOW2) Bytes() []byte {
 	be := binary.BigEndian
 	set(&q.Version, 3)

@@ -75,7 +75,7 @@ func (d *Disk) Write(p []byte, off int64) error {
 	return nil
 }
 
-// Diff says where two disks differ first, or nothing.
+// Diff returns where two disks differ first, or nothing.
 func (d *Disk) Diff(o *Disk) string {
 	if a, b := d.size(), o.size(); a != b {
 		return fmt.Sprintf("one disk has %d bytes, the other %d", a, b)
@@ -112,7 +112,7 @@ func (d *Disk) Diff(o *Disk) string {
 	return fmt.Sprintf("the disks differ from byte %d on", first)
 }
 
-// Sum is the SHA-256 of the whole disk.
+// Sum returns the SHA-256 of the whole disk.
 func (d *Disk) Sum() string {
 	h := sha256.New()
 	for at := int64(0); at < d.size(); at += chunk {
@@ -125,7 +125,7 @@ func (d *Disk) Sum() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Data is how many bytes it holds in chunks that are not zero.
+// Data returns how many bytes it holds in chunks that are not zero.
 func (d *Disk) Data() int64 { return int64(len(d.chunks)) * chunk }
 
 // cut gives a disk that grew its size.

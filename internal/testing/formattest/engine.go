@@ -138,7 +138,7 @@ func (m *Memory) Forget(at, n int64) {
 	}
 }
 
-// Again is what a process that starts after a crash finds: what was put, and what was parked up to a checkpoint.
+// Again returns what a process that starts after a crash finds: what was put, and what was parked up to a checkpoint.
 func (m *Memory) Again(parked int64) *Memory {
 	return &Memory{Disk: m.Disk, Parks: m.Parks[:parked], Limit: m.Limit}
 }

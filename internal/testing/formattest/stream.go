@@ -9,8 +9,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 )
 
-// Stream makes the disk of an image that comes in chunks of the given size. After every crash chunks, if that is not 0,
-// the decoder is thrown away and another one goes on from its state.
+// Stream makes the disk of an image that comes in chunks of the given size. After every crash chunks, if that is not 0, the
+// decoder is thrown away and another one continues from its state.
 func Stream(ctx context.Context, kind format.Kind, f extent.File, chunk int64, crash int) (*Memory, error) {
 	out := &Memory{}
 	d, err := format.NewDecoder(kind, out)

@@ -75,7 +75,7 @@ func Suite(t *testing.T, s Sample) {
 	})
 }
 
-// stream is what the kind is when the end of the file cannot be seen.
+// stream returns what the kind is when the end of the file cannot be seen.
 func (s Sample) stream() format.Kind {
 	return format.Detect(s.File[:min(len(s.File), format.HeadSize)], nil, -1)
 }

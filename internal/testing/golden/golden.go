@@ -1,5 +1,5 @@
-// Package golden compares what a test made with a file in its testdata, and writes the file anew where -update is given. It
-// does not know what the files hold.
+// Package golden compares what a test made with a file in its testdata, and writes the file again where -update is given. It does
+// not know what the files hold.
 package golden
 
 import (

@@ -67,7 +67,7 @@ func (c *Client) negotiate() error {
 	return nil
 }
 
-// Size is the export's.
+// Size returns the export's.
 func (c *Client) Size() int64 { return c.size }
 
 // Ask sends a request and waits for its answer. data is what is written, or is filled with what is read.

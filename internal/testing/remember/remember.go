@@ -28,7 +28,7 @@ type reads struct {
 	known map[schema.GroupKind]map[string]answer
 }
 
-// Client is base, asked once for what does not change. Whoever is answered has a copy of their own.
+// Client is base, asked once for what does not change. Each caller gets a copy of its own.
 func Client(base client.WithWatch) client.WithWatch {
 	r := &reads{known: map[schema.GroupKind]map[string]answer{}}
 	return interceptor.NewClient(base, interceptor.Funcs{
@@ -107,7 +107,7 @@ func (r *reads) read(c client.Client, into runtime.Object, question string, ask 
 	return said.err
 }
 
-// kindOf is the kind of an object, or of those in a list.
+// kindOf returns the kind of an object, or of those in a list.
 func kindOf(c client.Client, obj runtime.Object) (schema.GroupKind, error) {
 	gvk, err := apiutil.GVKForObject(obj, c.Scheme())
 	return schema.GroupKind{Group: gvk.Group, Kind: strings.TrimSuffix(gvk.Kind, "List")}, err

@@ -40,14 +40,14 @@ func (f *Front) Always(fault Fault) {
 	f.every = fault
 }
 
-// Requests is how many requests for data came.
+// Requests returns how many requests for data came.
 func (f *Front) Requests() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.seen
 }
 
-// Connections is how many connections were made.
+// Connections returns how many connections were made.
 func (f *Front) Connections() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +90,7 @@ func (f *Front) choose(r *http.Request) Fault {
 // Pass lets an answer through.
 func Pass(w http.ResponseWriter, r *http.Request, server http.Handler) { server.ServeHTTP(w, r) }
 
-// Answer is a status in place of the answer.
+// Answer returns a status in place of the answer.
 func Answer(code int) Fault {
 	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		http.Error(w, http.StatusText(code), code)

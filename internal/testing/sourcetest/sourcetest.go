@@ -102,7 +102,7 @@ func Fails(t *testing.T, err error, reason task.Reason) {
 	}
 }
 
-// spans are the ranges where mistakes hide.
+// spans returns the ranges where mistakes hide.
 func spans(size int64) [][2]int64 {
 	return [][2]int64{{0, 1}, {size - 1, 1}, {0, size}, {size, 0}, {0, 0}, {1, size - 2}, {size / 2, 1}, {size / 3, size / 3},
 		{size / 2, -1}, {size, -1}}

@@ -39,7 +39,7 @@ func (x *unxz) work() {
 		case b := <-x.jobs:
 			w := blockWriter{x: x, b: b, d: &d, digest: newDigest(b.check), begin: int(b.at & 4095)}
 			if err := w.decode(); err != nil {
-				_ = w.send(chunk{err: err}) // nobody to tell after a close
+				_ = w.send(chunk{err: err}) // after a close there is no reader to tell
 			}
 			d.Finish(&w)
 			close(b.out)

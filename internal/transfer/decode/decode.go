@@ -1,10 +1,10 @@
-// Package decode undoes the compression a whole image may be wrapped in: gzip, xz or zstd. It reads a stream once, from
-// the front, in bounded memory, and decodes ahead of its reader on another goroutine, so that decoding and writing
-// overlap. What undoes deflate and LZMA2 is in pkg/inflate and pkg/lzma, for others too.
+// Package decode undoes the compression a whole image may be wrapped in: gzip, xz or zstd. It reads a stream once, from the
+// front, in bounded memory, and decodes ahead of its reader on another goroutine, so that decoding and writing overlap. What
+// undoes deflate and LZMA2 is in pkg/inflate and pkg/lzma, for others too.
 //
-// It does not know what is inside the stream. It looks at one layer only: an image that is compressed twice is not
-// unwrapped twice, because nobody makes one by intention and every layer multiplies what a bomb can do. It does not judge
-// how well a stream compresses either; whoever knows the target's size sets Options.Limit.
+// It does not know what is inside the stream. It looks at one layer only: an image that is compressed twice is not unwrapped
+// twice, because that is never intended and every layer multiplies what a bomb can do. It does not judge how well a stream
+// compresses either; a caller that knows the target's size sets Options.Limit.
 package decode
 
 import (
@@ -37,7 +37,7 @@ var (
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
 
-// Detect says how a stream is compressed from its first bytes. It is never a matter of the name.
+// Detect returns how a stream is compressed from its first bytes. It is never a matter of the name.
 func Detect(head []byte) Kind {
 	switch {
 	case bytes.HasPrefix(head, gzipMagic):
@@ -50,7 +50,7 @@ func Detect(head []byte) Kind {
 	return None
 }
 
-// skippable says whether head begins with one of the zstd frames that hold no data (pzstd begins its files with one).
+// skippable reports whether head begins with one of the zstd frames that hold no data (pzstd begins its files with one).
 func skippable(head []byte) bool {
 	return len(head) >= 4 && head[0]&0xf0 == 0x50 && head[1] == 0x2a && head[2] == 0x4d && head[3] == 0x18
 }
@@ -134,7 +134,7 @@ func Open(src io.Reader, o Options) (Reader, error) {
 	return NewReader(Detect(magic), head, o)
 }
 
-// bad is the error for a stream that is not what it says it is.
+// bad returns the error for a stream that is not what it says it is.
 func bad(kind Kind, in int64, format string, args ...any) error {
 	return task.Errorf(task.BadImage, "the %s stream is damaged near compressed byte %d: %w", kind, in, fmt.Errorf(format, args...))
 }

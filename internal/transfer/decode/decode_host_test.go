@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// disk is a stretch of data as disks have it: programs, holes, noise and text.
+// disk returns a stretch of data as disks have it: programs, holes, noise and text.
 func disk(t *testing.T) []byte {
 	t.Helper()
 	var p []byte

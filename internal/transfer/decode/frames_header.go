@@ -12,7 +12,7 @@ import (
 // time; they mean nothing to a disk.
 const filterLZMA2 = 0x21
 
-// blockHeader is what a block says of itself. A size that it does not say is -1.
+// blockHeader is the header of a block. A missing size is -1.
 type blockHeader struct {
 	dict             int
 	packed, unpacked int64

@@ -114,7 +114,7 @@ func (g *gunzip) advance() {
 	g.buf = next
 }
 
-// at is how many decoded bytes lie before op.
+// at returns how many decoded bytes lie before op.
 func (g *gunzip) at() int64 { return g.out&^4095 + int64(g.op-history) }
 
 // digest brings the checksum up to date.

@@ -74,7 +74,7 @@ func (in *input) run(src io.Reader) {
 	}
 }
 
-// more puts the next block behind rest, of which at most headroom is left. It is io.EOF if there is none.
+// more appends the next block to rest, which has at most headroom bytes left. It returns io.EOF at the end.
 func (in *input) more() error {
 	if in.eof {
 		return io.EOF
@@ -146,7 +146,7 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// truncated says that the stream has no right to end here.
+// truncated returns the error for a stream that ends too early.
 func (in *input) truncated(kind Kind, err error) error {
 	if errors.Is(err, io.EOF) {
 		return bad(kind, in.off, "the stream ends in the middle")

@@ -9,11 +9,11 @@ import (
 	"hash/crc64"
 )
 
-// pageZero is what most of a disk looks like.
+// pageZero is a page of zeroes, the most common page of a disk.
 var pageZero [4096]byte
 
-// zeroes is what 4 KiB of zeroes do to a CRC: CRCs are linear, so it is one table lookup per byte of the CRC, which is
-// many times faster than to look at the zeroes for a CRC64, for which there is no instruction.
+// zeroes updates a CRC by 4 KiB of zeroes. CRCs are linear, so it is one table lookup per byte of the CRC, many times faster than
+// processing the zeroes for a CRC64, for which there is no instruction.
 type zeroes struct {
 	table [8][256]uint64
 	none  uint64 // what they do to a CRC of 0
@@ -71,7 +71,7 @@ const (
 	checkSHA256 check = 10
 )
 
-// size is how many bytes it has, -1 if nobody knows such a check.
+// size returns the length of the check in bytes, -1 if its kind is unknown.
 func (c check) size() int {
 	switch c {
 	case checkNone:

@@ -163,7 +163,7 @@ func (p *pagePool) lead(b *xzBlock) {
 }
 
 func (p *pagePool) wake() {
-	p.mu.Lock() // so that nobody misses it between looking and waiting
+	p.mu.Lock() // so that no goroutine misses it between looking and waiting
 	defer p.mu.Unlock()
 	p.cond.Broadcast()
 }

@@ -27,8 +27,8 @@ func noise(n int) []byte {
 	return p
 }
 
-// tiled is the same 20000 bytes over and over, with a hole and a counter in each: long matches at long distances, over
-// every boundary of pages.
+// tiled returns the same 20000 bytes over and over, with a hole and a counter in each: long matches at long distances, over every
+// boundary of pages.
 func tiled(n int) []byte {
 	tile := sample(20000)
 	clear(tile[5000:9000])

@@ -63,7 +63,7 @@ func (z *unzstd) header() (*zframe, error) {
 	return f, nil
 }
 
-// windowCode is how a header says the smallest window that is not smaller, and how large that is.
+// windowCode returns how a header says the smallest window that is not smaller, and how large that is.
 func windowCode(least uint64) (code byte, window uint64) {
 	for {
 		base := uint64(1) << (10 + code>>3)
@@ -99,7 +99,7 @@ func (f *zframe) Read(p []byte) (int, error) {
 	return n, f.err
 }
 
-// zblock is what the three bytes before a block say.
+// zblock is the three-byte header of a block.
 type zblock uint32
 
 func (b zblock) last() bool   { return b&1 == 1 }

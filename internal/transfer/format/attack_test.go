@@ -25,7 +25,7 @@ type attack struct {
 	says   []string
 }
 
-// descriptorIn is a sparse VMDK with a descriptor inside.
+// descriptorIn returns a sparse VMDK with a descriptor inside.
 func descriptorIn(text string, capacity uint64) []byte {
 	le := binary.LittleEndian
 	p := make([]byte, 64<<10)
@@ -111,7 +111,7 @@ func attacks() []attack {
 	}
 }
 
-// vhd is a dynamic VHD without blocks.
+// vhd returns a dynamic VHD without blocks.
 func vhd(kind uint32, size uint64, block, entries uint32) []byte {
 	be := binary.BigEndian
 	p := make([]byte, 512+1024+4*int(min(entries, 1<<16)))
@@ -150,7 +150,7 @@ func sealVHD(p []byte) []byte {
 	return p
 }
 
-// vdi is a VDI without blocks.
+// vdi returns a VDI without blocks.
 func vdi(kind uint32, size uint64, blocks uint32) []byte {
 	le := binary.LittleEndian
 	p := make([]byte, 1024)
@@ -212,8 +212,8 @@ func random(kind format.Kind, f extent.File) (*formattest.Disk, error) {
 	return formattest.Assemble(context.Background(), m, f, 1<<20)
 }
 
-// CVE-2026-24708: the first bytes of a volume are its guest's to choose. Whoever copies one says Raw, and then nothing
-// in it is interpreted, neither at its beginning nor at its end.
+// CVE-2026-24708: the first bytes of a volume are its guest's to choose. A copy of one uses Raw, and then nothing in it is
+// interpreted, neither at its beginning nor at its end.
 func TestCVE_2026_24708_RawIsNeverInterpreted(t *testing.T) {
 	t.Parallel()
 	for _, volume := range [][]byte{
@@ -326,7 +326,7 @@ func TestBombsCostNoMemory(t *testing.T) {
 	runtime.KeepAlive(file)
 }
 
-// heap is how many bytes are in use.
+// heap returns how many bytes are in use.
 func heap() int64 {
 	runtime.GC()
 	var s runtime.MemStats

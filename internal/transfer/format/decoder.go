@@ -16,12 +16,12 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format/vmdk"
 )
 
-// Decoder takes an image apart that comes as a stream. The engine writes the stream to it as it comes and calls Finish
-// at its end; the disk is complete when that returns. After any error the decoder is of no use.
+// Decoder takes an image apart that comes as a stream. The engine writes the stream to it as it comes and calls Finish at its
+// end; the disk is complete when that returns. After any error the decoder is of no use.
 //
-// To survive a crash the engine now and then makes what it was given durable and keeps State. A later Resume goes on
-// with the byte at Offset, and with an Output that has forgotten what was parked beyond Parked. Putting the same extent
-// again does no harm.
+// To survive a crash the engine now and then makes what it was given durable and keeps State. A later Resume continues with the
+// byte at Offset, and with an Output that has forgotten what was parked beyond Parked. Putting the same extent again does no
+// harm.
 type Decoder struct {
 	kind Kind
 	stream
@@ -50,7 +50,7 @@ func NewDecoder(kind Kind, out Output) (*Decoder, error) {
 	return &Decoder{kind, sequential.New(plan, out)}, nil
 }
 
-// Resume makes a decoder that goes on where State was taken.
+// Resume makes a decoder that continues where State was taken.
 func Resume(state []byte, out Output) (*Decoder, error) {
 	if len(state) == 0 || len(state) <= int(state[0]) {
 		return nil, errState
@@ -71,7 +71,7 @@ func Resume(state []byte, out Output) (*Decoder, error) {
 	return &Decoder{kind, d}, nil
 }
 
-// State is what Resume needs, nil as long as there is nothing to go on from. See Decoder.
+// State returns what Resume needs, nil as long as there is nothing to continue from. See Decoder.
 func (d *Decoder) State() []byte {
 	state := d.stream.State()
 	if state == nil {
@@ -80,7 +80,7 @@ func (d *Decoder) State() []byte {
 	return append(append([]byte{byte(len(d.kind))}, d.kind...), state...)
 }
 
-// Kind is the format. Of an Unsigned stream it is known after Finish.
+// Kind returns the format. Of an Unsigned stream it is known after Finish.
 func (d *Decoder) Kind() Kind { return d.kind }
 
 // Finish says that the stream has ended. It places what is parked and returns the size of the disk, which is what

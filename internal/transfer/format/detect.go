@@ -13,15 +13,15 @@ const (
 	TailSize = vhd.FooterSize
 )
 
-// Detect tells the format from the bytes: head is the beginning of the file (all of it, if it is shorter than
-// HeadSize), tail its last TailSize bytes, size its length. Names and media types are never asked.
+// Detect tells the format from the bytes: head is the beginning of the file (all of it, if it is shorter than HeadSize), tail its
+// last TailSize bytes, size its length. Names and media types are never asked.
 //
-// A fixed VHD is a raw disk with a footer behind it. Where the end can be seen, the footer decides, if it is intact and
-// describes a file of exactly this size. Where it cannot, tail is nil and the answer for a file without a signature is
-// Unsigned: the Decoder looks at the last bytes when they come.
+// A fixed VHD is a raw disk with a footer behind it. Where the end can be seen, the footer decides, if it is intact and describes
+// a file of exactly this size. Where it cannot, tail is nil and the answer for a file without a signature is Unsigned: the
+// Decoder looks at the last bytes when they come.
 //
-// The first bytes of a volume that a guest has written are the guest's to choose (CVE-2026-24708), so whoever copies
-// such a volume does not call Detect: it uses Raw, and then not one byte is interpreted.
+// The first bytes of a volume that a guest has written are the guest's to choose (CVE-2026-24708), so a copy of such a volume
+// does not call Detect: it uses Raw, and no byte is interpreted.
 func Detect(head, tail []byte, size int64) Kind {
 	switch {
 	case bytes.HasPrefix(head, []byte("QFI\xfb")):

@@ -30,7 +30,7 @@ func joined(es []format.Extent) []format.Extent {
 	return out
 }
 
-// window are those of [from, to).
+// window returns those of [from, to).
 func window(es []format.Extent, from, to int64) []format.Extent {
 	var out []format.Extent
 	for _, e := range es {

@@ -19,8 +19,8 @@ const (
 	VHD   Kind = "vhd"
 	VHDX  Kind = "vhdx"
 
-	// Unsigned is what a stream is whose beginning bears no signature: Raw, unless its last sector turns out to be the
-	// footer of a fixed VHD, which is then no part of the disk. Only Decoder knows it.
+	// Unsigned is a stream whose beginning has no signature: Raw, unless its last sector turns out to be the footer of a fixed
+	// VHD, which is then no part of the disk. Only Decoder handles it.
 	Unsigned Kind = "raw, or a fixed vhd"
 )
 

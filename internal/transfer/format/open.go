@@ -13,19 +13,27 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format/vmdk"
 )
 
-// Disk is an image that is asked about places of its disk, and of which only those tables are read that an answer needs.
+// Disk is an image that is read at random; only the tables that an answer needs are read.
 type Disk interface {
 	Size() int64
 	// In returns the extents that have bytes of [from, to) of the disk, in its order. Plain ones are cut to it, coded ones are whole.
 	In(from, to int64) ([]Extent, error)
 }
 
-// OpenDisk is Open for whoever reads here and there. It is nil for formats that can only be asked in the order of their file.
+// OpenDisk is Open for random access. It returns nil for formats that can only be read in the order of their file.
 func OpenDisk(kind Kind, r io.ReaderAt, size int64) (Disk, error) {
 	if kind != QCOW2 {
 		return nil, nil
 	}
 	return qcow2.OpenDisk(extent.File{ReaderAt: r, Size: size})
+}
+
+// Layer is an image that may lie over another, and is read without it. Only qcow2 has such.
+type Layer = qcow2.Layer
+
+// OpenLayer reads the header of an image that may lie over another.
+func OpenLayer(r io.ReaderAt, size int64) (*Layer, error) {
+	return qcow2.OpenLayer(extent.File{ReaderAt: r, Size: size})
 }
 
 // Open reads the header of an image whose file of size bytes can be read anywhere. It reads tables only when Extents

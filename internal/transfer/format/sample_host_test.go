@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "make testdata/samples anew")
+var update = flag.Bool("update", false, "make testdata/samples again")
 
 // samples are the images committed in testdata, for those who have no qemu-img.
 var samples = []struct{ name, fmt, options, convert, size string }{

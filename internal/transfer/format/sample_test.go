@@ -49,7 +49,7 @@ func readSample(t testing.TB, name string) []byte {
 	return p
 }
 
-// TestSamples runs the suite over images that QEMU made. sample_host_test.go makes them anew with -update.
+// TestSamples runs the suite over images that QEMU made. sample_host_test.go makes them again with -update.
 func TestSamples(t *testing.T) {
 	t.Parallel()
 	sums := readSums(t)

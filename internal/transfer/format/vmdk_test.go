@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format"
 )
 
-// exported is a disk of 100 MiB and some sectors with data in three of its four grain tables.
+// exported returns a disk of 100 MiB and some sectors with data in three of its four grain tables.
 func exported() []byte {
 	disk := make([]byte, 100<<20+3*512)
 	for _, at := range []int{0, 63 << 10, 70 << 20, len(disk) - 700} {

@@ -29,7 +29,7 @@ const (
 	halfEnd = ".half" // of files that are being written
 )
 
-// note is what there is to know of a layer.
+// note is the stored description of a layer.
 type note struct {
 	Layer
 	Depth  int      `json:"depth"` // how many layers are below it
@@ -49,7 +49,7 @@ type kept struct {
 // Cache is a directory of layers with a bound.
 type Cache struct {
 	dir   string // where it writes
-	view  string // the same directory, where nobody can write: what is opened there cannot be opened for writing by whoever gets it
+	view  string // the same directory, mounted read-only: a file that is opened there cannot be opened for writing by its receiver
 	bound int64
 	log   *slog.Logger
 	// Spare is how much may be taken of what the medium has free; nil: all.
@@ -114,7 +114,7 @@ func (s *Cache) read(chain string) (*kept, error) {
 	return k, nil
 }
 
-// stored is what a file takes of its medium.
+// stored returns what a file takes of its medium.
 func stored(info fs.FileInfo) int64 {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return s.Blocks * 512
@@ -128,7 +128,7 @@ func chainOf(below, digest string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// find is the layer of a chain; nil: it is not there.
+// find returns the layer of a chain; nil: it is not there.
 func (s *Cache) find(chain string) *kept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *Cache) give(n int64) {
 	s.taken -= n
 }
 
-// fits: there is room for n bytes more.
+// fits reports whether there is room for n bytes more.
 func (s *Cache) fits(n int64) bool {
 	return s.taken+n <= s.bound && (s.Spare == nil || n <= s.Spare())
 }
@@ -192,7 +192,7 @@ func FreeAbove(dir string, others int64) (func() int64, error) {
 	}, err
 }
 
-// room lets layers go until n bytes more are below the bound: those first that nobody has used for longest, and none that somebody has open.
+// room evicts layers until n more bytes fit below the bound: least recently used first, and none that is open.
 func (s *Cache) room(n int64) error {
 	if s.fits(n) {
 		return nil
@@ -228,7 +228,7 @@ func leaves(a, b *kept) int {
 	return cmp.Or(a.used.Compare(b.used), cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.chain, b.chain))
 }
 
-// held: somebody has the layer open. The kernel says so: it gives a lease for writing only on a file that nobody else has open.
+// held reports whether a process has the layer open: the kernel grants a write lease only on a file that no one else has open.
 func (s *Cache) held(chain string) bool {
 	f, err := os.OpenFile(filepath.Join(s.dir, chain+diskEnd), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -252,7 +252,7 @@ func (s *Cache) remove(chain string) error {
 	return nil
 }
 
-// open opens a layer as it is handed out: for reading, where nobody can write. Each has an open file of its own.
+// open opens a layer for a client: for reading, on the read-only mount. Each client has an open file of its own.
 func (s *Cache) open(chain string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(s.view, chain+diskEnd), os.O_RDONLY|unix.O_NONBLOCK, 0)
 }

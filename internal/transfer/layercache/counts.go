@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Counts is what a cache holds, and what it has done since it was started.
+// Counts is the content of a cache, and its activity since the start.
 type Counts struct {
 	Layers  int64 `json:"layers"`  // that are there
 	Bytes   int64 `json:"bytes"`   // that they take, and those that are being made
@@ -20,14 +20,14 @@ type Counts struct {
 	Refused int64 `json:"refused"` // askers who were refused something
 }
 
-// Counts is how it is now.
+// Counts returns how it is now.
 func (s *Cache) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Counts{Layers: int64(len(s.layers)), Bytes: s.taken, Bound: s.bound, Made: s.made, Shared: s.shared, LetGo: s.letGo, Refused: s.refused}
 }
 
-// TurnAway counts somebody who was not even listened to.
+// TurnAway counts a client that was refused before it could ask.
 func (s *Cache) TurnAway() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +40,7 @@ const (
 	countsLongest  = 1 << 10
 )
 
-// TellCounts answers whoever connects with the counts, one after the other, until the listener is closed.
+// TellCounts answers each connection with the counts, until the listener is closed.
 func (s *Cache) TellCounts(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -48,13 +48,13 @@ func (s *Cache) TellCounts(l net.Listener) {
 			return
 		}
 		_ = c.SetDeadline(time.Now().Add(countsPatience))
-		_ = json.NewEncoder(c).Encode(s.Counts()) // whoever has gone asks again
+		_ = json.NewEncoder(c).Encode(s.Counts()) // a client that is gone asks again
 		_ = c.Close()
 	}
 }
 
-// ReadCounts is the other side of TellCounts. It does not trust the cache, which reads what strangers wrote: whatever it says, numbers come of it, or an error
-// that quotes nothing. The connection is closed.
+// ReadCounts returns the other side of TellCounts. It does not trust the cache, which reads what strangers wrote: whatever it
+// says, numbers come of it, or an error that quotes nothing. The connection is closed.
 func ReadCounts(c net.Conn) (Counts, error) {
 	var n Counts
 	defer func() { _ = c.Close() }()

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCounts: what the cache did is counted, and whoever asks beside it is told.
+// TestCounts: what the cache did is counted, and the caller beside it is told.
 func TestCounts(t *testing.T) {
 	c := newCache(t, t.TempDir(), 16<<20)
 	one, two, three := packed(t, 1, map[string]int{"a": 4 << 20}), packed(t, 2, map[string]int{"a": 4 << 20}), packed(t, 3, map[string]int{"a": 4 << 20})

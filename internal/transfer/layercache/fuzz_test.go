@@ -53,7 +53,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// conversation is what an asker says, as the fuzzer has it: each packet with its length before it.
+// conversation returns what an asker says, as the fuzzer has it: each packet with its length before it.
 func conversation(f *testing.F, said ...any) []byte {
 	f.Helper()
 	var out []byte
@@ -70,7 +70,7 @@ func conversation(f *testing.F, said ...any) []byte {
 	return out
 }
 
-// packets are those of a conversation. The last may be shorter than it says.
+// packets returns those of a conversation. The last may be shorter than it says.
 func packets(said []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		for len(said) >= 2 {

@@ -12,20 +12,20 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/berth-vm/berth/internal/entry"
+	"github.com/berth-vm/berth/internal/imagevm"
 	"github.com/berth-vm/berth/internal/transfer/decode"
-	"github.com/berth-vm/berth/internal/transfer/layer"
-	"github.com/berth-vm/berth/internal/transfer/stack"
+	"github.com/berth-vm/berth/internal/transfer/erofs"
+	"github.com/berth-vm/berth/internal/transfer/layerdisk"
 )
 
 // Limits of what is made for all: lower than what a machine makes for itself, because the memory for it is everybody's.
-var limits = layer.Limits{Entries: 250_000, All: 600_000, Bytes: 32 << 30, Steps: 40 * 250_000}
+var limits = erofs.Limits{Entries: 250_000, All: 600_000, Bytes: 32 << 30, Steps: 40 * 250_000}
 
 // step is how much room is taken at a time while a file grows.
 const step = 1 << 20
 
-// half is a file that is being written, and the room that it has taken.
-type half struct {
+// partialFile is a file that is being written, and the room that it has taken.
+type partialFile struct {
 	*os.File
 	s     *Cache
 	taken int64
@@ -34,16 +34,16 @@ type half struct {
 }
 
 // begin makes a file that has no name yet that anybody looks for.
-func (s *Cache) begin() (*half, error) {
+func (s *Cache) begin() (*partialFile, error) {
 	f, err := os.CreateTemp(s.dir, "*"+halfEnd)
 	if err != nil {
 		return nil, fmt.Errorf("make room: %w", err)
 	}
-	return &half{File: f, s: s}, nil
+	return &partialFile{File: f, s: s}, nil
 }
 
 // WriteAt implements io.WriterAt.
-func (h *half) WriteAt(p []byte, off int64) (int, error) {
+func (h *partialFile) WriteAt(p []byte, off int64) (int, error) {
 	if h.ctx != nil && h.ctx.Err() != nil {
 		return 0, context.Cause(h.ctx)
 	}
@@ -54,7 +54,7 @@ func (h *half) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // reach takes room for a file of so many bytes.
-func (h *half) reach(end int64) error {
+func (h *partialFile) reach(end int64) error {
 	if end <= h.taken {
 		return nil
 	}
@@ -70,14 +70,14 @@ func (h *half) reach(end int64) error {
 }
 
 // drop removes the file, unless it has a name by now, and gives its room back.
-func (h *half) drop() {
+func (h *partialFile) drop() {
 	_ = h.Close()
 	_ = os.Remove(h.Name())
 	h.s.give(h.taken)
 }
 
-// keep gives the file its name. Whoever may read it is whoever was handed it.
-func (h *half) keep(name string) error {
+// keep gives the file its name. Only processes that were handed the file can read it.
+func (h *partialFile) keep(name string) error {
 	return errors.Join(h.Chmod(0o444), h.Sync(), os.Rename(h.Name(), filepath.Join(h.s.dir, name)))
 }
 
@@ -85,10 +85,10 @@ func (h *half) keep(name string) error {
 type place struct {
 	below []*os.File // the layers below, open, the lowest first
 	over  []string   // their chains
-	disk  stack.Disk
+	disk  layerdisk.Disk
 }
 
-// chain is the name of the uppermost layer; empty: there is none.
+// chain returns the name of the uppermost layer; empty: there is none.
 func (p *place) chain() string {
 	if len(p.over) == 0 {
 		return ""
@@ -96,8 +96,8 @@ func (p *place) chain() string {
 	return p.over[len(p.over)-1]
 }
 
-// make converts a layer whose blob is all there and checked, unless somebody else did so meanwhile.
-func (s *Cache) make(ctx context.Context, t *talk, chain string, n note, blob io.Reader) (bool, error) {
+// make converts a layer whose blob is complete and verified, unless another request did so meanwhile.
+func (s *Cache) make(ctx context.Context, t *clientTalk, chain string, n note, blob io.Reader) (bool, error) {
 	turn, done, err := s.turns.take(ctx, t.from, t.pace)
 	if err != nil {
 		return false, err
@@ -127,10 +127,10 @@ func (s *Cache) convert(ctx context.Context, p *place, chain string, n note, blo
 		return err
 	}
 	defer func() { _ = plain.Close() }()
-	summed := &summer{ctx: ctx, r: plain, hash: sha256.New()}
+	summed := &hashingReader{ctx: ctx, r: plain, hash: sha256.New()}
 	n.Depth = len(p.below)
-	_, err = p.disk.Layer(disk, stack.LayerFile(n.Depth-1), entry.LayerName(n.Depth), func(w stack.File) (int64, error) {
-		made, err := layer.Convert(summed, w, tree, limits)
+	_, err = p.disk.Layer(disk, layerdisk.LayerFile(n.Depth-1), imagevm.LayerName(n.Depth), func(w layerdisk.File) (int64, error) {
+		made, err := erofs.Convert(summed, w, tree, limits)
 		n.Size, n.Alone = made.Size, made.Alone
 		return made.Size, err
 	})
@@ -150,7 +150,7 @@ func (s *Cache) convert(ctx context.Context, p *place, chain string, n note, blo
 }
 
 // settle writes what belongs to a layer's file, and gives all three their names.
-func (s *Cache) settle(chain string, n note, disk *half, tree *layer.Tree) error {
+func (s *Cache) settle(chain string, n note, disk *partialFile, tree *erofs.Tree) error {
 	saved, err := s.begin()
 	if err != nil {
 		return err
@@ -189,10 +189,10 @@ func (s *Cache) settle(chain string, n note, disk *half, tree *layer.Tree) error
 	return nil
 }
 
-// tree is what the layers below show.
-func (s *Cache) tree(p *place) (*layer.Tree, error) {
+// tree returns what the layers below show.
+func (s *Cache) tree(p *place) (*erofs.Tree, error) {
 	if len(p.below) == 0 {
-		return &layer.Tree{}, nil
+		return &erofs.Tree{}, nil
 	}
 	f, err := os.Open(filepath.Join(s.dir, p.chain()+treeEnd))
 	if err != nil {
@@ -201,19 +201,19 @@ func (s *Cache) tree(p *place) (*layer.Tree, error) {
 	defer func() { _ = f.Close() }()
 	images := make([]io.ReaderAt, 0, len(p.below))
 	for _, b := range p.below {
-		images = append(images, stack.Filesystem(b))
+		images = append(images, layerdisk.Filesystem(b))
 	}
-	return layer.LoadTree(f, images)
+	return erofs.LoadTree(f, images)
 }
 
-// summer sums up what is read, until its time is over.
-type summer struct {
+// hashingReader sums up what is read, until its time is over.
+type hashingReader struct {
 	ctx  context.Context
 	r    io.Reader
 	hash hash.Hash
 }
 
-func (s *summer) Read(p []byte) (int, error) {
+func (s *hashingReader) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, context.Cause(s.ctx)
 	}

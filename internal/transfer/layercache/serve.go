@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berth-vm/berth/internal/entry"
-	"github.com/berth-vm/berth/internal/transfer/stack"
+	"github.com/berth-vm/berth/internal/imagevm"
+	"github.com/berth-vm/berth/internal/transfer/layerdisk"
 )
 
 // What one asker may take of everybody's.
@@ -29,7 +29,7 @@ const (
 	largest = 16 << 30
 )
 
-// Pace is what is expected of an asker.
+// Pace is the least speed that clients must have.
 type Pace struct {
 	Idle    time.Duration // without a word
 	Slowest int64         // bytes in a second, of a layer that is sent
@@ -37,7 +37,7 @@ type Pace struct {
 	Queue   time.Duration // to wait until the layers of others are made
 	Make    time.Duration // for its layer to be made
 	Share   time.Duration // of that, if another namespace waits
-	Word    time.Duration // between two words to somebody who waits
+	Word    time.Duration // between two messages to a waiting client
 }
 
 // DefaultPace is for askers on the same node who read from registries far away. A layer of 1 GiB is made in 10 to 20 s.
@@ -54,7 +54,7 @@ func (s *Cache) Serve(ctx context.Context, c *net.UnixConn, from string, pace Pa
 	defer func() { _ = c.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	talk := &talk{s: s, c: c, from: from, pace: pace}
+	talk := &clientTalk{s: s, c: c, from: from, pace: pace}
 	defer talk.end()
 	for {
 		err := talk.next(ctx)
@@ -73,8 +73,8 @@ func (s *Cache) Serve(ctx context.Context, c *net.UnixConn, from string, pace Pa
 	}
 }
 
-// talk is the conversation with one asker.
-type talk struct {
+// clientTalk is the conversation with one asker.
+type clientTalk struct {
 	s    *Cache
 	c    *net.UnixConn
 	from string // the asker's namespace
@@ -82,13 +82,13 @@ type talk struct {
 	at   place
 }
 
-func (t *talk) end() {
+func (t *clientTalk) end() {
 	for _, f := range t.at.below {
 		_ = f.Close()
 	}
 }
 
-func (t *talk) say(a answer, f *os.File) error {
+func (t *clientTalk) say(a answer, f *os.File) error {
 	if err := t.c.SetWriteDeadline(time.Now().Add(t.pace.Idle)); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (t *talk) say(a answer, f *os.File) error {
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// check says what is wrong with what was asked; nil: nothing.
+// check returns what is wrong with what was asked; nil: nothing.
 func (a asked) check(below int) error {
 	switch {
 	case a.Version != Version:
@@ -106,15 +106,15 @@ func (a asked) check(below int) error {
 		return refuse("that is no digest")
 	case a.Size <= 0 || a.Size > largest:
 		return refuse("layers of up to %d bytes are shared", int64(largest))
-	case below >= stack.MaxLayers:
-		return refuse("images of up to %d layers are shared", stack.MaxLayers)
+	case below >= layerdisk.MaxLayers:
+		return refuse("images of up to %d layers are shared", layerdisk.MaxLayers)
 	}
 	return nil
 }
 
-// next answers for one layer. Somebody who cannot read it is told the same whether it is there or not: pieces of it are asked for either
-// way, and then all of it, unless they are right and it is there.
-func (t *talk) next(ctx context.Context) error {
+// next answers for one layer. A client that cannot read the layer gets the same answers whether it is there or not: it is asked
+// for pieces either way, and then for all of it, unless the pieces are right and the layer is there.
+func (t *clientTalk) next(ctx context.Context) error {
 	if err := t.c.SetReadDeadline(time.Now().Add(t.pace.Idle)); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (t *talk) next(ctx context.Context) error {
 	return t.receive(ctx, chain, a)
 }
 
-// choose picks the pieces to ask for: the last, which in a compressed stream depends on all that is before it, and some that nobody can foresee.
+// choose picks the pieces to ask for: the last, which in a compressed stream depends on everything before it, and some at random.
 func choose(of int64) ([]int64, error) {
 	wanted := []int64{of - 1}
 	for len(wanted) < proofs {
@@ -164,7 +164,7 @@ func choose(of int64) ([]int64, error) {
 }
 
 // proof reads pieces and sums each up.
-func (t *talk) proof(size int64, wanted []int64) ([][]byte, error) {
+func (t *clientTalk) proof(size int64, wanted []int64) ([][]byte, error) {
 	var sums [][]byte
 	buffer := make([]byte, packet)
 	from := t.reader(int64(len(wanted)) * pieceSize)
@@ -187,12 +187,12 @@ func (t *talk) proof(size int64, wanted []int64) ([][]byte, error) {
 }
 
 // reader reads so many bytes, which must come at some pace.
-func (t *talk) reader(size int64) paced {
+func (t *clientTalk) reader(size int64) paced {
 	whole := t.pace.Grace + time.Duration(size/t.pace.Slowest)*time.Second
 	return paced{c: t.c, idle: t.pace.Idle, end: time.Now().Add(whole)}
 }
 
-// proves: the pieces are the layer's.
+// proves reports whether the pieces are the layer's.
 func (k *kept) proves(size int64, wanted []int64, sums [][]byte) bool {
 	right := k.Blob == size && pieces(size) == int64(len(k.Sums))
 	for i, n := range wanted {
@@ -202,7 +202,7 @@ func (k *kept) proves(size int64, wanted []int64, sums [][]byte) bool {
 }
 
 // receive has all of a layer sent, checks it, and makes it if it is not there.
-func (t *talk) receive(ctx context.Context, chain string, a asked) error {
+func (t *clientTalk) receive(ctx context.Context, chain string, a asked) error {
 	blob, err := t.s.begin()
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (t *talk) receive(ctx context.Context, chain string, a asked) error {
 }
 
 // spool writes what comes to a file, compares its digest, and gives the sums of its pieces.
-func (t *talk) spool(to io.WriterAt, a asked) ([][]byte, error) {
+func (t *clientTalk) spool(to io.WriterAt, a asked) ([][]byte, error) {
 	from, whole, sums := t.reader(a.Size), sha256.New(), &sums{}
 	buffer := make([]byte, packet)
 	for at := int64(0); at < a.Size; {
@@ -288,7 +288,7 @@ func (s *sums) all() [][]byte {
 }
 
 // wait makes a layer, and tells the asker meanwhile that it is worked on.
-func (t *talk) wait(ctx context.Context, chain string, n note, blob io.ReaderAt, size int64) (bool, error) {
+func (t *clientTalk) wait(ctx context.Context, chain string, n note, blob io.ReaderAt, size int64) (bool, error) {
 	type result struct {
 		made bool
 		err  error
@@ -308,12 +308,12 @@ func (t *talk) wait(ctx context.Context, chain string, n note, blob io.ReaderAt,
 			}
 			return r.made, r.err
 		case <-tick.C:
-			_ = t.say(answer{Busy: true}, nil) // whoever is gone is noticed at the end; the layer may be of use to others
+			_ = t.say(answer{Busy: true}, nil) // a client that is gone is noticed at the end; the layer may be useful to others
 		}
 	}
 }
 
-// hold is a layer that is there, opened, so that it is not let go.
+// hold returns a layer that is there, opened, so that it is not let go.
 func (s *Cache) hold(chain string) (*kept, *os.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -338,19 +338,19 @@ func (s *Cache) hold(chain string) (*kept, *os.File) {
 	return nil, nil
 }
 
-// barred: somebody has locked the file as one who writes to it, or as one who bears no readers, which QEMU would take for the truth. These are the bytes
-// by which programs of QEMU tell each other what they do with an image; those who read it, as machines do, lock the first of the first hundred, and
-// of the second all but the first.
+// barred reports whether a process has locked the file as a writer, or as a user that excludes readers; QEMU trusts such locks.
+// QEMU's programs announce the use of an image by locks on these bytes: a reader, as a machine is, locks the first byte of the
+// first hundred, and of the second hundred all but the first.
 func barred(f *os.File) bool {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: 101, Len: 100}
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock) == nil && lock.Type != unix.F_UNLCK
 }
 
-// hand gives the layer to the asker, who goes on with the one above it.
-func (t *talk) hand(k *kept, own *os.File, made bool) error {
+// hand gives the layer to the asker, who continues with the one above it.
+func (t *clientTalk) hand(k *kept, own *os.File, made bool) error {
 	depth := len(t.at.below)
 	t.at.below, t.at.over = append(t.at.below, own), append(t.at.over, k.chain)
-	t.at.disk = t.at.disk.Over(stack.LayerFile(depth-1), entry.LayerName(depth), k.Size)
+	t.at.disk = t.at.disk.Over(layerdisk.LayerFile(depth-1), imagevm.LayerName(depth), k.Size)
 	t.s.use(t.at.over)
 	f, err := t.s.open(k.chain)
 	if err != nil {

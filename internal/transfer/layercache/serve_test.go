@@ -24,10 +24,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/berth-vm/berth/internal/entry"
-	"github.com/berth-vm/berth/internal/transfer/layer"
+	"github.com/berth-vm/berth/internal/imagevm"
+	"github.com/berth-vm/berth/internal/transfer/erofs"
+	"github.com/berth-vm/berth/internal/transfer/layerdisk"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/stack"
 )
 
 // pair is two ends of a connection.
@@ -72,7 +72,7 @@ func (b *blob) digest() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// packed is a compressed layer with files of so many bytes that do not compress.
+// packed returns a compressed layer with files of so many bytes that do not compress.
 func packed(t testing.TB, seed uint64, files map[string]int) *blob {
 	t.Helper()
 	var out bytes.Buffer
@@ -108,7 +108,7 @@ func newCache(t *testing.T, dir string, bound int64) *Cache {
 	return c
 }
 
-// asker is a connection to a cache, and what the cache made of it in the end.
+// asker returns a connection to a cache, and what the cache made of it in the end.
 func asker(t *testing.T, c *Cache, pace Pace) (*net.UnixConn, <-chan error) {
 	t.Helper()
 	one, other := pair(t)
@@ -173,11 +173,11 @@ func TestOnceForAll(t *testing.T) {
 	}
 }
 
-// made is the uppermost file of a stack as a machine makes it for itself.
+// made returns the uppermost file of a stack as a machine makes it for itself.
 func made(t *testing.T, image []*blob) []byte {
 	t.Helper()
-	var disk stack.Disk
-	var tree layer.Tree
+	var disk layerdisk.Disk
+	var tree erofs.Tree
 	var f *os.File
 	for n, b := range image {
 		var err error
@@ -189,8 +189,8 @@ func made(t *testing.T, image []*blob) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		disk, err = disk.Layer(f, stack.LayerFile(n-1), entry.LayerName(n), func(w stack.File) (int64, error) {
-			made, err := layer.Convert(z, w, &tree, layer.DefaultLimits)
+		disk, err = disk.Layer(f, layerdisk.LayerFile(n-1), imagevm.LayerName(n), func(w layerdisk.File) (int64, error) {
+			made, err := erofs.Convert(z, w, &tree, erofs.DefaultLimits)
 			return made.Size, err
 		})
 		if err != nil {

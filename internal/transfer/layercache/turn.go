@@ -25,7 +25,7 @@ type turn struct {
 	began time.Time
 	share time.Duration // what of its time it has for certain
 	stop  context.CancelCauseFunc
-	cut   *time.Timer // nil: nobody else waits
+	cut   *time.Timer // nil: no one else waits
 }
 
 // Why a layer is not made to its end.
@@ -63,7 +63,7 @@ func (q *turns) take(ctx context.Context, from string, pace Pace) (_ context.Con
 	}, nil
 }
 
-// enter adds somebody who waits, or makes it their turn.
+// enter adds a waiting request, or gives it the turn.
 func (q *turns) enter(t *turn) {
 	if q.now == nil {
 		q.begin(t)
@@ -92,7 +92,7 @@ func (q *turns) bound() {
 	t.cut = time.AfterFunc(t.share-time.Since(t.began), func() { stop(errOthersWait) })
 }
 
-// leave removes somebody who waits no longer. False: it is their turn already.
+// leave removes a request that does not wait any more. It returns false if the request has the turn already.
 func (q *turns) leave(t *turn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,7 +103,7 @@ func (q *turns) leave(t *turn) bool {
 	return true
 }
 
-// remove takes somebody out of those who wait.
+// remove removes a waiting request.
 func (q *turns) remove(t *turn) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(w *turn) bool { return w == t })
 	if !slices.ContainsFunc(q.waiting, func(w *turn) bool { return w.from == t.from }) {

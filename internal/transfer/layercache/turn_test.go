@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestTurns: namespaces take turns, whoever came first in each; one that sends many layers delays another by one of them, and for no longer than a share
-// of its time.
+// TestTurns: namespaces take turns, and within each the first comes first; one that sends many layers delays another by one of
+// them, and for no longer than a share of its time.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q turns
@@ -129,7 +129,7 @@ func TestLayerIsCut(t *testing.T) {
 	take(t, c, small)
 }
 
-// TestPromises: whoever says to send much takes no room for it, and has no layer of others let go, before it comes.
+// TestPromises: a client that announces a large layer takes no space for it, and evicts no layers of others, before it arrives.
 func TestPromises(t *testing.T) {
 	c := newCache(t, t.TempDir(), 16<<30)
 	there := packed(t, 1, map[string]int{"a": 600 << 10})

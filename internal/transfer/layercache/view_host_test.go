@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOnlyRead: whoever is handed a layer, and be it root, can neither write to it nor have it opened for writing, nor change anything else of it.
+// TestOnlyRead: a process that is handed a layer, even as root, can neither write to it nor have it opened for writing, nor
+// change anything else of it.
 func TestOnlyRead(t *testing.T) {
 	runtime.LockOSThread() // the thread has mounts of its own, and ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {

@@ -1,11 +1,11 @@
-// Package layercache keeps the layers of container images of one node, converted to the files that machines read, so that each is made once and shared
-// by all machines of the node.
+// Package layercache keeps the layers of container images of one node, converted to the files that machines read, so that each is
+// made once and shared by all machines of the node.
 //
-// Whoever asks for a layer proves to be able to read it, or sends it, compressed as its registry has it: the cache talks to no registry and holds
-// no credentials. What it makes is named by the digests of the layer and of all below it, which it has checked itself, so nobody can put
-// anything there under another's name. It hands out open files that can only be read.
+// A client proves that it can read a layer, or sends it, compressed as its registry has it: the cache talks to no registry and
+// holds no credentials. What it makes is named by the digests of the layer and of all below it, which it has checked itself, so
+// no client can store anything under another layer's name. It hands out open files that can only be read.
 //
-// It does not know who asks, and trusts nobody. It does not know machines.
+// It does not know its clients, and trusts none. It does not know machines.
 package layercache
 
 import (
@@ -28,7 +28,7 @@ const (
 	longest   = 4 << 10 // of what is said in words
 )
 
-// asked is what is said first for each layer, the lowest first.
+// asked is the first message for each layer, the lowest layer first.
 type asked struct {
 	Version int    `json:"version"`
 	Digest  string `json:"digest"`
@@ -36,7 +36,7 @@ type asked struct {
 	Ranged  bool   `json:"ranged,omitempty"` // pieces of it can be had
 }
 
-// answer is what the cache says. One of them is set.
+// answer is a message of the cache. One of its fields is set.
 type answer struct {
 	Pieces  []int64 `json:"pieces,omitempty"` // send these, in this order
 	Send    bool    `json:"send,omitempty"`   // send all of it
@@ -45,7 +45,7 @@ type answer struct {
 	Refused string  `json:"refused,omitempty"`
 }
 
-// Layer is what became of a layer.
+// Layer is the result for a layer.
 type Layer struct {
 	Size  int64  `json:"size"`            // of its filesystem
 	Alone bool   `json:"alone,omitempty"` // it takes away everything below it
@@ -94,7 +94,7 @@ func hear(c *net.UnixConn, message any, wanted bool) (*os.File, error) {
 	return file, err
 }
 
-// oneFile is the file that came with a message, if one did; there is no room for more.
+// oneFile returns the file that came with a message, if one did; there is no room for more.
 func oneFile(control []byte) *os.File {
 	messages, err := syscall.ParseSocketControlMessage(control)
 	if err != nil {
@@ -118,7 +118,7 @@ func oneFile(control []byte) *os.File {
 	return file
 }
 
-// paced reads packets. Each must come in time, and all of them too: whoever is slower than this is not waited for.
+// paced reads packets. Each must arrive in time, and all of them too: a slower client is disconnected.
 type paced struct {
 	c    *net.UnixConn
 	idle time.Duration
@@ -137,7 +137,7 @@ func (p paced) Read(b []byte) (int, error) {
 	return p.c.Read(b)
 }
 
-// pieces is how many pieces a blob has, and piece how long one is.
+// pieces returns how many pieces a blob has, and piece how long one is.
 func pieces(size int64) int64 { return (size + pieceSize - 1) / pieceSize }
 
 func piece(size, n int64) int64 { return min(pieceSize, size-n*pieceSize) }

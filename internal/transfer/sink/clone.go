@@ -33,7 +33,7 @@ func (f *file) Clone(ctx context.Context, src *os.File) error {
 	return f.copyRange(ctx, src, info.Size())
 }
 
-// remote says whether the disk's filesystem is on a server that may be able to copy without the data coming here.
+// remote reports whether the disk's filesystem is on a server that may be able to copy without the data coming here.
 func (f *file) remote() bool {
 	var s unix.Statfs_t
 	if unix.Fstatfs(int(f.w.file.Fd()), &s) != nil {

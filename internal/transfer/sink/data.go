@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DataIn says where in [from, to) a file may hold anything but zeroes, as offset and length, in order. A filesystem
-// that does not know says everywhere. It moves f's offset, which nobody notices who reads with ReadAt.
+// DataIn returns the parts of [from, to) that may hold anything but zeroes, as offset and length, in order. If the filesystem
+// cannot tell, that is everything. It moves f's offset, which readers with ReadAt do not notice.
 func DataIn(ctx context.Context, f *os.File, from, to int64) ([][2]int64, error) {
 	var data [][2]int64
 	fd := int(f.Fd())
@@ -41,7 +41,7 @@ func DataIn(ctx context.Context, f *os.File, from, to int64) ([][2]int64, error)
 	return data, nil
 }
 
-// FileID is the number of a file within its filesystem.
+// FileID returns the number of a file within its filesystem.
 func FileID(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Ino
@@ -49,7 +49,7 @@ func FileID(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// IsOurs says whether a name at the top of a volume is one that only this package uses.
+// IsOurs reports whether a name at the top of a volume is one that only this package uses.
 func IsOurs(name string) bool {
 	return name == unpackingName || strings.HasPrefix(name, ".") && strings.Contains(name, ".berth-")
 }

@@ -287,7 +287,7 @@ func (d *device) Note() ([]byte, error) {
 	d.lot = newLot(d.tail)
 	parked := newest[4+size:]
 	if len(parked) == 0 {
-		d.lot = nil // nothing was parked, and nobody noted what the disk wrote: nothing can be parked any more
+		d.lot = nil // nothing was parked, and what the disk has written is not recorded: nothing can be parked any more
 	} else if d.lot.restore(parked) != nil {
 		d.lot = nil
 		return nil, nil

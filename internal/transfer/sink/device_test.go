@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
-// fakeDevice is a file of fixed size that is treated like a block device, full of old content.
+// fakeDevice returns a file of fixed size that is treated like a block device, full of old content.
 func fakeDevice(t *testing.T, size int) (string, func() *device) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "device")

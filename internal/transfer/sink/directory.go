@@ -98,7 +98,7 @@ func unsafe(format string, args ...any) error {
 	return task.Errorf(task.UnsafeImage, "the archive's entry "+format, args...)
 }
 
-// place is why an entry could not be made: an escape through a link is the archive's doing, the rest the target's.
+// place returns why an entry could not be made: an escape through a link is the archive's doing, the rest the target's.
 func place(name string, err error) error {
 	var e *os.PathError
 	var l *os.LinkError

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 )
 
-// lostAndFound is what a filesystem keeps at its top for itself.
+// lostAndFound is the filesystem's own directory at its top.
 const lostAndFound = "lost+found"
 
 // Nothing keeps nothing of what is in a directory.
@@ -26,7 +26,8 @@ func (d *Directory) empty(keep func(name string) bool) error {
 	}
 }
 
-// removeSome goes through the directory once. Names may be missed while others are removed, so whoever calls it goes on until there are none.
+// removeSome goes through the directory once. Names may be missed while others are removed, so the caller it goes on until there
+// are none.
 func (d *Directory) removeSome(keep func(name string) bool) (removed bool, err error) {
 	f, err := d.root.Open(".")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berth-vm/berth/internal/room"
+	"github.com/berth-vm/berth/internal/diskspace"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
@@ -51,7 +51,7 @@ func (f *file) beside(what string) string {
 	return filepath.Join(dir, "."+base+".berth-"+what)
 }
 
-// space is what the target's filesystem can take: what is free and what Begin will free, and its whole capacity.
+// space returns what the target's filesystem can take: what is free and what Begin will free, and its whole capacity.
 func (f *file) space() (free, capacity int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(f.o.Path), &s); err != nil {
@@ -94,13 +94,13 @@ func (f *file) Limit() (int64, error) {
 	return f.o.Size, nil
 }
 
-// whole is how large a disk is made that has room behind its image.
+// whole returns how large a disk is made that has room behind its image.
 func (f *file) whole() (int64, error) {
 	free, capacity, err := f.space()
 	if err != nil {
 		return 0, err
 	}
-	fits := room.Fit(f.o.Size, free)
+	fits := diskspace.Fit(f.o.Size, free)
 	if fits < f.o.Size && f.o.Size <= capacity {
 		alone, err := f.alone(free, capacity)
 		if !alone || err != nil {
@@ -114,7 +114,8 @@ func (f *file) whole() (int64, error) {
 // (What it takes before it has a capacity, for a journal, is not in it.)
 const ownShare = 10
 
-// alone: nothing but this disk takes room on the filesystem. A directory may show only a part of it, so what is free counts too.
+// alone reports whether nothing but this disk takes room on the filesystem. A directory may show only a part of it, so what is
+// free counts too.
 func (f *file) alone(free, capacity int64) (bool, error) {
 	if capacity-free > capacity/100*ownShare {
 		return false, nil
@@ -189,7 +190,7 @@ func (f *file) finished() error {
 	return ErrFinished
 }
 
-// final is how large the disk of an image of this size becomes; while the size is not known, as large as one may be.
+// final returns how large the disk of an image of this size becomes; while the size is not known, as large as one may be.
 func (f *file) final(size int64) int64 {
 	if size < 0 {
 		return f.limit
@@ -209,7 +210,7 @@ func (f *file) Resize(size int64) error {
 	return nil
 }
 
-// resume goes on with the part that an earlier run began. It may be smaller if the volume grew meanwhile, and larger if the
+// resume continues with the part that an earlier run began. It may be smaller if the volume grew meanwhile, and larger if the
 // filesystem had more room then or a larger disk was asked for: what it has behind the disk, and so behind the image, is zeroes.
 func (f *file) resume(h *os.File, unknown bool) error {
 	info, err := h.Stat()
@@ -231,7 +232,7 @@ func (f *file) resume(h *os.File, unknown bool) error {
 // clear removes whatever an earlier run, finished or not, left.
 func (f *file) clear() error {
 	f.park.close()
-	// Those of an early guest are of a claim before: of this one, nothing is begun anew.
+	// Those of an early guest are of a claim before: of this one, nothing is begun again.
 	if err := f.remove("note", "note-new", "parked", "part", "guest", "guest-new", "nbd", "verdict", "verdict-new"); err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func (f *file) preallocate() error {
 	return f.fill()
 }
 
-// fill writes the zeroes that nobody could reserve.
+// fill writes zeroes where no space could be reserved.
 func (f *file) fill() error {
 	zeroes, buf := make([]byte, bounceSize), make([]byte, bounceSize)
 	for off := int64(0); off < f.size; off += bounceSize {
@@ -314,7 +315,7 @@ func (f *file) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// outside is a write beyond the disk: a mistake in this program or a lie in an image, and never carried out.
+// outside returns a write beyond the disk: a mistake in this program or a lie in an image, and never carried out.
 func outside(p []byte, off, size int64) error {
 	return task.Errorf(task.BadImage, "the image puts %d bytes at %d, outside its disk of %d bytes", len(p), off, size)
 }

@@ -41,20 +41,8 @@ func (f *file) Save(note []byte) error {
 		}
 		return nil
 	}
-	next := f.beside("note-new")
-	h, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o660)
-	if err != nil {
+	if err := Replace(name, seal(note, 0)); err != nil {
 		return failed(fmt.Errorf("write the checkpoint: %w", err))
 	}
-	_, err = h.Write(seal(note, 0))
-	if err == nil {
-		err = h.Sync()
-	}
-	if err = errors.Join(err, h.Close()); err != nil {
-		return failed(fmt.Errorf("write the checkpoint: %w", err))
-	}
-	if err := os.Rename(next, name); err != nil {
-		return failed(fmt.Errorf("write the checkpoint: %w", err))
-	}
-	return f.syncDir()
+	return nil
 }

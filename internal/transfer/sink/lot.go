@@ -93,7 +93,7 @@ func (l *lot) save() ([]byte, error) {
 
 var errLot = errors.New("what is noted of parked bytes is damaged")
 
-// restore reads what save made. It says nothing of places that became stale later: whoever restores zeroes them all.
+// restore reads what save wrote. It does not know which slots became stale later: the caller zeroes them all.
 func (l *lot) restore(saved []byte) error {
 	b, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(saved)), int64(lotPlaces*(binary.MaxVarintLen32+1))))
 	if err != nil {

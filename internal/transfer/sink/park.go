@@ -79,7 +79,7 @@ func (d *device) Forget(at, n int64) {
 	defer d.parking.Unlock()
 	d.ending = true
 	if d.outdate() != nil {
-		return // the room is not used then; whoever writes next hears of the device's failure
+		return // the space is not used then; the next write reports the device's failure
 	}
 	for l := d.lot; l != nil && n > 0 && at < l.end; {
 		m := min(n, l.place-at%l.place)
@@ -204,8 +204,8 @@ func (d *device) zeroStale() error {
 	return nil
 }
 
-// resumeLot takes over what an earlier run parked. What it parked after its last note nobody knows, so every place that
-// is neither the disk's nor holds a piece is zeroed.
+// resumeLot takes over what an earlier run parked. What was parked after the last checkpoint is unknown, so every slot that
+// neither belongs to the disk nor holds a piece is zeroed.
 func (d *device) resumeLot() error {
 	l := d.lot
 	if l == nil || l.end == 0 {

@@ -33,7 +33,7 @@ const spansMax = 1 << 16
 
 func (k *parkFile) close() {
 	if k.file != nil {
-		_ = k.file.Close() // nobody will read it
+		_ = k.file.Close() // it will not be read again
 		k.file, k.end = nil, 0
 	}
 }

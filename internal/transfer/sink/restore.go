@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attributes are what a file has besides its name and contents.
+// Attributes are a file's attributes besides its name and contents.
 type Attributes struct {
 	Mode     uint32 // the twelve bits of permissions
 	UID, GID int
@@ -22,8 +22,8 @@ type Attributes struct {
 	Extended map[string][]byte // those that CarriesAttribute
 }
 
-// CarriesAttribute says whether an extended attribute belongs to a file's contents, as far as its owner can set it: the user's own, and access control
-// lists. Others are the node's (labels of SELinux) or give rights (capabilities).
+// CarriesAttribute reports whether an extended attribute belongs to a file's contents, as far as its owner can set it: the user's
+// own, and access control lists. Others are the node's (labels of SELinux) or give rights (capabilities).
 func CarriesAttribute(name string) bool {
 	return strings.HasPrefix(name, "user.") || name == "system.posix_acl_access" || name == "system.posix_acl_default"
 }
@@ -84,7 +84,7 @@ func (d *Directory) copy(f *os.File, size int64, from Contents) error {
 // Restore gives a directory its attributes, after everything in it was made.
 func (d *Directory) Restore(name string, a Attributes) error {
 	c, err := clean(name)
-	if err != nil || c == "." { // the top of a volume belongs to whoever mounts it
+	if err != nil || c == "." { // the top directory of a volume belongs to the pod that mounts it
 		return err
 	}
 	f, err := d.root.OpenFile(c, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)

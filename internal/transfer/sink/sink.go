@@ -21,7 +21,7 @@ type Target interface {
 	Parking
 }
 
-// Disk is what the guest will see.
+// Disk is the guest's disk while it is written.
 type Disk interface {
 	// WriteAt writes p at off. It finds the zero pages of p and leaves them unwritten, because Begin made everything
 	// zero.
@@ -79,7 +79,7 @@ type Parking interface {
 // Shared is a Disk that its guest may use while it is filled.
 type Shared interface {
 	Disk
-	// Again opens the disk once more, after Begin, for whoever writes zeroes too. The caller closes it.
+	// Again opens the disk once more, after Begin, for a caller that writes zeroes too. The caller closes it.
 	Again() (*os.File, error)
 }
 
@@ -88,11 +88,11 @@ type Options struct {
 	Path        string
 	Size        int64 // of the disk at the end; 0 is as large as the image
 	Preallocate bool
-	// Zeroed is told how much of a device reads as zeroes while Begin makes it so; Begin ends with its error. nil: nobody wants to know.
+	// Zeroed is called with how much of a device reads as zeroes while Begin zeroes it; Begin ends with its error. It may be nil.
 	Zeroed func(done int64) error
 }
 
-// ErrFinished is what Begin says that is to resume a disk which an earlier run finished, but for removing the note.
+// ErrFinished is returned by Begin if an earlier run finished the disk, but for removing its checkpoint.
 var ErrFinished = errors.New("the disk is finished already")
 
 // Open opens the target at o.Path: a block device if there is one, a file otherwise. It changes nothing there.

@@ -31,7 +31,7 @@ type Ahead struct {
 	mu    sync.Mutex
 	moved sync.Cond // something below changed
 	slots []slot    // chunk i lives in slots[i%len(slots)] from its fetch until it is consumed
-	next  int64     // the first chunk nobody fetches yet
+	next  int64     // the first chunk that is not being fetched yet
 	head  int64     // the chunk being consumed
 	taken int       // how much of it is
 	stop  bool      // closed, or a fetch ended in an error: start no further ones
@@ -91,7 +91,7 @@ func (a *Ahead) claim() (i int64, s *slot, ok bool) {
 	return i, s, true
 }
 
-// bufSize is a chunk, or less if the whole rest is.
+// bufSize returns a chunk, or less if the whole rest is.
 func (a *Ahead) bufSize() int64 {
 	if a.info.Size >= 0 && a.info.Size-a.off < a.chunk {
 		return a.info.Size - a.off

@@ -43,7 +43,7 @@ func NewReaderAt(ctx context.Context, b Blob) (*ReaderAt, error) {
 	return &ReaderAt{ctx: ctx, blob: b, info: info, pages: map[int64]*page{}}, nil
 }
 
-// Size is the blob's.
+// Size returns the blob's.
 func (r *ReaderAt) Size() int64 { return r.info.Size }
 
 // ReadAt is io.ReaderAt. Reads of whole pages and more go past the cache.
@@ -88,7 +88,7 @@ func (r *ReaderAt) direct(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// page returns page i, fetching it if nobody has. An error is not kept: the next reader tries again.
+// page returns page i, fetching it if it is not there. An error is not kept: the next reader tries again.
 func (r *ReaderAt) page(i int64) ([]byte, error) {
 	r.mu.Lock()
 	pg, ok := r.pages[i]
@@ -119,7 +119,7 @@ func (r *ReaderAt) page(i int64) ([]byte, error) {
 	return pg.buf, pg.err
 }
 
-// evict makes room for one page. A page somebody still waits for or reads stays alive in their hands.
+// evict makes room for one page. A page that is waited for or being read stays alive in the hands of its readers.
 func (r *ReaderAt) evict() {
 	if len(r.pages) < pageCount {
 		return

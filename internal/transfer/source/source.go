@@ -20,13 +20,13 @@ type Blob interface {
 	Close() error
 }
 
-// Info is what a source says of a blob before it is read.
+// Info describes a blob before it is read.
 type Info struct {
 	Name   string // how messages call it: a URL or path without credentials
 	Size   int64  // bytes, -1 if the source does not say
 	Ranged bool   // Open may be called with any range, and concurrently
-	// Resumes is for what is not Ranged: Open may be called with any offset, to the end, and asks the sender to go on
-	// from there; what an earlier Open returned ends.
+	// Resumes is for what is not Ranged: Open may be called with any offset, to the end, and asks the sender to continue from
+	// there; what an earlier Open returned ends.
 	Resumes bool
 	// Version proves that the bytes are still the same ones (a strong ETag, a digest, size and time of a file); empty
 	// if the source cannot, and then an interrupted transfer starts over.
@@ -37,7 +37,7 @@ type Info struct {
 	// Passing says that Version is only good until the server starts again, in words that follow the source's name; empty if it
 	// is good for ever.
 	Passing string
-	// MediaType is what the source calls the bytes, without parameters; empty if it does not say.
+	// MediaType is the source's media type for the bytes, without parameters; "" if it gives none.
 	MediaType string
 	// Labels come with the image and belong on the claim.
 	Labels map[string]string
@@ -45,8 +45,8 @@ type Info struct {
 	Member *Member
 }
 
-// Span is how many bytes an Open(off, n) of the source is for: what is not ranged is read from its beginning to its end (-1),
-// n below 0 is all the rest.
+// Span returns how many bytes an Open(off, n) of the source is for: what is not ranged is read from its beginning to its end
+// (-1), n below 0 is all the rest.
 func (i Info) Span(off, n int64) (int64, error) {
 	if !i.Ranged {
 		if off != 0 || n >= 0 {
@@ -63,17 +63,17 @@ func (i Info) Span(off, n int64) (int64, error) {
 	return n, nil
 }
 
-// Member is a file in a tar archive, which the blob is: as it is or compressed as a whole (the blob's first bytes say
-// how). The file is Size bytes from Offset of the decompressed archive, so that an interrupted transfer can go on from
-// any state of the decompressor.
+// Member is a file in a tar archive, which the blob is: as it is or compressed as a whole (the blob's first bytes say how). The
+// file is Size bytes from Offset of the decompressed archive, so that an interrupted transfer can continue from any state of the
+// decompressor.
 type Member struct {
 	Name   string
 	Offset int64
 	Size   int64
-	// Digest is "sha256:..." of the whole blob's bytes as they are at the source. Whoever reads the blob must compare
-	// it before the disk counts as done.
+	// Digest is "sha256:..." of the whole blob's bytes as they are at the source. The reader of the blob must compare it before
+	// the disk counts as done.
 	Digest string
-	// Annotations are what the image's manifest says of the blob.
+	// Annotations are the annotations of the blob in the image's manifest.
 	Annotations map[string]string
 	// Rest reads what follows the file in the decompressed archive, from Offset+Size, and says what is wrong with it:
 	// only the end of the archive shows that there is no second disk.
@@ -93,18 +93,17 @@ type described struct {
 
 func (d *described) Info() Info { return d.info }
 
-// Sparse is a Blob that knows where it holds nothing but zeroes (a local file, a peer), so that nobody need read them.
+// Sparse is a Blob that knows where it holds nothing but zeroes (a local file, a peer), so that they need not be read.
 type Sparse interface {
 	Blob
 	// Data returns where in [from, to) the blob may hold anything but zeroes, as offset and length, in order.
 	Data(ctx context.Context, from, to int64) ([][2]int64, error)
 }
 
-// Runs is a Blob that comes in order, says itself where it is zero, and whose bytes are the disk: nobody looks for a
-// format in them.
+// Runs is a Blob that comes in order, reports zeroes itself, and whose bytes are the disk: no format is detected in them.
 type Runs interface {
 	Blob
-	// OpenRuns is Open to the end for whoever need not be given zeroes as bytes.
+	// OpenRuns is Open to the end for callers that need not have zeroes as bytes.
 	OpenRuns(ctx context.Context, off int64) (RunReader, error)
 }
 

@@ -9,7 +9,7 @@ const Size = 4 << 10
 
 var zeroes [64 << 10]byte
 
-// IsZero says whether p holds nothing but zeroes.
+// IsZero reports whether p holds nothing but zeroes.
 func IsZero(p []byte) bool {
 	for len(p) > len(zeroes) {
 		if !bytes.Equal(p[:len(zeroes)], zeroes[:]) {
@@ -20,9 +20,8 @@ func IsZero(p []byte) bool {
 	return bytes.Equal(p, zeroes[:len(p)]) // vectorised, and ends at the first difference
 }
 
-// Run is the length of the run at the beginning of p, which lies at off on the disk, whose pages are all zero or all
-// not, and which of the two. Pages are counted from the disk's beginning, so that the first and last piece of p may be
-// parts of one.
+// Run returns the length of the run at the beginning of p, which lies at off on the disk, whose pages are all zero or all not,
+// and which of the two. Pages are counted from the disk's beginning, so that the first and last piece of p may be parts of one.
 func Run(p []byte, off int64) (n int, zero bool) {
 	end := min(int(Size-off%Size), len(p))
 	zero = IsZero(p[:end])

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berth-vm/berth/internal/upload/batch"
+	"github.com/berth-vm/berth/internal/upload/tlsbatch"
 )
 
 // Options say where a file goes and how.
@@ -32,10 +32,11 @@ type Options struct {
 	Insecure bool
 	// Retries is how many tries in a row may bring nothing new before Send gives up.
 	Retries int
-	// Progress is told how many bytes of the file the server has, of how many. It is called from Send's goroutine or
-	// from one that Send waits for, never from two at once. Nil tells nobody.
+	// Progress is called with how many bytes of the file the server has, and the size of the file. It is called from Send's
+	// goroutine or from one that Send waits for, never from two at once. It may be nil.
 	Progress func(done, total int64)
-	// Retrying is told why a try failed and how long until the next. It is called from Send's goroutine. Nil tells nobody.
+	// Retrying is called with the error of a failed try and the pause before the next. It is called from Send's goroutine, and
+	// may be nil.
 	Retrying func(err error, pause time.Duration)
 	// Pause is how long to wait after the n-th try in a row that brought nothing. Nil is a second, doubling to half a
 	// minute.
@@ -127,7 +128,7 @@ func newSender(f *file, o Options) (*sender, error) {
 	return &sender{Options: o, file: f, base: base, http: &http.Client{Transport: transport}}, nil
 }
 
-// Transport makes connections to the proxy, and trusts whom the options say.
+// Transport makes connections to the proxy, with the trust that the options configure.
 func Transport(o Options) (*http.Transport, error) {
 	config, err := trust(o)
 	if err != nil {
@@ -159,7 +160,7 @@ func dialTLS(ctx context.Context, d *net.Dialer, network, address string, config
 		_ = raw.Close() // nothing was sent
 		return nil, err
 	}
-	return batch.Client(ctx, raw, config) // its errors say what was attempted, and net/http knows some
+	return tlsbatch.Client(ctx, raw, config) // its errors say what was attempted, and net/http knows some
 }
 
 func trust(o Options) (*tls.Config, error) {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-vm/berth/internal/transfer/wire"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
@@ -76,7 +76,7 @@ func TestWhoeverAnswersIsNobody(t *testing.T) {
 	err := s.to(t, strange.URL, func(o *Options) { o.Insecure = true })
 	var refused *Refused
 	if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
-		t.Errorf("whoever is trusted blindly answers: %v", err)
+		t.Errorf("a server that is trusted blindly answers: %v", err)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestServersWithout(t *testing.T) {
 func TestOutgoing(t *testing.T) {
 	image := bytes.Repeat([]byte("disk"), 1<<18)
 	frames := func(w io.Writer) error {
-		_, err := wire.NewPlainWriter(w).Write(image)
+		_, err := peerproto.NewPlainWriter(w).Write(image)
 		return err
 	}
 	var want, written, read bytes.Buffer

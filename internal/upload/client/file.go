@@ -9,19 +9,19 @@ import (
 
 	"github.com/berth-vm/berth/internal/transfer/decode"
 	"github.com/berth-vm/berth/internal/transfer/format"
-	"github.com/berth-vm/berth/internal/transfer/wire"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 )
 
-// Origin is what is sent where it is no file of this machine.
+// Origin is the source of an upload that is not a local file.
 type Origin struct {
 	io.ReaderAt
 	Name string
 	Size int64
-	// Mark is what it is known again by: an upload that was begun goes on only with the same.
+	// Mark identifies the source: an upload continues only from the same one.
 	Mark string
 }
 
-// file is what is sent.
+// file is the file to send.
 type file struct {
 	Origin
 	raw bool // its bytes are the disk
@@ -30,7 +30,7 @@ type file struct {
 	now  func() (string, error)
 }
 
-// file is what is sent of an Origin: all of it.
+// file returns what is sent of an Origin: all of it.
 func (o Origin) file() *file {
 	return &file{Origin: o, now: func() (string, error) { return o.Mark, nil },
 		data: func(_ context.Context, from, to int64) ([][2]int64, error) { return [][2]int64{{from, to - from}}, nil }}
@@ -88,11 +88,11 @@ func (f *file) unchanged() error {
 // window bounds the list of extents that is in memory.
 const window = 256 << 20
 
-// frames writes the file from off on, of which holes are not even read. sent is told the offset of the file that has
-// been written to w.
+// frames writes the file from off on. Holes are not even read. sent is called with the offset of the file that has been written
+// to w.
 func (f *file) frames(ctx context.Context, w io.Writer, off int64, sent func(int64)) error {
-	out := wire.NewPlainWriter(w)
-	buf := make([]byte, wire.MaxFrame)
+	out := peerproto.NewPlainWriter(w)
+	buf := make([]byte, peerproto.MaxFrame)
 	for at := off; at < f.Size; {
 		end := min(f.Size, at+window)
 		data, err := f.data(ctx, at, end)
@@ -123,7 +123,7 @@ func (f *file) frames(ctx context.Context, w io.Writer, off int64, sent func(int
 
 // bytes writes the file as it is from off on.
 func (f *file) bytes(_ context.Context, w io.Writer, off int64, sent func(int64)) error {
-	buf := make([]byte, wire.MaxFrame)
+	buf := make([]byte, peerproto.MaxFrame)
 	for at := off; at < f.Size; {
 		p := buf[:min(int64(len(buf)), f.Size-at)]
 		if _, err := f.ReadAt(p, at); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
-// dataIn are the parts of a file that hold data, as offset and length.
+// dataIn returns the parts of a file that hold data, as offset and length.
 func dataIn(ctx context.Context, f *os.File, from, to int64) ([][2]int64, error) {
 	return sink.DataIn(ctx, f, from, to)
 }

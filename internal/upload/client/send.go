@@ -15,8 +15,8 @@ import (
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
-// send makes the upload, or finds the one that was made before, and goes on with it until the server has everything.
-// Tries that bring the server nothing new are counted; one that does begins the count anew.
+// send makes the upload, or finds the one that was made before, and continues with it until the server has everything. Tries that
+// bring the server nothing new are counted; one that does begins the count again.
 func (s *sender) send(ctx context.Context) error {
 	reached := int64(-1)
 	var last error
@@ -45,7 +45,7 @@ func (s *sender) send(ctx context.Context) error {
 	return fmt.Errorf("error uploading image after %d retries: %w", s.Retries, last)
 }
 
-// try goes on with the upload once. It returns how far the server was before.
+// try continues with the upload once. It returns how far the server was before.
 func (s *sender) try(ctx context.Context) (int64, error) {
 	if s.upload == nil {
 		if err := s.create(ctx); err != nil {
@@ -99,7 +99,7 @@ func (s *sender) offset(ctx context.Context) (int64, error) {
 	}
 	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusNoContent {
 		if answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusGone {
-			s.upload = nil // made anew by the next try
+			s.upload = nil // made again by the next try
 			return 0, errors.New("the server does not know the upload any more")
 		}
 		return 0, verdict(answer)
@@ -138,7 +138,7 @@ func (s *sender) patch(ctx context.Context, offset int64) error {
 // asyncPath is where a server without tus takes files.
 const asyncPath = "/v1beta1/upload-async"
 
-// post is how a server without tus gets the file: all of it, every time.
+// post returns how a server without tus gets the file: all of it, every time.
 func (s *sender) post(ctx context.Context) error {
 	var last error
 	for try := 0; try <= s.Retries; try++ {
@@ -166,7 +166,7 @@ func (s *sender) post(ctx context.Context) error {
 	return fmt.Errorf("error uploading image after %d retries: %w", s.Retries, last)
 }
 
-// hopeless: whoever answers is not whom the file is for, and will not be the next time.
+// hopeless reports whether the server is not the one the file is for, so that trying again cannot help.
 func hopeless(err error) bool {
 	var untrusted *tls.CertificateVerificationError
 	return errors.As(err, &untrusted) || errors.Is(err, http.ErrSchemeMismatch)
@@ -178,7 +178,7 @@ func (s *sender) at(to string) *url.URL {
 	return &u
 }
 
-// verdict is what an answer that is no success means: worth another try, or not.
+// verdict returns what an answer that is no success means: worth another try, or not.
 func verdict(answer *response) error {
 	refused := &Refused{Status: answer.StatusCode, Message: answer.text}
 	switch answer.StatusCode {
@@ -195,7 +195,7 @@ type response struct {
 	text string
 }
 
-// textMax is what is shown of an answer.
+// textMax is the most that is shown of an answer.
 const textMax = 4 << 10
 
 // do sends a request without a body. A refused token is renewed once.

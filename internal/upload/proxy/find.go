@@ -60,14 +60,14 @@ func Finder(c kubernetes.Interface) func(context.Context, token.Claim) (Worker, 
 	}
 }
 
-// madeFor: the pod is the claim's worker, which belongs to the claim or to the volume that the claim belongs to. Anybody may
-// give a pod its name.
+// madeFor reports whether the pod is the claim's worker, which belongs to the claim or to the volume that the claim belongs to.
+// Anybody may give a pod its name.
 func madeFor(pod *corev1.Pod, c *corev1.PersistentVolumeClaim) bool {
 	owner, of := metav1.GetControllerOf(pod), metav1.GetControllerOf(c)
 	return owner != nil && (owner.UID == c.UID || of != nil && owner.UID == of.UID)
 }
 
-// ownerOf is who is told about the claim: the volume it belongs to, or itself.
+// ownerOf returns who is told about the claim: the volume it belongs to, or itself.
 func ownerOf(c *corev1.PersistentVolumeClaim) Owner {
 	if o := metav1.GetControllerOf(c); o != nil {
 		return Owner{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: string(o.UID)}

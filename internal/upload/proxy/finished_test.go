@@ -7,7 +7,8 @@ import (
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
-// TestFinishedUpload: whoever sent what a claim was filled with is told so, also when the worker is gone; whoever sent something else is not.
+// TestFinishedUpload: the client that sent what a claim was filled with is told so, also when the worker is gone; a client that
+// sent something else is not.
 func TestFinishedUpload(t *testing.T) {
 	const mine, other = "5-image-0123456789abcdef", "5-image-fedcba9876543210"
 	h := newHouse(t, func(o *Options) { o.Patience = time.Millisecond })

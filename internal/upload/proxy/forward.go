@@ -18,12 +18,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/berth-vm/berth/internal/upload/batch"
-	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/upload/minrate"
+	"github.com/berth-vm/berth/internal/upload/tlsbatch"
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
-// Dialer connects to workers, proves that this is the proxy and checks that they are whom they should be.
+// Dialer connects to workers with the proxy's certificate, and verifies theirs.
 type Dialer struct {
 	dir  string // tls.crt, tls.key and ca.crt, read for every connection because they are renewed
 	http *http.Transport
@@ -33,14 +33,14 @@ type Dialer struct {
 func NewDialer(dir string) *Dialer {
 	d := &Dialer{dir: dir}
 	d.http = &http.Transport{
-		DialTLSContext: d.dial, DisableKeepAlives: true, // every request finds its worker anew
+		DialTLSContext: d.dial, DisableKeepAlives: true, // every request finds its worker again
 		ResponseHeaderTimeout: 0, // the answer to the last byte waits for the disk
 		ExpectContinueTimeout: time.Second, WriteBufferSize: writeBuffer,
 	}
 	return d
 }
 
-// writeBuffer is what is encrypted and sent at a time.
+// writeBuffer is the size of a write, which is encrypted and sent as one.
 const writeBuffer = 64 << 10
 
 type workerKey struct{}
@@ -69,7 +69,7 @@ func (d *Dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	return batch.Client(ctx, raw, &tls.Config{
+	return tlsbatch.Client(ctx, raw, &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: w.Name,
 		NextProtos: []string{"http/1.1"},
 	})
@@ -108,7 +108,7 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request, to Worker, path 
 	out.ServeHTTP(w, r)
 }
 
-// wordsMax is what is told of a worker's answer.
+// wordsMax is the most that is shown of a worker's answer.
 const wordsMax = 1 << 10
 
 // note logs what a worker answered, and tells the owner what came to nothing. A worker may have an answer to what a client that went away has
@@ -164,7 +164,7 @@ type gathered struct{ io.ReadCloser }
 
 const (
 	gatherMost = writeBuffer - 64 // so that a piece fits the buffer with what makes it a chunk, and leaves at once
-	// gatherLeast is what net/http reads ahead by itself; a piece no larger may be all there is for now.
+	// gatherLeast is the size of net/http's own read-ahead; after a smaller piece there may be nothing more for now.
 	gatherLeast = 4 << 10
 )
 
@@ -209,11 +209,11 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// broke says why a client did not send all of its request; empty: it did, or is about to.
+// broke returns why a client did not send all of its request; empty: it did, or is about to.
 func (c *counter) broke(r *http.Request) (text string, status int) {
 	err := c.err.Load()
 	switch {
-	case err != nil && errors.Is(*err, pace.ErrSlow):
+	case err != nil && errors.Is(*err, minrate.ErrSlow):
 		return (*err).Error(), http.StatusRequestTimeout
 	case err != nil || r.Context().Err() != nil:
 		return "the client went away", http.StatusServiceUnavailable

@@ -26,7 +26,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/pki"
 	"github.com/berth-vm/berth/internal/token"
-	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/upload/minrate"
 )
 
 // alone is the environment variable that makes this program a proxy and nothing else, so that its memory can be told from
@@ -66,7 +66,7 @@ func serveAlone(told string) error {
 				return Worker{Claim: c, Address: l.Worker, Name: "worker"}, nil
 			},
 			Keys: func() []ed25519.PublicKey { return []ed25519.PublicKey{l.Key} }, Dial: NewDialer(l.Client),
-			Places: DefaultPlaces, Patience: DefaultPatience, Pace: pace.Default, Log: slog.New(slog.DiscardHandler),
+			Places: DefaultPlaces, Patience: DefaultPatience, Pace: minrate.Default, Log: slog.New(slog.DiscardHandler),
 		}),
 	}
 	return s.ServeTLS(at, filepath.Join(l.Server, "tls.crt"), filepath.Join(l.Server, "tls.key"))
@@ -99,7 +99,7 @@ func (l lone) start(t *testing.T) (url string, pid int) {
 	return "https://" + strings.TrimSpace(line), cmd.Process.Pid
 }
 
-// peak is the most memory a process ever had.
+// peak returns the most memory a process ever had.
 func peak(t *testing.T, pid int) int64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -116,7 +116,7 @@ func peak(t *testing.T, pid int) int64 {
 	return 0
 }
 
-// swallower is a worker that takes whatever the proxy sends it and keeps nothing.
+// swallower returns a worker that takes whatever the proxy sends it and keeps nothing.
 func swallower(t *testing.T, h *house) string {
 	t.Helper()
 	dir := h.certificate(pki.Leaf{Name: "worker", DNSNames: []string{"worker"}, Use: x509.ExtKeyUsageServerAuth, Lasts: time.Hour})

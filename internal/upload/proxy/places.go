@@ -9,9 +9,9 @@ import (
 	"github.com/berth-vm/berth/internal/token"
 )
 
-// places are what uploads take turns for. A request first comes in: one claim, and one namespace, may have no more than so many
-// requests here, so that nobody needs to be refused because of somebody else's. Then it waits for its worker, and only
-// then takes a place, of which there are as many as the proxy has memory for.
+// places limits concurrent uploads. A request first counts towards its claim and its namespace, each of which has a limit, so
+// that one tenant cannot make the proxy refuse others. Then it waits for its worker, and only then takes one of the slots that
+// the proxy has memory for.
 type places struct {
 	free                   chan struct{}
 	perNamespace, perClaim int
@@ -48,7 +48,7 @@ func (e fullError) Error() string { return string(e) }
 
 func full(format string, args ...any) error { return fullError(fmt.Sprintf(format, args...)) }
 
-// enter lets a request in, or says which limit it is over. Whoever is in leaves with the function.
+// enter counts a request, or returns which limit it exceeds. The returned function ends the request.
 func (p *places) enter(c token.Claim) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

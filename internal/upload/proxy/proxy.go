@@ -1,8 +1,8 @@
-// Package proxy is the door that uploads come through: it checks the token of a request, finds the worker that waits for
-// that claim's data, and hands the body over as it comes, so that its memory does not grow with what is uploaded. What the
-// worker answers is the answer.
+// Package proxy is the door that uploads come through: it checks the token of a request, finds the worker that waits for that
+// claim's data, and hands the body over as it comes, so that its memory does not grow with what is uploaded. What the worker
+// answers is the answer.
 //
-// It keeps nothing: any replica can go on with an upload that another began. It does not know what an image is.
+// It keeps nothing: any replica can continue with an upload that another began. It does not know what an image is.
 package proxy
 
 import (
@@ -18,11 +18,11 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/token"
-	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/upload/minrate"
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
-// Options are what a proxy is made of.
+// Options has the dependencies of a proxy.
 type Options struct {
 	// Find finds the worker for a claim. Its errors are the ones below, or say that the cluster could not be asked.
 	Find func(ctx context.Context, c token.Claim) (Worker, error)
@@ -30,14 +30,14 @@ type Options struct {
 	Keys func() []ed25519.PublicKey
 	// Dial makes connections to workers.
 	Dial *Dialer
-	// Tell tells the owner of a claim that an upload came to nothing. Nil tells nobody.
+	// Tell is called when an upload failed, for the claim's owner. It may be nil.
 	Tell func(w Worker, message string)
 	// Places is how many uploads there may be at once; PerNamespace and PerClaim are how many requests of one namespace and for
 	// one claim there may be, also while they wait. 0 is no limit of its own.
 	Places, PerNamespace, PerClaim int
 	// Patience is how long a worker is waited for that is not ready.
 	Patience time.Duration
-	Pace     pace.Limit
+	Pace     minrate.Limit
 	// Meter measures what goes through; nil measures nothing.
 	Meter *Meter
 	Log   *slog.Logger
@@ -45,7 +45,7 @@ type Options struct {
 
 // The defaults: a hundred uploads at once are more than any node takes, and at less than half a MiB each they leave half of the
 // 128 MiB that the proxy has; ten seconds is what clients know. One namespace may have half of the places, so that another has
-// the rest. A claim's data comes in one request at a time; a client that goes on with an upload may not have noticed that its
+// the rest. A claim's data comes in one request at a time; a client that continues with an upload may not have noticed that its
 // last request is still there, and looks how far it came.
 const (
 	DefaultPlaces   = 128
@@ -86,7 +86,7 @@ type proxy struct {
 	routes http.Handler
 }
 
-// New is the proxy as a handler.
+// New returns the proxy as a handler.
 func New(o Options) http.Handler {
 	p := &proxy{Options: o, places: newPlaces(o)}
 	if o.Meter != nil {
@@ -158,7 +158,7 @@ func (p *proxy) upload(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// resume goes on with a tus upload. Its id begins with the claim it goes to, and that must be the token's.
+// resume continues with a tus upload. Its id begins with the claim it goes to, and that must be the token's.
 func (p *proxy) resume(w http.ResponseWriter, r *http.Request) {
 	claim, ok := p.allowed(w, r)
 	if !ok {
@@ -225,13 +225,13 @@ func (p *proxy) pass(w http.ResponseWriter, r *http.Request, c token.Claim, path
 	ready()
 	if r.ContentLength != 0 {
 		defer p.Meter.send()()
-		r.Body = pace.Body(w, r, p.Pace)
+		r.Body = minrate.Body(w, r, p.Pace)
 	}
 	p.forward(w, r, worker, path)
 }
 
-// finished: the claim has its data from the very upload that a request goes on with. Its sender did not get the last answer, and the worker is gone. Any
-// other upload is refused: the claim has other data.
+// finished: the claim has its data from the very upload that a request continues with. Its sender did not get the last answer,
+// and the worker is gone. Any other upload is refused: the claim has other data.
 func finished(err error, path string) (tus.ID, bool) {
 	var done *Finished
 	if !errors.As(err, &done) || done.Upload == "" || path != tus.Path+"/"+done.Upload {

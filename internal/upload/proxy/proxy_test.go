@@ -27,7 +27,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/upload/client"
-	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/upload/minrate"
 	"github.com/berth-vm/berth/internal/upload/receive"
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
@@ -61,7 +61,7 @@ func newHouse(t *testing.T, change func(*Options)) *house {
 	h.client = h.certificate(pki.Leaf{Name: "the-proxy", Use: x509.ExtKeyUsageClientAuth, Lasts: time.Hour})
 	o := Options{
 		Find: h.find, Keys: func() []ed25519.PublicKey { return []ed25519.PublicKey{key.Public().(ed25519.PublicKey)} },
-		Dial: NewDialer(h.client), Places: 64, Patience: time.Second, Pace: pace.Default, Log: slog.New(slog.DiscardHandler),
+		Dial: NewDialer(h.client), Places: 64, Patience: time.Second, Pace: minrate.Default, Log: slog.New(slog.DiscardHandler),
 		Tell: func(_ Worker, message string) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

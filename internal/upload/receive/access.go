@@ -14,8 +14,8 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// certificates is how the server proves itself and who may connect; nil is plain HTTP, for trusted networks. The files
-// are read for every connection, because they are renewed under way.
+// certificates returns how the server proves itself and who may connect; nil is plain HTTP, for trusted networks. The files are
+// read for every connection, because they are renewed under way.
 func certificates(up task.Upload) (*tls.Config, error) {
 	if up.TLSDir == "" {
 		if up.ClientCADir != "" || up.ClientName != "" {
@@ -59,7 +59,7 @@ func load(up task.Upload) (*tls.Config, error) {
 	return config, nil
 }
 
-// allow lets in whoever has the token, if one was given.
+// allow accepts requests with the token, if one is configured.
 func (s *Server) allow(next http.Handler) http.Handler {
 	dir := s.task.Source.Upload.TokenDir
 	if dir == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/upload/minrate"
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
@@ -25,12 +25,12 @@ import (
 type Server struct {
 	// Every is how often what was done is noted at the target.
 	Every time.Duration
-	// Ready is told the address once clients can connect. Nil tells nobody.
+	// Ready is called with the address once clients can connect. It may be nil.
 	Ready func(net.Addr)
 
 	task  task.Task
 	carry func(task.Task) carrier
-	pace  pace.Limit
+	pace  minrate.Limit
 	ctx   context.Context // of all transfers; ends with Run's
 	ended chan task.Report
 
@@ -51,7 +51,7 @@ type carrier interface {
 
 // New prepares to carry out t, whose source is an upload. Nothing happens before Run.
 func New(t task.Task) *Server {
-	s := &Server{Every: transfer.DefaultEvery, task: t, pace: pace.Default, ended: make(chan task.Report, 1)}
+	s := &Server{Every: transfer.DefaultEvery, task: t, pace: minrate.Default, ended: make(chan task.Report, 1)}
 	s.carry = func(t task.Task) carrier {
 		work := transfer.New(t)
 		work.Every = s.Every
@@ -111,7 +111,7 @@ func (s *Server) Run(ctx context.Context) task.Report {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), leave)
 	defer cancel()
 	if server.Shutdown(ending) != nil {
-		_ = server.Close() // whoever did not read the answer by now never will
+		_ = server.Close() // a client that did not read the answer by now never will
 	}
 	return report
 }
@@ -162,7 +162,7 @@ func (s *Server) finish(r task.Report) {
 	}
 }
 
-// mayTryAgain: what went wrong is the sender's doing, and the target is as it was before.
+// mayTryAgain reports whether what went wrong is the sender's doing, and the target is as it was before.
 func mayTryAgain(r task.Reason) bool {
 	switch r {
 	case task.BadImage, task.UnsafeImage, task.UnsupportedImage, task.ChecksumMismatch, task.DoesNotFit,
@@ -183,7 +183,7 @@ func (s *Server) begin() carrier {
 	return work
 }
 
-// over says that no upload can begin any more, and answers so.
+// over reports whether no upload can begin any more, and answers so.
 func (s *Server) over(w http.ResponseWriter) bool {
 	s.mu.Lock()
 	done := s.done
@@ -199,7 +199,7 @@ func (s *Server) over(w http.ResponseWriter) bool {
 	return true
 }
 
-// status is how a report reads over HTTP. The first words of a bad image are the ones clients know.
+// status returns how a report reads over HTTP. The first words of a bad image are the ones clients know.
 func status(r task.Report) (code int, text string) {
 	switch {
 	case r.Outcome == task.Done:

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/wire"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/upload/client"
-	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/upload/minrate"
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
@@ -243,7 +243,7 @@ func TestToken(t *testing.T) {
 
 func TestSlowClientIsCutOff(t *testing.T) {
 	w := serve(t, filepath.Join(t.TempDir(), "disk.img"), nil)
-	w.pace = pace.Limit{Window: 50 * time.Millisecond, Bytes: 1 << 20}
+	w.pace = minrate.Limit{Window: 50 * time.Millisecond, Bytes: 1 << 20}
 	r, feed := io.Pipe()
 	defer feed.Close()
 	go func() { _, _ = feed.Write([]byte("drip")) }()
@@ -467,7 +467,7 @@ func TestMixedBodies(t *testing.T) {
 	place := create(t, w, len(image), nil)
 	w.status(t, 204, http.MethodPatch, place, bytes.NewReader(image[:1<<19]), "Content-Type", tus.Plain, tus.Offset, "0")
 	var framed bytes.Buffer
-	if _, err := wire.NewPlainWriter(&framed).Write(image[1<<19:]); err != nil {
+	if _, err := peerproto.NewPlainWriter(&framed).Write(image[1<<19:]); err != nil {
 		t.Fatal(err)
 	}
 	if framed.Len() > 2<<20 {

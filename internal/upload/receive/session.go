@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/wire"
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
@@ -68,7 +68,7 @@ func (s *Server) drop() {
 	}
 }
 
-// position is how far the upload is, once that is known.
+// position returns how far the upload is, once that is known.
 func (u *session) position(ctx context.Context) (int64, error) {
 	select {
 	case <-u.done:
@@ -147,7 +147,7 @@ func (r *reader) Read(p []byte) (int, error) {
 // Next implements source.RunReader.
 func (r *reader) Next(p []byte) (int, int64, error) {
 	return r.from(func(c *piece) (int, int64, error) {
-		if frames, ok := c.r.(*wire.Reader); ok {
+		if frames, ok := c.r.(*peerproto.Reader); ok {
 			return frames.Next(p)
 		}
 		n, err := c.r.Read(p)
@@ -155,7 +155,7 @@ func (r *reader) Next(p []byte) (int, int64, error) {
 	})
 }
 
-// from reads from the piece there is, or waits for one. That a piece ends is no error: another goes on where it ended.
+// from reads from the piece there is, or waits for one. That a piece ends is no error: another continues where it ended.
 func (r *reader) from(read func(*piece) (int, int64, error)) (int, int64, error) {
 	for r.at < r.id.Length {
 		if r.piece == nil {

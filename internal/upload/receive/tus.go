@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/wire"
-	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
+	"github.com/berth-vm/berth/internal/upload/minrate"
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
@@ -64,7 +64,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// current is the session of an id, nil if there is none.
+// current returns the session of an id, nil if there is none.
 func (s *Server) current(id tus.ID) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,8 @@ func (s *Server) current(id tus.ID) *session {
 	return nil
 }
 
-// find is the session that a request names. A worker that has none yet takes up what the id says, since an earlier one
-// may have made it.
+// find returns the session that a request names. A worker that has none yet takes up what the id says, since an earlier one may
+// have made it.
 func (s *Server) find(w http.ResponseWriter, r *http.Request) *session {
 	id, err := tus.ParseID(r.PathValue("id"))
 	if err != nil || id.Length == 0 {
@@ -106,7 +106,7 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request) *session {
 	return nil
 }
 
-// completed: the upload of an id is the one that filled the disk. Its sender may not have got the answer.
+// completed reports whether the upload of an id is the one that filled the disk. Its sender may not have got the answer.
 func (s *Server) completed(id tus.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the upload is at byte "+strconv.FormatInt(at, 10), http.StatusConflict)
 		return
 	}
-	body, free, err := frames(pace.Body(w, r, s.pace), kind, one.id.Length-offset)
+	body, free, err := frames(minrate.Body(w, r, s.pace), kind, one.id.Length-offset)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -181,7 +181,7 @@ func frames(body io.Reader, kind string, left int64) (io.Reader, func(), error) 
 	if kind == tus.Plain {
 		return io.LimitReader(body, left), func() {}, nil
 	}
-	r, err := wire.NewReader(body, left)
+	r, err := peerproto.NewReader(body, left)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -190,7 +190,7 @@ func frames(body io.Reader, kind string, left int64) (io.Reader, func(), error) 
 
 // answer says what came of a PATCH whose body ended with err.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, one *session, err error) {
-	if errors.Is(err, wire.ErrFrame) {
+	if errors.Is(err, peerproto.ErrFrame) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

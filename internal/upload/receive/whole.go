@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/stream"
-	"github.com/berth-vm/berth/internal/upload/pace"
+	"github.com/berth-vm/berth/internal/transfer/source/uploadbody"
+	"github.com/berth-vm/berth/internal/upload/minrate"
 )
 
 // whole takes an image in one request.
@@ -24,16 +24,16 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	sent := r.Body
-	r.Body = pace.Body(w, r, s.pace)
+	r.Body = minrate.Body(w, r, s.pace)
 	body, size, err := content(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	s.drop() // a tus upload nobody goes on with
+	s.drop() // a tus upload that is not continued
 	work, over, all := s.begin(), make(chan task.Report, 1), make(chan struct{})
 	go func() {
-		over <- work.RunFrom(s.ctx, stream.New("the upload", &kept{Reader: body, server: s, w: w, left: size, all: all}, size))
+		over <- work.RunFrom(s.ctx, uploadbody.New("the upload", &kept{Reader: body, server: s, w: w, left: size, all: all}, size))
 	}()
 	answered := isAsync(r) && answerEarly(w, work, all, over)
 	report := <-over
@@ -44,7 +44,7 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isAsync: the client does not want to wait for the disk, only until it need not send anything again.
+// isAsync reports whether the client does not want to wait for the disk, only until it need not send anything again.
 func isAsync(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "-async") }
 
 // lookEvery is how often a transfer is looked at that has everything its client sent.
@@ -121,7 +121,7 @@ func drain(w http.ResponseWriter, sent io.Reader) {
 	_ = c.SetReadDeadline(time.Time{})          // the connection is closed if this fails
 }
 
-// content is the image in a request and its size, -1 if it does not say: the body itself, or the first file of a form.
+// content returns the image in a request and its size, -1 if it does not say: the body itself, or the first file of a form.
 func content(r *http.Request) (io.ReadCloser, int64, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || !strings.HasPrefix(kind, "multipart/") {

@@ -19,7 +19,7 @@ type ID struct {
 	Tag    string
 }
 
-// ErrID is an id nobody here made.
+// ErrID is an id that this server did not make.
 var ErrID = errors.New("no such upload")
 
 // tagSize is enough to tell the files apart that one person sends to one claim.
@@ -35,7 +35,7 @@ func NewID(length int64, metadata map[string]string) ID {
 	return ID{Length: length, Raw: metadata[Format] == Raw, Tag: strings.ToLower(tag)}
 }
 
-// String is the id as it stands in a URL.
+// String returns the id as it stands in a URL.
 func (id ID) String() string {
 	kind := "image"
 	if id.Raw {

@@ -2,7 +2,7 @@
 // say and how it is read, so that client, proxy and worker agree. It moves no bytes and makes no connection.
 //
 // Berth serves the core protocol and the creation extension, and adds one thing: the body of a PATCH may be in frames
-// (package wire), which leave out zeroes. Offsets then still count the bytes of the file, not those of the frames, so an
+// (package peerproto), which leave out zeroes. Offsets then still count the bytes of the file, not those of the frames, so an
 // upload can change between the two, and a client that knows nothing of frames never meets them.
 package tus
 
@@ -16,7 +16,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berth-vm/berth/internal/transfer/wire"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 )
 
 // The protocol's names.
@@ -32,13 +32,13 @@ const (
 
 	// Plain is the body of a PATCH as the protocol has it, Frames the one without zeroes.
 	Plain  = "application/offset+octet-stream"
-	Frames = wire.FramesType
+	Frames = peerproto.FramesType
 )
 
 // Keys of Upload-Metadata that mean something here.
 const (
-	// Fingerprint is whatever a client knows a file again by. Two uploads of the same fingerprint and length to the same
-	// claim are one: a client that was started anew finds the first one's offset.
+	// Fingerprint is whatever a client knows a file again by. Two uploads of the same fingerprint and length to the same claim
+	// are one: a client that was started again finds the first one's offset.
 	Fingerprint = "fingerprint"
 	// Format "raw" says that the bytes are the disk, which is then not looked into and whose zeroes cost nothing.
 	Format = "format"
@@ -56,7 +56,7 @@ var (
 	ErrMetadata = errors.New(Metadata + " must be keys with base64 values, separated by commas")
 )
 
-// CheckVersion says whether a request speaks the version that is spoken here.
+// CheckVersion returns whether a request speaks the version that is spoken here.
 func CheckVersion(h http.Header) error {
 	if h.Get(Resumable) != Version {
 		return ErrVersion

@@ -17,7 +17,7 @@ import (
 const (
 	// width is that of a line where there is no terminal to ask.
 	width = 80
-	// pause is the least time between two drawings: more often than that nobody can read.
+	// pause is the least time between two updates; a faster display is unreadable.
 	pause = 200 * time.Millisecond
 )
 
@@ -34,13 +34,13 @@ type Bar struct {
 	line        func(done, total int64, left time.Duration, width int) string
 }
 
-// Bytes is a bar of bytes.
+// Bytes returns a bar of bytes.
 func Bytes(out io.Writer) *Bar { return begin(out, MiB) }
 
-// Percent is a bar of something whose size nobody says: done and total are parts of a whole.
+// Percent returns a bar for work of unknown size: done and total are parts of a whole.
 func Percent(out io.Writer) *Bar { return begin(out, share) }
 
-// Count is for bytes of which nobody knows how many there will be.
+// Count returns a bar for bytes whose total is unknown.
 func Count(out io.Writer) *Bar {
 	return begin(out, func(done, _ int64, _ time.Duration, _ int) string {
 		return fmt.Sprintf(" %.2f MiB", float64(done)/(1<<20))
@@ -93,10 +93,10 @@ func (b *Bar) End() {
 }
 
 func (b *Bar) draw(before, after string) {
-	_, _ = fmt.Fprint(b.out, before, b.line(b.done, b.total, b.left(), b.width), after) // a terminal that is gone is nobody's concern
+	_, _ = fmt.Fprint(b.out, before, b.line(b.done, b.total, b.left(), b.width), after) // there is nothing to do about a terminal that is gone
 }
 
-// left is how long the rest takes if it goes on as it went so far.
+// left returns how long the rest takes if it goes on as it went so far.
 func (b *Bar) left() time.Duration {
 	sent, rest := b.done-b.first, b.total-b.done
 	if sent <= 0 || rest <= 0 {
@@ -106,7 +106,7 @@ func (b *Bar) left() time.Duration {
 	return time.Duration(math.Min(float64(took)*float64(rest)/float64(sent), float64(1000*time.Hour))).Round(time.Second)
 }
 
-// MiB is a line of bytes: " 1.00 MiB / 2.00 MiB [=====>-----] 50.00% 3s".
+// MiB returns a line of bytes: " 1.00 MiB / 2.00 MiB [=====>-----] 50.00% 3s".
 func MiB(done, total int64, left time.Duration, width int) string {
 	const unit = 1 << 20
 	head := fmt.Sprintf(" %.2f MiB / %.2f MiB ", float64(done)/unit, float64(total)/unit)

@@ -56,13 +56,13 @@ func Bind(ctx context.Context, c *kube.Client, name string, at Place, out io.Wri
 	return nil
 }
 
-// bound: the claim needs no consumer any more. A claim with a source of its own is bound by its populator, long after
-// the scheduler has chosen the node.
+// bound reports whether the claim needs no consumer any more. A claim with a source of its own is bound by its populator, long
+// after the scheduler has chosen the node.
 func bound(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Status.Phase == corev1.ClaimBound || claim.Spec.DataSourceRef != nil && claim.Annotations[names.SelectedNode] != ""
 }
 
-// follow waits until the claim is bound, and says what the scheduler says meanwhile.
+// follow waits until the claim is bound, and prints the scheduler's messages meanwhile.
 func follow(ctx context.Context, c *kube.Client, pod *corev1.Pod, name string, out io.Writer) (node string, err error) {
 	said := ""
 	err = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
@@ -92,7 +92,7 @@ func follow(ctx context.Context, c *kube.Client, pod *corev1.Pod, name string, o
 	return node, nil
 }
 
-// unschedulable is the scheduler's own sentence about a pod no node will have.
+// unschedulable returns the scheduler's own sentence about a pod no node will have.
 func unschedulable(pod *corev1.Pod) string {
 	if no, why := pods.Unplaceable(pod); no {
 		return why

@@ -15,10 +15,10 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// kvm is what a node whose KVM works offers to pods.
+// kvm is the resource that nodes with a working KVM offer.
 const kvm corev1.ResourceName = "devices.kubevirt.io/kvm"
 
-// OnNode is the place that a node of the cluster is.
+// OnNode returns the place that a node of the cluster is.
 func OnNode(ctx context.Context, c *kube.Client, name string) (Place, error) {
 	_, err := c.Core.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -27,8 +27,8 @@ func OnNode(ctx context.Context, c *kube.Client, name string) (Place, error) {
 	return Place{Node: name}, nil // who may not read nodes may still name one
 }
 
-// LikeVM is the place that a machine of the client's namespace says: the node it runs on, or else any node that can run
-// it, beside the volumes it has.
+// LikeVM returns the place that a machine of the client's namespace says: the node it runs on, or else any node that can run it,
+// beside the volumes it has.
 func LikeVM(ctx context.Context, c *kube.Client, name string) (Place, error) {
 	vm, err := kube.Machines.Get(ctx, c, name)
 	if err != nil {
@@ -60,8 +60,8 @@ func hasKVM(n corev1.Node) bool {
 	return !offered.IsZero()
 }
 
-// boundClaims are the claims of a machine whose volumes have their place already. One that only a single pod may use is
-// left out: the consumer would wait for the machine to end.
+// boundClaims returns the claims of a machine whose volumes have their place already. One that only a single pod may use is left
+// out: the consumer would wait for the machine to end.
 func boundClaims(ctx context.Context, c *kube.Client, vm *kubevirt.VirtualMachine) ([]string, error) {
 	var names []string
 	for _, d := range kube.Disks(vm, nil) {
@@ -80,7 +80,7 @@ func boundClaims(ctx context.Context, c *kube.Client, vm *kubevirt.VirtualMachin
 // ErrElsewhere is that a claim is bound already, to a volume that the wanted node cannot use.
 var ErrElsewhere = errors.New("it is bound to a volume that this node cannot use")
 
-// Check says whether a claim that is bound already is where it should be. What it may not read it takes for right.
+// Check returns whether a claim that is bound already is where it should be. What it may not read it takes for right.
 func (at Place) Check(ctx context.Context, c *kube.Client, claim *corev1.PersistentVolumeClaim) error {
 	if at.Node == "" || claim.Spec.VolumeName == "" {
 		return nil

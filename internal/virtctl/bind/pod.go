@@ -24,7 +24,7 @@ type Place struct {
 	Like *Machine
 }
 
-// Machine is what decides where a machine can run.
+// Machine has the fields that decide where a machine can run.
 type Machine struct {
 	Name   string
 	Spec   kubevirt.VirtualMachineInstanceSpec
@@ -41,8 +41,8 @@ const (
 	lifetime = 600
 )
 
-// Pod is the consumer of a claim. It meets the restricted Pod Security standard and belongs to the claim, so that it
-// goes with it at the latest.
+// Pod returns the consumer of a claim. It meets the restricted Pod Security standard and belongs to the claim, so that it goes
+// with it at the latest.
 func Pod(claim *corev1.PersistentVolumeClaim, at Place) (*corev1.Pod, error) {
 	spec := corev1.PodSpec{}
 	room := corev1.ResourceRequirements{}
@@ -108,8 +108,8 @@ func onNode(name string) *corev1.Affinity {
 	}}
 }
 
-// like is what the scheduler looks at in a machine's own pods: rendered by the same function as they are, so that what
-// fits the consumer fits the machine.
+// like returns what the scheduler looks at in a machine's own pods: rendered by the same function as they are, so that what fits
+// the consumer fits the machine.
 func like(m *Machine) (corev1.PodSpec, corev1.ResourceRequirements, error) {
 	instance := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: m.Name}, Spec: *m.Spec.DeepCopy()}
 	pod, err := render.Machine{Instance: instance, KVM: m.KVM}.Pod(render.Consumer)

@@ -47,7 +47,7 @@ func Await(ctx context.Context, c *kube.Client, name string, limit time.Duration
 	return err
 }
 
-// reason is what the machine says about not running. A machine that is not there, or is not meant to run, is an error.
+// reason returns what the machine says about not running. A machine that is not there, or is not meant to run, is an error.
 func reason(ctx context.Context, c *kube.Client, name string, instance *kubevirt.VirtualMachineInstance) (string, error) {
 	if instance != nil {
 		return sentence(string(instance.Status.Phase), instance.Status.Conditions), nil

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/stream"
 )
 
-// server is an API server that has one console: it greets, and answers everything in capitals until it hears "off".
+// server returns an API server that has one console: it greets, and answers everything in capitals until it hears "off".
 func server(t *testing.T) *rest.Config {
 	t.Helper()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

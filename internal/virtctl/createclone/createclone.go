@@ -13,7 +13,7 @@ import (
 	clonev1 "github.com/berth-vm/berth/api/clone/v1beta1"
 )
 
-// Options are what upstream's flags say.
+// Options has the values of upstream's flags.
 type Options struct {
 	Name, Namespace                                                            string
 	SourceName, SourceType, TargetName, TargetType                             string
@@ -21,7 +21,7 @@ type Options struct {
 	Serial                                                                     string
 }
 
-// Manifest is the clone. Its name is generated if there is none.
+// Manifest returns the clone. Its name is generated if there is none.
 func (o Options) Manifest() (*clonev1.VirtualMachineClone, error) {
 	if o.SourceName == "" {
 		return nil, errors.New("source name must not be empty") // the text clients know
@@ -70,7 +70,7 @@ func filters(texts []string) []clonev1.Filter {
 	return out
 }
 
-// reference is the source or the target. Only a source may be a snapshot.
+// reference returns the source or the target. Only a source may be a snapshot.
 func reference(which, kind, name string) (*corev1.TypedLocalObjectReference, error) {
 	types := map[string]string{"source": "vm, vmsnapshot", "target": "vm"}
 	group := "kubevirt.io"

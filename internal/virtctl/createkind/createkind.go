@@ -14,7 +14,7 @@ import (
 	"kubevirt.io/api/instancetype/v1beta1"
 )
 
-// Object is where the object is to be.
+// Object is the name and namespace of the object to create.
 type Object struct {
 	Name       string // generated if it is empty
 	Namespace  string // one means Namespaced
@@ -35,7 +35,7 @@ func (o Object) meta(kind string) (metav1.TypeMeta, metav1.ObjectMeta) {
 
 func (o Object) namespaced() bool { return o.Namespaced || o.Namespace != "" }
 
-// Instancetype is what upstream's flags say of an instance type.
+// Instancetype has the values of upstream's flags for an instance type.
 type Instancetype struct {
 	Object
 	CPU               uint32
@@ -44,7 +44,7 @@ type Instancetype struct {
 	IOThreadsPolicy   string
 }
 
-// Manifest is the instance type, of the cluster or of a namespace.
+// Manifest returns the instance type, of the cluster or of a namespace.
 func (i Instancetype) Manifest() (any, error) {
 	memory, err := resource.ParseQuantity(i.Memory)
 	if err != nil {
@@ -104,7 +104,7 @@ func passed(flag, text string) (name, device string, err error) {
 	return name, device, err
 }
 
-// Preference is what upstream's flags say of a preference.
+// Preference has the values of upstream's flags for a preference.
 type Preference struct {
 	Object
 	CPUTopology, MachineType, StorageClass string
@@ -115,7 +115,7 @@ var topologies = []v1beta1.PreferredCPUTopology{
 	v1beta1.DeprecatedPreferSockets, v1beta1.DeprecatedPreferCores, v1beta1.DeprecatedPreferThreads, v1beta1.DeprecatedPreferSpread, v1beta1.DeprecatedPreferAny,
 }
 
-// Manifest is the preference, of the cluster or of a namespace.
+// Manifest returns the preference, of the cluster or of a namespace.
 func (p Preference) Manifest() (any, error) {
 	var spec v1beta1.VirtualMachinePreferenceSpec
 	if p.StorageClass != "" {

@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// Complete is the claim the options describe, with everything filled in, and the reasons why. Nothing is made.
+// Complete returns the claim the options describe, with everything filled in, and the reasons why. Nothing is made.
 func Complete(ctx context.Context, c *kube.Client, o Options) (*corev1.PersistentVolumeClaim, []claim.Filled, error) {
 	o.Namespace = c.Namespace
 	pvc, err := o.partial()
@@ -90,7 +90,7 @@ func known(name string, classes []storagev1.StorageClass) error {
 		return nil
 	}
 	slices.Sort(names)
-	return &lack{error: fmt.Errorf("there is no StorageClass %s", name), advice: "This cluster has " + strings.Join(names, ", ") + "."}
+	return &flagError{error: fmt.Errorf("there is no StorageClass %s", name), advice: "This cluster has " + strings.Join(names, ", ") + "."}
 }
 
 // noDataSide is that the cluster does not have what the command needs.
@@ -100,22 +100,22 @@ func (*noDataSide) Error() string {
 	return "the data side (cdi.kubevirt.io) is not installed in this cluster"
 }
 
-// Advice says how to do without it.
+// Advice returns how to do without it.
 func (*noDataSide) Advice() string {
 	return "Without it, give --size, --access-mode and --volume-mode, and no source or that of another populator."
 }
 
-// lack is a claim.Error whose advice speaks of flags.
-type lack struct {
+// flagError is a claim.Error whose advice speaks of flags.
+type flagError struct {
 	error
 	advice string
 }
 
 // Unwrap lets callers see which field is missing.
-func (l *lack) Unwrap() error { return l.error }
+func (l *flagError) Unwrap() error { return l.error }
 
-// Advice says what to do about it.
-func (l *lack) Advice() string { return l.advice }
+// Advice returns what to do about it.
+func (l *flagError) Advice() string { return l.advice }
 
 func advise(err error, o Options) error {
 	var e *claim.Error
@@ -128,17 +128,17 @@ func advise(err error, o Options) error {
 		if o.Source.Kind == cdiv1.VolumeCloneSourceRef || o.Source.Kind == cdiv1.DataVolumeDataSource {
 			text = "The source of " + o.Source.Name + " is not there yet to take the size from. " + text
 		}
-		return &lack{error: e, advice: text}
+		return &flagError{error: e, advice: text}
 	case claim.LacksClass:
-		return &lack{error: e, advice: "Name a class with --storage-class, or give --access-mode and --volume-mode."}
+		return &flagError{error: e, advice: "Name a class with --storage-class, or give --access-mode and --volume-mode."}
 	case claim.LacksModes, claim.LacksAccessMode:
-		return &lack{error: e, advice: "Give --access-mode and --volume-mode; " + e.Advice + "."}
+		return &flagError{error: e, advice: "Give --access-mode and --volume-mode; " + e.Advice + "."}
 	case claim.LacksRoomForSource, claim.LacksUsableOverhead:
 	}
-	return &lack{error: e, advice: e.Advice}
+	return &flagError{error: e, advice: e.Advice}
 }
 
-// reading is the cluster as whoever runs the command may read it: what is not theirs to read is not there.
+// reading reads the cluster with the user's rights: objects they may not read are reported as absent.
 type reading struct{ *kube.Client }
 
 // Read reads one of the kinds that a claim is cloned from.
@@ -174,14 +174,14 @@ var cloned = map[reflect.Type]schema.GroupVersionResource{
 
 var snapshots = volumesnapshot.GroupVersion.WithResource("volumesnapshots")
 
-// sourceOf is what a clone's size can be taken from; nil if the claim is no clone, or what it is cloned from is not
-// there yet or not the user's to read.
+// sourceOf returns what a clone's size can be taken from; nil if the claim is no clone, or what it is cloned from is not there
+// yet or not the user's to read.
 func sourceOf(ctx context.Context, c *kube.Client, spec *corev1.PersistentVolumeClaimSpec) (*claim.Source, error) {
-	at, ok := origin.Of(c.Namespace, spec)
+	at, ok := clonesource.Of(c.Namespace, spec)
 	if !ok {
 		return nil, nil
 	}
-	return origin.MeasureGranted(ctx, reading{c}, at)
+	return clonesource.MeasureGranted(ctx, reading{c}, at)
 }
 
 // Missing says of a claim that was made that what is to fill it is not there, if that is so: it may come later, or be a

@@ -27,7 +27,7 @@ func KeepsSource(ctx context.Context, c *kube.Client, pvc *corev1.PersistentVolu
 	if tried.Spec.DataSourceRef != nil {
 		return nil
 	}
-	return &lack{
+	return &flagError{
 		error: fmt.Errorf("this cluster would make the claim without its source, %s %s in namespace %s, and it would be empty", ref.Kind, ref.Name, *ref.Namespace),
 		advice: "It does not have the feature gate CrossNamespaceVolumeDataSource. Use a source in the claim's own namespace, " +
 			"or a VolumeCloneSource or DataSource of Berth's data side, which needs no gate.",

@@ -47,7 +47,7 @@ var groups = map[string]string{
 	"PersistentVolumeClaim":     "",
 }
 
-// ours: the data side fills it.
+// ours reports whether the data side fills it.
 func (s Source) ours() bool { return s.Kind != "" && s.group() == cdiv1.SchemeGroupVersion.Group }
 
 func (s Source) group() string {
@@ -70,7 +70,7 @@ func (s Source) check() error {
 	return nil
 }
 
-// unknown says what to write instead of a kind that is none of the well-known ones.
+// unknown returns what to write instead of a kind that is none of the well-known ones.
 func (s Source) unknown() error {
 	for kind := range groups {
 		if strings.EqualFold(kind, s.Kind) {
@@ -83,7 +83,7 @@ func (s Source) unknown() error {
 	return fmt.Errorf("the API group of %s is not known here: name it with --data-source-ref-api-group", s.Kind)
 }
 
-// partial is the claim as far as the user described it.
+// partial returns the claim as far as the user described it.
 func (o Options) partial() (*corev1.PersistentVolumeClaim, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ var accessModes = []string{
 	string(corev1.ReadWriteOnce), string(corev1.ReadOnlyMany), string(corev1.ReadWriteMany), string(corev1.ReadWriteOncePod),
 }
 
-// Check says what is wrong with the options before anything is asked of a cluster.
+// Check returns what is wrong with the options before anything is asked of a cluster.
 func (o Options) Check() error {
 	switch {
 	case (strings.Trim(o.Name, "-") == "") == (o.GenerateName == ""):
@@ -150,7 +150,7 @@ func (o Options) Check() error {
 	return o.Source.check()
 }
 
-// complete: nothing is left that only the data side knows.
+// complete reports whether nothing is left that only the data side knows.
 func (o Options) complete() bool {
 	return o.Size != "" && len(o.AccessModes) > 0 && o.VolumeMode != "" && !o.Source.ours()
 }

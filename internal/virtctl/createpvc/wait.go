@@ -28,20 +28,20 @@ const (
 	short = 2 * time.Second
 )
 
-// held is that a claim waits for its first consumer.
-type held struct{ claim string }
+// heldError is that a claim waits for its first consumer.
+type heldError struct{ claim string }
 
-func (h *held) Error() string {
+func (h *heldError) Error() string {
 	return "cannot wait for PersistentVolumeClaim in state WaitForFirstConsumer"
 }
 
-// Advice says what binds it.
-func (h *held) Advice() string {
+// Advice returns what binds it.
+func (h *heldError) Advice() string {
 	return fmt.Sprintf("PVC %s is bound, and filled if it has a source, when the first pod or VM uses it: start one, or leave --wait out.", h.claim)
 }
 
-// Wait waits until the claim is bound and so, if it has a source, filled. It draws how far that is on out. A claim that
-// nobody uses and whose class waits for that is an error at once.
+// Wait waits until the claim is bound and so, if it has a source, filled. It draws the progress on out. It returns an error at
+// once if the class waits for a consumer and no pod uses the claim.
 func Wait(ctx context.Context, c *kube.Client, name string, limit time.Duration, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
 	defer cancel()
@@ -61,7 +61,7 @@ func Wait(ctx context.Context, c *kube.Client, name string, limit time.Duration,
 			return true, nil
 		}
 		if time.Since(began) > short && waits(ctx, c, pvc) {
-			return false, &held{claim: name}
+			return false, &heldError{claim: name}
 		}
 		return false, nil
 	})
@@ -91,7 +91,7 @@ func progress(pvc *corev1.PersistentVolumeClaim) (int64, bool) {
 	return int64(percent * whole / 100), true
 }
 
-// waits: the class binds for a consumer, and the scheduler has seen none.
+// waits reports whether the class binds for a consumer, and the scheduler has seen none.
 func waits(ctx context.Context, c *kube.Client, pvc *corev1.PersistentVolumeClaim) bool {
 	name := ptr.Deref(pvc.Spec.StorageClassName, "")
 	if name == "" || pvc.Annotations[names.SelectedNode] != "" {

@@ -38,7 +38,7 @@ type Options struct {
 	Password        string // empty: a new one
 }
 
-// Target is the name of the stream's target. Machines that have the same LUN know that by it.
+// Target returns the name of the stream's target. Machines that have the same LUN know that by it.
 func (o Options) Target() string {
 	if o.Namespace != "" {
 		return "iqn.2026-01.dev.berth:" + o.Namespace + "." + o.Name
@@ -54,7 +54,7 @@ const (
 	login     = "stream"
 )
 
-// Objects are the manifest's.
+// Objects returns the manifest's.
 func Objects(o Options) ([]any, error) {
 	if bad := validation.IsDNS1035Label(o.Name); len(bad) > 0 || len(o.Name) > mostNames {
 		return nil, fmt.Errorf("a stream cannot be called %q: use lower case letters, digits and dashes, and at most %d of them", o.Name, mostNames)
@@ -105,7 +105,7 @@ func size(flag, text string) (resource.Quantity, error) {
 // beside is what the cache's medium has room for besides what is kept: the indexes, and what is on its way there.
 var beside = resource.MustParse("256Mi")
 
-// cacheClaim is a new claim for the cache. It outlives the pod, and what was fetched with it.
+// cacheClaim returns a new claim for the cache. It outlives the pod, and what was fetched with it.
 func (o Options) cacheClaim(cache resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
 	if o.CacheClaim != "" {
 		return nil, errors.New("--usage-type makes a claim for the cache, and --cache-claim names one: leave one of them out")
@@ -125,7 +125,7 @@ func (o Options) cacheClaim(cache resource.Quantity) (*corev1.PersistentVolumeCl
 	}, nil
 }
 
-// ForUsage is the class that offers a usage type.
+// ForUsage returns the class that offers a usage type.
 func ForUsage(classes []storagev1.StorageClass, usage string) (*storagev1.StorageClass, error) {
 	if class := claim.ForUsage(classes, usage); class != nil {
 		return class, nil
@@ -151,7 +151,7 @@ func (o Options) secret() *corev1.Secret {
 	}
 }
 
-// service is where machines find the target. It is there while an image cannot be opened too: the LUNs of the others are.
+// service returns where machines find the target. It is there while an image cannot be opened too: the LUNs of the others are.
 func (o Options) service() *corev1.Service {
 	return &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: o.meta(o.Name),
@@ -177,7 +177,7 @@ func (o Options) args() []string {
 	return append(args, o.Images...)
 }
 
-// volumes are what is mounted, and where.
+// volumes returns what is mounted, and where.
 func (o Options) volumes(cache resource.Quantity) (volumes []corev1.Volume, mounts []corev1.VolumeMount) {
 	add := func(name string, readOnly bool, s corev1.VolumeSource) {
 		volumes = append(volumes, corev1.Volume{Name: name, VolumeSource: s})
@@ -231,10 +231,10 @@ func (o Options) deployment(cache resource.Quantity) *appsv1.Deployment {
 	}
 }
 
-// claimName is what a LUN's claim is called.
+// claimName returns what a LUN's claim is called.
 func (o Options) claimName(lun int) string { return fmt.Sprintf("%s-%d", o.Name, lun) }
 
-// volume is a LUN for whoever has a claim. QEMU opens it itself: no node needs an initiator.
+// volume returns a PersistentVolume for a LUN. QEMU opens it itself: no node needs an initiator.
 func (o Options) volume(lun int, capacity resource.Quantity) *corev1.PersistentVolume {
 	meta := o.meta(o.Namespace + "-" + o.claimName(lun))
 	meta.Namespace = ""

@@ -18,7 +18,7 @@ var copyModes = map[string]kubevirt.CopyMode{
 	"clone": kubevirt.CopyClone,
 }
 
-// copied is the copy that the machine is to have of a volume; nil if it has none.
+// copied returns the copy that the machine is to have of a volume; nil if it has none.
 func (p params) copied() (*kubevirt.DiskCopy, error) {
 	text, usage := p.take("copy", ""), p.take("usage-type", "")
 	capacity, err := p.amount("copy-capacity")
@@ -43,7 +43,7 @@ func (p params) copied() (*kubevirt.DiskCopy, error) {
 
 func copyWords() string { return strings.Join(slices.Sorted(maps.Keys(copyModes)), "|") }
 
-// amount is a size that may be left out.
+// amount returns a size that may be left out.
 func (p params) amount(key string) (*resource.Quantity, error) {
 	text := p.take(key, "")
 	if text == "" {

@@ -56,7 +56,7 @@ type drive struct {
 	order  uint
 }
 
-// Objects are what has to be applied, in this order: the machine is the last.
+// Objects returns what has to be applied, in this order: the machine is the last.
 func Objects(o Options) ([]any, error) {
 	o = o.golden()
 	b := &builder{options: o}
@@ -101,7 +101,7 @@ func Objects(o Options) ([]any, error) {
 // library is the namespace that the golden images are in that come with an installation (config/library).
 const library = "kubevirt-os-images"
 
-// golden are the options with the golden image spelled out.
+// golden returns the options with the golden image spelled out.
 func (o Options) golden() Options {
 	if o.Image == "" {
 		return o
@@ -151,7 +151,7 @@ func (b *builder) begin() error {
 	return nil
 }
 
-// named says whether the API server would take a name: it becomes a label, and part of other names.
+// named returns whether the API server would take a name: it becomes a label, and part of other names.
 func named(what, name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("%s cannot be called %q: use lower case letters, digits and dashes, and at most %d of them",
@@ -204,7 +204,7 @@ func virtio() kubevirt.DiskDevice {
 	return kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: kubevirt.BusVirtio}}
 }
 
-// matchers are the instance type and the preference.
+// matchers returns the instance type and the preference.
 func (b *builder) matchers() error {
 	boot := b.firstVolume()
 	i, err := matcher("instancetype", b.options.Instancetype, b.options.InferInstancetype, boot)

@@ -76,7 +76,7 @@ func Plausible(size resource.Quantity) error {
 	return nil
 }
 
-// url is an address of one of the schemes.
+// url returns an address of one of the schemes.
 func (p params) url(schemes ...string) (string, error) {
 	text, err := p.need("url")
 	if err != nil {
@@ -89,7 +89,7 @@ func (p params) url(schemes ...string) (string, error) {
 	return text, nil
 }
 
-// rest refuses what nobody has taken.
+// rest refuses parameters that were not used.
 func (p params) rest() error {
 	if len(p) == 0 {
 		return nil

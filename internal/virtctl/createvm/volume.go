@@ -35,7 +35,7 @@ func (b *builder) containerdisk(p params, i int) error {
 	return b.add(p, name, kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: image}})
 }
 
-// claim is a claim that exists and is used as it is.
+// claim returns a claim that exists and is used as it is.
 func (b *builder) claim(p params, i int) error {
 	claim, err := p.need("src")
 	if err != nil {
@@ -48,7 +48,7 @@ func (b *builder) claim(p params, i int) error {
 // types are what a claim can be filled from.
 var types = slices.Sorted(slices.Values(append([]string{"blank", "ds", "pvc", "snapshot"}, importsource.Names()...)))
 
-// imported is a claim that is made for the machine and filled from something.
+// imported returns a claim that is made for the machine and filled from something.
 func (b *builder) imported(p params, i int) error {
 	kind := p.take("type", "")
 	if !slices.Contains(types, kind) {

@@ -37,8 +37,8 @@ const askAgain = 5 * time.Second
 
 const interval = time.Second
 
-// one is a machine that is to leave.
-type one struct {
+// leaving is a machine that is to leave.
+type leaving struct {
 	namespace, name string
 	uid             types.UID
 	says            string
@@ -48,7 +48,7 @@ type one struct {
 	sent, total     int64
 }
 
-func (m *one) title() string { return m.namespace + "/" + m.name }
+func (m *leaving) title() string { return m.namespace + "/" + m.name }
 
 // Run has all machines leave, and returns when none is left that could.
 func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
@@ -76,24 +76,24 @@ func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 		return err
 	}
 	if rest := e.rest(); rest != "" {
-		return &left{fmt.Errorf("machines stay on node %s: %s", o.Node, rest)}
+		return &stayError{fmt.Errorf("machines stay on node %s: %s", o.Node, rest)}
 	}
 	_, err = fmt.Fprintf(out, "No virtual machine is left on node %s\n", o.Node)
 	return err
 }
 
-// left are machines that stay.
-type left struct{ error }
+// stayError are machines that stay.
+type stayError struct{ error }
 
-// Advice says what to do about them.
-func (*left) Advice() string {
+// Advice returns what to do about them.
+func (*stayError) Advice() string {
 	return "Make them movable (see the condition LiveMigratable of each), stop them, or let them be shut down with --shut-down."
 }
 
 type evacuation struct {
 	client  *kube.Client
 	options Options
-	all     []*one
+	all     []*leaving
 	show    *screen
 }
 
@@ -142,13 +142,13 @@ func (e *evacuation) step(ctx context.Context) (done bool, err error) {
 }
 
 func (e *evacuation) add(i *kubevirt.VirtualMachineInstance) {
-	if !slices.ContainsFunc(e.all, func(m *one) bool { return m.uid == i.UID }) {
-		e.all = append(e.all, &one{namespace: i.Namespace, name: i.Name, uid: i.UID, says: "about to be asked for"})
+	if !slices.ContainsFunc(e.all, func(m *leaving) bool { return m.uid == i.UID }) {
+		e.all = append(e.all, &leaving{namespace: i.Namespace, name: i.Name, uid: i.UID, says: "about to be asked for"})
 	}
 }
 
 // look notes what is known of a machine; i is nil when it is on the node no more.
-func (m *one) look(i *kubevirt.VirtualMachineInstance, migrations []kubevirt.VirtualMachineInstanceMigration) {
+func (m *leaving) look(i *kubevirt.VirtualMachineInstance, migrations []kubevirt.VirtualMachineInstanceMigration) {
 	m.gone = i == nil
 	if m.gone {
 		m.says = "has left"
@@ -181,7 +181,7 @@ func message(all []kubevirt.Condition, kind, otherwise string) string {
 }
 
 // ask asks for the eviction of a machine's pod: first whether it would just be shut down.
-func (e *evacuation) ask(ctx context.Context, m *one, i *kubevirt.VirtualMachineInstance) error {
+func (e *evacuation) ask(ctx context.Context, m *leaving, i *kubevirt.VirtualMachineInstance) error {
 	if time.Since(m.asked) < askAgain {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (e *evacuation) ask(ctx context.Context, m *one, i *kubevirt.VirtualMachine
 	return nil
 }
 
-// reason is what the cluster said, without the name of the webhook that said it.
+// reason returns what the cluster said, without the name of the webhook that said it.
 func reason(err error) string {
 	if _, text, ok := strings.Cut(err.Error(), "denied the request: "); ok {
 		return text

@@ -29,7 +29,7 @@ func guest(name, node string, movable corev1.ConditionStatus, label string) *kub
 	return i
 }
 
-// launcherOf is the pod that a guest is in, on the node that its instance is on.
+// launcherOf returns the pod that a guest is in, on the node that its instance is on.
 func launcherOf(i *kubevirt.VirtualMachineInstance) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{NodeName: i.Status.NodeName}, ObjectMeta: metav1.ObjectMeta{
 		Namespace: i.Namespace, Name: render.Machine{Instance: i}.PodName(render.Launcher),

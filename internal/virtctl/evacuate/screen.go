@@ -34,7 +34,7 @@ func newScreen(out io.Writer) *screen {
 	return s
 }
 
-func (s *screen) draw(all []*one) {
+func (s *screen) draw(all []*leaving) {
 	var b strings.Builder
 	if s.live && s.drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", s.drawn)
@@ -49,11 +49,11 @@ func (s *screen) draw(all []*one) {
 		}
 	}
 	s.drawn = len(all)
-	_, _ = io.WriteString(s.out, b.String()) // a terminal that is gone is nobody's concern
+	_, _ = io.WriteString(s.out, b.String()) // there is nothing to do about a terminal that is gone
 }
 
-// line is a machine and its bar, or what is said of it. Where lines stay, only what is said is worth one.
-func (s *screen) line(m *one) string {
+// line returns a machine and its bar, or what is said of it. Where lines stay, only what is said is worth one.
+func (s *screen) line(m *leaving) string {
 	title := m.title() + ": "
 	if s.live && !m.gone && m.total > 0 {
 		return title + strings.TrimLeft(bar.MiB(m.sent, m.total, 0, max(s.width-len(title), 40)), " ")

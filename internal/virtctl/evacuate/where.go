@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/launchers"
+	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// launcherOn is the pod that the guest of an instance is in, if that is on the node; nil: it is not, whatever the instance says still.
-// A guest that has moved must not be asked to leave the node that it came to.
+// launcherOn returns the pod that the guest of an instance is in, if that is on the node; nil: it is not, whatever the instance
+// says still. A guest that has moved must not be asked to leave the node that it came to.
 func launcherOn(ctx context.Context, c *kube.Client, i *kubevirt.VirtualMachineInstance, node string) (*corev1.Pod, error) {
-	all, err := launchers.Of(ctx, pods{c}, i)
-	if p := launchers.Present(all); p != nil && p.Spec.NodeName == node {
+	all, err := launcherpod.Of(ctx, pods{c}, i)
+	if p := launcherpod.Present(all); p != nil && p.Spec.NodeName == node {
 		return p, err
 	}
 	return nil, err
@@ -28,7 +28,7 @@ func launcherOn(ctx context.Context, c *kube.Client, i *kubevirt.VirtualMachineI
 // pods are the pods of a cluster that the user may read.
 type pods struct{ *kube.Client }
 
-// Read implements launchers.Reader.
+// Read implements launcherpod.Reader.
 func (p pods) Read(ctx context.Context, namespace, name string, into runtime.Object) (bool, error) {
 	pod, err := p.Core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -41,7 +41,7 @@ func (p pods) Read(ctx context.Context, namespace, name string, into runtime.Obj
 	return true, nil
 }
 
-// ReadAll implements launchers.Reader.
+// ReadAll implements launcherpod.Reader.
 func (p pods) ReadAll(ctx context.Context, namespace string, with map[string]string, into runtime.Object) error {
 	all, err := p.Core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(with).String()})
 	if err != nil {

@@ -25,8 +25,9 @@ type Options struct {
 	Port, NodePort int32
 }
 
-// Service is the one for a machine of that kind and name. It chooses the machine's own pod by a label that no other machine's
-// has. The texts are those clients know. unlisted are ports that the machine does not list, so that nothing is heard there.
+// Service returns the one for a machine of that kind and name. It chooses the machine's own pod by a label that no other
+// machine's has. The texts are those clients know. unlisted are ports that the machine does not list, so that nothing is heard
+// there.
 func Service(ctx context.Context, c *kube.Client, kind, name string, o Options) (service *corev1.Service, unlisted []string, err error) {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: o.Name, Namespace: c.Namespace}, Spec: corev1.ServiceSpec{
 		Selector:  map[string]string{render.LabelMachine: "virt-launcher", render.LabelDomain: name},
@@ -109,7 +110,7 @@ func (o Options) families(s *corev1.ServiceSpec) error {
 	return nil
 }
 
-// read is the machine that is to be exposed.
+// read returns the machine to expose.
 func read(ctx context.Context, c *kube.Client, kind, name string) (*kubevirt.VirtualMachineInstanceSpec, error) {
 	switch forward.Kind(kind) {
 	case "vmi":
@@ -137,7 +138,7 @@ func read(ctx context.Context, c *kube.Client, kind, name string) (*kubevirt.Vir
 	return nil, fmt.Errorf("unsupported resource type: %s", kind)
 }
 
-// ports are those that the machine lists.
+// ports returns those that the machine lists.
 func ports(spec *kubevirt.VirtualMachineInstanceSpec) []corev1.ServicePort {
 	var out []corev1.ServicePort
 	for _, i := range spec.Domain.Devices.Interfaces {

@@ -119,7 +119,7 @@ func (f *Forwarder) connections(ctx context.Context, l net.Listener, p Port) {
 	}
 }
 
-// idle is when a sender of datagrams that says nothing and hears nothing is forgotten: nobody says when they are done.
+// idle is how long a silent sender of datagrams is remembered: UDP has no end of a connection.
 const idle = 2 * time.Minute
 
 // datagrams gives every sender a stream of their own, so that each gets the answers to what they sent.
@@ -158,7 +158,7 @@ func (f *Forwarder) datagrams(ctx context.Context, l net.PacketConn, p Port) {
 	}
 }
 
-// sender is somebody who sends datagrams here.
+// sender is a local address that sends datagrams to the port.
 type sender struct {
 	conn  *stream.Conn
 	timer *time.Timer

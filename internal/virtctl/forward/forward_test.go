@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// server is an API server whose guests answer every message with what was asked for and the message.
+// server returns an API server whose guests answer every message with what was asked for and the message.
 func server(t *testing.T) *kube.Client {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +55,7 @@ func server(t *testing.T) *kube.Client {
 
 const group = "/apis/subresources.kubevirt.io/v1/namespaces/"
 
-// free is a port that nobody has.
+// free returns a port that nobody has.
 func free(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -63,7 +63,7 @@ func Kind(text string) string {
 	return ""
 }
 
-// resource is the kind as the API has it.
+// resource returns the kind as the API has it.
 func (t Target) resource() string {
 	if t.Kind == "vmi" {
 		return "virtualmachineinstances"

@@ -12,22 +12,22 @@ import (
 	"github.com/berth-vm/berth/internal/upload/client"
 )
 
-// advised is an error with what can be done about it.
-type advised struct {
+// adviceError is an error with what can be done about it.
+type adviceError struct {
 	error
 	advice string
 }
 
-func (e *advised) Unwrap() error { return e.error }
+func (e *adviceError) Unwrap() error { return e.error }
 
 // Advice is printed below the error.
-func (e *advised) Advice() string { return e.advice }
+func (e *adviceError) Advice() string { return e.advice }
 
 func advise(err error, format string, args ...any) error {
-	return &advised{error: err, advice: fmt.Sprintf(format, args...)}
+	return &adviceError{error: err, advice: fmt.Sprintf(format, args...)}
 }
 
-// kindName is how kubectl calls what is filled.
+// kindName returns how kubectl calls what is filled.
 func (u *upload) kindName() string {
 	if u.Claim {
 		return "pvc"
@@ -43,22 +43,22 @@ func (u *upload) taken(format string, args ...any) error {
 
 // stuck: the volume that was made, by this command or before it, will never take the upload.
 func (u *upload) stuck(err error) error {
-	return advise(err, "To begin anew: kubectl delete %s %s --namespace %s, and repeat the command.", u.kindName(), u.Name, u.cluster.Namespace)
+	return advise(err, "To begin again: kubectl delete %s %s --namespace %s, and repeat the command.", u.kindName(), u.Name, u.cluster.Namespace)
 }
 
-// made is what came of making an object.
+// made returns what came of making an object.
 func (u *upload) made(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
-		return advise(err, "If it is a right that you lack, whoever has role admin in namespace %s can give you role edit there.", u.cluster.Namespace)
+		return advise(err, "If it is a right that you lack, a user with role admin in namespace %s can give you role edit there.", u.cluster.Namespace)
 	case apierrors.IsNotFound(err): // the kind, or the namespace: it says which
 		return advise(err, "Either namespace %s does not exist, or Berth is not installed in this cluster.", u.cluster.Namespace)
 	}
 	return err
 }
 
-// sent is what came of sending the file.
-func (u *upload) sent(err error, to door) error {
+// sent returns what came of sending the file.
+func (u *upload) sent(err error, to proxyAddress) error {
 	var untrusted *tls.CertificateVerificationError
 	var refused *client.Refused
 	switch {
@@ -66,7 +66,7 @@ func (u *upload) sent(err error, to door) error {
 		return nil
 	case errors.As(err, &untrusted):
 		return advise(err, "The certificate at %s is not what the cluster says its upload proxy has. Is that the right address?\n"+
-			"--insecure sends the image, and a token for this volume, to whoever answers there.", to.url)
+			"--insecure sends the image, and a token for this volume, to any server there.", to.url)
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return advise(err, "What answers at %s speaks no TLS. If that is right, say so: --uploadproxy-url=http://...", to.url)
 	case errors.As(err, &refused):

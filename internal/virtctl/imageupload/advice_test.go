@@ -22,7 +22,7 @@ import (
 func TestAdvice(t *testing.T) {
 	u := &upload{Options: Options{Name: "disk"}, cluster: &kube.Client{Namespace: "team"}}
 	pvc := &upload{Options: Options{Name: "disk", Claim: true}, cluster: u.cluster}
-	to := door{url: "https://proxy"}
+	to := proxyAddress{url: "https://proxy"}
 	volumes := schema.GroupResource{Group: "cdi.kubevirt.io", Resource: "datavolumes"}
 	forbidden := fmt.Errorf("create DataVolume disk: %w", apierrors.NewForbidden(volumes, "disk", errors.New("you may not")))
 	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
@@ -32,7 +32,7 @@ func TestAdvice(t *testing.T) {
 	}{
 		"a name that is taken":       {u.taken("PVC %s already successfully populated", "disk"), "kubectl delete dv disk --namespace team"},
 		"a claim's":                  {pvc.taken("PVC disk already successfully populated"), "kubectl delete pvc disk --namespace team"},
-		"a volume that is stuck":     {u.stuck(errors.New("no class")), "To begin anew: kubectl delete dv disk --namespace team"},
+		"a volume that is stuck":     {u.stuck(errors.New("no class")), "To begin again: kubectl delete dv disk --namespace team"},
 		"no right":                   {u.made(forbidden), "role edit"},
 		"no right to upload":         {u.sent(fmt.Errorf("fetch an upload token: %w: %w", errToken, forbidden), to), "role edit"},
 		"no such kind":               {u.made(apierrors.NewNotFound(volumes, "")), "Berth is not installed"},

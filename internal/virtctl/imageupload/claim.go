@@ -13,7 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// ensureClaim sees to it that there is a claim that takes an upload; claim is nil if there is none of that name.
+// ensureClaim ensures that there is a claim that takes an upload; claim is nil if there is none of that name.
 func (u *upload) ensureClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	switch {
 	case claim == nil && u.NoCreate:
@@ -73,7 +73,7 @@ func (u *upload) checkClaim(ctx context.Context, claim *corev1.PersistentVolumeC
 	return nil
 }
 
-// contentOf is what the claim is to be filled with; an error if no upload fills it.
+// contentOf returns the kind of content that the claim expects; an error if it takes no upload.
 func (u *upload) contentOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (string, error) {
 	if ref := claim.Spec.DataSourceRef; ref != nil && ref.Kind == cdiv1.VolumeUploadSourceRef {
 		source, err := kube.UploadSources.Get(ctx, u.cluster, ref.Name)
@@ -100,10 +100,10 @@ func (u *upload) contentOf(ctx context.Context, claim *corev1.PersistentVolumeCl
 // unavailable is that nothing in the cluster would take the bytes.
 type unavailable struct{ claim string }
 
-// Error is the line clients know.
+// Error returns the line clients know.
 func (e *unavailable) Error() string { return fmt.Sprintf("PVC %s not available for upload", e.claim) }
 
-// Advice says which claims are.
+// Advice returns which claims are.
 func (e *unavailable) Advice() string {
 	return "An upload fills a claim whose dataSourceRef is a VolumeUploadSource, or that of a DataVolume with an upload source.\n" +
 		"Leave --no-create out and give the volume a new name to have one made."

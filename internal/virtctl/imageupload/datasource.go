@@ -10,7 +10,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// dataSource makes the uploaded volume known under its name to whoever wants to clone it.
+// dataSource makes a DataSource of the same name for the uploaded volume, for clones.
 func (u *upload) dataSource(ctx context.Context) error {
 	source := cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: u.cluster.Namespace, Name: u.Name}}
 	old, err := kube.DataSources.Get(ctx, u.cluster, u.Name)

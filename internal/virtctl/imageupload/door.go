@@ -15,15 +15,15 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// door is where uploads go in.
-type door struct {
+// proxyAddress is where uploads go in.
+type proxyAddress struct {
 	url string
 	ca  string // PEM; empty: whatever the system trusts
 }
 
 // door finds the upload proxy: where the user says, else where the cluster says.
-func (u *upload) door(ctx context.Context) (door, error) {
-	d := door{url: u.ProxyURL}
+func (u *upload) door(ctx context.Context) (proxyAddress, error) {
+	d := proxyAddress{url: u.ProxyURL}
 	config, err := kube.Configurations.Get(ctx, u.cluster, "config")
 	if err == nil && config != nil {
 		if config.Status.UploadProxyCA != nil {
@@ -97,7 +97,7 @@ func gone(claim *corev1.PersistentVolumeClaim, name string) error {
 	return fmt.Errorf("PVC %s was deleted meanwhile", name)
 }
 
-// brokenVolume is what a DataVolume says that took the bytes and could not make a disk of them.
+// brokenVolume returns what a DataVolume says that took the bytes and could not make a disk of them.
 func (u *upload) brokenVolume(ctx context.Context) error {
 	volume, err := kube.DataVolumes.Get(ctx, u.cluster, u.Name)
 	if err != nil || volume == nil || volume.Status.Phase != cdiv1.Failed {

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// ensure sees to it that there is a volume that takes an upload.
+// ensure ensures that there is a volume that takes an upload.
 func (u *upload) ensure(ctx context.Context) error {
 	claim, err := u.claim(ctx)
 	if err != nil {
@@ -83,8 +83,8 @@ func (u *upload) content() cdiv1.DataVolumeContentType {
 	return cdiv1.DataVolumeKubeVirt
 }
 
-// checkVolume accepts a DataVolume that an earlier run, or somebody else, has made for an upload. A repeated command
-// says what the first one said: it is the same volume, on its way.
+// checkVolume accepts an existing DataVolume for an upload, so that a repeated command continues with the volume that the first
+// one made.
 func (u *upload) checkVolume(v *cdiv1.DataVolume) error {
 	if v.Spec.Source == nil || v.Spec.Source.Upload == nil {
 		return advise(fmt.Errorf("PVC %s not available for upload", u.Name),
@@ -111,7 +111,7 @@ func (u *upload) wrongContent() error {
 	return fmt.Errorf("PVC %s is for an archive; upload one with --archive-path", u.Name)
 }
 
-// message is what a volume says about itself.
+// message returns what a volume says about itself.
 func message(v *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) (reason, text string) {
 	for _, c := range v.Status.Conditions {
 		if c.Type == kind {

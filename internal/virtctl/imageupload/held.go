@@ -12,19 +12,21 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// held is that the volume waits for its first consumer, which an upload is not.
-type held struct {
+// heldError is that the volume waits for its first consumer, which an upload is not.
+type heldError struct {
 	kind, state string // "DataVolume", "WaitForFirstConsumer"
 	claim       string
 	class       string
 	nodes, vms  []string // some of those this cluster has
 }
 
-// Error is the line clients know.
-func (h *held) Error() string { return fmt.Sprintf("cannot upload to %s in state %s", h.kind, h.state) }
+// Error returns the line clients know.
+func (h *heldError) Error() string {
+	return fmt.Sprintf("cannot upload to %s in state %s", h.kind, h.state)
+}
 
-// Advice says what can be done about it in this cluster.
-func (h *held) Advice() string {
+// Advice returns what can be done about it in this cluster.
+func (h *heldError) Advice() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "PVC %s is bound where the first pod that uses it runs", h.claim)
 	if h.class != "" {
@@ -54,8 +56,8 @@ func some(names []string) string {
 }
 
 // newHeld looks around for what the user can do. What may not be read is left out of the advice.
-func newHeld(ctx context.Context, c *kube.Client, kind, state, claim string) *held {
-	h := &held{kind: kind, state: state, claim: claim}
+func newHeld(ctx context.Context, c *kube.Client, kind, state, claim string) *heldError {
+	h := &heldError{kind: kind, state: state, claim: claim}
 	if pvc, err := c.Core.CoreV1().PersistentVolumeClaims(c.Namespace).Get(ctx, claim, metav1.GetOptions{}); err == nil &&
 		pvc.Spec.StorageClassName != nil {
 		h.class = *pvc.Spec.StorageClassName

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/names"
 )
 
-// qcow2 is the header of an image of that size, and room for the tables it speaks of.
+// qcow2 returns the header of an image of that size, and room for the tables it speaks of.
 func qcow2(size uint64) []byte {
 	b := make([]byte, 1<<20)
 	copy(b, "QFI\xfb")
@@ -107,7 +107,7 @@ func TestVolumeStage(t *testing.T) {
 
 // TestHeld: the first line is the one users and scripts know, the others say what to do here.
 func TestHeld(t *testing.T) {
-	h := &held{kind: "DataVolume", state: "WaitForFirstConsumer", claim: "fedora-dv", class: "local",
+	h := &heldError{kind: "DataVolume", state: "WaitForFirstConsumer", claim: "fedora-dv", class: "local",
 		nodes: []string{"node3", "node1", "node2"}, vms: []string{"f", "e", "d", "c", "b", "a"}}
 	if got := h.Error(); got != "cannot upload to DataVolume in state WaitForFirstConsumer" {
 		t.Errorf("first line %q", got)

@@ -49,7 +49,7 @@ type Options struct {
 	LikeVM    string
 }
 
-// Check says what is wrong with the options before anything is asked of a cluster.
+// Check returns what is wrong with the options before anything is asked of a cluster.
 func (o *Options) Check() error {
 	switch {
 	case o.Image == "" && o.Archive == "":
@@ -80,7 +80,7 @@ func (o *Options) Check() error {
 	return o.checkFile()
 }
 
-// checkFile says what is wrong with the file while nothing is made for it yet.
+// checkFile returns what is wrong with the file while nothing is made for it yet.
 func (o *Options) checkFile() error {
 	path := o.path()
 	if strings.HasPrefix(path, "http://") || strings.HasPrefix(path, "https://") {
@@ -137,7 +137,7 @@ func (o *Options) checkOnePlace() error {
 	return nil
 }
 
-// path is the file that is uploaded.
+// path returns the file that is uploaded.
 func (o *Options) path() string {
 	switch {
 	case o.From != nil:

@@ -10,20 +10,20 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Ensure sees to it that there is a DataVolume that takes an upload, as options say that have a size. It is what Run does first, for a
-// sender that has no file here.
+// Ensure ensures that there is a DataVolume that takes an upload, as options say that have a size. It is what Run does first, for
+// a sender that has no file here.
 func Ensure(ctx context.Context, c *kube.Client, o Options) error {
 	return (&upload{Options: o, cluster: c, out: io.Discard}).ensure(ctx)
 }
 
-// Proxy is where uploads go in, and the authority that vouches for it (PEM; empty: one that the system trusts).
+// Proxy returns where uploads go in, and the authority that vouches for it (PEM; empty: one that the system trusts).
 func Proxy(ctx context.Context, c *kube.Client, override string) (url, ca string, err error) {
 	d, err := (&upload{Options: Options{ProxyURL: override}, cluster: c}).door(ctx)
 	return d.url, d.ca, err
 }
 
-// Stage is how far a DataVolume is on its way to take an upload: it takes one, or it waits for its first consumer, or neither yet. Why is
-// what it says meanwhile. An error is that it never will.
+// Stage returns how far a DataVolume is on its way to take an upload: it takes one, or it waits for its first consumer, or
+// neither yet. Why is what it says meanwhile. An error is that it never will.
 func Stage(v *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) (takes, waits bool, why string, err error) {
 	at, why, err := volumeStage(v, claim)
 	return at == takesUpload, at == waitsForConsumer, why, err

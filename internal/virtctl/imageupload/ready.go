@@ -131,7 +131,7 @@ func (u *upload) claimStage(ctx context.Context, claim *corev1.PersistentVolumeC
 	return onItsWay, said, nil
 }
 
-// brokenClaim is what a claim says that took the bytes and could not make a disk of them.
+// brokenClaim returns what a claim says that took the bytes and could not make a disk of them.
 func brokenClaim(claim *corev1.PersistentVolumeClaim) error {
 	if state.Of(state.Reason(claim.Annotations[annState])).Phase != cdiv1.Failed {
 		return nil
@@ -139,7 +139,7 @@ func brokenClaim(claim *corev1.PersistentVolumeClaim) error {
 	return fmt.Errorf("Provisioning failed: %s", claim.Annotations[annMessage]) //nolint:staticcheck // the text clients know
 }
 
-// waits: the claim's class binds for a consumer only. A class that may not be read is taken to bind at once.
+// waits reports whether the claim's class binds for a consumer only. A class that may not be read is taken to bind at once.
 func (u *upload) waits(ctx context.Context, claim *corev1.PersistentVolumeClaim) bool {
 	name := ptr.Deref(claim.Spec.StorageClassName, "")
 	if name == "" {

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/berth-vm/berth/internal/annotated"
+	"github.com/berth-vm/berth/internal/claimorder"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/virtctl/bind"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
@@ -17,7 +17,7 @@ import (
 
 // Annotations of claims that clients of cdi.kubevirt.io write or read.
 const (
-	annUpload   = annotated.Upload
+	annUpload   = claimorder.Upload
 	annContent  = names.ContentType
 	annPhase    = names.PodPhase
 	annReady    = names.PodReady
@@ -34,7 +34,8 @@ type upload struct {
 	place   *bind.Place // nil: a held claim is not to be bound
 }
 
-// Run uploads as options say that Check has found nothing wrong with. It can be repeated after any failure and goes on from where things are.
+// Run uploads as options say that Check has found nothing wrong with. It can be repeated after any failure and continues from
+// where things are.
 func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	u := &upload{Options: o, cluster: c, out: out}
 	if err := u.findPlace(ctx); err != nil {
@@ -64,7 +65,7 @@ func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 }
 
 func (u *upload) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(u.out, format+"\n", args...) // whoever closed the terminal does not want to hear of it
+	_, _ = fmt.Fprintf(u.out, format+"\n", args...) // the terminal was closed
 }
 
 func (u *upload) findPlace(ctx context.Context) error {

@@ -10,7 +10,7 @@ import (
 )
 
 // send sends the file and shows how far it is.
-func (u *upload) send(ctx context.Context, to door) error {
+func (u *upload) send(ctx context.Context, to proxyAddress) error {
 	u.say("Uploading data to %s\n", to.url)
 	line := bar.Bytes(u.out)
 	options := client.Options{

@@ -15,8 +15,8 @@ import (
 // errNoSize is the text clients know.
 var errNoSize = errors.New("when creating a resource, the size must be specified")
 
-// size is how large a disk to ask for: what the user said, or else what the image itself says. A compressed image and
-// an archive do not say it.
+// size returns how large a disk to ask for: what the user said, or else what the image itself says. A compressed image and an
+// archive do not say it.
 func (o *Options) size() (resource.Quantity, error) {
 	if o.Size != "" {
 		return resource.ParseQuantity(o.Size)
@@ -43,7 +43,7 @@ func RoundUp(n int64) resource.Quantity {
 	return *resource.NewQuantity((n+unit-1)/unit*unit, resource.BinarySI)
 }
 
-// virtualSize is the size of the disk in an image file; 0 if its beginning does not say.
+// virtualSize returns the size of the disk in an image file; 0 if its beginning does not say.
 func virtualSize(path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -61,8 +61,8 @@ func virtualSize(path string) (int64, error) {
 	return n, nil
 }
 
-// DiskSize is the size of the disk in an image of that many bytes, of which it reads the beginning, the end, and what those lead to;
-// 0 if the image does not say.
+// DiskSize returns the size of the disk in an image of size bytes; 0 if the image does not tell. It reads the beginning, the end,
+// and the tables that those refer to.
 func DiskSize(image io.ReaderAt, size int64) (int64, error) {
 	head := make([]byte, min(size, format.HeadSize))
 	if _, err := image.ReadAt(head, 0); err != nil {

@@ -1,5 +1,5 @@
-// Package keep has a machine's copy of a disk written to a claim of its own, which it makes with the rights of whoever asks. It does
-// not know how the bytes get there.
+// Package keep has a machine's copy of a disk written to a claim of its own, which it makes with the rights of the caller. It
+// does not know how the bytes get there.
 package keep
 
 import (
@@ -29,19 +29,19 @@ import (
 type Options struct {
 	Machine string
 	Disk    string
-	// Claim is what is to be made. Without a size it has just room for the disk.
+	// Claim describes the claim to create. Without a size it is just large enough for the disk.
 	Claim createpvc.Options
 	Wait  bool
 }
 
-// wrong is a machine or a disk that cannot be kept, and what to do.
-type wrong struct {
+// refusal is a machine or a disk that cannot be kept, and what to do.
+type refusal struct {
 	error
 	advice string
 }
 
-// Advice says what to do about it.
-func (w *wrong) Advice() string { return w.advice }
+// Advice returns what to do about it.
+func (w *refusal) Advice() string { return w.advice }
 
 // Run makes the claim, asks for the disk to be kept in it, and waits until it is.
 func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
@@ -50,7 +50,7 @@ func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 		return err
 	}
 	if i == nil {
-		return &wrong{fmt.Errorf("virtual machine %s does not run", o.Machine),
+		return &refusal{fmt.Errorf("virtual machine %s does not run", o.Machine),
 			"Its copies are gone with its last run: a disk is kept while the machine runs."}
 	}
 	size, err := sizeOf(i, o.Disk)
@@ -59,7 +59,7 @@ func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	}
 	if o.Claim.Size == "" {
 		if size == 0 {
-			return &wrong{fmt.Errorf("the size of disk %s is not known yet", o.Disk), "Try again in some seconds, or give --size."}
+			return &refusal{fmt.Errorf("the size of disk %s is not known yet", o.Disk), "Try again in some seconds, or give --size."}
 		}
 		o.Claim.Size, o.Claim.SizeIsDisk = strconv.FormatInt(size, 10), true
 	}
@@ -76,7 +76,7 @@ func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	return await(ctx, c, i, o, out)
 }
 
-// sizeOf is the size of a copy; 0: it is not known yet.
+// sizeOf returns the size of a copy; 0: it is not known yet.
 func sizeOf(i *kubevirt.VirtualMachineInstance, disk string) (int64, error) {
 	var copies []string
 	for _, v := range i.Spec.Volumes {
@@ -86,10 +86,10 @@ func sizeOf(i *kubevirt.VirtualMachineInstance, disk string) (int64, error) {
 	}
 	switch {
 	case len(copies) == 0:
-		return 0, &wrong{fmt.Errorf("virtual machine %s has no copies", i.Name),
+		return 0, &refusal{fmt.Errorf("virtual machine %s has no copies", i.Name),
 			"Its disks are claims already, which stay when it is deleted: clone one with a DataVolume or virtctl create-pvc."}
 	case !slices.Contains(copies, disk):
-		return 0, &wrong{fmt.Errorf("disk %s of virtual machine %s is no copy", disk, i.Name), "Its copies are " + strings.Join(copies, ", ") + "."}
+		return 0, &refusal{fmt.Errorf("disk %s of virtual machine %s is no copy", disk, i.Name), "Its copies are " + strings.Join(copies, ", ") + "."}
 	}
 	at := slices.IndexFunc(i.Status.VolumeStatus, func(v kubevirt.VolumeStatus) bool { return v.Name == disk })
 	if at < 0 {
@@ -108,7 +108,7 @@ func ensure(ctx context.Context, c *kube.Client, i *kubevirt.VirtualMachineInsta
 		_, err = fmt.Fprintf(out, "Using existing PVC %s/%s\n", c.Namespace, o.Claim.Name)
 		return err
 	case err == nil:
-		return &wrong{fmt.Errorf("PersistentVolumeClaim %s exists and was not made for this disk", o.Claim.Name), "Nothing is written over it: give another name with --as."}
+		return &refusal{fmt.Errorf("PersistentVolumeClaim %s exists and was not made for this disk", o.Claim.Name), "Nothing is written over it: give another name with --as."}
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("read PersistentVolumeClaim %s: %w", o.Claim.Name, err)
 	}
@@ -160,29 +160,29 @@ func await(ctx context.Context, c *kube.Client, run *kubevirt.VirtualMachineInst
 	return err
 }
 
-// step is how far it is.
-type step struct {
+// progress is how far it is.
+type progress struct {
 	over     bool
 	progress int64 // in percent
 	text     string
 }
 
 // look reads how far it is. The claim's own record is what counts; the machine may be gone.
-func look(ctx context.Context, c *kube.Client, run *kubevirt.VirtualMachineInstance, o Options) (step, error) {
+func look(ctx context.Context, c *kube.Client, run *kubevirt.VirtualMachineInstance, o Options) (progress, error) {
 	pvc, err := c.Core.CoreV1().PersistentVolumeClaims(c.Namespace).Get(ctx, o.Claim.Name, metav1.GetOptions{})
 	if err != nil {
-		return step{}, fmt.Errorf("read PersistentVolumeClaim %s: %w", o.Claim.Name, err)
+		return progress{}, fmt.Errorf("read PersistentVolumeClaim %s: %w", o.Claim.Name, err)
 	}
 	if pvc.Annotations[names.PodPhase] == string(corev1.PodSucceeded) {
-		return step{over: true}, nil
+		return progress{over: true}, nil
 	}
 	i, err := kube.Instances.Get(ctx, c, o.Machine)
 	if err != nil {
-		return step{}, err
+		return progress{}, err
 	}
 	unusable := "PersistentVolumeClaim " + o.Claim.Name + " does not have it: delete it."
 	if i == nil || i.UID != run.UID || i.Status.Phase == kubevirt.PhaseFailed || i.Status.Phase == kubevirt.PhaseSucceeded {
-		return step{}, &wrong{fmt.Errorf("virtual machine %s ended before its disk %s was kept", o.Machine, o.Disk), unusable}
+		return progress{}, &refusal{fmt.Errorf("virtual machine %s ended before its disk %s was kept", o.Machine, o.Disk), unusable}
 	}
 	for _, v := range i.Status.VolumeStatus {
 		if v.Name != o.Disk || v.Copy == nil || v.Copy.Keep == nil || v.Copy.Keep.ClaimName != o.Claim.Name {
@@ -191,10 +191,10 @@ func look(ctx context.Context, c *kube.Client, run *kubevirt.VirtualMachineInsta
 		k := v.Copy.Keep
 		switch k.Reason {
 		case kubevirt.KeepFailed, kubevirt.KeepNotForIt, kubevirt.KeepClaimLeaving:
-			return step{}, &wrong{errors.New(k.Message), unusable}
+			return progress{}, &refusal{errors.New(k.Message), unusable}
 		}
 		done, _ := strconv.ParseInt(strings.TrimSuffix(k.Progress, "%"), 10, 64) // empty before it is being written
-		return step{progress: done, text: k.Message}, nil
+		return progress{progress: done, text: k.Message}, nil
 	}
-	return step{}, nil
+	return progress{}, nil
 }

@@ -38,19 +38,19 @@ func TestLook(t *testing.T) {
 	for name, row := range map[string]struct {
 		phase string // recorded on the claim
 		now   *kubevirt.VirtualMachineInstance
-		want  step
+		want  progress
 		fails string
 	}{
-		"written, and the machine gone": {"Succeeded", nil, step{over: true}, ""},
-		"half of it, and gone":          {"Running", nil, step{}, "ended before its disk root was kept"},
-		"half of it, and another run":   {"Running", instance("u2", kubevirt.PhaseRunning, nil), step{}, "ended before its disk root was kept"},
-		"half of it, and ended":         {"Running", instance("u1", kubevirt.PhaseFailed, writing), step{}, "ended before"},
-		"half of it":                    {"Running", instance("u1", kubevirt.PhaseRunning, writing), step{progress: 45, text: "it is being written"}, ""},
-		"not begun":                     {"", instance("u1", kubevirt.PhaseRunning, nil), step{}, ""},
+		"written, and the machine gone": {"Succeeded", nil, progress{over: true}, ""},
+		"half of it, and gone":          {"Running", nil, progress{}, "ended before its disk root was kept"},
+		"half of it, and another run":   {"Running", instance("u2", kubevirt.PhaseRunning, nil), progress{}, "ended before its disk root was kept"},
+		"half of it, and ended":         {"Running", instance("u1", kubevirt.PhaseFailed, writing), progress{}, "ended before"},
+		"half of it":                    {"Running", instance("u1", kubevirt.PhaseRunning, writing), progress{progress: 45, text: "it is being written"}, ""},
+		"not begun":                     {"", instance("u1", kubevirt.PhaseRunning, nil), progress{}, ""},
 		"of another claim": {"", instance("u1", kubevirt.PhaseRunning, &kubevirt.KeepStatus{ClaimName: "other", Reason: kubevirt.KeepFailed}),
-			step{}, ""},
+			progress{}, ""},
 		"failed": {"Running", instance("u1", kubevirt.PhaseRunning, &kubevirt.KeepStatus{ClaimName: "mine", Reason: kubevirt.KeepFailed, Message: "too small"}),
-			step{}, "too small"},
+			progress{}, "too small"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var objects []runtime.Object

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Claims are the claims of the client's namespace that are somebody's: one that a populator fills to become another is not.
+// Claims returns the claims of the client's namespace, without those that a populator fills on behalf of another claim.
 func Claims(ctx context.Context, c *Client) ([]corev1.PersistentVolumeClaim, error) {
 	list, err := c.Core.CoreV1().PersistentVolumeClaims(c.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -23,7 +23,7 @@ func Claims(ctx context.Context, c *Client) ([]corev1.PersistentVolumeClaim, err
 	return out, nil
 }
 
-// Somebodys says that the claim is not one that a populator fills to become another.
+// Somebodys reports whether the claim is not one that a populator fills to become another.
 func Somebodys(claim *corev1.PersistentVolumeClaim) bool {
 	owner := metav1.GetControllerOf(claim)
 	return owner == nil || owner.Kind != "PersistentVolumeClaim"

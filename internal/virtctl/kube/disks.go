@@ -10,8 +10,8 @@ import (
 // Disk is a volume of a machine and the claim it is in.
 type Disk struct{ Name, Claim string }
 
-// Disks are the machine's volumes that are in claims: those of its instance, which may have more than the machine, or
-// those an instance would have if there is none (nil).
+// Disks returns the machine's volumes that are in claims: those of its instance, which may have more than the machine, or those
+// an instance would have if there is none (nil).
 func Disks(vm *kubevirt.VirtualMachine, instance *kubevirt.VirtualMachineInstance) []Disk {
 	var volumes []kubevirt.Volume
 	switch {

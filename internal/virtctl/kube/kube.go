@@ -1,5 +1,5 @@
-// Package kube is virtctl's way to a cluster: the objects it reads and makes, with the rights of whoever runs it. It
-// does not know what any of them is for, and it holds no cache: a command looks, acts and ends.
+// Package kube is virtctl's way to a cluster: the objects it reads and makes, with the rights of its user. It does not know what
+// any of them is for, and it holds no cache: a command looks, acts and ends.
 package kube
 
 import (
@@ -32,7 +32,7 @@ type Client struct {
 
 // New connects to a cluster. Nothing is asked of it yet.
 func New(config *rest.Config, namespace string) (*Client, error) {
-	config.QPS = -1 // one person's command: holding it back helps nobody
+	config.QPS = -1 // one person's command needs no rate limit
 	core, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
@@ -175,7 +175,7 @@ func (k Kind[T]) Delete(ctx context.Context, c *Client, name string, dryRun []st
 	return nil
 }
 
-// GVK is the kind's name, group and version, as an object says them.
+// GVK returns the kind's name, group and version, as an object says them.
 func (k Kind[T]) GVK() schema.GroupVersionKind { return k.resource.GroupVersion().WithKind(k.name) }
 
 func (k Kind[T]) to(object *T) (*unstructured.Unstructured, error) {
@@ -196,7 +196,7 @@ func (k Kind[T]) from(u *unstructured.Unstructured) (*T, error) {
 	return object, nil
 }
 
-// In is the client for another namespace.
+// In returns the client for another namespace.
 func (c *Client) In(namespace string) *Client {
 	other := *c
 	other.Namespace = namespace

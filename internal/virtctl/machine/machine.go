@@ -64,7 +64,7 @@ func Read(ctx context.Context, c *kube.Client, resource, name, verb string) ([]b
 	return c.Core.CoreV1().RESTClient().Get().AbsPath(Path(c, resource, name, verb)).Do(ctx).Raw()
 }
 
-// Source is the volume of that name as something that can be added to a machine.
+// Source returns the volume of that name as something that can be added to a machine.
 func Source(ctx context.Context, c *kube.Client, name string) (*kubevirt.HotplugVolumeSource, error) {
 	volume, err := kube.DataVolumes.Get(ctx, c, name)
 	if err != nil {
@@ -118,7 +118,7 @@ func put(ctx context.Context, c *kube.Client, resource, name, verb string, body 
 	return nil
 }
 
-// Path is a subresource's path.
+// Path returns a subresource's path.
 func Path(c *kube.Client, resource, name, verb string) string {
 	return path.Join(Group, "namespaces", c.Namespace, resource, name, verb)
 }

@@ -27,7 +27,7 @@ func CancelEvacuation(ctx context.Context, c *kube.Client, kind, name string, dr
 	return put(ctx, c, subject(kind == "vm"), name, "evacuate/cancel", body)
 }
 
-// Expand is a machine of the cluster, or of a manifest, as its instance type and preference make it.
+// Expand returns a machine of the cluster, or of a manifest, as its instance type and preference make it.
 func Expand(ctx context.Context, c *kube.Client, name string, manifest []byte) ([]byte, error) {
 	if manifest == nil {
 		return Read(ctx, c, "virtualmachines", name, "expand-spec")

@@ -45,7 +45,7 @@ func ParseTarget(text string) (Target, error) {
 	return t, err
 }
 
-// Session is the command line of ssh.
+// Session returns the command line of ssh.
 func Session(t Target, o Options, command string) []string {
 	args := append(o.program("ssh", t), "--", o.host(t))
 	if command != "" {
@@ -60,7 +60,7 @@ type Copy struct {
 	Recursive, Preserve bool
 }
 
-// Target is the machine of a copy, and whether it is where the copy goes.
+// Target returns the machine of a copy, and whether it is where the copy goes.
 func (c Copy) Target() (t Target, path string, there bool, err error) {
 	from, to := strings.Contains(c.From, ":"), strings.Contains(c.To, ":")
 	remote := c.From
@@ -77,7 +77,7 @@ func (c Copy) Target() (t Target, path string, there bool, err error) {
 	return t, path, there, err
 }
 
-// Transfer is the command line of scp.
+// Transfer returns the command line of scp.
 func Transfer(c Copy, namespace string, o Options) ([]string, error) {
 	t, path, there, err := c.Target()
 	if err != nil {
@@ -100,7 +100,7 @@ func Transfer(c Copy, namespace string, o Options) ([]string, error) {
 	return append(args, "--", remote, c.To), nil
 }
 
-// host is the machine's name for the program: it is what known_hosts keeps its key under.
+// host returns the machine's name for the program: it is what known_hosts keeps its key under.
 func (o Options) host(t Target) string {
 	name := t.Kind + "." + t.Name + "." + t.Namespace
 	user := o.User
@@ -113,8 +113,8 @@ func (o Options) host(t Target) string {
 	return user + "@" + name
 }
 
-// program is the command line of ssh or scp up to whom it is for. The program reads the way there as a line for a shell, in
-// which a % begins a word of its own.
+// program returns the command line of ssh or scp up to the destination. The program reads the proxy command as a shell line in
+// which a % begins a token of its own.
 func (o Options) program(name string, t Target) []string {
 	way := append([]string(nil), o.Virtctl...)
 	way = append(way, "port-forward", "--stdio=true", t.Kind+"/"+t.Name+"/"+t.Namespace, strconv.Itoa(o.Port))

@@ -66,7 +66,7 @@ func (n Node) line(now time.Time) string {
 	return strings.Join(words, "  ")
 }
 
-// age is a duration as people say it: two units, no more.
+// age returns a duration as people say it: two units, no more.
 func age(d time.Duration) string {
 	d = max(d, 0).Round(time.Second)
 	switch {

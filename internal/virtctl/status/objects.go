@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Objects are what the answers are made from, of one namespace or of all. Whoever asks has read them, once or by watches; nothing
+// Objects are what the answers are made from, of one namespace or of all. The caller has read them, once or by watches; nothing
 // here changes them. A person who may not read a kind has none of it.
 type Objects struct {
 	Machines  []*kubevirt.VirtualMachine
@@ -26,8 +26,8 @@ type Objects struct {
 // Key names an object of a namespace.
 func Key(namespace, name string) string { return namespace + "/" + name }
 
-// Disks are all disks: DataVolumes, and claims that machines have or that are being filled. Which machines have each, and the node
-// each of those is on, is the second answer.
+// Disks returns all disks: DataVolumes, and claims that machines have or that are being filled. Which machines have each, and the
+// node each of those is on, is the second answer.
 func (o *Objects) Disks() (disks map[string]*Disk, used map[string]map[string]string) {
 	used, disks = o.usedBy(), map[string]*Disk{}
 	for _, v := range o.Volumes {
@@ -61,7 +61,7 @@ func (o *Objects) List() []Volume {
 	return out
 }
 
-// Machine is a machine with everything that belongs to it; nil if there is none of that name.
+// Machine returns a machine with everything that belongs to it; nil if there is none of that name.
 func (o *Objects) Machine(namespace, name string) *Seen {
 	at := slices.IndexFunc(o.Machines, func(m *kubevirt.VirtualMachine) bool { return m.Namespace == namespace && m.Name == name })
 	if at < 0 {
@@ -90,7 +90,7 @@ func (o *Objects) Machine(namespace, name string) *Seen {
 	return s
 }
 
-// usedBy are the machines that have each claim, and the node each of them is on; empty: on none.
+// usedBy returns the machines that have each claim, and the node each of them is on; empty: on none.
 func (o *Objects) usedBy() map[string]map[string]string {
 	used := map[string]map[string]string{}
 	note := func(namespace, machine, node string, disks []kube.Disk) {

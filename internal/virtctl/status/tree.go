@@ -22,7 +22,7 @@ const (
 	annState    = names.State
 )
 
-// Tree is what the parts say.
+// Tree returns what the parts say.
 func (s *Seen) Tree() Node {
 	vm := s.Machine
 	top := Node{
@@ -83,7 +83,7 @@ func ready(conditions []kubevirt.Condition) *kubevirt.Condition {
 	return &conditions[i]
 }
 
-// disk is a volume of the machine: its DataVolume if it has one, its claim, and the pods that use the claim.
+// disk returns a volume of the machine: its DataVolume if it has one, its claim, and the pods that use the claim.
 func (s *Seen) disk(d Disk) Node {
 	n := Node{Kind: "disk", Name: d.Name}
 	claim := s.claim(d)
@@ -139,7 +139,7 @@ func (s *Seen) claim(d Disk) Node {
 	return n
 }
 
-// uses: the pod works on the claim, or on the claim that a populator fills to become this one.
+// uses reports whether the pod works on the claim, or on the claim that a populator fills to become this one.
 func uses(p *corev1.Pod, d Disk) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
 		c := v.PersistentVolumeClaim
@@ -147,7 +147,7 @@ func uses(p *corev1.Pod, d Disk) bool {
 	})
 }
 
-// Place is the node a local volume is on; empty if it is on none in particular.
+// Place returns the node a local volume is on; empty if it is on none in particular.
 func Place(pv *corev1.PersistentVolume) string {
 	if pv == nil || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return ""

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Volume is a disk of somebody's: where it is, how full, and what it waits for.
+// Volume is one disk: where it is, how full, and what it waits for.
 type Volume struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
@@ -39,7 +39,7 @@ type Volume struct {
 	Since    *time.Time `json:"since,omitempty"`
 }
 
-// Volumes are the disks of a namespace, or of all if the client has none, sorted by name.
+// Volumes returns the disks of a namespace, or of all if the client has none, sorted by name.
 func Volumes(ctx context.Context, c *kube.Client) ([]Volume, error) {
 	o := &Objects{}
 	claims, err := kube.Claims(ctx, c)
@@ -81,14 +81,14 @@ func pointers[T any](values []T) []*T {
 	return out
 }
 
-// ours: a claim that is filled by us without a DataVolume.
+// ours reports whether a claim that is filled by us without a DataVolume.
 func ours(c *corev1.PersistentVolumeClaim) bool {
 	_, filled := c.Annotations[names.State]
 	_, known := c.Annotations[annProgress]
 	return filled || known
 }
 
-// places are the volumes of the cluster by name; none for those who may not read them.
+// places returns the volumes of the cluster by name; none for those who may not read them.
 func places(ctx context.Context, c *kube.Client) (map[string]*corev1.PersistentVolume, error) {
 	list, err := c.Core.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	switch {
@@ -104,7 +104,7 @@ func places(ctx context.Context, c *kube.Client) (map[string]*corev1.PersistentV
 	return out, nil
 }
 
-// row is the disk in the words of its parts: what the tree of a machine says of it.
+// row returns the disk in the words of its parts: what the tree of a machine says of it.
 func (d *Disk) row() Volume {
 	s := &Seen{Machine: &kubevirt.VirtualMachine{}}
 	claim := s.claim(*d)
@@ -209,7 +209,7 @@ func WriteVolumes(w io.Writer, volumes []Volume, namespaces bool, now time.Time)
 	return t.Flush()
 }
 
-// full is how full it is.
+// full returns how full it is.
 func (v Volume) full() string {
 	if v.Used == nil {
 		return ""

@@ -62,7 +62,7 @@ func (n Node) text(now time.Time) string {
 	return b.String()
 }
 
-// timeless is the tree without ages.
+// timeless returns the tree without ages.
 func (n Node) timeless() Node {
 	n.Since = time.Time{}
 	parts := make([]Node, len(n.Parts))

@@ -18,7 +18,7 @@ type Conn struct {
 	mu sync.Mutex
 }
 
-// Of is a websocket that is open already.
+// Of returns a websocket that is open already.
 func Of(ws *websocket.Conn) *Conn { return &Conn{ws: ws} }
 
 // Open opens the stream at a path of the API server.

@@ -77,7 +77,7 @@ func address(host, path string) (string, error) {
 	return u.JoinPath(path).String(), nil
 }
 
-// refusal is what the server says instead of opening a stream.
+// refusal returns what the server says instead of opening a stream.
 func refusal(response *http.Response, err error) error {
 	if response == nil || !errors.Is(err, websocket.ErrBadHandshake) {
 		return err
@@ -90,7 +90,7 @@ func refusal(response *http.Response, err error) error {
 	return errors.New(message(text))
 }
 
-// message is the sentence in an answer of the API server.
+// message returns the sentence in an answer of the API server.
 func message(text []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(text, &status) == nil && status.Message != "" {

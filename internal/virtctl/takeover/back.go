@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/uninstall"
 )
 
-// begun is what has been begun and is not done, uploads that wait for their data among it.
+// begun returns what has been begun and is not done, uploads that wait for their data among it.
 func (f *found) begun() []row {
 	return slices.DeleteFunc(slices.Clone(f.rows), func(r row) bool { return r.Verdict != plan.Finished && !slices.Contains(r.Do, plan.Stop) })
 }

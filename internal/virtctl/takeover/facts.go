@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/annotated"
+	"github.com/berth-vm/berth/internal/claimorder"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 )
 
@@ -28,7 +28,8 @@ var phases = map[cdiv1.DataVolumePhase]plan.Phase{
 	cdiv1.Paused: plan.Paused, cdiv1.Succeeded: plan.Succeeded, cdiv1.Failed: plan.Failed,
 }
 
-// ofVolume is what matters of a DataVolume, what it is filled from in the end, the claim of its name, and the one that is filled in its stead.
+// ofVolume returns what matters of a DataVolume, what it is filled from in the end, the claim of its name, and the one that is
+// filled in its stead.
 func ofVolume(v *cdiv1.DataVolume, from *cdiv1.DataVolumeSource, claim, prime *corev1.PersistentVolumeClaim) plan.Facts {
 	f := plan.Facts{Phase: plan.Unclear, Leaving: v.DeletionTimestamp != nil, Claim: bound(claim)}
 	if p, known := phases[v.Status.Phase]; known {
@@ -40,7 +41,7 @@ func ofVolume(v *cdiv1.DataVolume, from *cdiv1.DataVolumeSource, claim, prime *c
 	if s := v.Spec.Source; s != nil {
 		f.Foreign = s.VDDK != nil || s.Imageio != nil || len(v.Spec.Checkpoints) > 0 || s.Registry != nil && s.Registry.ImageStream != nil
 	}
-	if at, cloned := origin.OfSource(v.Namespace, from); cloned {
+	if at, cloned := clonesource.OfSource(v.Namespace, from); cloned {
 		f.Elsewhere = at.Namespace != v.Namespace
 	}
 	if claim == nil {
@@ -59,12 +60,14 @@ func ofVolume(v *cdiv1.DataVolume, from *cdiv1.DataVolumeSource, claim, prime *c
 	return f
 }
 
-// removes says whether CDI is about to remove what it has filled in the stead of a claim: as long as it is there, it would look unfinished.
+// removes reports whether CDI is about to remove what it has filled in the stead of a claim: as long as it is there, it would
+// look unfinished.
 func removes(prime *corev1.PersistentVolumeClaim) bool {
 	return prime != nil && prime.Annotations[names.Retain] != "true"
 }
 
-// cloning says whether CDI is making a clone for the claim: it does that in claims and snapshots of other names, and notes its step on the claim.
+// cloning reports whether CDI is making a clone for the claim: it does that in claims and snapshots of other names, and notes its
+// step on the claim.
 func cloning(c *corev1.PersistentVolumeClaim) bool {
 	if c == nil {
 		return false
@@ -88,13 +91,14 @@ func bound(c *corev1.PersistentVolumeClaim) plan.Claim {
 	return plan.Unbound
 }
 
-// ofClaim is what matters of a claim without a DataVolume that CDI fills; false if it fills it not. prime is what CDI fills in its stead.
+// ofClaim returns what matters of a claim without a DataVolume that CDI fills; false if it fills it not. prime is what CDI fills
+// in its stead.
 func ofClaim(c, prime *corev1.PersistentVolumeClaim) (f plan.Facts, ordered bool) {
 	if strings.HasPrefix(c.Name, "prime-") && metav1.GetControllerOf(c) != nil {
 		return f, false // a part of the claim that it is filled for
 	}
 	f = plan.Facts{Claim: bound(c), Leaving: c.DeletionTimestamp != nil, Recorded: c.Annotations[names.PodPhase] == string(corev1.PodSucceeded)}
-	if origin.PopulatedByUs(c) {
+	if clonesource.PopulatedByUs(c) {
 		f.Recorded = c.Annotations[names.PopulatedFor] != "" // the phase is that of what was filled in its stead
 		upload := c.Spec.DataSourceRef.Kind == cdiv1.VolumeUploadSourceRef
 		switch {
@@ -109,7 +113,7 @@ func ofClaim(c, prime *corev1.PersistentVolumeClaim) (f plan.Facts, ordered bool
 		}
 		return f, true
 	}
-	order, refused := annotated.Of(c)
+	order, refused := claimorder.Of(c)
 	if order == nil && refused == nil {
 		return f, false
 	}
@@ -126,16 +130,16 @@ func ofClaim(c, prime *corev1.PersistentVolumeClaim) (f plan.Facts, ordered bool
 	return f, true
 }
 
-// ofSource is what becomes of a DataSource. What it names and what is labelled stays; there is only one way to write it that Berth does not
-// follow.
+// ofSource returns what becomes of a DataSource. What it names and what is labelled stays; there is only one way to write it that
+// Berth does not follow.
 func ofSource(s, next *cdiv1.DataSource) plan.Plan {
-	if _, broken := origin.End(s, next); broken == origin.Elsewhere {
+	if _, broken := clonesource.End(s, next); broken == clonesource.Elsewhere {
 		return plan.Plan{Verdict: plan.Refused, Why: "it stands for a DataSource of another namespace, which Berth does not follow: name one in its own"}
 	}
 	return plan.Plan{Verdict: plan.Taken, Why: "it names what it named"}
 }
 
-// ofCron is what becomes of a DataImportCron.
+// ofCron returns what becomes of a DataImportCron.
 func ofCron(c *cdiv1.DataImportCron) plan.Plan {
 	if s := c.Spec.Template.Spec.Source; s != nil && s.Registry != nil && s.Registry.ImageStream != nil {
 		return plan.Plan{Verdict: plan.Refused, Why: "it follows an image stream, which Berth does not do: name the image in registry.url, or delete it"}

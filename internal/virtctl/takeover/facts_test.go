@@ -8,9 +8,9 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/annotated"
+	"github.com/berth-vm/berth/internal/claimorder"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/names"
-	"github.com/berth-vm/berth/internal/origin"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 )
@@ -107,7 +107,7 @@ func TestVolumes(t *testing.T) {
 		"a word that nobody knows":         {volume("Meditating"), owned(claim("Bound", nil, "")), nil, plan.Refused, 0},
 		"failed, with something on a disk": {volume(cdiv1.Failed), owned(claim("Bound", nil, "")), nil, plan.Taken, 0},
 	} {
-		resolved, err := origin.Resolve(t.Context(), golden, c.volume.Namespace, &c.volume.Spec)
+		resolved, err := clonesource.Resolve(t.Context(), golden, c.volume.Namespace, &c.volume.Spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestVolumes(t *testing.T) {
 
 // TestClaims: claims without a DataVolume are CDI's if they order something from it.
 func TestClaims(t *testing.T) {
-	done := map[string]string{names.PodPhase: "Succeeded", annotated.Upload: ""}
+	done := map[string]string{names.PodPhase: "Succeeded", claimorder.Upload: ""}
 	for name, c := range map[string]struct {
 		claim, prime *corev1.PersistentVolumeClaim
 		want         plan.Verdict // empty: it is none of CDI's
@@ -138,11 +138,11 @@ func TestClaims(t *testing.T) {
 		"to be cloned":                {claim("Pending", map[string]string{"cdi.kubevirt.io/clonePhase": "Pending"}, cdiv1.VolumeCloneSourceRef), nil, plan.Taken, 0},
 		"being cloned":                {claim("Pending", map[string]string{"cdi.kubevirt.io/clonePhase": "SnapshotClone"}, cdiv1.VolumeCloneSourceRef), nil, plan.Finished, 0},
 		"an upload's":                 {claim("Pending", nil, cdiv1.VolumeUploadSourceRef), claim("Bound", nil, ""), plan.Taken, 2},
-		"an old upload's":             {claim("Bound", map[string]string{annotated.Upload: ""}, ""), nil, plan.Taken, 2},
+		"an old upload's":             {claim("Bound", map[string]string{claimorder.Upload: ""}, ""), nil, plan.Taken, 2},
 		"an old upload's, done":       {claim("Bound", done, ""), nil, plan.Taken, 0},
-		"an old import's, under way":  {claim("Bound", map[string]string{annotated.Endpoint: "http://a/b"}, ""), nil, plan.Finished, 0},
-		"an old import's, not begun":  {claim("Pending", map[string]string{annotated.Endpoint: "http://a/b"}, ""), nil, plan.Taken, 1},
-		"an order nobody understands": {claim("Pending", map[string]string{annotated.Endpoint: "http://a/b", annotated.Source: "imageio"}, ""), nil, plan.Refused, 0},
+		"an old import's, under way":  {claim("Bound", map[string]string{claimorder.Endpoint: "http://a/b"}, ""), nil, plan.Finished, 0},
+		"an old import's, not begun":  {claim("Pending", map[string]string{claimorder.Endpoint: "http://a/b"}, ""), nil, plan.Taken, 1},
+		"an order nobody understands": {claim("Pending", map[string]string{claimorder.Endpoint: "http://a/b", claimorder.Source: "imageio"}, ""), nil, plan.Refused, 0},
 	} {
 		facts, ordered := ofClaim(c.claim, c.prime)
 		if p := plan.Decide(facts); ordered != (c.want != "") || ordered && (p.Verdict != c.want || len(p.Do) != c.do) {

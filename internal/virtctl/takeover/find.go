@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/berth-vm/berth/internal/origin"
+	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 	"github.com/berth-vm/berth/internal/virtctl/uninstall"
@@ -101,14 +101,14 @@ func find(ctx context.Context, c *kube.Client) (*found, error) {
 	return f, nil
 }
 
-// onlyCDIs says of a finalizer that nobody takes it away when CDI is not there.
+// onlyCDIs reports whether only CDI removes the finalizer, so that it stays when CDI is gone.
 func onlyCDIs(finalizer string) bool {
 	return slices.Contains([]string{
 		"operator.cdi.kubevirt.io", "cdi.kubevirt.io/dataVolumeFinalizer", "cdi.kubevirt.io/objectTransfer", "cdi.kubevirt.io/importImageStream",
 	}, finalizer)
 }
 
-// isCalled says whether all that a configuration of webhooks calls is CDI's.
+// isCalled reports whether all that a configuration of webhooks calls is CDI's.
 func (f *found) isCalled(o object) bool {
 	hooks, _, err := unstructured.NestedSlice(o.Object, "webhooks")
 	if err != nil || len(hooks) == 0 {
@@ -156,7 +156,7 @@ func listAs[T any](ctx context.Context, c *kube.Client, resource string) ([]T, e
 	return out, errors.Join(failed...)
 }
 
-// dataSources are those of the cluster, for whoever follows references through them.
+// dataSources are those of the cluster, for following references through them.
 type dataSources map[types.NamespacedName]*cdiv1.DataSource
 
 // Read reads one.
@@ -170,7 +170,7 @@ func (s dataSources) Read(_ context.Context, namespace, name string, into runtim
 	return true, nil
 }
 
-// ReadAll reads none: whoever follows references asks for one after the other.
+// ReadAll reads none: references are followed one by one.
 func (s dataSources) ReadAll(context.Context, string, map[string]string, runtime.Object) error {
 	return nil
 }
@@ -185,7 +185,7 @@ func (f *found) findSources(ctx context.Context, c *kube.Client) (dataSources, e
 		by[types.NamespacedName{Namespace: sources[i].Namespace, Name: sources[i].Name}] = &sources[i]
 	}
 	for _, s := range by {
-		next, err := origin.Next(ctx, by, s)
+		next, err := clonesource.Next(ctx, by, s)
 		if err != nil {
 			return nil, err
 		}
@@ -218,7 +218,7 @@ func (f *found) findVolumes(ctx context.Context, c *kube.Client, sources dataSou
 	owned := map[types.UID]bool{}
 	for i := range volumes {
 		v := &volumes[i]
-		from, err := origin.Resolve(ctx, sources, v.Namespace, &v.Spec)
+		from, err := clonesource.Resolve(ctx, sources, v.Namespace, &v.Spec)
 		if err != nil {
 			return fmt.Errorf("follow the source of DataVolume %s/%s: %w", v.Namespace, v.Name, err)
 		}
@@ -242,7 +242,7 @@ func (f *found) findVolumes(ctx context.Context, c *kube.Client, sources dataSou
 	return nil
 }
 
-// primeOf is the claim that is filled in the stead of another.
+// primeOf returns the claim that is filled in the stead of another.
 func primeOf(c *corev1.PersistentVolumeClaim) types.NamespacedName {
 	return types.NamespacedName{Namespace: c.Namespace, Name: "prime-" + string(c.UID)}
 }

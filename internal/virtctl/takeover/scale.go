@@ -17,7 +17,7 @@ import (
 // AnnReplicas on a Deployment of CDI is how many replicas it had.
 const AnnReplicas = "berth.dev/cdi-replicas"
 
-// replicas is how many a program of CDI has, or had before it was stopped.
+// replicas returns how many a program of CDI has, or had before it was stopped.
 func replicas(d *appsv1.Deployment) int32 {
 	if n, err := strconv.ParseInt(d.Annotations[AnnReplicas], 10, 32); err == nil && n > 0 {
 		return int32(n)
@@ -86,7 +86,7 @@ func (t *takeoverRun) suspend(ctx context.Context, all []appsv1.Deployment, stop
 	return nil
 }
 
-// scaleUp starts them again, the operator last: it has nothing to mend then.
+// scaleUp starts the Deployments again, the operator last: then it has nothing to repair.
 func (t *takeoverRun) scaleUp(ctx context.Context, all []appsv1.Deployment) error {
 	for i := range slices.Backward(all) {
 		if err := t.scale(ctx, &all[i], replicas(&all[i]), nil); err != nil {

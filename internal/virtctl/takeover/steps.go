@@ -135,7 +135,7 @@ func (t *takeoverRun) stopServers(ctx context.Context, r row) error {
 	})
 }
 
-// disconnect deletes what calls CDI, and takes away finalizers that nobody else takes away.
+// disconnect deletes what calls CDI, and takes away finalizers that no one else takes away.
 func (t *takeoverRun) disconnect(ctx context.Context, f *found) error {
 	t.say("Removing %d configurations of webhooks that call CDI", len(f.calls))
 	for _, o := range f.calls {

@@ -1,6 +1,6 @@
-// Package takeover puts Berth in the place of CDI on a cluster that has it, and CDI back. What becomes of each volume is decided in
-// internal/virtctl/takeover/plan; this package reads the cluster, carries it out in an order in which nobody else writes what CDI writes, and
-// can be repeated after every step.
+// Package takeover puts Berth in the place of CDI on a cluster that has it, and CDI back. What becomes of each volume is decided
+// in internal/virtctl/takeover/plan; this package reads the cluster, carries it out in an order in which no one else writes what
+// CDI writes, and can be repeated after every step.
 //
 // CDI's programs are scaled down and nothing of theirs is deleted but what calls them: that is the way back.
 package takeover
@@ -22,11 +22,11 @@ import (
 
 // Options are what the user says.
 type Options struct {
-	Manifest []byte // Berth's objects; nil: somebody else applies them
+	Manifest []byte // Berth's objects; nil if they are applied separately
 	Timeout  time.Duration
 }
 
-// Check says what a takeover would do, and changes nothing. It is an error if it would be refused.
+// Check returns what a takeover would do, and changes nothing. It is an error if it would be refused.
 func Check(ctx context.Context, c *kube.Client, out io.Writer) error {
 	c, err := quiet(c)
 	if err != nil {
@@ -57,7 +57,8 @@ func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	return err
 }
 
-// quiet is the client without the API server's warnings: one of CDI's kinds is deprecated, and would be said so with every look at it.
+// quiet returns the client without the API server's warnings: one of CDI's kinds is deprecated, and would be said so with every
+// look at it.
 func quiet(c *kube.Client) (*kube.Client, error) {
 	config := rest.CopyConfig(c.Config)
 	config.WarningHandler = rest.NoWarnings{}
@@ -96,7 +97,7 @@ type takeoverRun struct {
 }
 
 func (t *takeoverRun) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(t.out, format+"\n", args...) // whoever closed the terminal does not want to hear of it
+	_, _ = fmt.Fprintf(t.out, format+"\n", args...) // the terminal was closed
 }
 
 const interval = time.Second
@@ -145,7 +146,7 @@ func (t *takeoverRun) calm(ctx context.Context) (*found, error) {
 	return f, err
 }
 
-// with are the rows of a verdict.
+// with returns the rows of a verdict.
 func (f *found) with(v plan.Verdict) []row {
 	var out []row
 	for _, r := range f.rows {

@@ -21,7 +21,7 @@ var installed = sync.OnceValue(func() map[string]bool {
 	return all
 })
 
-// key is an object's line in the inventory.
+// key returns an object's line in the inventory.
 func key(kind, group, namespace, name string) string {
 	if namespace != "" {
 		name = namespace + "/" + name
@@ -29,8 +29,8 @@ func key(kind, group, namespace, name string) string {
 	return strings.TrimSuffix(kind+"."+group, ".") + " " + name
 }
 
-// isInstalled: the object is one that an installation of Berth has. Anybody can write a label onto what is theirs; they cannot make a namespace or an
-// object of the cluster, nor one in Berth's namespaces.
+// isInstalled reports whether the object is one that an installation of Berth has. Anybody can write a label onto what is theirs;
+// they cannot make a namespace or an object of the cluster, nor one in Berth's namespaces.
 func (o object) isInstalled() bool {
 	return o.GetLabels()[Installed] == "true" && installed()[key(o.GetKind(), o.resource.Group, o.GetNamespace(), o.GetName())]
 }

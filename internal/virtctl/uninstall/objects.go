@@ -41,11 +41,11 @@ func (o object) in(c *kube.Client) dynamic.ResourceInterface {
 	return c.Dynamic.Resource(o.resource).Namespace(o.GetNamespace())
 }
 
-// find are all objects with the label, of all kinds that the cluster has.
+// find returns all objects with the label, of all kinds that the cluster has.
 func find(ctx context.Context, c *kube.Client) ([]object, error) {
 	lists, err := c.Core.Discovery().ServerPreferredResources()
 	var some *discovery.ErrGroupDiscoveryFailed
-	// a group that nobody serves any more, as ours after a try that stopped half-way, hides no other
+	// A group without a server, as ours after a try that stopped half-way, hides no other.
 	if err != nil && !errors.As(err, &some) {
 		return nil, fmt.Errorf("ask the cluster for its kinds: %w", err)
 	}
@@ -69,7 +69,7 @@ func find(ctx context.Context, c *kube.Client) ([]object, error) {
 	return all, nil
 }
 
-// listAll are the objects of a kind in all namespaces; none if the cluster has no such kind.
+// listAll returns the objects of a kind in all namespaces; none if the cluster has no such kind.
 func listAll(ctx context.Context, c *kube.Client, r schema.GroupVersionResource, selector string) ([]object, error) {
 	list, err := c.Dynamic.Resource(r).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	switch {
@@ -119,7 +119,7 @@ func (u *uninstallation) readDefinitions() error {
 	return nil
 }
 
-// made says what people have made with Berth, a few words for each kind.
+// made returns what people have made with Berth, a few words for each kind.
 func (u *uninstallation) made(ctx context.Context) ([]string, error) {
 	var made []string
 	count := func(n int, kind string) {
@@ -153,7 +153,7 @@ func (u *uninstallation) made(ctx context.Context) ([]string, error) {
 	return made, nil
 }
 
-// waits says whether a claim waits for Berth to fill it.
+// waits reports whether a claim waits for Berth to fill it.
 func waits(claim *corev1.PersistentVolumeClaim) bool {
 	from := claim.Spec.DataSourceRef
 	return claim.Status.Phase == corev1.ClaimPending && from != nil && from.APIGroup != nil && *from.APIGroup == "cdi.kubevirt.io"
@@ -193,7 +193,7 @@ func (u *uninstallation) mayDelete(ctx context.Context) error {
 	return nil
 }
 
-// isGone says whether an object that was read is no more; one of the same name that was made since is another one.
+// isGone reports whether an object that was read is no more; one of the same name that was made since is another one.
 func isGone(ctx context.Context, c *kube.Client, o object) (bool, error) {
 	now, err := o.in(c).Get(ctx, o.GetName(), metav1.GetOptions{})
 	switch {

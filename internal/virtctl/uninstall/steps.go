@@ -60,7 +60,7 @@ func (u *uninstallation) awaitEnd(ctx context.Context, o object) error {
 	return err
 }
 
-// dropFinalizers takes Berth's finalizers from all objects: without them people can delete these when nobody of Berth is there.
+// dropFinalizers removes Berth's finalizers from all objects, so that they can be deleted when Berth's controllers are gone.
 func (u *uninstallation) dropFinalizers(ctx context.Context) error {
 	kinds := []schema.GroupVersionResource{
 		{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "persistentvolumeclaims"},
@@ -92,7 +92,7 @@ func (u *uninstallation) dropFinalizersOf(ctx context.Context, o object) error {
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"finalizers": kept, "resourceVersion": o.GetResourceVersion(), // nobody else's is lost
+		"finalizers": kept, "resourceVersion": o.GetResourceVersion(), // no one else's is lost
 	}})
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (u *uninstallation) dropFinalizersOf(ctx context.Context, o object) error {
 	return nil
 }
 
-// isOurs says whether a finalizer is one of Berth's: of its own domain, or of a group whose kinds were installed with it.
+// isOurs reports whether a finalizer is one of Berth's: of its own domain, or of a group whose kinds were installed with it.
 func (u *uninstallation) isOurs(finalizer string) bool {
 	domain, _, _ := strings.Cut(finalizer, "/")
 	return domain == "berth.dev" || slices.ContainsFunc(u.definitions, func(d definition) bool { return d.resource.Group == domain })

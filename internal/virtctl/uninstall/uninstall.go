@@ -75,7 +75,7 @@ func (e *inUse) Error() string {
 	return "Berth is in use: there are " + strings.Join(e.made, ", ") + "; they would go with the definitions of their kinds, and claims with them"
 }
 
-// Advice says what to do about it.
+// Advice returns what to do about it.
 func (*inUse) Advice() string {
 	return "Delete them first, or say --with-data=keep: Berth goes, and all that was made with it stays, claims and running guests too."
 }
@@ -93,7 +93,7 @@ func (u *uninstallation) steps(ctx context.Context) error {
 			return err
 		}
 	}
-	// Nobody is left who would take them away when an object is deleted, and nobody who would set them again.
+	// No controller is left that would remove them when an object is deleted, or set them again.
 	if err := u.dropFinalizers(ctx); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (u *uninstallation) steps(ctx context.Context) error {
 }
 
 var (
-	// asked are those whose calls fail once nobody answers them, so they go before the programs that answer.
+	// asked are webhooks and API services whose calls fail without their server, so they are removed before the servers.
 	asked    = []string{"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "APIService"}
 	programs = []string{"Deployment", "DaemonSet"}
 )

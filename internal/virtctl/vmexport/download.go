@@ -13,7 +13,8 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Download downloads one volume. It can be repeated after any failure, and goes on from where the file is if the format allows that.
+// Download downloads one volume. It can be repeated after any failure, and continues from where the file is if the format allows
+// that.
 func Download(ctx context.Context, c *kube.Client, o Options, standard, out io.Writer) error {
 	r := &run{Options: o, cluster: c, out: out}
 	return r.within(ctx, func() error {
@@ -30,7 +31,7 @@ func Download(ctx context.Context, c *kube.Client, o Options, standard, out io.W
 	})
 }
 
-// formats are those that the user would take.
+// formats returns those that the user would take.
 func (r *run) formats() []export.Format {
 	if r.Format == "" {
 		return preferred
@@ -41,7 +42,7 @@ func (r *run) formats() []export.Format {
 	return []export.Format{r.Format}
 }
 
-// pause is the wait after the n-th try in a row that brought nothing.
+// pause returns the wait after the n-th try in a row that brought nothing.
 func pause(n int) time.Duration { return min(time.Second<<min(n, 5), 30*time.Second) }
 
 // download tries until all of it is there, or nothing more comes.
@@ -72,7 +73,7 @@ func (r *run) download(ctx context.Context, to *target) error {
 	}
 }
 
-// try goes on with the download once.
+// try continues with the download once.
 func (r *run) try(ctx context.Context, to *target) error {
 	e, err := r.ready(ctx)
 	if err != nil {
@@ -94,7 +95,7 @@ func (r *run) try(ctx context.Context, to *target) error {
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close() // it was read, or nobody wants it any more
+	defer answer.Body.Close() // it was read, or is not needed any more
 	if err := to.begin(answer, l.format); err != nil {
 		return err
 	}

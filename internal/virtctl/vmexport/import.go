@@ -50,8 +50,7 @@ func Import(ctx context.Context, c, to *kube.Client, o Options, upload imageuplo
 	})
 }
 
-// remote reads from the server of an export. Whoever reads on from where they were gets one answer after the other's end; a connection
-// that breaks is made again.
+// remote reads from the server of an export. Sequential reads share one request; a connection that breaks is made again.
 type remote struct {
 	*run
 	ctx  context.Context // of the whole command: a ReadAt has none
@@ -63,7 +62,7 @@ type remote struct {
 	at   int64 // where body is
 }
 
-// ask says how large something is, and its tag.
+// ask returns how large something is, and its tag.
 func (f *remote) ask(address string) (int64, string, error) {
 	if err := f.connect(); err != nil {
 		return 0, "", err
@@ -128,7 +127,7 @@ func (f *remote) read(p []byte, off int64) (int, error) {
 
 func (f *remote) drop() {
 	if f.body != nil {
-		_ = f.body.Close() // nobody wants the rest
+		_ = f.body.Close() // the rest is not needed
 		f.body = nil
 	}
 }

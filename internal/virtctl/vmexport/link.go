@@ -21,7 +21,7 @@ type link struct {
 	server *corev1.Pod
 }
 
-// preferred are the formats of which the first is taken that there is, if the user does not say.
+// preferred lists formats in order of preference, if the user does not choose one.
 var preferred = []export.Format{export.Gzip, export.TarGzip, export.Raw}
 
 // find finds the volume and the format that the user wants.

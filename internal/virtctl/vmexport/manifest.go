@@ -99,7 +99,7 @@ func (r *run) fetch(ctx context.Context, l link) ([]json.RawMessage, error) {
 	return list.Items, nil
 }
 
-// written are the objects as a List of JSON, or as documents of YAML.
+// written returns the objects as a List of JSON, or as documents of YAML.
 func written(objects []json.RawMessage, asJSON bool) ([]byte, error) {
 	if asJSON {
 		return json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}, "", "  ")

@@ -8,7 +8,7 @@ import (
 	"os"
 
 	export "github.com/berth-vm/berth/api/export/v1beta1"
-	"github.com/berth-vm/berth/internal/transfer/ahead"
+	"github.com/berth-vm/berth/internal/transfer/readahead"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
@@ -23,7 +23,7 @@ type target struct {
 	out  io.Writer
 
 	at     int64  // how much is there
-	tag    string // of what; empty: it cannot be gone on with
+	tag    string // of what; empty: it cannot be continued
 	sparse bool   // zeroes are left out
 }
 
@@ -74,7 +74,7 @@ func (t *target) begin(answer *http.Response, format export.Format) error {
 	return nil
 }
 
-// rangeTag is what a later request for the rest names; empty if there is none to be had.
+// rangeTag returns what a later request for the rest names; empty if there is none to be had.
 func rangeTag(answer *http.Response) string {
 	if answer.Header.Get("Accept-Ranges") != "bytes" {
 		return ""
@@ -85,12 +85,12 @@ func rangeTag(answer *http.Response) string {
 // copy writes what comes. Whether that is all of it, its length says.
 func (t *target) copy(from io.Reader, reached func(int64)) error {
 	var failed error
-	err := ahead.Copy(from, func(p []byte) error {
+	err := readahead.Copy(from, func(p []byte) error {
 		if failed = t.write(p); failed != nil {
 			return failed
 		}
 		if t.file != nil {
-			ahead.ToDisk(t.file, t.at, int64(len(p)))
+			readahead.ToDisk(t.file, t.at, int64(len(p)))
 		}
 		t.at += int64(len(p))
 		reached(t.at)

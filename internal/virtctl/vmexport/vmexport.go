@@ -48,7 +48,7 @@ type run struct {
 }
 
 func (r *run) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(r.out, format+"\n", args...) // whoever closed the terminal does not want to hear of it
+	_, _ = fmt.Fprintf(r.out, format+"\n", args...) // the terminal was closed
 }
 
 // errExists is about an export that is there already.
@@ -106,7 +106,7 @@ func (r *run) remove(ctx context.Context) error {
 	return nil
 }
 
-// within makes the export if it is to be made, calls what uses it, and deletes it if it is to go.
+// within makes the export if it should be made, calls use, and deletes the export if it should be deleted.
 func (r *run) within(ctx context.Context, use func() error) error {
 	made := false
 	if r.Source != nil {

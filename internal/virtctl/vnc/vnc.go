@@ -72,7 +72,7 @@ func Run(ctx context.Context, c *kube.Client, name string, o Options, out io.Wri
 	return stream.Join(ctx, screen, here)
 }
 
-// Screenshot is a picture of the screen of a machine that runs, as PNG.
+// Screenshot returns a picture of the screen of a machine that runs, as PNG.
 func Screenshot(ctx context.Context, c *kube.Client, name string, move bool) ([]byte, error) {
 	picture, err := c.Core.CoreV1().RESTClient().Get().AbsPath(machine.Path(c, "virtualmachineinstances", name, "vnc"), "screenshot").
 		Param("moveCursor", strconv.FormatBool(move)).SetHeader("Accept", "image/png, */*").Do(ctx).Raw()

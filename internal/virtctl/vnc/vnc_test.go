@@ -16,7 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// screen is an API server whose machine web has a screen that says what RFB says first, and then what is sent to it.
+// screen returns an API server whose machine web has a screen that says what RFB says first, and then what is sent to it.
 func screen(t *testing.T) *kube.Client {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -145,7 +145,7 @@ func answer(w http.ResponseWriter, said string, err error) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]string{"said": said}) // whoever asked has gone
+	_ = json.NewEncoder(w).Encode(map[string]string{"said": said}) // the client is gone
 }
 
 // refuse says what is wrong, with the code that the cluster gave if it was the cluster.
@@ -162,5 +162,5 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": text}) // whoever asked has gone
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": text}) // the client is gone
 }

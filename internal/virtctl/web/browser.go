@@ -44,7 +44,7 @@ func openBrowser(ctx context.Context, address string) (cleanUp func()) {
 
 // handOverFile writes the page, in a directory of its own.
 func handOverFile(address string) (path string, cleanUp func(), err error) {
-	dir, err := os.MkdirTemp("", "virtctl-web-") // nobody else can look into it
+	dir, err := os.MkdirTemp("", "virtctl-web-") // no one else can look into it
 	if err != nil {
 		return "", nil, fmt.Errorf("make room for the browser's page: %w", err)
 	}

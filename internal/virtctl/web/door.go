@@ -25,16 +25,16 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/web/watch"
 )
 
-// random is a word that nobody guesses.
+// random returns a secret that cannot be guessed.
 func random() string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// SecretDoor lets in whoever shows the secret, which is good for one time: for the person at whose own machine the page is served.
+// SecretDoor admits a browser that shows the secret, which works once: for the person at the machine that serves the page.
 type SecretDoor struct {
-	// Used is called when the secret was shown, and another has taken its place. Nil tells nobody.
+	// Used is called when the secret was shown and replaced by another. It may be nil.
 	Used func()
 
 	person *Person
@@ -50,14 +50,14 @@ func NewSecretDoor(p *Person, port string) *SecretDoor {
 	return &SecretDoor{person: p, secret: random(), shown: random(), name: "berth-" + port}
 }
 
-// Query is what the address must end with.
+// Query returns what the address must end with.
 func (d *SecretDoor) Query() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return "?secret=" + d.secret
 }
 
-// use says whether the secret is the right one, and makes another if it is.
+// use reports whether the secret is the right one, and makes another if it is.
 func (d *SecretDoor) use(secret string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,8 +103,8 @@ func (d *SecretDoor) Who(r *http.Request) (*Person, error) {
 	return d.person, nil
 }
 
-// TokenDoor lets in whoever shows a token that the cluster knows. The token is kept by the browser, sealed, in a cookie; here are only
-// the watches of those who look, and they end when nobody has looked for a while.
+// TokenDoor admits browsers with a token that the cluster accepts. The browser keeps the token, encrypted, in a cookie; the
+// server has only the watches of its visitors, which end when a visitor has been idle for a while.
 type TokenDoor struct {
 	config *rest.Config // where the cluster is; without anybody's rights
 	seal   cipher.AEAD
@@ -128,7 +128,7 @@ const (
 	tokenCookie = "__Host-berth" //nolint:gosec // a name, which a browser takes only from this very host, with TLS
 	// sessionFor is how long one is signed in. A token may end before.
 	sessionFor = 12 * time.Hour
-	// restFor is how long the watches of somebody go on who does not look.
+	// restFor is how long the watches of an idle visitor stay.
 	restFor = 5 * time.Minute
 	// tokenMost is more than any token has.
 	tokenMost = 16 << 10
@@ -225,7 +225,7 @@ func (d *TokenDoor) sealed(who session) string {
 	return base64.RawURLEncoding.EncodeToString(d.seal.Seal(nonce, nonce, plain, nil))
 }
 
-// open is the session of a request.
+// open returns the session of a request.
 func (d *TokenDoor) open(r *http.Request) (session, error) {
 	var who session
 	c, err := r.Cookie(tokenCookie)
@@ -280,7 +280,7 @@ func (d *TokenDoor) Who(r *http.Request) (*Person, error) {
 	return g.person, nil
 }
 
-// forget ends somebody's watches.
+// forget ends a visitor's watches.
 func (d *TokenDoor) forget(who session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

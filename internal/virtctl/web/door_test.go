@@ -110,7 +110,7 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// other is a cookie of a server with another key.
+// other returns a cookie of a server with another key.
 func other(t *testing.T) string {
 	t.Helper()
 	h, _, _ := tokenServer(t)

@@ -71,7 +71,7 @@ type wanted struct {
 	Start                           bool
 }
 
-// options are what virtctl create vm would have been told.
+// options returns what virtctl create vm would have been told.
 func (f wanted) options() (createvm.Options, error) {
 	o := createvm.Options{
 		Name: f.Name, Namespace: f.Namespace, RunStrategy: string(kubevirt.RunAlways), GracePeriod: 180, Memory: cmp.Or(f.Memory, "512Mi"),
@@ -189,5 +189,5 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, p *Person) {
 
 func answerJSON(w http.ResponseWriter, body any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(body) // whoever asked has gone
+	_ = json.NewEncoder(w).Encode(body) // the client is gone
 }

@@ -33,7 +33,7 @@ type page struct {
 	SignsIn bool
 }
 
-// about says which object the page is about.
+// about returns which object the page is about.
 func (p page) about(r *http.Request) page {
 	p.Namespace, p.Name = r.PathValue("namespace"), r.PathValue("name")
 	return p

@@ -51,8 +51,8 @@ func (s *sheet) add(list, id, template string, value any) {
 	s.parts = append(s.parts, part{id, template, value})
 }
 
-// draw is what changed since the last time; nil: nothing. The first time, when that is everything, the beginning comes by itself, so that
-// there is something to look at while the rest is written.
+// draw returns what changed since the last time; nil: nothing. The first time, when that is everything, the beginning comes by
+// itself, so that there is something to look at while the rest is written.
 func (p *pen) draw(o *view.Objects, ask question, events []*corev1.Event, send func(*update) error) error {
 	page := &sheet{lists: map[string][]string{}}
 	lay(page, o, ask, events)
@@ -75,7 +75,7 @@ func (p *pen) draw(o *view.Objects, ask question, events []*corev1.Event, send f
 // beginning is how many parts fill a screen.
 const beginning = 60
 
-// begin is the first part of a page.
+// begin returns the first part of a page.
 func (s *sheet) begin() *sheet {
 	out := &sheet{lists: map[string][]string{}, parts: s.parts[:beginning]}
 	there := map[string]bool{}
@@ -88,7 +88,7 @@ func (s *sheet) begin() *sheet {
 	return out
 }
 
-// write is what is different from what was written last; nil: nothing.
+// write returns what is different from what was written last; nil: nothing.
 func (p *pen) write(page *sheet) (*update, error) {
 	out := &update{Lists: map[string][]string{}, Parts: map[string]string{}}
 	now := make(map[string]written, len(page.parts))

@@ -55,7 +55,7 @@ func hostile() *view.Objects {
 	}
 }
 
-// drawn is all that is sent.
+// drawn returns all that is sent.
 func drawn(p *pen, o *view.Objects, ask question, events ...*corev1.Event) (*update, error) {
 	var all *update
 	err := p.draw(o, ask, events, func(u *update) error {

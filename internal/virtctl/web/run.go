@@ -71,8 +71,8 @@ type SignIn struct {
 	UploadProxy string
 }
 
-// RunSignIn serves the page to people who sign in with a token, of whom everybody has their own rights and the server none. Of the
-// configuration only the cluster's address and authority are used.
+// RunSignIn serves the page to people who sign in with a token. Each has their own rights and the server has none. Only the
+// cluster's address and authority are taken from the configuration.
 func RunSignIn(ctx context.Context, config *rest.Config, o SignIn, out io.Writer) error {
 	door, err := NewTokenDoor(ctx, config)
 	if err != nil {
@@ -99,7 +99,7 @@ func RunSignIn(ctx context.Context, config *rest.Config, o SignIn, out io.Writer
 	return Serve(ctx, secured, mux)
 }
 
-// certificate is the one in a directory, read for every connection because it is renewed, or one that is made now.
+// certificate returns the one in a directory, read for every connection because it is renewed, or one that is made now.
 func certificate(dir string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if dir != "" {
 		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -1,9 +1,11 @@
-// Package web is the page in the browser: what view says, written as HTML and sent anew whenever a watch sees a change, and a way for
-// the page to ask for what virtctl can ask for. Every request to the cluster is made with the rights of the person who looks.
+// Package web is the page in the browser: what view says, written as HTML and sent again whenever a watch sees a change, and a
+// way for the page to ask for what virtctl can ask for. Every request to the cluster is made with the rights of the person who
+// looks.
 //
 // A browser is a place where pages of strangers run beside this one, and names and messages of a cluster are what somebody else
-// wrote. So the Host of a request must be ours (a stranger's name may lead to our address), its Origin too if it changes something, a
-// secret or a token must have been shown, the page may load nothing from elsewhere, and all text goes through html/template.
+// wrote. So the Host of a request must be ours (a stranger's name may lead to our address), its Origin too if it changes
+// something, a secret or a token must have been shown, the page may load nothing from elsewhere, and all text goes through
+// html/template.
 //
 // It does not know what a volume's phase means, nor how a machine is started: see view, status and machine.
 package web
@@ -20,7 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/web/watch"
 )
 
-// Person is somebody who looks: a way to the cluster with their rights, and what they may see of it.
+// Person is a visitor: a client with their rights, and the objects that they may see.
 type Person struct {
 	Client *kube.Client
 	Store  *watch.Store
@@ -49,7 +51,7 @@ type Server struct {
 	Log         *slog.Logger
 }
 
-// Handler is the page.
+// Handler returns the page.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /assets/", assetHandler())
@@ -144,7 +146,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// ours: the host is one under which the page is reached.
+// ours reports whether the host is one under which the page is reached.
 func (s *Server) ours(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -159,8 +161,8 @@ func (s *Server) ours(host string) bool {
 	return false
 }
 
-// sameOrigin: the request is one that our page made, or a person by typing an address. What changes something, and a websocket, must
-// say where it comes from.
+// sameOrigin reports whether the request is one that our page made, or a person by typing an address. What changes something, and
+// a websocket, must say where it comes from.
 func (s *Server) sameOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none", "": // older browsers do not say

@@ -22,8 +22,8 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/web/view"
 )
 
-// uploadRoutes: the page asks for a volume, waits until it takes an upload, and sends the file by tus. It talks to nobody but this
-// server, which hands the bytes on with a token that the cluster gives this person.
+// uploadRoutes: the page asks for a volume, waits until it takes an upload, and sends the file by tus. It connects only to this
+// server, which forwards the bytes with a token that the cluster gave this person.
 func (s *Server) uploadRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /uploads/{namespace}/{name}", s.known(s.prepare))
 	mux.HandleFunc("GET /uploads/{namespace}/{name}/ready", s.known(s.ready))
@@ -108,7 +108,7 @@ func (e ends) ReadAt(p []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// readyFor is how long a page is kept waiting before it asks anew.
+// readyFor is how long a page is kept waiting before it asks again.
 const readyFor = 25 * time.Second
 
 // ready answers as soon as the volume takes an upload, or needs to be told where to be.

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// served is the page of one person, and the cookie that opens it.
+// served returns the page of one person, and the cookie that opens it.
 func served(t *testing.T) (http.Handler, *SecretDoor, *http.Cookie) {
 	t.Helper()
 	door := NewSecretDoor(&Person{Client: &kube.Client{Namespace: "team"}}, "1234")
@@ -86,7 +86,8 @@ func TestEnter(t *testing.T) {
 	}
 }
 
-// TestSecretOnce: a secret is good for one time. Whoever finds it in a history or a log later is a stranger; the person is told the next one.
+// TestSecretOnce: a secret is good for one time. A browser that uses it later, from a history or a log, is refused; the person is
+// told the next one.
 func TestSecretOnce(t *testing.T) {
 	h, door, _ := served(t)
 	used := 0

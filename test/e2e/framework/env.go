@@ -93,6 +93,7 @@ func New(t *testing.T, options ...Option) *Env {
 	if !left.awaited.Load() {
 		t.Fatal("the package's TestMain must call framework.Main: what tests leave is waited for there")
 	}
+	takeTurn(t)
 	config := Config(t)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

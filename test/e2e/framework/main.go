@@ -37,7 +37,7 @@ func (l *leavings) gone() bool {
 	all := true
 	for _, e := range l.envs {
 		last := ""
-		gone := poll(ctx, 3*time.Minute, func(ctx context.Context) bool {
+		gone := poll(ctx, 3*time.Minute, steady, func(ctx context.Context) bool {
 			ns, err := e.Client.CoreV1().Namespaces().Get(ctx, e.Namespace, metav1.GetOptions{})
 			if err == nil {
 				last = describeNamespace(ns)

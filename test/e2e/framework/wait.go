@@ -12,11 +12,13 @@ import (
 
 const interval = 250 * time.Millisecond
 
-// poll calls done until it returns true, and reports whether it did in time. A call that has begun is not cut short by the limit, so
+// steady is the pace of waits whose limit does not depend on the machine.
+func steady() float64 { return 1 }
+
+// poll calls done until it returns true, and reports whether it did in time; slower says by how much the limit is longer now. A call that has begun is not cut short by the limit, so
 // that what it saw last is about the cluster and not about the clock.
-func poll(ctx context.Context, limit time.Duration, done func(context.Context) bool) bool {
-	over := time.NewTimer(limit)
-	defer over.Stop()
+func poll(ctx context.Context, limit time.Duration, slower func() float64, done func(context.Context) bool) bool {
+	left := patience{limit, time.Now()}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -25,8 +27,9 @@ func poll(ctx context.Context, limit time.Duration, done func(context.Context) b
 		}
 		select {
 		case <-tick.C:
-		case <-over.C:
-			return false
+			if left.over(time.Now(), slower()) {
+				return false
+			}
 		case <-ctx.Done():
 			return false
 		}
@@ -46,7 +49,7 @@ func call(ctx context.Context, done func(context.Context) bool) bool {
 func (e *Env) Wait(what string, limit time.Duration, done func(ctx context.Context) (ok bool, seen string)) {
 	e.T.Helper()
 	last := ""
-	if !poll(e.Context(), limit, func(ctx context.Context) bool {
+	if !poll(e.Context(), limit, slowness, func(ctx context.Context) bool {
 		ok, seen := done(ctx)
 		if seen != "" {
 			last = seen
@@ -61,7 +64,7 @@ func (e *Env) Wait(what string, limit time.Duration, done func(ctx context.Conte
 func (e *Env) Stays(what string, limit time.Duration, holds func(ctx context.Context) (ok bool, seen string)) {
 	e.T.Helper()
 	seen := ""
-	if poll(e.Context(), limit, func(ctx context.Context) bool {
+	if poll(e.Context(), limit, steady, func(ctx context.Context) bool {
 		var ok bool
 		ok, seen = holds(ctx)
 		return !ok

@@ -79,7 +79,7 @@ func versionFlags(source string) string {
 	return fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", pkg, m[1], m[2], m[3])
 }
 
-// ModuleDir is where the Go tool keeps the files of a module that a program is built from.
+// ModuleDir returns where the Go tool keeps the files of a module that a program is built from.
 func ModuleDir(ctx context.Context, source string, p Program, module string) (string, error) {
 	out, err := command(ctx, source, p, "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
@@ -96,7 +96,7 @@ func command(ctx context.Context, source string, p Program, args ...string) *exe
 	return cmd
 }
 
-// countPackages is how many packages the program has; 0 if that cannot be told, which only costs a nicer message.
+// countPackages returns how many packages the program has; 0 if that cannot be told, which only costs a nicer message.
 func countPackages(ctx context.Context, source string, p Program) int {
 	out, err := command(ctx, source, p, "list", "-deps", p.Package).Output()
 	if err != nil {

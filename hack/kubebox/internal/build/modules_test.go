@@ -12,7 +12,7 @@ var (
 	replaced = regexp.MustCompile(`(?m)^(?:replace)?\s+(\S+)(?: v\S+)? => \S+ (v\S+)$`)
 )
 
-// versions are those of the modules that a go.mod names.
+// versions returns those of the modules that a go.mod names.
 func versions(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	mod, err := os.ReadFile(filepath.Join("..", "..", dir, "go.mod"))

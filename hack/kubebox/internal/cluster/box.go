@@ -31,7 +31,7 @@ type Box struct {
 	began time.Time
 }
 
-// New is the cluster with that state directory.
+// New returns the cluster with that state directory.
 func New(stateDir, source string, out io.Writer) *Box {
 	return &Box{Layout: plan.Layout{Dir: stateDir}, Source: source, Out: out, began: time.Now()}
 }
@@ -76,7 +76,7 @@ func running(ms []machine.Running, name string) (machine.Running, bool) {
 	return ms[i], true
 }
 
-// refuseOther is an error if the cluster of another checkout runs: addresses and cgroups exist only once on a machine.
+// refuseOther returns an error if the cluster of another checkout runs: addresses and cgroups exist only once on a machine.
 func refuseOther(other string) error {
 	if other == "" {
 		return nil

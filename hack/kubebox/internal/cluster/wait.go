@@ -58,7 +58,7 @@ func (b *Box) await(ctx context.Context, what string, names []string, done func(
 	}
 }
 
-// deaths is how often each component of the machines has died so far, by machine and component. A component that somebody
+// deaths returns how often each component of the machines has died so far, by machine and component. A component that somebody
 // killed, which tests do, says nothing about a later start.
 func (b *Box) deaths(names []string) map[[2]string]int {
 	out := map[[2]string]int{}
@@ -74,7 +74,7 @@ func (b *Box) deaths(names []string) map[[2]string]int {
 	return out
 }
 
-// died is an error if a machine is gone or one of its components has died that often since before.
+// died returns an error if a machine is gone or one of its components has died that often since before.
 func (b *Box) died(names []string, before map[[2]string]int, often int) error {
 	ms, _, err := b.machines()
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *Box) died(names []string, before map[[2]string]int, often int) error {
 	return nil
 }
 
-// tail is the end of a component's log.
+// tail returns the end of a component's log.
 func (b *Box) tail(name, component string) string {
 	path := b.Layout.Log(name, component)
 	f, err := os.Open(path)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hierarchies are the roots in which a cgroup must exist: one on machines with cgroup v2, one per controller with v1.
+// hierarchies returns the roots in which a cgroup must exist: one on machines with cgroup v2, one per controller with v1.
 func hierarchies(root string) (paths []string, v2 bool, err error) {
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
 		return []string{root}, true, nil

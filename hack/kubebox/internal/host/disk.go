@@ -125,7 +125,7 @@ func emptyDir(dir string) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// FreeBytes is how much an ordinary program can still write at that path.
+// FreeBytes returns how much an ordinary program can still write at that path.
 func FreeBytes(path string) (int64, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {
@@ -134,7 +134,7 @@ func FreeBytes(path string) (int64, error) {
 	return int64(stat.Bavail) * stat.Bsize, nil
 }
 
-// MemoryBytes is the machine's memory.
+// MemoryBytes returns the machine's memory.
 func MemoryBytes() (int64, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

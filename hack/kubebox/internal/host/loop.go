@@ -33,7 +33,7 @@ func (l loop) file() fileID  { return fileID{l.device, l.inode} }
 
 type fileID struct{ device, inode uint64 }
 
-// loops lists the loop devices in use, whoever uses them.
+// loops lists all loop devices in use.
 func loops() ([]loop, error) {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {

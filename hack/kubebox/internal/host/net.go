@@ -20,7 +20,7 @@ const (
 	nodeLink = "eth0"
 )
 
-// NetworkFree tells whether the cluster's addresses are unused on this machine; a link that an earlier cluster left does not
+// NetworkFree returns whether the cluster's addresses are unused on this machine; a link that an earlier cluster left does not
 // count.
 func NetworkFree() error {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)

@@ -28,7 +28,7 @@ var requirements = []requirement{
 	{"/sbin/losetup", "mount"}, // the kubelet calls it for Block volumes
 }
 
-// MissingPackages are the Debian packages whose files are not there.
+// MissingPackages returns the Debian packages whose files are not there.
 func MissingPackages() []string {
 	var missing []string
 	for _, r := range requirements {
@@ -39,7 +39,7 @@ func MissingPackages() []string {
 	return missing
 }
 
-// InstallCommand is what a user would type to install packages.
+// InstallCommand returns what a user would type to install packages.
 func InstallCommand(packages []string) string {
 	return "apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Pause is the image of a pod's sandbox. All it has to do is sleep until it is told to end, which Debian's busybox can.
+// Pause returns the image of a pod's sandbox. All it has to do is sleep until it is told to end, which Debian's busybox can.
 func Pause(busybox string) (v1.Image, error) {
 	script := "trap 'exit 0' TERM INT; while :; do /bin/busybox sleep 2147483647 & wait $!; done"
 	return build(busybox, nil, v1.Config{Entrypoint: []string{"/bin/busybox", "sh", "-c", script}})
 }
 
-// Busybox is the image everyone calls busybox, made of Debian's static one.
+// Busybox returns the image everyone calls busybox, made of Debian's static one.
 func Busybox(busybox string) (v1.Image, error) {
 	out, err := exec.Command(busybox, "--list").Output()
 	if err != nil {

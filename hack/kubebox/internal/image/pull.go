@@ -83,7 +83,7 @@ func removeNameless(ctx context.Context, client cri.ImageServiceClient, names []
 	return nil
 }
 
-// sameRepository is true if the digest reference "repository@sha256:..." is of the repository of one of the names.
+// sameRepository reports whether the digest reference "repository@sha256:..." is of the repository of one of the names.
 func sameRepository(digest string, names []string) bool {
 	repository, _, _ := strings.Cut(digest, "@")
 	return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, repository+":") })

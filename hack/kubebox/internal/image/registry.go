@@ -58,7 +58,7 @@ func (s *Store) serveManifest(w http.ResponseWriter, r *http.Request, repository
 	kind := struct {
 		MediaType string `json:"mediaType"`
 	}{"application/vnd.oci.image.manifest.v1+json"}
-	_ = json.Unmarshal(data, &kind) // what is not a manifest keeps the default and is refused by whoever asked
+	_ = json.Unmarshal(data, &kind) // what is not a manifest keeps the default and is refused by the client
 	w.Header().Set("Content-Type", kind.MediaType)
 	w.Header().Set("Docker-Content-Digest", digest.String())
 	s.serveBlob(w, r, digest.Hex)

@@ -118,7 +118,7 @@ func (s *Store) AddArchive(archive io.Reader) ([]string, error) {
 	return names, s.merge(before, index.Manifests)
 }
 
-// fullName is the image's name with its registry and tag.
+// fullName returns the image's name with its registry and tag.
 func fullName(annotations map[string]string) (string, error) {
 	name := annotations[containerdAnnotation]
 	if name == "" {
@@ -205,7 +205,7 @@ func (s *Store) complete(digest v1.Hash) error {
 	return nil
 }
 
-// references are the descriptors in a manifest or an index.
+// references returns the descriptors in a manifest or an index.
 func (s *Store) references(digest v1.Hash) ([]v1.Descriptor, error) {
 	data, err := s.readManifest(digest)
 	if err != nil {

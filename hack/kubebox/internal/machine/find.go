@@ -59,7 +59,7 @@ func isInit(pid int) bool {
 	return found && inside == 1
 }
 
-// numberInside is the number that a process has in the process namespace it runs in; false if that is this one.
+// numberInside returns the number that a process has in the process namespace it runs in; false if that is this one.
 func numberInside(pid int) (int, bool) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -130,5 +130,5 @@ func (r Running) Kill(ctx context.Context) error {
 	return fmt.Errorf("machine %s (process %d) does not end: %w", r.Name, r.PID, ctx.Err())
 }
 
-// Socket is the path by which this process reaches a socket inside the machine.
+// Socket returns the path by which this process reaches a socket inside the machine.
 func (r Running) Socket(path string) string { return fmt.Sprintf("/proc/%d/root%s", r.PID, path) }

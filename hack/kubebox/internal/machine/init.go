@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/hack/kubebox/internal/plan"
 )
 
-// Init is the first process of a machine. It returns only with an error, and then the machine is gone.
+// Init returns the first process of a machine. It returns only with an error, and then the machine is gone.
 func Init(args []string) error {
 	if len(args) != 2 || os.Getpid() != 1 {
 		return fmt.Errorf("%s is started by kubebox itself", Applet)
@@ -131,7 +131,7 @@ func mountAll(m plan.Machine, outside plan.Layout) error {
 	return nil
 }
 
-// NodeDirs are the directories a node needs below its own before it starts, relative to it.
+// NodeDirs returns the directories a node needs below its own before it starts, relative to it.
 func NodeDirs() []string {
 	dirs := []string{"disks", "etc", "var/lib/kubelet", "var/lib/containerd", "var/lib/cni", "var/log/pods", "var/log/containers",
 		"var/tmp", "var/cache"}

@@ -120,7 +120,7 @@ func (s *supervisor) start(c plan.Component, i int) (<-chan unix.WaitStatus, err
 	defer log.Close()
 	program, args := c.Program, c.Args
 	if program == "" {
-		// Not by path: the file may have been replaced by a newer build, and this machine goes on with its own.
+		// Not by path: the file may have been replaced by a newer build, and this machine continues with its own.
 		program, args = "/proc/self/exe", append([]string{c.Name}, c.Args...)
 	}
 	cmd := exec.Command(program, args...)

@@ -8,12 +8,12 @@ import (
 
 const etcdURL = "http://127.0.0.1:2379"
 
-// APIServerAddr is where the API server listens, for machines and for the shell alike.
+// APIServerAddr returns where the API server listens, for machines and for the shell alike.
 func APIServerAddr() string { return net.JoinHostPort(ControlIP, strconv.Itoa(APIServerPort)) }
 
 func readyURL() string { return "https://" + APIServerAddr() + "/readyz" }
 
-// Control is the machine that runs the control plane: etcd, the Kubernetes control plane, DNS, the registry that images come
+// Control returns the machine that runs the control plane: etcd, the Kubernetes control plane, DNS, the registry that images come
 // from, the provisioner of the storage classes, and a kube-proxy so that Service addresses work from the shell.
 func Control() Machine {
 	l, api := Inside(), []string{readyURL()}

@@ -30,10 +30,10 @@ type Disk struct {
 // Block tells a disk that is used as a device.
 func (d Disk) Block() bool { return d.FSType == "" }
 
-// File is the disk's backing file, relative to the node's directory.
+// File returns the disk's backing file, relative to the node's directory.
 func (d Disk) File() string { return path.Join("disks", d.Name+".img") }
 
-// Path is where the node finds the disk: a mount point, or a link to the device.
+// Path returns where the node finds the disk: a mount point, or a link to the device.
 func (d Disk) Path() string {
 	if d.Mount != "" {
 		return d.Mount
@@ -44,13 +44,13 @@ func (d Disk) Path() string {
 // poolSize is how much a node's pool promises. Its file is sparse, so three of them take what is really written.
 const poolSize = 32 << 30
 
-// Pool is the disk whose file system a CSI driver may carve volumes from. XFS shares blocks between files, which is what makes
-// snapshots and clones of any size the work of a moment.
+// Pool returns the disk whose file system a CSI driver may carve volumes from. XFS shares blocks between files, which is what
+// makes snapshots and clones of any size the work of a moment.
 func Pool() Disk {
 	return Disk{Name: "pool", Size: poolSize, FSType: "xfs", Mount: "/var/lib/localdisk", Marker: "pool.json"}
 }
 
-// StaticDisks are the disks every node offers as volumes of class local-static.
+// StaticDisks returns the disks every node offers as volumes of class local-static.
 func StaticDisks() []Disk {
 	var out []Disk
 	for i := 1; i <= disksPerMode; i++ {

@@ -22,7 +22,7 @@ type Capacity struct {
 	MemoryBytes int64
 }
 
-// reserved is how much of the machine's memory a node must hide so that nodeMemory is left, or a quarter of it on machines
+// reserved returns how much of the machine's memory a node must hide so that nodeMemory is left, or a quarter of it on machines
 // too small for three full nodes.
 func (c Capacity) reserved() int64 {
 	offer := int64(nodeMemory)
@@ -35,7 +35,7 @@ func (c Capacity) reserved() int64 {
 // CgroupRoot is the cgroup all nodes live under.
 const CgroupRoot = "kubebox"
 
-// NodeMachine is the machine that runs a node: containerd, kubelet, kube-proxy and the keeper of its static disks.
+// NodeMachine returns the machine that runs a node: containerd, kubelet, kube-proxy and the keeper of its static disks.
 func NodeMachine(n Node) Machine {
 	l, api, pool := Inside(), []string{readyURL()}, Pool()
 	return Machine{Name: n.Name, Node: &n, Disks: StaticDisks(), Pool: &pool, Cgroup: CgroupRoot + "/" + n.Name, Components: []Component{
@@ -49,7 +49,7 @@ func NodeMachine(n Node) Machine {
 	}}
 }
 
-// NodeFiles are the configuration files of a node, by their path below the node's directory.
+// NodeFiles returns the configuration files of a node, by their path below the node's directory.
 func NodeFiles(n Node, c Capacity) (map[string]string, error) {
 	config, err := kubeletConfig(n, c)
 	if err != nil {
@@ -141,8 +141,8 @@ func mirrorConfig() string {
 
 var registryName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$`)
 
-// TrustFiles are the configuration files, by their path below a node's directory, by which it pulls from a registry itself, over TLS and by
-// that authority. containerd reads them at every pull.
+// TrustFiles returns the configuration files, by their path below a node's directory, by which it pulls from a registry itself,
+// over TLS and by that authority. containerd reads them at every pull.
 func TrustFiles(registry, authority string) (map[string]string, error) {
 	if !registryName.MatchString(registry) {
 		return nil, fmt.Errorf("%q is no registry: name its host, and its port after a colon if it has one", registry)

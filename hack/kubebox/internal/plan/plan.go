@@ -47,13 +47,13 @@ type Node struct {
 	Index int    `json:"index"`
 }
 
-// IP is the node's address on the cluster network.
+// IP returns the node's address on the cluster network.
 func (n Node) IP() string { return fmt.Sprintf("10.77.0.%d", 10+n.Index) }
 
-// PodCIDR is the range the node's pods get addresses from.
+// PodCIDR returns the range the node's pods get addresses from.
 func (n Node) PodCIDR() string { return fmt.Sprintf("10.88.%d.0/24", n.Index) }
 
-// Port is the name of the bridge port the node is plugged into, in the control machine's network namespace.
+// Port returns the name of the bridge port the node is plugged into, in the control machine's network namespace.
 func (n Node) Port() string { return fmt.Sprintf("port%d", n.Index) }
 
 var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
@@ -81,43 +81,43 @@ func NewNode(name string, existing []Node) (Node, error) {
 // A Layout names the files of a cluster below its state directory. The same names hold inside the machines, below Mounted.
 type Layout struct{ Dir string }
 
-// Inside is the layout as the cluster's own machines see it.
+// Inside returns the layout as the cluster's own machines see it.
 func Inside() Layout { return Layout{Dir: Mounted} }
 
-// PKI is the file of that name in the directory of keys and certificates.
+// PKI returns the file of that name in the directory of keys and certificates.
 func (l Layout) PKI(name string) string { return filepath.Join(l.Dir, "pki", name) }
 
-// Kubeconfig is the administrator's configuration for kubectl.
+// Kubeconfig returns the administrator's configuration for kubectl.
 func (l Layout) Kubeconfig() string { return filepath.Join(l.Dir, "kubeconfig") }
 
-// Node is a directory or file of that node, as the machine that holds the checkout sees it.
+// Node returns a directory or file of that node, as the machine that holds the checkout sees it.
 func (l Layout) Node(name string, elem ...string) string {
 	return filepath.Join(append([]string{l.Dir, "nodes", name}, elem...)...)
 }
 
-// Spec is the file that tells a machine's init what to run.
+// Spec returns the file that tells a machine's init what to run.
 func (l Layout) Spec(machine string) string { return filepath.Join(l.Dir, "machines", machine+".json") }
 
-// Status is the file in which a machine's init says how its components are doing.
+// Status returns the file in which a machine's init says how its components are doing.
 func (l Layout) Status(machine string) string {
 	return filepath.Join(l.Dir, "machines", machine+".status.json")
 }
 
-// Log is the log of one component.
+// Log returns the log of one component.
 func (l Layout) Log(machine, component string) string {
 	return filepath.Join(l.Dir, "logs", machine, component+".log")
 }
 
-// Program is an extra program built for the cluster.
+// Program returns an extra program built for the cluster.
 func (l Layout) Program(name string) string { return filepath.Join(l.Dir, "bin", name) }
 
 // Etcd is etcd's data directory.
 func (l Layout) Etcd() string { return filepath.Join(l.Dir, "etcd") }
 
-// Images is the OCI layout that the cluster's registry serves.
+// Images returns the OCI layout that the cluster's registry serves.
 func (l Layout) Images() string { return filepath.Join(l.Dir, "images") }
 
-// Corefile is the DNS server's configuration.
+// Corefile returns the DNS server's configuration.
 func (l Layout) Corefile() string { return filepath.Join(l.Dir, "Corefile") }
 
 // A Component is one program that a machine keeps running.

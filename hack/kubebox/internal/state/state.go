@@ -16,7 +16,7 @@ import (
 	"github.com/berth-vm/berth/hack/kubebox/internal/plan"
 )
 
-// format changes when a newer kubebox could not go on with what an older one left.
+// format changes when a newer kubebox could not continue with what an older one left.
 const format = 1
 
 // A Cluster is what a state directory holds.
@@ -27,7 +27,7 @@ type Cluster struct {
 	Cut []string `json:"cut,omitempty"`
 }
 
-// NewCluster is a cluster of those nodes.
+// NewCluster returns a cluster of those nodes.
 func NewCluster(nodes []plan.Node) Cluster { return Cluster{Format: format, Nodes: nodes} }
 
 // Node returns the node of that name.

@@ -206,7 +206,7 @@ func (p *provisioner) create(ctx context.Context, claim *corev1.PersistentVolume
 	return nil
 }
 
-// localVolume is a volume at a path of one node.
+// localVolume returns a volume at a path of one node.
 func localVolume(name, node, path string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

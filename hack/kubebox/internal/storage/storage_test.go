@@ -92,7 +92,7 @@ func TestUnsupportedSaysWhatToUse(t *testing.T) {
 	}
 }
 
-// newProvisioner is a provisioner that sees those claims and a cluster with one node.
+// newProvisioner returns a provisioner that sees those claims and a cluster with one node.
 func newProvisioner(t *testing.T, c *corev1.PersistentVolumeClaim, volumes ...*corev1.PersistentVolume) *provisioner {
 	t.Helper()
 	client := fake.NewClientset(c)

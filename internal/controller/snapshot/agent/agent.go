@@ -1,8 +1,8 @@
 // Package agent reaches the agent in a machine's guest: it runs `launcher freeze` and `launcher thaw` in the launcher pod. A
-// launcher may take as long as its guest does, or hang, or be on a node that is gone: nobody waits for it here, and what it
-// says is bounded.
+// launcher may take as long as its guest does, or hang, or be on a node that is gone: nothing here waits for it, and its output
+// is bounded.
 //
-// It does not know why a guest is held still, nor for how long: the launcher lets it go after a while by itself.
+// It does not know why a guest is held still, nor for how long: the launcher thaws it by itself after a while.
 package agent
 
 import (
@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/berth-vm/berth/internal/controller/probe"
-	"github.com/berth-vm/berth/internal/inside"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherexec"
 )
 
 // Exec reaches guests through the API server.
 type Exec struct {
 	run   func(ctx context.Context, launcher *corev1.Pod, verb string, streams remotecommand.StreamOptions) error
-	aside probe.Aside[question, launch.Quiet]
+	aside probe.Aside[question, launcherapi.Quiet]
 }
 
 // question is a verb that a launcher is asked, for one snapshot: two snapshots of a machine must not take each other's answers.
@@ -35,9 +35,9 @@ type question struct {
 
 func (q question) String() string { return q.verb + " in pod " + string(q.launcher) }
 
-// New is an Exec for the cluster of config.
+// New returns an Exec for the cluster of config.
 func New(config *rest.Config) (*Exec, error) {
-	pods, err := inside.New(config)
+	pods, err := launcherexec.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -46,25 +46,25 @@ func New(config *rest.Config) (*Exec, error) {
 
 func newExec(run func(context.Context, *corev1.Pod, string, remotecommand.StreamOptions) error) *Exec {
 	// A guest that is asked to hold still may have much to write first; after MostQuiet the launcher would let it go.
-	return &Exec{run: run, aside: probe.Aside[question, launch.Quiet]{Patience: launch.MostQuiet}}
+	return &Exec{run: run, aside: probe.Aside[question, launcherapi.Quiet]{Patience: launcherapi.MostQuiet}}
 }
 
 // Freeze makes the guest hold still; false means that it has no agent that answers. Before the launcher has answered the error
 // is probe.ErrNoAnswerYet, and done is called when it has.
 func (e *Exec) Freeze(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error) {
-	q, err := e.ask(launcher, snapshot, launch.FreezeVerb, done)
+	q, err := e.ask(launcher, snapshot, launcherapi.FreezeVerb, done)
 	return q.Agent && q.Held, err
 }
 
 // Thaw lets it go on; false means that it went on by itself before. A guest whose agent does not answer now is let go by
 // the launcher later. It waits as little as Freeze.
 func (e *Exec) Thaw(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error) {
-	q, err := e.ask(launcher, snapshot, launch.ThawVerb, done)
+	q, err := e.ask(launcher, snapshot, launcherapi.ThawVerb, done)
 	return q.Held, err
 }
 
-func (e *Exec) ask(pod *corev1.Pod, snapshot types.UID, verb string, done func()) (launch.Quiet, error) {
-	return e.aside.Once(question{pod.UID, snapshot, verb}, func(ctx context.Context) (launch.Quiet, error) {
+func (e *Exec) ask(pod *corev1.Pod, snapshot types.UID, verb string, done func()) (launcherapi.Quiet, error) {
+	return e.aside.Once(question{pod.UID, snapshot, verb}, func(ctx context.Context) (launcherapi.Quiet, error) {
 		q, err := e.answer(ctx, pod, verb)
 		if err != nil {
 			return q, fmt.Errorf("%s %s/%s: %w", verb, pod.Namespace, pod.Name, err)
@@ -73,11 +73,11 @@ func (e *Exec) ask(pod *corev1.Pod, snapshot types.UID, verb string, done func()
 	}, done)
 }
 
-func (e *Exec) answer(ctx context.Context, pod *corev1.Pod, verb string) (launch.Quiet, error) {
-	var q launch.Quiet
+func (e *Exec) answer(ctx context.Context, pod *corev1.Pod, verb string) (launcherapi.Quiet, error) {
+	var q launcherapi.Quiet
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	out, said := &inside.Answer{Over: cancel}, &inside.Answer{Over: cancel}
+	out, said := &launcherexec.Answer{Over: cancel}, &launcherexec.Answer{Over: cancel}
 	err := e.run(ctx, pod, verb, remotecommand.StreamOptions{Stdout: out, Stderr: said})
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause

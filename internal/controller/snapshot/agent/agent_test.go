@@ -16,15 +16,15 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/berth-vm/berth/internal/controller/probe"
-	"github.com/berth-vm/berth/internal/inside"
-	"github.com/berth-vm/berth/internal/launch"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/launcherexec"
 )
 
 func pod(uid types.UID) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "launcher", UID: uid}}
 }
 
-// says is a launcher that answers with this.
+// says returns a launcher that answers with this.
 func says(text string) func(context.Context, *corev1.Pod, string, remotecommand.StreamOptions) error {
 	return func(_ context.Context, _ *corev1.Pod, _ string, s remotecommand.StreamOptions) error {
 		_, err := fmt.Fprint(s.Stdout, text)
@@ -42,7 +42,7 @@ func TestAnswers(t *testing.T) {
 		"no agent":    {run: says(`{"agent":false}`)},
 		"nonsense":    {run: says("hello"), wrong: `read the launcher's answer "hello"`},
 		"a failure":   {run: fails, wrong: "no such container: what it printed"},
-		"a flood":     {run: floods, wrong: fmt.Sprintf("more than %d bytes", inside.Most)},
+		"a flood":     {run: floods, wrong: fmt.Sprintf("more than %d bytes", launcherexec.Most)},
 		"never":       {run: hangs, wrong: "no answer within 1m0s"},
 		"not even so": {run: ignores, wrong: "no answer within 1m0s"},
 	} {
@@ -53,7 +53,7 @@ func TestAnswers(t *testing.T) {
 				if _, err := freeze(); !errors.Is(err, probe.ErrNoAnswerYet) {
 					t.Fatalf("asked: %v", err)
 				}
-				<-time.After(launch.MostQuiet + time.Second)
+				<-time.After(launcherapi.MostQuiet + time.Second)
 				synctest.Wait()
 				froze, err := freeze()
 				if froze != row.froze || (err == nil) != (row.wrong == "") || err != nil && !strings.Contains(err.Error(), row.wrong) {
@@ -89,7 +89,7 @@ func hangs(ctx context.Context, _ *corev1.Pod, _ string, _ remotecommand.StreamO
 	return ctx.Err()
 }
 
-// ignores is a connection that does not even end with its context.
+// ignores returns a connection that does not even end with its context.
 func ignores(context.Context, *corev1.Pod, string, remotecommand.StreamOptions) error {
 	<-time.After(12 * time.Hour)
 	return nil

@@ -35,8 +35,8 @@ type Extent struct {
 // MaxExtents is how many extents Image.Extents returns at most: 2.5 MiB of them.
 const MaxExtents = 1 << 16
 
-// ErrCrowded is what Image.Extents returns for a window that has more than MaxExtents extents. A smaller window may
-// have fewer; Walk sees to that.
+// ErrCrowded is returned by Image.Extents for a window with more than MaxExtents extents. A smaller window may have fewer; Walk
+// handles that.
 var ErrCrowded = errors.New("more extents than fit one window")
 
 // Image is an image whose file can be read anywhere. It is safe for concurrent use.
@@ -69,7 +69,7 @@ type Output interface {
 	Parked(p []byte, at int64) error
 }
 
-// Forgetter is an Output that can use the room of parked bytes for something else once nobody will ask for them again.
+// Forgetter is an Output that can reuse the space of parked bytes that are not needed any more.
 type Forgetter interface {
 	// Forget says that n parked bytes from number at on are never read again.
 	Forget(at, n int64)

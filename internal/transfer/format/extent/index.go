@@ -42,7 +42,7 @@ type Index struct {
 	to     int64
 }
 
-// Shape is what all extents of one image have in common.
+// Shape has the properties that all extents of one image share.
 type Shape struct {
 	Disk   int64  // the size of the disk
 	File   int64  // the size of the file
@@ -125,7 +125,7 @@ func (x *Index) coded(i int) Extent {
 	return out
 }
 
-// follows reports whether b goes on where a ends, in the file and on the disk.
+// follows reports whether b continues where a ends, in the file and on the disk.
 func follows(a, b Extent) bool {
 	return a.Coding == Plain && b.Coding == Plain && a.Host+a.Stored == b.Host && a.Guest+a.Size == b.Guest
 }

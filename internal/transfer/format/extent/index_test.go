@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// scattered is the map of a file whose clusters are on the disk in random order, some of them coded.
+// scattered returns the map of a file whose clusters are on the disk in random order, some of them coded.
 func scattered(n int64) []Extent {
 	r := rand.New(rand.NewPCG(1, 2))
 	var es []Extent

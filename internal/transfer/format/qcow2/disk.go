@@ -12,18 +12,14 @@ type Disk struct {
 
 // OpenDisk reads the header.
 func OpenDisk(f extent.File) (*Disk, error) {
-	head := make([]byte, min(f.Size, headSize))
-	if err := f.Fill(head, 0, "qcow2 header"); err != nil {
-		return nil, err
-	}
-	h, err := parse(head)
+	l, err := openAs(f, parse)
 	if err != nil {
 		return nil, err
 	}
-	return &Disk{h: h, f: f}, nil
+	return &Disk{h: l.h, f: f}, nil
 }
 
-// Size is the size of the disk.
+// Size returns the size of the disk.
 func (d *Disk) Size() int64 { return d.h.disk }
 
 // In returns the extents that have bytes of [from, to) of the disk, in its order. Plain ones are cut to it and come as one where they
@@ -79,6 +75,6 @@ func (d *Disk) table(at, end int64, emit func(extent.Extent) error) error {
 		if err := d.f.Fill(p, table+first*h.entrySize(), "qcow2 L2 table"); err != nil {
 			return err
 		}
-		return h.l2(at, p, emit)
+		return h.l2(at, p, parts{data: emit})
 	})
 }

@@ -40,7 +40,7 @@ const (
 	maxL1 = 32 << 20
 )
 
-// header is what the tables are read by.
+// header has the fields that reading the tables needs.
 type header struct {
 	version     uint32
 	clusterBits uint
@@ -49,11 +49,12 @@ type header struct {
 	l1Size      int64 // bytes of it that are needed for the disk
 	extended    bool
 	coding      extent.Coding
+	backing     string // the name of the image below, quoted for messages; empty: there is none
 }
 
 func (h *header) cluster() int64 { return 1 << h.clusterBits }
 
-// entrySize is the size of an L2 entry.
+// entrySize returns the size of an L2 entry.
 func (h *header) entrySize() int64 {
 	if h.extended {
 		return 16
@@ -61,11 +62,21 @@ func (h *header) entrySize() int64 {
 	return 8
 }
 
-// reach is how much of the disk one L2 table describes.
+// reach returns how much of the disk one L2 table describes.
 func (h *header) reach() int64 { return h.cluster() / h.entrySize() << h.clusterBits }
 
-// parse reads the header from the first headSize bytes of the file, or all of them if it is shorter.
+// parse reads the header of an image that is whole from the first headSize bytes of the file, or all of them if it is shorter.
 func parse(head []byte) (*header, error) {
+	h, err := parseLayer(head)
+	if err == nil && h.backing != "" {
+		return nil, task.Errorf(task.UnsafeImage, "image is invalid because it has invalid backing file %s: an import never opens another file; "+
+			"make it whole with: qemu-img convert -O qcow2 IMAGE WHOLE.qcow2", h.backing)
+	}
+	return h, err
+}
+
+// parseLayer is parse for an image that may lie over another.
+func parseLayer(head []byte) (*header, error) {
 	if len(head) < 72 || string(head[:4]) != magic {
 		return nil, task.Errorf(task.BadImage, "%w: a qcow2 header has at least 72 bytes and begins with %q, this file has %d",
 			task.ErrTruncated, magic, len(head))
@@ -83,6 +94,9 @@ func parse(head []byte) (*header, error) {
 	features, end, err := h.features(head)
 	if err != nil {
 		return nil, err
+	}
+	if off := be.Uint64(head[8:]); off != 0 {
+		h.backing = quote(head, off, uint64(be.Uint32(head[16:])))
 	}
 	if err := safe(head, features, end); err != nil {
 		return nil, err
@@ -134,14 +148,9 @@ func (h *header) features(head []byte) (features uint64, end int, err error) {
 	return features, end, nil
 }
 
-// safe refuses an image that names another file, is encrypted or known to be broken.
+// safe refuses an image whose data is in another file, or that is encrypted or known to be broken.
 func safe(head []byte, features uint64, end int) error {
 	be := binary.BigEndian
-	if off := be.Uint64(head[8:]); off != 0 {
-		name := quote(head, off, uint64(be.Uint32(head[16:])))
-		return task.Errorf(task.UnsafeImage, "image is invalid because it has invalid backing file %s: an import never opens another file; "+
-			"make it whole with: qemu-img convert -O qcow2 IMAGE WHOLE.qcow2", name)
-	}
 	if features&externalData != 0 {
 		return task.Errorf(task.UnsafeImage, "image is invalid because its data is in the external file %s: an import never opens another "+
 			"file; make it whole with: qemu-img convert -O qcow2 IMAGE WHOLE.qcow2", dataFile(head, end))

@@ -9,30 +9,26 @@ import (
 
 // Open reads the header.
 func Open(f extent.File) (extent.Image, error) {
-	head := make([]byte, min(f.Size, headSize))
-	if err := f.Fill(head, 0, "qcow2 header"); err != nil {
-		return nil, err
-	}
-	h, err := parse(head)
+	l, err := openAs(f, parse)
 	if err != nil {
 		return nil, err
 	}
-	shape := extent.Shape{Disk: h.disk, File: f.Size, Unit: h.cluster(), Coding: h.coding}
-	return extent.NewIndex(shape, func(ctx context.Context, emit func(extent.Extent) error) error {
-		return h.scan(ctx, f, emit)
-	}), nil
+	return l.Image(), nil
 }
 
 // scan goes through all tables. The work is bounded by the L1 table's size whatever the entries say: an L2 table is not
 // a list of tables, so there is nothing to loop.
-func (h *header) scan(ctx context.Context, f extent.File, emit func(extent.Extent) error) error {
-	inside := func(e extent.Extent) error {
-		e, err := h.clip(e, f.Size)
+func (h *header) scan(ctx context.Context, f extent.File, emit parts) error {
+	inside := parts{zero: emit.zero, data: func(e extent.Extent) error {
+		clipped, err := h.clip(e, f.Size)
 		if err != nil {
 			return err
 		}
-		return emit(e)
-	}
+		if err := emit.data(clipped); err != nil {
+			return err
+		}
+		return emit.zeroes(clipped.Guest+clipped.Size, e.Size-clipped.Size)
+	}}
 	return f.Nested(ctx, h.l1Offset, h.l1Size, "qcow2 L1 table", func(at int64, p []byte, read extent.ReadTable) error {
 		return h.l1(at, p, func(table, guest int64) error {
 			return read(table, h.l2Size(guest), "qcow2 L2 table", func(at int64, p []byte) error {
@@ -42,7 +38,7 @@ func (h *header) scan(ctx context.Context, f extent.File, emit func(extent.Exten
 	})
 }
 
-// l2Size is how much of the L2 table for guest the disk needs.
+// l2Size returns how much of the L2 table for guest the disk needs.
 func (h *header) l2Size(guest int64) int64 {
 	clusters := (min(h.reach(), h.disk-guest) + h.cluster() - 1) >> h.clusterBits
 	return clusters * h.entrySize()

@@ -36,7 +36,7 @@ func (p *Plan) Table(b *sequential.Book, r sequential.Region, at int64, piece []
 			return nil
 		})
 	}
-	return p.h.l2(r.Tag+at/p.h.entrySize()<<p.h.clusterBits, piece, b.Place)
+	return p.h.l2(r.Tag+at/p.h.entrySize()<<p.h.clusterBits, piece, parts{data: b.Place})
 }
 
 // Open implements sequential.Plan.

@@ -2,6 +2,7 @@ package qcow2
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
@@ -32,15 +33,29 @@ func (h *header) l1(at int64, p []byte, do func(table, guest int64) error) error
 	return nil
 }
 
-// l2 goes through a piece of the L2 table that describes the disk from guest on and emits its extents.
-func (h *header) l2(guest int64, p []byte, emit func(extent.Extent) error) error {
+// parts are told what tables say of the disk: where it has data in the file, and where it reads as zeroes whatever an image below
+// has; of the rest they say nothing.
+type parts struct {
+	data func(extent.Extent) error
+	zero func(at, n int64) error // nil: it does not matter
+}
+
+func (p parts) zeroes(at, n int64) error {
+	if p.zero == nil || n <= 0 {
+		return nil
+	}
+	return p.zero(at, n)
+}
+
+// l2 goes through a piece of the L2 table that describes the disk from guest on.
+func (h *header) l2(guest int64, p []byte, emit parts) error {
 	size := int(h.entrySize())
 	for ; len(p) >= size && guest < h.disk; p, guest = p[size:], guest+h.cluster() {
 		entry := binary.BigEndian.Uint64(p)
 		var err error
 		switch {
 		case entry&compressedFlag != 0:
-			err = emit(h.compressed(entry, guest))
+			err = emit.data(h.compressed(entry, guest))
 		case h.extended:
 			err = h.subclusters(entry, binary.BigEndian.Uint64(p[8:]), guest, emit)
 		default:
@@ -53,8 +68,8 @@ func (h *header) l2(guest int64, p []byte, emit func(extent.Extent) error) error
 	return nil
 }
 
-// compressed decodes an entry whose offset is to the byte and whose length is in sectors, the first and last of which
-// may be shared with neighbours.
+// compressed decodes the entry of a compressed cluster. Its offset is in bytes and its length in sectors; the first and last
+// sector may be shared with neighbours.
 func (h *header) compressed(entry uint64, guest int64) extent.Extent {
 	shift := 62 - (h.clusterBits - 8)
 	host := int64(entry & (1<<shift - 1))
@@ -65,19 +80,19 @@ func (h *header) compressed(entry uint64, guest int64) extent.Extent {
 	}
 }
 
-func (h *header) plain(entry uint64, guest int64, emit func(extent.Extent) error) error {
+func (h *header) plain(entry uint64, guest int64, emit parts) error {
+	n := min(h.cluster(), h.disk-guest)
 	if entry&zeroFlag != 0 {
 		if h.version < 3 {
 			return task.Errorf(task.BadImage, "qcow2 version 2 has a zero cluster at byte %d of the disk, only version 3 has those", guest)
 		}
-		return nil
+		return emit.zeroes(guest, n)
 	}
 	host, err := h.host(entry, guest)
 	if err != nil || host == 0 {
 		return err
 	}
-	n := min(h.cluster(), h.disk-guest)
-	return emit(extent.Extent{Host: host, Stored: n, Guest: guest, Size: n})
+	return emit.data(extent.Extent{Host: host, Stored: n, Guest: guest, Size: n})
 }
 
 func (h *header) host(entry uint64, guest int64) (int64, error) {
@@ -89,9 +104,9 @@ func (h *header) host(entry uint64, guest int64) (int64, error) {
 	return host, nil
 }
 
-// subclusters emits the runs of a cluster's 32 parts that are allocated. The low half of bitmap says which are, the high
-// half which read as zeroes.
-func (h *header) subclusters(entry, bitmap uint64, guest int64, emit func(extent.Extent) error) error {
+// subclusters emits the runs of a cluster's 32 parts that are allocated or read as zeroes. The low half of bitmap says which are
+// allocated, the high half which read as zeroes.
+func (h *header) subclusters(entry, bitmap uint64, guest int64, emit parts) error {
 	host, err := h.host(entry, guest)
 	if err != nil {
 		return err
@@ -102,17 +117,29 @@ func (h *header) subclusters(entry, bitmap uint64, guest int64, emit func(extent
 			"(allocated %#x, zero %#x, cluster at byte %d)", guest, allocated, zero, host)
 	}
 	part := h.cluster() / 32
+	return errors.Join(runs(allocated, func(first, count int64) error {
+		at := guest + first*part
+		n := min(count*part, h.disk-at)
+		if n <= 0 {
+			return nil
+		}
+		return emit.data(extent.Extent{Host: host + first*part, Stored: n, Guest: at, Size: n})
+	}), runs(zero, func(first, count int64) error {
+		return emit.zeroes(guest+first*part, min(count*part, h.disk-guest-first*part))
+	}))
+}
+
+// runs calls do with each run of bits that are set, until it returns an error.
+func runs(set uint32, do func(first, count int64) error) error {
 	for i := int64(0); i < 32; i++ {
 		first := i
-		for i < 32 && allocated>>i&1 != 0 {
+		for i < 32 && set>>i&1 != 0 {
 			i++
 		}
-		at := guest + first*part
-		n := min((i-first)*part, h.disk-at)
-		if n <= 0 {
+		if i == first {
 			continue
 		}
-		if err := emit(extent.Extent{Host: host + first*part, Stored: n, Guest: at, Size: n}); err != nil {
+		if err := do(first, i-first); err != nil {
 			return err
 		}
 	}

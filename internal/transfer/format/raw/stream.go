@@ -23,7 +23,7 @@ type Decoder struct {
 	Trailed bool // the trailer was one
 }
 
-// errState is what a damaged checkpoint is met with: the transfer starts over.
+// errState reports a damaged checkpoint: the transfer starts over.
 var errState = errors.New("checkpoint of the raw decoder is damaged")
 
 // New makes a decoder. A nil trailer means that every byte is the disk's.
@@ -43,13 +43,13 @@ func (d *Decoder) Resume(state []byte) error {
 	return d.begin()
 }
 
-// Offset is where the stream has to go on after State.
+// Offset returns where the stream has to go on after State.
 func (d *Decoder) Offset() int64 { return d.pos }
 
 // Parked is always 0: a raw disk is placed as it comes.
 func (d *Decoder) Parked() int64 { return 0 }
 
-// State is the offset; nil before the first byte.
+// State returns the offset; nil before the first byte.
 func (d *Decoder) State() []byte {
 	if !d.begun {
 		return nil

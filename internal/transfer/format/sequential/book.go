@@ -25,16 +25,16 @@ type Region struct {
 // place is a plain extent (n bytes) or a coded one (n negative: the stored bytes).
 type place struct{ host, guest, n int64 }
 
-// want is what is left of a Region; at is how much of it has been seen.
+// want is the rest of a Region; at is how much of it has been seen.
 type want struct {
 	Region
 	at int64
 }
 
-// next is where what is left of it begins.
+// next returns where what is left of it begins.
 func (w want) next() int64 { return w.Off + w.at }
 
-// Book is what is known of the part of the file that has not come yet.
+// Book records what is known of the part of the file that has not come yet.
 type Book struct {
 	shape  extent.Shape
 	pos    int64 // everything before it has come
@@ -42,7 +42,7 @@ type Book struct {
 	wants  heap[want]
 	late   []place // coded, told of after they went by
 	replay bool    // tables are read again that were read before a crash, so nothing is late
-	// lost says that something had to be forgotten, so what nobody knows may be data all the same.
+	// lost: something had to be forgotten, so an unknown range may be data.
 	lost bool
 }
 
@@ -60,7 +60,7 @@ func (b *Book) Want(r Region) {
 	}
 }
 
-// Place says what lies where. It never fails: formats emit to it what they emit to an index.
+// Place returns what lies where. It never fails: formats emit to it what they emit to an index.
 func (b *Book) Place(e extent.Extent) error {
 	p := place{e.Host, e.Guest, e.Stored}
 	if gone := b.pos - e.Host; gone > 0 && gone < e.Stored && e.Coding == extent.Plain {
@@ -81,8 +81,8 @@ func (b *Book) Place(e extent.Extent) error {
 	return nil
 }
 
-// memory is how far back tails are remembered: compressed data goes into what is left of the clusters before the table
-// that describes it.
+// memory returns how far back tails are remembered: compressed data goes into what is left of the clusters before the table that
+// describes it.
 func (b *Book) memory() int64 { return max(4*b.shape.Unit, 64<<10) }
 
 // complete reports whether every table has been seen and remembered, so that what is unknown is of no use.
@@ -112,7 +112,7 @@ func (b *Book) here() []place {
 	return list
 }
 
-// gap is how far the next known place is from host, 0 if there is none or it begins there as well.
+// gap returns how far the next known place is from host, 0 if there is none or it begins there as well.
 func (b *Book) gap(host int64) int64 {
 	if b.places.len() == 0 {
 		return 0
@@ -120,7 +120,7 @@ func (b *Book) gap(host int64) int64 {
 	return b.places.top().host - host
 }
 
-// ahead is where the next known thing begins.
+// ahead returns where the next known thing begins.
 func (b *Book) ahead() (int64, bool) {
 	at, ok := int64(0), false
 	if b.places.len() > 0 {
@@ -150,10 +150,10 @@ type heap[T any] struct {
 
 func (h *heap[T]) len() int { return len(h.items) }
 
-// top is the least element. The caller must know there is one.
+// top returns the least element. The caller must know there is one.
 func (h *heap[T]) top() T { return h.items[0] }
 
-// last is the element pushed last, if it can still be found. What it is compared by must not change.
+// last returns the element pushed last, if it can still be found. What it is compared by must not change.
 func (h *heap[T]) last() *T {
 	if len(h.items) == 0 || h.newest < 0 || h.newest >= len(h.items) {
 		return nil

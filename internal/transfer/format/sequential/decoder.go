@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 )
 
-// Plan is what a format knows about its own order.
+// Plan describes the order of a format's file.
 type Plan interface {
 	// Head is given the beginning of the file, MinHead bytes at first or, with whole set, all there are. It says how many
 	// it needs to see at once to know the size of the disk, and is called again with that many if it is more. The head
@@ -36,7 +36,7 @@ const (
 	MaxHead = 8 << 20
 )
 
-// sector is what coded extents are rounded up to, so two of them may share one.
+// sector is the unit that coded extents are rounded up to, so two of them may share one.
 const sector = 512
 
 // Decoder takes a stream apart. Its memory is bounded: book, parks, and bytes that wait for the rest of an extent.
@@ -48,7 +48,7 @@ type Decoder struct {
 	tails tails
 	need  int64  // of the head
 	begun bool   // the head is understood
-	wait  []byte // from pos on: too few to go on with
+	wait  []byte // from pos on: too few to continue with
 	flood bool   // everything is parked: there are too many runs
 	runs  int    // how many are too many
 	put   tally
@@ -59,10 +59,10 @@ func New(plan Plan, out extent.Output) *Decoder {
 	return &Decoder{plan: plan, out: out, book: newBook(), parks: parks{out: out}, need: MinHead, runs: maxRuns}
 }
 
-// Offset is where the stream has to go on after State: bytes before it are never needed again.
+// Offset returns where the stream has to go on after State: bytes before it are never needed again.
 func (d *Decoder) Offset() int64 { return d.book.pos }
 
-// Parked is how many bytes were parked when State was taken. What was parked later is parked again.
+// Parked returns how many bytes were parked when State was taken. What was parked later is parked again.
 func (d *Decoder) Parked() int64 { return d.parks.n }
 
 // Write takes the next bytes of the stream.
@@ -264,9 +264,9 @@ func (d *Decoder) plain(p []byte) error {
 	return nil
 }
 
-// coded puts the coded extent p begins with. Its last sector may be shared with one that nobody knows of yet, so that is
-// not passed over unless the next known thing begins in it. The first byte is always passed over: the end tells by it
-// which extents have been put.
+// coded puts the coded extent p begins with. Its last sector may be shared with an extent that is not known yet, so it is skipped
+// only if the next known extent begins in it. The first byte is always skipped: the end of the run tells by it which extents have
+// been put.
 func (d *Decoder) coded(p []byte) (more bool, err error) {
 	b := d.book
 	e := b.places.pop()

@@ -8,14 +8,14 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format/extent"
 )
 
-// errState is what a damaged checkpoint is met with: the transfer starts over.
+// errState reports a damaged checkpoint: the transfer starts over.
 var errState = errors.New("checkpoint of the image decoder is damaged")
 
 const stateVersion = 1
 
-// State is what Resume needs to go on from Offset, once everything put and parked so far is durable. It is at most
-// 2 MiB, a few kilobytes for most images; nil while there is nothing to go on from. The tables themselves are not
-// in it: they are parked.
+// State returns what Resume needs to continue from Offset, once everything put and parked so far is durable. It is at most 2 MiB,
+// a few kilobytes for most images; nil while there is nothing to continue from. The tables themselves are not in it: they are
+// parked.
 func (d *Decoder) State() []byte {
 	if !d.begun {
 		return nil
@@ -58,8 +58,8 @@ func (d *Decoder) State() []byte {
 	return b
 }
 
-// Resume makes a decoder that goes on where State was taken. It reads the tables that have already come back from out,
-// after Begin.
+// Resume makes a decoder that continues where State was taken. It reads the tables that have already come back from out, after
+// Begin.
 func Resume(plan Plan, out extent.Output, state []byte) (*Decoder, error) {
 	d := New(plan, out)
 	passing, err := d.restore(state)

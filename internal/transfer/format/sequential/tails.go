@@ -45,7 +45,7 @@ func (t tails) find(host int64) []byte {
 	return t[i].p[host-t[i].host:]
 }
 
-// lateComers puts the coded extents a table has just told of that went by as somebody's tail.
+// lateComers puts the coded extents that were passed as the tail of another before a table described them.
 func (d *Decoder) lateComers() error {
 	late := d.book.late
 	d.book.late = late[:0]

@@ -30,7 +30,7 @@ const (
 	maxBlocks = 0x1fffff80
 )
 
-// image is what the header says.
+// image has the fields of the header.
 type image struct {
 	disk   int64
 	table  int64

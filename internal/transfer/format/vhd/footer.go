@@ -24,7 +24,7 @@ const (
 	maxGeometry = 65535 * 16 * 255
 )
 
-// footer is what a footer says.
+// footer has the fields of the footer.
 type footer struct {
 	kind   uint32
 	disk   int64 // as QEMU sees it
@@ -72,7 +72,7 @@ func parseFooter(p []byte) (footer, error) {
 	return f, nil
 }
 
-// sum is the complement of the sum of all bytes except the four of the checksum itself.
+// sum returns the complement of the sum of all bytes except the four of the checksum itself.
 func sum(p []byte, at int) uint32 {
 	var n uint32
 	for i, b := range p {

@@ -52,7 +52,7 @@ type region struct{ off, n int64 }
 
 func (r region) end() int64 { return r.off + r.n }
 
-// layout is what the fixed part of the file says: where the rest is.
+// layout has the positions that the fixed part of the file gives.
 type layout struct {
 	log           region
 	logID         guid // all zero if the log is empty

@@ -15,20 +15,20 @@ const (
 	sectorsPerBitmap = 1 << 23
 )
 
-// geometry is what the metadata says of the disk.
+// geometry has the disk's properties from the metadata.
 type geometry struct {
 	disk   int64
 	block  int64
 	sector int64
 }
 
-// blocks is how many blocks the disk needs.
+// blocks returns how many blocks the disk needs.
 func (g *geometry) blocks() int64 { return (g.disk + g.block - 1) / g.block }
 
-// ratio is how many blocks come before each sector bitmap in the table.
+// ratio returns how many blocks come before each sector bitmap in the table.
 func (g *geometry) ratio() int64 { return sectorsPerBitmap * g.sector / g.block }
 
-// entries is how many entries of the table the disk needs.
+// entries returns how many entries of the table the disk needs.
 func (g *geometry) entries() int64 {
 	n := g.blocks()
 	if n == 0 {

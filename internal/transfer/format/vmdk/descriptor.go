@@ -14,7 +14,7 @@ const maxDescriptor = 256 << 10
 // descriptorTitle is how every descriptor inside a file begins.
 const descriptorTitle = "# Disk DescriptorFile"
 
-// descriptor is what matters of the text that describes a disk.
+// descriptor has the fields of the text descriptor that matter here.
 type descriptor struct {
 	known      bool // it begins as one
 	createType string

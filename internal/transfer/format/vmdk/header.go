@@ -28,7 +28,7 @@ const (
 
 	methodDeflate = 1
 
-	// markerSize is what comes before a compressed grain: where it belongs and how long it is.
+	// markerSize is the length of the header of a compressed grain: its position and length.
 	markerSize = 12
 	// maxSectors is far more than the 62 TiB VMware makes, and far less than what overflows.
 	maxSectors = 1 << 45
@@ -108,18 +108,18 @@ func parse(p []byte) (*header, error) {
 	return h, nil
 }
 
-// reach is how much of the disk one grain table describes.
+// reach returns how much of the disk one grain table describes.
 func (h *header) reach() int64 { return h.grain * h.gtes }
 
-// directorySize is how many bytes of the grain directory the disk needs.
+// directorySize returns how many bytes of the grain directory the disk needs.
 func (h *header) directorySize() int64 { return (h.disk + h.reach() - 1) / h.reach() * 4 }
 
-// tableSize is how many bytes of the grain tables from guest on the disk needs, up to n.
+// tableSize returns how many bytes of the grain tables from guest on the disk needs, up to n.
 func (h *header) tableSize(guest, n int64) int64 {
 	return min(n, (h.disk-guest+h.grain-1)/h.grain*4)
 }
 
-// shape is what all extents have in common. How long a compressed grain is, only the grain itself says.
+// shape returns what all extents have in common. How long a compressed grain is, only the grain itself says.
 func (h *header) shape(size int64) extent.Shape {
 	return extent.Shape{Disk: h.disk, File: size, Unit: h.grain, Coding: extent.Zlib, Loose: true}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// Status is the error for an HTTP answer that is not the one wanted. name is the source without credentials.
+// Status returns the error for an HTTP answer that is not the one wanted. name is the source without credentials.
 func Status(name string, code int) error {
 	what := fmt.Sprintf("%s answered %d %s", name, code, http.StatusText(code))
 	switch {
@@ -38,18 +38,18 @@ func Status(name string, code int) error {
 	return task.Errorf(task.SourceUnavailable, "%s: that is no answer to a download; check the URL and the server", what)
 }
 
-// Changed is the error for bytes that are no longer the ones the transfer began with.
+// Changed returns the error for bytes that are no longer the ones the transfer began with.
 func Changed(name, how string) error {
 	return task.Errorf(task.SourceChanged, "%s changed while it was read (%s): the transfer starts over", name, how)
 }
 
-// Truncated is the error for a body that ended before its announced length.
+// Truncated returns the error for a body that ended before its announced length.
 func Truncated(name string, got, want int64) error {
 	return task.Errorf(task.SourceTruncated, "%s ended after %d of %d bytes: %w", name, got, want, io.ErrUnexpectedEOF)
 }
 
-// Wire is the error for a connection that could not be made or broke. An error that has a reason already keeps it, and
-// one that comes from cancelling a context stays what it is: nobody's fault.
+// Wire returns the error for a connection that could not be made or broke. An error that has a reason already keeps it, and a
+// cancelled context stays what it is.
 func Wire(name string, err error) error {
 	// url.Error repeats the URL with its query, where signed URLs carry their secret.
 	var wrapped *url.Error

@@ -20,6 +20,16 @@ import (
 // Open opens the file or block device at path.
 func Open(path string) (source.Blob, error) {
 	f, err := os.Open(path)
+	return opened(path, f, err)
+}
+
+// OpenIn opens the file at a path below root. A link in it leads nowhere else.
+func OpenIn(root *os.Root, path string) (source.Blob, error) {
+	f, err := root.Open(path)
+	return opened(path, f, err)
+}
+
+func opened(path string, f *os.File, err error) (source.Blob, error) {
 	if err != nil {
 		return nil, explain(path, err)
 	}
@@ -53,7 +63,7 @@ func explain(path string, err error) error {
 	return task.Errorf(task.SourceUnreachable, "read %s: %w", path, err)
 }
 
-// state is the version and size of an open file. The version of a block device is empty: it has no time of change.
+// state returns the version and size of an open file. The version of a block device is empty: it has no time of change.
 func state(f *os.File) (version string, size int64, err error) {
 	st, err := f.Stat()
 	if err != nil {

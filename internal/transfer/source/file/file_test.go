@@ -9,8 +9,8 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/sourcetest"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
 func put(t *testing.T, path string, content []byte) {
@@ -112,7 +112,7 @@ func TestDataOfASparseFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := wire.Extents(got).Check(span[0], span[1]); err != nil {
+		if err := peerproto.Extents(got).Check(span[0], span[1]); err != nil {
 			t.Errorf("data in %v: %v", span, err)
 		}
 		for _, at := range []int64{5 << 20, 40 << 20} {

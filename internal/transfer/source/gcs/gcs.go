@@ -18,10 +18,10 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/access"
 	"github.com/berth-vm/berth/internal/transfer/source/bucket"
 	"github.com/berth-vm/berth/internal/transfer/source/fault"
 	"github.com/berth-vm/berth/internal/transfer/source/http"
+	"github.com/berth-vm/berth/internal/transfer/source/httpaccess"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
@@ -39,7 +39,7 @@ func open(ctx context.Context, t task.GCS, p retry.Policy) (source.Blob, error) 
 	if err != nil {
 		return nil, err
 	}
-	transport, err := access.Transport(t.Access)
+	transport, err := httpaccess.Transport(t.Access)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +49,8 @@ func open(ctx context.Context, t task.GCS, p retry.Policy) (source.Blob, error) 
 	}
 	return http.Get(ctx, http.Request{
 		URL: u, Transport: authorized, Policy: p,
-		// Objects stored with "Content-Encoding: gzip" are decompressed on the way for whoever does not take gzip.
-		Header:    nethttp.Header{"User-Agent": {access.UserAgent}, "Accept-Encoding": {"gzip"}},
+		// Objects stored with "Content-Encoding: gzip" are decompressed by the server for clients that do not accept gzip.
+		Header:    nethttp.Header{"User-Agent": {httpaccess.UserAgent}, "Accept-Encoding": {"gzip"}},
 		Validator: "X-Goog-Generation", Condition: "X-Goog-If-Generation-Match",
 	})
 }
@@ -60,7 +60,7 @@ func authorize(t task.GCS, u *url.URL, base *nethttp.Transport) (nethttp.RoundTr
 	if t.CredentialsDir == "" {
 		return base, nil
 	}
-	text, err := access.ReadFile(t.CredentialsDir, keyFile)
+	text, err := httpaccess.ReadFile(t.CredentialsDir, keyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, task.Errorf(task.SourceDenied, "the source's secret needs the key %s: %w", keyFile, err)
 	}
@@ -128,5 +128,5 @@ func (b *bearer) RoundTrip(r *nethttp.Request) (*nethttp.Response, error) {
 	return b.base.RoundTrip(r)
 }
 
-// CloseIdleConnections is what http.Client calls.
+// CloseIdleConnections is called by http.Client.
 func (b *bearer) CloseIdleConnections() { b.base.CloseIdleConnections() }

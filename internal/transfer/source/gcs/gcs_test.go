@@ -21,10 +21,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fsouza/fake-gcs-server/fakestorage"
-
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/sourcetest"
+	"github.com/berth-vm/berth/internal/testing/stores"
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
@@ -33,9 +32,9 @@ const object = "images/my disk.qcow2"
 // accountKey is one for all tests: making it takes its time.
 var accountKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
-// cloud is the emulator behind a check of tokens, and the server that gives tokens to whoever has the key.
+// cloud is the emulator behind a check of tokens, and the server that gives tokens to clients with the key.
 type cloud struct {
-	storage *fakestorage.Server
+	storage *stores.Store
 	tokens  *httptest.Server
 	key     *rsa.PrivateKey
 	open    bool // no token wanted
@@ -47,12 +46,7 @@ func newCloud(t *testing.T) *cloud {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cloud{key: key}
-	c.storage, err = fakestorage.NewServerWithOptions(fakestorage.Options{NoListener: true, PublicHost: "any"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.storage.Stop)
+	c := &cloud{key: key, storage: stores.New(t, stores.GCS)}
 	c.tokens = httptest.NewServer(nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
 		if err := verify(r.FormValue("assertion"), &key.PublicKey); err != nil {
 			nethttp.Error(w, `{"error":"invalid_grant"}`, nethttp.StatusBadRequest)
@@ -80,9 +74,7 @@ func verify(token string, key *rsa.PublicKey) error {
 }
 
 func (c *cloud) put(_ *testing.T, content []byte) {
-	c.storage.CreateObject(fakestorage.Object{
-		ObjectAttrs: fakestorage.ObjectAttrs{BucketName: "bucket", Name: object}, Content: content,
-	})
+	c.storage.Put("bucket", object, "", content)
 }
 
 func (c *cloud) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
@@ -90,11 +82,10 @@ func (c *cloud) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 		nethttp.Error(w, "no", nethttp.StatusUnauthorized)
 		return
 	}
-	r.Host = "any"
-	c.storage.HTTPHandler().ServeHTTP(w, r)
+	c.storage.ServeHTTP(w, r)
 }
 
-// secret is a service account's key as Google hands it out.
+// secret returns a service account's key as Google hands it out.
 func (c *cloud) secret(t *testing.T, key *rsa.PrivateKey) string {
 	t.Helper()
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
@@ -173,9 +164,7 @@ func TestStoredCompressed(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c.storage.CreateObject(fakestorage.Object{
-		ObjectAttrs: fakestorage.ObjectAttrs{BucketName: "bucket", Name: object, ContentEncoding: "gzip"}, Content: content.Bytes(),
-	})
+	c.storage.Put("bucket", object, "gzip", content.Bytes())
 	server := httptest.NewServer(c)
 	defer server.Close()
 	b, err := open(t.Context(), task.GCS{URL: at(server.URL, object)}, sourcetest.Patience)

@@ -13,19 +13,19 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/access"
+	"github.com/berth-vm/berth/internal/transfer/source/httpaccess"
 )
 
-// headers are those the task asks for: its own, those of its secrets, and basic authentication.
+// headers returns those the task asks for: its own, those of its secrets, and basic authentication.
 func headers(t task.HTTP, u *url.URL) (nethttp.Header, error) {
-	h := nethttp.Header{"User-Agent": {access.UserAgent}}
+	h := nethttp.Header{"User-Agent": {httpaccess.UserAgent}}
 	for i, line := range t.Headers {
 		if err := addHeader(h, line, fmt.Sprintf("extra header %d", i+1)); err != nil {
 			return nil, err
 		}
 	}
 	if t.HeadersDir != "" {
-		files, err := access.ReadDir(t.HeadersDir)
+		files, err := httpaccess.ReadDir(t.HeadersDir)
 		if err != nil {
 			return nil, fmt.Errorf("read secret headers: %w", err)
 		}
@@ -35,7 +35,7 @@ func headers(t task.HTTP, u *url.URL) (nethttp.Header, error) {
 			}
 		}
 	}
-	c, ok, err := access.Login(t.Access)
+	c, ok, err := httpaccess.Login(t.Access)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func redirect(r Request) func(*nethttp.Request, []*nethttp.Request) error {
 		for name := range r.Header {
 			next.Header.Del(name)
 		}
-		next.Header.Set("User-Agent", access.UserAgent)
+		next.Header.Set("User-Agent", httpaccess.UserAgent)
 		return nil
 	}
 }

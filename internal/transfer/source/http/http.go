@@ -14,7 +14,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/access"
+	"github.com/berth-vm/berth/internal/transfer/source/httpaccess"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
@@ -44,7 +44,7 @@ func openThrough(ctx context.Context, t task.HTTP, p retry.Policy, dial Dial) (s
 		return nil, err
 	}
 	u.User = nil // it is in the headers now, where redirects cannot take it along
-	transport, err := access.Transport(t.Access)
+	transport, err := httpaccess.Transport(t.Access)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func parse(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// Name is how messages call u: without credentials, and without the query, where signed URLs keep theirs.
+// Name returns how messages call u: without credentials, and without the query, where signed URLs keep theirs.
 func Name(u *url.URL) string {
 	n := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	if u.RawQuery != "" {

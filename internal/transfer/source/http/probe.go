@@ -143,7 +143,7 @@ func (b *blob) found(resp *nethttp.Response, size int64, ranged bool) {
 	b.remember(resp)
 }
 
-// whole reads everything from a server without ranges: from the probe's answer if nobody did yet, else from a new one.
+// whole reads everything from a server without ranges: from the probe's answer if it was not read yet, else from a new one.
 func (b *blob) whole(ctx context.Context) (io.ReadCloser, error) {
 	b.mu.Lock()
 	a := b.first

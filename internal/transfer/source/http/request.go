@@ -95,7 +95,7 @@ func (b *blob) remember(resp *nethttp.Response) {
 	}
 }
 
-// check says what is wrong with the answer to a range.
+// check returns what is wrong with the answer to a range.
 func (b *blob) check(resp *nethttp.Response, off, n int64) error {
 	name := b.request.Name
 	if !partial(resp) {
@@ -125,7 +125,7 @@ func partial(resp *nethttp.Response) bool {
 		resp.StatusCode == nethttp.StatusOK && resp.Header.Get("Content-Range") != ""
 }
 
-// refused says why there is no range in the answer to one.
+// refused returns why there is no range in the answer to one.
 func (b *blob) refused(resp *nethttp.Response, off, n int64) error {
 	name := b.request.Name
 	if resp.StatusCode != nethttp.StatusOK && resp.StatusCode != nethttp.StatusRequestedRangeNotSatisfiable {
@@ -141,7 +141,7 @@ func (b *blob) refused(resp *nethttp.Response, off, n int64) error {
 		"support for ranges is broken", name, resp.StatusCode, off, off+n-1)
 }
 
-// whole is the size of the whole blob as an answer to a range that is not one says it; -1 if it does not.
+// whole returns the size of the whole blob as an answer to a range that is not one says it; -1 if it does not.
 func whole(resp *nethttp.Response) int64 {
 	if resp.StatusCode == nethttp.StatusOK {
 		return resp.ContentLength
@@ -152,7 +152,7 @@ func whole(resp *nethttp.Response) int64 {
 	return -1
 }
 
-// status is the error for an answer with the server's wish when to be asked again.
+// status returns the error for an answer with the server's wish when to be asked again.
 func status(name string, resp *nethttp.Response) error {
 	err := fault.Status(name, resp.StatusCode)
 	if secs, bad := strconv.Atoi(resp.Header.Get("Retry-After")); bad == nil && secs > 0 && secs < 3600 {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// version is what a server says that lets one tell two states of a blob apart.
+// version has the headers by which two states of a blob can be told apart.
 type version struct {
 	own      string // what Request.Validator names
 	etag     string // strong ones only: a weak one allows different bytes
@@ -18,7 +18,7 @@ type version struct {
 // clock that may differ from the one of the server's answers (RFC 9110, 8.8.2.2, says a minute).
 const settled = time.Minute
 
-// answered is when a server says that it answered.
+// answered returns when a server says that it answered.
 func answered(h nethttp.Header) time.Time {
 	if at, err := nethttp.ParseTime(h.Get("Date")); err == nil {
 		return at
@@ -26,7 +26,7 @@ func answered(h nethttp.Header) time.Time {
 	return time.Now()
 }
 
-// weak says why two states of the blob might bear the same version, at a time; empty if they cannot.
+// weak returns why two states of the blob might bear the same version, at a time; empty if they cannot.
 func (v version) weak(now time.Time) string {
 	if v.none() {
 		return "gives neither a strong ETag nor a time of its last change"

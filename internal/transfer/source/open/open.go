@@ -26,8 +26,11 @@ type kind struct {
 	set     func(task.Source) bool
 }
 
-var kinds = []kind{
-	{
+// kinds are all kinds. It is a function because some of them are made of others.
+func kinds() []kind { return append(atServers(), others()...) }
+
+func atServers() []kind {
+	return []kind{{
 		[]string{"http", "https"}, func(url string, a task.Access) task.Source { return task.Source{HTTP: &task.HTTP{URL: url, Access: a}} },
 		func(ctx context.Context, s task.Source) (source.Blob, error) { return http.Open(ctx, *s.HTTP) },
 		func(s task.Source) bool { return s.HTTP != nil },
@@ -45,22 +48,32 @@ var kinds = []kind{
 		},
 		func(ctx context.Context, s task.Source) (source.Blob, error) { return registry.Open(ctx, *s.Registry) },
 		func(s task.Source) bool { return s.Registry != nil },
-	}, {
+	}}
+}
+
+func others() []kind {
+	return []kind{{
 		open: func(_ context.Context, s task.Source) (source.Blob, error) { return file.Open(s.Local.Path) },
 		set:  func(s task.Source) bool { return s.Local != nil },
 	}, {
 		open: func(ctx context.Context, s task.Source) (source.Blob, error) { return peer.Open(ctx, *s.Peer) },
 		set:  func(s task.Source) bool { return s.Peer != nil },
-	},
+	}, {
+		open: func(ctx context.Context, s task.Source) (source.Blob, error) { return openBackup(ctx, *s.Backup) },
+		set:  func(s task.Source) bool { return s.Backup != nil },
+	}, {
+		open: func(ctx context.Context, s task.Source) (source.Blob, error) { return openChain(ctx, *s.Chain) },
+		set:  func(s task.Source) bool { return s.Chain != nil },
+	}}
 }
 
 // Open finds the source's bytes; the caller closes the blob. Blank has none, and those of an upload come by themselves
-// (package stream), so both are errors here.
+// (package uploadbody), so both are errors here.
 func Open(ctx context.Context, s task.Source) (source.Blob, error) {
 	if n := count(s); n != 1 {
 		return nil, task.Errorf(task.BadTask, "the task has %d sources instead of one", n)
 	}
-	for _, k := range kinds {
+	for _, k := range kinds() {
 		if k.set(s) {
 			return k.open(ctx, s)
 		}
@@ -68,10 +81,10 @@ func Open(ctx context.Context, s task.Source) (source.Blob, error) {
 	return nil, task.Errorf(task.BadTask, "a blank disk or an upload is not opened")
 }
 
-// At is the source at an address; false if no kind has its scheme.
+// At returns the source at an address; false if no kind has its scheme.
 func At(url string, a task.Access) (task.Source, bool) {
 	scheme, _, _ := strings.Cut(url, ":")
-	for _, k := range kinds {
+	for _, k := range kinds() {
 		if slices.Contains(k.schemes, scheme) {
 			return k.at(url, a), true
 		}
@@ -79,7 +92,7 @@ func At(url string, a task.Access) (task.Source, bool) {
 	return task.Source{}, false
 }
 
-// count is how many kinds of source are set.
+// count returns how many kinds of source are set.
 func count(s task.Source) int {
 	n, all := 0, reflect.ValueOf(s)
 	for i := range all.NumField() {

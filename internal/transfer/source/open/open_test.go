@@ -58,12 +58,12 @@ func TestNoKindIsForgotten(t *testing.T) {
 		var in task.Source
 		name, field := all.Field(i).Name, reflect.ValueOf(&in).Elem().Field(i)
 		field.Set(reflect.New(field.Type().Elem()))
-		opened := slices.ContainsFunc(kinds, func(k kind) bool { return k.set(in) })
+		opened := slices.ContainsFunc(kinds(), func(k kind) bool { return k.set(in) })
 		if opened == slices.Contains([]string{"Blank", "Upload"}, name) {
 			t.Errorf("is %s opened: %v", name, opened)
 		}
 	}
-	for _, k := range kinds {
+	for _, k := range kinds() {
 		for _, scheme := range k.schemes {
 			s, ok := At(scheme+"://server/disk", task.Access{CADir: "/ca"})
 			if !ok || !k.set(s) || count(s) != 1 {

@@ -12,17 +12,17 @@ import (
 	"strconv"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/fault"
 	"github.com/berth-vm/berth/internal/transfer/source/http"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
-	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
 // span reads [off, off+n) of a disk, in frames if the peer knows them.
 func (b *blob) span(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-	resp, err := b.do(ctx, nethttp.MethodGet, b.base.JoinPath(wire.VolumePath), map[string]string{
-		"Range": fmt.Sprintf("bytes=%d-%d", off, off+n-1), "If-Match": b.etag, "Accept": wire.FramesType,
+	resp, err := b.do(ctx, nethttp.MethodGet, b.base.JoinPath(peerproto.VolumePath), map[string]string{
+		"Range": fmt.Sprintf("bytes=%d-%d", off, off+n-1), "If-Match": b.etag, "Accept": peerproto.FramesType,
 	})
 	if err != nil {
 		return nil, err
@@ -50,10 +50,10 @@ func (b *blob) body(resp *nethttp.Response, off, n int64) (io.ReadCloser, error)
 		return nil, task.Errorf(task.SourceUnavailable, "%s was asked for bytes %d-%d of %d and sent %q", b.info.Name, off, off+n-1,
 			b.info.Size, resp.Header.Get("Content-Range"))
 	}
-	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || kind != wire.FramesType {
+	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || kind != peerproto.FramesType {
 		return fault.Body(b.info.Name, resp.Body, n), nil
 	}
-	frames, err := wire.NewReader(resp.Body, n)
+	frames, err := peerproto.NewReader(resp.Body, n)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (b *blob) body(resp *nethttp.Response, off, n int64) (io.ReadCloser, error)
 type framed struct {
 	name   string
 	body   io.ReadCloser
-	frames *wire.Reader
+	frames *peerproto.Reader
 }
 
 func (f *framed) Read(p []byte) (int, error) {
@@ -75,7 +75,7 @@ func (f *framed) Read(p []byte) (int, error) {
 	case errors.Is(err, io.EOF):
 		_, _ = f.body.Read(make([]byte, 1)) // sees the end, after which the connection is used again
 		return n, io.EOF
-	case errors.Is(err, wire.ErrFrame):
+	case errors.Is(err, peerproto.ErrFrame):
 		return n, task.Errorf(task.SourceUnavailable, "%s: %w", f.name, err)
 	}
 	return n, fault.Wire(f.name, err)
@@ -118,7 +118,7 @@ func (b *blob) extents(ctx context.Context, from, to int64) ([][2]int64, error) 
 	if from == to {
 		return nil, nil
 	}
-	u := b.base.JoinPath(wire.ExtentsPath)
+	u := b.base.JoinPath(peerproto.ExtentsPath)
 	u.RawQuery = url.Values{"from": {strconv.FormatInt(from, 10)}, "to": {strconv.FormatInt(to, 10)}}.Encode()
 	resp, err := b.do(ctx, nethttp.MethodGet, u, map[string]string{"If-Match": b.etag})
 	if err != nil {
@@ -139,7 +139,7 @@ func (b *blob) extents(ctx context.Context, from, to int64) ([][2]int64, error) 
 	if len(text) > extentsLimit {
 		return all, nil
 	}
-	var found wire.Extents
+	var found peerproto.Extents
 	if err := json.Unmarshal(text, &found); err != nil {
 		return nil, task.Errorf(task.SourceUnavailable, "%s: where its data is: %w", b.info.Name, err)
 	}

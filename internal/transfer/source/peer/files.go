@@ -7,12 +7,12 @@ import (
 	nethttp "net/http"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/source/fault"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
-	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
-// FileStream is the files of a volume but for its disk, as package tree writes them.
+// FileStream is the files of a volume but for its disk, as package filetree writes them.
 type FileStream struct {
 	io.ReadCloser
 	resp *nethttp.Response
@@ -27,7 +27,7 @@ func Files(ctx context.Context, t task.Peer) (*FileStream, error) {
 	}
 	s := &FileStream{blob: b}
 	err = retry.Default.Do(ctx, func(ctx context.Context) error {
-		resp, err := b.do(ctx, nethttp.MethodGet, b.base.JoinPath(wire.FilesPath), nil)
+		resp, err := b.do(ctx, nethttp.MethodGet, b.base.JoinPath(peerproto.FilesPath), nil)
 		if err != nil {
 			return err
 		}
@@ -48,12 +48,12 @@ func Files(ctx context.Context, t task.Peer) (*FileStream, error) {
 // rest bounds what is read behind a stream to come to its trailer.
 const rest = 1 << 20
 
-// Trouble is why not all files came, as the peer says after the stream; empty if it says nothing.
-func (s *FileStream) Trouble() wire.Trouble {
+// Trouble returns why not all files came, as the peer says after the stream; empty if it says nothing.
+func (s *FileStream) Trouble() peerproto.Trouble {
 	_, _ = io.CopyN(io.Discard, s.resp.Body, rest) // without its end there is no trailer
-	var t wire.Trouble
-	if json.Unmarshal([]byte(s.resp.Trailer.Get(wire.TroubleTrailer)), &t) != nil {
-		return wire.Trouble{}
+	var t peerproto.Trouble
+	if json.Unmarshal([]byte(s.resp.Trailer.Get(peerproto.TroubleTrailer)), &t) != nil {
+		return peerproto.Trouble{}
 	}
 	return t
 }

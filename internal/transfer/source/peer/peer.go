@@ -1,4 +1,4 @@
-// Package peer reads the volume that another worker serves, over mutual TLS, in the protocol of package wire: zeroes
+// Package peer reads the volume that another worker serves, over mutual TLS, in the protocol of package peerproto: zeroes
 // are not sent, and what compresses is sent compressed. The server must bear a certificate that the task's ca.crt
 // signed for the host in the URL. It does not serve anything and does not know what the volume holds.
 package peer
@@ -17,18 +17,18 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/access"
 	"github.com/berth-vm/berth/internal/transfer/source/fault"
+	"github.com/berth-vm/berth/internal/transfer/source/httpaccess"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
-	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
 // Open asks the peer what it serves. The blob of a disk is ranged and a source.Sparse; source.ErrNoDisk is in the error if there are
 // only files.
 func Open(ctx context.Context, t task.Peer) (source.Blob, error) { return open(ctx, t, retry.Default) }
 
-// dial is a peer that nothing was asked of yet.
+// dial returns a peer that nothing was asked of yet.
 func dial(t task.Peer) (*blob, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
@@ -40,7 +40,7 @@ func dial(t task.Peer) (*blob, error) {
 		return nil, err
 	}
 	b := &blob{base: base, client: &nethttp.Client{Transport: transport, CheckRedirect: noRedirect}}
-	b.info.Name = base.JoinPath(wire.VolumePath).String()
+	b.info.Name = base.JoinPath(peerproto.VolumePath).String()
 	return b, nil
 }
 
@@ -75,7 +75,7 @@ func transport(dir string) (*nethttp.Transport, error) {
 	if !roots.AppendCertsFromPEM(ca) {
 		return nil, task.Errorf(task.SourceUntrusted, "ca.crt holds no PEM certificate")
 	}
-	t, err := access.Transport(task.Access{})
+	t, err := httpaccess.Transport(task.Access{})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (b *blob) do(ctx context.Context, method string, u *url.URL, set map[string
 	if err != nil {
 		return nil, task.Errorf(task.BadTask, "request %s: %w", b.info.Name, err)
 	}
-	req.Header.Set("User-Agent", access.UserAgent)
+	req.Header.Set("User-Agent", httpaccess.UserAgent)
 	for k, v := range set {
 		req.Header.Set(k, v)
 	}
@@ -121,7 +121,7 @@ func (b *blob) do(ctx context.Context, method string, u *url.URL, set map[string
 
 // head asks what the peer serves.
 func (b *blob) head(ctx context.Context) error {
-	resp, err := b.do(ctx, nethttp.MethodHead, b.base.JoinPath(wire.VolumePath), nil)
+	resp, err := b.do(ctx, nethttp.MethodHead, b.base.JoinPath(peerproto.VolumePath), nil)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func (b *blob) head(ctx context.Context) error {
 	if resp.StatusCode != nethttp.StatusOK {
 		return fault.Status(b.info.Name, resp.StatusCode)
 	}
-	switch content := resp.Header.Get(wire.ContentHeader); content {
-	case wire.OnlyFiles:
+	switch content := resp.Header.Get(peerproto.ContentHeader); content {
+	case peerproto.OnlyFiles:
 		return task.Errorf(task.BadImage, "%w: the source has files, but no %s; a volume without one can only be cloned to a filesystem",
 			source.ErrNoDisk, task.DiskFile)
 	case string(task.Disk):

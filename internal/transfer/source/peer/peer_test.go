@@ -29,8 +29,8 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/sourcetest"
+	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/wire"
 )
 
 // authority signs certificates.
@@ -70,7 +70,7 @@ func (a *authority) sign(t *testing.T, tmpl *x509.Certificate) (*x509.Certificat
 	return cert, key
 }
 
-// mount is a TLSDir with a certificate for this machine; ca is whom it trusts.
+// mount returns a TLSDir with a certificate for this machine; ca is whom it trusts.
 func (a *authority) mount(t *testing.T, ca *authority) string {
 	t.Helper()
 	cert, key := a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),
@@ -92,7 +92,7 @@ func (a *authority) mount(t *testing.T, ca *authority) string {
 	return dir
 }
 
-// server is the TLS configuration of a peer.
+// server returns the TLS configuration of a peer.
 func (a *authority) server(t *testing.T) *tls.Config {
 	t.Helper()
 	dir := a.mount(t, a)
@@ -123,19 +123,19 @@ func (v *volume) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	b := *v.content.Load()
 	etag := fmt.Sprintf("%q", strconv.FormatInt(v.version.Load(), 10))
 	switch {
-	case r.URL.Path == wire.ExtentsPath && v.extents != nil:
+	case r.URL.Path == peerproto.ExtentsPath && v.extents != nil:
 		from, _ := strconv.ParseInt(r.FormValue("from"), 10, 64)
 		to, _ := strconv.ParseInt(r.FormValue("to"), 10, 64)
 		_ = json.NewEncoder(w).Encode(v.extents(from, to))
 		return
-	case r.URL.Path != wire.VolumePath:
+	case r.URL.Path != peerproto.VolumePath:
 		nethttp.NotFound(w, r)
 		return
 	case v.diskless:
-		w.Header().Set(wire.ContentHeader, wire.OnlyFiles)
+		w.Header().Set(peerproto.ContentHeader, peerproto.OnlyFiles)
 		return
 	}
-	w.Header().Set(wire.ContentHeader, string(task.Disk))
+	w.Header().Set(peerproto.ContentHeader, string(task.Disk))
 	w.Header().Set("ETag", etag)
 	if r.Method == nethttp.MethodHead {
 		w.Header().Set("Content-Length", strconv.Itoa(len(b)))
@@ -156,9 +156,9 @@ func (v *volume) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 		_, _ = w.Write(b[first : last+1])
 		return
 	}
-	w.Header().Set("Content-Type", wire.FramesType)
+	w.Header().Set("Content-Type", peerproto.FramesType)
 	w.WriteHeader(nethttp.StatusPartialContent)
-	frames, err := wire.NewWriter(w)
+	frames, err := peerproto.NewWriter(w)
 	if err == nil {
 		_, _ = frames.Write(b[first : last+1]) // the client sees what is missing
 	}
@@ -176,7 +176,9 @@ func harness(v *volume) func(*testing.T) sourcetest.Harness {
 		}
 		return sourcetest.Harness{
 			Server: v, TLS: ca.server(t), Put: v.put,
-			Data: func(r *nethttp.Request) bool { return r.Method == nethttp.MethodGet && r.URL.Path == wire.VolumePath },
+			Data: func(r *nethttp.Request) bool {
+				return r.Method == nethttp.MethodGet && r.URL.Path == peerproto.VolumePath
+			},
 			Open: get(ca.mount(t, ca)), OpenWrong: get(other.mount(t, ca)),
 			OpenMissing: func(t *testing.T, _ string) (source.Blob, error) {
 				s := httptest.NewUnstartedServer(nethttp.NotFoundHandler())

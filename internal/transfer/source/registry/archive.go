@@ -101,7 +101,7 @@ func (a *archive) small(ctx context.Context, path string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// blobPath is where the layout keeps a digest.
+// blobPath returns where the layout keeps a digest.
 func blobPath(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
 func (a *archive) manifest(ctx context.Context, digest string) ([]byte, error) {
@@ -131,7 +131,7 @@ func (a *archive) layer(_ context.Context, d v1.Descriptor) (source.Blob, error)
 	return a.part(blobPath(d.Digest))
 }
 
-// keepOpen is a blob that somebody else closes.
+// keepOpen is a blob that is closed elsewhere.
 type keepOpen struct{ source.Blob }
 
 func (keepOpen) Close() error { return nil }

@@ -11,25 +11,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/source/access"
+	"github.com/berth-vm/berth/internal/transfer/source/httpaccess"
 )
 
 // dockerFile is the key of a Secret of the type kubernetes.io/dockerconfigjson.
 const dockerFile = ".dockerconfigjson"
 
-// login is how to prove oneself to the registry of ref.
+// login returns how to prove oneself to the registry of ref.
 func login(t task.Registry, ref name.Reference) (authn.Authenticator, error) {
 	if t.CredentialsDir == "" {
 		return authn.Anonymous, nil
 	}
-	text, err := access.ReadFile(t.CredentialsDir, dockerFile)
+	text, err := httpaccess.ReadFile(t.CredentialsDir, dockerFile)
 	if err == nil {
 		return dockerLogin([]byte(text), ref.Context())
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	c, _, err := access.Login(t.Access)
+	c, _, err := httpaccess.Login(t.Access)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func dockerLogin(text []byte, repo name.Repository) (authn.Authenticator, error)
 	return authn.FromConfig(found), nil
 }
 
-// match says how specifically a key of the file speaks of repo: -1 not at all, else how long a path it names.
+// match returns how specifically a key of the file speaks of repo: -1 not at all, else how long a path it names.
 func match(key string, repo name.Repository) int {
 	if !strings.Contains(key, "://") {
 		key = "https://" + key

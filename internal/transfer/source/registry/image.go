@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// image is what is needed of a manifest and its configuration.
+// image has the needed fields of a manifest and its configuration.
 type image struct {
 	digest string // of the manifest
 	layers []v1.Descriptor
@@ -28,7 +28,7 @@ type platform struct {
 	advice string // what to do if there is no such image
 }
 
-// asked is the platform that a task names.
+// asked returns the platform that a task names.
 func asked(arch string) platform {
 	return platform{arch: arch, advice: "; set platform.architecture to the one that is meant"}
 }

@@ -23,13 +23,13 @@ const (
 	block    = 512 // of tar
 )
 
-// coverLimit bounds what is remembered of the layers above: more files than this are under nobody's /disk/.
+// coverLimit bounds what is remembered of the layers above: no real image has more files below /disk/.
 const coverLimit = 10_000
 
-// cover is what the layers above take away from those below.
+// cover records what the layers above remove from those below.
 type cover struct {
 	gone   map[string]bool // paths, with all below them
-	opaque map[string]bool // directories of which everything below is gone, but not they themselves
+	opaque map[string]bool // directories whose whole content is removed, but not they themselves
 }
 
 // all holds if nothing under /disk/ of lower layers is left.
@@ -146,7 +146,7 @@ func scan(r io.Reader, above *cover) (*source.Member, error) {
 	}
 }
 
-// clean is an entry's path without a slash in front.
+// clean returns an entry's path without a slash in front.
 func clean(name string) string {
 	name = path.Clean("/" + name)[1:]
 	if name == "" {
@@ -155,7 +155,7 @@ func clean(name string) string {
 	return name
 }
 
-// judge says whether an entry is a disk, or what is wrong with it. What it takes away from lower layers goes to own.
+// judge reports whether an entry is a disk, or what is wrong with it. What it takes away from lower layers goes to own.
 func judge(h *tar.Header, name string, above, own *cover) (bool, error) {
 	if strings.HasPrefix(path.Base(name), whiteout) {
 		return false, own.add(name)
@@ -221,7 +221,7 @@ func rest(r io.Reader, first string, size int64, above *cover) error {
 	return task.Errorf(task.BadImage, "the image has more than one file under /disk/ (%s): a container disk has one", list)
 }
 
-// broken is the error for a layer that is no tar archive.
+// broken returns the error for a layer that is no tar archive.
 func broken(err error) error {
 	var known *task.Error
 	if errors.As(err, &known) || errors.Is(err, context.Canceled) {

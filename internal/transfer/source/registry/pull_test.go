@@ -20,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/http"
 )
 
-// packed is an image whose layers are compressed, as those of build tools are.
+// packed returns an image whose layers are compressed, as those of build tools are.
 func packed(t *testing.T, conf *v1.ConfigFile, layers ...[]byte) v1.Image {
 	t.Helper()
 	img, err := mutate.ConfigFile(empty.Image, conf)

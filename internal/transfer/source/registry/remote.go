@@ -19,9 +19,9 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/access"
 	"github.com/berth-vm/berth/internal/transfer/source/fault"
 	"github.com/berth-vm/berth/internal/transfer/source/http"
+	"github.com/berth-vm/berth/internal/transfer/source/httpaccess"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
@@ -41,7 +41,7 @@ func openRemote(ctx context.Context, ref name.Reference, t task.Registry, p retr
 	}
 	a := t.Access
 	a.Insecure = a.Insecure || t.PlainHTTP
-	base, err := access.Transport(a)
+	base, err := httpaccess.Transport(a)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (r *remote) close() error {
 	return nil
 }
 
-// at is the URL of a part. Its scheme is corrected on the way to the one the registry answered to.
+// at returns the URL of a part. Its scheme is corrected on the way to the one the registry answered to.
 func (r *remote) at(kind, id string) *url.URL {
 	repo := r.ref.Context()
 	return &url.URL{Scheme: repo.Scheme(), Host: repo.RegistryStr(),
@@ -154,7 +154,7 @@ func (r *remote) small(ctx context.Context, u *url.URL, accept string) ([]byte, 
 func (r *remote) layer(ctx context.Context, d v1.Descriptor) (source.Blob, error) {
 	b, err := http.Get(ctx, http.Request{
 		URL: r.at("blobs", d.Digest.String()), Name: r.name, Transport: r.route, Policy: r.policy, Immutable: true,
-		Header: nethttp.Header{"User-Agent": {access.UserAgent}},
+		Header: nethttp.Header{"User-Agent": {httpaccess.UserAgent}},
 	})
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (r *route) RoundTrip(req *nethttp.Request) (*nethttp.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client calls.
+// CloseIdleConnections is called by http.Client.
 func (r *route) CloseIdleConnections() { r.base.CloseIdleConnections() }
 
 // explain gives an error of the registry's authentication its reason.

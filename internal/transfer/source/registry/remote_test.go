@@ -24,7 +24,7 @@ import (
 	"github.com/berth-vm/berth/internal/testing/sourcetest"
 )
 
-// small is an image whose disk says text.
+// small returns an image whose disk says text.
 func small(t testing.TB, text string) v1.Image {
 	t.Helper()
 	return build(t, v1.Config{}, gz(t, layer(t, entry{name: "disk/disk.img", body: []byte(text)})))

@@ -18,7 +18,7 @@ type Policy struct {
 	First    time.Duration // pause before the second try; it doubles with each further one
 	Max      time.Duration // and never exceeds this
 	Idle     time.Duration // how long a read may bring no byte before its connection counts as dead
-	// Told hears why there is a pause before the next try; nil: nobody wants to know.
+	// Told is called with the reason for a pause before the next try; it may be nil.
 	Told func(error)
 }
 
@@ -26,8 +26,8 @@ type Policy struct {
 // worker again with pauses of its own, and a user who waits should see the reason.
 var Default = Policy{Attempts: 6, First: 500 * time.Millisecond, Max: 8 * time.Second, Idle: time.Minute}
 
-// progress is how much a try must bring for the count to start anew. Without it a server that gives one byte per
-// connection would keep a transfer alive for ever.
+// progress is how much a try must bring for the count to start again. Without it a server that gives one byte per connection
+// would keep a transfer alive for ever.
 const progress = 1 << 20
 
 // After is an error whose server said when to come back (Retry-After).
@@ -61,7 +61,7 @@ func (p Policy) Do(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// pause waits before the next try and reports whether there is to be one.
+// pause waits before the next try and reports whether there is one.
 func (p Policy) pause(ctx context.Context, try int, err error) bool {
 	if p.Told != nil {
 		p.Told(err)
@@ -71,7 +71,7 @@ func (p Policy) pause(ctx context.Context, try int, err error) bool {
 		wait = min(p.First<<shift, p.Max)
 	}
 	// Many workers of one outage must not come back in step.
-	wait = wait/2 + rand.N(wait/2+1) //nolint:gosec // nobody gains from guessing it
+	wait = wait/2 + rand.N(wait/2+1) //nolint:gosec // guessing it gains nothing
 	var after *After
 	if errors.As(err, &after) {
 		wait = min(max(wait, after.Wait), 2*p.Max)

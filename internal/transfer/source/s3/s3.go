@@ -14,9 +14,9 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
-	"github.com/berth-vm/berth/internal/transfer/source/access"
 	"github.com/berth-vm/berth/internal/transfer/source/bucket"
 	"github.com/berth-vm/berth/internal/transfer/source/http"
+	"github.com/berth-vm/berth/internal/transfer/source/httpaccess"
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
@@ -28,11 +28,11 @@ func open(ctx context.Context, t task.S3, p retry.Policy) (source.Blob, error) {
 	if err != nil {
 		return nil, err
 	}
-	login, ok, err := access.Login(t.Access)
+	login, ok, err := httpaccess.Login(t.Access)
 	if err != nil {
 		return nil, err
 	}
-	base, err := access.Transport(t.Access)
+	base, err := httpaccess.Transport(t.Access)
 	if err != nil {
 		return nil, err
 	}
@@ -40,10 +40,10 @@ func open(ctx context.Context, t task.S3, p retry.Policy) (source.Blob, error) {
 	if ok {
 		transport = newSigner(base, login, u)
 	} else if amazon(u.Host) {
-		transport = newSigner(base, access.Credentials{}, u) // unsigned, but it still finds the bucket's region
+		transport = newSigner(base, httpaccess.Credentials{}, u) // unsigned, but it still finds the bucket's region
 	}
 	return http.Get(ctx, http.Request{
-		URL: u, Transport: transport, Policy: p, Header: nethttp.Header{"User-Agent": {access.UserAgent}},
+		URL: u, Transport: transport, Policy: p, Header: nethttp.Header{"User-Agent": {httpaccess.UserAgent}},
 	})
 }
 

@@ -1,7 +1,6 @@
 package s3
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,11 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
-
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/sourcetest"
+	"github.com/berth-vm/berth/internal/testing/stores"
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
@@ -28,28 +25,19 @@ const (
 	object = "images/my disk+1.qcow2"
 )
 
-// store is an S3 server that checks signatures as Amazon documents them, which gofakes3 does not.
+// store is an S3 server that checks signatures as Amazon documents them, which the emulator does not.
 type store struct {
-	nethttp.Handler
-	backend gofakes3.Backend
-	region  string
-	open    bool // no signature wanted
+	*stores.Store
+	region string
+	open   bool // no signature wanted
 }
 
 func newStore(t *testing.T) *store {
 	t.Helper()
-	backend := s3mem.New()
-	if err := backend.CreateBucket("bucket"); err != nil {
-		t.Fatal(err)
-	}
-	return &store{Handler: gofakes3.New(backend).Server(), backend: backend, region: "us-east-1"}
+	return &store{Store: stores.New(t, stores.S3), region: "us-east-1"}
 }
 
-func (s *store) put(t *testing.T, content []byte) {
-	if _, err := s.backend.PutObject("bucket", object, nil, bytes.NewReader(content), int64(len(content)), nil); err != nil {
-		t.Error(err)
-	}
-}
+func (s *store) put(_ *testing.T, content []byte) { s.Put("bucket", object, "", content) }
 
 func (s *store) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	if !s.open {
@@ -65,7 +53,7 @@ func (s *store) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 			return
 		}
 	}
-	s.Handler.ServeHTTP(w, r)
+	s.Store.ServeHTTP(w, r)
 }
 
 // verify is AWS Signature Version 4 from its documentation: the region a request is signed for and whether the signature is right.

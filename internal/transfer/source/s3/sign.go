@@ -13,7 +13,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 	"github.com/minio/minio-go/v7/pkg/signer"
 
-	"github.com/berth-vm/berth/internal/transfer/source/access"
+	"github.com/berth-vm/berth/internal/transfer/source/httpaccess"
 )
 
 // emptySHA256 is the digest of a GET's body.
@@ -25,14 +25,14 @@ const defaultRegion = "us-east-1"
 // it beforehand would take a permission that reading does not.
 type signing struct {
 	base  *nethttp.Transport
-	login access.Credentials // empty: send unsigned
-	host  string             // as in the task
+	login httpaccess.Credentials // empty: send unsigned
+	host  string                 // as in the task
 
 	mu     sync.Mutex
 	region string
 }
 
-func newSigner(base *nethttp.Transport, login access.Credentials, u *url.URL) *signing {
+func newSigner(base *nethttp.Transport, login httpaccess.Credentials, u *url.URL) *signing {
 	region := s3utils.GetRegionFromURL(*u)
 	if region == "" {
 		region = defaultRegion
@@ -40,7 +40,7 @@ func newSigner(base *nethttp.Transport, login access.Credentials, u *url.URL) *s
 	return &signing{base: base, login: login, host: u.Host, region: region}
 }
 
-// CloseIdleConnections is what http.Client calls.
+// CloseIdleConnections is called by http.Client.
 func (s *signing) CloseIdleConnections() { s.base.CloseIdleConnections() }
 
 func (s *signing) RoundTrip(r *nethttp.Request) (*nethttp.Response, error) {
@@ -65,14 +65,14 @@ func (s *signing) RoundTrip(r *nethttp.Request) (*nethttp.Response, error) {
 	return s.base.RoundTrip(s.signed(r, right))
 }
 
-// signed is a copy of r for a region, which for AWS is also another host.
+// signed returns a copy of r for a region, which for AWS is also another host.
 func (s *signing) signed(r *nethttp.Request, region string) *nethttp.Request {
 	r = r.Clone(r.Context())
 	if (r.URL.Host == "s3.amazonaws.com" || globalBucket(r.URL.Host)) && region != defaultRegion {
 		r.URL.Host = strings.TrimSuffix(r.URL.Host, "amazonaws.com") + region + ".amazonaws.com"
 		r.Host = r.URL.Host
 	}
-	if s.login == (access.Credentials{}) {
+	if s.login == (httpaccess.Credentials{}) {
 		return r
 	}
 	r.Header.Set("X-Amz-Content-Sha256", emptySHA256)
@@ -85,7 +85,7 @@ func globalBucket(host string) bool { return strings.HasSuffix(host, ".s3.amazon
 // regionName keeps an answer from putting anything but a region into a host name.
 var regionName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// regionOf is the region a refusal names, if that is what it was about.
+// regionOf returns the region a refusal names, if that is what it was about.
 func regionOf(resp *nethttp.Response) string {
 	switch resp.StatusCode {
 	case nethttp.StatusMovedPermanently, nethttp.StatusTemporaryRedirect, nethttp.StatusBadRequest, nethttp.StatusForbidden:

@@ -59,7 +59,7 @@ type Action string
 // The actions.
 const (
 	Record Action = "Record" // on the claim, that its data is complete
-	Allow  Action = "Allow"  // on the claim that is to be written, that it is empty and may be filled for this volume
+	Allow  Action = "Allow"  // mark the claim as empty and free to be filled for this volume
 	Stop   Action = "Stop"   // CDI's server that waits for an upload
 )
 

@@ -69,7 +69,7 @@ type Cron struct {
 	Last, LastImport time.Time
 }
 
-// Golden are the images, sorted by name.
+// Golden returns the images, sorted by name.
 func (o *Objects) Golden() []Image {
 	crons := map[string]*cdiv1.DataImportCron{}
 	for _, c := range o.Crons {
@@ -145,7 +145,7 @@ type Class struct {
 // ID is one that no other class has.
 func (c Class) ID() string { return "class/" + c.Name }
 
-// AllClasses are the classes, sorted by name.
+// AllClasses returns the classes, sorted by name.
 func (o *Objects) AllClasses() []Class {
 	profiles := map[string]*cdiv1.StorageProfile{}
 	for _, p := range o.Profiles {

@@ -43,7 +43,7 @@ type Step struct {
 	Tone    Tone
 }
 
-// Took is how long it was.
+// Took returns how long it was.
 func (s Step) Took() string {
 	if s.Until.IsZero() {
 		return ""
@@ -69,7 +69,7 @@ type Snapshot struct {
 	Restoring        string // the restore that is under way
 }
 
-// Page is a machine; nil if there is none of that name. Events are those of its namespace.
+// Page returns a machine; nil if there is none of that name. Events are those of its namespace.
 func (o *Objects) Page(namespace, name string, events []*corev1.Event) *Page {
 	seen := o.Machine(namespace, name)
 	if seen == nil {
@@ -115,7 +115,7 @@ func (o *Objects) Page(namespace, name string, events []*corev1.Event) *Page {
 	return p
 }
 
-// ownEvents are those of the machine, its instance, its disks and its pods, the oldest first.
+// ownEvents returns those of the machine, its instance, its disks and its pods, the oldest first.
 func ownEvents(s *status.Seen, events []*corev1.Event) []*corev1.Event {
 	about := map[string]bool{"VirtualMachine/" + s.Machine.Name: true, "VirtualMachineInstance/" + s.Machine.Name: true}
 	for _, d := range s.Disks {
@@ -135,7 +135,7 @@ func ownEvents(s *status.Seen, events []*corev1.Event) []*corev1.Event {
 	return out
 }
 
-// told is when an event was last told.
+// told returns when an event was last told.
 func told(e *corev1.Event) time.Time {
 	switch {
 	case e.Series != nil && !e.Series.LastObservedTime.IsZero():
@@ -169,8 +169,8 @@ func shown(events []*corev1.Event) []Event {
 	return out
 }
 
-// steps are what happened to the machine, in the order in which it did, and what happens now. Times are those that objects and events
-// have: events are gone after an hour, and then only what objects remember is left.
+// steps returns what happened to the machine, in the order in which it did, and what happens now. Times are those that objects
+// and events have: events are gone after an hour, and then only what objects remember is left.
 func steps(s *status.Seen, disks []Disk, events []*corev1.Event) []Step {
 	all := []Step{{What: "created", At: s.Machine.CreationTimestamp.Time, Tone: Good}}
 	for _, d := range s.Disks {
@@ -213,7 +213,7 @@ func steps(s *status.Seen, disks []Disk, events []*corev1.Event) []Step {
 	return out
 }
 
-// diskSteps are those of one disk.
+// diskSteps returns those of one disk.
 func diskSteps(d status.Disk, events []*corev1.Event) []Step {
 	var out []Step
 	if d.PVC != nil {
@@ -248,7 +248,7 @@ func diskSteps(d status.Disk, events []*corev1.Event) []Step {
 	return slices.CompactFunc(out, func(a, b Step) bool { return a.What == b.What })
 }
 
-// firstTold is when an event was told for the first time.
+// firstTold returns when an event was told for the first time.
 func firstTold(e *corev1.Event) time.Time {
 	switch {
 	case !e.FirstTimestamp.IsZero():

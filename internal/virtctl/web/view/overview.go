@@ -51,9 +51,9 @@ type Pool struct {
 	Class    string
 	Volumes  int
 	Promised string // to volumes
-	Free     string // what could still be promised; empty: nobody says
+	Free     string // what could still be promised; "" if none
 	Percent  float64
-	// Used is what is written of what the pool has; empty: nobody says. Classes of one pool have it in common.
+	// Used is what is written of what the pool has; "" if none. Classes of one pool have it in common.
 	Used, Capacity string
 	UsedPercent    float64
 }
@@ -61,13 +61,13 @@ type Pool struct {
 // Measure is what a pool holds, in bytes.
 type Measure struct{ Used, Capacity int64 }
 
-// PoolKey is a pool among those that are measured: of a node, and of a usage type or none.
+// PoolKey returns a pool among those that are measured: of a node, and of a usage type or none.
 func PoolKey(node, usageType string) string { return node + "/" + usageType }
 
 // mostWaits are what one reads before one looks for something.
 const mostWaits = 30
 
-// Overview is what is shown of everything.
+// Overview returns what is shown of everything.
 func (o *Objects) Overview() Overview {
 	disks := o.Disks()
 	byKey := make(map[string]Disk, len(disks))
@@ -102,7 +102,7 @@ func (o *Objects) Overview() Overview {
 	return out
 }
 
-// waits are what is not as it should be, the worst and then the oldest first.
+// waits returns what is not as it should be, the worst and then the oldest first.
 func waits(machines []Machine, disks []Disk) ([]Wait, int) {
 	var out []Wait
 	for _, m := range machines {
@@ -127,7 +127,7 @@ func waits(machines []Machine, disks []Disk) ([]Wait, int) {
 	return out, 0
 }
 
-// columns are the nodes, and last the one that is none.
+// columns returns the nodes, and last the one that is none.
 func (o *Objects) columns() []Column {
 	nodes := slices.SortedFunc(slices.Values(o.Nodes), func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	var out []Column
@@ -159,7 +159,7 @@ func (o *Objects) columns() []Column {
 	return append(out, Column{})
 }
 
-// NodeNames are the nodes, as far as the person may know them.
+// NodeNames returns the nodes, as far as the person may know them.
 func (o *Objects) NodeNames() []string {
 	var out []string
 	for _, c := range o.columns() {
@@ -174,10 +174,10 @@ func (o *Objects) NodeNames() []string {
 type share struct {
 	volumes        int
 	promised, free resource.Quantity
-	says           bool // somebody says what is free
+	says           bool // the driver reports what is free
 }
 
-// shares are the classes of each node: what their volumes there were promised.
+// shares returns the classes of each node: what their volumes there were promised.
 func (o *Objects) shares() map[string]map[string]*share {
 	out := map[string]map[string]*share{}
 	for _, v := range o.PVs {
@@ -200,7 +200,7 @@ func of(all map[string]map[string]*share, node, class string) *share {
 	return all[node][class]
 }
 
-// pools are the classes that have volumes on a node, or say what they could still have there.
+// pools returns the classes that have volumes on a node, or say what they could still have there.
 func (o *Objects) pools(n *corev1.Node, shares map[string]map[string]*share) []Pool {
 	for _, c := range o.Capacities {
 		selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
@@ -240,7 +240,7 @@ func (p *Pool) measure(m Measure) {
 	}
 }
 
-// room is a size as people read it.
+// room returns a size as people read it.
 func room(q resource.Quantity) string {
 	n := float64(q.Value())
 	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {

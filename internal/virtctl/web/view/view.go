@@ -51,7 +51,7 @@ const (
 	Good    Tone = "good"
 	Busy    Tone = "busy"    // something is being done
 	Waiting Tone = "waiting" // something else has to happen first
-	Bad     Tone = "bad"     // somebody should look
+	Bad     Tone = "bad"     // a person should look
 	Off     Tone = "off"
 )
 
@@ -78,12 +78,12 @@ type Disk struct {
 // ID is one that no other disk has.
 func (d Disk) ID() string { return "disk/" + status.Key(d.Namespace, d.Name) }
 
-// Text is what a person may look for.
+// Text returns what a person may look for.
 func (d Disk) Text() string {
 	return strings.Join(append([]string{d.Namespace, d.Name, d.Phase, d.Node, d.Class}, d.Machines...), " ")
 }
 
-// Disks are all disks, sorted by name.
+// Disks returns all disks, sorted by name.
 func (o *Objects) Disks() []Disk {
 	restarts := map[string]*cdiv1.DataVolume{}
 	for _, v := range o.Volumes {
@@ -123,7 +123,7 @@ func held(phase string) bool {
 	return phase == string(cdiv1.WaitForFirstConsumer) || phase == string(cdiv1.PendingPopulation)
 }
 
-// speed is how fast a disk is filled and how long the rest takes.
+// speed returns how fast a disk is filled and how long the rest takes.
 func speed(each, percent float64, size string) string {
 	if each <= 0 {
 		return ""
@@ -136,7 +136,7 @@ func speed(each, percent float64, size string) string {
 	return text
 }
 
-// toneOfVolume is the look of the words that status has for a volume or a claim: "Succeeded", "Pending ImportInProgress".
+// toneOfVolume returns the look of the words that status has for a volume or a claim: "Succeeded", "Pending ImportInProgress".
 func toneOfVolume(phase string) Tone {
 	words := strings.Fields(phase)
 	switch {
@@ -152,7 +152,7 @@ func toneOfVolume(phase string) Tone {
 	return Busy
 }
 
-// toneOfMachine is the look of a machine's one word.
+// toneOfMachine returns the look of a machine's one word.
 func toneOfMachine(s kubevirt.PrintableStatus) Tone {
 	switch s {
 	case kubevirt.StatusRunning:
@@ -170,7 +170,7 @@ func toneOfMachine(s kubevirt.PrintableStatus) Tone {
 	if strings.HasPrefix(string(s), "Err") {
 		return Bad
 	}
-	return Busy // a word of a later version
+	return Busy // a value of a later version
 }
 
 // Machine is a machine as it is shown in a column.
@@ -186,12 +186,12 @@ type Machine struct {
 // ID is one that no other machine has.
 func (m Machine) ID() string { return "machine/" + status.Key(m.Namespace, m.Name) }
 
-// Text is what a person may look for.
+// Text returns what a person may look for.
 func (m Machine) Text() string {
 	return strings.Join([]string{m.Namespace, m.Name, m.Status, m.Node}, " ")
 }
 
-// machines are all of them, with their disks out of those.
+// machines returns all of them, with their disks out of those.
 func (o *Objects) machines(disks map[string]Disk) []Machine {
 	instances := map[string]*kubevirt.VirtualMachineInstance{}
 	for _, i := range o.Instances {

@@ -71,7 +71,7 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// slimVolumes drops what cloud-init in the guest reads, which may be large and is nobody else's business.
+// slimVolumes drops what cloud-init in the guest reads, which may be large and is no one else's business.
 func slimVolumes(volumes []kubevirt.Volume) {
 	for i := range volumes {
 		for _, c := range []*kubevirt.CloudInitSource{volumes[i].CloudInitNoCloud, volumes[i].CloudInitConfigDrive} {
@@ -97,7 +97,7 @@ func slimPod(p *corev1.Pod) {
 	}
 }
 
-// Objects are the objects as they are now. They are shared: nobody may change them.
+// Objects returns the objects as they are now. They are shared and must not be changed.
 func (s *Store) Objects() *view.Objects {
 	o := &view.Objects{
 		Objects: status.Objects{

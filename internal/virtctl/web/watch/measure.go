@@ -19,15 +19,15 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/web/view"
 )
 
-// How full a pool is, is in no object that could be watched: the driver of its node is asked, through the API server and with the rights
-// of the person, as long as somebody looks.
+// No object that could be watched shows how full a pool is: the driver of its node is asked, through the API server and with the
+// rights of the person, while the page is open.
 const (
 	measureEvery  = 30 * time.Second
 	measureWithin = 10 * time.Second
 	measureMost   = 1 << 20 // bytes of an answer
 )
 
-// measure asks the drivers as long as somebody looks, until the store ends or the person may not.
+// measure asks the drivers while the page is open, until the store ends or the person is not allowed to.
 func (s *Store) measure(ctx context.Context) {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -84,7 +84,8 @@ func (s *Store) ask(ctx context.Context) (forbidden bool) {
 	return forbidden
 }
 
-// drivers are the pods of the local disk driver: those that run in a namespace where it says what room it has, which tenants cannot.
+// drivers returns the pods of the local disk driver: those that run in a namespace where it says what room it has, which tenants
+// cannot.
 func drivers(capacities []*storagev1.CSIStorageCapacity, pods []*corev1.Pod) []*corev1.Pod {
 	namespaces := map[string]bool{}
 	for _, c := range capacities {

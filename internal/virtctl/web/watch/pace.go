@@ -42,7 +42,7 @@ func (p *pace) note(object any, now time.Time) {
 	case *corev1.PersistentVolumeClaim:
 		key, text = status.Key(o.Namespace, o.Name), o.Annotations[status.Progress]
 		if text == "" {
-			return // a DataVolume speaks for it, or nobody
+			return // a DataVolume represents it, or nothing does
 		}
 	default:
 		return
@@ -56,7 +56,7 @@ func (p *pace) note(object any, now time.Time) {
 	}
 	all := p.seen[key]
 	if n := len(all); n > 0 && percent < all[n-1].percent {
-		all = nil // it was begun anew
+		all = nil // it was begun again
 	}
 	for len(all) > 1 && now.Sub(all[0].at) > paceFor {
 		all = all[1:]

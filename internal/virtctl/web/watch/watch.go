@@ -29,7 +29,7 @@ import (
 type Store struct {
 	client *kube.Client
 	now    func() time.Time
-	done   <-chan struct{} // closed when nobody looks any more
+	done   <-chan struct{} // closed when no page is open any more
 	kinds  map[string]cache.SharedIndexInformer
 	pace   *pace
 
@@ -39,7 +39,7 @@ type Store struct {
 	watchers map[chan struct{}]bool
 	probing  bool
 	measured map[string]view.Measure
-	looked   chan struct{} // somebody has begun to look
+	looked   chan struct{} // a page was opened
 }
 
 // Start begins to watch everything the person may read: in all namespaces, or where that is not allowed in the client's. It ends with
@@ -87,7 +87,7 @@ func Start(ctx context.Context, c *kube.Client) (*Store, error) {
 	return s, nil
 }
 
-// scope is the namespace in which the person may watch a kind; empty: all. Not ok: in none, or the cluster has no such kind.
+// scope returns the namespace in which the person may watch a kind; empty: all. Not ok: in none, or the cluster has no such kind.
 func (s *Store) scope(ctx context.Context, k kind) (namespace string, ok bool, err error) {
 	if _, err := s.client.Core.Discovery().ServerResourcesForGroupVersion(k.group.String()); apierrors.IsNotFound(err) {
 		return "", false, nil
@@ -148,7 +148,7 @@ func (s *Store) informer(k kind, namespace string) (cache.SharedIndexInformer, e
 	return informer, nil
 }
 
-// resent: the object is the one that was there.
+// resent reports whether the object is the one that was there.
 func resent(was, is any) bool {
 	a, errA := meta.Accessor(was)
 	b, errB := meta.Accessor(is)
@@ -202,28 +202,28 @@ func (s *Store) Ready(ctx context.Context) error {
 	return errors.Join(s.Lost(), context.Cause(ctx))
 }
 
-// Missing are the kinds that the person may not read, or that the cluster does not have.
+// Missing returns the kinds that the person may not read, or that the cluster does not have.
 func (s *Store) Missing() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.missing...)
 }
 
-// Measured is what is known of pools.
+// Measured returns what is known of pools.
 func (s *Store) Measured() map[string]view.Measure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.measured // never changed, but replaced
 }
 
-// Lost is why the cluster cannot be reached at the moment; nil: it can.
+// Lost returns why the cluster cannot be reached at the moment; nil: it can.
 func (s *Store) Lost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost
 }
 
-// failed notes that a watch broke. The watch is begun anew by itself; whether the cluster is there again is asked meanwhile.
+// failed notes that a watch broke. The watch is begun again by itself; whether the cluster is there again is asked meanwhile.
 func (s *Store) failed(err error) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // how a watch ends

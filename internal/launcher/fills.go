@@ -1,0 +1,241 @@
+package launcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcherapi"
+)
+
+// fills brings the rest of their masters into copies on read while the guest has nothing to do, one after the other. When a
+// copy has everything QEMU closes its master. One goroutine owns it.
+type fills struct {
+	job   puller
+	log   *slog.Logger
+	queue []string // volumes that still have a master
+	note  func(volume string, change func(*launcherapi.Copy))
+	done  func(volume string) // the master is let go
+
+	runs   bool      // a job is there
+	held   bool      // it is paused because the guest is busy
+	ops    int64     // that the guest had done when it was looked at last
+	idle   time.Time // since when the guest has done next to nothing; zero: it is busy
+	failed time.Time // when a job ended without having everything
+}
+
+// puller is what fills asks of libvirt and QEMU.
+type puller interface {
+	// start begins to bring the rest of a master into the copy.
+	start(volume string) error
+	// look says how far the job is; there is none if found is false.
+	look(volume string) (found bool, done, total int64, err error)
+	// alone: the copy lies over nothing.
+	alone(volume string) (bool, error)
+	// hold stops the job for a while, or lets it go on.
+	hold(pause bool) error
+	// operations is how many reads and writes the guest has done so far.
+	operations() (int64, error)
+}
+
+// The bounds of a fill: how much it reads and writes a second, how many operations a second make a guest busy, and how long it
+// must have done less.
+const (
+	fillRate   = 64 << 20
+	busyFrom   = 20
+	idleFor    = 2 * time.Second
+	fillsAgain = 10 * time.Second
+)
+
+// look is called every second.
+func (f *fills) look(now time.Time) {
+	if len(f.queue) == 0 {
+		return
+	}
+	if err := f.step(f.queue[0], now); err != nil {
+		f.log.Warn("a copy is not being filled", "volume", f.queue[0], "error", err.Error())
+	}
+}
+
+func (f *fills) step(volume string, now time.Time) error {
+	ops, err := f.job.operations()
+	if err != nil {
+		return err
+	}
+	busy := ops-f.ops > busyFrom
+	f.ops = ops
+	switch {
+	case busy:
+		f.idle = time.Time{}
+	case f.idle.IsZero():
+		f.idle = now
+	}
+	rest := f.idle.IsZero() || now.Sub(f.idle) < idleFor
+	found, done, total, err := f.job.look(volume)
+	if err != nil {
+		return err
+	}
+	if found {
+		f.runs = true
+		f.note(volume, func(c *launcherapi.Copy) { c.Done, c.Total = done, max(total, c.Total) })
+		return f.pace(rest)
+	}
+	return f.ended(volume, now, rest)
+}
+
+// pace stops a job while the guest is busy.
+func (f *fills) pace(rest bool) error {
+	if rest == f.held {
+		return nil
+	}
+	if err := f.job.hold(rest); err != nil {
+		return err
+	}
+	f.held = rest
+	return nil
+}
+
+// ended: there is no job, because the copy has everything, because it failed, or because none was begun.
+func (f *fills) ended(volume string, now time.Time, rest bool) error {
+	f.held = false
+	alone, err := f.job.alone(volume)
+	switch {
+	case err != nil:
+		return err
+	case alone:
+		f.runs, f.queue = false, f.queue[1:]
+		f.note(volume, letGo)
+		f.done(volume)
+		f.log.Info("a copy has all of its master", "volume", volume)
+		return nil
+	case f.runs:
+		f.runs, f.failed = false, now
+		return fmt.Errorf("it ended without having everything; it is tried again in %s", fillsAgain)
+	case rest || now.Sub(f.failed) < fillsAgain:
+		return nil
+	}
+	return f.job.start(volume)
+}
+
+// pulls is the puller of a domain.
+type pulls struct {
+	h    *hypervisor
+	dom  libvirt.Domain
+	qemu *monitor
+}
+
+func (p *pulls) start(volume string) error {
+	if err := p.h.virt.DomainBlockPull(p.dom, copyPath(volume), fillRate, libvirt.DomainBlockPullBandwidthBytes); err != nil {
+		return fmt.Errorf("begin to fill the copy: %w", err)
+	}
+	return nil
+}
+
+func (p *pulls) look(volume string) (bool, int64, int64, error) {
+	found, _, _, done, total, err := p.h.virt.DomainGetBlockJobInfo(p.dom, copyPath(volume), 0)
+	if err != nil {
+		return false, 0, 0, fmt.Errorf("ask how far the copy is: %w", err)
+	}
+	return found == 1, int64(done), int64(total), nil
+}
+
+func (p *pulls) alone(volume string) (bool, error) {
+	text, err := p.h.virt.DomainGetXMLDesc(p.dom, 0)
+	if err != nil {
+		return false, fmt.Errorf("ask for the domain: %w", err)
+	}
+	return aloneIn(text, copyPath(volume))
+}
+
+// aloneIn reads from a domain whether libvirt says that there is nothing under a file: a backingStore without a format. It says
+// nothing at all of what it does not know.
+func aloneIn(text, file string) (bool, error) {
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(text); err != nil {
+		return false, fmt.Errorf("read the domain: %w", err)
+	}
+	at := slices.IndexFunc(d.Devices.Disks, func(x libvirtxml.DomainDisk) bool {
+		return x.Source != nil && x.Source.File != nil && x.Source.File.File == file
+	})
+	if at < 0 {
+		return false, fmt.Errorf("the domain has no disk %s", file)
+	}
+	under := d.Devices.Disks[at].BackingStore
+	return under != nil && under.Format == nil, nil
+}
+
+func (p *pulls) hold(pause bool) error {
+	answer, err := p.qemu.run("query-block-jobs", nil, nil)
+	if err != nil {
+		return err
+	}
+	var jobs []struct{ Device, Type string }
+	if err := json.Unmarshal(answer, &jobs); err != nil {
+		return fmt.Errorf("read QEMU's list of jobs: %w", err)
+	}
+	verb := "block-job-resume"
+	if pause {
+		verb = "block-job-pause"
+	}
+	for _, j := range jobs {
+		if j.Type == "stream" && strings.HasPrefix(j.Device, "pull-") {
+			if _, err := p.qemu.run(verb, map[string]string{"device": j.Device}, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *pulls) operations() (int64, error) {
+	answer, err := p.qemu.run("query-blockstats", nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	var drives []struct {
+		Stats struct {
+			Reads  int64 `json:"rd_operations"`
+			Writes int64 `json:"wr_operations"`
+		} `json:"stats"`
+	}
+	if err := json.Unmarshal(answer, &drives); err != nil {
+		return 0, fmt.Errorf("read QEMU's statistics: %w", err)
+	}
+	sum := int64(0)
+	for _, d := range drives {
+		sum += d.Stats.Reads + d.Stats.Writes
+	}
+	return sum, nil
+}
+
+// startFills fills the copies on read until the guest ends.
+func (l *Launcher) startFills(h *hypervisor, dom libvirt.Domain, qemu *monitor, m launcherapi.Machine, done <-chan struct{}) {
+	f := &fills{job: &pulls{h, dom, qemu}, log: l.Log, note: l.copies.Load().change, done: l.remotes.letGo}
+	for _, v := range m.Spec.Volumes {
+		if c := v.Copied(); c != nil && c.Mode == kubevirt.CopyOnRead {
+			f.queue = append(f.queue, v.Name)
+		}
+	}
+	if len(f.queue) == 0 {
+		return
+	}
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case now := <-tick.C:
+				f.look(now)
+			case <-done:
+				return
+			}
+		}
+	}()
+}

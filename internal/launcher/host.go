@@ -1,0 +1,83 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// ovmf lists where Debian puts the firmware, best first.
+var ovmf = []Firmware{
+	{Code: "/usr/share/OVMF/OVMF_CODE_4M.fd", Vars: "/usr/share/OVMF/OVMF_VARS_4M.fd"},
+	{Code: "/usr/share/OVMF/OVMF_CODE.fd", Vars: "/usr/share/OVMF/OVMF_VARS.fd"},
+}
+
+// Probe looks at what this pod has. KVM is used only if the device was given to the pod, which the node agent does
+// after it has seen a guest run with it.
+func Probe() Host {
+	var h Host
+	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
+		h.KVM = true
+		_ = f.Close()
+	}
+	for _, f := range ovmf {
+		if _, err := os.Stat(f.Code); err == nil {
+			h.OVMF = f
+			break
+		}
+	}
+	return h
+}
+
+// Copy copies files, or all files of a directory, into a directory. It runs inside a container image that may hold
+// nothing else, so links are not followed out of it: only regular files are taken.
+func Copy(from []string, to string) error {
+	for _, f := range from {
+		info, err := os.Lstat(f)
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() {
+			if err := copyFile(f, filepath.Join(to, filepath.Base(f))); err != nil {
+				return err
+			}
+			continue
+		}
+		entries, err := os.ReadDir(f)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := copyFile(filepath.Join(f, e.Name()), filepath.Join(to, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	info, err := os.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", from)
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o660)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if err = errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("copy %s: %w", from, err)
+	}
+	return os.Chmod(to, 0o770) // the file may be this very program, which the next container runs
+}

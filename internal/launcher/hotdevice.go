@@ -1,0 +1,246 @@
+package launcher
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"golang.org/x/sys/unix"
+	"libvirt.org/go/libvirtxml"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcherapi"
+)
+
+// A disk that is handed over is known to QEMU as a set of open files, and to libvirt by a path that means the set to QEMU: libvirt then has
+// it as any other disk of the guest, and can move it. libvirt wants something to be at that path; an empty file will do.
+
+// attacher gives the guest disks by way of libvirt.
+type attacher interface {
+	attach(disk kubevirt.Disk, b Backing) error
+	// medium puts a medium into a CD drive of the guest, or takes out what is in it if there is none.
+	medium(volume string, b *Backing) error
+}
+
+// firstSet is where the numbers of our sets of files begin: libvirt counts its own from 0, and those of kept copies are larger.
+const firstSet = 1 << 16
+
+// setPath is the path that means a set of files.
+func (p *plugs) setPath(set int) string { return filepath.Join(p.sets, strconv.Itoa(set)) }
+
+var errOneFile = errors.New("its pod hands it over for writing alone, as earlier releases did: remove the volume and add it again")
+
+// plug is the way of a disk into the machine. What was done is undone if the next step is refused.
+func (p *plugs) plug(disk kubevirt.Disk, o offer) (*plug, error) {
+	if err := launcherapi.Pluggable(disk); err != nil && !p.drives[disk.Name] {
+		return nil, err
+	}
+	files := []*os.File{o.file}
+	switch {
+	case o.reader != nil:
+		files = append(files, o.reader)
+	case !o.ReadOnly:
+		return nil, errOneFile
+	}
+	p.count++
+	made := &plug{id: alias(disk.Name), set: firstSet + p.count, holder: o.holder}
+	var last struct { // of the files, as QEMU numbers it
+		FD int `json:"fd"`
+	}
+	for _, f := range files {
+		answer, err := p.qemu.run("add-fd", fdset(made.set), f)
+		if err == nil {
+			err = json.Unmarshal(answer, &last)
+		}
+		if err != nil {
+			p.forgetSet(made.set)
+			return nil, err
+		}
+	}
+	b := Backing{Path: p.setPath(made.set), Device: o.Device, Format: "raw", ReadOnly: o.ReadOnly}
+	err := os.WriteFile(b.Path, nil, 0o600)
+	switch {
+	case err != nil:
+	case p.drives[disk.Name]:
+		err = p.domain.medium(disk.Name, &b)
+	default:
+		err = p.domain.attach(disk, b)
+	}
+	if err == nil && o.reader != nil {
+		if err = p.settleWriter(made, disk, b, o.reader, last.FD); err != nil {
+			_, _ = p.qemu.run("device_del", map[string]string{"id": made.id}, nil)
+		}
+	}
+	if err != nil {
+		p.forgetSet(made.set)
+		return nil, err
+	}
+	if o.reader != nil {
+		made.measure = reopen(o.reader)
+	}
+	return made, nil
+}
+
+// settleWriter has QEMU stay with the file that it writes to. libvirt has it open a disk for reading, and change to the other file when
+// somebody writes; the locks that it had on the first would stay there, and QEMU, which takes them for another program's when it looks at
+// them next, ends itself.
+func (p *plugs) settleWriter(made *plug, disk kubevirt.Disk, b Backing, reader *os.File, fd int) error {
+	free := unix.Flock_t{Type: unix.F_UNLCK}
+	if err := unix.FcntlFlock(reader.Fd(), unix.F_OFD_SETLK, &free); err != nil {
+		return fmt.Errorf("free the locks of a file: %w", err)
+	}
+	node, err := p.qemu.nodeOf(b.Path)
+	if err != nil {
+		return err
+	}
+	d := driver(disk, b)
+	options := map[string]any{"driver": map[bool]string{true: "host_device", false: "file"}[b.Device], "node-name": node, "filename": b.Path,
+		"read-only": false, "auto-read-only": false, "discard": "unmap"}
+	if d.Cache != "" {
+		direct := d.Cache == string(kubevirt.CacheNone) || d.Cache == "directsync"
+		options["cache"] = map[string]bool{"direct": direct, "no-flush": d.Cache == "unsafe"}
+	}
+	if d.IO != "" {
+		options["aio"] = d.IO
+	}
+	if _, err := p.qemu.run("blockdev-reopen", map[string]any{"options": []any{options}}, nil); err != nil {
+		return err
+	}
+	_, err = p.qemu.run("remove-fd", map[string]int{"fdset-id": made.set, "fd": fd}, nil)
+	return err
+}
+
+func fdset(set int) map[string]int { return map[string]int{"fdset-id": set} }
+
+func (p *plugs) forgetSet(set int) {
+	_, _ = p.qemu.run("remove-fd", fdset(set), nil) // what is open stays so until it is closed
+	_ = os.Remove(p.setPath(set))
+}
+
+// closed: nobody has a disk open any more that the guest gave up. libvirt closes its own; network disks are ours to close.
+func (p *plugs) closed(volume string, plug *plug) (bool, error) {
+	if plug.source != "" || plug.set == 0 {
+		return true, p.closeNetwork(volume, plug)
+	}
+	p.forgetSet(plug.set)
+	answer, err := p.qemu.run("query-fdsets", nil, nil)
+	if err != nil {
+		return false, err
+	}
+	var sets []struct {
+		ID int `json:"fdset-id"`
+	}
+	if err := json.Unmarshal(answer, &sets); err != nil {
+		return false, fmt.Errorf("read QEMU's list of files: %w", err)
+	}
+	for _, s := range sets {
+		if s.ID == plug.set {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// closeNetwork closes a network disk that the guest gave up.
+func (p *plugs) closeNetwork(volume string, plug *plug) error {
+	_, err := p.qemu.run("blockdev-del", map[string]string{"node-name": plug.id}, nil)
+	if err == nil && plug.certificates != "" {
+		_, err = p.qemu.run("object-del", map[string]string{"id": plug.certificates}, nil)
+	}
+	if plug.source != "" {
+		p.network.drop(volume)
+	}
+	return err
+}
+
+// attached is the guest as libvirt knows it.
+type attached struct {
+	h      *hypervisor
+	dom    libvirt.Domain
+	queues uint // of a virtio disk
+}
+
+// attach gives the guest a disk under the first name that is free on its bus.
+func (a attached) attach(disk kubevirt.Disk, b Backing) error {
+	now, err := a.described()
+	if err != nil {
+		return err
+	}
+	disk.BootOrder = nil // it is for the next start
+	x, err := DiskXML(disk, b, a.queues)
+	if err != nil {
+		return err
+	}
+	taken := devicesOf(now)
+	used := slices.Collect(maps.Values(taken))
+	for n := 0; x.Target.Dev == ""; n++ {
+		if name := devicePrefix(launcherapi.Bus(disk)) + letter(n); !slices.Contains(used, name) {
+			x.Target.Dev = name
+		}
+	}
+	text, err := x.Marshal()
+	if err != nil {
+		return fmt.Errorf("describe the disk: %w", err)
+	}
+	if err := a.h.virt.DomainAttachDeviceFlags(a.dom, text, uint32(libvirt.DomainDeviceModifyLive)); err != nil {
+		return fmt.Errorf("libvirt refuses the disk: %w", err)
+	}
+	return nil
+}
+
+// described is the guest as it is now.
+func (a attached) described() (*libvirtxml.Domain, error) {
+	text, err := a.h.virt.DomainGetXMLDesc(a.dom, 0)
+	if err != nil {
+		return nil, fmt.Errorf("ask libvirt for the guest: %w", err)
+	}
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(text); err != nil {
+		return nil, fmt.Errorf("read what libvirt says of the guest: %w", err)
+	}
+	return &d, nil
+}
+
+func (p *plugs) device(made *plug, disk kubevirt.Disk) (map[string]any, error) {
+	d := map[string]any{
+		"id": made.id, "drive": made.id, "share-rw": on(disk.Shareable, false),
+		"werror": "stop", "rerror": "stop", // as with the disks it started with
+		"write-cache": map[bool]string{true: "off", false: "on"}[disk.Cache == kubevirt.CacheWriteThrough],
+	}
+	if disk.Serial != "" {
+		d["serial"] = disk.Serial
+	}
+	if launcherapi.Bus(disk) == kubevirt.BusSCSI {
+		d["driver"], d["bus"] = "scsi-hd", "scsi0.0"
+		return d, nil
+	}
+	port, err := p.qemu.freePort()
+	d["driver"], d["bus"] = "virtio-blk-pci-non-transitional", port
+	return d, err
+}
+
+// fileID tells two files or devices apart.
+type fileID struct{ dev, ino, rdev uint64 }
+
+// idOf is the identity of an open file. A device is known by its number: each pod has a node of its own for it.
+func idOf(f *os.File) (fileID, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return fileID{}, err
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fileID{}, fmt.Errorf("%s has no identity", f.Name())
+	}
+	if info.Mode()&os.ModeDevice != 0 {
+		return fileID{rdev: s.Rdev}, nil
+	}
+	return fileID{dev: s.Dev, ino: s.Ino}, nil
+}

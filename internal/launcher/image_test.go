@@ -1,0 +1,113 @@
+package launcher
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/imagevm"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/netdisk"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// TestProgram: what a machine says about its program changes what the image says as it does for a container.
+func TestProgram(t *testing.T) {
+	image := v1.Config{Entrypoint: []string{"/run"}, Cmd: []string{"all"}, Env: []string{"A=image", "B=image", "EMPTY="}, User: "app", WorkingDir: "/app", StopSignal: "SIGQUIT"}
+	from := func(name string) kubevirt.EnvVar {
+		return kubevirt.EnvVar{Name: name, ValueFrom: &kubevirt.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}}
+	}
+	own := []string{"PATH=/launcher", launcherapi.EnvFromPrefix + "B=map", launcherapi.EnvFromPrefix + "C=map=with=signs", launcherapi.EnvPrefix + "D=secret"}
+	for name, c := range map[string]struct {
+		says kubevirt.ContainerImageSource
+		own  []string
+		want imagevm.Orders
+	}{
+		"nothing": {want: imagevm.Orders{Command: []string{"/run", "all"}, Env: []string{"A=image", "B=image", "EMPTY="}, Dir: "/app"}},
+		"args":    {says: kubevirt.ContainerImageSource{Args: []string{"one"}}, want: imagevm.Orders{Command: []string{"/run", "one"}, Env: []string{"A=image", "B=image", "EMPTY="}, Dir: "/app"}},
+		"command": {says: kubevirt.ContainerImageSource{Command: []string{"/other"}, WorkingDir: "/"},
+			want: imagevm.Orders{Command: []string{"/other"}, Env: []string{"A=image", "B=image", "EMPTY="}, Dir: "/"}},
+		"both": {says: kubevirt.ContainerImageSource{Command: []string{"/other"}, Args: []string{"x"}},
+			want: imagevm.Orders{Command: []string{"/other", "x"}, Env: []string{"A=image", "B=image", "EMPTY="}, Dir: "/app"}},
+		"environment": {own: own, says: kubevirt.ContainerImageSource{Env: []kubevirt.EnvVar{{Name: "A", Value: "machine"}, from("D"), from("ABSENT")}},
+			want: imagevm.Orders{Command: []string{"/run", "all"}, Env: []string{"EMPTY=", "B=map", "C=map=with=signs", "A=machine", "D=secret"}, Dir: "/app"}},
+	} {
+		c.want.User, c.want.Stop = "app", "SIGQUIT"
+		if diff := cmp.Diff(c.want, program(&c.says, image, c.own)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestImageOrder: a registry is spoken to without TLS only for the volumes that the launcher is told.
+func TestImageOrder(t *testing.T) {
+	v := kubevirt.Volume{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{
+		Image: "reg:5000/team/web:1", ImagePullSecret: "login", CertConfigMap: "roots"}}}
+	want := task.Registry{URL: "docker://reg:5000/team/web:1"}
+	want.CredentialsDir, want.CADir = "/at/"+netdisk.CredentialsDir, "/at/"+netdisk.CADir
+	for plain, names := range map[bool][]string{false: {"other"}, true: {"other", "root"}} {
+		want.PlainHTTP, want.Insecure = plain, plain
+		if diff := cmp.Diff(want, imageOrder(launcherapi.Machine{Plain: names}, v, "/at")); diff != "" {
+			t.Errorf("told of %v (-want +got):\n%s", names, diff)
+		}
+	}
+}
+
+// TestProgramEnd: the program's status is the machine's end.
+func TestProgramEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  launcherapi.End
+		said string
+		want launcherapi.End
+		text string
+	}{
+		"well":             {launcherapi.PoweredOff, `{"status":0}`, launcherapi.PoweredOff, "ended with status 0"},
+		"badly":            {launcherapi.PoweredOff, `{"status":7}`, launcherapi.Failed, "ended with status 7"},
+		"a signal":         {launcherapi.PoweredOff, `{"status":139,"signal":"SIGSEGV"}`, launcherapi.Failed, "SIGSEGV (status 139)"},
+		"no program":       {launcherapi.PoweredOff, `{"status":127,"error":"/x: no such file"}`, launcherapi.Failed, "could not be run: /x: no such file"},
+		"nothing said":     {launcherapi.PoweredOff, "", launcherapi.Failed, "did not say"},
+		"nonsense":         {launcherapi.PoweredOff, `{"status":1000}`, launcherapi.Failed, "did not say"},
+		"asked to":         {launcherapi.Stopped, `{"status":143,"signal":"SIGTERM"}`, launcherapi.Stopped, "SIGTERM"},
+		"killed":           {launcherapi.Killed, "", launcherapi.Killed, "before"},
+		"a kernel's panic": {launcherapi.Crashed, `{"status":0}`, launcherapi.Crashed, "before"},
+	} {
+		got := programEnd(launcherapi.Report{End: c.end, Detail: "before"}, []byte(c.said))
+		if got.End != c.want || !strings.Contains(got.Detail, c.text) {
+			t.Errorf("%s: %+v, want %s and %q", name, got, c.want, c.text)
+		}
+	}
+}
+
+// TestImageRefusals: what a machine from an image cannot be is said in one line.
+func TestImageRefusals(t *testing.T) {
+	image := kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: "i"}}
+	memory := resource.MustParse("256Mi")
+	for want, change := range map[string]func(*kubevirt.VirtualMachineInstanceSpec){
+		"a machine runs the program of one": func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Volumes = append(s.Volumes, kubevirt.Volume{Name: "other", VolumeSource: image})
+		},
+		"remove firmware.kernelBoot": func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.Firmware = &kubevirt.Firmware{KernelBoot: &kubevirt.KernelBoot{}}
+		},
+		"must be on virtio or scsi": func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Disks = []kubevirt.Disk{{Name: "root", DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: kubevirt.BusSATA}}}}
+		},
+		"needs 134217728": func(s *kubevirt.VirtualMachineInstanceSpec) {
+			little := resource.MustParse("64Mi")
+			s.Domain.Memory = &kubevirt.Memory{Guest: &little}
+		},
+	} {
+		m := launcherapi.Machine{Name: "m", Emulate: true}
+		m.Spec.Domain.Memory = &kubevirt.Memory{Guest: &memory}
+		m.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: image}}
+		change(&m.Spec)
+		if _, err := Domain(m, planned(m), goldenHost); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+)
+
+// drives are the CD drives of a machine, by volume.
+func drives(spec kubevirt.VirtualMachineInstanceSpec) map[string]bool {
+	out := map[string]bool{}
+	for _, d := range spec.Domain.Devices.Disks {
+		out[d.Name] = d.CDRom != nil
+	}
+	return out
+}
+
+// medium changes what is in a CD drive. A guest that has locked the tray keeps the medium, and libvirt says so.
+func (a attached) medium(volume string, b *Backing) error {
+	now, err := a.described()
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(now.Devices.Disks, func(d libvirtxml.DomainDisk) bool {
+		return d.Device == "cdrom" && d.Alias != nil && d.Alias.Name == alias(volume)
+	})
+	if at < 0 {
+		return fmt.Errorf("the machine has no CD drive %q", volume)
+	}
+	drive := now.Devices.Disks[at]
+	if drive.Source == nil && b == nil {
+		return nil
+	}
+	drive.Source, drive.BackingStore = nil, nil
+	if b != nil {
+		drive.Source = source(volume, *b)
+	}
+	text, err := drive.Marshal()
+	if err != nil {
+		return fmt.Errorf("describe the drive: %w", err)
+	}
+	if err := a.h.virt.DomainUpdateDeviceFlags(a.dom, text, libvirt.DomainDeviceModifyLive); err != nil {
+		return fmt.Errorf("libvirt cannot change the medium: %w", err)
+	}
+	return nil
+}

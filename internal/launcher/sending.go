@@ -1,0 +1,144 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcherapi"
+)
+
+// sending is what of a guest is sent besides its memory.
+type sending struct {
+	guest    string            // as the target's libvirt is to have it
+	mirrored []string          // the disks that are sent, as libvirt names them
+	sizes    map[string]int64  // of those, by volume
+	volumes  map[string]string // of those, as libvirt names them
+}
+
+// plainly is why libvirt could not send the guest, in words of the machine's owner: libvirt has names of its own for the disks.
+func (s *sending) plainly(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if strings.Contains(text, "client socket is closed") || strings.Contains(text, "Lost connection to destination host") {
+		return fmt.Errorf("the target is gone, or cannot be reached any more: %w", err)
+	}
+	_, rest, ok := strings.Cut(text, "migration of disk ")
+	device, why, failed := strings.Cut(rest, " failed")
+	volume := s.volumes[device]
+	switch {
+	case !ok || !failed || volume == "":
+		return err
+	case strings.Contains(why, "No space left on device"):
+		return fmt.Errorf("disk %s cannot be written at the target, which has no room for it: free space there, or let the guest go to another node", volume)
+	}
+	return fmt.Errorf("disk %s cannot be sent%s", volume, why)
+}
+
+// devicesOf are the disks of a domain as libvirt names them, by their aliases.
+func devicesOf(d *libvirtxml.Domain) map[string]string {
+	out := map[string]string{}
+	for _, disk := range d.Devices.Disks {
+		if disk.Alias != nil && disk.Target != nil {
+			out[disk.Alias.Name] = disk.Target.Dev
+		}
+	}
+	return out
+}
+
+// mirrored: the disk is this launcher's alone, or the target has another claim for it, so it is sent.
+func mirrored(v kubevirt.Volume, o launcherapi.Move) bool {
+	return v.EmptyDisk != nil || v.Copied() != nil || slices.Contains(o.Disks, v.Name)
+}
+
+// sending looks at the guest as it is now: disks may have come since it was started.
+func (l *Launcher) sending(g guestHere, o launcherapi.Move) (*sending, error) {
+	text, err := g.h.virt.DomainGetXMLDesc(g.dom, libvirt.DomainXMLMigratable)
+	if err != nil {
+		return nil, fmt.Errorf("ask libvirt for the guest: %w", err)
+	}
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(text); err != nil {
+		return nil, fmt.Errorf("read what libvirt says of the guest: %w", err)
+	}
+	devices := devicesOf(&d)
+	if err := sameDisks(devices, g.m, o); err != nil {
+		return nil, err
+	}
+	s := &sending{guest: elsewhere(text, &d), sizes: map[string]int64{}, volumes: map[string]string{}}
+	volumes := slices.Clone(o.Disks)
+	for _, v := range g.m.Spec.Volumes {
+		if mirrored(v, o) && !slices.Contains(volumes, v.Name) {
+			volumes = append(volumes, v.Name)
+		}
+	}
+	for _, volume := range volumes {
+		device := devices[alias(volume)]
+		_, size, err := l.moves.qemu.disk(volume)
+		if err == nil && device == "" {
+			err = errors.New("libvirt does not know it")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("send the disk of volume %s: %w", volume, err)
+		}
+		s.mirrored, s.sizes[volume], s.volumes[device] = append(s.mirrored, device), size, volume
+	}
+	return s, nil
+}
+
+// sameDisks: the guest has exactly the disks that the target was made for. One that the target lacks would be gone; and a claim that the
+// target has a replacement for and the guest does not have would count as moved.
+func sameDisks(devices map[string]string, m launcherapi.Machine, o launcherapi.Move) error {
+	want := o.Volumes
+	if want == nil {
+		for _, v := range m.Spec.Volumes {
+			want = append(want, v.Name)
+		}
+	}
+	has := map[string]bool{}
+	for name := range devices {
+		has[strings.TrimPrefix(name, alias(""))] = true
+	}
+	var differ []string
+	for _, name := range want {
+		if !has[name] {
+			differ = append(differ, name)
+		}
+		delete(has, name)
+	}
+	differ = append(differ, slices.Collect(maps.Keys(has))...)
+	if len(differ) == 0 {
+		return nil
+	}
+	slices.Sort(differ)
+	return fmt.Errorf("disks were added to the guest or taken from it while the move was prepared (%s): migrate again", strings.Join(differ, ", "))
+}
+
+// elsewhere is the guest with the disks that were handed over where a launcher has them that was started with them.
+func elsewhere(text string, d *libvirtxml.Domain) string {
+	for _, disk := range d.Devices.Disks {
+		s := disk.Source
+		if disk.Alias == nil || s == nil {
+			continue
+		}
+		volume, was, is := strings.TrimPrefix(disk.Alias.Name, alias("")), "", ""
+		switch {
+		case s.Block != nil:
+			was, is = s.Block.Dev, diskDevice(volume)
+		case s.File != nil:
+			was, is = s.File.File, diskFile(volume)
+		}
+		if strings.HasPrefix(was, launcherapi.SetsDir+"/") {
+			text = strings.ReplaceAll(text, "'"+was+"'", "'"+is+"'")
+		}
+	}
+	return text
+}

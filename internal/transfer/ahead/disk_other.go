@@ -1,8 +1,0 @@
-//go:build !linux
-
-package ahead
-
-import "os"
-
-// ToDisk does nothing here: the file is brought to the disk when it is synced.
-func ToDisk(*os.File, int64, int64) {}

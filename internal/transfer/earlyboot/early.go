@@ -1,0 +1,87 @@
+// Package earlyboot lets a guest use a disk while it is being filled. A cluster of the disk is absent or present. What the guest
+// asks for and is absent is fetched first; what the guest writes is present from then on, so that the fill never touches it
+// again: guest writes win. What belongs to the guest is kept in a journal beside the disk, so that a fill that was killed goes
+// on without losing one write that the guest was told of.
+//
+// It knows neither where the image is nor how the disk is stored: it is between the two, and serves the disk over NBD on a
+// socket beside it. What becomes of a guest whose image turns out bad, or whose source is away, is for others to decide; a file beside
+// the disk tells them (Word).
+package earlyboot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/berth-vm/berth/internal/transfer/format"
+)
+
+// cluster is the unit of fetching, writing and the record: small enough that a guest's write in the middle of one costs a short
+// fetch, large enough that the record of a disk of 1 TiB takes 2 MiB of memory.
+const cluster = 64 << 10
+
+// beside returns the name of a file beside a disk that is a file. The sink names its own files in the same way, and a copy of the
+// volume leaves all of them out.
+func beside(disk, what string) string {
+	dir, base := filepath.Split(disk)
+	return filepath.Join(dir, "."+base+".berth-"+what)
+}
+
+// Socket returns where a disk is served while it is being filled.
+func Socket(disk string) string { return beside(disk, "nbd") }
+
+// journalFile returns where the guest's clusters are noted.
+func journalFile(disk string) string { return beside(disk, "guest") }
+
+// Word is a message that a worker leaves beside a disk for the launcher of its guest.
+type Word string
+
+// The words.
+const (
+	// Verdict is why the disk will not be completed as things are. It is taken back when the disk is being filled again.
+	Verdict Word = "verdict"
+	// Away is why something that the guest asked for was not done: the source does not answer. It is taken back when the source does.
+	Away Word = "away"
+)
+
+// wordMost bounds what is read of a word; one is a sentence.
+const wordMost = 4 << 10
+
+// Leave leaves the word, in place of an earlier one.
+func (w Word) Leave(disk, why string) error {
+	part := beside(disk, string(w)+"-new")
+	if err := errors.Join(os.WriteFile(part, []byte(why[:min(len(why), wordMost)]), 0o660), os.Rename(part, beside(disk, string(w)))); err != nil {
+		return fmt.Errorf("leave word of the disk: %w", err)
+	}
+	return nil
+}
+
+// TakeBack takes the word back, if there is one.
+func (w Word) TakeBack(disk string) error {
+	if err := os.Remove(beside(disk, string(w))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("take back a word of the disk: %w", err)
+	}
+	return nil
+}
+
+// Of returns the word that was left; empty: there is none.
+func (w Word) Of(disk string) string {
+	b, err := os.ReadFile(beside(disk, string(w)))
+	if err != nil {
+		return ""
+	}
+	return string(b[:min(len(b), wordMost)])
+}
+
+// Source is the image that the disk is filled from.
+type Source struct {
+	// Fetch reads a stretch of the image's file.
+	Fetch func(ctx context.Context, from, to int64) ([]byte, error)
+	// Expand returns the bytes that the stored ones of a coded extent stand for. They are the caller's.
+	Expand func(e format.Extent, stored []byte) ([]byte, error)
+	// Places is where in the file each part of the disk is.
+	Places *Map
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package readahead
+
+import "os"
+
+// ToDisk does nothing here: the file is brought to the disk when it is synced.
+func ToDisk(*os.File, int64, int64) {}
