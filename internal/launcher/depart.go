@@ -233,7 +233,7 @@ func (l *Launcher) perform(ctx context.Context, g guestHere, o launcherapi.Move,
 	}
 	flags, params = limited(flags, params, o.Limits)
 	if still := o.Limits.Downtime; still > 0 {
-		if err := g.h.virt.DomainMigrateSetMaxDowntime(g.dom, still, 0); err != nil {
+		if err := g.h.virt.DomainMigrateSetMaxDowntime(g.dom, uint64(still), 0); err != nil {
 			return fmt.Errorf("allow the guest to stand still for %d ms: %w", still, err)
 		}
 	}

@@ -51,7 +51,7 @@ type MoveLimits struct {
 	PerGiB int64 `json:"perGiB,omitempty"`
 	Still  int64 `json:"still,omitempty"`
 	// Downtime is for how many milliseconds the guest may stand still at the end; 0: 300, which is QEMU's.
-	Downtime uint64 `json:"downtime,omitempty"`
+	Downtime int64 `json:"downtime,omitempty"`
 	// Converge slows a guest down that writes faster than it can be sent.
 	Converge bool `json:"converge,omitempty"`
 }

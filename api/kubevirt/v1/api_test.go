@@ -106,6 +106,9 @@ func kind(t reflect.Type) reflect.Kind {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+	if t.Kind() == reflect.Uint64 {
+		return reflect.Int64 // one kind in JSON; server-side apply's own library knows no unsigned one, so ours have none
+	}
 	return t.Kind()
 }
 

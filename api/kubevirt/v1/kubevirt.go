@@ -70,7 +70,7 @@ type MigrationConfiguration struct {
 	// MaxDowntimeMs is for how many milliseconds a guest may stand still when it changes nodes; 300 if unset.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2000000
-	MaxDowntimeMs *uint64 `json:"maxDowntimeMs,omitempty"`
+	MaxDowntimeMs *int64 `json:"maxDowntimeMs,omitempty"`
 	// AllowAutoConverge slows a guest down that writes faster than it can be sent.
 	AllowAutoConverge *bool `json:"allowAutoConverge,omitempty"`
 	// AllowPostCopy must be false: a guest that is on two nodes at once is lost if either of them is.
@@ -99,7 +99,7 @@ type Migrations struct {
 	PerCluster, PerNode int
 	Bandwidth           int64 // bytes in a second; 0: no limit
 	PerGiB, Progress    time.Duration
-	Downtime            uint64 // milliseconds; 0: QEMU's
+	Downtime            int64 // milliseconds; 0: QEMU's
 	Converge            bool
 }
 

@@ -2547,7 +2547,7 @@ func (in *MigrationConfiguration) DeepCopyInto(out *MigrationConfiguration) {
 	}
 	if in.MaxDowntimeMs != nil {
 		in, out := &in.MaxDowntimeMs, &out.MaxDowntimeMs
-		*out = new(uint64)
+		*out = new(int64)
 		**out = **in
 	}
 	if in.AllowAutoConverge != nil {

@@ -47,7 +47,7 @@ type MigrationPolicySpec struct {
 	// MaxDowntimeMs is for how many milliseconds the guest may stand still when it changes nodes; 300 if unset.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2000000
-	MaxDowntimeMs *uint64 `json:"maxDowntimeMs,omitempty"`
+	MaxDowntimeMs *int64 `json:"maxDowntimeMs,omitempty"`
 	// AllowPostCopy must be false: a guest that is on two nodes at once is lost if either of them is.
 	AllowPostCopy *bool `json:"allowPostCopy,omitempty"`
 	// AllowWorkloadDisruption must be false: a guest that cannot be sent in time goes on where it is.

@@ -117,7 +117,7 @@ func (in *MigrationPolicySpec) DeepCopyInto(out *MigrationPolicySpec) {
 	}
 	if in.MaxDowntimeMs != nil {
 		in, out := &in.MaxDowntimeMs, &out.MaxDowntimeMs
-		*out = new(uint64)
+		*out = new(int64)
 		**out = **in
 	}
 	if in.AllowPostCopy != nil {

@@ -68,7 +68,7 @@ func TestUpdateIsKept(t *testing.T) {
 func TestMigrationPolicy(t *testing.T) {
 	policy := func(name string, s migrationsv1.Selectors, mib int64) *migrationsv1.MigrationPolicy {
 		return &migrationsv1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: migrationsv1.MigrationPolicySpec{
-			Selectors: &s, BandwidthPerMigration: resource.NewQuantity(mib<<20, resource.BinarySI), AllowAutoConverge: new(true), MaxDowntimeMs: new(uint64(700))}}
+			Selectors: &s, BandwidthPerMigration: resource.NewQuantity(mib<<20, resource.BinarySI), AllowAutoConverge: new(true), MaxDowntimeMs: new(int64(700))}}
 	}
 	others := policy("others", migrationsv1.Selectors{NamespaceSelector: migrationsv1.LabelSelector{"stage": "test"}}, 1)
 	ours := policy("ours", migrationsv1.Selectors{NamespaceSelector: migrationsv1.LabelSelector{"stage": "prod"}}, 64)
