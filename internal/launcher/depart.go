@@ -15,6 +15,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launcher/movelink"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -22,7 +23,7 @@ import (
 type moves struct {
 	said  atomic.Pointer[launcherapi.Moving]
 	still sync.Mutex // held while the guest is sent, so that its disks stay as they are
-	qemu  *monitor
+	qemu  *qmp.Monitor
 	// pauser knows whether somebody has paused the guest.
 	pauser *pauser
 
@@ -68,7 +69,7 @@ var (
 )
 
 // startMoves follows the orders about moves until the guest ends.
-func (l *Launcher) startMoves(ctx context.Context, g guestHere, qemu *monitor, ended <-chan struct{}) {
+func (l *Launcher) startMoves(ctx context.Context, g guestHere, qemu *qmp.Monitor, ended <-chan struct{}) {
 	l.moves.qemu = qemu
 	go l.moves.tellEarly(ctx, qemu)
 	go func() {

@@ -1,13 +1,13 @@
 package launcher
 
 import (
-	"strings"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -66,7 +66,7 @@ func (r *running) targets() map[string]string {
 	}
 	out := map[string]string{}
 	for name, device := range devicesOf(&d) {
-		if volume, is := strings.CutPrefix(name, aliasPrefix); is {
+		if volume, ok := qmp.VolumeOf(name); ok {
 			out[volume] = device
 		}
 	}

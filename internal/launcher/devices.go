@@ -9,6 +9,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -102,7 +103,7 @@ func interfaces(m launcherapi.Machine) []libvirtxml.DomainInterface {
 			MAC:    &libvirtxml.DomainInterfaceMAC{Address: mac},
 			Source: &libvirtxml.DomainInterfaceSource{User: &libvirtxml.DomainInterfaceSourceUser{}},
 			Model:  &libvirtxml.DomainInterfaceModel{Type: model},
-			Alias:  &libvirtxml.DomainAlias{Name: alias(i.Name)},
+			Alias:  &libvirtxml.DomainAlias{Name: qmp.Device(i.Name)},
 		}
 		if i.ACPIIndex > 0 {
 			nic.ACPI = &libvirtxml.DomainDeviceACPI{Index: uint(i.ACPIIndex)}
@@ -135,12 +136,6 @@ func cards(m launcherapi.Machine) []kubevirt.Interface {
 	return slices.DeleteFunc(slices.Clone(spec.Interfaces), func(i kubevirt.Interface) bool { return i.State == kubevirt.InterfaceAbsent })
 }
 
-// aliasPrefix begins the names of devices that libvirt did not choose itself: it demands this.
-const aliasPrefix = "ua-"
-
-// alias is the name libvirt keeps a device under.
-func alias(name string) string { return aliasPrefix + name }
-
 // forwards are the monitor commands that make the guest's ports reachable at the pod's address.
 func forwards(m launcherapi.Machine) []string {
 	var out []string
@@ -154,7 +149,7 @@ func forwards(m launcherapi.Machine) []string {
 			if p.Protocol == "UDP" {
 				protocol = "udp"
 			}
-			out = append(out, fmt.Sprintf("hostfwd_add host%s %s::%d-:%d", alias(i.Name), protocol, p.Port, p.Port))
+			out = append(out, fmt.Sprintf("hostfwd_add host%s %s::%d-:%d", qmp.Device(i.Name), protocol, p.Port, p.Port))
 		}
 	}
 	return out

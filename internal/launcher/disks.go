@@ -6,6 +6,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -57,7 +58,7 @@ func DiskXML(disk kubevirt.Disk, b Backing, queues uint) (libvirtxml.DomainDisk,
 		Source: source(disk.Name, b),
 		Target: &libvirtxml.DomainDiskTarget{Bus: string(launcherapi.Bus(disk))},
 		Serial: disk.Serial,
-		Alias:  &libvirtxml.DomainAlias{Name: alias(disk.Name)},
+		Alias:  &libvirtxml.DomainAlias{Name: qmp.Device(disk.Name)},
 	}
 	switch {
 	case disk.LUN != nil:

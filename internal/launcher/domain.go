@@ -7,6 +7,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -54,7 +55,7 @@ func Domain(m launcherapi.Machine, disks map[string]Backing, host Host) (*libvir
 		OnReboot:   "restart",
 		OnCrash:    "destroy",
 		QEMUCommandline: &libvirtxml.DomainQEMUCommandline{Args: []libvirtxml.DomainQEMUCommandlineArg{
-			{Value: "-chardev"}, {Value: "socket,id=berth,server=on,wait=off,path=" + Monitor},
+			{Value: "-chardev"}, {Value: "socket,id=berth,server=on,wait=off,path=" + qmp.Socket},
 			{Value: "-mon"}, {Value: "chardev=berth,mode=control"},
 		}},
 	}

@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 )
@@ -76,7 +76,7 @@ func leave(c net.Conn) {
 // fillings are the disks that were being filled when the guest was started. When one is complete QEMU is moved from the worker's
 // socket to the disk itself, without the guest noticing. One goroutine owns it.
 type fillings struct {
-	qemu  *monitor
+	qemu  *qmp.Monitor
 	log   *slog.Logger
 	disks map[string]string // by volume: the file of each that QEMU has from its worker
 	// hold stops the guest, or lets it go on, because one of its disks will not be completed as things are.
@@ -88,7 +88,7 @@ type fillings struct {
 }
 
 // startEarly looks after those disks until the guest ends.
-func (l *Launcher) startEarly(qemu *monitor, p *pauser, ended <-chan struct{}) {
+func (l *Launcher) startEarly(qemu *qmp.Monitor, p *pauser, ended <-chan struct{}) {
 	e := &fillings{qemu: qemu, log: l.Log, disks: map[string]string{}, hold: p.hold, said: &l.condemned, busy: l.moves.busy}
 	for volume, b := range l.disks {
 		if b.Early != nil {
@@ -146,42 +146,15 @@ func (e *fillings) look() {
 	e.said.Store(&text)
 }
 
-// blockNode is one of QEMU's.
-type blockNode struct {
-	Name     string `json:"node-name"`
-	Driver   string `json:"drv"`
-	ReadOnly bool   `json:"ro"`
-	Cache    struct {
-		Direct  bool `json:"direct"`
-		NoFlush bool `json:"no-flush"`
-	} `json:"cache"`
-}
-
-func (m *monitor) nodes() (map[string]blockNode, error) {
-	answer, err := m.run("query-named-block-nodes", map[string]bool{"flat": true}, nil)
-	if err != nil {
-		return nil, err
-	}
-	var all []blockNode
-	if err := json.Unmarshal(answer, &all); err != nil {
-		return nil, fmt.Errorf("read QEMU's list of block nodes: %w", err)
-	}
-	out := map[string]blockNode{}
-	for _, n := range all {
-		out[n.Name] = n
-	}
-	return out, nil
-}
-
 // move puts the file in the place of the worker's socket, under the format's node, which is the guest's. The file's node ends with
 // the name that the socket's had, so that libvirt finds what it expects when it takes the disk from the guest; for a moment there
 // has to be another. Whatever it is interrupted at, it goes on there when it is tried again.
 func (e *fillings) move(volume, path string) error {
-	top, _, err := e.qemu.disk(volume)
+	top, _, err := e.qemu.Disk(volume)
 	if err != nil {
 		return err
 	}
-	nodes, err := e.qemu.nodes()
+	nodes, err := e.qemu.Nodes()
 	if err != nil {
 		return err
 	}
@@ -211,32 +184,32 @@ func (e *fillings) move(volume, path string) error {
 	if err := e.put(nodes[top], name); err != nil {
 		return err
 	}
-	if nodes, err = e.qemu.nodes(); err == nil && nodes[between].Name != "" {
+	if nodes, err = e.qemu.Nodes(); err == nil && nodes[between].Name != "" {
 		err = e.drop(between)
 	}
 	return err
 }
 
 // add opens the file, as the format above it was opened.
-func (e *fillings) add(name, path, locking string, as blockNode) error {
+func (e *fillings) add(name, path, locking string, as qmp.Node) error {
 	aio := "threads"
 	if as.Cache.Direct {
 		aio = "native"
 	}
-	_, err := e.qemu.run("blockdev-add", map[string]any{"driver": "file", "node-name": name, "filename": path, "locking": locking, "aio": aio,
-		"discard": "unmap", "read-only": as.ReadOnly, "cache": map[string]bool{"direct": as.Cache.Direct, "no-flush": as.Cache.NoFlush}}, nil)
+	_, err := e.qemu.Run("blockdev-add", map[string]any{"driver": "file", "node-name": name, "filename": path, "locking": locking, "aio": aio,
+		"discard": "unmap", "read-only": as.ReadOnly, "cache": map[string]bool{"direct": as.Cache.Direct, "no-flush": as.Cache.NoFlush}})
 	return err
 }
 
 // put has the format read and write another node.
-func (e *fillings) put(format blockNode, file string) error {
-	_, err := e.qemu.run("blockdev-reopen", map[string]any{"options": []any{map[string]any{"driver": "raw", "node-name": format.Name, "file": file,
-		"discard": "unmap", "read-only": format.ReadOnly, "cache": map[string]bool{"direct": format.Cache.Direct, "no-flush": format.Cache.NoFlush}}}}, nil)
+func (e *fillings) put(format qmp.Node, file string) error {
+	_, err := e.qemu.Run("blockdev-reopen", map[string]any{"options": []any{map[string]any{"driver": "raw", "node-name": format.Name, "file": file,
+		"discard": "unmap", "read-only": format.ReadOnly, "cache": map[string]bool{"direct": format.Cache.Direct, "no-flush": format.Cache.NoFlush}}}})
 	return err
 }
 
 func (e *fillings) drop(name string) error {
-	_, err := e.qemu.run("blockdev-del", map[string]string{"node-name": name}, nil)
+	_, err := e.qemu.Run("blockdev-del", map[string]string{"node-name": name})
 	return err
 }
 

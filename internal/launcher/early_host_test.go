@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer"
 	"github.com/berth-vm/berth/internal/transfer/earlyboot"
@@ -26,7 +27,7 @@ import (
 type filledDisk struct {
 	t     *testing.T
 	path  string
-	qemu  *monitor
+	qemu  *qmp.Monitor
 	open  atomic.Bool // the rest of the image may come
 	end   context.CancelFunc
 	ended chan task.Report
@@ -71,7 +72,7 @@ func newFilledDisk(t *testing.T, checksum string) *filledDisk {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // there is no event for it
-		if f.qemu, err = dialMonitor(t.Context(), socket); err == nil {
+		if f.qemu, err = qmp.Dial(t.Context(), socket); err == nil {
 			return f
 		}
 	}
@@ -105,7 +106,7 @@ func (f *filledDisk) work() {
 // guest reads or writes as the guest would.
 func (f *filledDisk) guest(command string) {
 	f.t.Helper()
-	answer, err := f.qemu.run("human-monitor-command", map[string]string{"command-line": `qemu-io -d /machine/peripheral/ua-root/virtio-backend "` + command + `"`}, nil)
+	answer, err := f.qemu.Run("human-monitor-command", map[string]string{"command-line": `qemu-io -d /machine/peripheral/ua-root/virtio-backend "` + command + `"`})
 	if err != nil || strings.Contains(string(answer), "rror") || strings.Contains(string(answer), "failed") {
 		f.t.Fatalf("%s: %v: %s", command, err, answer)
 	}
@@ -144,7 +145,7 @@ func TestEarlyMoves(t *testing.T) {
 	case <-time.After(2 * time.Minute):
 		t.Fatal("the worker is still there")
 	}
-	nodes, err := f.qemu.nodes()
+	nodes, err := f.qemu.Nodes()
 	if err != nil || len(nodes) != 2 || nodes["libvirt-1-storage"].Driver != "file" {
 		t.Errorf("%v: %+v", err, nodes)
 	}

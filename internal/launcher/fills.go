@@ -12,6 +12,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -128,7 +129,7 @@ func (f *fills) ended(volume string, now time.Time, rest bool) error {
 type pulls struct {
 	h    *hypervisor
 	dom  libvirt.Domain
-	qemu *monitor
+	qemu *qmp.Monitor
 }
 
 func (p *pulls) start(volume string) error {
@@ -172,7 +173,7 @@ func aloneIn(text, file string) (bool, error) {
 }
 
 func (p *pulls) hold(pause bool) error {
-	answer, err := p.qemu.run("query-block-jobs", nil, nil)
+	answer, err := p.qemu.Run("query-block-jobs", nil)
 	if err != nil {
 		return err
 	}
@@ -186,7 +187,7 @@ func (p *pulls) hold(pause bool) error {
 	}
 	for _, j := range jobs {
 		if j.Type == "stream" && strings.HasPrefix(j.Device, "pull-") {
-			if _, err := p.qemu.run(verb, map[string]string{"device": j.Device}, nil); err != nil {
+			if _, err := p.qemu.Run(verb, map[string]string{"device": j.Device}); err != nil {
 				return err
 			}
 		}
@@ -195,7 +196,7 @@ func (p *pulls) hold(pause bool) error {
 }
 
 func (p *pulls) operations() (int64, error) {
-	answer, err := p.qemu.run("query-blockstats", nil, nil)
+	answer, err := p.qemu.Run("query-blockstats", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -216,7 +217,7 @@ func (p *pulls) operations() (int64, error) {
 }
 
 // startFills fills the copies on read until the guest ends.
-func (l *Launcher) startFills(h *hypervisor, dom libvirt.Domain, qemu *monitor, m launcherapi.Machine, done <-chan struct{}) {
+func (l *Launcher) startFills(h *hypervisor, dom libvirt.Domain, qemu *qmp.Monitor, m launcherapi.Machine, done <-chan struct{}) {
 	f := &fills{job: &pulls{h, dom, qemu}, log: l.Log, note: l.copies.Load().change, done: l.remotes.letGo}
 	for _, v := range m.Spec.Volumes {
 		if c := v.Copied(); c != nil && c.Mode == kubevirt.CopyOnRead {

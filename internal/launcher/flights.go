@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/netdisk"
 )
 
 // flights notices reads and writes that do not come back although their server takes connections. The clients of iSCSI and
 // Ceph wait for ever, a client of Ceph's for example while the pool is full, and no error is ever said.
 type flights struct {
-	qemu *monitor
+	qemu *qmp.Monitor
 	last map[string]string // by volume: how far its queues were
 }
 
@@ -24,7 +25,7 @@ func (f *flights) stuck(disks map[string]*Remote) map[string]string {
 	for volume, at := range disks {
 		device := at.Device
 		if device == "" {
-			device = alias(volume)
+			device = qmp.Device(volume)
 		}
 		waiting, how := f.queues(device)
 		if waiting > 0 && f.last[volume] == how {
@@ -38,8 +39,8 @@ func (f *flights) stuck(disks map[string]*Remote) map[string]string {
 // queues is how many reads and writes a disk waits for, and how far its queues have come.
 func (f *flights) queues(device string) (waiting int, how string) {
 	for i := range 64 {
-		answer, err := f.qemu.run("x-query-virtio-queue-status",
-			map[string]any{"path": "/machine/peripheral/" + device + "/virtio-backend", "queue": i}, nil)
+		answer, err := f.qemu.Run("x-query-virtio-queue-status",
+			map[string]any{"path": "/machine/peripheral/" + device + "/virtio-backend", "queue": i})
 		var q struct {
 			InUse int `json:"inuse"`
 			Used  int `json:"used-idx"`

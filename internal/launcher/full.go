@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 )
 
 // fullDisks says which disks of a paused guest have no room, and what to do about each.
-func fullDisks(qemu *monitor, disks map[string]Backing) []string {
-	answer, err := qemu.run("query-block", nil, nil)
+func fullDisks(qemu *qmp.Monitor, disks map[string]Backing) []string {
+	answer, err := qemu.Run("query-block", nil)
 	if err != nil {
 		return nil // the guest is paused all the same, and that is said
 	}
@@ -31,22 +32,12 @@ func withoutRoom(answer []byte) []string {
 	}
 	var out []string
 	for _, d := range drives {
-		if volume, ok := volumeOf(d.Device); ok && d.Status == "nospace" {
+		if volume, ok := qmp.VolumeOf(d.Device); ok && d.Status == "nospace" {
 			out = append(out, volume)
 		}
 	}
 	slices.Sort(out)
 	return out
-}
-
-// volumeOf is the volume that a device is for, which has its alias somewhere in its path.
-func volumeOf(device string) (string, bool) {
-	for part := range strings.SplitSeq(device, "/") {
-		if volume, ok := strings.CutPrefix(part, alias("")); ok {
-			return volume, true
-		}
-	}
-	return "", false
 }
 
 // fullMaster begins what is said of a volume that is no copy.

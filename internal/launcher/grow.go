@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -61,39 +60,6 @@ func growFile(path string, asked int64) error {
 	return nil
 }
 
-// drive is a disk as QEMU has it.
-type drive struct {
-	node string
-	size int64
-}
-
-// drives are the guest's disks, by volume.
-func (m *monitor) drives() (map[string]drive, error) {
-	answer, err := m.run("query-block", nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	var all []struct {
-		Device   string `json:"qdev"`
-		Inserted struct {
-			Node  string `json:"node-name"`
-			Image struct {
-				Size int64 `json:"virtual-size"`
-			} `json:"image"`
-		} `json:"inserted"`
-	}
-	if err := json.Unmarshal(answer, &all); err != nil {
-		return nil, fmt.Errorf("read QEMU's list of drives: %w", err)
-	}
-	out := map[string]drive{}
-	for _, d := range all {
-		if v, ok := volumeOf(d.Device); ok && d.Inserted.Node != "" {
-			out[v] = drive{d.Inserted.Node, d.Inserted.Image.Size}
-		}
-	}
-	return out, nil
-}
-
 // growth lets the disks of a running guest grow.
 type growth struct {
 	began map[string]int64   // the sizes that the machine was made with, by volume
@@ -113,7 +79,7 @@ func (p *plugs) grow(sizes map[string]int64, now time.Time) {
 		return
 	}
 	g.last = now
-	drives, err := p.qemu.drives()
+	drives, err := p.qemu.Drives()
 	if err != nil {
 		return // QEMU is ending, or somebody else says so
 	}
@@ -122,9 +88,9 @@ func (p *plugs) grow(sizes map[string]int64, now time.Time) {
 			continue
 		}
 		size, err := p.sizeOf(volume, max(sizes[volume], g.began[volume]))
-		if err == nil && size > d.size {
-			if _, err = p.qemu.run("block_resize", map[string]any{"node-name": d.node, "size": size}, nil); err == nil {
-				p.log.Info("a disk of the guest has grown", "volume", volume, "from", d.size, "to", size)
+		if err == nil && size > d.Size {
+			if _, err = p.qemu.Run("block_resize", map[string]any{"node-name": d.Node, "size": size}); err == nil {
+				p.log.Info("a disk of the guest has grown", "volume", volume, "from", d.Size, "to", size)
 			}
 		}
 		if err != nil {

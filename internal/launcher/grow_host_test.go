@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -43,7 +44,7 @@ func TestDisksGrow(t *testing.T) {
 		}
 		driver := map[bool]string{true: "host_device", false: "file"}[b.Device]
 		args = append(args, "-blockdev", fmt.Sprintf(`{"driver":"raw","node-name":"n-%s","file":{"driver":%q,"filename":%q}}`, name, driver, b.Path),
-			"-device", fmt.Sprintf("virtio-blk-pci,id=%s,drive=n-%s", alias(name), name))
+			"-device", fmt.Sprintf("virtio-blk-pci,id=%s,drive=n-%s", qmp.Device(name), name))
 	}
 	cmd := exec.Command("qemu-system-x86_64", args...)
 	if err := cmd.Start(); err != nil {
@@ -56,19 +57,19 @@ func TestDisksGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer measure.Close()
-	p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{"hot": {id: alias("hot"), measure: measure}},
+	p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{"hot": {id: qmp.Device("hot"), measure: measure}},
 		growth: newGrowth(launcherapi.Machine{Sizes: map[string]int64{"file": small, "copy": large}}, disks)}
 	now := time.Now()
 	sizes := func() map[string]int64 {
 		now = now.Add(growEvery)
 		p.grow(map[string]int64{"file": large}, now)
-		all, err := qemu.drives()
+		all, err := qemu.Drives()
 		if err != nil {
 			t.Fatal(err)
 		}
 		out := map[string]int64{}
 		for name, d := range all {
-			out[name] = d.size
+			out[name] = d.Size
 		}
 		return out
 	}
@@ -90,14 +91,14 @@ func TestDisksGrow(t *testing.T) {
 }
 
 // awaitMonitor waits for QEMU's monitor.
-func awaitMonitor(t *testing.T, socket string) *monitor {
+func awaitMonitor(t *testing.T, socket string) *qmp.Monitor {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	var err error
 	for began := time.Now(); time.Since(began) < 2*time.Minute; <-tick.C {
-		var m *monitor
-		if m, err = dialMonitor(t.Context(), socket); err == nil {
+		var m *qmp.Monitor
+		if m, err = qmp.Dial(t.Context(), socket); err == nil {
 			return m
 		}
 	}

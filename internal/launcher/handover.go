@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/launcher/movelink"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -42,11 +43,11 @@ func (v *moves) say(ctx context.Context) error {
 // tellEarly tells the target when QEMU has ended, and libvirt, which looks whether it has every 200 ms, does not know yet. What QEMU itself has
 // said is enough: all of the guest was sent, it did not run again, and now it cannot. Whether all has come is the target's to know. If
 // it cannot be told, it is told when libvirt says so.
-func (v *moves) tellEarly(ctx context.Context, qemu *monitor) {
-	<-qemu.gone
+func (v *moves) tellEarly(ctx context.Context, qemu *qmp.Monitor) {
+	<-qemu.Gone
 	v.word.mu.Lock()
 	defer v.word.mu.Unlock()
-	if qemu.sent && !v.word.over && !v.word.said {
+	if qemu.Sent && !v.word.over && !v.word.said {
 		_ = v.say(ctx)
 	}
 }

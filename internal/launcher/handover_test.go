@@ -9,14 +9,16 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/launcher/movelink"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/testing/fakeqmp"
 	"github.com/berth-vm/berth/internal/testing/movekeys"
 )
 
 // lastWords is a QEMU that says this and ends.
-func lastWords(t *testing.T, words ...string) *monitor {
+func lastWords(t *testing.T, words ...string) *qmp.Monitor {
 	t.Helper()
-	return fakeMonitor(t, func(string, json.RawMessage) (string, bool) { // to qmp_capabilities
+	return fakeqmp.Dial(t, func(string, json.RawMessage) (string, bool) { // to qmp_capabilities
 		return `{"return": {}}` + strings.Join(words, "\n"), true
 	})
 }

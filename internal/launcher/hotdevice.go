@@ -16,6 +16,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -50,12 +51,12 @@ func (p *plugs) plug(disk kubevirt.Disk, o offer) (*plug, error) {
 		return nil, errOneFile
 	}
 	p.count++
-	made := &plug{id: alias(disk.Name), set: firstSet + p.count, holder: o.holder}
+	made := &plug{id: qmp.Device(disk.Name), set: firstSet + p.count, holder: o.holder}
 	var last struct { // of the files, as QEMU numbers it
 		FD int `json:"fd"`
 	}
 	for _, f := range files {
-		answer, err := p.qemu.run("add-fd", fdset(made.set), f)
+		answer, err := p.qemu.RunWithFile("add-fd", fdset(made.set), f)
 		if err == nil {
 			err = json.Unmarshal(answer, &last)
 		}
@@ -75,7 +76,7 @@ func (p *plugs) plug(disk kubevirt.Disk, o offer) (*plug, error) {
 	}
 	if err == nil && o.reader != nil {
 		if err = p.settleWriter(made, disk, b, o.reader, last.FD); err != nil {
-			_, _ = p.qemu.run("device_del", map[string]string{"id": made.id}, nil)
+			_, _ = p.qemu.Run("device_del", map[string]string{"id": made.id})
 		}
 	}
 	if err != nil {
@@ -96,7 +97,7 @@ func (p *plugs) settleWriter(made *plug, disk kubevirt.Disk, b Backing, reader *
 	if err := unix.FcntlFlock(reader.Fd(), unix.F_OFD_SETLK, &free); err != nil {
 		return fmt.Errorf("free the locks of a file: %w", err)
 	}
-	node, err := p.qemu.nodeOf(b.Path)
+	node, err := p.qemu.NodeOf(b.Path)
 	if err != nil {
 		return err
 	}
@@ -110,17 +111,17 @@ func (p *plugs) settleWriter(made *plug, disk kubevirt.Disk, b Backing, reader *
 	if d.IO != "" {
 		options["aio"] = d.IO
 	}
-	if _, err := p.qemu.run("blockdev-reopen", map[string]any{"options": []any{options}}, nil); err != nil {
+	if _, err := p.qemu.Run("blockdev-reopen", map[string]any{"options": []any{options}}); err != nil {
 		return err
 	}
-	_, err = p.qemu.run("remove-fd", map[string]int{"fdset-id": made.set, "fd": fd}, nil)
+	_, err = p.qemu.Run("remove-fd", map[string]int{"fdset-id": made.set, "fd": fd})
 	return err
 }
 
 func fdset(set int) map[string]int { return map[string]int{"fdset-id": set} }
 
 func (p *plugs) forgetSet(set int) {
-	_, _ = p.qemu.run("remove-fd", fdset(set), nil) // what is open stays so until it is closed
+	_, _ = p.qemu.Run("remove-fd", fdset(set)) // what is open stays so until it is closed
 	_ = os.Remove(p.setPath(set))
 }
 
@@ -130,7 +131,7 @@ func (p *plugs) closed(volume string, plug *plug) (bool, error) {
 		return true, p.closeNetwork(volume, plug)
 	}
 	p.forgetSet(plug.set)
-	answer, err := p.qemu.run("query-fdsets", nil, nil)
+	answer, err := p.qemu.Run("query-fdsets", nil)
 	if err != nil {
 		return false, err
 	}
@@ -150,9 +151,9 @@ func (p *plugs) closed(volume string, plug *plug) (bool, error) {
 
 // closeNetwork closes a network disk that the guest gave up.
 func (p *plugs) closeNetwork(volume string, plug *plug) error {
-	_, err := p.qemu.run("blockdev-del", map[string]string{"node-name": plug.id}, nil)
+	_, err := p.qemu.Run("blockdev-del", map[string]string{"node-name": plug.id})
 	if err == nil && plug.certificates != "" {
-		_, err = p.qemu.run("object-del", map[string]string{"id": plug.certificates}, nil)
+		_, err = p.qemu.Run("object-del", map[string]string{"id": plug.certificates})
 	}
 	if plug.source != "" {
 		p.network.drop(volume)
@@ -221,7 +222,7 @@ func (p *plugs) device(made *plug, disk kubevirt.Disk) (map[string]any, error) {
 		d["driver"], d["bus"] = "scsi-hd", "scsi0.0"
 		return d, nil
 	}
-	port, err := p.qemu.freePort()
+	port, err := p.qemu.FreePort()
 	d["driver"], d["bus"] = "virtio-blk-pci-non-transitional", port
 	return d, err
 }

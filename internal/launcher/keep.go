@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
 )
@@ -21,7 +22,7 @@ import (
 // to both from then on, so it comes to an end however much the guest writes, and an error of the claim is none of the guest's.
 // The owner of plugs owns it too.
 type keeps struct {
-	qemu  *monitor
+	qemu  *qmp.Monitor
 	log   *slog.Logger
 	quiet func(do func()) bool // does something while the guest is held still, and says whether it was
 	all   map[string]*keeping  // by the volume that a holder hands over
@@ -41,7 +42,7 @@ type keeping struct {
 	cancel bool // QEMU was told so
 }
 
-func newKeeps(qemu *monitor, log *slog.Logger, quiet func(do func()) bool) *keeps {
+func newKeeps(qemu *qmp.Monitor, log *slog.Logger, quiet func(do func()) bool) *keeps {
 	return &keeps{qemu: qemu, log: log, quiet: quiet, all: map[string]*keeping{}, words: map[string]launcherapi.Keep{}}
 }
 
@@ -103,7 +104,7 @@ func (s *keeps) start(k *keeping, o rendezvous.Offer) error {
 	if o.ReadOnly || o.Login {
 		return errors.New("the claim cannot be written to")
 	}
-	source, size, err := s.qemu.disk(k.order.Volume)
+	source, size, err := s.qemu.Disk(k.order.Volume)
 	if err != nil {
 		return err
 	}
@@ -113,17 +114,17 @@ func (s *keeps) start(k *keeping, o rendezvous.Offer) error {
 	s.count++
 	k.id, k.set = fmt.Sprintf("keep%d", s.count), keepSets+s.count
 	set := map[string]int{"fdset-id": k.set}
-	if _, err := s.qemu.run("add-fd", set, k.file); err != nil {
+	if _, err := s.qemu.RunWithFile("add-fd", set, k.file); err != nil {
 		return err
 	}
-	if _, err := s.qemu.run("blockdev-add", k.node(o.Device, size), nil); err != nil {
-		_, _ = s.qemu.run("remove-fd", set, nil)
+	if _, err := s.qemu.Run("blockdev-add", k.node(o.Device, size)); err != nil {
+		_, _ = s.qemu.Run("remove-fd", set)
 		return err
 	}
-	_, err = s.qemu.run("blockdev-mirror", map[string]any{
+	_, err = s.qemu.Run("blockdev-mirror", map[string]any{
 		"job-id": k.id, "device": source, "target": k.id, "sync": "full", "copy-mode": "write-blocking",
 		"on-source-error": "report", "on-target-error": "report", "auto-dismiss": false,
-	}, nil)
+	})
 	if err != nil {
 		s.tidy(k)
 		return err
@@ -198,7 +199,7 @@ type job struct {
 }
 
 func (s *keeps) job(id string) (job, error) {
-	answer, err := s.qemu.run("query-jobs", nil, nil)
+	answer, err := s.qemu.Run("query-jobs", nil)
 	if err != nil {
 		return job{}, err
 	}
@@ -231,7 +232,7 @@ func (s *keeps) look(k *keeping) error {
 	switch {
 	case k.ending || k.cancel:
 	case k.stop:
-		if _, err := s.qemu.run("job-cancel", map[string]string{"id": k.id}, nil); err != nil {
+		if _, err := s.qemu.Run("job-cancel", map[string]string{"id": k.id}); err != nil {
 			return err
 		}
 		k.cancel = true
@@ -250,7 +251,7 @@ func (s *keeps) finish(k *keeping) error {
 	var last job
 	var err error
 	held := s.quiet(func() {
-		if _, err = s.qemu.run("block-job-cancel", map[string]string{"device": k.id}, nil); err != nil {
+		if _, err = s.qemu.Run("block-job-cancel", map[string]string{"device": k.id}); err != nil {
 			return
 		}
 		k.ending = true
@@ -275,7 +276,7 @@ func (s *keeps) finish(k *keeping) error {
 
 // concluded is the end of a job, good or bad. The data counts when the medium has it.
 func (s *keeps) concluded(k *keeping, j job) {
-	_, _ = s.qemu.run("job-dismiss", map[string]string{"id": k.id}, nil)
+	_, _ = s.qemu.Run("job-dismiss", map[string]string{"id": k.id})
 	s.tidy(k)
 	if k.cancel {
 		_ = k.file.Close()
@@ -297,9 +298,9 @@ func (s *keeps) concluded(k *keeping, j job) {
 
 // tidy takes the claim from QEMU, which writes what it still has.
 func (s *keeps) tidy(k *keeping) {
-	_, err := s.qemu.run("blockdev-del", map[string]string{"node-name": k.id}, nil)
+	_, err := s.qemu.Run("blockdev-del", map[string]string{"node-name": k.id})
 	if err == nil {
-		_, err = s.qemu.run("remove-fd", map[string]int{"fdset-id": k.set}, nil)
+		_, err = s.qemu.Run("remove-fd", map[string]int{"fdset-id": k.set})
 	}
 	if err != nil {
 		s.log.Warn("QEMU has not quite let go of a claim", "volume", k.order.Volume, "error", err.Error())

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
 )
@@ -24,7 +25,7 @@ import (
 type kept struct {
 	t     *testing.T
 	dir   string
-	qemu  *monitor
+	qemu  *qmp.Monitor
 	plugs *plugs
 	said  *Launcher
 	held  atomic.Int32
@@ -63,7 +64,7 @@ func newKept(t *testing.T, filter bool) *kept {
 // guest writes to the disk as its guest would.
 func (k *kept) guest(command string) {
 	k.t.Helper()
-	answer, err := k.qemu.run("human-monitor-command", map[string]string{"command-line": `qemu-io -d /machine/peripheral/ua-root/virtio-backend "` + command + `"`}, nil)
+	answer, err := k.qemu.Run("human-monitor-command", map[string]string{"command-line": `qemu-io -d /machine/peripheral/ua-root/virtio-backend "` + command + `"`})
 	if err != nil || strings.Contains(string(answer), "rror") || strings.Contains(string(answer), "failed") {
 		k.t.Fatalf("%s: %v: %s", command, err, answer)
 	}
@@ -212,7 +213,7 @@ func answers(c *net.UnixConn) (got rendezvous.Answer, gone bool) {
 func TestKeepEnds(t *testing.T) {
 	k := newKept(t, false)
 	slow := func() {
-		_, _ = k.qemu.run("block-job-set-speed", map[string]any{"device": fmt.Sprintf("keep%d", k.plugs.keeps.count), "speed": 1 << 20}, nil)
+		_, _ = k.qemu.Run("block-job-set-speed", map[string]any{"device": fmt.Sprintf("keep%d", k.plugs.keeps.count), "speed": 1 << 20})
 	}
 	begun := func(w launcherapi.Keep) bool { slow(); return w.Total > 0 }
 	idle := func() bool { return len(k.plugs.keeps.all) == 0 && len(k.said.Returns().Has) == 0 }
@@ -308,14 +309,14 @@ func TestKeepFails(t *testing.T) {
 	t.Cleanup(func() { _ = device.Close() })
 	k.offer(device, true)
 	k.until(order("u3"), "u3", func(w launcherapi.Keep) bool {
-		_, _ = k.qemu.run("block-job-set-speed", map[string]any{"device": fmt.Sprintf("keep%d", k.plugs.keeps.count), "speed": 1 << 20}, nil)
+		_, _ = k.qemu.Run("block-job-set-speed", map[string]any{"device": fmt.Sprintf("keep%d", k.plugs.keeps.count), "speed": 1 << 20})
 		return w.Total > 0
 	})
 	if err := shrinks.Truncate(16 << 20); err != nil {
 		t.Fatal(err)
 	}
 	tool(t, "losetup", "-c", loop)
-	_, _ = k.qemu.run("block-job-set-speed", map[string]any{"device": fmt.Sprintf("keep%d", k.plugs.keeps.count), "speed": 0}, nil)
+	_, _ = k.qemu.Run("block-job-set-speed", map[string]any{"device": fmt.Sprintf("keep%d", k.plugs.keeps.count), "speed": 0})
 	if w := k.until(order("u3"), "u3", launcherapi.Keep.Over); w.Written || w.Failed == "" {
 		t.Errorf("on a medium that fails it says %+v", w)
 	}

@@ -8,6 +8,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 )
 
 // drives are the CD drives of a machine, by volume.
@@ -26,7 +27,7 @@ func (a attached) medium(volume string, b *Backing) error {
 		return err
 	}
 	at := slices.IndexFunc(now.Devices.Disks, func(d libvirtxml.DomainDisk) bool {
-		return d.Device == "cdrom" && d.Alias != nil && d.Alias.Name == alias(volume)
+		return d.Device == "cdrom" && d.Alias != nil && d.Alias.Name == qmp.Device(volume)
 	})
 	if at < 0 {
 		return fmt.Errorf("the machine has no CD drive %q", volume)

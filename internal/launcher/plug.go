@@ -14,13 +14,14 @@ import (
 	"time"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
 )
 
 // plugs gives a running guest disks and takes them back. One goroutine owns it; everything else reaches it by channels.
 type plugs struct {
-	qemu   *monitor
+	qemu   *qmp.Monitor
 	dir    string // of the orders
 	log    *slog.Logger
 	offers chan offer
@@ -84,7 +85,7 @@ type plea struct {
 const again = 10 * time.Second
 
 // startPlugs waits for disks until the guest ends.
-func (l *Launcher) startPlugs(qemu *monitor, g guestHere, q *quiet, done <-chan struct{}) error {
+func (l *Launcher) startPlugs(qemu *qmp.Monitor, g guestHere, q *quiet, done <-chan struct{}) error {
 	m := g.m
 	p := &plugs{
 		domain: attached{g.h, g.dom, blockQueues(m.Spec.Domain.Devices, launcherapi.CPUs(m.Spec.Domain.CPU))}, sets: launcherapi.SetsDir, still: &l.moves.still,
@@ -137,7 +138,7 @@ func (p *plugs) run(done <-chan struct{}) {
 				old.drop()
 			}
 			p.offer[o.Volume] = o
-		case id := <-p.qemu.deleted:
+		case id := <-p.qemu.Deleted:
 			p.gone(id)
 		case <-tick.C:
 			if p.still.TryLock() {

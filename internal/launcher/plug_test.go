@@ -22,18 +22,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
+	"github.com/berth-vm/berth/internal/testing/fakeqmp"
 )
 
 // fakeQEMU answers every command in order and writes it down, for the function it returns; refuse makes it refuse one, and answers
 // are other answers than its own.
-func fakeQEMU(t *testing.T, refuse string, answers ...func(command string) string) (*monitor, func() []string) {
+func fakeQEMU(t *testing.T, refuse string, answers ...func(command string) string) (*qmp.Monitor, func() []string) {
 	t.Helper()
 	var mu sync.Mutex
 	var said []string
 	sets := func() string { return `{"return": [` + strings.Join(nodesOfSets(t), ",") + `]}` }
-	m := fakeMonitor(t, func(command string, arguments json.RawMessage) (string, bool) {
+	m := fakeqmp.Dial(t, func(command string, arguments json.RawMessage) (string, bool) {
 		mu.Lock()
 		said = append(said, strings.TrimSpace(command+" "+string(arguments)))
 		mu.Unlock()
@@ -122,7 +124,7 @@ func nodesOfSets(t *testing.T) []string {
 }
 
 // plugsTo is a guest that has no disks yet.
-func plugsTo(t *testing.T, qemu *monitor, d attacher) *plugs {
+func plugsTo(t *testing.T, qemu *qmp.Monitor, d attacher) *plugs {
 	t.Helper()
 	dir := t.TempDir()
 	fakeSets.Store(t, dir)
@@ -149,10 +151,10 @@ func TestADiskComesAndGoes(t *testing.T) {
 		t.Errorf("libvirt was told (-want +got):\n%s", diff)
 	}
 	p.has["data"] = made
-	if _, err := qemu.run("device_del", map[string]string{"id": made.id}, nil); err != nil {
+	if _, err := qemu.Run("device_del", map[string]string{"id": made.id}); err != nil {
 		t.Fatal(err)
 	}
-	if id := <-qemu.deleted; id != made.id {
+	if id := <-qemu.Deleted; id != made.id {
 		t.Errorf("%q was deleted, not %q", id, made.id)
 	}
 	p.gone(made.id)
@@ -357,9 +359,9 @@ func TestProbedPortsAreForwarded(t *testing.T) {
 }
 
 // answering is a QEMU that is asked about the queues of a disk.
-func answering(t *testing.T, answer func(queue int) string) *monitor {
+func answering(t *testing.T, answer func(queue int) string) *qmp.Monitor {
 	t.Helper()
-	return fakeMonitor(t, func(command string, arguments json.RawMessage) (string, bool) {
+	return fakeqmp.Dial(t, func(command string, arguments json.RawMessage) (string, bool) {
 		var about struct{ Queue int }
 		text := `{}`
 		if command == "x-query-virtio-queue-status" && json.Unmarshal(arguments, &about) == nil {

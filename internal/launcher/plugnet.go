@@ -195,30 +195,30 @@ func (p *plugs) plugNetwork(disk kubevirt.Disk, b Backing, l *netdisk.Login) (ma
 	secret := ""
 	if l != nil {
 		secret = made.id + "-login"
-		if _, err := p.qemu.run("object-add", map[string]string{"qom-type": "secret", "id": secret, "format": "base64",
-			"data": base64.StdEncoding.EncodeToString(l.Value)}, nil); err != nil {
+		if _, err := p.qemu.Run("object-add", map[string]string{"qom-type": "secret", "id": secret, "format": "base64",
+			"data": base64.StdEncoding.EncodeToString(l.Value)}); err != nil {
 			return nil, err
 		}
-		defer func() { _, _ = p.qemu.run("object-del", object(secret), nil) }() // it is read when the disk is opened
+		defer func() { _, _ = p.qemu.Run("object-del", object(secret)) }() // it is read when the disk is opened
 	}
 	if b.Remote.TLS {
 		made.certificates = made.id + "-tls"
-		if _, err := p.qemu.run("object-add", map[string]any{"qom-type": "tls-creds-x509", "id": made.certificates, "endpoint": "client",
-			"verify-peer": true, "dir": b.Remote.TLSDir}, nil); err != nil {
+		if _, err := p.qemu.Run("object-add", map[string]any{"qom-type": "tls-creds-x509", "id": made.certificates, "endpoint": "client",
+			"verify-peer": true, "dir": b.Remote.TLSDir}); err != nil {
 			return nil, err
 		}
-		undo = append(undo, func() { _, _ = p.qemu.run("object-del", object(made.certificates), nil) })
+		undo = append(undo, func() { _, _ = p.qemu.Run("object-del", object(made.certificates)) })
 	}
-	if _, err := p.qemu.run("blockdev-add", networkNode(made, disk, b, secret), nil); err != nil {
+	if _, err := p.qemu.Run("blockdev-add", networkNode(made, disk, b, secret)); err != nil {
 		return nil, err
 	}
-	undo = append(undo, func() { _, _ = p.qemu.run("blockdev-del", map[string]string{"node-name": made.id}, nil) })
+	undo = append(undo, func() { _, _ = p.qemu.Run("blockdev-del", map[string]string{"node-name": made.id}) })
 	device, err := p.device(made, disk)
 	if err != nil {
 		return nil, err
 	}
 	device["share-rw"] = on(disk.Shareable, false) || b.Shared
-	_, err = p.qemu.run("device_add", device, nil)
+	_, err = p.qemu.Run("device_add", device)
 	return made, err
 }
 

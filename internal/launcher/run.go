@@ -19,6 +19,7 @@ import (
 	libvirt "github.com/digitalocean/go-libvirt"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -66,7 +67,7 @@ func newRunning(g guestHere) *running {
 		suspend: func() error { return h.virt.DomainSuspend(dom) }, resume: func() error { return h.virt.DomainResume(dom) }}}
 	r.quiet = &quiet{ask: func(command string) error { return r.query(command, nil) }}
 	if c := cards(m); len(c) > 0 {
-		r.card = "host" + alias(c[0].Name)
+		r.card = "host" + qmp.Device(c[0].Name)
 	}
 	return r
 }
@@ -292,7 +293,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	l.Log.Info("the guest runs", "machine", m.Namespace+"/"+m.Name, "kvm", l.Host.KVM)
 	ended := make(chan struct{})
 	defer close(ended)
-	qemu, err := dialMonitor(ctx, Monitor)
+	qemu, err := qmp.Dial(ctx, qmp.Socket)
 	if err != nil {
 		return refused(err)
 	}

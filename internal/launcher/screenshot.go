@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -31,7 +32,7 @@ const (
 // screen takes pictures of the guest's screen, one at a time.
 type screen struct {
 	mu   sync.Mutex
-	qemu *monitor
+	qemu *qmp.Monitor
 	dir  string // where QEMU may write a file
 }
 
@@ -72,8 +73,8 @@ func (s *screen) movePointer() {
 	for _, kind := range []string{"abs", "rel"} {
 		var refused error
 		for _, value := range []int{1, 1 << 14} {
-			_, err := s.qemu.run("input-send-event", map[string][]event{"events": {
-				{kind, axis{"x", value}}, {kind, axis{"y", value}}}}, nil)
+			_, err := s.qemu.Run("input-send-event", map[string][]event{"events": {
+				{kind, axis{"x", value}}, {kind, axis{"y", value}}}})
 			refused = errors.Join(refused, err)
 		}
 		if refused == nil {
@@ -87,7 +88,7 @@ func (s *screen) movePointer() {
 func (s *screen) take() (*pixmap, error) {
 	path := filepath.Join(s.dir, "screenshot.ppm")
 	defer func() { _ = os.Remove(path) }()
-	if _, err := s.qemu.run("screendump", map[string]string{"filename": path}, nil); err != nil {
+	if _, err := s.qemu.Run("screendump", map[string]string{"filename": path}); err != nil {
 		return nil, err
 	}
 	// QEMU may be the guest's by now: what it left there is not followed or waited for.

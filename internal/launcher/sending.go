@@ -11,6 +11,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -81,8 +82,8 @@ func (l *Launcher) sending(g guestHere, o launcherapi.Move) (*sending, error) {
 		}
 	}
 	for _, volume := range volumes {
-		device := devices[alias(volume)]
-		_, size, err := l.moves.qemu.disk(volume)
+		device := devices[qmp.Device(volume)]
+		_, size, err := l.moves.qemu.Disk(volume)
 		if err == nil && device == "" {
 			err = errors.New("libvirt does not know it")
 		}
@@ -105,7 +106,7 @@ func sameDisks(devices map[string]string, m launcherapi.Machine, o launcherapi.M
 	}
 	has := map[string]bool{}
 	for name := range devices {
-		has[strings.TrimPrefix(name, alias(""))] = true
+		has[strings.TrimPrefix(name, qmp.Device(""))] = true
 	}
 	var differ []string
 	for _, name := range want {
@@ -129,7 +130,7 @@ func elsewhere(text string, d *libvirtxml.Domain) string {
 		if disk.Alias == nil || s == nil {
 			continue
 		}
-		volume, was, is := strings.TrimPrefix(disk.Alias.Name, alias("")), "", ""
+		volume, was, is := strings.TrimPrefix(disk.Alias.Name, qmp.Device("")), "", ""
 		switch {
 		case s.Block != nil:
 			was, is = s.Block.Dev, diskDevice(volume)

@@ -11,6 +11,7 @@ import (
 
 	libvirt "github.com/digitalocean/go-libvirt"
 
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -56,7 +57,7 @@ const (
 	silentFor   = 10 * time.Second
 )
 
-func newStalls(resume func() error, r *remotes, qemu *monitor) *stalls {
+func newStalls(resume func() error, r *remotes, qemu *qmp.Monitor) *stalls {
 	f := &flights{qemu: qemu, last: map[string]string{}}
 	ask := func() map[string]string {
 		out := r.away()

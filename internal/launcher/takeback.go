@@ -8,6 +8,7 @@ import (
 	"time"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
 )
@@ -32,7 +33,7 @@ func (p *plugs) takeBack(want launcherapi.Disks, now time.Time, said *launcherap
 		case plug != nil && plug.holder == nil:
 			ask(volume, plug.id, true)
 		case p.given[volume] == nil && plug == nil:
-			ask(volume, alias(volume), true) // libvirt sees it go and forgets it
+			ask(volume, qmp.Device(volume), true) // libvirt sees it go and forgets it
 		}
 		if plug := p.has[volume]; p.given[volume] != nil && (plug == nil || plug.holder != nil) {
 			said.Given = append(said.Given, volume)
@@ -117,10 +118,10 @@ func (p *plugs) eject(volume, id string, own bool, now time.Time) {
 	if p.drives[volume] {
 		err = p.domain.medium(volume, nil)
 	} else {
-		_, err = p.qemu.run("device_del", map[string]string{"id": id}, nil)
+		_, err = p.qemu.Run("device_del", map[string]string{"id": id})
 	}
 	switch {
-	case missing(err), err == nil && p.drives[volume]:
+	case qmp.Missing(err), err == nil && p.drives[volume]:
 		p.gone(id)
 	case err != nil:
 		q.refused = err.Error()

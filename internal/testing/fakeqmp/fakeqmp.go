@@ -1,4 +1,5 @@
-package launcher
+// Package fakeqmp is a QEMU monitor with no QEMU behind it: a test answers its commands.
+package fakeqmp
 
 import (
 	"encoding/json"
@@ -6,10 +7,12 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+
+	"github.com/berth-vm/berth/internal/launcher/qmp"
 )
 
-// fakeMonitor is a monitor at whose other end is no QEMU: what is said there is the answer to each command. The last one ends it.
-func fakeMonitor(t *testing.T, answer func(command string, arguments json.RawMessage) (text string, last bool)) *monitor {
+// Dial connects to a monitor that sends what answer returns for each command. It closes the connection after an answer that is the last.
+func Dial(t *testing.T, answer func(command string, arguments json.RawMessage) (text string, last bool)) *qmp.Monitor {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "monitor")
 	l, err := net.Listen("unix", path)
@@ -37,7 +40,7 @@ func fakeMonitor(t *testing.T, answer func(command string, arguments json.RawMes
 			_, _ = io.WriteString(c, text+"\n")
 		}
 	}()
-	m, err := dialMonitor(t.Context(), path)
+	m, err := qmp.Dial(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
