@@ -64,7 +64,7 @@ func (r *Reconciler) volumeOf(ctx context.Context, c *corev1.PersistentVolumeCla
 }
 
 // observeAccess finds out whether the launcher may have a disk. Before there is a launcher it has no UID, and so no record.
-func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others []disk) error {
+func (r *Reconciler) observeAccess(ctx context.Context, s *base, d *disk, others []disk) error {
 	if d.is != machine.Ready {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (r *Reconciler) observeAccess(ctx context.Context, s *run, d *disk, others 
 }
 
 // observeLogin finds out whether the launcher has logged in at the server of a disk that nobody else has.
-func (s *run) observeLogin(d *disk) {
+func (s *base) observeLogin(d *disk) {
 	if s.launcher == nil {
 		return
 	}
@@ -136,7 +136,7 @@ func (s *run) observeLogin(d *disk) {
 
 // observeOwned: a disk that a claim of another namespace is bound to is that namespace's. A machine that has written its address may read it,
 // if the server lets it in, but is no second writer.
-func (r *Reconciler) observeOwned(ctx context.Context, s *run, d *disk) error {
+func (r *Reconciler) observeOwned(ctx context.Context, s *base, d *disk) error {
 	if d.claim != nil || d.mode == accessv1.ReadShared || d.access == machine.Have {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (d *disk) place() string {
 }
 
 // takenBy says who has a disk. What is in another namespace is not this one's to know.
-func (r *Reconciler) takenBy(ctx context.Context, s *run, d *disk, h accessv1.Holder) (string, error) {
+func (r *Reconciler) takenBy(ctx context.Context, s *base, d *disk, h accessv1.Holder) (string, error) {
 	whose := fmt.Sprintf("disk %s (%s) is wanted %s", d.name, d.place(), d.mode)
 	if h.Namespace != s.instance.Namespace {
 		if h.Use != "" {
@@ -225,13 +225,20 @@ func (s *run) access() machine.Access {
 	return machine.Free
 }
 
-// take enters the launcher among the holders of disks.
-func (r *Reconciler) take(ctx context.Context, s *run, disks []disk) error {
+// taker is a pod of a machine that is to have disks.
+type taker struct {
+	pod      *corev1.Pod
+	instance *kubevirt.VirtualMachineInstance
+	beside   types.UID // the pod that has the disks as well, while the guest moves from it; empty: none has
+}
+
+// take enters a pod among the holders of disks.
+func (r *Reconciler) take(ctx context.Context, t taker, disks []disk) error {
 	wanted := make([]diskaccess.Disk, 0, len(disks))
 	for _, d := range disks {
 		wanted = append(wanted, diskaccess.Disk{ID: d.id, Mode: d.mode, Claim: d.claimUID(), Early: d.early, Servers: d.servers})
 	}
-	by := diskaccess.Taker{Pod: s.launcher, Finalizer: render.LauncherEnd, Machine: s.instance.Name, UID: s.instance.UID, Beside: s.beside,
+	by := diskaccess.Taker{Pod: t.pod, Finalizer: render.LauncherEnd, Machine: t.instance.Name, UID: t.instance.UID, Beside: t.beside,
 		Current: func(ctx context.Context, wanted diskaccess.Disk) error {
 			for _, d := range disks {
 				if d.id == wanted.ID {

@@ -210,7 +210,7 @@ func TestAnotherNamespace(t *testing.T) {
 	pv, err := cluster.Get[corev1.PersistentVolume](context.Background(), w.api, "", "pv-one")
 	w.must(err)
 	d := disk{name: "one", claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, pv: pv}
-	text, err := w.r.takenBy(context.Background(), &run{instance: w.named("a")}, &d,
+	text, err := w.r.takenBy(context.Background(), &base{instance: w.named("a")}, &d,
 		accessv1.Holder{Namespace: "secret-ns", Machine: "secret-vm", Pod: "secret-pod", Node: "secret-node", Mode: accessv1.WriteExclusive})
 	if err != nil || strings.Contains(text, "secret") || !strings.Contains(text, "a machine of another namespace has it write-exclusive") {
 		t.Errorf("%v: %s", err, text)

@@ -125,13 +125,13 @@ func (d disk) room() int64 {
 }
 
 // released: the launcher was told to go, and was among the holders of all its disks then.
-func (s *run) released() bool {
+func (s *base) released() bool {
 	return s.launcher != nil && s.launcher.Annotations[render.AnnGo] == "yes"
 }
 
 // gaveBack: the launcher needed the disk as a master and has it no longer. It was among its holders before it was told to go,
 // and only the word that its copy has everything takes it out (giveMasters).
-func (s *run) gaveBack(d *disk) bool {
+func (s *base) gaveBack(d *disk) bool {
 	return d.copied != nil && d.copied.Mode != kubevirt.CopyOnWrite && s.released() && !d.holds
 }
 

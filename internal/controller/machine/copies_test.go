@@ -215,7 +215,7 @@ func TestCopyStatus(t *testing.T) {
 
 // TestCloningIsSaid: the machine says how far the clone is that its guest waits for.
 func TestCloningIsSaid(t *testing.T) {
-	s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{}}
+	s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{}}}
 	s.instance.Name = "a"
 	s.instance.Spec.Volumes = []kubevirt.Volume{{Name: "root", Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}}}
 	s.launcher.Annotations = map[string]string{render.AnnGo: "yes"}
@@ -236,7 +236,7 @@ func TestUsageTypeWithoutASize(t *testing.T) {
 	ssd := storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "ssd", Annotations: map[string]string{claim.UsageTypePrefix + "fast": "true"}}, Provisioner: "p"}
 	storage := claim.Cluster{Classes: []storagev1.StorageClass{ssd}}
 	for _, mode := range []kubevirt.CopyMode{kubevirt.CopyOnWrite, kubevirt.CopyOnRead, kubevirt.CopyClone} {
-		s := &run{instance: &kubevirt.VirtualMachineInstance{}}
+		s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}}}
 		got, err := s.medium("disk", &kubevirt.DiskCopy{Mode: mode, UsageType: "fast"}, storage)
 		if err != nil || got.Class != "ssd" || got.Room != launcherapi.ClaimRoom || !got.Assumed || got.Size < launcherapi.CopyFile(launcherapi.ClaimRoom) {
 			t.Errorf("%s: %+v, %v", mode, got, err)

@@ -62,11 +62,11 @@ func TestDescribe(t *testing.T) {
 // upOnly is an instance with a status whose guest runs.
 func upOnly(before kubevirt.VirtualMachineInstanceStatus) *run {
 	owner := metav1.OwnerReference{UID: "u", Controller: new(true)}
-	s := &run{
+	s := &run{base: base{
 		instance: &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "u"}, Status: before},
 		launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{owner}}, Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: "10.0.0.1", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}},
-	}
+	}}
 	s.launcher.Name, s.launcher.Spec.NodeName = "virt-launcher-vm", "n"
 	s.launcher.Spec.Containers = []corev1.Container{{Name: launcherapi.Container, Image: "launcher:v1"}}
 	s.instance.Spec.Volumes = []kubevirt.Volume{

@@ -46,7 +46,7 @@ func asked(v kubevirt.Volume) direct.Asked {
 
 // observeDirect finds out whether the disk of a bound claim is opened directly. A launcher that is there has been made one way
 // or the other.
-func (r *Reconciler) observeDirect(ctx context.Context, s *run, v kubevirt.Volume, d *disk) error {
+func (r *Reconciler) observeDirect(ctx context.Context, s *base, v kubevirt.Volume, d *disk) error {
 	if s.launcher != nil && coldVolume(s.launcher, v) {
 		if opened, ok := launcherpod.Machine(s.launcher).Direct[v.Name]; ok {
 			d.direct = &netdisk.Behind{Direct: opened}
@@ -145,7 +145,7 @@ const LoginType corev1.SecretType = "berth.dev/disk-login"
 
 // login gives the disk the Secret it logs in with: the volume's own if it is in the machine's namespace, else a copy. It
 // says why it cannot.
-func (r *Reconciler) login(ctx context.Context, s *run, d *disk, pv string, found *netdisk.Behind) (why string, err error) {
+func (r *Reconciler) login(ctx context.Context, s *base, d *disk, pv string, found *netdisk.Behind) (why string, err error) {
 	ref := found.Secret
 	if ref == nil {
 		return "", nil
@@ -213,7 +213,7 @@ var errUndecided = errors.New("whether a disk is mounted is known when its claim
 
 // observeMounts: nothing but the records stops a writer beside a disk that is opened directly, and pods that are no machines
 // have none. A pod that has the claim of a disk that only one may have keeps the machine waiting.
-func (r *Reconciler) observeMounts(ctx context.Context, s *run, d *disk) error {
+func (r *Reconciler) observeMounts(ctx context.Context, s *base, d *disk) error {
 	if d.direct == nil || d.is != machine.Ready || d.access != machine.Free || d.claim == nil || d.mode == accessv1.ReadShared ||
 		slices.Contains(d.claim.Spec.AccessModes, corev1.ReadWriteMany) {
 		return nil
@@ -240,7 +240,7 @@ func (r *Reconciler) observeMounts(ctx context.Context, s *run, d *disk) error {
 }
 
 // own: the pod is one of the machine's run.
-func (s *run) own(p *corev1.Pod) bool {
+func (s *base) own(p *corev1.Pod) bool {
 	return s.consumer != nil && p.UID == s.consumer.UID || s.launcher != nil && (p.UID == s.launcher.UID || cluster.OwnedBy(p, s.launcher.UID))
 }
 

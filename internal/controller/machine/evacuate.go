@@ -34,25 +34,25 @@ type leaving struct {
 }
 
 // evacuate guards the guest against being evicted, and moves one that somebody wanted to evict.
-func (r *Reconciler) evacuate(ctx context.Context, s *run) error {
+func (r *Reconciler) evacuate(ctx context.Context, s *run) (leaving, error) {
 	settings, err := virtconfig.Read(ctx, r.reader, r.options.Namespace)
 	if err != nil {
-		return err
+		return leaving{}, err
 	}
 	all, err := r.migrationsOf(ctx, s.instance.Namespace, s.instance.Name)
 	if err != nil {
-		return err
+		return leaving{}, err
 	}
 	budget, err := cluster.Owned[policyv1.PodDisruptionBudget](ctx, r.reader, s.instance.UID, s.instance.Namespace, render.Budget(s.instance).Name)
 	if err != nil {
-		return err
+		return leaving{}, err
 	}
 	if id := render.EvacuationID(s.launcher); id != "" && id == s.instance.Annotations[kubevirt.AnnStays] {
 		if s.launcher, err = r.keepHere(ctx, s.launcher); err != nil {
-			return err
+			return leaving{}, err
 		}
 	}
-	tries := r.tries(s, all, evacuations)
+	tries := r.tries(&s.base, all, evacuations)
 	facts := evacuation.Facts{Strategy: virtconfig.Strategy(settings.Eviction(s.instance)), Guest: s.leaver(), Moves: tries.moves,
 		Asked: s.launcher != nil && s.launcher.Annotations[render.AnnEvacuate] != "", Guarded: budget != nil}
 	plan := evacuation.Decide(facts)
@@ -61,20 +61,20 @@ func (r *Reconciler) evacuate(ctx context.Context, s *run) error {
 	}
 	for _, a := range plan.Do {
 		if err := r.actEvacuation(ctx, a, s, budget, tries); err != nil {
-			return fmt.Errorf("%s: %w", a, err)
+			return leaving{}, fmt.Errorf("%s: %w", a, err)
 		}
 	}
 	if plan.State == "" {
-		return nil
+		return leaving{}, nil
 	}
 	row := state.OfEvacuation(plan.State)
 	detail := tries.text
 	if plan.State == state.EvacuationFixed {
 		_, detail = s.fixed()
 	}
-	s.leaves = leaving{node: s.launcher.Spec.NodeName, row: row, text: row.Text(named(s.instance), detail), again: tries.due}
-	r.tellLeaving(s)
-	return nil
+	l := leaving{node: s.launcher.Spec.NodeName, row: row, text: row.Text(named(s.instance), detail), again: tries.due}
+	r.tellLeaving(s, l)
+	return l, nil
 }
 
 func named(i *kubevirt.VirtualMachineInstance) string { return i.Namespace + "/" + i.Name }
@@ -86,13 +86,13 @@ func (r *Reconciler) actEvacuation(ctx context.Context, a evacuation.Action, s *
 	case evacuation.Unguard:
 		return r.cluster.Delete(ctx, budget)
 	case evacuation.Migrate:
-		return r.makeMigration(ctx, s, t, metav1.ObjectMeta{Annotations: map[string]string{kubevirt.AnnEvacuation: s.launcher.Spec.NodeName}})
+		return r.makeMigration(ctx, &s.base, t, metav1.ObjectMeta{Annotations: map[string]string{kubevirt.AnnEvacuation: s.launcher.Spec.NodeName}})
 	}
 	return fmt.Errorf("%s is not an action on a guest that is to leave", a)
 }
 
 // makeMigration makes the next try, with the labels and annotations of what it is for.
-func (r *Reconciler) makeMigration(ctx context.Context, s *run, t tries, with metav1.ObjectMeta) error {
+func (r *Reconciler) makeMigration(ctx context.Context, s *base, t tries, with metav1.ObjectMeta) error {
 	for _, old := range t.surplus {
 		if err := r.cluster.Delete(ctx, old); err != nil {
 			return err
@@ -139,7 +139,7 @@ const (
 
 // tries looks at the migrations of an instance. Those from the launcher that it is in now are counted: each has the launcher and a
 // number in its name, so one that was made just before a crash is not made twice.
-func (r *Reconciler) tries(s *run, all []kubevirt.VirtualMachineInstanceMigration, purpose string) tries {
+func (r *Reconciler) tries(s *base, all []kubevirt.VirtualMachineInstanceMigration, purpose string) tries {
 	if s.launcher == nil {
 		return tries{}
 	}
@@ -229,18 +229,18 @@ func (l leaving) condition() []kubevirt.Condition {
 }
 
 // tellLeaving tells people once what becomes of a guest that is to leave.
-func (r *Reconciler) tellLeaving(s *run) {
+func (r *Reconciler) tellLeaving(s *run, l leaving) {
 	known := func(c kubevirt.Condition) bool {
-		return c.Type == leavingType && c.Reason == string(s.leaves.row.Reason)
+		return c.Type == leavingType && c.Reason == string(l.row.Reason)
 	}
 	if slices.ContainsFunc(s.instance.Status.Conditions, known) {
 		return
 	}
 	kind := corev1.EventTypeNormal
-	if s.leaves.row.Warn {
+	if l.row.Warn {
 		kind = corev1.EventTypeWarning
 	}
-	r.cluster.Event(s.instance, kind, string(s.leaves.row.Reason), s.leaves.text)
+	r.cluster.Event(s.instance, kind, string(l.row.Reason), l.text)
 }
 
 // sooner is the shorter of two waits; 0 is none.

@@ -28,19 +28,19 @@ func HostDirectories(list string) ([]string, error) {
 
 // hostDisk is a disk that must not be, or nil. A file must lie in a directory of the list itself: what is below one may have
 // been put there by another machine, a link for example.
-func (o Options) hostDisk(v kubevirt.Volume) *disk {
+func hostDisk(allowed []string, v kubevirt.Volume) *disk {
 	if v.HostDisk == nil {
 		return nil
 	}
 	dir, file := path.Split(v.HostDisk.Path)
-	if path.Clean(v.HostDisk.Path) == v.HostDisk.Path && file != "" && slices.Contains(o.HostDirectories, path.Clean(dir)) {
+	if path.Clean(v.HostDisk.Path) == v.HostDisk.Path && file != "" && slices.Contains(allowed, path.Clean(dir)) {
 		return nil
 	}
 	why := fmt.Sprintf("volume %s: hostDisk %s is not allowed; ", v.Name, v.HostDisk.Path)
-	if len(o.HostDirectories) == 0 {
+	if len(allowed) == 0 {
 		why += "hostDisk is switched off: use a persistentVolumeClaim, or ask an administrator to allow a directory (--host-disk-directories of the controller)"
 	} else {
-		why += "the file must lie in one of the directories that the administrator allows: " + strings.Join(o.HostDirectories, ", ")
+		why += "the file must lie in one of the directories that the administrator allows: " + strings.Join(allowed, ", ")
 	}
 	return &disk{name: v.Name, is: machine.Failed, reason: state.DiskForbidden, why: why}
 }

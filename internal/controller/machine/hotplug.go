@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -74,18 +75,18 @@ func (r *Reconciler) addedVolume(ctx context.Context, s *run, v kubevirt.Volume)
 	case v.Copied() != nil: // a copy is made when a machine starts
 		return nil, nil
 	case network:
-		d, err = r.networkDisk(ctx, s, v)
+		d, err = r.networkDisk(ctx, &s.base, v, s.allDisks())
 	case coldVolume(s.launcher, v):
 		return nil, nil
 	default:
-		if d, err = r.disk(ctx, s, v, name); err == nil && d.early { // only who starts with a disk can have it before it is full
+		if d, err = r.disk(ctx, &s.base, v, name); err == nil && d.early { // only who starts with a disk can have it before it is full
 			d.is, d.early = machine.Filling, false
 		}
 		if err == nil {
-			err = r.observeAccess(ctx, s, &d, s.allDisks())
+			err = r.observeAccess(ctx, &s.base, &d, s.allDisks())
 		}
 		if err == nil {
-			err = r.observeMounts(ctx, s, &d)
+			err = r.observeMounts(ctx, &s.base, &d)
 		}
 	}
 	if err != nil {
@@ -129,7 +130,7 @@ func (s *run) assign(p *corev1.Pod) {
 }
 
 // drive is the disk of a volume; a volume without one gets the default.
-func (s *run) drive(volume string) kubevirt.Disk {
+func (s *base) drive(volume string) kubevirt.Disk {
 	for _, d := range s.instance.Spec.Domain.Devices.Disks {
 		if d.Name == volume {
 			return d
@@ -140,8 +141,8 @@ func (s *run) drive(volume string) kubevirt.Disk {
 
 // hotplug brings the volumes of a running machine a step further.
 func (r *Reconciler) hotplug(ctx context.Context, s *run) error {
-	if next, old := s.diskOrders(), s.lastOrders(); !same(next, old) {
-		if err := r.take(ctx, s, s.granted()); err != nil {
+	if next, old := s.diskOrders(), s.lastOrders(); !equality.Semantic.DeepEqual(next, old) {
+		if err := r.take(ctx, taker{pod: s.launcher, instance: s.instance}, s.granted()); err != nil {
 			return err
 		}
 		next.Serial++
@@ -236,14 +237,14 @@ func (s *run) guestDisks() []disk {
 }
 
 // told: the launcher's orders have the disk already, and its guest may have it.
-func (s *run) told(volume string) bool {
+func (s *base) told(volume string) bool {
 	last := s.lastOrders()
 	_, keeps := last.Keeps[volume]
 	return keeps || slices.ContainsFunc(last.Added, func(x kubevirt.Disk) bool { return x.Name == volume })
 }
 
 // lastOrders is what the launcher was last told; nothing is the first.
-func (s *run) lastOrders() launcherapi.Disks {
+func (s *base) lastOrders() launcherapi.Disks {
 	var d launcherapi.Disks
 	_ = json.Unmarshal([]byte(s.launcher.Annotations[render.AnnDisks]), &d) // what cannot be read is told again
 	return d

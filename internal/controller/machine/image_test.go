@@ -31,7 +31,7 @@ func TestPlainRegistries(t *testing.T) {
 		i.Spec.Volumes = append(i.Spec.Volumes, kubevirt.Volume{Name: name, VolumeSource: kubevirt.VolumeSource{
 			ContainerImage: &kubevirt.ContainerImageSource{Image: image}}})
 	}
-	s := &run{instance: i}
+	s := &run{base: base{instance: i}}
 	if err := r.observeRegistries(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +50,12 @@ func TestMirroredImages(t *testing.T) {
 	cdi := &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: "cdi", Annotations: map[string]string{names.RegistryMirrors: "quay.io/disks=reg:5000/mirror"}},
 		Spec: cdiv1.CDISpec{Config: &cdiv1.CDIConfigSpec{InsecureRegistries: []string{"reg:5000"}}}}
 	r := &Reconciler{data: true, reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(cdi).Build()}
-	s := &run{instance: &kubevirt.VirtualMachineInstance{Spec: kubevirt.VirtualMachineInstanceSpec{Volumes: []kubevirt.Volume{
+	s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{Spec: kubevirt.VirtualMachineInstanceSpec{Volumes: []kubevirt.Volume{
 		{Name: "image", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: "quay.io/disks/web:1"}}},
 		{Name: "disk", VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: "quay.io/disks/debian:13"}}},
 		{Name: "secret", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: "quay.io/disks/web:1", ImagePullSecret: "mine"}}},
 		{Name: "other", VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: "quay.io/other/debian:13"}}},
-	}}}}
+	}}}}}
 	if err := r.observeRegistries(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestAgentless(t *testing.T) {
 		"nobody waits for one": {agent("there", as), nil, false},
 	} {
 		r := &Reconciler{reader: fake.NewClientBuilder().WithObjects(c.agent).Build()}
-		s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Spec: corev1.PodSpec{NodeName: "here"}}}
+		s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Spec: corev1.PodSpec{NodeName: "here"}}}}
 		s.instance.Spec.Volumes = c.volumes
 		if err := r.observeAgent(t.Context(), s); err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestAgentless(t *testing.T) {
 
 // TestAloneIsSaid: a machine whose layers are its own says so, and why.
 func TestAloneIsSaid(t *testing.T) {
-	s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}}
+	s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}}}
 	s.launcher.Annotations, s.launcher.Spec.NodeName = map[string]string{render.AnnGo: "yes"}, "here"
 	s.instance.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: "i"}}}}
 	for why, want := range map[string]string{"": "", "its cache is full": "its layers were made for this machine alone: its cache is full"} {

@@ -51,10 +51,21 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 			return ctrl.Result{}, nil
 		}
 	}
-	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies, r.evacuate, r.updateVolumes, r.markOutdated} {
+	for _, step := range []func(context.Context, *run) error{r.giveMasters, r.keepCopies, r.markOutdated} {
 		if err := step(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
+	}
+	leaves, err := r.evacuate(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	update, err := r.planUpdate(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.updateVolumes(ctx, s, update); err != nil {
+		return ctrl.Result{}, err
 	}
 	if plan.State == state.GuestRunning {
 		for _, step := range []func(context.Context, *run) error{r.observeReturns, r.hotplug, r.dropSurplus} {
@@ -63,7 +74,7 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 			}
 		}
 	}
-	if err := r.reportInstance(ctx, s, plan.State); err != nil {
+	if err := r.reportInstance(ctx, s, plan.State, leaves, update); err != nil {
 		return ctrl.Result{}, err
 	}
 	if len(s.returning) > 0 {
@@ -72,7 +83,7 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, req ctrl.Request) (c
 	if plan.State == state.DiskInUse || s.unallowed() {
 		return ctrl.Result{RequeueAfter: accessAgain}, nil
 	}
-	return ctrl.Result{RequeueAfter: sooner(sooner(s.lookAgain(), s.leaves.again), s.updates.again)}, nil
+	return ctrl.Result{RequeueAfter: sooner(sooner(s.lookAgain(), leaves.again), update.again)}, nil
 }
 
 // accessAgain is how often to look at a disk that somebody else has, if nobody tells us that it is free.
@@ -123,7 +134,7 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *run) error {
 	case machine.NoteServers:
 		return r.noteServers(ctx, s)
 	case machine.TakeDisks:
-		return r.take(ctx, s, s.disks)
+		return r.take(ctx, taker{pod: s.launcher, instance: s.instance}, s.disks)
 	case machine.GiveDisks:
 		return r.records.GiveBack(ctx, s.launcher.UID, nil)
 	case machine.Release:

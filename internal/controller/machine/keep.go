@@ -118,7 +118,7 @@ func (r *Reconciler) keepHot(ctx context.Context, s *run, k *kept) (*hot, error)
 		}
 		d.empty = size
 	}
-	if err := r.observeAccess(ctx, s, &d, s.allDisks()); err != nil {
+	if err := r.observeAccess(ctx, &s.base, &d, s.allDisks()); err != nil {
 		return nil, err
 	}
 	return &hot{disk: d, wanted: true, keep: &launcherapi.KeepOrder{Volume: k.volume, Claim: string(k.claim.UID)},

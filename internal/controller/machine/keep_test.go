@@ -246,7 +246,7 @@ func TestKeepRefused(t *testing.T) {
 // TestKeepHoldsNobodyOnALostNode: what the launcher said before its node went away does not keep a deleted instance.
 func TestKeepHoldsNobodyOnALostNode(t *testing.T) {
 	now := metav1.Now()
-	s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{}, kept: []*kept{{volume: "one", plan: machine.KeepPlan{Hold: true}}}}
+	s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{}}, kept: []*kept{{volume: "one", plan: machine.KeepPlan{Hold: true}}}}
 	s.instance.DeletionTimestamp = &now
 	if f := s.facts(); f.Leaving {
 		t.Error("it leaves before its disk is kept")

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,7 +61,7 @@ func (r *Reconciler) stopOthers(ctx context.Context, s *run) error {
 
 // tellMove tells a launcher about a move. One that is being deleted is not told: a kubelet brings such a pod no news, and it ends by itself.
 func (r *Reconciler) tellMove(ctx context.Context, p *corev1.Pod, m launcherapi.Move) error {
-	if same(launcherpod.Orders(p), m) || p.DeletionTimestamp != nil {
+	if equality.Semantic.DeepEqual(launcherpod.Orders(p), m) || p.DeletionTimestamp != nil {
 		return nil
 	}
 	text, err := json.Marshal(m)

@@ -45,7 +45,7 @@ func serversOf(launcher *corev1.Pod, v kubevirt.Volume) []string {
 
 // logInAwaited: it is not recorded yet where the launcher has logged in. Before there is a launcher, it never is. Launchers of earlier
 // versions, and those that a guest comes to, do not say.
-func (s *run) logInAwaited() bool {
+func (s *base) logInAwaited() bool {
 	if s.launcher == nil {
 		return true
 	}
@@ -54,7 +54,7 @@ func (s *run) logInAwaited() bool {
 }
 
 // observeLogins asks a launcher whether it has logged in.
-func (r *Reconciler) observeLogins(ctx context.Context, s *run) {
+func (r *Reconciler) observeLogins(ctx context.Context, s *base) {
 	if situation(s.launcher) != machine.Placed || !s.logInAwaited() || !cluster.OwnedBy(s.launcher, s.instance.UID) {
 		return
 	}

@@ -66,7 +66,13 @@ func (r *Reconciler) reconcileMachine(ctx context.Context, req ctrl.Request) (ct
 			return ctrl.Result{}, fmt.Errorf("%s: %w", a, err)
 		}
 	}
-	if err := r.reportMachine(ctx, w, plan); err != nil {
+	update := updatePlan{}
+	if w.run != nil {
+		if update, err = r.planUpdate(ctx, w.run); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if err := r.reportMachine(ctx, w, plan, update); err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := r.takeRequests(ctx, w, plan); err != nil {

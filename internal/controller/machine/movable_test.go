@@ -23,7 +23,7 @@ func localRun() *run {
 	i := &kubevirt.VirtualMachineInstance{}
 	i.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "root"}}}}
 	i.Spec.Domain.Devices.Disks = []kubevirt.Disk{{Name: "root"}}
-	return &run{instance: i, disks: []disk{d}, classes: map[string]*storagev1.StorageClass{"local": {Provisioner: "local.example.com",
+	return &run{base: base{instance: i}, disks: []disk{d}, classes: map[string]*storagev1.StorageClass{"local": {Provisioner: "local.example.com",
 		VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}}}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -160,7 +161,7 @@ func (r *Reconciler) grant(ctx context.Context, v *move) error {
 	if err != nil {
 		return err
 	}
-	if err := r.take(ctx, &run{instance: v.run.instance, launcher: v.target, beside: v.source.UID}, disks); err != nil {
+	if err := r.take(ctx, taker{pod: v.target, instance: v.run.instance, beside: v.source.UID}, disks); err != nil {
 		return err
 	}
 	if err := r.markReceiving(ctx, v); err != nil {
@@ -281,7 +282,7 @@ func (r *Reconciler) reportMigration(ctx context.Context, v *move, told bool, ro
 		}
 	}
 	said := &kubevirt.VirtualMachineInstanceMigration{ObjectMeta: objectNamed(&v.migration.ObjectMeta), Status: next}
-	if same(old, next) {
+	if equality.Semantic.DeepEqual(old, next) {
 		return nil
 	}
 	if err := r.cluster.ApplyStatus(ctx, said); err != nil {

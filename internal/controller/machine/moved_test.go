@@ -57,7 +57,7 @@ func TestUpdateIsKept(t *testing.T) {
 		Annotations: map[string]string{render.AnnMachine: string(task)}}}
 	for claim, stale := range map[string]bool{"new": false, "old": true} {
 		i.Spec.Volumes = volume(claim)
-		s := &run{instance: i, launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "source", UID: "source"}}, others: []*corev1.Pod{target}}
+		s := &run{base: base{instance: i, launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "source", UID: "source"}}}, others: []*corev1.Pod{target}}
 		if got := s.staleUpdate([]kubevirt.VirtualMachineInstanceMigration{migration}); (got != nil) != stale {
 			t.Errorf("with claim %s: called off %v", claim, got != nil)
 		}

@@ -14,7 +14,7 @@ import (
 
 // networkDisk is a volume at a server. Nothing has to be made or filled for it; all it may have to wait for is another
 // machine that has the disk.
-func (r *Reconciler) networkDisk(ctx context.Context, s *run, v kubevirt.Volume) (disk, error) {
+func (r *Reconciler) networkDisk(ctx context.Context, s *base, v kubevirt.Volume, others []disk) (disk, error) {
 	d := disk{name: v.Name, is: machine.Ready, mode: mode(v, s.drive(v.Name)), copied: v.Copied()}
 	var err error
 	d.servers = serversOf(s.launcher, v)
@@ -23,7 +23,7 @@ func (r *Reconciler) networkDisk(ctx context.Context, s *run, v kubevirt.Volume)
 		return d, nil
 	}
 	d.logsIn = v.AtServer() && startedWith(s.launcher, v) && s.logInAwaited()
-	return d, r.observeAccess(ctx, s, &d, s.allDisks())
+	return d, r.observeAccess(ctx, s, &d, others)
 }
 
 // startedWith reports whether the launcher has a network disk from the start. One that has its name and another address was added later.

@@ -22,9 +22,9 @@ func TestFaultIsTheReason(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{
+		s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{
 			ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
-				Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: string(words)}}}}}}}
+				Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: string(words)}}}}}}}}
 		for from, status := range map[state.MachineReason]kubevirt.PrintableStatus{
 			state.GuestFailed: kubevirt.StatusStopped, state.CrashLoop: kubevirt.StatusCrashLoopBackOff} {
 			row := s.row(from)
@@ -38,8 +38,8 @@ func TestFaultIsTheReason(t *testing.T) {
 
 // TestWaitingGuest: a guest that runs and waits for a disk is said to be paused, and what it waits for.
 func TestWaitingGuest(t *testing.T) {
-	s := &run{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{
-		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}}
+	s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}}}
 	if row := s.row(state.GuestRunning); row.Reason != state.GuestRunning || !row.Ready {
 		t.Errorf("it waits for nothing: %+v", row)
 	}

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -27,36 +26,40 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
+// base is an instance and its pods.
+type base struct {
+	instance *kubevirt.VirtualMachineInstance
+	consumer *corev1.Pod // nil: there is none
+	launcher *corev1.Pod // nil: there is none
+	// logins has the addresses where the launcher says that it has logged in, by volume; nil: it has not said so, or they are recorded.
+	logins map[string][]string
+}
+
 // run is one instance and everything its next step depends on, read once.
 type run struct {
-	instance *kubevirt.VirtualMachineInstance
-	disks    []disk
-	pods     render.Machine
-	consumer *corev1.Pod // nil: there is none
-	launcher *corev1.Pod
-	past     *ending       // how its guest ended, if its launcher is gone; nil: it has not started, or has a launcher
-	others   []*corev1.Pod // launchers that its guest was in or is to go to
+	base
+	disks  []disk
+	pods   render.Machine
+	past   *ending       // how its guest ended, if its launcher is gone; nil: it has not started, or has a launcher
+	others []*corev1.Pod // launchers that its guest was in or is to go to
 	// migration is the last of its migrations that there is a word of; nil: there was none.
 	migration *kubevirt.MigrationState
 	classes   map[string]*storagev1.StorageClass // of claims that one node can have at a time, while there is a launcher
 	returning []string                           // claims that are to get the volumes that their data moved to
-	beside    types.UID                          // the launcher that has the disks as well, while the guest moves from it
 	hot       []*hot                             // what the launcher was not started with
 	kept      []*kept                            // copies that are to be kept in claims
 	removed   []string                           // volumes the launcher was started with and that the instance no longer lists
 	returns   launcherapi.Returns
-	logins    map[string][]string // where the launcher says that it has logged in, if that is not recorded; nil: it has not, or not said so
-	heard     bool                // the launcher said so when it was asked whether its guest waits
-	asked     bool                // it has not said so far what became of them
-	answered  bool                // the launcher said so just now
-	keeps     map[string]bool     // the records of disks that are volumes of the machine
-	surplus   []string            // the records of disks that are none any more
-	away      bool                // the launcher's node does not answer
-	agentless bool                // the launcher's node has no agent, and the launcher would wait for one
-	lost      string              // why a node with its data is gone for good, and which; empty: none is
-	misplaced string              // that its disks are where it may not run, and what to do about it; empty: they are not
-	leaves    leaving             // what happens to it when its node is drained
-	updates   updates             // volumes that were changed to other claims
+	heard     bool            // the launcher said so when it was asked whether its guest waits
+	asked     bool            // it has not said so far what became of them
+	answered  bool            // the launcher said so just now
+	keeps     map[string]bool // the records of disks that are volumes of the machine
+	surplus   []string        // the records of disks that are none any more
+	away      bool            // the launcher's node does not answer
+	agentless bool            // the launcher's node has no agent, and the launcher would wait for one
+	lost      string          // why a node with its data is gone for good, and which; empty: none is
+	misplaced string          // that its disks are where it may not run, and what to do about it; empty: they are not
+	updates   updates         // volumes that were changed to other claims
 	// unsupported are sentences about settings of the instance that guests here cannot have; empty: there are none.
 	unsupported string
 	// processor is why its processor keeps the guest on its node, and what to say of it; empty: it does not.
@@ -91,7 +94,7 @@ type disk struct {
 
 // observe reads what one instance depends on.
 func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*run, error) {
-	s := &run{instance: i, pods: render.Machine{Instance: i, Image: r.options.Image, Emulate: r.options.Emulate, KVM: r.options.kvm(),
+	s := &run{base: base{instance: i}, pods: render.Machine{Instance: i, Image: r.options.Image, Emulate: r.options.Emulate, KVM: r.options.kvm(),
 		Reach: r.options.Reach}}
 	var err error
 	if s.unsupported, err = machinefields.Unsupported(i.Spec, "spec"); err != nil {
@@ -106,7 +109,7 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 	if err := r.observePast(ctx, s); err != nil {
 		return nil, err
 	}
-	r.observeLogins(ctx, s)
+	r.observeLogins(ctx, &s.base)
 	for _, v := range i.Spec.Volumes {
 		if err := r.observeVolume(ctx, s, v); err != nil {
 			return nil, err
@@ -133,12 +136,12 @@ func (r *Reconciler) observe(ctx context.Context, i *kubevirt.VirtualMachineInst
 // observeVolume adds the disk of a volume that the machine is started with, and what its pod has to know of it. A volume that
 // is made for the pod alone is nobody else's concern.
 func (r *Reconciler) observeVolume(ctx context.Context, s *run, v kubevirt.Volume) error {
-	if d := r.options.hostDisk(v); d != nil {
+	if d := hostDisk(r.options.HostDirectories, v); d != nil {
 		s.disks = append(s.disks, *d)
 		return nil
 	}
 	if v.Networked() && startedWith(s.launcher, v) {
-		d, err := r.networkDisk(ctx, s, v)
+		d, err := r.networkDisk(ctx, &s.base, v, s.allDisks())
 		if err != nil {
 			return err
 		}
@@ -149,17 +152,21 @@ func (r *Reconciler) observeVolume(ctx context.Context, s *run, v kubevirt.Volum
 	if name == "" || !coldVolume(s.launcher, v) {
 		return nil
 	}
-	d, err := r.disk(ctx, s, v, claimIn(s.launcher, v))
+	d, err := r.disk(ctx, &s.base, v, claimIn(s.launcher, v))
 	if err != nil {
 		return err
 	}
-	if err := r.observeReplaced(ctx, s, &d, name); err != nil {
+	returns, err := r.observeReplaced(ctx, &s.base, &d, name)
+	if err != nil {
 		return err
 	}
-	if err := r.observeAccess(ctx, s, &d, s.disks); err != nil {
+	if returns {
+		s.returning = append(s.returning, name)
+	}
+	if err := r.observeAccess(ctx, &s.base, &d, s.disks); err != nil {
 		return err
 	}
-	if err := r.observeMounts(ctx, s, &d); err != nil {
+	if err := r.observeMounts(ctx, &s.base, &d); err != nil {
 		return err
 	}
 	s.disks = append(s.disks, d)
@@ -241,7 +248,7 @@ func (r *Reconciler) consumerOf(ctx context.Context, i *kubevirt.VirtualMachineI
 	return pod, nil
 }
 
-func (r *Reconciler) disk(ctx context.Context, s *run, v kubevirt.Volume, name string) (disk, error) {
+func (r *Reconciler) disk(ctx context.Context, s *base, v kubevirt.Volume, name string) (disk, error) {
 	namespace := s.instance.Namespace
 	d := disk{name: v.Name, mode: mode(v, s.drive(v.Name)), copied: v.Copied()}
 	var err error

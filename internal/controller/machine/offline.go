@@ -109,7 +109,7 @@ func (r *Reconciler) observeOffline(ctx context.Context, m *kubevirt.VirtualMach
 	}
 	for _, d := range v.old {
 		at := slices.IndexFunc(i.Spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == d.name })
-		c, err := r.disk(ctx, v.run, i.Spec.Volumes[at], render.ReplacementName(m.UID, d.name))
+		c, err := r.disk(ctx, &v.run.base, i.Spec.Volumes[at], render.ReplacementName(m.UID, d.name))
 		if err != nil {
 			return nil, err
 		}
@@ -273,7 +273,7 @@ func (r *Reconciler) actOffline(ctx context.Context, a migration.Action, v *offl
 	case migration.StartMover:
 		return r.startMover(ctx, v)
 	case migration.Hold:
-		return r.take(ctx, &run{instance: v.run.instance, launcher: v.pod}, reading(v.old))
+		return r.take(ctx, taker{pod: v.pod, instance: v.run.instance}, reading(v.old))
 	case migration.MakeCopies:
 		return r.makeCopies(ctx, v)
 	case migration.Place:
@@ -346,7 +346,7 @@ func (r *Reconciler) makeCopies(ctx context.Context, v *offline) error {
 // ended and not earlier: until then the record is what says that this migration is done.
 func (r *Reconciler) recordCopies(ctx context.Context, v *offline) error {
 	if v.pod != nil {
-		if err := r.take(ctx, &run{instance: v.run.instance, launcher: v.pod}, v.copies); err != nil {
+		if err := r.take(ctx, taker{pod: v.pod, instance: v.run.instance}, v.copies); err != nil {
 			return err
 		}
 	}

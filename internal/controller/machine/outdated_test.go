@@ -20,7 +20,7 @@ func TestOutdated(t *testing.T) {
 		want  bool
 	}{{"launcher:1", false}, {"launcher:2", true}, {"launcher:2", true}, {"launcher:1", false}} {
 		w.r.options.Image = c.image
-		if err := w.r.markOutdated(t.Context(), &run{instance: w.instance(), launcher: launcher}); err != nil {
+		if err := w.r.markOutdated(t.Context(), &run{base: base{instance: w.instance(), launcher: launcher}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, got := w.instance().Labels[kubevirt.LabelOutdated]; got != c.want {

@@ -13,7 +13,7 @@ import (
 // leaves it alone. People do so to be rid of DataVolumes.
 
 // owns reports whether the claim belongs to the machine of the instance, and to no DataVolume.
-func (s *run) owns(c *corev1.PersistentVolumeClaim) bool {
+func (s *base) owns(c *corev1.PersistentVolumeClaim) bool {
 	o := metav1.GetControllerOf(s.instance)
 	return o != nil && o.Kind == "VirtualMachine" && ownedBy(c, o.UID)
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -98,8 +97,6 @@ func (r *Reconciler) conditions(old []kubevirt.Condition, next ...kubevirt.Condi
 	}
 	return next
 }
-
-func same[S any](old, next S) bool { return equality.Semantic.DeepEqual(old, next) }
 
 func objectNamed(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -94,12 +95,12 @@ func (r *Reconciler) takeVolumes(ctx context.Context, w *whole) (bool, error) {
 		return false, nil
 	}
 	next := w.vm.DeepCopy()
-	if r.apply(w.vm, &next.Spec.Template.Spec, requests); !same(w.vm.Spec, next.Spec) {
+	if r.apply(w.vm, &next.Spec.Template.Spec, requests); !equality.Semantic.DeepEqual(w.vm.Spec, next.Spec) {
 		return true, r.cluster.Change(ctx, w.vm, next)
 	}
 	if w.run != nil && metav1.IsControlledBy(w.run.instance, w.vm) && w.run.instance.DeletionTimestamp == nil {
 		i := w.run.instance.DeepCopy()
-		if r.apply(w.vm, &i.Spec, requests); !same(w.run.instance.Spec, i.Spec) {
+		if r.apply(w.vm, &i.Spec, requests); !equality.Semantic.DeepEqual(w.run.instance.Spec, i.Spec) {
 			return true, r.cluster.Change(ctx, w.run.instance, i)
 		}
 	}
@@ -129,7 +130,7 @@ func addVolume(spec *kubevirt.VirtualMachineInstanceSpec, o kubevirt.AddVolumeOp
 	}
 	v := o.Volume()
 	if at := slices.IndexFunc(spec.Volumes, func(x kubevirt.Volume) bool { return x.Name == o.Name }); at >= 0 {
-		if same(spec.Volumes[at], v) {
+		if equality.Semantic.DeepEqual(spec.Volumes[at], v) {
 			return nil // it was added already
 		}
 		return fmt.Errorf("volume %s: the machine has another of that name", o.Name)

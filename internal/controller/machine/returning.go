@@ -20,19 +20,18 @@ import (
 // returnAgain is how often a claim is looked at that is about to get its volume.
 const returnAgain = time.Second
 
-// observeReplaced: a machine is not started with a claim whose data is on another volume.
-func (r *Reconciler) observeReplaced(ctx context.Context, s *run, d *disk, name string) error {
+// observeReplaced: a machine is not started with a claim whose data is on another volume. It reports whether the claim is about to get that volume.
+func (r *Reconciler) observeReplaced(ctx context.Context, s *base, d *disk, name string) (returns bool, err error) {
 	if s.launcher != nil {
-		return nil // it was started before, or has the replacement
+		return false, nil // it was started before, or has the replacement
 	}
 	last, _, err := replacedclaim.Of(ctx, r.reader, s.instance.Namespace, name)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case partial(d.claim) != "":
 		d.is, d.why = machine.Failed, partial(d.claim)
 	case last != nil:
-		s.returning = append(s.returning, name)
 		d.is, d.why = machine.Filling, fmt.Sprintf("PersistentVolumeClaim %s gets volume %s, which has its data since the machine moved", name, last.Name)
 		switch {
 		case foreign(d.claim, last):
@@ -40,10 +39,11 @@ func (r *Reconciler) observeReplaced(ctx context.Context, s *run, d *disk, name 
 		case d.claim != nil && d.claim.DeletionTimestamp != nil:
 			d.why += ", as soon as the claim that it had is gone: it stays while some other pod uses it"
 		}
+		return true, nil
 	case d.pv != nil && d.pv.Annotations[replacedclaim.By] != "":
 		d.is, d.why = machine.Failed, replacedclaim.Outdated(d.claim.Name, d.pv)
 	}
-	return nil
+	return false, nil
 }
 
 // inTheWay is said of a claim that somebody made under the name of one whose data moved. It has a volume of its own, perhaps with data,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -122,7 +123,7 @@ func (r *Reconciler) dropSurplus(ctx context.Context, s *run) error {
 		return !slices.ContainsFunc(s.hot, func(h *hot) bool { return h.name == name })
 	})
 	// An answer may be an old one: it counts if the launcher had the orders that no longer have these disks.
-	if len(s.surplus) == 0 || !s.answered || has || s.returns.Serial != s.lastOrders().Serial || !same(s.diskOrders(), s.lastOrders()) {
+	if len(s.surplus) == 0 || !s.answered || has || s.returns.Serial != s.lastOrders().Serial || !equality.Semantic.DeepEqual(s.diskOrders(), s.lastOrders()) {
 		return nil
 	}
 	return r.records.GiveBack(ctx, s.launcher.UID, s.keeps)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -141,15 +142,15 @@ func (s *run) failure() state.MachineReason {
 }
 
 // reportInstance writes what is said about an instance.
-func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.MachineReason) error {
+func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.MachineReason, l leaving, u updatePlan) error {
 	row := s.row(reason)
 	old := s.instance.Status
 	next := kubevirt.VirtualMachineInstanceStatus{
 		Phase: row.Instance, Reason: string(row.Reason), PhaseTransitionTimestamps: old.PhaseTransitionTimestamps,
 		Conditions: r.conditions(old.Conditions, slices.Concat([]kubevirt.Condition{
 			{Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}},
-			s.shared(), s.pausedCondition(), s.leaves.condition(), s.volumesChange())...),
-		MigrationState: s.migration, MigrationMethod: old.MigrationMethod, EvacuationNodeName: s.leaves.node, MigratedVolumes: s.migrated(),
+			s.shared(), s.pausedCondition(), l.condition(), u.condition())...),
+		MigrationState: s.migration, MigrationMethod: old.MigrationMethod, EvacuationNodeName: l.node, MigratedVolumes: s.migrated(),
 	}
 	if next.Phase == "" { // a leaving instance keeps the phase it had
 		next.Phase = old.Phase
@@ -183,7 +184,7 @@ func (r *Reconciler) reportInstance(ctx context.Context, s *run, reason state.Ma
 	said := &kubevirt.VirtualMachineInstance{ObjectMeta: objectNamed(&s.instance.ObjectMeta), Status: next}
 	r.complain(s.instance, next.VolumeStatus)
 	r.tellKept(s)
-	return r.say(ctx, s.instance, said, same(old, next), row, old.Reason != next.Reason)
+	return r.say(ctx, s.instance, said, equality.Semantic.DeepEqual(old, next), row, old.Reason != next.Reason)
 }
 
 func (s *run) volumesReady() kubevirt.Condition {
@@ -213,7 +214,7 @@ func (d disk) status() kubevirt.VolumeStatus {
 }
 
 // reportMachine writes what is said about a machine: what its instance says, if it has one.
-func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan) error {
+func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan, u updatePlan) error {
 	row := state.OfMachine(p.State)
 	switch {
 	case w.made.reason != "" && (p.State == state.VolumeMaking || p.State == state.Terminating):
@@ -235,13 +236,13 @@ func (r *Reconciler) reportMachine(ctx context.Context, w *whole, p machine.Plan
 		InstancetypeRef: w.kind.typeRef, PreferenceRef: w.kind.preferenceRef,
 		SnapshotInProgress: w.busy.snapshot, RestoreInProgress: w.busy.restore, VolumeUpdateState: w.updateState(),
 		Conditions: r.conditions(old.Conditions, append([]kubevirt.Condition{{
-			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, slices.Concat(failureCondition(row), w.sharedConditions(), w.pausedCondition(row), w.updateConditions())...)...),
+			Type: "Ready", Status: truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, slices.Concat(failureCondition(row), w.sharedConditions(), w.pausedCondition(row), w.updateConditions(u))...)...),
 	}
 	said := &kubevirt.VirtualMachine{ObjectMeta: objectNamed(&w.vm.ObjectMeta), Status: next}
 	// The steps of a start are events of the instance; the machine repeats those that somebody acts on: the last, and what is wrong.
 	fresh := reasonOf(old.Conditions) != reasonOf(next.Conditions) && (p.State != state.AsInstance || row.Ready || row.Warn)
 	old.StateChangeRequests, old.VolumeRequests = nil, nil // others write them: they are no part of what is said
-	return r.say(ctx, w.vm, said, same(old, next), row, fresh)
+	return r.say(ctx, w.vm, said, equality.Semantic.DeepEqual(old, next), row, fresh)
 }
 
 // failureCondition is the condition of a machine that clients watch for what keeps it from being started; none otherwise.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -111,7 +112,7 @@ func (r *Reconciler) followTemplate(ctx context.Context, w *whole) (bool, error)
 	if len(w.change.Restart) == 0 && len(w.change.Waiting) == 0 {
 		noteTemplate(i, w.vm, w.change.FromTemplate)
 	}
-	if same(w.run.instance, i) {
+	if equality.Semantic.DeepEqual(w.run.instance, i) {
 		return false, nil
 	}
 	return true, r.cluster.Change(ctx, w.run.instance, i)
@@ -157,11 +158,11 @@ func (s *run) exchanged(has, want kubevirt.Volume, unready []string) bool {
 }
 
 // restartRequired is said of a machine with changes that wait for a restart.
-func (w *whole) restartRequired() []kubevirt.Condition {
+func (w *whole) restartRequired(u updatePlan) []kubevirt.Condition {
 	c := kubevirt.Condition{Type: "RestartRequired", Status: corev1.ConditionTrue}
 	var texts []string
-	if w.run != nil && w.run.updates.text != "" && w.run.updates.row.Restart {
-		c.Reason, texts = string(w.run.updates.row.Reason), append(texts, w.run.updates.text)
+	if u.text != "" && u.row.Restart {
+		c.Reason, texts = string(u.row.Reason), append(texts, u.text)
 	}
 	if w.change != nil && len(w.change.Restart) > 0 {
 		row := state.OfUpdate(state.TemplateChanged)

@@ -47,8 +47,13 @@ type changed struct {
 
 // updates are the changed volumes of a running machine, and what is done about them.
 type updates struct {
-	live  bool // by a migration
-	all   []changed
+	compared bool // there is a guest, and a machine to compare it with
+	live     bool // by a migration
+	all      []changed
+}
+
+// updatePlan is what is done about changed volumes, and what is said of it.
+type updatePlan struct {
 	plan  update.Plan
 	tries tries
 	stale *kubevirt.VirtualMachineInstanceMigration // sends disks into claims that are not wanted any more; nil: none does
@@ -88,6 +93,7 @@ func (r *Reconciler) observeUpdates(ctx context.Context, s *run) error {
 	if err != nil || vm == nil || vm.UID != owner.UID || vm.Spec.Template == nil {
 		return err
 	}
+	s.updates.compared = true
 	s.updates.live = ptr.Deref(vm.Spec.UpdateVolumesStrategy, "") == kubevirt.UpdateByMigration
 	wanted := newInstance(vm).Spec.Volumes
 	unready, err := r.unreadyVolumes(ctx, s.instance, wanted)
@@ -112,7 +118,7 @@ func (r *Reconciler) observeUpdates(ctx context.Context, s *run) error {
 		}
 		s.updates.all = append(s.updates.all, c)
 	}
-	return r.planUpdate(ctx, s)
+	return nil
 }
 
 // judgeUpdate finds out whether a disk can be sent into its new claim.
@@ -232,18 +238,20 @@ func modeOf(c *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
 }
 
 // planUpdate decides what is done about changed volumes.
-func (r *Reconciler) planUpdate(ctx context.Context, s *run) error {
+func (r *Reconciler) planUpdate(ctx context.Context, s *run) (updatePlan, error) {
+	if !s.updates.compared {
+		return updatePlan{}, nil
+	}
 	all, err := r.migrationsOf(ctx, s.instance.Namespace, s.instance.Name)
 	if err != nil {
-		return err
+		return updatePlan{}, err
 	}
-	u := &s.updates
-	u.tries, u.stale = r.tries(s, all, updating), s.staleUpdate(all)
-	facts := update.Facts{Live: u.live, Guest: update.Guest(s.leaver()), Moves: update.Moves(u.tries.moves), Stale: u.stale != nil}
+	u := updatePlan{tries: r.tries(&s.base, all, updating), stale: s.staleUpdate(all)}
+	facts := update.Facts{Live: s.updates.live, Guest: update.Guest(s.leaver()), Moves: update.Moves(u.tries.moves), Stale: u.stale != nil}
 	switch {
-	case len(u.all) > 0 && slices.ContainsFunc(u.all, func(c changed) bool { return c.cause != "" }):
+	case len(s.updates.all) > 0 && slices.ContainsFunc(s.updates.all, func(c changed) bool { return c.cause != "" }):
 		facts.Change = update.Refused
-	case len(u.all) > 0:
+	case len(s.updates.all) > 0:
 		facts.Change = update.Possible
 	}
 	u.plan = update.Decide(facts)
@@ -251,25 +259,25 @@ func (r *Reconciler) planUpdate(ctx context.Context, s *run) error {
 		log.FromContext(ctx).V(1).Info("decided", "rule", u.plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", u.plan.Do)
 	}
 	if u.plan.State == "" {
-		return nil
+		return u, nil
 	}
 	u.row, u.again = state.OfUpdate(u.plan.State), u.tries.due
 	if u.plan.State == state.UpdateRefused || u.plan.State == state.UpdateFixed {
 		u.again = updateAgain
 	}
 	u.text = u.row.Text(s.updateText(u.plan.State, u.tries))
-	return nil
+	return u, nil
 }
 
 // updateVolumes has the disks of changed volumes sent into their new claims.
-func (r *Reconciler) updateVolumes(ctx context.Context, s *run) error {
-	for _, a := range s.updates.plan.Do {
+func (r *Reconciler) updateVolumes(ctx context.Context, s *run, u updatePlan) error {
+	for _, a := range u.plan.Do {
 		var err error
 		switch a {
 		case update.CallOff:
-			err = r.cluster.Delete(ctx, s.updates.stale)
+			err = r.cluster.Delete(ctx, u.stale)
 		case update.Migrate:
-			err = r.makeMigration(ctx, s, s.updates.tries, metav1.ObjectMeta{Labels: map[string]string{kubevirt.LabelVolumeUpdate: s.instance.Name}})
+			err = r.makeMigration(ctx, &s.base, u.tries, metav1.ObjectMeta{Labels: map[string]string{kubevirt.LabelVolumeUpdate: s.instance.Name}})
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", a, err)
@@ -333,11 +341,11 @@ func (s *run) updateText(reason state.UpdateReason, t tries) string {
 }
 
 // volumesChange is said on the instance while its volumes are not those of its machine, as upstream has it.
-func (s *run) volumesChange() []kubevirt.Condition {
-	if s.updates.text == "" {
+func (u updatePlan) condition() []kubevirt.Condition {
+	if u.text == "" {
 		return nil
 	}
-	return []kubevirt.Condition{{Type: "VolumesChange", Status: truth(!s.updates.row.Restart), Reason: string(s.updates.row.Reason), Message: s.updates.text}}
+	return []kubevirt.Condition{{Type: "VolumesChange", Status: truth(!u.row.Restart), Reason: string(u.row.Reason), Message: u.text}}
 }
 
 // migrated are the volumes whose disks are being sent into other claims.
@@ -372,8 +380,8 @@ func (r *Reconciler) observePartial(ctx context.Context, w *whole) error {
 }
 
 // updateConditions are what upstream says of a running machine that was changed.
-func (w *whole) updateConditions() []kubevirt.Condition {
-	out := w.restartRequired()
+func (w *whole) updateConditions(u updatePlan) []kubevirt.Condition {
+	out := w.restartRequired(u)
 	if w.partial != "" {
 		out = append(out, kubevirt.Condition{Type: "ManualRecoveryRequired", Status: corev1.ConditionTrue, Reason: "VolumesIncomplete", Message: w.partial})
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -120,7 +121,7 @@ func (r *Reconciler) adopt(ctx context.Context, target *corev1.Pod, i *kubevirt.
 				setSource(next.Spec.Volumes, v)
 			}
 		}
-		if !same(is.Spec, next.Spec) {
+		if !equality.Semantic.DeepEqual(is.Spec, next.Spec) {
 			if err := r.cluster.Change(ctx, is, next); err != nil {
 				return err
 			}
