@@ -82,7 +82,7 @@ func untilTold() (context.Context, context.CancelFunc) {
 func run() error {
 	ctx, stop := untilTold()
 	defer stop()
-	l := &launcher.Launcher{Host: launcher.Probe(), Guest: os.Stdout, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}
+	l := launcher.New(os.Stdout, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	mux := answers(l.Ready)
 	mux.HandleFunc("GET "+launcherapi.ReturnsPath, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(l.Returns())

@@ -50,7 +50,7 @@ func (r *running) agent(command string, arguments, answer any) error {
 		return err
 	}
 	const seconds = 5
-	said, err := r.h.virt.QEMUDomainAgentCommand(r.dom, string(text), seconds, 0)
+	said, err := r.h.Virt.QEMUDomainAgentCommand(r.dom, string(text), seconds, 0)
 	if err != nil {
 		return fmt.Errorf("ask the guest agent to %s: %w", command, err)
 	}

@@ -12,16 +12,18 @@ import (
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
-	"golang.org/x/sys/unix"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/domain"
+	"github.com/berth-vm/berth/internal/launcher/libvirtd"
 	"github.com/berth-vm/berth/internal/launcher/movelink"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // arrival is a guest that comes from another launcher.
 type arrival struct {
-	h   *hypervisor
+	h   *libvirtd.Daemon
 	m   launcherapi.Machine
 	say func(launcherapi.MoveStage)
 	// words are questions whether the guest may run, from the source: it has ended there. Each gets its answer.
@@ -33,8 +35,8 @@ type arrival struct {
 }
 
 // arrive waits for a guest, holds it still until its source's has ended, and runs it to its end.
-func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launcherapi.Machine) launcherapi.Report {
-	events, err := h.virt.LifecycleEvents(context.WithoutCancel(ctx))
+func (l *Launcher) arrive(ctx context.Context, h *libvirtd.Daemon, m launcherapi.Machine) launcherapi.Report {
+	events, err := h.Virt.LifecycleEvents(context.WithoutCancel(ctx))
 	if err != nil {
 		return refused(fmt.Errorf("listen to libvirt: %w", err))
 	}
@@ -54,7 +56,7 @@ func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launcherapi.Mach
 	}}
 	coming, arrived := context.WithCancel(ctx)
 	defer arrived()
-	go movelink.Inbox{Keys: keys, Libvirt: h.socket, Image: a.image, Room: a.room, Still: func() { a.still.Store(true) }, Gone: func() error { return a.gone(coming) },
+	go movelink.Inbox{Keys: keys, Libvirt: h.Socket, Image: a.image, Room: a.room, Still: func() { a.still.Store(true) }, Gone: func() error { return a.gone(coming) },
 		HungUp: sync.OnceFunc(func() { close(a.hungUp) })}.Serve(coming, door)
 	a.say(launcherapi.MoveWaits)
 	dom, reply, end := a.await(ctx, events)
@@ -65,7 +67,7 @@ func (l *Launcher) arrive(ctx context.Context, h *hypervisor, m launcherapi.Mach
 	r := l.attend(ctx, guestHere{h, dom, m, events, paused}, func() error {
 		var err error
 		if !paused {
-			err = h.virt.DomainResume(dom)
+			err = h.Virt.DomainResume(dom)
 		}
 		reply <- err
 		if err != nil {
@@ -88,7 +90,7 @@ func (a *arrival) await(ctx context.Context, events <-chan libvirt.DomainEventLi
 		select {
 		case e, ok := <-events:
 			if !ok {
-				return libvirt.Domain{}, nil, &launcherapi.Report{End: launcherapi.Refused, Detail: errNoDomain.Error()}
+				return libvirt.Domain{}, nil, &launcherapi.Report{End: launcherapi.Refused, Detail: libvirtd.ErrEnded.Error()}
 			}
 			if libvirt.DomainEventType(e.Event) == libvirt.DomainEventStopped {
 				a.answerOut(ctx)
@@ -109,8 +111,8 @@ func (a *arrival) await(ctx context.Context, events <-chan libvirt.DomainEventLi
 			if o := readMove(launcherapi.TaskDir); err == nil && o.Run && o.ID == a.m.Incoming {
 				return dom, make(chan error, 1), nil
 			}
-		case <-a.h.gone:
-			return libvirt.Domain{}, nil, &launcherapi.Report{End: launcherapi.Refused, Detail: errNoDomain.Error()}
+		case <-a.h.Gone:
+			return libvirt.Domain{}, nil, &launcherapi.Report{End: launcherapi.Refused, Detail: libvirtd.ErrEnded.Error()}
 		case <-ctx.Done():
 			return libvirt.Domain{}, nil, &launcherapi.Report{End: launcherapi.Stopped, Detail: "stopped before the guest was handed over"}
 		}
@@ -132,11 +134,11 @@ var errNotWhole = errors.New("the guest is not here in whole")
 
 // whole is the guest if all of it is here. Until then libvirt calls it paused for the move, or does not know it.
 func (a *arrival) whole() (libvirt.Domain, error) {
-	dom, err := a.h.virt.DomainLookupByName(domainName(a.m))
+	dom, err := a.h.Virt.DomainLookupByName(domain.Name(a.m))
 	if err != nil {
 		return dom, errNotWhole
 	}
-	state, reason, err := a.h.virt.DomainGetState(dom, 0)
+	state, reason, err := a.h.Virt.DomainGetState(dom, 0)
 	if err != nil || libvirt.DomainState(state) != libvirt.DomainPaused || libvirt.DomainPausedReason(reason) != libvirt.DomainPausedUser {
 		return dom, errNotWhole
 	}
@@ -161,54 +163,22 @@ func (a *arrival) room(volume string, size int64) error {
 	}
 	_, used := a.m.Updated[volume]
 	if slices.Contains(a.m.Block, volume) {
-		has, err := sizeOf(diskDevice(volume))
+		has, err := backing.Size(backing.ClaimDevice(volume))
 		if err != nil || has < size {
 			return errors.Join(fmt.Errorf("the device of volume %s has %d bytes, and the guest's disk %d", volume, has, size), err)
 		}
 		if used {
-			return zero(diskDevice(volume), has)
+			return backing.Clear(backing.ClaimDevice(volume), has)
 		}
 		return nil
 	}
 	if used {
-		if err := os.Truncate(diskFile(volume), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Truncate(backing.ClaimFile(volume), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("clear the disk of volume %s: %w", volume, err)
 		}
 	}
-	_, err := empty(diskFile(volume), size)
+	_, err := backing.Resize(backing.ClaimFile(volume), size)
 	return err
-}
-
-// zero clears a device: holes of the guest's disk are not sent, so what was there would show through them.
-func zero(path string, size int64) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return fmt.Errorf("clear a device: %w", err)
-	}
-	const step = 1 << 30 // a device that cannot discard is written, and a stopped launcher is not to wait for all of it
-	for at := int64(0); at < size && err == nil; at += step {
-		n := min(step, size-at)
-		if err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, n); err != nil {
-			err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, at, n)
-		}
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("clear a device: %w", err)
-	}
-	return nil
-}
-
-// sizeOf is how large a disk is, a file or a device.
-func sizeOf(path string) (int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, fmt.Errorf("measure a disk: %w", err)
-	}
-	n, err := f.Seek(0, io.SeekEnd)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return 0, fmt.Errorf("measure a disk: %w", err)
-	}
-	return n, nil
 }
 
 // image takes a disk that the source made for the guest, in place of the one that was made here.
@@ -216,7 +186,7 @@ func (a *arrival) image(volume string, size int64, from io.Reader) error {
 	if !slices.ContainsFunc(a.m.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == volume && generated(v) }) {
 		return fmt.Errorf("no disk is made of volume %s", volume)
 	}
-	f, err := os.OpenFile(imageFile(volume), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(backing.GeneratedFile(volume), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("take the disk of volume %s: %w", volume, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -57,7 +58,7 @@ func noCloud(m launcherapi.Machine, s *kubevirt.CloudInitSource, keys []string) 
 
 // configDrive is OpenStack's config drive.
 func configDrive(m launcherapi.Machine, s *kubevirt.CloudInitSource, keys []string) dataSource {
-	data := map[string]any{"instance_id": m.Name + "." + m.Namespace, "uuid": machineUUID(m), "hostname": hostname(m)}
+	data := map[string]any{"instance_id": m.Name + "." + m.Namespace, "uuid": domain.UUID(m), "hostname": hostname(m)}
 	if len(keys) > 0 {
 		numbered := map[string]string{}
 		for n, key := range keys {

@@ -10,17 +10,13 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/diskspace"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/tool"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
-
-// copyFile is the copy of a volume. Every kind of master, and every spelling, has it here.
-func copyPath(volume string) string {
-	return filepath.Join(launcherapi.CopiesDir, volume, "disk.qcow2")
-}
 
 // maker makes the copies of a machine's volumes.
 type maker struct {
@@ -29,53 +25,53 @@ type maker struct {
 	path    func(volume string) string
 	note    func(volume string, change func(*launcherapi.Copy))
 	log     *slog.Logger
-	image   func(ctx context.Context, v kubevirt.Volume) (Backing, error) // makes the disk of a container image
-	refused string                                                        // why nothing is to be asked of the node's cache of layers any more; empty: it may be
+	image   func(ctx context.Context, v kubevirt.Volume) (backing.Disk, error) // makes the disk of a container image
+	refused string                                                             // why nothing is to be asked of the node's cache of layers any more; empty: it may be
 }
 
 func newMaker(m launcherapi.Machine, r *remotes, p *progress, log *slog.Logger) *maker {
-	k := &maker{machine: m, remotes: r, path: copyPath, note: p.change, log: log}
+	k := &maker{machine: m, remotes: r, path: backing.CopyFile, note: p.change, log: log}
 	k.image = k.imageDisk
 	return k
 }
 
 // copy makes the guest's own disk, which begins as the master.
-func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master Backing) (Backing, error) {
+func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master backing.Disk) (backing.Disk, error) {
 	c := v.Copied()
 	if c.Capacity != nil && c.Capacity.Sign() <= 0 {
-		return Backing{}, fmt.Errorf("copy.capacity is %s; it must be more than 0", c.Capacity)
+		return backing.Disk{}, fmt.Errorf("copy.capacity is %s; it must be more than 0", c.Capacity)
 	}
 	k.note(v.Name, func(n *launcherapi.Copy) { n.Mode = c.Mode })
 	path := k.path(v.Name)
-	node, err := json.Marshal(master.node())
+	node, err := json.Marshal(master.Node())
 	if err != nil {
-		return Backing{}, fmt.Errorf("describe the master: %w", err)
+		return backing.Disk{}, fmt.Errorf("describe the master: %w", err)
 	}
 	// The launcher may have been started again in its pod; what an earlier guest wrote is gone with it.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return Backing{}, err
+		return backing.Disk{}, err
 	}
 	if err := k.overlay(ctx, v.Name, master, "json:"+string(node), path); err != nil {
-		return Backing{}, err
+		return backing.Disk{}, err
 	}
 	size, err := enlarge(ctx, path, c.Size)
 	if err != nil {
-		return Backing{}, err
+		return backing.Disk{}, err
 	}
 	mayHave := writable(c, size, k.machine.Rooms[v.Name])
 	if wholly(c.Mode) && mayHave < size {
-		return Backing{}, tooSmall(c, mayHave, size)
+		return backing.Disk{}, tooSmall(c, mayHave, size)
 	}
 	if c.Mode == kubevirt.CopyClone {
 		if err := k.clone(ctx, v.Name, master, "json:"+string(node), path); err != nil {
-			return Backing{}, err
+			return backing.Disk{}, err
 		}
 		if _, err := enlarge(ctx, path, c.Size); err != nil {
-			return Backing{}, err
+			return backing.Disk{}, err
 		}
 	}
 	k.note(v.Name, func(n *launcherapi.Copy) { n.Size = size })
-	b := Backing{Path: path, Format: "qcow2", Copied: true, Keeps: c.Mode == kubevirt.CopyOnRead}
+	b := backing.Disk{Path: path, Format: "qcow2", Copied: true, CopyOnRead: c.Mode == kubevirt.CopyOnRead}
 	if c.Mode != kubevirt.CopyClone {
 		b.Master = &master
 	}
@@ -87,7 +83,7 @@ func (k *maker) copy(ctx context.Context, v kubevirt.Volume, master Backing) (Ba
 }
 
 // overlay holds what differs from the master. QEMU is told what it lies over; it does not read it from the file.
-func (k *maker) overlay(ctx context.Context, volume string, master Backing, node, path string) error {
+func (k *maker) overlay(ctx context.Context, volume string, master backing.Disk, node, path string) error {
 	if err := k.program(ctx, volume, master, nil, "create", "-q", "-f", "qcow2", "-b", node, "-F", master.Format, path); err != nil {
 		return err
 	}
@@ -97,7 +93,7 @@ func (k *maker) overlay(ctx context.Context, volume string, master Backing, node
 }
 
 // clone copies the whole master, many parts at once, and leaves out what is zero. Then the master is let go.
-func (k *maker) clone(ctx context.Context, volume string, master Backing, node, path string) error {
+func (k *maker) clone(ctx context.Context, volume string, master backing.Disk, node, path string) error {
 	const whole = 100_00 // in hundredths of a percent
 	say := func(n int64) { k.note(volume, func(c *launcherapi.Copy) { c.Done, c.Total = n, whole }) }
 	say(0)
@@ -149,11 +145,11 @@ func tooSmall(c *kubevirt.DiskCopy, room, size int64) error {
 }
 
 // program runs qemu-img on a master, with its login if it is at a server.
-func (k *maker) program(ctx context.Context, volume string, master Backing, said io.Writer, args ...string) error {
+func (k *maker) program(ctx context.Context, volume string, master backing.Disk, said io.Writer, args ...string) error {
 	if master.Remote != nil {
 		return k.remotes.program(ctx, k.machine, master.Remote, k.remotes.logins[volume], said, "qemu-img", args...)
 	}
-	if err := runTo(exec.CommandContext(ctx, "qemu-img", args...), said); err != nil {
+	if err := tool.RunTo(exec.CommandContext(ctx, "qemu-img", args...), said); err != nil {
 		return fmt.Errorf("qemu-img %s: %w", args[0], err)
 	}
 	return nil
@@ -168,7 +164,7 @@ func enlarge(ctx context.Context, path string, asked *kubevirt.Quantity) (int64,
 	case asked.Value() < has:
 		return 0, fmt.Errorf("copy.size is %s and the master has %d bytes: a copy cannot be smaller than its master", asked, has)
 	}
-	if err := run(ctx, "qemu-img", "resize", "-q", "-f", "qcow2", path, fmt.Sprint(asked.Value())); err != nil {
+	if err := tool.Run(ctx, "qemu-img", "resize", "-q", "-f", "qcow2", path, fmt.Sprint(asked.Value())); err != nil {
 		return 0, err
 	}
 	return virtualSize(path)

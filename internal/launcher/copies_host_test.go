@@ -14,20 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/testing/hosttool"
 )
 
-// tool runs a program of QEMU's.
-func tool(t testing.TB, args ...string) string {
-	t.Helper()
-	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%q: %v: %s", args, err, out)
-	}
-	return string(out)
-}
-
 // copyOf makes a copy of a master of 8 MiB that is 7s all over.
-func copyOf(t *testing.T, c kubevirt.DiskCopy) (Backing, string, error) {
+func copyOf(t *testing.T, c kubevirt.DiskCopy) (backing.Disk, string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	master := filepath.Join(dir, "master")
@@ -35,12 +27,12 @@ func copyOf(t *testing.T, c kubevirt.DiskCopy) (Backing, string, error) {
 		t.Fatal(err)
 	}
 	k := &maker{path: func(volume string) string { return filepath.Join(dir, volume) }, note: newProgress().change}
-	b, err := k.copy(t.Context(), kubevirt.Volume{Name: "copy", Copy: &c}, Backing{Path: master, Format: "raw"})
+	b, err := k.copy(t.Context(), kubevirt.Volume{Name: "copy", Copy: &c}, backing.Disk{Path: master, Format: "raw"})
 	return b, master, err
 }
 
 // opened is the copy as libvirt has QEMU open it.
-func opened(b Backing) string {
+func opened(b backing.Disk) string {
 	return "driver=qcow2,discard=unmap,file.driver=raw,file.discard=unmap,file.size=" + strconv.FormatInt(b.Limit, 10) +
 		",file.file.driver=file,file.file.discard=unmap,file.file.filename=" + b.Path
 }
@@ -71,7 +63,7 @@ func TestCopyOnWrite(t *testing.T) {
 	if out := io("discard 1M 4M", "write -P 3 8M 3M", "read -P 3 8M 3M"); strings.Contains(out, "rror") || strings.Contains(out, "failed") {
 		t.Errorf("after the guest gave something up: %s", out)
 	}
-	tool(t, "qemu-img", "check", "-q", b.Path)
+	hosttool.Run(t, "qemu-img", "check", "-q", b.Path)
 	if got, err := os.ReadFile(master); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{7}, 8<<20)) {
 		t.Errorf("the master was changed: %v", err)
 	}
@@ -108,11 +100,11 @@ func TestClone(t *testing.T) {
 	if err := os.Remove(master); err != nil {
 		t.Fatal(err)
 	}
-	out := tool(t, "qemu-io", "--image-opts", opened(b), "-c", "read -P 7 0 8M", "-c", "read -P 0 8M 56M")
+	out := hosttool.Run(t, "qemu-io", "--image-opts", opened(b), "-c", "read -P 7 0 8M", "-c", "read -P 0 8M 56M")
 	if strings.Contains(out, "rror") || strings.Contains(out, "failed") {
 		t.Error(out)
 	}
-	if n := stored(b.Path); n < 8<<20 || n > 10<<20 {
+	if n := backing.Stored(b.Path); n < 8<<20 || n > 10<<20 {
 		t.Errorf("it takes %d bytes", n)
 	}
 }

@@ -1,15 +1,11 @@
 package launcher
 
 import (
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	libvirt "github.com/digitalocean/go-libvirt"
-	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launcherapi"
@@ -26,38 +22,6 @@ func readLogin(v kubevirt.Volume, mounted string) (*netdisk.Login, error) {
 		return nil, &faulty{launcherapi.DiskUnsupported, err}
 	}
 	return l, err
-}
-
-// keep gives libvirt a volume's secret. It stays in libvirtd's memory and can be used by it alone.
-func (h *hypervisor) keep(volume string, r *Remote, l *netdisk.Login) error {
-	type usage struct {
-		Type   string `xml:"type,attr"`
-		Target string `xml:"target,omitempty"` // iSCSI's word
-		Name   string `xml:"name,omitempty"`   // Ceph's word
-	}
-	doc := struct {
-		XMLName   xml.Name `xml:"secret"`
-		Ephemeral string   `xml:"ephemeral,attr"`
-		Private   string   `xml:"private,attr"`
-		Usage     usage    `xml:"usage"`
-	}{Ephemeral: "yes", Private: "yes", Usage: usage{Type: netdisk.Of(r.Protocol).SecretType}}
-	if doc.Usage.Type == "ceph" {
-		doc.Usage.Name = secretUsage(volume)
-	} else {
-		doc.Usage.Target = secretUsage(volume)
-	}
-	text, err := xml.Marshal(doc)
-	if err != nil {
-		return fmt.Errorf("describe the secret of volume %s: %w", volume, err)
-	}
-	made, err := h.virt.SecretDefineXML(string(text), 0)
-	if err != nil {
-		return fmt.Errorf("give libvirt the secret of volume %s: %w", volume, err)
-	}
-	if err := h.virt.SecretSetValue(libvirt.Secret(made), l.Value, 0); err != nil {
-		return fmt.Errorf("give libvirt the secret of volume %s: %w", volume, err)
-	}
-	return nil
 }
 
 // tlsDir is where QEMU finds the certificates for NBD.
@@ -106,6 +70,3 @@ func nameCertificates(v kubevirt.Volume, from, dir string) error {
 	}
 	return nil
 }
-
-// noBacking tells libvirt, and it QEMU, that a disk lies over nothing, whatever its header says.
-func noBacking() *libvirtxml.DomainDiskBackingStore { return &libvirtxml.DomainDiskBackingStore{} }

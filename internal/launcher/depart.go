@@ -14,6 +14,8 @@ import (
 	libvirt "github.com/digitalocean/go-libvirt"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/movelink"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
@@ -41,9 +43,6 @@ type moves struct {
 func generated(v kubevirt.Volume) bool {
 	return v.CloudInitNoCloud != nil || v.CloudInitConfigDrive != nil || v.ConfigMap != nil || v.Secret != nil
 }
-
-// imageFile is where a disk is that the launcher makes.
-func imageFile(volume string) string { return filepath.Join(launcherapi.StateDir, volume+".img") }
 
 func (v *moves) busy() bool {
 	v.mu.Lock()
@@ -149,7 +148,7 @@ const waitsForKeys = "the kubelet has yet to bring the keys of this migration to
 
 // sendable returns an error if the guest stands still for another reason than that somebody has paused it.
 func sendable(g guestHere, paused bool) error {
-	state, reason, err := g.h.virt.DomainGetState(g.dom, 0)
+	state, reason, err := g.h.Virt.DomainGetState(g.dom, 0)
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask libvirt about the guest: %w", err)
@@ -204,7 +203,7 @@ func (l *Launcher) send(ctx context.Context, g guestHere, o launcherapi.Move, to
 }
 
 func sendImage(ctx context.Context, to movelink.Target, volume string) error {
-	f, err := os.Open(imageFile(volume))
+	f, err := os.Open(backing.GeneratedFile(volume))
 	if err != nil {
 		return fmt.Errorf("send the disk of volume %s: %w", volume, err)
 	}
@@ -234,14 +233,14 @@ func (l *Launcher) perform(ctx context.Context, g guestHere, o launcherapi.Move,
 	}
 	flags, params = limited(flags, params, o.Limits)
 	if still := o.Limits.Downtime; still > 0 {
-		if err := g.h.virt.DomainMigrateSetMaxDowntime(g.dom, uint64(still), 0); err != nil {
+		if err := g.h.Virt.DomainMigrateSetMaxDowntime(g.dom, uint64(still), 0); err != nil {
 			return fmt.Errorf("allow the guest to stand still for %d ms: %w", still, err)
 		}
 	}
 	ended := make(chan error, 1)
 	go func() {
 		uri := libvirt.OptString{"qemu+unix:///session?socket=" + movelink.Socket(movelink.Libvirt)}
-		_, err := g.h.virt.DomainMigratePerform3Params(g.dom, uri, params, nil, flags)
+		_, err := g.h.Virt.DomainMigratePerform3Params(g.dom, uri, params, nil, flags)
 		ended <- err
 	}()
 	tick := time.NewTicker(200 * time.Millisecond)
@@ -267,7 +266,7 @@ func (l *Launcher) perform(ctx context.Context, g guestHere, o launcherapi.Move,
 			}
 		}
 		if stop { // libvirt refuses before the job has begun, so it is asked until it ends
-			_ = g.h.virt.DomainAbortJob(g.dom)
+			_ = g.h.Virt.DomainAbortJob(g.dom)
 		}
 	}
 }
@@ -301,7 +300,7 @@ func (s *stillness) since(sent int64, now time.Time) bool {
 
 // patience is how long the sending may take, for one GiB at least.
 func patience(m launcherapi.Machine, o launcherapi.Move, sent *sending) time.Duration {
-	memory, err := guestMemory(m.Spec.Domain)
+	memory, err := domain.Memory(m.Spec.Domain)
 	if err != nil {
 		memory = 0
 	}
@@ -313,7 +312,7 @@ func patience(m launcherapi.Machine, o launcherapi.Move, sent *sending) time.Dur
 
 // progress notes how far the sending is.
 func (l *Launcher) progress(g guestHere) {
-	_, stats, err := g.h.virt.DomainGetJobStats(g.dom, 0)
+	_, stats, err := g.h.Virt.DomainGetJobStats(g.dom, 0)
 	if err != nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
@@ -59,13 +60,13 @@ func (r *running) describe(before *description) *description {
 
 // targets are the device names of the guest's disks, by volume; nil if libvirt does not tell.
 func (r *running) targets() map[string]string {
-	text, err := r.h.virt.DomainGetXMLDesc(r.dom, libvirt.DomainXMLMigratable)
+	text, err := r.h.Virt.DomainGetXMLDesc(r.dom, libvirt.DomainXMLMigratable)
 	var d libvirtxml.Domain
 	if err != nil || d.Unmarshal(text) != nil {
 		return nil
 	}
 	out := map[string]string{}
-	for name, device := range devicesOf(&d) {
+	for name, device := range domain.Targets(&d) {
 		if volume, ok := qmp.VolumeOf(name); ok {
 			out[volume] = device
 		}

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/transfer/earlyboot"
@@ -26,7 +27,7 @@ const earlyWait = time.Minute
 
 // served is the disk at path if a worker fills it and serves it meanwhile; nil if there is none, or the disk is there. While the
 // connection in it is open the worker stays, so QEMU finds it too.
-func served(ctx context.Context, path string) (*Backing, error) {
+func served(ctx context.Context, path string) (*backing.Disk, error) {
 	if _, err := os.Lstat(earlyboot.Socket(path)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -38,7 +39,7 @@ func served(ctx context.Context, path string) (*Backing, error) {
 		}
 		c, err := greet(earlyboot.Socket(path))
 		if err == nil {
-			return &Backing{Path: path, Format: "raw", Remote: onSocket(earlyboot.Socket(path)), Early: c}, nil
+			return &backing.Disk{Path: path, Format: "raw", Remote: backing.OnSocket(earlyboot.Socket(path)), Early: c}, nil
 		}
 		select {
 		case <-tick.C:
@@ -214,7 +215,7 @@ func (e *fillings) drop(name string) error {
 }
 
 // cutOff says of the disks that the guest was started with before they were full whose source does not answer it.
-func cutOff(disks map[string]Backing) []string {
+func cutOff(disks map[string]backing.Disk) []string {
 	var out []string
 	for _, volume := range slices.Sorted(maps.Keys(disks)) {
 		if b := disks[volume]; b.Early != nil {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer"
@@ -53,7 +54,7 @@ func newFilledDisk(t *testing.T, checksum string) *filledDisk {
 	f.task = task.Task{Version: task.Version, Volume: "ns/v", Claim: "c", Early: true, Checksum: checksum, Source: task.Source{HTTP: &task.HTTP{URL: server.URL}},
 		Target: task.Target{Path: f.path, Content: task.Disk}}
 	f.work()
-	var b *Backing
+	var b *backing.Disk
 	for b == nil {
 		if b, err = served(t.Context(), f.path); err != nil {
 			t.Fatal(err)

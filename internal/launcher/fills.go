@@ -12,6 +12,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/libvirtd"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
@@ -127,20 +129,20 @@ func (f *fills) ended(volume string, now time.Time, rest bool) error {
 
 // pulls is the puller of a domain.
 type pulls struct {
-	h    *hypervisor
+	h    *libvirtd.Daemon
 	dom  libvirt.Domain
 	qemu *qmp.Monitor
 }
 
 func (p *pulls) start(volume string) error {
-	if err := p.h.virt.DomainBlockPull(p.dom, copyPath(volume), fillRate, libvirt.DomainBlockPullBandwidthBytes); err != nil {
+	if err := p.h.Virt.DomainBlockPull(p.dom, backing.CopyFile(volume), fillRate, libvirt.DomainBlockPullBandwidthBytes); err != nil {
 		return fmt.Errorf("begin to fill the copy: %w", err)
 	}
 	return nil
 }
 
 func (p *pulls) look(volume string) (bool, int64, int64, error) {
-	found, _, _, done, total, err := p.h.virt.DomainGetBlockJobInfo(p.dom, copyPath(volume), 0)
+	found, _, _, done, total, err := p.h.Virt.DomainGetBlockJobInfo(p.dom, backing.CopyFile(volume), 0)
 	if err != nil {
 		return false, 0, 0, fmt.Errorf("ask how far the copy is: %w", err)
 	}
@@ -148,11 +150,11 @@ func (p *pulls) look(volume string) (bool, int64, int64, error) {
 }
 
 func (p *pulls) alone(volume string) (bool, error) {
-	text, err := p.h.virt.DomainGetXMLDesc(p.dom, 0)
+	text, err := p.h.Virt.DomainGetXMLDesc(p.dom, 0)
 	if err != nil {
 		return false, fmt.Errorf("ask for the domain: %w", err)
 	}
-	return aloneIn(text, copyPath(volume))
+	return aloneIn(text, backing.CopyFile(volume))
 }
 
 // aloneIn reads from a domain whether libvirt says that there is nothing under a file: a backingStore without a format. It says
@@ -217,7 +219,7 @@ func (p *pulls) operations() (int64, error) {
 }
 
 // startFills fills the copies on read until the guest ends.
-func (l *Launcher) startFills(h *hypervisor, dom libvirt.Domain, qemu *qmp.Monitor, m launcherapi.Machine, done <-chan struct{}) {
+func (l *Launcher) startFills(h *libvirtd.Daemon, dom libvirt.Domain, qemu *qmp.Monitor, m launcherapi.Machine, done <-chan struct{}) {
 	f := &fills{job: &pulls{h, dom, qemu}, log: l.Log, note: l.copies.Load().change, done: l.remotes.letGo}
 	for _, v := range m.Spec.Volumes {
 		if c := v.Copied(); c != nil && c.Mode == kubevirt.CopyOnRead {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/netdisk"
 )
@@ -20,7 +21,7 @@ const inFlight = "reads or writes do not come back although its server answers"
 
 // stuck are the volumes that have had reads or writes in flight since the last look, and none that came back. Only disks on
 // virtio can be asked.
-func (f *flights) stuck(disks map[string]*Remote) map[string]string {
+func (f *flights) stuck(disks map[string]*backing.Remote) map[string]string {
 	out := map[string]string{}
 	for volume, at := range disks {
 		device := at.Device

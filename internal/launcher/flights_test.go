@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/netdisk"
 )
@@ -37,7 +38,7 @@ func TestStuck(t *testing.T) {
 			}
 			return answers[0]
 		})}
-		disks := map[string]*Remote{"root": {Address: netdisk.Address{Protocol: "rbd"}}}
+		disks := map[string]*backing.Remote{"root": {Address: netdisk.Address{Protocol: "rbd"}}}
 		if got := f.stuck(disks); len(got) > 0 {
 			t.Errorf("%s: stuck at the first look: %v", name, got)
 		}

@@ -1,12 +1,10 @@
 package launcher
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -84,30 +82,7 @@ func freePort(protocol string) (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// tell gives QEMU's monitor for people a line. What it has to say is what is wrong.
-func (r *running) tell(line string) error { return tell(r.h.virt.Run, r.dom.Name, line) }
-
-func tell(run func(string, []byte) ([]byte, error), domain, line string) error {
-	command, err := json.Marshal(map[string]any{
-		"execute": "human-monitor-command", "arguments": map[string]string{"command-line": line}})
-	if err != nil {
-		return err
-	}
-	answer, err := run(domain, command)
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", line, err, answer)
-	}
-	var said struct {
-		Return string `json:"return"`
-	}
-	if err := json.Unmarshal(answer, &said); err != nil {
-		return fmt.Errorf("%s: %w", line, err)
-	}
-	if text := strings.TrimSpace(said.Return); text != "" && !strings.HasSuffix(text, "removed") {
-		return fmt.Errorf("%s: %s", line, text)
-	}
-	return nil
-}
+func (r *running) tell(line string) error { return r.h.Tell(r.dom.Name, line) }
 
 // quietFor is how long a relay of datagrams may be silent before it ends: UDP has no end of a connection.
 const quietFor = 10 * time.Minute

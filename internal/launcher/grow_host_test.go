@@ -12,32 +12,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/testing/hosttool"
 )
 
 // TestDisksGrow: a real QEMU gives its guest larger disks while it runs: in a file, on a device, and on a device that was added.
 func TestDisksGrow(t *testing.T) {
 	const small, large = 16 << 20, 48 << 20
 	dir := t.TempDir()
-	backing := map[string]string{}
+	files := map[string]string{}
 	for _, name := range []string{"file", "block", "hot", "copy", "keeps"} {
-		backing[name] = filepath.Join(dir, name)
-		if err := os.WriteFile(backing[name], nil, 0o600); err != nil {
+		files[name] = filepath.Join(dir, name)
+		if err := os.WriteFile(files[name], nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Truncate(backing[name], small); err != nil {
+		if err := os.Truncate(files[name], small); err != nil {
 			t.Fatal(err)
 		}
 	}
 	args := []string{"-S", "-nodefaults", "-display", "none", "-machine", "q35", "-qmp", "unix:" + filepath.Join(dir, "monitor") + ",server=on,wait=off"}
-	disks, devices := map[string]Backing{}, map[string]string{}
-	for name, path := range backing {
-		b := Backing{Path: path, Format: "raw", Copied: name == "copy"}
+	disks, devices := map[string]backing.Disk{}, map[string]string{}
+	for name, path := range files {
+		b := backing.Disk{Path: path, Format: "raw", Copied: name == "copy"}
 		if name == "block" || name == "hot" {
-			b.Path, b.Device = strings.TrimSpace(tool(t, "losetup", "--show", "-f", path)), true
+			b.Path, b.Device = strings.TrimSpace(hosttool.Run(t, "losetup", "--show", "-f", path)), true
 			devices[name] = b.Path
-			t.Cleanup(func() { tool(t, "losetup", "-d", b.Path) })
+			t.Cleanup(func() { hosttool.Run(t, "losetup", "-d", b.Path) })
 		}
 		if name != "hot" {
 			disks[name] = b
@@ -77,15 +79,15 @@ func TestDisksGrow(t *testing.T) {
 		t.Errorf("after the claim of the file grew: %v", got)
 	}
 	for name, device := range devices {
-		if err := os.Truncate(backing[name], large); err != nil {
+		if err := os.Truncate(files[name], large); err != nil {
 			t.Fatal(err)
 		}
-		tool(t, "losetup", "-c", device)
+		hosttool.Run(t, "losetup", "-c", device)
 	}
 	if got := sizes(); got["block"] != large || got["hot"] != large {
 		t.Errorf("after the devices grew: %v", got)
 	}
-	if info, err := os.Stat(backing["file"]); err != nil || info.Size() != large {
+	if info, err := os.Stat(files["file"]); err != nil || info.Size() != large {
 		t.Errorf("the file: %v %v", info, err)
 	}
 }
@@ -110,16 +112,16 @@ func awaitMonitor(t *testing.T, socket string) *qmp.Monitor {
 func TestFileFitsItsFilesystem(t *testing.T) {
 	dir := t.TempDir()
 	image, point := filepath.Join(dir, "image"), filepath.Join(dir, "point")
-	tool(t, "truncate", "-s", "128M", image)
-	tool(t, "mkfs.ext4", "-q", "-F", "-m", "0", image)
-	tool(t, "mkdir", point)
-	tool(t, "mount", "-o", "loop", image, point)
-	defer tool(t, "umount", point)
+	hosttool.Run(t, "truncate", "-s", "128M", image)
+	hosttool.Run(t, "mkfs.ext4", "-q", "-F", "-m", "0", image)
+	hosttool.Run(t, "mkdir", point)
+	hosttool.Run(t, "mount", "-o", "loop", image, point)
+	defer hosttool.Run(t, "umount", point)
 	disk := filepath.Join(point, "disk.img")
 	if err := os.WriteFile(disk, make([]byte, 32<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := growFile(disk, 120<<20); err != nil {
+	if err := backing.GrowFile(disk, 120<<20); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(disk)
@@ -127,7 +129,7 @@ func TestFileFitsItsFilesystem(t *testing.T) {
 		t.Fatalf("%v %v", info.Size(), err)
 	}
 	before := info.Size()
-	if err := growFile(disk, 124<<20); err != nil { // nothing has changed
+	if err := backing.GrowFile(disk, 124<<20); err != nil { // nothing has changed
 		t.Fatal(err)
 	}
 	if info, err = os.Stat(disk); err != nil || info.Size() != before {
@@ -137,7 +139,7 @@ func TestFileFitsItsFilesystem(t *testing.T) {
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := growFile(plain, 64<<20); err != nil {
+	if err := backing.GrowFile(plain, 64<<20); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(plain); err != nil || info.Size() != 64<<20 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -18,11 +19,11 @@ func oneDrive(command string) string {
 	return `{"return": [{"qdev": "/machine/peripheral/ua-root/virtio-backend", "inserted": {"node-name": "format", "image": {"virtual-size": 16777216}}}]}`
 }
 
-func growsTo(t *testing.T, refuse string, b Backing, began, told int64) (commands []string, again func(time.Duration)) {
+func growsTo(t *testing.T, refuse string, b backing.Disk, began, told int64) (commands []string, again func(time.Duration)) {
 	t.Helper()
 	qemu, said := fakeQEMU(t, refuse, oneDrive)
 	p := plugsTo(t, qemu, &fakeDomain{})
-	p.growth = newGrowth(launcherapi.Machine{Sizes: map[string]int64{"root": began}}, map[string]Backing{"root": b})
+	p.growth = newGrowth(launcherapi.Machine{Sizes: map[string]int64{"root": began}}, map[string]backing.Disk{"root": b})
 	now := time.Now()
 	p.grow(map[string]int64{"root": told}, now)
 	commands = said()
@@ -40,9 +41,9 @@ func TestGrow(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	plain := Backing{Path: file, Format: "raw"}
+	plain := backing.Disk{Path: file, Format: "raw"}
 	for name, c := range map[string]struct {
-		b           Backing
+		b           backing.Disk
 		began, told int64
 		want        bool
 	}{
@@ -51,10 +52,10 @@ func TestGrow(t *testing.T) {
 		"as it was":                   {plain, 16 << 20, 0, false},
 		"smaller":                     {plain, 8 << 20, 0, false},
 		"nothing said":                {plain, 0, 0, false},
-		"a copy":                      {Backing{Path: file, Format: "qcow2", Copied: true}, 0, 32 << 20, false},
-		"only read":                   {Backing{Path: file, Format: "raw", ReadOnly: true}, 0, 32 << 20, false},
-		"a network disk behind claim": {Backing{Remote: &Remote{}, Format: "raw"}, 0, 32 << 20, true},
-		"a file that is not there":    {Backing{Path: file + ".no", Format: "raw"}, 0, 32 << 20, false},
+		"a copy":                      {backing.Disk{Path: file, Format: "qcow2", Copied: true}, 0, 32 << 20, false},
+		"only read":                   {backing.Disk{Path: file, Format: "raw", ReadOnly: true}, 0, 32 << 20, false},
+		"a network disk behind claim": {backing.Disk{Remote: &backing.Remote{}, Format: "raw"}, 0, 32 << 20, true},
+		"a file that is not there":    {backing.Disk{Path: file + ".no", Format: "raw"}, 0, 32 << 20, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			commands, _ := growsTo(t, "", c.b, c.began, c.told)
@@ -68,6 +69,6 @@ func TestGrow(t *testing.T) {
 
 // TestGrowRefused: QEMU is not asked for the same all the time.
 func TestGrowRefused(t *testing.T) {
-	_, again := growsTo(t, "block_resize", Backing{Remote: &Remote{}, Format: "raw"}, 0, 32<<20)
+	_, again := growsTo(t, "block_resize", backing.Disk{Remote: &backing.Remote{}, Format: "raw"}, 0, 32<<20)
 	again(growEvery / 2)
 }

@@ -13,9 +13,13 @@ import (
 
 	libvirt "github.com/digitalocean/go-libvirt"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/ptr"
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/domain"
+	"github.com/berth-vm/berth/internal/launcher/libvirtd"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
@@ -25,9 +29,9 @@ import (
 
 // attacher gives the guest disks by way of libvirt.
 type attacher interface {
-	attach(disk kubevirt.Disk, b Backing) error
+	attach(disk kubevirt.Disk, b backing.Disk) error
 	// medium puts a medium into a CD drive of the guest, or takes out what is in it if there is none.
-	medium(volume string, b *Backing) error
+	medium(volume string, b *backing.Disk) error
 }
 
 // firstSet is where the numbers of our sets of files begin: libvirt counts its own from 0, and those of kept copies are larger.
@@ -65,7 +69,7 @@ func (p *plugs) plug(disk kubevirt.Disk, o offer) (*plug, error) {
 			return nil, err
 		}
 	}
-	b := Backing{Path: p.setPath(made.set), Device: o.Device, Format: "raw", ReadOnly: o.ReadOnly}
+	b := backing.Disk{Path: p.setPath(made.set), Device: o.Device, Format: "raw", ReadOnly: o.ReadOnly}
 	err := os.WriteFile(b.Path, nil, 0o600)
 	switch {
 	case err != nil:
@@ -84,7 +88,7 @@ func (p *plugs) plug(disk kubevirt.Disk, o offer) (*plug, error) {
 		return nil, err
 	}
 	if o.reader != nil {
-		made.measure = reopen(o.reader)
+		made.measure = backing.Duplicate(o.reader)
 	}
 	return made, nil
 }
@@ -92,7 +96,7 @@ func (p *plugs) plug(disk kubevirt.Disk, o offer) (*plug, error) {
 // settleWriter has QEMU stay with the file that it writes to. libvirt has it open a disk for reading, and change to the other file when
 // somebody writes; the locks that it had on the first would stay there, and QEMU, which takes them for another program's when it looks at
 // them next, ends itself.
-func (p *plugs) settleWriter(made *plug, disk kubevirt.Disk, b Backing, reader *os.File, fd int) error {
+func (p *plugs) settleWriter(made *plug, disk kubevirt.Disk, b backing.Disk, reader *os.File, fd int) error {
 	free := unix.Flock_t{Type: unix.F_UNLCK}
 	if err := unix.FcntlFlock(reader.Fd(), unix.F_OFD_SETLK, &free); err != nil {
 		return fmt.Errorf("free the locks of a file: %w", err)
@@ -101,7 +105,7 @@ func (p *plugs) settleWriter(made *plug, disk kubevirt.Disk, b Backing, reader *
 	if err != nil {
 		return err
 	}
-	d := driver(disk, b)
+	d := domain.Driver(disk, b)
 	options := map[string]any{"driver": map[bool]string{true: "host_device", false: "file"}[b.Device], "node-name": node, "filename": b.Path,
 		"read-only": false, "auto-read-only": false, "discard": "unmap"}
 	if d.Cache != "" {
@@ -163,26 +167,26 @@ func (p *plugs) closeNetwork(volume string, plug *plug) error {
 
 // attached is the guest as libvirt knows it.
 type attached struct {
-	h      *hypervisor
+	h      *libvirtd.Daemon
 	dom    libvirt.Domain
 	queues uint // of a virtio disk
 }
 
 // attach gives the guest a disk under the first name that is free on its bus.
-func (a attached) attach(disk kubevirt.Disk, b Backing) error {
+func (a attached) attach(disk kubevirt.Disk, b backing.Disk) error {
 	now, err := a.described()
 	if err != nil {
 		return err
 	}
 	disk.BootOrder = nil // it is for the next start
-	x, err := DiskXML(disk, b, a.queues)
+	x, err := domain.Disk(disk, b, a.queues)
 	if err != nil {
 		return err
 	}
-	taken := devicesOf(now)
+	taken := domain.Targets(now)
 	used := slices.Collect(maps.Values(taken))
 	for n := 0; x.Target.Dev == ""; n++ {
-		if name := devicePrefix(launcherapi.Bus(disk)) + letter(n); !slices.Contains(used, name) {
+		if name := domain.BusPrefix(launcherapi.Bus(disk)) + domain.Letter(n); !slices.Contains(used, name) {
 			x.Target.Dev = name
 		}
 	}
@@ -190,7 +194,7 @@ func (a attached) attach(disk kubevirt.Disk, b Backing) error {
 	if err != nil {
 		return fmt.Errorf("describe the disk: %w", err)
 	}
-	if err := a.h.virt.DomainAttachDeviceFlags(a.dom, text, uint32(libvirt.DomainDeviceModifyLive)); err != nil {
+	if err := a.h.Virt.DomainAttachDeviceFlags(a.dom, text, uint32(libvirt.DomainDeviceModifyLive)); err != nil {
 		return fmt.Errorf("libvirt refuses the disk: %w", err)
 	}
 	return nil
@@ -198,7 +202,7 @@ func (a attached) attach(disk kubevirt.Disk, b Backing) error {
 
 // described is the guest as it is now.
 func (a attached) described() (*libvirtxml.Domain, error) {
-	text, err := a.h.virt.DomainGetXMLDesc(a.dom, 0)
+	text, err := a.h.Virt.DomainGetXMLDesc(a.dom, 0)
 	if err != nil {
 		return nil, fmt.Errorf("ask libvirt for the guest: %w", err)
 	}
@@ -211,7 +215,7 @@ func (a attached) described() (*libvirtxml.Domain, error) {
 
 func (p *plugs) device(made *plug, disk kubevirt.Disk) (map[string]any, error) {
 	d := map[string]any{
-		"id": made.id, "drive": made.id, "share-rw": on(disk.Shareable, false),
+		"id": made.id, "drive": made.id, "share-rw": ptr.Deref(disk.Shareable, false),
 		"werror": "stop", "rerror": "stop", // as with the disks it started with
 		"write-cache": map[bool]string{true: "off", false: "on"}[disk.Cache == kubevirt.CacheWriteThrough],
 	}

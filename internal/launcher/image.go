@@ -15,6 +15,8 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/imagevm"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/task"
@@ -28,27 +30,21 @@ const guestArch = "amd64"
 // imageRoom is how much a machine may write that does not say how large its disk is to be. It takes no room before it is written.
 const imageRoom = 8 << 30
 
-// ordersFile is where a machine's program is written down for QEMU; endedFile is where QEMU writes what the guest says of its end.
-const (
-	ordersFile = launcherapi.StateDir + "/entry.json"
-	endedFile  = launcherapi.StateDir + "/entry-ended.json"
-)
-
 // imageDisk makes a machine's disk of a container image: the disk in it, if it is one of a disk, and else a stack of its layers.
-func (k *maker) imageDisk(ctx context.Context, v kubevirt.Volume) (Backing, error) {
+func (k *maker) imageDisk(ctx context.Context, v kubevirt.Volume) (backing.Disk, error) {
 	m, cache := k.machine, k.cacheDoor(v.Name, launcherapi.MeetDir)
 	defer cache.close()
 	mounted := filepath.Join(launcherapi.MountDir, v.Name)
 	s := v.ContainerImage
 	img, err := registry.Pull(ctx, imageOrder(m, v, mounted), guestArch, http.Dial(k.remotes.door.dialer("http")))
 	if err != nil {
-		return Backing{}, webFault(err)
+		return backing.Disk{}, webFault(err)
 	}
 	defer func() { _ = img.Close() }()
 	dir := filepath.Join(mounted, "disk")
 	// What an earlier run in this pod made may be half made.
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
-		return Backing{}, fmt.Errorf("make room for the image: %w", err)
+		return backing.Disk{}, fmt.Errorf("make room for the image: %w", err)
 	}
 	orders := program(s, img.Config, os.Environ())
 	if len(orders.Command) == 0 {
@@ -60,17 +56,17 @@ func (k *maker) imageDisk(ctx context.Context, v kubevirt.Volume) (Backing, erro
 	}
 	b, from, err := pile(ctx, img, dir, v.Copy, cache)
 	if err != nil {
-		return Backing{}, webFault(err)
+		return backing.Disk{}, webFault(err)
 	}
 	for n := from; n < img.Layers; n++ {
 		orders.Layers = append(orders.Layers, n)
 	}
 	text, err := json.Marshal(orders)
 	if err != nil {
-		return Backing{}, fmt.Errorf("write what to run: %w", err)
+		return backing.Disk{}, fmt.Errorf("write what to run: %w", err)
 	}
-	b.Orders = ordersFile
-	return b, os.WriteFile(ordersFile, text, 0o600)
+	b.Orders = domain.OrdersFile
+	return b, os.WriteFile(domain.OrdersFile, text, 0o600)
 }
 
 // imageOrder is where a volume's image is, and how it may be had. What belongs to the volume is mounted at a directory.
@@ -132,21 +128,21 @@ func program(s *kubevirt.ContainerImageSource, c v1.Config, own []string) imagev
 }
 
 // diskInside is the disk of an image that has no program.
-func diskInside(ctx context.Context, img *registry.Image, dir string) (Backing, error) {
+func diskInside(ctx context.Context, img *registry.Image, dir string) (backing.Disk, error) {
 	path := filepath.Join(dir, "disk.img")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return Backing{}, fmt.Errorf("make room for the disk: %w", err)
+		return backing.Disk{}, fmt.Errorf("make room for the disk: %w", err)
 	}
 	found, err := img.Disk(ctx, f, launcherapi.ImageBytes)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return Backing{}, webFault(err)
+		return backing.Disk{}, webFault(err)
 	}
 	if !found {
-		return Backing{}, fmt.Errorf("%s has no entrypoint, no command, and no disk under /disk/: say what to run with command", img.Name)
+		return backing.Disk{}, fmt.Errorf("%s has no entrypoint, no command, and no disk under /disk/: say what to run with command", img.Name)
 	}
-	format, err := containerFormat(path)
-	return Backing{Path: path, Format: format}, err
+	format, err := backing.DetectFormat(path)
+	return backing.Disk{Path: path, Format: format}, err
 }
 
 // programEnd is how a machine ended that ran an image's program.

@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/imagevm"
@@ -79,35 +78,6 @@ func TestProgramEnd(t *testing.T) {
 		got := programEnd(launcherapi.Report{End: c.end, Detail: "before"}, []byte(c.said))
 		if got.End != c.want || !strings.Contains(got.Detail, c.text) {
 			t.Errorf("%s: %+v, want %s and %q", name, got, c.want, c.text)
-		}
-	}
-}
-
-// TestImageRefusals: what a machine from an image cannot be is said in one line.
-func TestImageRefusals(t *testing.T) {
-	image := kubevirt.VolumeSource{ContainerImage: &kubevirt.ContainerImageSource{Image: "i"}}
-	memory := resource.MustParse("256Mi")
-	for want, change := range map[string]func(*kubevirt.VirtualMachineInstanceSpec){
-		"a machine runs the program of one": func(s *kubevirt.VirtualMachineInstanceSpec) {
-			s.Volumes = append(s.Volumes, kubevirt.Volume{Name: "other", VolumeSource: image})
-		},
-		"remove firmware.kernelBoot": func(s *kubevirt.VirtualMachineInstanceSpec) {
-			s.Domain.Firmware = &kubevirt.Firmware{KernelBoot: &kubevirt.KernelBoot{}}
-		},
-		"must be on virtio or scsi": func(s *kubevirt.VirtualMachineInstanceSpec) {
-			s.Domain.Devices.Disks = []kubevirt.Disk{{Name: "root", DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: kubevirt.BusSATA}}}}
-		},
-		"needs 134217728": func(s *kubevirt.VirtualMachineInstanceSpec) {
-			little := resource.MustParse("64Mi")
-			s.Domain.Memory = &kubevirt.Memory{Guest: &little}
-		},
-	} {
-		m := launcherapi.Machine{Name: "m", Emulate: true}
-		m.Spec.Domain.Memory = &kubevirt.Memory{Guest: &memory}
-		m.Spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: image}}
-		change(&m.Spec)
-		if _, err := Domain(m, planned(m), goldenHost); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

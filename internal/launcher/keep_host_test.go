@@ -16,9 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
+	"github.com/berth-vm/berth/internal/testing/hosttool"
 )
 
 // kept is a real QEMU with a copy on write of 64 MiB over a master that is 7s in its first quarter, and somebody who writes to it.
@@ -42,7 +44,7 @@ func newKept(t *testing.T, filter bool) *kept {
 		t.Fatal(err)
 	}
 	overlay, socket := filepath.Join(dir, "copy"), filepath.Join(dir, "monitor")
-	tool(t, "qemu-img", "create", "-q", "-f", "qcow2", "-b", filepath.Join(dir, "master"), "-F", "raw", overlay)
+	hosttool.Run(t, "qemu-img", "create", "-q", "-f", "qcow2", "-b", filepath.Join(dir, "master"), "-F", "raw", overlay)
 	node := `{"driver":"qcow2","node-name":"format","discard":"unmap","file":{"driver":"file","filename":"` + overlay + `"}}`
 	args := []string{"-S", "-nodefaults", "-display", "none", "-machine", "q35", "-qmp", "unix:" + socket + ",server=on,wait=off", "-blockdev", node}
 	drive := "format"
@@ -108,7 +110,7 @@ func (k *kept) claim(name string) *os.File {
 // loopOf is a device with a file's bytes.
 func loopOf(t *testing.T, file string) string {
 	t.Helper()
-	loop := strings.TrimSpace(tool(t, "losetup", "--find", "--show", file))
+	loop := strings.TrimSpace(hosttool.Run(t, "losetup", "--find", "--show", file))
 	t.Cleanup(func() { _ = exec.Command("losetup", "-d", loop).Run() }) // gone already with the mount
 	return loop
 }
@@ -188,8 +190,8 @@ func TestKeep(t *testing.T) {
 						t.Errorf("%d bytes at %d are not %d", area.length, area.offset, area.value)
 					}
 				}
-				if !device && (stored(claim.Name()) > 24<<20 || stored(claim.Name()) < 16<<20) {
-					t.Errorf("it takes %d bytes", stored(claim.Name()))
+				if !device && (backing.Stored(claim.Name()) > 24<<20 || backing.Stored(claim.Name()) < 16<<20) {
+					t.Errorf("it takes %d bytes", backing.Stored(claim.Name()))
 				}
 			})
 		}
@@ -265,11 +267,11 @@ func TestKeepEnds(t *testing.T) {
 func TestKeepFails(t *testing.T) {
 	k := newKept(t, false)
 	point, image := filepath.Join(k.dir, "point"), filepath.Join(k.dir, "image")
-	tool(t, "truncate", "-s", "32M", image)
-	tool(t, "mkfs.ext4", "-q", "-F", image)
-	tool(t, "mkdir", point)
-	tool(t, "mount", "-o", "loop", image, point)
-	t.Cleanup(func() { tool(t, "umount", "-l", point) })
+	hosttool.Run(t, "truncate", "-s", "32M", image)
+	hosttool.Run(t, "mkfs.ext4", "-q", "-F", image)
+	hosttool.Run(t, "mkdir", point)
+	hosttool.Run(t, "mount", "-o", "loop", image, point)
+	t.Cleanup(func() { hosttool.Run(t, "umount", "-l", point) })
 	small, err := os.Create(filepath.Join(point, "disk.img"))
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +317,7 @@ func TestKeepFails(t *testing.T) {
 	if err := shrinks.Truncate(16 << 20); err != nil {
 		t.Fatal(err)
 	}
-	tool(t, "losetup", "-c", loop)
+	hosttool.Run(t, "losetup", "-c", loop)
 	_, _ = k.qemu.Run("block-job-set-speed", map[string]any{"device": fmt.Sprintf("keep%d", k.plugs.keeps.count), "speed": 0})
 	if w := k.until(order("u3"), "u3", launcherapi.Keep.Over); w.Written || w.Failed == "" {
 		t.Errorf("on a medium that fails it says %+v", w)

@@ -8,6 +8,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 )
 
@@ -21,7 +23,7 @@ func drives(spec kubevirt.VirtualMachineInstanceSpec) map[string]bool {
 }
 
 // medium changes what is in a CD drive. A guest that has locked the tray keeps the medium, and libvirt says so.
-func (a attached) medium(volume string, b *Backing) error {
+func (a attached) medium(volume string, b *backing.Disk) error {
 	now, err := a.described()
 	if err != nil {
 		return err
@@ -38,13 +40,13 @@ func (a attached) medium(volume string, b *Backing) error {
 	}
 	drive.Source, drive.BackingStore = nil, nil
 	if b != nil {
-		drive.Source = source(volume, *b)
+		drive.Source = domain.Source(volume, *b)
 	}
 	text, err := drive.Marshal()
 	if err != nil {
 		return fmt.Errorf("describe the drive: %w", err)
 	}
-	if err := a.h.virt.DomainUpdateDeviceFlags(a.dom, text, libvirt.DomainDeviceModifyLive); err != nil {
+	if err := a.h.Virt.DomainUpdateDeviceFlags(a.dom, text, libvirt.DomainDeviceModifyLive); err != nil {
 		return fmt.Errorf("libvirt cannot change the medium: %w", err)
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/berth-vm/berth/internal/testing/hosttool"
 )
 
 // bare is how long QEMU takes to mirror the data from one process to another through a socket, with no relay, no TLS, no libvirt and no
@@ -17,9 +19,9 @@ import (
 func (w *world) bare(data string) time.Duration {
 	w.t.Helper()
 	from, to, socket := filepath.Join(w.dir, "bare-from"), filepath.Join(w.dir, "bare-to"), filepath.Join(w.dir, "bare.sock")
-	tool(w.t, "cp", data, from)
+	hosttool.Run(w.t, "cp", data, from)
 	for _, f := range []string{from, to} {
-		tool(w.t, "truncate", "-s", strconv.Itoa(benchDisk), f)
+		hosttool.Run(w.t, "truncate", "-s", strconv.Itoa(benchDisk), f)
 	}
 	file := func(name string) string { return "driver=file,node-name=disk,discard=unmap,filename=" + name }
 	target := w.daemon("--blockdev", file(to), "--nbd-server", "addr.type=unix,addr.path="+socket,
@@ -35,8 +37,8 @@ func (w *world) bare(data string) time.Duration {
 		_ = d.cmd.Process.Kill()
 		_ = d.cmd.Wait()
 	}
-	tool(w.t, "cmp", "-n", strconv.Itoa(benchData), data, to)
-	tool(w.t, "rm", from, to)
+	hosttool.Run(w.t, "cmp", "-n", strconv.Itoa(benchData), data, to)
+	hosttool.Run(w.t, "rm", from, to)
 	return took
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/launcher/movelink"
 	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/testing/hosttool"
 )
 
 // asPeer in the environment makes this program one side of a plain copy over the TLS that moves use: "send" or "take".
@@ -295,8 +296,8 @@ func benchMove(b *testing.B) moved {
 	_ = f.Close()
 	w.fill = func(dir string) {
 		disk := filepath.Join(dir, "local", "disk.img")
-		tool(b, "cp", data, disk)
-		tool(b, "truncate", "-s", strconv.Itoa(benchDisk), disk)
+		hosttool.Run(b, "cp", data, disk)
+		hosttool.Run(b, "truncate", "-s", strconv.Itoa(benchDisk), disk)
 	}
 	source := w.boot("1", "a")
 	got := moved{bare: w.bare(data)}

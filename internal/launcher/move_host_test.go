@@ -19,6 +19,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
+	"github.com/berth-vm/berth/internal/testing/hosttool"
 )
 
 // mover is a machine with every kind of disk that moves: one that both nodes have, an empty one, one in a claim that one node has, and
@@ -46,8 +47,8 @@ func mover(added ...string) launcherapi.Machine {
 func (w *world) boot(name, at string) *pod {
 	w.t.Helper()
 	disk := filepath.Join(w.shared, "disk.img")
-	tool(w.t, "truncate", "-s", "64M", disk)
-	tool(w.t, "chown", "107:107", disk)
+	hosttool.Run(w.t, "truncate", "-s", "64M", disk)
+	hosttool.Run(w.t, "chown", "107:107", disk)
 	m := mover()
 	m.Empty = map[string]int64{"local": 48 << 20}
 	n := w.launch(name, at, m)
@@ -65,7 +66,7 @@ func (w *world) target(name, at, id string, added ...string) *pod {
 func (w *world) add(n *pod, volume string) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, volume+".img")
-	tool(w.t, "truncate", "-s", "32M", path)
+	hosttool.Run(w.t, "truncate", "-s", "32M", path)
 	meet := func(dir string) *net.UnixConn {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, rendezvous.Socket), Net: "unix"})
 		if err != nil {
@@ -114,9 +115,9 @@ func (w *world) little(name, volume string) (undo func()) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		w.t.Fatal(err)
 	}
-	tool(w.t, "truncate", "-s", "3M", image)
-	tool(w.t, "mkfs.ext4", "-q", "-b", "1024", "-O", "^has_journal", image)
-	tool(w.t, "mount", "-o", "loop", image, dir)
+	hosttool.Run(w.t, "truncate", "-s", "3M", image)
+	hosttool.Run(w.t, "mkfs.ext4", "-q", "-b", "1024", "-O", "^has_journal", image)
+	hosttool.Run(w.t, "mount", "-o", "loop", image, dir)
 	undo = sync.OnceFunc(func() { _ = exec.Command("umount", "-l", dir).Run() })
 	w.t.Cleanup(undo)
 	return undo

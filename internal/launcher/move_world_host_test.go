@@ -23,8 +23,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/pki"
+	"github.com/berth-vm/berth/internal/testing/hosttool"
 )
 
 // asLauncher in the environment makes this program a launcher: it runs in namespaces of its own, where the launcher's paths are
@@ -45,7 +47,7 @@ func TestMain(m *testing.M) {
 func beLauncher() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	l := &Launcher{Host: Probe(), Guest: os.Stdout, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}
+	l := &Launcher{Host: domain.Probe(), Guest: os.Stdout, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+launcherapi.ReturnsPath, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(l.Returns()) })
 	door, err := net.Listen("unix", "/run/berth/returns.sock")
@@ -87,14 +89,14 @@ func newWorld(t testing.TB) *world {
 	}
 	for _, n := range []string{"a", "b"} {
 		ns := w.name + n
-		tool(t, "ip", "netns", "add", ns)
+		hosttool.Run(t, "ip", "netns", "add", ns)
 		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", ns).Run() })
-		tool(t, "ip", "-n", ns, "link", "set", "lo", "up")
+		hosttool.Run(t, "ip", "-n", ns, "link", "set", "lo", "up")
 	}
-	tool(t, "ip", "link", "add", "mv0", "netns", w.name+"a", "type", "veth", "peer", "name", "mv0", "netns", w.name+"b")
+	hosttool.Run(t, "ip", "link", "add", "mv0", "netns", w.name+"a", "type", "veth", "peer", "name", "mv0", "netns", w.name+"b")
 	for i, n := range []string{"a", "b"} {
-		tool(t, "ip", "-n", w.name+n, "addr", "add", fmt.Sprintf("10.98.0.%d/24", i+1), "dev", "mv0")
-		tool(t, "ip", "-n", w.name+n, "link", "set", "mv0", "up")
+		hosttool.Run(t, "ip", "-n", w.name+n, "addr", "add", fmt.Sprintf("10.98.0.%d/24", i+1), "dev", "mv0")
+		hosttool.Run(t, "ip", "-n", w.name+n, "link", "set", "mv0", "up")
 	}
 	return w
 }
@@ -130,7 +132,7 @@ func (w *world) launch(name, at string, m launcherapi.Machine) *pod {
 		}
 	}
 	built := "../../bin/images/guest"
-	tool(w.t, "cp", filepath.Join(built, "vmlinuz"), filepath.Join(built, "initrd"), filepath.Join(run, "state/kernel"))
+	hosttool.Run(w.t, "cp", filepath.Join(built, "vmlinuz"), filepath.Join(built, "initrd"), filepath.Join(run, "state/kernel"))
 	passwd := filepath.Join(dir, "passwd")
 	n.write(passwd, []byte("root:x:0:0::/root:/bin/sh\nqemu:x:107:107::/run/berth:/bin/sh\n"))
 	text, err := json.Marshal(m)
@@ -142,13 +144,13 @@ func (w *world) launch(name, at string, m launcherapi.Machine) *pod {
 	if w.fill != nil && m.Incoming == "" {
 		w.fill(filepath.Join(run, "volumes"))
 	}
-	tool(w.t, "chown", "-R", "107:107", run)
+	hosttool.Run(w.t, "chown", "-R", "107:107", run)
 	self, err := os.Executable()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	program := filepath.Join(dir, "launcher")
-	tool(w.t, "cp", self, program)
+	hosttool.Run(w.t, "cp", self, program)
 	n.cmd = exec.Command("ip", "netns", "exec", w.name+at, "unshare", "-m", "-u", "-p", "-f", "--kill-child", "bash", "-c", enter, "enter",
 		run, w.shared, filepath.Join(dir, "orders"), passwd, program)
 	n.cmd.Env = append(os.Environ(), asLauncher+"=1")
@@ -351,7 +353,7 @@ func keys(t testing.TB, id string, source, target *pod) {
 		}
 	}
 	for _, n := range []*pod{source, target} {
-		tool(t, "chown", "-R", "107:107", filepath.Join(n.dir, "run/move"))
+		hosttool.Run(t, "chown", "-R", "107:107", filepath.Join(n.dir, "run/move"))
 	}
 }
 

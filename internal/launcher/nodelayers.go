@@ -13,6 +13,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/imagevm"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
 	"github.com/berth-vm/berth/internal/transfer/layercache"
@@ -58,22 +59,10 @@ func brief(text string) string {
 	return text
 }
 
-// nodes: the disk, or something that it lies over, is a file of the node's.
-func (b Backing) nodes() bool { return b.Held != nil || b.Master != nil && b.Master.nodes() }
-
-// letGo closes the node's files.
-func (b Backing) letGo() {
-	for at := &b; at != nil; at = at.Master {
-		if at.Held != nil {
-			_ = at.Held.Close()
-		}
-	}
-}
-
 // alone makes the disk of a volume again, with layers of the machine's own, because the node's could not be used: another pod
 // that has them can hold QEMU's lock on them, for example.
-func (k *maker) alone(ctx context.Context, v kubevirt.Volume, was Backing, why error) (Backing, error) {
-	was.letGo()
+func (k *maker) alone(ctx context.Context, v kubevirt.Volume, was backing.Disk, why error) (backing.Disk, error) {
+	was.CloseNodeFiles()
 	k.refused = "those of the node cannot be used: " + why.Error()
 	return k.disk(ctx, v)
 }
@@ -187,7 +176,7 @@ func sharedLayer(ctx context.Context, c *net.UnixConn, img *registry.Image, n in
 func (l *Launcher) withOwnLayers(ctx context.Context, m launcherapi.Machine, why error) (string, error) {
 	made := false
 	for _, v := range m.Spec.Volumes {
-		if why == nil || ctx.Err() != nil || !l.disks[v.Name].nodes() {
+		if why == nil || ctx.Err() != nil || !l.disks[v.Name].UsesNodeFiles() {
 			continue
 		}
 		b, err := l.maker.alone(ctx, v, l.disks[v.Name], why)

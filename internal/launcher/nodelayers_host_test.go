@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/testing/hosttool"
 	"github.com/berth-vm/berth/internal/transfer/layercache"
 )
 
@@ -28,7 +30,7 @@ func shareLayers(t *testing.T, kept string) (k *maker, said *progress, tries *in
 	}
 	img, dir, said, tries := pulledImage(t, []string{"a"}, []string{"b"}), t.TempDir(), newProgress(), new(int)
 	k = &maker{log: slog.New(slog.DiscardHandler), note: said.change, path: func(string) string { return filepath.Join(dir, "copy.qcow2") }}
-	k.image = func(ctx context.Context, v kubevirt.Volume) (Backing, error) {
+	k.image = func(ctx context.Context, v kubevirt.Volume) (backing.Disk, error) {
 		meet := t.TempDir()
 		door := k.cacheDoor(v.Name, meet)
 		defer door.close()
@@ -36,8 +38,8 @@ func shareLayers(t *testing.T, kept string) (k *maker, said *progress, tries *in
 			meetCache(t, meet, c)
 		}
 		b, _, err := pile(ctx, img, t.TempDir(), nil, door)
-		if b.nodes() != (*tries == 1) {
-			t.Errorf("try %d: the node's layers are used: %t", *tries, b.nodes())
+		if b.UsesNodeFiles() != (*tries == 1) {
+			t.Errorf("try %d: the node's layers are used: %t", *tries, b.UsesNodeFiles())
 		}
 		return b, err
 	}
@@ -65,7 +67,7 @@ func TestLockedLayers(t *testing.T) {
 		t.Fatalf("after %d tries: %v", *tries, err)
 	}
 	ownFiles(t, b)
-	tool(t, "qemu-img", "check", "-q", b.Path)
+	hosttool.Run(t, "qemu-img", "check", "-q", b.Path)
 	if got := said.now()["root"].Alone; !strings.HasPrefix(got, "those of the node cannot be used: ") || !strings.Contains(got, "lock") {
 		t.Errorf("it says %q", got)
 	}
@@ -92,7 +94,7 @@ func TestRefusedWithLayers(t *testing.T) {
 	}
 	b := l.disks["root"]
 	ownFiles(t, b)
-	tool(t, "qemu-img", "info", "--backing-chain", b.Path)
+	hosttool.Run(t, "qemu-img", "info", "--backing-chain", b.Path)
 	if !strings.Contains(xml, b.Master.Path) || strings.Contains(xml, first.Master.Path) {
 		t.Errorf("libvirt is told of %s", xml)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
 	"github.com/berth-vm/berth/internal/transfer/layercache"
@@ -75,7 +76,7 @@ func TestNodeLayers(t *testing.T) {
 				continue
 			}
 			info, err := os.Stat(there.Path)
-			if err != nil || there.Held == nil {
+			if err != nil || there.NodeFile == nil {
 				t.Fatalf("%s is not the node's: %v", there.Path, err)
 			}
 			files = append(files, info.Sys().(*syscall.Stat_t).Ino)
@@ -114,14 +115,14 @@ func TestNodeRefuses(t *testing.T) {
 }
 
 // ownFiles: no file of the stack is the node's.
-func ownFiles(t *testing.T, b Backing) {
+func ownFiles(t *testing.T, b backing.Disk) {
 	t.Helper()
 	for at := &b; at != nil; at = at.Master {
-		if info, err := os.Lstat(at.Path); err != nil || !info.Mode().IsRegular() || at.Held != nil {
+		if info, err := os.Lstat(at.Path); err != nil || !info.Mode().IsRegular() || at.NodeFile != nil {
 			t.Errorf("%s is not this machine's own: %v", at.Path, err)
 		}
 	}
-	if b.nodes() {
+	if b.UsesNodeFiles() {
 		t.Error("something of it is the node's")
 	}
 }

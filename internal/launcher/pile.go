@@ -10,6 +10,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/imagevm"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/transfer/erofs"
 	"github.com/berth-vm/berth/internal/transfer/layerdisk"
@@ -24,21 +25,21 @@ type piled struct {
 }
 
 // pile makes the stack of an image's layers, and says which is the lowest that counts. What the node has of them is taken from there.
-func pile(ctx context.Context, img *registry.Image, dir string, c *kubevirt.DiskCopy, cache *cacheDoor) (Backing, int, error) {
+func pile(ctx context.Context, img *registry.Image, dir string, c *kubevirt.DiskCopy, cache *cacheDoor) (backing.Disk, int, error) {
 	p, err := cache.layers(ctx, img, dir)
 	if err != nil {
-		return Backing{}, 0, err
+		return backing.Disk{}, 0, err
 	}
 	if p == nil {
 		if p, err = ownLayers(ctx, img, dir); err != nil {
-			return Backing{}, 0, err
+			return backing.Disk{}, 0, err
 		}
 	}
-	var b Backing
+	var b backing.Disk
 	for n := range img.Layers {
 		b = over(b, filepath.Join(dir, layerdisk.LayerFile(n)))
 		if n < len(p.held) {
-			b.Held = p.held[n]
+			b.NodeFile = p.held[n]
 		}
 	}
 	size := p.disk.Least(imageRoom)
@@ -48,15 +49,15 @@ func pile(ctx context.Context, img *registry.Image, dir string, c *kubevirt.Disk
 	b = over(b, filepath.Join(dir, "top.qcow2"))
 	f, err := newFile(b.Path)
 	if err != nil {
-		return Backing{}, 0, err
+		return backing.Disk{}, 0, err
 	}
 	_, err = p.disk.Room(f, layerdisk.LayerFile(img.Layers-1), imagevm.RoomName, size)
 	return b, p.from, errors.Join(err, f.Close())
 }
 
 // over is a file of the stack over another.
-func over(below Backing, path string) Backing {
-	b := Backing{Path: path, Format: "qcow2"}
+func over(below backing.Disk, path string) backing.Disk {
+	b := backing.Disk{Path: path, Format: "qcow2"}
 	if below.Path != "" {
 		b.Master = &below
 	}

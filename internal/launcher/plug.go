@@ -14,6 +14,7 @@ import (
 	"time"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
@@ -88,7 +89,7 @@ const again = 10 * time.Second
 func (l *Launcher) startPlugs(qemu *qmp.Monitor, g guestHere, q *quiet, done <-chan struct{}) error {
 	m := g.m
 	p := &plugs{
-		domain: attached{g.h, g.dom, blockQueues(m.Spec.Domain.Devices, launcherapi.CPUs(m.Spec.Domain.CPU))}, sets: launcherapi.SetsDir, still: &l.moves.still,
+		domain: attached{g.h, g.dom, domain.BlockQueues(m.Spec.Domain.Devices, launcherapi.CPUs(m.Spec.Domain.CPU))}, sets: launcherapi.SetsDir, still: &l.moves.still,
 		own:  func(volume string) (kubevirt.Disk, offer, error) { return ownDisk(m, volume) },
 		qemu: qemu, dir: launcherapi.TaskDir, log: l.Log, offers: make(chan offer),
 		network: newNetwork(l.remotes, m), growth: newGrowth(m, l.disks), keeps: newKeeps(qemu, l.Log, q.during),

@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
@@ -87,7 +89,7 @@ type fakeDomain struct {
 	refuse error
 }
 
-func (d *fakeDomain) attach(disk kubevirt.Disk, b Backing) error {
+func (d *fakeDomain) attach(disk kubevirt.Disk, b backing.Disk) error {
 	if d.refuse != nil {
 		return d.refuse
 	}
@@ -96,7 +98,7 @@ func (d *fakeDomain) attach(disk kubevirt.Disk, b Backing) error {
 	return err
 }
 
-func (d *fakeDomain) medium(volume string, b *Backing) error {
+func (d *fakeDomain) medium(volume string, b *backing.Disk) error {
 	if b == nil {
 		d.disks = append(d.disks, volume+" ejected")
 		return d.refuse
@@ -353,7 +355,7 @@ func TestProbedPortsAreForwarded(t *testing.T) {
 	m.Spec.ReadinessProbe = &kubevirt.Probe{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80)}}
 	m.Spec.LivenessProbe = &kubevirt.Probe{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(22)}}
 	want := []string{"hostfwd_add hostua-default tcp::80-:80", "hostfwd_add hostua-default tcp::22-:22"}
-	if diff := cmp.Diff(want, forwards(m)); diff != "" {
+	if diff := cmp.Diff(want, domain.Forwards(m)); diff != "" {
 		t.Errorf("forwarded (-want +got):\n%s", diff)
 	}
 }

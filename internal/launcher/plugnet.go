@@ -11,7 +11,11 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/rendezvous"
@@ -29,7 +33,7 @@ type network struct {
 	machine launcherapi.Machine
 	dir     string // for logins
 	// probe opens the disk once beside the guest.
-	probe func(ctx context.Context, m launcherapi.Machine, b Backing, l *netdisk.Login) error
+	probe func(ctx context.Context, m launcherapi.Machine, b backing.Disk, l *netdisk.Login) error
 }
 
 func newNetwork(r *remotes, m launcherapi.Machine) *network {
@@ -38,8 +42,8 @@ func newNetwork(r *remotes, m launcherapi.Machine) *network {
 
 // probe opens a disk with a program of its own: QEMU's monitor waits for the server while it opens a disk, and so does the
 // guest.
-func (r *remotes) probe(ctx context.Context, m launcherapi.Machine, b Backing, l *netdisk.Login) error {
-	node, err := json.Marshal(map[string]any{"driver": "raw", "read-only": true, "file": b.Remote.Node(secretObject, tlsObject(b.Remote))})
+func (r *remotes) probe(ctx context.Context, m launcherapi.Machine, b backing.Disk, l *netdisk.Login) error {
+	node, err := json.Marshal(map[string]any{"driver": "raw", "read-only": true, "file": b.Remote.Node(backing.SecretObject, backing.TlsObject(b.Remote))})
 	if err != nil {
 		return fmt.Errorf("describe the disk: %w", err)
 	}
@@ -47,7 +51,7 @@ func (r *remotes) probe(ctx context.Context, m launcherapi.Machine, b Backing, l
 }
 
 // open makes an added disk something that QEMU can open. The file is what its holder handed over.
-func (n *network) open(added launcherapi.Added, file *os.File) (b Backing, l *netdisk.Login, err error) {
+func (n *network) open(added launcherapi.Added, file *os.File) (b backing.Disk, l *netdisk.Login, err error) {
 	v := added.Volume
 	if v.Copied() != nil {
 		return b, nil, errors.New("a copy is made when a machine starts; this one runs")
@@ -80,7 +84,7 @@ func (n *network) open(added launcherapi.Added, file *os.File) (b Backing, l *ne
 }
 
 // own opens a network disk that the machine was started with once more; ok says whether it was.
-func (n *network) own(volume string) (disk kubevirt.Disk, b Backing, l *netdisk.Login, ok bool, err error) {
+func (n *network) own(volume string) (disk kubevirt.Disk, b backing.Disk, l *netdisk.Login, ok bool, err error) {
 	if n == nil {
 		return disk, b, nil, false, nil
 	}
@@ -88,7 +92,7 @@ func (n *network) own(volume string) (disk kubevirt.Disk, b Backing, l *netdisk.
 	if at < 0 {
 		return disk, b, nil, false, nil
 	}
-	for _, d := range allDisks(n.machine.Spec) {
+	for _, d := range domain.Disks(n.machine.Spec) {
 		if d.Name == volume {
 			disk = d
 		}
@@ -177,7 +181,7 @@ func (p *plugs) plugAdded(disk kubevirt.Disk, added launcherapi.Added, o offer) 
 
 // plugNetwork is the way of a network disk into the machine: what it logs in with, the block node, the device on that. What
 // was done is undone if the next step is refused.
-func (p *plugs) plugNetwork(disk kubevirt.Disk, b Backing, l *netdisk.Login) (made *plug, err error) {
+func (p *plugs) plugNetwork(disk kubevirt.Disk, b backing.Disk, l *netdisk.Login) (made *plug, err error) {
 	if err := launcherapi.Pluggable(disk); err != nil {
 		return nil, err
 	}
@@ -217,13 +221,13 @@ func (p *plugs) plugNetwork(disk kubevirt.Disk, b Backing, l *netdisk.Login) (ma
 	if err != nil {
 		return nil, err
 	}
-	device["share-rw"] = on(disk.Shareable, false) || b.Shared
+	device["share-rw"] = ptr.Deref(disk.Shareable, false) || b.Shared
 	_, err = p.qemu.Run("device_add", device)
 	return made, err
 }
 
 // networkNode is the block node of an added network disk.
-func networkNode(p *plug, disk kubevirt.Disk, b Backing, secret string) map[string]any {
+func networkNode(p *plug, disk kubevirt.Disk, b backing.Disk, secret string) map[string]any {
 	readOnly := b.ReadOnly || disk.ReadsOnly()
 	file := b.Remote.Node(secret, p.certificates)
 	file["read-only"], file["discard"] = readOnly, "unmap"

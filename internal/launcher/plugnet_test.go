@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/rendezvous"
@@ -24,14 +25,14 @@ import (
 func netPlugs(t *testing.T, refuse string) (*plugs, func() []string) {
 	t.Helper()
 	qemu, said := fakeQEMU(t, refuse)
-	r := &remotes{logins: map[string]*netdisk.Login{}, opened: map[string]*Remote{}, dirs: map[string]string{}, added: map[string][]func(){}, closes: map[string]func(){}}
+	r := &remotes{logins: map[string]*netdisk.Login{}, opened: map[string]*backing.Remote{}, dirs: map[string]string{}, added: map[string][]func(){}, closes: map[string]func(){}}
 	n := &network{remotes: r, machine: launcherapi.Machine{Namespace: "ns", Name: "vm"}, dir: t.TempDir(),
-		probe: func(context.Context, launcherapi.Machine, Backing, *netdisk.Login) error { return nil }}
+		probe: func(context.Context, launcherapi.Machine, backing.Disk, *netdisk.Login) error { return nil }}
 	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{}, network: n}, said
 }
 
-func iscsiBacking() Backing {
-	return Backing{Format: "raw", Remote: &Remote{Address: netdisk.Address{Protocol: "iscsi", Name: "iqn.2017-01.io.kubevirt:sn.42/2", User: "alice",
+func iscsiBacking() backing.Disk {
+	return backing.Disk{Format: "raw", Remote: &backing.Remote{Address: netdisk.Address{Protocol: "iscsi", Name: "iqn.2017-01.io.kubevirt:sn.42/2", User: "alice",
 		Initiator: "iqn.2026-01.dev.berth:ns.vm", Servers: []netdisk.Server{{Host: "10.0.0.5", Port: 3260}}}}}
 }
 
@@ -42,7 +43,7 @@ func TestANetworkDiskComesAndGoes(t *testing.T) {
 	if _, err := p.plugNetwork(kubevirt.Disk{Name: "data", Serial: "S"}, iscsiBacking(), &netdisk.Login{User: "alice", Value: []byte("hush")}); err != nil {
 		t.Fatal(err)
 	}
-	b := Backing{Format: "qcow2", ReadOnly: true, Shared: true, Remote: &Remote{TLSDir: "/certs", Address: netdisk.Address{
+	b := backing.Disk{Format: "qcow2", ReadOnly: true, Shared: true, Remote: &backing.Remote{TLSDir: "/certs", Address: netdisk.Address{
 		Protocol: "nbd", Name: "disk", TLS: true, TLSName: "nbd", Servers: []netdisk.Server{{Host: "10.0.0.6", Port: 10809}}}}}
 	made, err := p.plugNetwork(kubevirt.Disk{Name: "more", DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: kubevirt.BusSCSI}}}, b, nil)
 	if err != nil {

@@ -3,13 +3,12 @@ package launcher
 import (
 	"bytes"
 	"maps"
-	"os"
 	"regexp"
 	"strconv"
 	"sync"
-	"syscall"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -20,7 +19,9 @@ type progress struct {
 	file func(volume string) string
 }
 
-func newProgress() *progress { return &progress{all: map[string]launcherapi.Copy{}, file: copyPath} }
+func newProgress() *progress {
+	return &progress{all: map[string]launcherapi.Copy{}, file: backing.CopyFile}
+}
 
 // change notes what is new about a copy.
 func (p *progress) change(volume string, change func(*launcherapi.Copy)) {
@@ -37,7 +38,7 @@ func (p *progress) now() map[string]launcherapi.Copy {
 	defer p.mu.Unlock()
 	out := maps.Clone(p.all)
 	for volume, c := range out {
-		c.Stored = stored(p.file(volume))
+		c.Stored = backing.Stored(p.file(volume))
 		out[volume] = c
 	}
 	return out
@@ -45,24 +46,6 @@ func (p *progress) now() map[string]launcherapi.Copy {
 
 // letGo: the copy has all of its master.
 func letGo(c *launcherapi.Copy) { c.Done, c.LetGo = c.Total, true }
-
-// stored is what a file takes on its medium.
-func stored(path string) int64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return takes(info)
-}
-
-// takes is how much room a file takes.
-func takes(info os.FileInfo) int64 {
-	s, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0
-	}
-	return s.Blocks * 512
-}
 
 // meter reads what qemu-img -p prints: "    (12.34/100%)" and a carriage return.
 type meter struct {

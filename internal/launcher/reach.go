@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/reach"
@@ -42,7 +43,7 @@ func newDoor(rules reach.Rules) (door, error) {
 // enter connects to every server of the disk once, and leaves in it the addresses that were connected to: QEMU does not
 // resolve the names again, so it talks to nobody who was not asked about. Servers that do not answer are left out, unless
 // none does. Of the portals of an iSCSI target, QEMU takes one.
-func (d door) enter(ctx context.Context, r *Remote) error {
+func (d door) enter(ctx context.Context, r *backing.Remote) error {
 	var open []netdisk.Server
 	var last error
 	for _, s := range r.Servers {
@@ -67,7 +68,7 @@ func (d door) enter(ctx context.Context, r *Remote) error {
 }
 
 // dial finds an address of the server that answers.
-func (d door) dial(ctx context.Context, r *Remote, s netdisk.Server) (netdisk.Server, error) {
+func (d door) dial(ctx context.Context, r *backing.Remote, s netdisk.Server) (netdisk.Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialing)
 	defer cancel()
 	if r.Granted {
@@ -124,4 +125,10 @@ func (d door) dialer(protocol string) func(ctx context.Context, network, address
 		defer cancel()
 		return d.connect(ctx, reach.Target{Protocol: protocol, Host: host, Port: number(port)}, nil)
 	}
+}
+
+// number reads digits that this package has written itself.
+func number(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
 }

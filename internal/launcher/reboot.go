@@ -11,7 +11,7 @@ import (
 
 // reset has the machine begin again at once, as its button does. What the guest has not written is lost.
 func (r *running) reset() error {
-	if err := r.h.virt.DomainReset(r.dom, 0); err != nil {
+	if err := r.h.Virt.DomainReset(r.dom, 0); err != nil {
 		return fmt.Errorf("reset the guest: %w", err)
 	}
 	r.quiet.reset()
@@ -24,14 +24,14 @@ func (r *running) softReboot() error {
 		return errors.New("VMI is paused") // the words clients know
 	}
 	if err := r.query("guest-ping", nil); err == nil {
-		err = r.h.virt.DomainReboot(r.dom, libvirt.DomainRebootGuestAgent)
+		err = r.h.Virt.DomainReboot(r.dom, libvirt.DomainRebootGuestAgent)
 		var e libvirt.Error
 		if err == nil || errors.As(err, &e) && e.Code == uint32(libvirt.ErrAgentUnresponsive) { // an agent that reboots does not answer
 			return nil
 		}
 		return fmt.Errorf("ask the guest agent to reboot: %w", err)
 	}
-	if err := r.h.virt.DomainReboot(r.dom, libvirt.DomainRebootAcpiPowerBtn); err != nil {
+	if err := r.h.Virt.DomainReboot(r.dom, libvirt.DomainRebootAcpiPowerBtn); err != nil {
 		return fmt.Errorf("press the power button: %w", err)
 	}
 	return nil

@@ -13,6 +13,9 @@ import (
 	"sync"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/libvirtd"
+	"github.com/berth-vm/berth/internal/launcher/tool"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/netdisk"
 )
@@ -24,10 +27,10 @@ type remotes struct {
 	tls    bool                      // there are certificates for NBD in tlsDir
 	ends   []func()
 	mu     sync.Mutex
-	opened map[string]*Remote  // by volume; others read it
-	dirs   map[string]string   // by volume: where the Secrets of one that was added are
-	added  map[string][]func() // by volume: what ends when one that was added goes
-	closes map[string]func()   // by volume: what our own reader of it needs no longer
+	opened map[string]*backing.Remote // by volume; others read it
+	dirs   map[string]string          // by volume: where the Secrets of one that was added are
+	added  map[string][]func()        // by volume: what ends when one that was added goes
+	closes map[string]func()          // by volume: what our own reader of it needs no longer
 	// servers are the addresses that a volume may be opened at, by volume: where the launcher has logged in. One without has any.
 	servers map[string][]string
 }
@@ -37,7 +40,7 @@ func newRemotes(m launcherapi.Machine) (*remotes, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &remotes{door: d, logins: map[string]*netdisk.Login{}, opened: map[string]*Remote{}, dirs: map[string]string{}, added: map[string][]func(){},
+	r := &remotes{door: d, logins: map[string]*netdisk.Login{}, opened: map[string]*backing.Remote{}, dirs: map[string]string{}, added: map[string][]func(){},
 		closes: map[string]func(){}}
 	r.tls, err = certificates(m, tlsDir)
 	return r, err
@@ -85,14 +88,14 @@ func (r *remotes) conf() string {
 }
 
 // backing opens the way to a network disk: its server answers, machines may talk to it, and its login is at hand.
-func (r *remotes) backing(ctx context.Context, m launcherapi.Machine, v kubevirt.Volume) (Backing, error) {
+func (r *remotes) backing(ctx context.Context, m launcherapi.Machine, v kubevirt.Volume) (backing.Disk, error) {
 	l, err := readLogin(v, r.mounted(v.Name))
 	var named *faulty
 	switch {
 	case errors.As(err, &named):
-		return Backing{}, err
+		return backing.Disk{}, err
 	case err != nil:
-		return Backing{}, &faulty{launcherapi.DiskDenied, err}
+		return backing.Disk{}, &faulty{launcherapi.DiskDenied, err}
 	}
 	user := ""
 	if l != nil {
@@ -100,7 +103,7 @@ func (r *remotes) backing(ctx context.Context, m launcherapi.Machine, v kubevirt
 	}
 	at, err := r.open(ctx, m, v, user)
 	if err != nil {
-		return Backing{}, err
+		return backing.Disk{}, err
 	}
 	r.mu.Lock()
 	r.opened[v.Name] = at
@@ -108,18 +111,18 @@ func (r *remotes) backing(ctx context.Context, m launcherapi.Machine, v kubevirt
 	format := string(v.DiskFormat())
 	if format == string(kubevirt.FormatQCOW2) {
 		if err := r.harmless(ctx, m, v.Name, at, l); err != nil {
-			return Backing{}, err
+			return backing.Disk{}, err
 		}
 	}
-	return Backing{Remote: at, Format: format, ReadOnly: v.Reads()}, nil
+	return backing.Disk{Remote: at, Format: format, ReadOnly: v.Reads()}, nil
 }
 
 // open is the disk with the addresses of its servers that answer.
-func (r *remotes) open(ctx context.Context, m launcherapi.Machine, v kubevirt.Volume, user string) (*Remote, error) {
+func (r *remotes) open(ctx context.Context, m launcherapi.Machine, v kubevirt.Volume, user string) (*backing.Remote, error) {
 	if netdisk.Of(v.Protocol()).OwnReader {
 		return r.web(ctx, v)
 	}
-	at, err := remote(m, v, user)
+	at, err := backing.NewRemote(m, v, user)
 	if err != nil {
 		return nil, err
 	}
@@ -135,32 +138,22 @@ func (r *remotes) open(ctx context.Context, m launcherapi.Machine, v kubevirt.Vo
 }
 
 // keep gives libvirt the logins of the disks that QEMU is to open.
-func (r *remotes) keep(h *hypervisor) error {
+func (r *remotes) keep(h *libvirtd.Daemon) error {
 	for volume, l := range r.logins {
 		at := r.opened[volume]
 		if at == nil {
 			continue
 		}
-		if err := h.keep(volume, at, l); err != nil {
-			return err
+		if err := h.AddSecret(netdisk.Of(at.Protocol).SecretType, backing.SecretUsage(volume), l.Value); err != nil {
+			return fmt.Errorf("give libvirt the secret of volume %s: %w", volume, err)
 		}
 	}
 	return nil
 }
 
-// secretObject and tlsObject are what QEMU's programs call a disk's login and certificates.
-const secretObject = "login"
-
-func tlsObject(r *Remote) string {
-	if r.TLS {
-		return "certificates"
-	}
-	return ""
-}
-
 // harmless looks at the header of a qcow2 disk before QEMU does: QEMU would open whatever file it names.
-func (r *remotes) harmless(ctx context.Context, m launcherapi.Machine, volume string, at *Remote, l *netdisk.Login) error {
-	node, err := json.Marshal(map[string]any{"driver": "raw", "file": at.Node(secretObject, tlsObject(at))})
+func (r *remotes) harmless(ctx context.Context, m launcherapi.Machine, volume string, at *backing.Remote, l *netdisk.Login) error {
+	node, err := json.Marshal(map[string]any{"driver": "raw", "file": at.Node(backing.SecretObject, backing.TlsObject(at))})
 	if err != nil {
 		return fmt.Errorf("describe the disk: %w", err)
 	}
@@ -171,7 +164,7 @@ func (r *remotes) harmless(ctx context.Context, m launcherapi.Machine, volume st
 	if err != nil {
 		return err
 	}
-	format, err := containerFormat(head)
+	format, err := backing.DetectFormat(head)
 	if err == nil && format != string(kubevirt.FormatQCOW2) {
 		err = fmt.Errorf("its format is said to be qcow2 and it is not; leave format out if it is raw")
 	}
@@ -179,7 +172,7 @@ func (r *remotes) harmless(ctx context.Context, m launcherapi.Machine, volume st
 }
 
 // program runs one of QEMU's programs on a disk. The login goes through a pipe; what it says goes to said if that is not nil.
-func (r *remotes) program(ctx context.Context, m launcherapi.Machine, at *Remote, l *netdisk.Login, said io.Writer, name string, args ...string) error {
+func (r *remotes) program(ctx context.Context, m launcherapi.Machine, at *backing.Remote, l *netdisk.Login, said io.Writer, name string, args ...string) error {
 	verb, rest := args[0], args[1:]
 	objects := []string{verb}
 	if at.TLS {
@@ -198,10 +191,10 @@ func (r *remotes) program(ctx context.Context, m launcherapi.Machine, at *Remote
 			return fmt.Errorf("write to a pipe: %w", err)
 		}
 		cmd.ExtraFiles = []*os.File{from} // number 3
-		objects = append(objects, "--object", "secret,id="+secretObject+",format=base64,file=/dev/fd/3")
+		objects = append(objects, "--object", "secret,id="+backing.SecretObject+",format=base64,file=/dev/fd/3")
 	}
 	cmd.Args = append(append([]string{name}, objects...), rest...)
-	if err := runTo(cmd, said); err != nil {
+	if err := tool.RunTo(cmd, said); err != nil {
 		return serverFault(m, fmt.Errorf("%s %s: %w", name, verb, err))
 	}
 	return nil

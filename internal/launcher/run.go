@@ -1,3 +1,9 @@
+// Package launcher runs one virtual machine: it waits until the disks are filled, turns the machine into a libvirt domain (a
+// pure function), starts it, gives it disks while it runs, and ends when the guest ends. It runs in the launcher pod,
+// without privilege.
+//
+// It knows libvirt, QEMU and the files of its own pod. It does not know the Kubernetes API: what it is to run comes as
+// files the kubelet mounts, and what became of it leaves as readiness, exit and last words.
 package launcher
 
 import (
@@ -17,15 +23,19 @@ import (
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
+	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/domain"
+	"github.com/berth-vm/berth/internal/launcher/libvirtd"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // Launcher runs one machine.
 type Launcher struct {
-	Host  Host
+	Host  domain.Host
 	Guest io.Writer // what the guest says on its serial port
 	Log   *slog.Logger
 	ready atomic.Pointer[running]
@@ -34,7 +44,7 @@ type Launcher struct {
 	// waits is what the guest waits for; nil or empty while its disks answer.
 	waits   atomic.Pointer[waitsFor]
 	remotes *remotes // its network disks
-	disks   map[string]Backing
+	disks   map[string]backing.Disk
 	maker   *maker // of its disks
 	// copies is how far its copies are; nil before there are any.
 	copies atomic.Pointer[progress]
@@ -49,9 +59,14 @@ type Launcher struct {
 	condemned atomic.Pointer[string]
 }
 
+// New returns a launcher whose guest uses what this pod has. guest gets what the guest writes to its serial port.
+func New(guest io.Writer, log *slog.Logger) *Launcher {
+	return &Launcher{Host: domain.Probe(), Guest: guest, Log: log}
+}
+
 // running is a guest that runs.
 type running struct {
-	h        *hypervisor
+	h        *libvirtd.Daemon
 	dom      libvirt.Domain
 	spec     kubevirt.VirtualMachineInstanceSpec
 	pauser   *pauser
@@ -64,9 +79,9 @@ type running struct {
 func newRunning(g guestHere) *running {
 	h, dom, m := g.h, g.dom, g.m
 	r := &running{h: h, dom: dom, spec: m.Spec, pauser: &pauser{paused: g.paused,
-		suspend: func() error { return h.virt.DomainSuspend(dom) }, resume: func() error { return h.virt.DomainResume(dom) }}}
+		suspend: func() error { return h.Virt.DomainSuspend(dom) }, resume: func() error { return h.Virt.DomainResume(dom) }}}
 	r.quiet = &quiet{ask: func(command string) error { return r.query(command, nil) }}
-	if c := cards(m); len(c) > 0 {
+	if c := domain.Interfaces(m); len(c) > 0 {
 		r.card = "host" + qmp.Device(c[0].Name)
 	}
 	return r
@@ -143,8 +158,8 @@ func (l *Launcher) Run(ctx context.Context) launcherapi.Report {
 	}
 	l.remotes = remotes
 	l.copies.Store(newProgress())
-	virt := startAside(ctx, launcherapi.StateDir, remotes.conf())
-	defer virt.close()
+	virt := libvirtd.StartAside(ctx, launcherapi.StateDir, remotes.conf())
+	defer virt.Close()
 	l.maker = newMaker(m, remotes, l.copies.Load(), l.Log)
 	disks, err := l.maker.all(ctx)
 	if ctx.Err() != nil {
@@ -158,7 +173,7 @@ func (l *Launcher) Run(ctx context.Context) launcherapi.Report {
 	if err != nil {
 		return refused(err)
 	}
-	h, err := virt.wait()
+	h, err := virt.Wait()
 	if err != nil {
 		return refused(err)
 	}
@@ -169,8 +184,8 @@ func (l *Launcher) Run(ctx context.Context) launcherapi.Report {
 		return l.arrive(ctx, h, m)
 	}
 	r := l.guest(ctx, h, m, text)
-	if ran := func(b Backing) bool { return b.Orders != "" }; slices.ContainsFunc(slices.Collect(maps.Values(disks)), ran) {
-		said, _ := os.ReadFile(endedFile) // what cannot be read was not said
+	if ran := func(b backing.Disk) bool { return b.Orders != "" }; slices.ContainsFunc(slices.Collect(maps.Values(disks)), ran) {
+		said, _ := os.ReadFile(domain.EndedFile) // what cannot be read was not said
 		r = programEnd(r, said)
 	}
 	return r
@@ -178,7 +193,7 @@ func (l *Launcher) Run(ctx context.Context) launcherapi.Report {
 
 // domain is the machine with its disks, as libvirt is told.
 func (l *Launcher) domain(m launcherapi.Machine) (string, error) {
-	domain, err := Domain(m, l.disks, l.Host)
+	domain, err := domain.New(m, l.disks, l.Host)
 	if err != nil {
 		return "", err
 	}
@@ -232,7 +247,7 @@ func readMachine(path string) (launcherapi.Machine, error) {
 }
 
 // guest creates the domain paused, so that nobody misses its first words, and runs it to its end.
-func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launcherapi.Machine, xml string) launcherapi.Report {
+func (l *Launcher) guest(ctx context.Context, h *libvirtd.Daemon, m launcherapi.Machine, xml string) launcherapi.Report {
 	g, err := create(ctx, h, m, xml)
 	if again, made := l.withOwnLayers(ctx, m, err); again != "" || made != nil {
 		if err = made; err == nil {
@@ -246,17 +261,17 @@ func (l *Launcher) guest(ctx context.Context, h *hypervisor, m launcherapi.Machi
 		if g.paused {
 			return nil // it stands still already
 		}
-		return h.virt.DomainResume(g.dom)
+		return h.Virt.DomainResume(g.dom)
 	})
 }
 
 // create has libvirt start the guest's QEMU, with its processors standing still.
-func create(ctx context.Context, h *hypervisor, m launcherapi.Machine, xml string) (guestHere, error) {
-	events, err := h.virt.LifecycleEvents(context.WithoutCancel(ctx))
+func create(ctx context.Context, h *libvirtd.Daemon, m launcherapi.Machine, xml string) (guestHere, error) {
+	events, err := h.Virt.LifecycleEvents(context.WithoutCancel(ctx))
 	if err != nil {
 		return guestHere{}, fmt.Errorf("listen to libvirt: %w", err)
 	}
-	dom, err := h.virt.DomainCreateXML(xml, libvirt.DomainStartPaused)
+	dom, err := h.Virt.DomainCreateXML(xml, libvirt.DomainStartPaused)
 	if err != nil {
 		return guestHere{}, fmt.Errorf("libvirt refuses the machine: %w", serverFault(m, err))
 	}
@@ -265,7 +280,7 @@ func create(ctx context.Context, h *hypervisor, m launcherapi.Machine, xml strin
 
 // guestHere is a guest that this launcher has, and that does not run yet.
 type guestHere struct {
-	h      *hypervisor
+	h      *libvirtd.Daemon
 	dom    libvirt.Domain
 	m      launcherapi.Machine
 	events <-chan libvirt.DomainEventLifecycleMsg
@@ -275,8 +290,8 @@ type guestHere struct {
 // attend lets a guest run and sees to it until its end.
 func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) launcherapi.Report {
 	h, dom, m := g.h, g.dom, g.m
-	if on(m.Spec.Domain.Devices.AutoattachSerialConsole, true) {
-		port, err := dialSerial(ctx, Serial, l.Guest)
+	if ptr.Deref(m.Spec.Domain.Devices.AutoattachSerialConsole, true) {
+		port, err := dialSerial(ctx, domain.Serial, l.Guest)
 		if err != nil {
 			return refused(err)
 		}
@@ -322,9 +337,9 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 }
 
 // forward opens the ports the machine lists.
-func forward(h *hypervisor, dom libvirt.Domain, m launcherapi.Machine) error {
-	for _, line := range forwards(m) {
-		if err := tell(h.virt.Run, dom.Name, line); err != nil {
+func forward(h *libvirtd.Daemon, dom libvirt.Domain, m launcherapi.Machine) error {
+	for _, line := range domain.Forwards(m) {
+		if err := h.Tell(dom.Name, line); err != nil {
 			return fmt.Errorf("forward a port: %w; is it taken, by another interface or by the launcher (%d)?", err, launcherapi.ReadyPort)
 		}
 	}
@@ -342,10 +357,10 @@ func watch(ctx context.Context, g guestHere, stalls *stalls, moves *moves) launc
 		select {
 		case e, ok := <-g.events:
 			if !ok {
-				return launcherapi.Report{End: launcherapi.Crashed, Detail: errNoDomain.Error()}
+				return launcherapi.Report{End: launcherapi.Crashed, Detail: libvirtd.ErrEnded.Error()}
 			}
 			if libvirt.DomainEventType(e.Event) == libvirt.DomainEventStopped {
-				return ended(libvirt.DomainEventStoppedDetailType(e.Detail), asked)
+				return libvirtd.Ended(libvirt.DomainEventStoppedDetailType(e.Detail), asked)
 			}
 			moves.heard(e, time.Now())
 			stalls.heard(e, time.Now())
@@ -355,11 +370,11 @@ func watch(ctx context.Context, g guestHere, stalls *stalls, moves *moves) launc
 			}
 		case <-done:
 			asked, done, plug = true, nil, time.After(grace(g.m))
-			_ = h.virt.DomainShutdownFlags(dom, libvirt.DomainShutdownAcpiPowerBtn)
+			_ = h.Virt.DomainShutdownFlags(dom, libvirt.DomainShutdownAcpiPowerBtn)
 		case <-plug:
-			_ = h.virt.DomainDestroyFlags(dom, libvirt.DomainDestroyDefault)
-		case <-h.gone:
-			return launcherapi.Report{End: launcherapi.Crashed, Detail: errNoDomain.Error()}
+			_ = h.Virt.DomainDestroyFlags(dom, libvirt.DomainDestroyDefault)
+		case <-h.Gone:
+			return launcherapi.Report{End: launcherapi.Crashed, Detail: libvirtd.ErrEnded.Error()}
 		}
 	}
 }

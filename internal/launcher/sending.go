@@ -11,6 +11,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
@@ -44,17 +46,6 @@ func (s *sending) plainly(err error) error {
 	return fmt.Errorf("disk %s cannot be sent%s", volume, why)
 }
 
-// devicesOf are the disks of a domain as libvirt names them, by their aliases.
-func devicesOf(d *libvirtxml.Domain) map[string]string {
-	out := map[string]string{}
-	for _, disk := range d.Devices.Disks {
-		if disk.Alias != nil && disk.Target != nil {
-			out[disk.Alias.Name] = disk.Target.Dev
-		}
-	}
-	return out
-}
-
 // mirrored: the disk is this launcher's alone, or the target has another claim for it, so it is sent.
 func mirrored(v kubevirt.Volume, o launcherapi.Move) bool {
 	return v.EmptyDisk != nil || v.Copied() != nil || slices.Contains(o.Disks, v.Name)
@@ -62,7 +53,7 @@ func mirrored(v kubevirt.Volume, o launcherapi.Move) bool {
 
 // sending looks at the guest as it is now: disks may have come since it was started.
 func (l *Launcher) sending(g guestHere, o launcherapi.Move) (*sending, error) {
-	text, err := g.h.virt.DomainGetXMLDesc(g.dom, libvirt.DomainXMLMigratable)
+	text, err := g.h.Virt.DomainGetXMLDesc(g.dom, libvirt.DomainXMLMigratable)
 	if err != nil {
 		return nil, fmt.Errorf("ask libvirt for the guest: %w", err)
 	}
@@ -70,7 +61,7 @@ func (l *Launcher) sending(g guestHere, o launcherapi.Move) (*sending, error) {
 	if err := d.Unmarshal(text); err != nil {
 		return nil, fmt.Errorf("read what libvirt says of the guest: %w", err)
 	}
-	devices := devicesOf(&d)
+	devices := domain.Targets(&d)
 	if err := sameDisks(devices, g.m, o); err != nil {
 		return nil, err
 	}
@@ -133,9 +124,9 @@ func elsewhere(text string, d *libvirtxml.Domain) string {
 		volume, was, is := strings.TrimPrefix(disk.Alias.Name, qmp.Device("")), "", ""
 		switch {
 		case s.Block != nil:
-			was, is = s.Block.Dev, diskDevice(volume)
+			was, is = s.Block.Dev, backing.ClaimDevice(volume)
 		case s.File != nil:
-			was, is = s.File.File, diskFile(volume)
+			was, is = s.File.File, backing.ClaimFile(volume)
 		}
 		if strings.HasPrefix(was, launcherapi.SetsDir+"/") {
 			text = strings.ReplaceAll(text, "'"+was+"'", "'"+is+"'")

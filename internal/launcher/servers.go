@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/nbd"
 	"github.com/berth-vm/berth/internal/netdisk"
@@ -68,7 +69,7 @@ func (r *remotes) logIn(ctx context.Context, m launcherapi.Machine, v kubevirt.V
 }
 
 // askNBD asks a server about an export without opening it: a server for one client, or for one connection, would be lost to the guest.
-func (r *remotes) askNBD(ctx context.Context, at *Remote) error {
+func (r *remotes) askNBD(ctx context.Context, at *backing.Remote) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", at.Servers[0].String())
 	if err != nil {
 		return &faulty{launcherapi.DiskUnreachable, err}

@@ -11,6 +11,7 @@ import (
 
 	libvirt "github.com/digitalocean/go-libvirt"
 
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
@@ -187,7 +188,7 @@ func (r *remotes) away() map[string]string {
 }
 
 // list are the network disks as they are now.
-func (r *remotes) list() map[string]*Remote {
+func (r *remotes) list() map[string]*backing.Remote {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.opened)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 )
@@ -101,7 +102,7 @@ func TestFullCopyIsSaid(t *testing.T) {
 	s := newStalled()
 	s.broken = true
 	s.why = func() []string {
-		return []string{fullText("root", Backing{Copied: true, Limit: 70}), fullText("data", Backing{Copied: true}), fullText("plain", Backing{})}
+		return []string{fullText("root", backing.Disk{Copied: true, Limit: 70}), fullText("data", backing.Disk{Copied: true}), fullText("plain", backing.Disk{})}
 	}
 	s.failed(s.now)
 	s.pass(30)
@@ -130,7 +131,7 @@ func TestSourceAwayIsSaid(t *testing.T) {
 	one, other := net.Pipe()
 	t.Cleanup(func() { _ = errors.Join(one.Close(), other.Close()) })
 	s.cut = func() []string {
-		return cutOff(map[string]Backing{"root": {Path: path, Early: one}, "data": {Path: path}})
+		return cutOff(map[string]backing.Disk{"root": {Path: path, Early: one}, "data": {Path: path}})
 	}
 	s.pass(1)
 	if s.text != "" {
@@ -143,7 +144,7 @@ func TestSourceAwayIsSaid(t *testing.T) {
 	if cause != launcherapi.DiskSourceAway || !strings.Contains(s.text, "paused since 12:00:01") || strings.Count(s.text, "does not answer") != 1 || !strings.Contains(s.text, want) {
 		t.Errorf("it says %q, %s", s.text, cause)
 	}
-	s.why = func() []string { return []string{fullText("plain", Backing{})} }
+	s.why = func() []string { return []string{fullText("plain", backing.Disk{})} }
 	s.pass(30)
 	if cause != launcherapi.DiskFull || !strings.Contains(s.text, want) {
 		t.Errorf("a disk is full too: %q, %s", s.text, cause)

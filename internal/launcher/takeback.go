@@ -8,6 +8,7 @@ import (
 	"time"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
@@ -79,11 +80,11 @@ func (p *plugs) plugOwn(volume string) (*plug, error) {
 
 // ownDisk is a disk the machine was started with, opened once more.
 func ownDisk(m launcherapi.Machine, volume string) (kubevirt.Disk, offer, error) {
-	at := slices.IndexFunc(allDisks(m.Spec), func(d kubevirt.Disk) bool { return d.Name == volume })
+	at := slices.IndexFunc(domain.Disks(m.Spec), func(d kubevirt.Disk) bool { return d.Name == volume })
 	if at < 0 {
 		return kubevirt.Disk{}, offer{}, fmt.Errorf("the machine was not started with disk %q", volume)
 	}
-	disk := allDisks(m.Spec)[at]
+	disk := domain.Disks(m.Spec)[at]
 	copied := func(v kubevirt.Volume) bool { return v.Name == volume && v.Copied() != nil }
 	if slices.ContainsFunc(m.Spec.Volumes, copied) {
 		return disk, offer{}, errors.New("a copy is made when the machine starts; it is there again after a restart")

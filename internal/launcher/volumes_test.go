@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/machinefields"
 )
@@ -66,13 +67,13 @@ func TestNoVolumeIsForgotten(t *testing.T) {
 			continue
 		}
 		if v.Networked() {
-			if _, err := remote(launcherapi.Machine{}, v, ""); v.HTTP == nil && err != nil {
+			if _, err := backing.NewRemote(launcherapi.Machine{}, v, ""); v.HTTP == nil && err != nil {
 				t.Errorf("%s: %v", kind.Name, err)
 			}
 			continue
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // some wait for their disk, which does not come
-		_, err := backing(ctx, launcherapi.Machine{}, v)
+		_, err := inPod(ctx, launcherapi.Machine{}, v)
 		if v.ContainerImage != nil {
 			_, err = (&maker{remotes: &remotes{}, log: slog.New(slog.DiscardHandler)}).imageDisk(ctx, v)
 		}
@@ -120,7 +121,7 @@ func TestContainerFormat(t *testing.T) {
 			if err := os.WriteFile(path, c.head, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := containerFormat(path)
+			got, err := backing.DetectFormat(path)
 			if got != c.want || (err == nil) != (c.refuse == "") || err != nil && !strings.Contains(err.Error(), c.refuse) {
 				t.Errorf("it is %q, %v", got, err)
 			}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/nbd"
 	"github.com/berth-vm/berth/internal/netdisk"
@@ -21,7 +22,7 @@ import (
 
 // web opens a disk at a URL with our own reader and serves it to QEMU on a socket of this pod. QEMU's own driver for URLs
 // hangs with two reads in flight against some servers, knows no password and cannot be told whom to talk to.
-func (r *remotes) web(ctx context.Context, v kubevirt.Volume) (*Remote, error) {
+func (r *remotes) web(ctx context.Context, v kubevirt.Volume) (*backing.Remote, error) {
 	mounted := r.mounted(v.Name)
 	order := task.HTTP{URL: v.HTTP.URL}
 	if v.HTTP.SecretRef != nil {
@@ -57,7 +58,7 @@ func (r *remotes) web(ctx context.Context, v kubevirt.Volume) (*Remote, error) {
 	}
 	r.until(v.Name, func() { _ = l.Close() })
 	go func() { _ = nbd.Serve(l, disk) }()
-	return onSocket(socket), nil
+	return backing.OnSocket(socket), nil
 }
 
 // webFault names what a web server is at fault for.
@@ -79,9 +80,4 @@ func webFault(err error) error {
 		return err
 	}
 	return &faulty{fault, err}
-}
-
-// onSocket is a disk that a program of this pod serves on a socket.
-func onSocket(path string) *Remote {
-	return &Remote{Address: netdisk.OnSocket(path)}
 }

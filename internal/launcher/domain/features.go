@@ -1,14 +1,15 @@
-package launcher
+package domain
 
 import (
 	"strconv"
 
+	"k8s.io/utils/ptr"
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// features are what the board and the hypervisor offer the guest. Those of KVM and Hyper-V need KVM: an emulated guest goes without.
+// features are the features of the board and of the hypervisor. Those of KVM and Hyper-V need KVM, so an emulated guest has none of them.
 func features(f *kubevirt.Features, kvm bool) *libvirtxml.DomainFeatureList {
 	out := &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}}
 	if f == nil {
@@ -42,6 +43,7 @@ func features(f *kubevirt.Features, kvm bool) *libvirtxml.DomainFeatureList {
 	return out
 }
 
+// enlightenments are the features of Hyper-V that help a Windows guest.
 func enlightenments(h *kubevirt.FeatureHyperv) *libvirtxml.DomainFeatureHyperV {
 	out := &libvirtxml.DomainFeatureHyperV{
 		Relaxed: state(h.Relaxed), VAPIC: state(h.VAPIC), VPIndex: state(h.VPIndex), Runtime: state(h.Runtime), Synic: state(h.SyNIC),
@@ -50,7 +52,7 @@ func enlightenments(h *kubevirt.FeatureHyperv) *libvirtxml.DomainFeatureHyperV {
 	if s := h.Spinlocks; s != nil {
 		out.Spinlocks = &libvirtxml.DomainFeatureHyperVSpinlocks{DomainFeatureState: *state(&s.FeatureState)}
 		if s.On() {
-			const retries = 4096 // libvirt wants a number, of at least as many
+			const retries = 4096 // libvirt requires a number, and this is the least that it accepts
 			out.Spinlocks.Retries = retries
 			if s.Retries != nil {
 				out.Spinlocks.Retries = uint(*s.Retries)
@@ -72,7 +74,7 @@ func enlightenments(h *kubevirt.FeatureHyperv) *libvirtxml.DomainFeatureHyperV {
 	return out
 }
 
-// state is a feature as libvirt spells it; nil if the machine does not name it.
+// state is the state of a feature in libvirt's words; nil if the machine does not set it.
 func state(f *kubevirt.FeatureState) *libvirtxml.DomainFeatureState {
 	if f == nil {
 		return nil
@@ -87,7 +89,7 @@ func onOff(b bool) string {
 	return "off"
 }
 
-// clock is the guest's clock at its start, and its timers: those that suit most guests where the machine does not say.
+// clock is the guest's clock at its start, and its timers. Timers that the machine does not set are set as they suit most guests.
 func clock(c *kubevirt.Clock, kvm bool) *libvirtxml.DomainClock {
 	out := &libvirtxml.DomainClock{Offset: "utc"}
 	rtc := libvirtxml.DomainTimer{Name: "rtc", TickPolicy: "catchup"}
@@ -109,19 +111,19 @@ func clock(c *kubevirt.Clock, kvm bool) *libvirtxml.DomainClock {
 		pit = libvirtxml.DomainTimer{Name: "pit", TickPolicy: t.PIT.TickPolicy, Present: present(t.PIT.Enabled)}
 	}
 	if t.HPET != nil {
-		hpet = libvirtxml.DomainTimer{Name: "hpet", TickPolicy: t.HPET.TickPolicy, Present: yesNo(on(t.HPET.Enabled, true))}
+		hpet = libvirtxml.DomainTimer{Name: "hpet", TickPolicy: t.HPET.TickPolicy, Present: yesNo(ptr.Deref(t.HPET.Enabled, true))}
 	}
 	out.Timer = []libvirtxml.DomainTimer{rtc, pit, hpet}
 	if t.KVM != nil && kvm {
-		out.Timer = append(out.Timer, libvirtxml.DomainTimer{Name: "kvmclock", Present: yesNo(on(t.KVM.Enabled, true))})
+		out.Timer = append(out.Timer, libvirtxml.DomainTimer{Name: "kvmclock", Present: yesNo(ptr.Deref(t.KVM.Enabled, true))})
 	}
 	if t.Hyperv != nil && kvm {
-		out.Timer = append(out.Timer, libvirtxml.DomainTimer{Name: "hypervclock", Present: yesNo(on(t.Hyperv.Enabled, true))})
+		out.Timer = append(out.Timer, libvirtxml.DomainTimer{Name: "hypervclock", Present: yesNo(ptr.Deref(t.Hyperv.Enabled, true))})
 	}
 	return out
 }
 
-// present says whether a timer is there; nothing if the machine does not, as every board has it.
+// present says whether the board has a timer; empty, which is the board's default, if the machine does not set it.
 func present(b *bool) string {
 	if b == nil {
 		return ""
@@ -129,10 +131,10 @@ func present(b *bool) string {
 	return yesNo(*b)
 }
 
-// inputs are the machine's tablets and keyboards. One that asks for an input device, has a screen and names none gets a tablet: its pointer is
-// where the user's is.
+// inputs are the machine's tablets and keyboards. A machine with a screen that asks for an input device and lists none gets a tablet, whose
+// pointer is where the user's is.
 func inputs(d kubevirt.Devices) []kubevirt.Input {
-	if len(d.Inputs) == 0 && on(d.AutoattachInputDevice, false) && on(d.AutoattachGraphicsDevice, true) {
+	if len(d.Inputs) == 0 && ptr.Deref(d.AutoattachInputDevice, false) && ptr.Deref(d.AutoattachGraphicsDevice, true) {
 		return []kubevirt.Input{{Type: kubevirt.InputTablet, Bus: kubevirt.InputUSB, Name: "default"}}
 	}
 	return d.Inputs
@@ -156,15 +158,15 @@ func attachInputs(d *libvirtxml.DomainDeviceList, spec kubevirt.Devices) {
 	}
 }
 
-// blockQueues is how many queues a virtio disk has: one for each processor, unless the machine wants one.
-func blockQueues(d kubevirt.Devices, cpus uint) uint {
-	if on(d.BlockMultiQueue, true) {
+// BlockQueues returns the number of queues of a virtio disk: one for each processor, or one if the machine asks for that.
+func BlockQueues(d kubevirt.Devices, cpus uint) uint {
+	if ptr.Deref(d.BlockMultiQueue, true) {
 		return cpus
 	}
 	return 1
 }
 
-// chassis is what the guest reads about its case.
+// chassis is the SMBIOS data about the machine's case.
 func chassis(c *kubevirt.Chassis) *libvirtxml.DomainSysInfoChassis {
 	if c == nil {
 		return nil

@@ -1,4 +1,4 @@
-package launcher
+package backing
 
 import (
 	"os"
@@ -13,7 +13,7 @@ func TestFirstDisk(t *testing.T) {
 	if err := os.WriteFile(path+".new", []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b, err := firstDisk(path, 3<<20)
+	b, err := CreateDisk(path, 3<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,29 +8,6 @@ import (
 	"path/filepath"
 )
 
-// ovmf lists where Debian puts the firmware, best first.
-var ovmf = []Firmware{
-	{Code: "/usr/share/OVMF/OVMF_CODE_4M.fd", Vars: "/usr/share/OVMF/OVMF_VARS_4M.fd"},
-	{Code: "/usr/share/OVMF/OVMF_CODE.fd", Vars: "/usr/share/OVMF/OVMF_VARS.fd"},
-}
-
-// Probe looks at what this pod has. KVM is used only if the device was given to the pod, which the node agent does
-// after it has seen a guest run with it.
-func Probe() Host {
-	var h Host
-	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
-		h.KVM = true
-		_ = f.Close()
-	}
-	for _, f := range ovmf {
-		if _, err := os.Stat(f.Code); err == nil {
-			h.OVMF = f
-			break
-		}
-	}
-	return h
-}
-
 // Copy copies files, or all files of a directory, into a directory. It runs inside a container image that may hold
 // nothing else, so links are not followed out of it: only regular files are taken.
 func Copy(from []string, to string) error {

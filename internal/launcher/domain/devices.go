@@ -1,4 +1,4 @@
-package launcher
+package domain
 
 import (
 	"crypto/sha256"
@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 
+	"k8s.io/utils/ptr"
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -13,15 +14,16 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// A machine's PCI Express ports must be there from the start: what the devices it starts with leave free is for virtio disks that
-// are added later. Disks on scsi need none. A guest looks at every port when it boots, which takes an emulated one a fifth of a
-// second each, so that a small machine gets fewer. Nothing but its memory counts, which is the same wherever it moves.
+// The number of a machine's PCI Express ports is fixed when it starts. Virtio disks that are added later use the ports that are free then;
+// disks on scsi need none. A guest looks at every port when it boots, and an emulated guest needs a fifth of a second for each, so a small
+// machine gets fewer. The number depends on the memory alone, so it is the same on every node that the machine moves to.
 const (
 	small      = 2 << 30
 	smallPorts = 12
 	largePorts = 24
 )
 
+// ports returns how many PCI Express ports a machine has.
 func ports(memory int64) uint {
 	if memory <= small {
 		return smallPorts
@@ -38,7 +40,7 @@ func devices(m launcherapi.Machine, memory int64, cpus uint) *libvirtxml.DomainD
 			{Type: "scsi", Index: &port, Model: "virtio-scsi", Driver: &libvirtxml.DomainControllerDriver{Queues: &cpus}},
 			{Type: "virtio-serial", Index: &port, Model: "virtio-non-transitional"},
 		},
-		Panics:     []libvirtxml.DomainPanic{{Model: "isa"}}, // so that a guest's panic is an end and not a standstill
+		Panics:     []libvirtxml.DomainPanic{{Model: "isa"}}, // so that a guest that panics ends
 		MemBalloon: &libvirtxml.DomainMemBalloon{Model: "none"},
 		RNGs: []libvirtxml.DomainRNG{{Model: "virtio-non-transitional",
 			Backend: &libvirtxml.DomainRNGBackend{Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"}}}},
@@ -52,7 +54,7 @@ func devices(m launcherapi.Machine, memory int64, cpus uint) *libvirtxml.DomainD
 		index := i + 1
 		d.Controllers = append(d.Controllers, libvirtxml.DomainController{Type: "pci", Index: &index, Model: "pcie-root-port"})
 	}
-	if on(m.Spec.Domain.Devices.AutoattachSerialConsole, true) {
+	if ptr.Deref(m.Spec.Domain.Devices.AutoattachSerialConsole, true) {
 		d.Serials = []libvirtxml.DomainSerial{{
 			Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: Serial}},
 			Target: &libvirtxml.DomainSerialTarget{Port: &port},
@@ -61,7 +63,7 @@ func devices(m launcherapi.Machine, memory int64, cpus uint) *libvirtxml.DomainD
 	if usesUSB(m) {
 		d.Controllers[0] = libvirtxml.DomainController{Type: "usb", Index: &port, Model: "qemu-xhci"}
 	}
-	if on(m.Spec.Domain.Devices.AutoattachGraphicsDevice, true) {
+	if ptr.Deref(m.Spec.Domain.Devices.AutoattachGraphicsDevice, true) {
 		attachScreen(d)
 	}
 	d.Interfaces = interfaces(m)
@@ -69,14 +71,14 @@ func devices(m launcherapi.Machine, memory int64, cpus uint) *libvirtxml.DomainD
 	return d
 }
 
-// attachScreen gives the guest a screen. It is shown on a socket in the launcher's own directory, so that nobody but the pod's
-// processes can look: VNC itself asks nobody who they are.
+// attachScreen gives the guest a screen. VNC has no authentication here, so it listens at a socket that only the pod's processes can reach.
 func attachScreen(d *libvirtxml.DomainDeviceList) {
 	d.Graphics = []libvirtxml.DomainGraphic{{VNC: &libvirtxml.DomainGraphicVNC{
 		Listeners: []libvirtxml.DomainGraphicListener{{Socket: &libvirtxml.DomainGraphicListenerSocket{Socket: launcherapi.ScreenSocket}}}}}}
 	d.Videos = []libvirtxml.DomainVideo{{Model: libvirtxml.DomainVideoModel{Type: "vga", Heads: 1, VRam: 16 << 10}}}
 }
 
+// usesUSB reports whether a disk or an input device is on USB.
 func usesUSB(m launcherapi.Machine) bool {
 	for _, disk := range m.Spec.Domain.Devices.Disks {
 		if launcherapi.Bus(disk) == kubevirt.BusUSB {
@@ -86,11 +88,11 @@ func usesUSB(m launcherapi.Machine) bool {
 	return slices.ContainsFunc(inputs(m.Spec.Domain.Devices), func(i kubevirt.Input) bool { return i.Bus != kubevirt.InputVirtio })
 }
 
-// interfaces connects the guest to the pod's network through QEMU's own user-mode network, which needs no privilege:
-// what the guest sends comes from the pod's address, and the ports a machine lists are forwarded to it once it runs.
+// interfaces connects the guest to the pod's network with QEMU's user-mode network, which needs no privilege: the guest's connections come
+// from the pod's address, and the ports that a machine lists are forwarded to it when it runs.
 func interfaces(m launcherapi.Machine) []libvirtxml.DomainInterface {
 	var out []libvirtxml.DomainInterface
-	for _, i := range cards(m) {
+	for _, i := range Interfaces(m) {
 		model := i.Model
 		if model == "" || model == "virtio" {
 			model = "virtio-non-transitional"
@@ -119,7 +121,7 @@ func interfaces(m launcherapi.Machine) []libvirtxml.DomainInterface {
 	return out
 }
 
-// colons spells a hardware address as libvirt does; machines may write it with dashes or dots.
+// colons writes a hardware address as libvirt does. Machines may write it with dashes or dots.
 func colons(address string) string {
 	if mac, err := net.ParseMAC(address); err == nil {
 		return mac.String()
@@ -127,19 +129,19 @@ func colons(address string) string {
 	return address // libvirt says what is wrong with it
 }
 
-// cards are the machine's interfaces; one on the pod's network unless it says otherwise.
-func cards(m launcherapi.Machine) []kubevirt.Interface {
+// Interfaces are the machine's network interfaces: one on the pod's network if the machine lists none and does not refuse it.
+func Interfaces(m launcherapi.Machine) []kubevirt.Interface {
 	spec := m.Spec.Domain.Devices
-	if len(spec.Interfaces) == 0 && on(spec.AutoattachPodInterface, true) {
+	if len(spec.Interfaces) == 0 && ptr.Deref(spec.AutoattachPodInterface, true) {
 		return []kubevirt.Interface{{Name: "default"}}
 	}
 	return slices.DeleteFunc(slices.Clone(spec.Interfaces), func(i kubevirt.Interface) bool { return i.State == kubevirt.InterfaceAbsent })
 }
 
-// forwards are the monitor commands that make the guest's ports reachable at the pod's address.
-func forwards(m launcherapi.Machine) []string {
+// Forwards are the commands of QEMU's human monitor that make the guest's ports reachable at the pod's address.
+func Forwards(m launcherapi.Machine) []string {
 	var out []string
-	for n, i := range cards(m) {
+	for n, i := range Interfaces(m) {
 		listed := i.Ports
 		if n == 0 {
 			listed = append(slices.Clone(listed), probed(m.Spec, listed)...)
@@ -155,8 +157,7 @@ func forwards(m launcherapi.Machine) []string {
 	return out
 }
 
-// probed are the ports that the machine's probes ask and that it does not list: the kubelet reaches the guest through
-// them.
+// probed are the ports of the machine's probes that it does not list: the kubelet reaches the guest through them.
 func probed(spec kubevirt.VirtualMachineInstanceSpec, listed []kubevirt.Port) []kubevirt.Port {
 	var out []kubevirt.Port
 	for _, p := range []*kubevirt.Probe{spec.ReadinessProbe, spec.LivenessProbe} {
@@ -176,14 +177,7 @@ func probed(spec kubevirt.VirtualMachineInstanceSpec, listed []kubevirt.Port) []
 	return out
 }
 
-func on(b *bool, otherwise bool) bool {
-	if b == nil {
-		return otherwise
-	}
-	return *b
-}
-
-// nameUUID and nameMAC derive an identity from a name, so that a machine keeps it without anybody remembering it.
+// nameUUID and nameMAC derive an identity from a name, so that a machine has the same one at every start.
 func nameUUID(name string) string {
 	h := sha256.Sum256([]byte("uuid:" + name))
 	h[6], h[8] = h[6]&0x0f|0x80, h[8]&0x3f|0x80 // version 8 (custom), variant 1, as RFC 9562 has them

@@ -1,4 +1,4 @@
-package launcher
+package domain
 
 import (
 	"fmt"
@@ -8,15 +8,22 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/imagevm"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// imageMemory is what the kernel needs to start and to leave something for a program.
+// OrdersFile has the program that a machine runs, for QEMU to hand to the guest; QEMU writes to endedFile how the guest says that it ended.
+const (
+	OrdersFile = launcherapi.StateDir + "/entry.json"
+	EndedFile  = launcherapi.StateDir + "/entry-ended.json"
+)
+
+// imageMemory is the least memory of a machine from a container image: the kernel needs some of it, and the program the rest.
 const imageMemory = 128 << 20
 
-// runImage has a machine from a container image boot our kernel, which is told what to run and says how that ended.
-func runImage(d *libvirtxml.Domain, spec kubevirt.VirtualMachineInstanceSpec, disks map[string]Backing, memory int64) error {
-	ours := slices.DeleteFunc(allDisks(spec), func(disk kubevirt.Disk) bool { return disks[disk.Name].Orders == "" })
+// runImage lets a machine from a container image boot Berth's own kernel, which gets the program to run and reports how it ended.
+func runImage(d *libvirtxml.Domain, spec kubevirt.VirtualMachineInstanceSpec, disks map[string]backing.Disk, memory int64) error {
+	ours := slices.DeleteFunc(Disks(spec), func(disk kubevirt.Disk) bool { return disks[disk.Name].Orders == "" })
 	switch {
 	case len(ours) == 0:
 		return nil
@@ -34,7 +41,7 @@ func runImage(d *libvirtxml.Domain, spec kubevirt.VirtualMachineInstanceSpec, di
 	d.SysInfo = append(d.SysInfo, libvirtxml.DomainSysInfo{FWCfg: &libvirtxml.DomainSysInfoFWCfg{Entry: []libvirtxml.DomainSysInfoEntry{
 		{Name: imagevm.OrdersName, File: disks[ours[0].Name].Orders}}}})
 	d.Devices.Channels = append(d.Devices.Channels, libvirtxml.DomainChannel{
-		Source: &libvirtxml.DomainChardevSource{File: &libvirtxml.DomainChardevSourceFile{Path: endedFile}},
+		Source: &libvirtxml.DomainChardevSource{File: &libvirtxml.DomainChardevSourceFile{Path: EndedFile}},
 		Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: imagevm.PortName}},
 	})
 	return nil

@@ -1,4 +1,6 @@
-package launcher
+// Package domain turns a machine with its disks into a libvirt domain, an XML document: a pure function, and golden files show what it
+// returns. Only Probe looks at the pod.
+package domain
 
 import (
 	"fmt"
@@ -7,38 +9,29 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// Host is what the pod the guest runs in can do.
-type Host struct {
-	KVM  bool
-	OVMF Firmware
-}
-
-// Firmware is a pair of files: code, and the template of a machine's own variables.
-type Firmware struct{ Code, Vars string }
-
-// Serial is the socket the guest's first serial port is on.
+// Serial is the path of the socket of the guest's first serial port.
 const Serial = launcherapi.StateDir + "/serial.sock"
 
-// Agent is the socket of the guest agent.
+// Agent is the path of the socket of the guest agent, which libvirt uses.
 const Agent = launcherapi.StateDir + "/agent.sock"
 
-// Domain is the libvirt domain of a machine. It is a pure function: the same machine, backings and host give the same
-// document, and the golden files beside its test show it.
-func Domain(m launcherapi.Machine, disks map[string]Backing, host Host) (*libvirtxml.Domain, error) {
+// New returns the libvirt domain of a machine. It is a pure function: the same machine, disks and host give the same document.
+func New(m launcherapi.Machine, disks map[string]backing.Disk, host Host) (*libvirtxml.Domain, error) {
 	spec := m.Spec.Domain
-	memory, err := guestMemory(spec)
+	memory, err := Memory(spec)
 	if err != nil {
 		return nil, err
 	}
 	cpus := launcherapi.CPUs(spec.CPU)
 	d := &libvirtxml.Domain{
 		Type:   "qemu",
-		Name:   domainName(m),
-		UUID:   machineUUID(m),
+		Name:   Name(m),
+		UUID:   UUID(m),
 		Memory: &libvirtxml.DomainMemory{Value: uint(memory), Unit: "b"},
 		VCPU:   &libvirtxml.DomainVCPU{Placement: "static", Value: cpus},
 		CPU:    processor(spec.CPU, host.KVM),
@@ -73,16 +66,17 @@ func Domain(m launcherapi.Machine, disks map[string]Backing, host Host) (*libvir
 		return nil, err
 	}
 	d.Devices = devices(m, memory, cpus)
-	if err := attachDisks(d.Devices, m, disks, blockQueues(spec.Devices, cpus)); err != nil {
+	if err := attachDisks(d.Devices, m, disks, BlockQueues(spec.Devices, cpus)); err != nil {
 		return nil, err
 	}
 	return d, runImage(d, m.Spec, disks, memory)
 }
 
-// domainName is what libvirt calls the machine.
-func domainName(m launcherapi.Machine) string { return m.Namespace + "_" + m.Name }
+// Name is the name of the machine in libvirt.
+func Name(m launcherapi.Machine) string { return m.Namespace + "_" + m.Name }
 
-func guestMemory(spec kubevirt.DomainSpec) (int64, error) {
+// Memory returns the bytes of memory that the guest sees.
+func Memory(spec kubevirt.DomainSpec) (int64, error) {
 	q := launcherapi.Memory(spec)
 	const least = 16 << 20 // below this not even a boot loader runs
 	if q.Value() < least {
@@ -91,7 +85,7 @@ func guestMemory(spec kubevirt.DomainSpec) (int64, error) {
 	return q.Value(), nil
 }
 
-// emulatedMemory gives a guest without KVM 8 KiB more than it was to have. While a guest is sent to another node, QEMU before 9.0 misses changes that
+// emulatedMemory gives a guest without KVM 8 KiB more memory than the machine asks for. While a guest is sent to another node, QEMU before 9.0 misses changes that
 // an emulated processor makes to memory, and the guest crashes there. It does so only if the size of that memory is a multiple of 64 pages (see QEMU's
 // commit 03bfc2188f). libvirt rounds sizes to MiB, so QEMU is given this size past it.
 func emulatedMemory(memory int64) []libvirtxml.DomainQEMUCommandlineArg {
@@ -104,6 +98,7 @@ func emulatedMemory(memory int64) []libvirtxml.DomainQEMUCommandlineArg {
 	}
 }
 
+// processor is the guest's processor: the model the machine names, or the node's.
 func processor(c *kubevirt.CPU, kvm bool) *libvirtxml.DomainCPU {
 	out := &libvirtxml.DomainCPU{Topology: &libvirtxml.DomainCPUTopology{Sockets: 1, Cores: 1, Threads: 1}}
 	model := ""
@@ -120,7 +115,7 @@ func processor(c *kubevirt.CPU, kvm bool) *libvirtxml.DomainCPU {
 		}
 	}
 	switch {
-	case !kvm: // an emulated guest gets everything QEMU can emulate; host models mean nothing there
+	case !kvm: // an emulated guest gets everything that QEMU can emulate, whatever model the machine names
 		out.Mode = "maximum"
 	case model == "" || model == "host-model":
 		out.Mode = "host-model"
@@ -132,6 +127,7 @@ func processor(c *kubevirt.CPU, kvm bool) *libvirtxml.DomainCPU {
 	return out
 }
 
+// usesSerial reports whether the BIOS writes to the serial port.
 func usesSerial(f *kubevirt.Firmware) bool {
 	return f != nil && f.Bootloader != nil && f.Bootloader.BIOS != nil &&
 		f.Bootloader.BIOS.UseSerial != nil && *f.Bootloader.BIOS.UseSerial
@@ -163,6 +159,7 @@ func firmware(d *libvirtxml.Domain, f *kubevirt.Firmware, ovmf Firmware) error {
 	return nil
 }
 
+// kernelFile is the path in the pod of a file that was copied out of the image with the kernel.
 func kernelFile(inImage string) string {
 	if inImage == "" {
 		return ""
@@ -170,13 +167,13 @@ func kernelFile(inImage string) string {
 	return path.Join(launcherapi.KernelDir, path.Base(path.Clean("/"+inImage)))
 }
 
-// identity is what dmidecode shows in the guest.
+// identity is the SMBIOS data, which dmidecode shows in the guest.
 func identity(m launcherapi.Machine) libvirtxml.DomainSysInfo {
 	entry := func(name, value string) libvirtxml.DomainSysInfoEntry {
 		return libvirtxml.DomainSysInfoEntry{Name: name, Value: value}
 	}
 	system := []libvirtxml.DomainSysInfoEntry{
-		entry("manufacturer", "Berth"), entry("product", "Virtual Machine"), entry("uuid", machineUUID(m)), entry("family", "Berth"),
+		entry("manufacturer", "Berth"), entry("product", "Virtual Machine"), entry("uuid", UUID(m)), entry("family", "Berth"),
 	}
 	if f := m.Spec.Domain.Firmware; f != nil && f.Serial != "" {
 		system = append(system, entry("serial", f.Serial))
@@ -185,8 +182,8 @@ func identity(m launcherapi.Machine) libvirtxml.DomainSysInfo {
 		System: &libvirtxml.DomainSysInfoSystem{Entry: system}, Chassis: chassis(m.Spec.Domain.Chassis)}}
 }
 
-// machineUUID stays the same over restarts of a machine, because guests bind licences and addresses to it.
-func machineUUID(m launcherapi.Machine) string {
+// UUID stays the same over restarts of a machine, because guests bind licences and addresses to it.
+func UUID(m launcherapi.Machine) string {
 	if f := m.Spec.Domain.Firmware; f != nil && f.UUID != "" {
 		return string(f.UUID)
 	}

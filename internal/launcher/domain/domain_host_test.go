@@ -1,6 +1,6 @@
 //go:build host
 
-package launcher
+package domain
 
 import (
 	"os"
@@ -12,7 +12,9 @@ import (
 
 	libvirt "github.com/digitalocean/go-libvirt"
 
+	"github.com/berth-vm/berth/internal/launcher/libvirtd"
 	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/testing/hosttool"
 )
 
 // TestLibvirtTakesTheDomains: libvirt accepts golden documents, and QEMU starts with every device of windows.xml. libvirt is run as the
@@ -24,8 +26,8 @@ func TestLibvirtTakesTheDomains(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		tool(t, "cp", "-r", os.Args[0], "testdata", dir)
-		tool(t, "chown", "-R", "nobody:nogroup", dir)
+		hosttool.Run(t, "cp", "-r", os.Args[0], "testdata", dir)
+		hosttool.Run(t, "chown", "-R", "nobody:nogroup", dir)
 		again := exec.CommandContext(t.Context(), filepath.Join(dir, filepath.Base(os.Args[0])), "-test.run=^TestLibvirtTakesTheDomains$", "-test.v")
 		again.Dir, again.Env = dir, append(os.Environ(), "TMPDIR="+dir)
 		again.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -38,11 +40,11 @@ func TestLibvirtTakesTheDomains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := startHypervisor(t.Context(), dir, "")
+	h, err := libvirtd.Start(t.Context(), dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.close()
+	defer h.Close()
 	for _, file := range []string{"testdata/windows.xml", "testdata/windows-kvm.xml", "testdata/two-disks.xml"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -51,12 +53,12 @@ func TestLibvirtTakesTheDomains(t *testing.T) {
 		if strings.HasPrefix(string(text), `<domain type="kvm">`) {
 			text = []byte(strings.NewReplacer(`type="kvm"`, `type="qemu"`, `mode="host-model"`, `mode="maximum"`).Replace(string(text)))
 		}
-		defined, err := h.virt.DomainDefineXMLFlags(string(text), libvirt.DomainDefineValidate)
+		defined, err := h.Virt.DomainDefineXMLFlags(string(text), libvirt.DomainDefineValidate)
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
-		_ = h.virt.DomainUndefineFlags(defined, libvirt.DomainUndefineNvram)
+		_ = h.Virt.DomainUndefineFlags(defined, libvirt.DomainUndefineNvram)
 	}
 	text, err := os.ReadFile("testdata/windows.xml")
 	if err != nil {
@@ -67,11 +69,11 @@ func TestLibvirtTakesTheDomains(t *testing.T) {
 		t.Fatal(err)
 	}
 	here := strings.NewReplacer("/run/berth/volumes/root/disk.img", disk, launcherapi.StateDir, dir, launcherapi.OwnDir, dir).Replace(string(text))
-	started, err := h.virt.DomainCreateXML(here, libvirt.DomainStartPaused)
+	started, err := h.Virt.DomainCreateXML(here, libvirt.DomainStartPaused)
 	if err != nil {
 		t.Fatalf("start windows.xml: %v", err)
 	}
-	if err := h.virt.DomainDestroy(started); err != nil {
+	if err := h.Virt.DomainDestroy(started); err != nil {
 		t.Error(err)
 	}
 }
