@@ -72,7 +72,8 @@ func writeESP(ctx context.Context, work string, g grub, files map[string]string)
 	if err := os.WriteFile(loader, efi, 0o644); err != nil {
 		return "", fmt.Errorf("keep GRUB image: %w", err)
 	}
-	if err := tool(ctx, "/sbin/mkfs.vfat", "-F", "16", "-n", "BERTH-ESP", "--invariant", esp); err != nil {
+	// GRUB reads cluster by cluster: 8 KiB are the largest of which FAT16 has enough here.
+	if err := tool(ctx, "/sbin/mkfs.vfat", "-F", "16", "-s", "16", "-n", "BERTH-ESP", "--invariant", esp); err != nil {
 		return "", err
 	}
 	if err := tool(ctx, "mmd", "-i", esp, "::/EFI", "::/EFI/BOOT"); err != nil {

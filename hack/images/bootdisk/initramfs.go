@@ -19,7 +19,6 @@ const (
 )
 
 // writeInitramfs writes the archive that the kernel unpacks as its root: our init, the modules and the list that init loads them by.
-// It is not compressed: the boot loader reads it as fast as an emulated processor would unpack it, and the disk's formats compress it.
 // More files are put into the root under their own names.
 func writeInitramfs(path, initBinary string, k kernel, modules []string, more ...string) error {
 	f, err := os.Create(path)
