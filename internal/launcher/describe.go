@@ -7,6 +7,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/access"
 	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
@@ -28,11 +29,11 @@ func (l *Launcher) startDescribing(r *running, ended <-chan struct{}) {
 		tick := time.NewTicker(describeAgain)
 		defer tick.Stop()
 		defer l.described.Store(nil)
-		access := &agentAccess{mounts: launcherapi.MountDir, credentials: r.spec.AccessCredentials, log: l.Log,
-			ask: func(command string, arguments any) error { return r.agent(command, arguments, nil) }}
+		access := &access.Agent{Mounts: launcherapi.MountDir, Credentials: r.spec.AccessCredentials, Log: l.Log,
+			Ask: func(command string, arguments any) error { return r.agent(command, arguments, nil) }}
 		for {
 			d := r.describe(l.described.Load())
-			d.access = access.state(d.agent != nil)
+			d.access = access.Set(d.agent != nil)
 			l.described.Store(d)
 			select {
 			case <-tick.C:

@@ -21,7 +21,7 @@ import (
 // fills brings the rest of their masters into copies on read while the guest has nothing to do, one after the other. When a
 // copy has everything QEMU closes its master. One goroutine owns it.
 type fills struct {
-	job   puller
+	job   filler
 	log   *slog.Logger
 	queue []string // volumes that still have a master
 	note  func(volume string, change func(*launcherapi.Copy))
@@ -34,8 +34,8 @@ type fills struct {
 	failed time.Time // when a job ended without having everything
 }
 
-// puller is what fills asks of libvirt and QEMU.
-type puller interface {
+// filler is what fills asks of libvirt and QEMU.
+type filler interface {
 	// start begins to bring the rest of a master into the copy.
 	start(volume string) error
 	// look says how far the job is; there is none if found is false.
@@ -114,7 +114,7 @@ func (f *fills) ended(volume string, now time.Time, rest bool) error {
 		return err
 	case alone:
 		f.runs, f.queue = false, f.queue[1:]
-		f.note(volume, letGo)
+		f.note(volume, (*launcherapi.Copy).Complete)
 		f.done(volume)
 		f.log.Info("a copy has all of its master", "volume", volume)
 		return nil
@@ -127,7 +127,7 @@ func (f *fills) ended(volume string, now time.Time, rest bool) error {
 	return f.job.start(volume)
 }
 
-// pulls is the puller of a domain.
+// pulls is the filler of a domain.
 type pulls struct {
 	h    *libvirtd.Daemon
 	dom  libvirt.Domain
@@ -220,7 +220,7 @@ func (p *pulls) operations() (int64, error) {
 
 // startFills fills the copies on read until the guest ends.
 func (l *Launcher) startFills(h *libvirtd.Daemon, dom libvirt.Domain, qemu *qmp.Monitor, m launcherapi.Machine, done <-chan struct{}) {
-	f := &fills{job: &pulls{h, dom, qemu}, log: l.Log, note: l.copies.Load().change, done: l.remotes.letGo}
+	f := &fills{job: &pulls{h, dom, qemu}, log: l.Log, note: l.copies.Load().Change, done: l.remotes.Release}
 	for _, v := range m.Spec.Volumes {
 		if c := v.Copied(); c != nil && c.Mode == kubevirt.CopyOnRead {
 			f.queue = append(f.queue, v.Name)

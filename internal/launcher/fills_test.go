@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/disks"
+	"github.com/berth-vm/berth/internal/launcher/progress"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -21,15 +23,15 @@ type filling struct {
 	ops   int64
 	fails bool // the master is away
 	gone  []string
-	said  *progress
+	said  *progress.Copies
 }
 
 const wholeMaster = 100
 
 func newFilling(volumes ...string) *filling {
-	f := &filling{now: time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC), parts: map[string]int64{}, said: newProgress()}
-	f.said.file = func(string) string { return "/nonexistent" }
-	f.fills = &fills{job: f, log: slog.New(slog.DiscardHandler), queue: volumes, note: f.said.change,
+	f := &filling{now: time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC), parts: map[string]int64{}, said: progress.New()}
+	f.said.File = func(string) string { return "/nonexistent" }
+	f.fills = &fills{job: f, log: slog.New(slog.DiscardHandler), queue: volumes, note: f.said.Change,
 		done: func(volume string) { f.gone = append(f.gone, volume) }}
 	return f
 }
@@ -85,7 +87,7 @@ func TestFills(t *testing.T) {
 	if f.parts["a"] != had || !f.held {
 		t.Errorf("it goes on under the guest's load: %d, then %d", had, f.parts["a"])
 	}
-	if c := f.said.now()["a"]; c.LetGo || c.Done != had || c.Total != wholeMaster {
+	if c := f.said.Now()["a"]; c.LetGo || c.Done != had || c.Total != wholeMaster {
 		t.Errorf("it says %+v", c)
 	}
 	f.does = 0
@@ -93,7 +95,7 @@ func TestFills(t *testing.T) {
 	if !slices.Equal(f.gone, []string{"a", "b"}) || f.job != "" {
 		t.Errorf("let go: %v, job %q", f.gone, f.job)
 	}
-	if got := f.said.now(); got["a"] != (launcherapi.Copy{Done: wholeMaster, Total: wholeMaster, LetGo: true}) || got["b"] != got["a"] {
+	if got := f.said.Now(); got["a"] != (launcherapi.Copy{Done: wholeMaster, Total: wholeMaster, LetGo: true}) || got["b"] != got["a"] {
 		t.Errorf("it says %+v", got)
 	}
 }
@@ -103,7 +105,7 @@ func TestFillFails(t *testing.T) {
 	f := newFilling("a")
 	f.fails = true
 	f.pass(10)
-	if len(f.gone) != 0 || f.said.now()["a"].LetGo {
+	if len(f.gone) != 0 || f.said.Now()["a"].LetGo {
 		t.Fatal("a master is let go that the copy has not")
 	}
 	f.fails = false
@@ -116,7 +118,7 @@ func TestFillFails(t *testing.T) {
 // TestMeter reads what qemu-img prints, however it is cut.
 func TestMeter(t *testing.T) {
 	var got []int64
-	m := &meter{say: func(n int64) { got = append(got, n) }}
+	m := &disks.Meter{Say: func(n int64) { got = append(got, n) }}
 	for _, text := range []string{"    (0.00/100%)\r", "    (12.", "34/100%)\r    (13.00/100%)\r", "    (100.00/100%)\r", "\n"} {
 		if _, err := m.Write([]byte(text)); err != nil {
 			t.Fatal(err)

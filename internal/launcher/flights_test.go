@@ -11,6 +11,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/remote"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/netdisk"
 )
@@ -87,7 +88,7 @@ func TestMutualCHAP(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := readLogin(v, dir)
+		_, err := remote.ReadLogin(v, dir)
 		if err == nil || refused(err).Fault != launcherapi.DiskUnsupported || !strings.Contains(err.Error(), key) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%s: %v", key, err)
 		}

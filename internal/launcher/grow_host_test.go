@@ -16,6 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/testing/hosttool"
+	"github.com/berth-vm/berth/internal/testing/qmptest"
 )
 
 // TestDisksGrow: a real QEMU gives its guest larger disks while it runs: in a file, on a device, and on a device that was added.
@@ -53,7 +54,7 @@ func TestDisksGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	qemu := awaitMonitor(t, filepath.Join(dir, "monitor"))
+	qemu := qmptest.Await(t, filepath.Join(dir, "monitor"))
 	measure, err := os.Open(devices["hot"])
 	if err != nil {
 		t.Fatal(err)
@@ -90,22 +91,6 @@ func TestDisksGrow(t *testing.T) {
 	if info, err := os.Stat(files["file"]); err != nil || info.Size() != large {
 		t.Errorf("the file: %v %v", info, err)
 	}
-}
-
-// awaitMonitor waits for QEMU's monitor.
-func awaitMonitor(t *testing.T, socket string) *qmp.Monitor {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	var err error
-	for began := time.Now(); time.Since(began) < 2*time.Minute; <-tick.C {
-		var m *qmp.Monitor
-		if m, err = qmp.Dial(t.Context(), socket); err == nil {
-			return m
-		}
-	}
-	t.Fatal(err)
-	return nil
 }
 
 // TestFileFitsItsFilesystem: a disk grows to what was asked for, and on a claim's own filesystem to what that holds.

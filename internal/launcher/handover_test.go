@@ -11,14 +11,14 @@ import (
 	"github.com/berth-vm/berth/internal/launcher/movelink"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
-	"github.com/berth-vm/berth/internal/testing/fakeqmp"
 	"github.com/berth-vm/berth/internal/testing/movekeys"
+	"github.com/berth-vm/berth/internal/testing/qmptest"
 )
 
 // lastWords is a QEMU that says this and ends.
 func lastWords(t *testing.T, words ...string) *qmp.Monitor {
 	t.Helper()
-	return fakeqmp.Dial(t, func(string, json.RawMessage) (string, bool) { // to qmp_capabilities
+	return qmptest.Fake(t, func(string, json.RawMessage) (string, bool) { // to qmp_capabilities
 		return `{"return": {}}` + strings.Join(words, "\n"), true
 	})
 }

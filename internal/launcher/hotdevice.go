@@ -160,7 +160,7 @@ func (p *plugs) closeNetwork(volume string, plug *plug) error {
 		_, err = p.qemu.Run("object-del", map[string]string{"id": plug.certificates})
 	}
 	if plug.source != "" {
-		p.network.drop(volume)
+		p.network.Close(volume)
 	}
 	return err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
 	"github.com/berth-vm/berth/internal/testing/hosttool"
+	"github.com/berth-vm/berth/internal/testing/qmptest"
 )
 
 // kept is a real QEMU with a copy on write of 64 MiB over a master that is 7s in its first quarter, and somebody who writes to it.
@@ -56,7 +57,7 @@ func newKept(t *testing.T, filter bool) *kept {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	k.qemu = awaitMonitor(t, socket)
+	k.qemu = qmptest.Await(t, socket)
 	quiet := func(do func()) bool { k.held.Add(1); do(); return true }
 	k.plugs = &plugs{qemu: k.qemu, log: slog.New(slog.DiscardHandler), offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{},
 		returns: &k.said.returns, keeps: newKeeps(k.qemu, slog.New(slog.DiscardHandler), quiet)}

@@ -16,6 +16,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
+	"github.com/berth-vm/berth/internal/launcher/remote"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
 )
@@ -33,7 +34,7 @@ type plugs struct {
 	count  int
 	// returns is what to say of what was asked; others read it.
 	returns *atomic.Pointer[launcherapi.Returns]
-	network *network
+	network *remote.Added
 	keeps   *keeps
 	// own opens a disk that the guest was started with.
 	own func(volume string) (kubevirt.Disk, offer, error)
@@ -92,7 +93,7 @@ func (l *Launcher) startPlugs(qemu *qmp.Monitor, g guestHere, q *quiet, done <-c
 		domain: attached{g.h, g.dom, domain.BlockQueues(m.Spec.Domain.Devices, launcherapi.CPUs(m.Spec.Domain.CPU))}, sets: launcherapi.SetsDir, still: &l.moves.still,
 		own:  func(volume string) (kubevirt.Disk, offer, error) { return ownDisk(m, volume) },
 		qemu: qemu, dir: launcherapi.TaskDir, log: l.Log, offers: make(chan offer),
-		network: newNetwork(l.remotes, m), growth: newGrowth(m, l.disks), keeps: newKeeps(qemu, l.Log, q.during),
+		network: remote.NewAdded(l.remotes, m), growth: newGrowth(m, l.disks), keeps: newKeeps(qemu, l.Log, q.during),
 		offer: map[string]offer{}, has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{}, returns: &l.returns,
 		drives: drives(m.Spec),
 	}

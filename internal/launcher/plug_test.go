@@ -27,7 +27,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/rendezvous"
-	"github.com/berth-vm/berth/internal/testing/fakeqmp"
+	"github.com/berth-vm/berth/internal/testing/qmptest"
 )
 
 // fakeQEMU answers every command in order and writes it down, for the function it returns; refuse makes it refuse one, and answers
@@ -37,7 +37,7 @@ func fakeQEMU(t *testing.T, refuse string, answers ...func(command string) strin
 	var mu sync.Mutex
 	var said []string
 	sets := func() string { return `{"return": [` + strings.Join(nodesOfSets(t), ",") + `]}` }
-	m := fakeqmp.Dial(t, func(command string, arguments json.RawMessage) (string, bool) {
+	m := qmptest.Fake(t, func(command string, arguments json.RawMessage) (string, bool) {
 		mu.Lock()
 		said = append(said, strings.TrimSpace(command+" "+string(arguments)))
 		mu.Unlock()
@@ -363,7 +363,7 @@ func TestProbedPortsAreForwarded(t *testing.T) {
 // answering is a QEMU that is asked about the queues of a disk.
 func answering(t *testing.T, answer func(queue int) string) *qmp.Monitor {
 	t.Helper()
-	return fakeqmp.Dial(t, func(command string, arguments json.RawMessage) (string, bool) {
+	return qmptest.Fake(t, func(command string, arguments json.RawMessage) (string, bool) {
 		var about struct{ Queue int }
 		text := `{}`
 		if command == "x-query-virtio-queue-status" && json.Unmarshal(arguments, &about) == nil {

@@ -15,6 +15,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/remote"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/rendezvous"
@@ -25,9 +26,12 @@ import (
 func netPlugs(t *testing.T, refuse string) (*plugs, func() []string) {
 	t.Helper()
 	qemu, said := fakeQEMU(t, refuse)
-	r := &remotes{logins: map[string]*netdisk.Login{}, opened: map[string]*backing.Remote{}, dirs: map[string]string{}, added: map[string][]func(){}, closes: map[string]func(){}}
-	n := &network{remotes: r, machine: launcherapi.Machine{Namespace: "ns", Name: "vm"}, dir: t.TempDir(),
-		probe: func(context.Context, launcherapi.Machine, backing.Disk, *netdisk.Login) error { return nil }}
+	r, err := remote.New(launcherapi.Machine{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &remote.Added{Disks: r, Machine: launcherapi.Machine{Namespace: "ns", Name: "vm"}, Dir: t.TempDir(),
+		Probe: func(context.Context, launcherapi.Machine, backing.Disk, *netdisk.Login) error { return nil }}
 	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{}, network: n}, said
 }
 
@@ -128,7 +132,7 @@ func TestNetworkHolder(t *testing.T) {
 	if a := hand(launcherapi.Added{}, true); a.Attached || a.Refused != errNoLogin.Error() {
 		t.Errorf("a login instead of a disk: %+v", a)
 	}
-	if left, err := filepath.Glob(filepath.Join(p.network.dir, "*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(p.network.Dir, "*")); err != nil || len(left) > 0 {
 		t.Errorf("logins are left: %v %v", left, err)
 	}
 	if got := said(); len(got) != 1 {

@@ -27,9 +27,14 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/containerimage"
+	"github.com/berth-vm/berth/internal/launcher/disks"
 	"github.com/berth-vm/berth/internal/launcher/domain"
+	"github.com/berth-vm/berth/internal/launcher/early"
 	"github.com/berth-vm/berth/internal/launcher/libvirtd"
+	"github.com/berth-vm/berth/internal/launcher/progress"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
+	"github.com/berth-vm/berth/internal/launcher/remote"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -43,11 +48,11 @@ type Launcher struct {
 	returns atomic.Pointer[launcherapi.Returns]
 	// waits is what the guest waits for; nil or empty while its disks answer.
 	waits   atomic.Pointer[waitsFor]
-	remotes *remotes // its network disks
+	remotes *remote.Disks // its network disks
 	disks   map[string]backing.Disk
-	maker   *maker // of its disks
+	maker   *disks.Maker // of its disks
 	// copies is how far its copies are; nil before there are any.
-	copies atomic.Pointer[progress]
+	copies atomic.Pointer[progress.Copies]
 	moves  moves
 	// servers is where it has logged in, by volume; nil: not everywhere yet.
 	servers atomic.Pointer[map[string][]string]
@@ -110,7 +115,7 @@ func (l *Launcher) Returns() launcherapi.Returns {
 		said = *r
 	}
 	if p := l.copies.Load(); p != nil {
-		said.Copies = p.now()
+		said.Copies = p.Now()
 	}
 	if r := l.ready.Load(); r != nil {
 		said.Paused = r.pauser.is()
@@ -148,20 +153,20 @@ func (l *Launcher) Run(ctx context.Context) launcherapi.Report {
 	if err != nil {
 		return refused(err)
 	}
-	remotes, err := newRemotes(m)
+	remotes, err := remote.New(m)
 	if err != nil {
 		return refused(err)
 	}
-	defer remotes.close()
+	defer remotes.Close()
 	if at := l.servers.Load(); at != nil {
-		remotes.servers = *at
+		remotes.Servers = *at
 	}
 	l.remotes = remotes
-	l.copies.Store(newProgress())
-	virt := libvirtd.StartAside(ctx, launcherapi.StateDir, remotes.conf())
+	l.copies.Store(progress.New())
+	virt := libvirtd.StartAside(ctx, launcherapi.StateDir, remotes.LibvirtConf())
 	defer virt.Close()
-	l.maker = newMaker(m, remotes, l.copies.Load(), l.Log)
-	disks, err := l.maker.all(ctx)
+	l.maker = disks.New(m, remotes, l.copies.Load(), l.Log)
+	disks, err := l.maker.All(ctx)
 	if ctx.Err() != nil {
 		return launcherapi.Report{End: launcherapi.Stopped, Detail: "stopped while its disks were made"}
 	}
@@ -177,7 +182,7 @@ func (l *Launcher) Run(ctx context.Context) launcherapi.Report {
 	if err != nil {
 		return refused(err)
 	}
-	if err := remotes.keep(h); err != nil {
+	if err := remotes.AddSecrets(h); err != nil {
 		return refused(err)
 	}
 	if m.Incoming != "" {
@@ -186,7 +191,7 @@ func (l *Launcher) Run(ctx context.Context) launcherapi.Report {
 	r := l.guest(ctx, h, m, text)
 	if ran := func(b backing.Disk) bool { return b.Orders != "" }; slices.ContainsFunc(slices.Collect(maps.Values(disks)), ran) {
 		said, _ := os.ReadFile(domain.EndedFile) // what cannot be read was not said
-		r = programEnd(r, said)
+		r = containerimage.WithProgramEnd(r, said)
 	}
 	return r
 }
@@ -206,9 +211,9 @@ func (l *Launcher) domain(m launcherapi.Machine) (string, error) {
 
 func refused(err error) launcherapi.Report {
 	r := launcherapi.Report{End: launcherapi.Refused, Detail: err.Error()}
-	var f *faulty
+	var f *remote.Error
 	if errors.As(err, &f) {
-		r.Fault = f.fault
+		r.Fault = f.Fault
 	}
 	return r
 }
@@ -273,7 +278,7 @@ func create(ctx context.Context, h *libvirtd.Daemon, m launcherapi.Machine, xml 
 	}
 	dom, err := h.Virt.DomainCreateXML(xml, libvirt.DomainStartPaused)
 	if err != nil {
-		return guestHere{}, fmt.Errorf("libvirt refuses the machine: %w", serverFault(m, err))
+		return guestHere{}, fmt.Errorf("libvirt refuses the machine: %w", remote.Classify(m, err))
 	}
 	return guestHere{h, dom, m, events, m.Spec.StartsPaused()}, nil
 }
@@ -330,7 +335,7 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	s := newStalls(now.pauser.goOn, l.remotes, qemu)
 	s.say = func(text string, cause launcherapi.Fault) { l.waits.Store(&waitsFor{text, cause}) }
 	s.why = func() []string { return fullDisks(qemu, l.disks) }
-	s.cut = func() []string { return cutOff(l.disks) }
+	s.cut = func() []string { return early.WithoutSource(l.disks) }
 	l.moves.pauser = now.pauser
 	l.startMoves(ctx, g, qemu, ended)
 	return l.moves.handOver(ctx, watch(ctx, g, s, &l.moves))

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/berth-vm/berth/internal/testing/qmptest"
 )
 
 // redScreen is a boot sector that fills the screen with red and halts.
@@ -34,7 +36,7 @@ func TestScreenshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	s := &screen{qemu: awaitMonitor(t, filepath.Join(dir, "monitor")), dir: dir}
+	s := &screen{qemu: qmptest.Await(t, filepath.Join(dir, "monitor")), dir: dir}
 	s.movePointer()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -10,13 +10,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/berth-vm/berth/internal/testing/fakeqmp"
+	"github.com/berth-vm/berth/internal/testing/qmptest"
 )
 
 // leaves is a screen whose QEMU leaves something where it was told to write a picture.
 func leaves(t *testing.T, leave func(path string) error) *screen {
 	t.Helper()
-	return &screen{dir: t.TempDir(), qemu: fakeqmp.Dial(t, func(command string, arguments json.RawMessage) (string, bool) {
+	return &screen{dir: t.TempDir(), qemu: qmptest.Fake(t, func(command string, arguments json.RawMessage) (string, bool) {
 		if command == "qmp_capabilities" {
 			return `{"return": {}}`, false
 		}

@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,8 +10,8 @@ import (
 
 	libvirt "github.com/digitalocean/go-libvirt"
 
-	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
+	"github.com/berth-vm/berth/internal/launcher/remote"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -58,11 +57,11 @@ const (
 	silentFor   = 10 * time.Second
 )
 
-func newStalls(resume func() error, r *remotes, qemu *qmp.Monitor) *stalls {
+func newStalls(resume func() error, r *remote.Disks, qemu *qmp.Monitor) *stalls {
 	f := &flights{qemu: qemu, last: map[string]string{}}
 	ask := func() map[string]string {
-		out := r.away()
-		for volume, text := range f.stuck(r.list()) {
+		out := r.Unreachable()
+		for volume, text := range f.stuck(r.Opened()) {
 			if out[volume] == "" {
 				out[volume] = text
 			}
@@ -166,30 +165,4 @@ func (s *stalls) cutOff() []string {
 		return nil
 	}
 	return s.cut()
-}
-
-// away are the volumes none of whose servers answers.
-func (r *remotes) away() map[string]string {
-	ctx, cancel := context.WithTimeout(context.Background(), dialing)
-	defer cancel()
-	out := map[string]string{}
-	for volume, at := range r.list() {
-		var last error
-		for _, s := range at.Servers {
-			if _, last = r.door.dial(ctx, at, s); last == nil {
-				break
-			}
-		}
-		if last != nil {
-			out[volume] = last.Error()
-		}
-	}
-	return out
-}
-
-// list are the network disks as they are now.
-func (r *remotes) list() map[string]*backing.Remote {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.opened)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/launcher/backing"
+	"github.com/berth-vm/berth/internal/launcher/early"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 )
@@ -131,7 +132,7 @@ func TestSourceAwayIsSaid(t *testing.T) {
 	one, other := net.Pipe()
 	t.Cleanup(func() { _ = errors.Join(one.Close(), other.Close()) })
 	s.cut = func() []string {
-		return cutOff(map[string]backing.Disk{"root": {Path: path, Early: one}, "data": {Path: path}})
+		return early.WithoutSource(map[string]backing.Disk{"root": {Path: path, Early: one}, "data": {Path: path}})
 	}
 	s.pass(1)
 	if s.text != "" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/disks"
 	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcherapi"
@@ -63,7 +64,7 @@ func (p *plugs) regret(removed []string, now time.Time) {
 
 // plugOwn gives the guest a disk again that it was started with.
 func (p *plugs) plugOwn(volume string) (*plug, error) {
-	disk, b, l, ok, err := p.network.own(volume)
+	disk, b, l, ok, err := p.network.Reopen(volume)
 	switch {
 	case err != nil:
 		return nil, err
@@ -89,7 +90,7 @@ func ownDisk(m launcherapi.Machine, volume string) (kubevirt.Disk, offer, error)
 	if slices.ContainsFunc(m.Spec.Volumes, copied) {
 		return disk, offer{}, errors.New("a copy is made when the machine starts; it is there again after a restart")
 	}
-	b, err := claim(m, volume)
+	b, err := disks.Claim(m, volume)
 	if err != nil {
 		return disk, offer{}, err
 	}

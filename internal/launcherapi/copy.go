@@ -33,8 +33,11 @@ type Copy struct {
 	// Done of Total parts of the master are in the copy.
 	Done  int64 `json:"done,omitempty"`
 	Total int64 `json:"total,omitempty"`
-	// LetGo: all of the master is in the copy, and QEMU has closed the master.
+	// LetGo says that all of the master is in the copy and that QEMU has closed the master.
 	LetGo bool `json:"letGo,omitempty"`
-	// Alone is why the layers of a container image were made for this machine alone; empty: they are the node's, or there are none.
+	// Alone is why the layers of a container image were made for this machine alone; empty if they are the node's, or if there are none.
 	Alone string `json:"alone,omitempty"`
 }
+
+// Complete records that all of the master is in the copy and that QEMU has closed the master.
+func (c *Copy) Complete() { c.Done, c.LetGo = c.Total, true }

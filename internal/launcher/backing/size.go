@@ -1,6 +1,7 @@
 package backing
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -151,4 +152,18 @@ func Clear(path string, size int64) error {
 		return fmt.Errorf("clear a device: %w", err)
 	}
 	return nil
+}
+
+// VirtualSize returns the size of the disk in a qcow2 file that the launcher made.
+func VirtualSize(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }()
+	var head [32]byte
+	if _, err := f.ReadAt(head[:], 0); err != nil {
+		return 0, fmt.Errorf("read the header of the copy: %w", err)
+	}
+	return int64(binary.BigEndian.Uint64(head[24:])), nil
 }
