@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/names"
@@ -133,8 +134,11 @@ func checkOrigin(s *cdiv1.DataVolumeSpec, archive bool, at *field.Path, c *cause
 func checkSourceRef(r *cdiv1.DataVolumeSourceRef, at *field.Path, c *causes) {
 	if r.Kind == "" {
 		c.missing(at.Child("kind"), "Missing sourceRef kind")
-	} else if r.Kind != cdiv1.DataVolumeDataSource {
+	} else if r.Kind != cdiv1.DataVolumeDataSource && r.Kind != accessv1.VolumeBackupSourceKind {
 		c.invalid(at.Child("kind"), "Unsupported sourceRef kind %s, currently only DataSource is supported", r.Kind)
+	}
+	if r.Kind == accessv1.VolumeBackupSourceKind && r.Namespace != nil && *r.Namespace != "" {
+		c.invalid(at.Child("namespace"), "a VolumeBackupSource is beside the volume: leave the namespace out")
 	}
 	if r.Name == "" {
 		c.missing(at.Child("name"), "Missing sourceRef name")

@@ -106,7 +106,13 @@ func owner(c *corev1.PersistentVolumeClaim) string {
 // PopulatedByUs reports whether a claim names one of our sources, and so is bound to a volume that was filled before.
 func PopulatedByUs(c *corev1.PersistentVolumeClaim) bool {
 	ref := c.Spec.DataSourceRef
-	if ref == nil || ref.APIGroup == nil || *ref.APIGroup != cdiv1.SchemeGroupVersion.Group {
+	if ref == nil || ref.APIGroup == nil {
+		return false
+	}
+	if *ref.APIGroup == BackupSource.Group {
+		return ref.Kind == BackupSource.Kind
+	}
+	if *ref.APIGroup != cdiv1.SchemeGroupVersion.Group {
 		return false
 	}
 	switch ref.Kind {

@@ -48,7 +48,9 @@ func over(near, far map[string]string) map[string]string {
 
 // VolumeLabels is Labels for a DataVolume: of the DataSource it names, and of the claim or snapshot it is a copy of.
 func VolumeLabels(ctx context.Context, from Reader, namespace string, spec *cdiv1.DataVolumeSpec) (map[string]string, error) {
-	if ref := spec.SourceRef; ref != nil {
+	if ref := spec.SourceRef; ref != nil && ref.Kind == BackupSource.Kind {
+		return labels(ctx, from, At(BackupSource, orIn(ref.Namespace, namespace), ref.Name))
+	} else if ref != nil {
 		return labels(ctx, from, At(cdiv1.SchemeGroupVersion.WithKind(ref.Kind), orIn(ref.Namespace, namespace), ref.Name))
 	}
 	if at, ok := OfSource(namespace, spec.Source); ok {

@@ -86,6 +86,8 @@ func ref(group *string, kind, namespace, name string) Ref {
 		r.Version = "v1"
 	case cdiv1.SchemeGroupVersion.Group:
 		r.Version = cdiv1.SchemeGroupVersion.Version
+	case BackupSource.Group:
+		r.Version = BackupSource.Version
 	}
 	return r
 }

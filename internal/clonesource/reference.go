@@ -6,6 +6,8 @@ import (
 	"maps"
 
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 )
 
 // Break is why a DataSource leads to no claim or snapshot.
@@ -68,6 +70,8 @@ type Resolved struct {
 	Lacks string
 	// Labels are those that the volume inherits from the DataSources on the way.
 	Labels map[string]string
+	// Backup is the disk of a backup that the reference leads to; nil: it leads to something else. Source is then empty.
+	Backup *Backup
 }
 
 // Resolve follows the references of a DataVolume of that namespace to what it is cloned from. Admission, the controllers and
@@ -82,6 +86,16 @@ func Resolve(ctx context.Context, from Reader, namespace string, spec *cdiv1.Dat
 		return r, nil
 	}
 	space := orIn(ref.Namespace, namespace)
+	if ref.Kind == accessv1.VolumeBackupSourceKind {
+		r.Source = &cdiv1.DataVolumeSource{}
+		if space != namespace {
+			r.Lacks = fmt.Sprintf("VolumeBackupSource %s/%s is in another namespace, and a worker mounts what it names; make one in namespace %s", space, ref.Name, namespace)
+			return r, nil
+		}
+		var err error
+		r.Backup, r.Lacks, err = FindBackup(ctx, from, space, ref.Name)
+		return r, err
+	}
 	r.Source = At(Claim, space, ref.Name).Source()
 	if ref.Kind != "" && ref.Kind != cdiv1.DataVolumeDataSource {
 		r.Lacks = fmt.Sprintf("nobody follows a sourceRef to a %s", ref.Kind)

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 )
 
 // Reading reads a cluster. A kind that is not installed lists as empty.
@@ -28,7 +30,8 @@ func Reads(live client.Reader) Reading { return Reading{Objects: live, Live: liv
 func (r Reading) Read(ctx context.Context, namespace, name string, into runtime.Object) (bool, error) {
 	from := r.Live
 	switch into.(type) {
-	case *corev1.PersistentVolumeClaim, *corev1.PersistentVolume, *cdiv1.DataSource, *cdiv1.VolumeCloneSource, *cdiv1.StorageProfile:
+	case *corev1.PersistentVolumeClaim, *corev1.PersistentVolume, *cdiv1.DataSource, *cdiv1.VolumeCloneSource, *cdiv1.StorageProfile,
+		*accessv1.VolumeBackupSource:
 		from = r.Objects
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: name}

@@ -61,7 +61,7 @@ func FromSource(s *cdiv1.DataVolumeSource, n Network) (Origin, error) {
 		return Origin{}, fmt.Errorf("the volume has no source")
 	}
 	if kind, from := importsource.Of(s); kind != nil {
-		return fromServer(kind, from, n)
+		return FromServer(kind, from, n)
 	}
 	switch {
 	case s.Blank != nil:
@@ -78,7 +78,8 @@ func FromSource(s *cdiv1.DataVolumeSource, n Network) (Origin, error) {
 	return Origin{}, fmt.Errorf("the volume's source names nothing to import")
 }
 
-func fromServer(kind *importsource.Kind, from importsource.Source, n Network) (Origin, error) {
+// FromServer turns a place at a server into a worker's source.
+func FromServer(kind *importsource.Kind, from importsource.Source, n Network) (Origin, error) {
 	if from.URL == "" && from.ImageStream != "" {
 		return Origin{}, fmt.Errorf("source %s needs a url: image streams are not supported", kind.Name)
 	}

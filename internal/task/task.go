@@ -128,7 +128,9 @@ type Peer struct {
 // Backup is a disk in a set of backups (docs/reference/backup-format.md), as it was at a checkpoint.
 type Backup struct {
 	// Set is the set's directory: local, or the address at a server that the paths of files in it are added to.
-	Set        Source `json:"set"`
+	Set Source `json:"set"`
+	// Path is the directory of the set in a local one, below which no link leads elsewhere.
+	Path       string `json:"path,omitempty"`
 	Checkpoint string `json:"checkpoint"`
 	Disk       string `json:"disk"`
 	Manifest   string `json:"manifest,omitempty"` // "sha256:..." of the checkpoint's manifest; empty: unchecked

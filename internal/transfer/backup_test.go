@@ -135,3 +135,30 @@ func TestBackup(t *testing.T) {
 		wantMoment(t, k.Target.Path, h.moments[n])
 	}
 }
+
+// TestSetBelowALink: the set is below the place that is mounted; a link there that leads elsewhere is not followed.
+func TestSetBelowALink(t *testing.T) {
+	h := newHistory(t, 1<<20, 7)
+	h.write(3)
+	h.back()
+	in := h.restore(0)
+	mounted := filepath.Dir(h.set)
+	in.Source.Backup.Set.Local.Path, in.Source.Backup.Path = mounted, filepath.Base(h.set)
+	if r := New(in).Run(t.Context()); r.Outcome != task.Done {
+		t.Fatalf("%+v", r)
+	}
+	wantMoment(t, in.Target.Path, h.moments[0])
+
+	in = h.restore(0)
+	outside := t.TempDir()
+	if err := os.Symlink(h.set, filepath.Join(outside, "web")); err != nil {
+		t.Fatal(err)
+	}
+	in.Source.Backup.Set.Local.Path, in.Source.Backup.Path = outside, "web"
+	if r := New(in).Run(t.Context()); r.Outcome == task.Done {
+		t.Error("a link out of the claim is followed")
+	}
+	if _, err := os.Stat(in.Target.Path); err == nil {
+		t.Error("something was written")
+	}
+}

@@ -3,6 +3,7 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,8 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// TestImportInStages: a DataVolume is Paused between its stages, and says on its claim which it is at; stages are added to it while it is there,
-// but not out of their order.
+// TestImportInStages: a DataVolume is Paused between its stages, and says on its claim which it is at; stages are added to it while it is there.
 func TestImportInStages(t *testing.T) {
 	p := newPeer(t)
 	defer p.start()()
@@ -48,18 +48,38 @@ func TestImportInStages(t *testing.T) {
 		}
 		return false, err
 	})
-	add := func(stages string) error {
-		return p.kube.Patch(t.Context(), p.get("staged"), client.RawPatch(types.MergePatchType, []byte(`{"spec": {`+stages+`}}`)))
-	}
-	if err := add(`"checkpoints": [{"previous": "", "current": "full"}, {"previous": "other", "current": "one"}]`); err == nil || !strings.Contains(err.Error(), "what changed since") {
-		t.Errorf("a stage out of order: %v", err)
-	}
-	must(t, add(`"checkpoints": [{"previous": "", "current": "full"}, {"previous": "full", "current": "one"}], "finalCheckpoint": true`))
+	must(t, p.kube.Patch(t.Context(), p.get("staged"), stages(`{"previous": "", "current": "full"}, {"previous": "full", "current": "one"}`, true)))
 	p.work("staged", corev1.PodSucceeded, done)
 	eventually(t, "the volume to be complete", func() (bool, error) {
 		phase, c := p.get("staged").Status.Phase, p.claim("staged")
 		return phase == cdiv1.Succeeded && c.Annotations["cdi.kubevirt.io/storage.checkpoint.done"] == "true", fmt.Errorf("%s", phase)
 	})
-	p.create(object(`{kind: VolumeImportSource, metadata: {name: staged, namespace: team}, spec: {source: {s3: {url: "s3://bucket/disks"}},
-		targetClaim: one, checkpoints: [{previous: "", current: full}], finalCheckpoint: false}}`))
+}
+
+func stages(list string, final bool) client.Patch {
+	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec": {"checkpoints": [%s], "finalCheckpoint": %v}}`, list, final))
+}
+
+// TestStagesInTheirOrder: admission takes the stages of an import as they are added, and refuses one that was made on another.
+func TestStagesInTheirOrder(t *testing.T) {
+	alice := users["alice"]
+	v := object(`{kind: DataVolume, metadata: {name: staged, namespace: team}, spec: {source: {http: {url: "http://images.example.com/disks/"}},
+		checkpoints: [{previous: "", current: full}], storage: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}`)
+	must(t, alice.Create(t.Context(), v))
+	t.Cleanup(func() { must(t, admin.Delete(context.Background(), v)) })
+	add := func(list string, final bool) error {
+		return alice.Patch(t.Context(), v.DeepCopyObject().(client.Object), stages(list, final))
+	}
+	if err := add(`{"previous": "", "current": "full"}, {"previous": "other", "current": "one"}`, false); err == nil || !strings.Contains(err.Error(), "what changed since") {
+		t.Errorf("a stage out of order: %v", err)
+	}
+	must(t, add(`{"previous": "", "current": "full"}, {"previous": "full", "current": "one"}`, true))
+	source := func(previous string) client.Object {
+		return object(fmt.Sprintf(`{kind: VolumeImportSource, metadata: {name: staged, namespace: team}, spec: {source: {s3: {url: "s3://bucket/disks"}},
+			targetClaim: one, checkpoints: [{previous: "", current: full}, {previous: %s, current: one}], finalCheckpoint: false}}`, previous))
+	}
+	must(t, alice.Create(t.Context(), source("full"), client.DryRunAll))
+	if err := alice.Create(t.Context(), source("other"), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "what changed since") {
+		t.Errorf("a source with a stage out of order: %v", err)
+	}
 }

@@ -37,7 +37,9 @@ import (
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
+	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/controller/populate"
+	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/internal/virtctl/takeover"
@@ -65,7 +67,7 @@ func newPeer(t *testing.T) *peer {
 	p.kube, err = client.New(s.config, client.Options{Scheme: p.scheme})
 	must(t, err)
 	must(t, fs.WalkDir(crd.Files, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasPrefix(path, "cdi/") && !strings.Contains(path, "diskaccesses") {
+		if err != nil || d.IsDir() || !strings.HasPrefix(path, "cdi/") && !strings.Contains(path, "diskaccesses") && !strings.Contains(path, "volumebackupsources") {
 			return err
 		}
 		text, err := fs.ReadFile(crd.Files, path)
@@ -74,7 +76,7 @@ func newPeer(t *testing.T) *peer {
 		}
 		return p.kube.Create(ctx, object(string(text)))
 	}))
-	for _, list := range []client.ObjectList{&cdiv1.DataVolumeList{}, &cdiv1.CDIList{}, &cdiv1.VolumeUploadSourceList{}, &cdiv1.StorageProfileList{}, &accessv1.DiskAccessList{}} {
+	for _, list := range []client.ObjectList{&cdiv1.DataVolumeList{}, &cdiv1.CDIList{}, &cdiv1.VolumeUploadSourceList{}, &cdiv1.StorageProfileList{}, &accessv1.DiskAccessList{}, &accessv1.VolumeBackupSourceList{}} {
 		eventually(t, "the kinds to be served", func() (bool, error) { err := p.kube.List(ctx, list); return err == nil, err })
 	}
 	for _, text := range cdis {
@@ -230,6 +232,8 @@ func (p *peer) start() (stop func()) {
 	must(p.T, err)
 	must(p.T, datavolume.Setup(mgr, engine, writer))
 	must(p.T, populate.Setup(mgr, engine, writer))
+	keeper := &podend.Keeper{Reader: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: writer, Finalizer: render.WorkerEnd, Before: records.ReleaseEnded}
+	must(p.T, keeper.Setup(mgr, "worker-end"))
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	return sync.OnceFunc(func() { cancel(); <-ended })

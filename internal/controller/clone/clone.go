@@ -140,5 +140,8 @@ type Seen struct {
 // Source returns what the volume is filled from, references followed; nil: another populator.
 func (s *Seen) Source() *cdiv1.DataVolumeSource { return s.resolved.Source }
 
+// Backup returns the disk of a backup that the volume is filled with; nil: it is filled with something else.
+func (s *Seen) Backup() *clonesource.Backup { return s.resolved.Backup }
+
 // IsClone reports whether the volume is a clone.
 func (s *Seen) IsClone() bool { return s.at.Name != "" || s.at.Kind != "" }

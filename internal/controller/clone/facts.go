@@ -194,12 +194,15 @@ func readsFrom(worker *corev1.Pod) string {
 // Flow returns how the claim gets its data.
 func (s *Seen) Flow() volume.Flow { return s.step.Flow }
 
-// Origin returns what has to be done or waited for first; Usable for a volume that is no clone.
+// Origin returns what has to be done or waited for first; Usable for a volume that is no clone, unless the backup that it names is not there.
 func (s *Seen) Origin() volume.Origin {
-	if !s.IsClone() {
-		return volume.Usable
+	switch {
+	case s.IsClone():
+		return s.step.Origin
+	case s.resolved.Lacks != "":
+		return volume.Missing
 	}
-	return s.step.Origin
+	return volume.Usable
 }
 
 // Why returns what to say about that: what is waited for, or else why the clone is made in the way it is.
@@ -243,7 +246,7 @@ func (s *Seen) Again() time.Duration {
 	case volume.Busy: // a volume that names its source by a reference is not told when the pod ends
 		return refusedEvery
 	case volume.Missing:
-		if ofSnapshot {
+		if ofSnapshot || s.resolved.Backup != nil { // nothing tells of the claim that is to hold the backups
 			return refusedEvery
 		}
 	case volume.Unfilled:

@@ -103,6 +103,10 @@ func scenarios() []scenario {
 		{name: "in stages, retained", objects: in(at), volume: retainedStages(), reports: []task.Report{filltest.Done(), filltest.Done()}, phase: cdiv1.Succeeded},
 		{name: "in stages, paused", objects: in(at), volume: inStages(false, "full", "one"),
 			reports: []task.Report{filltest.Done(), filltest.Done()}, phase: cdiv1.Paused},
+		{name: "from a backup", objects: append(filltest.BoundOn("backups", "node1"), at, backupIn("backups")), volume: ofBackup(),
+			reports: []task.Report{filltest.Retry(), filltest.Done()}, phase: cdiv1.Succeeded},
+		{name: "from a backup with a link that is wrong", objects: in(waits, filltest.Bound(filltest.Team, "backups"), backupIn("backups")), volume: ofBackup(), consumed: true,
+			reports: []task.Report{filltest.Fatal()}, phase: cdiv1.Failed},
 		{name: "claim lost", objects: in(at, lost), volume: newVolume(http), phase: cdiv1.Failed},
 		{name: "in the way", objects: in(at, lone), volume: newVolume(http), phase: cdiv1.Pending},
 	}

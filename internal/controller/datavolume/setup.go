@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/controller/requeue"
@@ -40,6 +41,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&cdiv1.StorageProfile{}, r.waiting()).
 		Watches(&cdiv1.CDI{}, r.waiting()).
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
+		Watches(&accessv1.VolumeBackupSource{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(reserved)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
 		Watches(&corev1.Pod{}, requeue.Users(r.cloning), builder.WithPredicates(requeue.BeginsOrEnds())).
@@ -100,8 +102,11 @@ const originIndex = "origin"
 // originKey returns how the index calls what volumes are cloned from.
 func originKey(obj client.Object) string {
 	kind := "pvc"
-	if _, ok := obj.(*cdiv1.DataSource); ok {
+	switch obj.(type) {
+	case *cdiv1.DataSource:
 		kind = "datasource"
+	case *accessv1.VolumeBackupSource:
+		kind = "backup"
 	}
 	return kind + " " + obj.GetNamespace() + "/" + obj.GetName()
 }
@@ -111,6 +116,8 @@ func originKey(obj client.Object) string {
 func originOf(obj client.Object) []string {
 	v := obj.(*cdiv1.DataVolume)
 	switch {
+	case v.Spec.SourceRef != nil && v.Spec.SourceRef.Kind == accessv1.VolumeBackupSourceKind:
+		return []string{"backup " + v.Namespace + "/" + v.Spec.SourceRef.Name}
 	case v.Spec.SourceRef != nil:
 		namespace := v.Namespace
 		if v.Spec.SourceRef.Namespace != nil && *v.Spec.SourceRef.Namespace != "" {

@@ -24,7 +24,7 @@ func (s *Seen) late() state.EarlyReason {
 	switch {
 	case s.clone.IsClone() && !s.clone.Worked():
 		return state.LateClone
-	case kind == nil && !s.clone.IsClone():
+	case kind == nil && !s.clone.IsClone() && s.clone.Backup() == nil:
 		return state.LateSource
 	case s.content() == task.Archive:
 		return state.LateArchive

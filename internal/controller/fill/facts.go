@@ -91,7 +91,7 @@ func (s *Seen) unboundFact() volume.Claim {
 	switch {
 	case !s.waits(), s.order.Placed:
 		return volume.Unbound
-	case immediate, !s.settings.Enabled(config.HonorWaitForFirstConsumer):
+	case immediate, s.besideBackup, !s.settings.Enabled(config.HonorWaitForFirstConsumer):
 		return volume.Waiting
 	}
 	return volume.Held

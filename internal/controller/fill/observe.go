@@ -46,6 +46,8 @@ type Seen struct {
 	holder   string // who else has the claim's disk, as a sentence; "" if none
 	filled   bool   // the volume of a claim that a user made records that it was filled, for this claim
 	moved    bool   // the claim is about to get the volume that its data moved to
+
+	besideBackup bool // only some nodes can read the backup that the claim is filled with, so the claim is bound where its worker runs
 }
 
 // Observe reads everything a decision about an order depends on. An error means that the cluster could not be read; what
@@ -69,6 +71,9 @@ func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 		return nil, err
 	}
 	s.source = s.clone.Source()
+	if err := e.observeBackup(ctx, s); err != nil {
+		return nil, err
+	}
 	if s.claim == nil {
 		if err := e.complete(ctx, s); err != nil {
 			return nil, err

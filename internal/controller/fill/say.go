@@ -75,6 +75,9 @@ func (s *Seen) runReason() state.Run {
 
 func (s *Seen) named(said state.State) state.State {
 	said.Claim, said.Source = s.order.Name, render.Describe(s.source)
+	if b := s.clone.Backup(); b != nil {
+		said.Source = b.String()
+	}
 	return said
 }
 

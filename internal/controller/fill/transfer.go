@@ -10,7 +10,12 @@ import (
 // transfer returns the worker that fills the claim.
 func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 	from := s.clone.Reads()
-	if !s.clone.IsClone() {
+	switch b := s.clone.Backup(); {
+	case b != nil:
+		if err := s.readsBackup(&from, b); err != nil {
+			return render.Worker{}, err
+		}
+	case !s.clone.IsClone():
 		var err error
 		if from.Origin, err = render.FromSource(s.source, s.settings.Network()); err != nil {
 			return render.Worker{}, err

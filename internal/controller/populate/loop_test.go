@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/controller/fill"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/state"
@@ -43,6 +44,8 @@ func scenarios() []scenario {
 	done := []task.Report{filltest.Done()}
 	imports, uploads, clones := from("VolumeImportSource", ""), from("VolumeUploadSource", ""), from("VolumeCloneSource", "")
 	abroad := from("VolumeCloneSource", "images")
+	backups := from(accessv1.VolumeBackupSourceKind, "")
+	backups.Spec.DataSourceRef.APIGroup = &accessv1.GroupVersion.Group
 	moved := abroad.DeepCopy()
 	clonesource.MoveNamespace(moved)
 	atOnce := imports.DeepCopy()
@@ -62,6 +65,7 @@ func scenarios() []scenario {
 		{name: "import", objects: in(at, importing()), target: imports, reports: done, said: state.PopulationDone, bound: true},
 		{name: "import on the consumer's node", objects: in(waits, importing()), target: imports, reports: done, consumed: true,
 			said: state.PopulationDone, bound: true},
+		{name: "from a backup", objects: append(filltest.BoundOn("backups", "node1"), at, backup()), target: backups, reports: done, said: state.PopulationDone, bound: true},
 		{name: "no consumer", objects: in(waits, importing()), target: imports, said: state.PopulationWaits},
 		{name: "no consumer needed", objects: in(waits, importing()), target: atOnce, reports: done, said: state.PopulationDone, bound: true},
 		{name: "fatal", objects: in(at, importing()), target: imports, reports: []task.Report{filltest.Fatal()},
@@ -148,6 +152,12 @@ func named(namespace string) metav1.ObjectMeta {
 func importing() client.Object {
 	return &cdiv1.VolumeImportSource{ObjectMeta: named(filltest.Team), Spec: cdiv1.VolumeImportSourceSpec{
 		Source: &cdiv1.ImportSourceType{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}},
+	}}
+}
+
+func backup() client.Object {
+	return &accessv1.VolumeBackupSource{ObjectMeta: named(filltest.Team), Spec: accessv1.VolumeBackupSourceSpec{
+		Claim: &accessv1.BackupClaim{Name: "backups"}, Checkpoint: "b2", Volume: "root",
 	}}
 }
 

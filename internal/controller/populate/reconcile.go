@@ -40,7 +40,7 @@ type Reconciler struct {
 // How soon to look again where nothing in the cluster will tell.
 const (
 	staleEvery = time.Second      // the cache was behind
-	grantEvery = 10 * time.Second // permissions cannot be watched in a cluster that did not have them at our start
+	grantEvery = 10 * time.Second // permissions cannot be watched in a cluster that did not have them at our start, nor claims with backups
 )
 
 // Reconcile brings one claim a step further.
@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			status, again = s.filled(outcome.Status), outcome.Again
 		}
 	}
-	if facts.Source == populate.Forbidden && !r.grantsWatched {
+	if facts.Source == populate.Forbidden && !r.grantsWatched || facts.Source == populate.Broken && s.source.mounts {
 		again = grantEvery
 	}
 	if s.direct && s.patience > 0 {

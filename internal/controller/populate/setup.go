@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/fill"
@@ -44,6 +45,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Watches(&cdiv1.VolumeImportSource{}, r.naming(cdiv1.VolumeImportSourceRef)).
 		Watches(&cdiv1.VolumeUploadSource{}, r.naming(cdiv1.VolumeUploadSourceRef)).
 		Watches(&cdiv1.VolumeCloneSource{}, r.naming(cdiv1.VolumeCloneSourceRef)).
+		Watches(&accessv1.VolumeBackupSource{}, r.naming(accessv1.VolumeBackupSourceKind)).
 		Watches(&cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.standing)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.cloning)).
 		Watches(&corev1.Pod{}, requeue.Users(r.cloning), builder.WithPredicates(requeue.BeginsOrEnds())).

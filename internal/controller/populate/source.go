@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	"github.com/berth-vm/berth/internal/claimorder"
 	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
@@ -32,6 +33,7 @@ type source struct {
 	now             string               // what a clone is made of, Kind/namespace/name
 	begun           string               // the same when the prime was begun, as the target says: never to be read from
 	usesCredentials bool
+	mounts          bool                          // what a worker mounts from the namespace of the source
 	imported        *cdiv1.VolumeImportSourceSpec // nil: it is no import, or nothing is known of it
 }
 
@@ -106,6 +108,8 @@ func (r *Reconciler) refusal(ctx context.Context, target *corev1.PersistentVolum
 				names.UsesImages, s.namespace, names.Allowed, target.Namespace), nil
 		case !granted:
 			return fmt.Sprintf(ask, s.namespace, target.Namespace), nil
+		case s.mounts:
+			return "a worker mounts what it names, which it can only in its own namespace; make one beside the claim", nil
 		case s.usesCredentials:
 			return "it needs a Secret or ConfigMap of its own namespace, which a worker in another cannot have; import it there and clone it", nil
 		}
@@ -137,6 +141,8 @@ func (r *Reconciler) readSpec(ctx context.Context, s *source) (bool, error) {
 		s.spec = uploaded(v.Spec.ContentType, v.Spec.Preallocation)
 	case cdiv1.DataVolumeDataSource:
 		return r.readDataSource(ctx, s)
+	case accessv1.VolumeBackupSourceKind:
+		return r.readBackup(ctx, s)
 	default:
 		v, err := cluster.Get[cdiv1.VolumeCloneSource](ctx, r.reader, s.namespace, s.name)
 		if err != nil || v == nil {
@@ -174,6 +180,15 @@ func (r *Reconciler) readDataSource(ctx context.Context, s *source) (bool, error
 		s.labels = resolved.Labels
 	}
 	return true, nil
+}
+
+// readBackup looks for a VolumeBackupSource and what it names. The engine reads it again, for the claim that it fills.
+func (r *Reconciler) readBackup(ctx context.Context, s *source) (bool, error) {
+	reads := cluster.Reading{Objects: r.reader, Live: r.live}
+	b, lacks, err := clonesource.FindBackup(ctx, reads, s.namespace, s.name)
+	s.lacks, s.mounts = lacks, true
+	s.spec = cdiv1.DataVolumeSpec{SourceRef: &cdiv1.DataVolumeSourceRef{Kind: s.kind, Name: s.name}}
+	return b != nil, err
 }
 
 // imports notes what a claim is imported from.

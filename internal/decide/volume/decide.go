@@ -202,6 +202,8 @@ var rules = []decide.Rule[Facts, Action, any]{
 		[]Action{StartServer}, state.Scheduled},
 	{"a claim that somebody else has is waited for",
 		func(f Facts) bool { return f.Worker == NoWorker && f.Access == Taken }, nil, state.ClaimInUse},
+	{"a backup that is gone is waited for",
+		func(f Facts) bool { return f.Flow == Import && f.Origin == Missing && f.Worker == NoWorker }, nil, state.SourceMissing},
 	{"a worker is started",
 		func(f Facts) bool { return f.Worker == NoWorker }, []Action{StartWorker}, state.Scheduled},
 	{"a worker is recorded as a holder of its disks before it runs",

@@ -3,6 +3,7 @@ package open
 import (
 	"context"
 	"errors"
+	"path"
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/backup"
@@ -20,7 +21,10 @@ func openBackup(ctx context.Context, b task.Backup) (source.Blob, error) {
 		return Open(ctx, in)
 	}
 	if b.Set.Local != nil {
-		files = backup.InDirectory(b.Set.Local.Path)
+		local := backup.InDirectory(b.Set.Local.Path)
+		files = func(ctx context.Context, name string) (source.Blob, error) {
+			return local(ctx, path.Join(b.Path, name))
+		}
 	}
 	return nonNil(backup.Open(ctx, files, backup.Which{Checkpoint: b.Checkpoint, Disk: b.Disk, Manifest: b.Manifest}))
 }
