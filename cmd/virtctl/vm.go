@@ -13,8 +13,8 @@ import (
 func (a *app) vm() *cobra.Command {
 	create := a.createVM() // people try it this way round too
 	create.Use, create.Hidden = "create"+strings.TrimPrefix(create.Use, "vm"), true
-	return group(&cobra.Command{Use: "vm", Short: "Look at virtual machines, keep their disks, and have them leave a node"},
-		a.vmStatus(), a.vmKeep(), a.vmEvacuate(), create)
+	return group(&cobra.Command{Use: "vm", Short: "Look at virtual machines, keep their disks, restore them, and have them leave a node"},
+		a.vmStatus(), a.vmKeep(), a.vmRestore(), a.vmEvacuate(), create)
 }
 
 func (a *app) vmStatus() *cobra.Command {

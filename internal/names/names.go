@@ -7,6 +7,7 @@ package names
 
 // Annotations written by the author of a volume or a claim.
 const (
+	ExportFiles  = "berth.dev/export-files"                           // on a VirtualMachineExport: its claims have files, and no disks
 	Immediate    = "cdi.kubevirt.io/storage.bind.immediate.requested" // presence counts, not the value
 	Adopt        = "cdi.kubevirt.io/allowClaimAdoption"
 	PrePopulated = "cdi.kubevirt.io/storage.prePopulated"

@@ -50,6 +50,7 @@ type disk struct {
 	volume string // of the machine
 	claim  *corev1.PersistentVolumeClaim
 	backup *snapshotv1.VolumeBackup // of a snapshot: what the claim is made from
+	files  bool                     // the export's author says that it has files, and no disk
 }
 
 // defaultTTL is how long an export lasts by default. Clients expect this value.
@@ -88,7 +89,7 @@ func (r *Reconciler) observe(ctx context.Context, of *exportv1.VirtualMachineExp
 	default:
 		var claim *corev1.PersistentVolumeClaim
 		claim, err = r.observeClaim(ctx, s, of.Spec.Source.Name)
-		s.disks = []disk{{name: of.Spec.Source.Name, claim: claim}}
+		s.disks = []disk{{name: of.Spec.Source.Name, claim: claim, files: of.Annotations[names.ExportFiles] == "true"}}
 	}
 	return s, err
 }
@@ -304,7 +305,7 @@ func (d disk) exported() render.Exported {
 	if d.backup != nil {
 		out.As = cmp.Or(d.backup.PersistentVolumeClaim.ObjectMeta.Name, out.As)
 	}
-	if d.claim.Annotations[names.ContentType] == string(task.Archive) && !out.Block {
+	if (d.claim.Annotations[names.ContentType] == string(task.Archive) || d.files) && !out.Block {
 		out.Content = task.Archive
 	}
 	return out

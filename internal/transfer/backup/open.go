@@ -62,6 +62,20 @@ func Open(ctx context.Context, files Files, w Which) (*chain.Chain, error) {
 	return c, nil
 }
 
+// Read reads the manifest of a backup, and returns its digest too, which proves everything below it.
+func Read(ctx context.Context, files Files, checkpoint string) (*Manifest, string, error) {
+	return readManifest(ctx, files, checkpoint, "")
+}
+
+// Check reads the manifests that Open reads, and no image: an error is one that Open would return too.
+func Check(ctx context.Context, files Files, w Which) error {
+	_, err := descend(ctx, files, w)
+	return err
+}
+
+// IsName reports whether a backup, a disk or a file of one can have that name.
+func IsName(s string) bool { return names.MatchString(s) }
+
 // descend reads the manifests, the newest first.
 func descend(ctx context.Context, files Files, w Which) ([]link, error) {
 	var links []link

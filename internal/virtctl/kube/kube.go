@@ -17,6 +17,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	export "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
@@ -81,6 +82,9 @@ var (
 	}
 	Exports = Kind[export.VirtualMachineExport]{
 		name: "VirtualMachineExport", resource: export.GroupVersion.WithResource("virtualmachineexports"),
+	}
+	BackupSources = Kind[accessv1.VolumeBackupSource]{
+		name: accessv1.VolumeBackupSourceKind, resource: accessv1.GroupVersion.WithResource("volumebackupsources"),
 	}
 	Restores = Kind[snapshot.VirtualMachineRestore]{
 		name: "VirtualMachineRestore", resource: snapshot.GroupVersion.WithResource("virtualmachinerestores"),

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-vm/berth/internal/virtctl/restore"
+)
+
+func (a *app) vmRestore() *cobra.Command {
+	o := restore.Options{}
+	var list bool
+	var output format
+	cmd := &cobra.Command{
+		Use: "restore VM --from CLAIM[/PATH]|URL [--at CHECKPOINT]", Short: "Make a virtual machine of a backup",
+		Long: "Make a virtual machine again as it was when it was backed up, under its name or another, in this namespace. Its disks are\n" +
+			"DataVolumes that are filled with the backup. Nothing of the machine that was backed up is touched. What cannot work is\n" +
+			"refused before anything is made: rights, names, storage classes and quotas are looked at first, and every backup has\n" +
+			"to be the one that the next was made on. The machine is made with your rights, and does not run yet.",
+		Example: a.examples(`
+  # Which backups are there?
+  virtctl vm restore web --from backups/web --list
+
+  # Make machine web of the newest, or of one of them under another name, with other hardware addresses
+  virtctl vm restore web --from backups/web
+  virtctl vm restore web --from backups/web --at b2 --as web-old --new-addresses
+
+  # In another namespace than the claim's, starting while the disks are filled
+  virtctl vm restore web --from backups/web --from-namespace prod -n test --early --start
+
+  # Of a bucket; as manifests for Git
+  virtctl vm restore web --from s3://backups/web --at b2 --secret login
+  virtctl vm restore web --from backups/web -o yaml`),
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Name = args[0]
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			if list {
+				return restore.List(cmd.Context(), c, o, a.out, a.err)
+			}
+			if output != "" && o.FromNamespace != "" && o.FromNamespace != c.Namespace {
+				return misused(cmd, errors.New("--output cannot write how a set of another namespace is reached, which has a token: copy the set, or leave --output out"))
+			}
+			if output != "" {
+				o.Print = func(objects []any) error { return output.stream(a.out, objects) }
+			}
+			return restore.Run(cmd.Context(), c, o, a.err)
+		},
+	}
+	s := cmd.Flags()
+	s.StringVar(&o.From, "from", "", "claim with the set of backups and the path in it, or a URL of its directory (http, https, s3, gs)")
+	s.StringVar(&o.FromNamespace, "from-namespace", "", "namespace of that claim; that of the machine if it is empty")
+	s.StringVar(&o.At, "at", "", "checkpoint: the backup to restore; the newest if it is empty")
+	s.StringVar(&o.As, "as", "", "name of the machine that is made; the one it had if it is empty")
+	s.StringVar(&o.Class, "storage-class", "", "storage class of the disks; what the machine says if it is empty")
+	s.BoolVar(&o.Addresses, "new-addresses", false, "give every network interface a new hardware address")
+	s.BoolVar(&o.Start, "start", false, "start the machine")
+	s.BoolVar(&o.Early, "early", false, "let it start while its disks are filled")
+	s.BoolVar(&o.Trust, "trust", false, "also if the machine in the backup reaches for more than its own disks")
+	s.BoolVar(&o.DryRun, "dry-run", false, "check everything and make nothing")
+	s.BoolVar(&list, "list", false, "list the backups of the set, the oldest first")
+	s.StringVar(&o.SecretRef, "secret", "", "Secret with accessKeyId and secretKey for a URL")
+	s.StringVar(&o.CertConfigMap, "cert-configmap", "", "ConfigMap with authorities to trust for a URL")
+	s.DurationVar(&o.Wait, "readiness-timeout", 2*time.Minute, "how long to wait until the claim can be read")
+	s.DurationVar(&o.Keep, "serve-for", 24*time.Hour, "how long a claim of another namespace is served; its disks have to be full by then")
+	output.bind(cmd)
+	_ = cmd.MarkFlagRequired("from") // the flag exists
+	cmd.MarkFlagsMutuallyExclusive("list", "output", "dry-run")
+	return cmd
+}
+
+// stream writes documents one after another.
+func (f *format) stream(w io.Writer, documents []any) error {
+	for _, d := range documents {
+		if *f != "yaml" {
+			if err := f.write(w, d); err != nil {
+				return err
+			}
+			continue
+		}
+		text, err := yaml.Marshal(d)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "---\n%s", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
