@@ -78,7 +78,7 @@ func planOf(m *backup.Manifest, digest string, o Options, from accessv1.VolumeBa
 		return nil, err
 	}
 	if reached := reaches(spec, p.disks); len(reached) > 0 && !o.Trust {
-		return nil, fmt.Errorf("the machine in the backup has more than its own disks: %s. Whoever could write to the backups could have written that. "+
+		return nil, fmt.Errorf("the machine in the backup has more than its own disks: %s. All who can write to the backups can have written that. "+
 			"If you trust them, and have looked at it (--output yaml --trust), repeat it with --trust", strings.Join(reached, "; "))
 	}
 	return p, nil

@@ -1,7 +1,7 @@
 // Package restore makes a machine of a backup, with the rights of the user who asks for it: it reads the manifest in a set of backups, plans the objects,
 // has everything checked that can be, and makes them. Nothing of the machine that was backed up is touched.
 //
-// What a manifest says comes from whoever could write to the set. A machine that would reach for more than its own disks is refused, unless the
+// What a manifest says comes from all who can write to the set. A machine that would reach for more than its own disks is refused, unless the
 // user says that the set is trusted.
 //
 // It does not read disks: the workers of the DataVolumes that it makes do.

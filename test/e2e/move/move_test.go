@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +21,6 @@ import (
 	"github.com/berth-vm/berth/images"
 	testguest "github.com/berth-vm/berth/images/guest"
 	"github.com/berth-vm/berth/test/e2e/fixture"
-	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
 // moves moves a machine and waits until its instance says that it is on another node.
@@ -55,29 +53,6 @@ func rounds(t *testing.T) int {
 	return n
 }
 
-// sharedVariable names a directory that this machine and all nodes have in common. Of a kubebox cluster that is its state directory.
-const sharedVariable = "E2E_SHARED_DIR"
-
-// sharedClaim makes a claim that all nodes can have at once.
-func sharedClaim(y *fixture.Machines, name string) {
-	y.T.Helper()
-	here, there := filepath.Dir(framework.Kubeconfig(y.T)), "/run/kubebox"
-	if dir := os.Getenv(sharedVariable); dir != "" {
-		here, there = dir, dir
-	}
-	dir := filepath.Join(here, y.Namespace)
-	err := os.Mkdir(dir, 0o777)
-	if err == nil {
-		err = os.Chmod(dir, 0o777) // whatever the umask is: the guest's user is not ours
-	}
-	if err != nil {
-		y.T.Fatal(err)
-	}
-	y.T.Cleanup(func() { _ = os.RemoveAll(dir) })
-	y.CreateStaticClaimWith(name, corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{
-		Path: filepath.Join(there, y.Namespace), Type: new(corev1.HostPathDirectory)}}, corev1.ReadWriteMany)
-}
-
 // TestMigration: a running guest goes to another node and back with a claim that both nodes have, its network disk, its overlay over a container disk, an empty
 // disk and its cloud-init disk, and nobody has to start it again. A drain leaves it to others, as its evictionStrategy says.
 func TestMigration(t *testing.T) {
@@ -90,7 +65,7 @@ func TestMigration(t *testing.T) {
 	}
 	y.ApplySecret("certificates", map[string]string{"ca.crt": string(s.Certificates.CA),
 		"tls.crt": string(s.Certificates.Client.Certificate), "tls.key": string(s.Certificates.Client.Key)})
-	sharedClaim(y, "shared")
+	y.SharedClaim("shared")
 	vm := y.MovableMachine("mover",
 		kubevirt.Volume{Name: "shared", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "shared"}}},
 		kubevirt.Volume{Name: "net", VolumeSource: kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{NBD: &kubevirt.NBDSource{
