@@ -131,6 +131,8 @@ packages: ## install the Debian packages that tests and benches need
 .PHONY: check lint generate generate-check unit host apiserver e2e fuzz
 check: lint generate-check ## the quick part: lint and generated files
 
+# a tenth less of the processors for twice the memory
+lint: export GOGC = 200
 lint: ## golangci-lint over the module, the driver's, the libraries', the measurements', the cluster's and the release's
 	@$(LINT) run ./...
 	@cd hack/kubebox && go tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml $(LIGHT) ./...

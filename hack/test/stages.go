@@ -20,6 +20,9 @@ const (
 	hostTests = "_" + tagHost + "_test.go"
 )
 
+// lessGC has compilers and tests use more memory and a tenth less of the processors. Tests of memory collect garbage themselves.
+const lessGC = "GOGC=400"
+
 // driver is the folder of the disk driver's module.
 const driver = "driver"
 
@@ -35,9 +38,9 @@ func stages() []stage {
 		{name: "debian", lane: beside, about: "the Debian guest, which a test boots", argv: words("go run ./hack/images debian")},
 		{name: "lint", lane: beside, about: "golangci-lint over every module and every tag", argv: []string{"make", "lint"}},
 		{name: "unit", lane: beside, about: "unit tests, nothing but Go", tests: true,
-			argv: words("go test -vet=off -timeout 45m"), packages: plain},
+			argv: words("go test -vet=off -timeout 45m"), packages: plain, env: []string{lessGC}},
 		{name: "race", lane: beside, about: "unit tests of what does several things at once, with the race detector", tests: true,
-			argv: words("go test -vet=off -race -timeout 45m"), packages: raced, env: []string{"CGO_ENABLED=1"}},
+			argv: words("go test -vet=off -race -timeout 45m"), packages: raced, env: []string{"CGO_ENABLED=1", lessGC}},
 		{name: "driver", lane: beside, about: "unit tests of the disk driver, with the race detector", tests: true,
 			dir: driver, argv: words("go test -vet=off -race -timeout 20m"), packages: words("./..."), env: []string{"CGO_ENABLED=1"}},
 	}, libraryStages(), []stage{
@@ -63,7 +66,7 @@ func stages() []stage {
 
 // e2eStages are the tests on the cluster: those that run beside each other, then the others.
 func e2eStages() []stage {
-	alone, env := aloneTests(), []string{"E2E_KUBECONFIG=.kubebox/kubeconfig"}
+	alone, env := aloneTests(), []string{"E2E_KUBECONFIG=.kubebox/kubeconfig", lessGC}
 	return []stage{
 		{name: "e2e", about: "end-to-end tests on that cluster", needs: "cluster", tests: true, busy: true, turns: 4,
 			argv:     append(words("go test -vet=off -timeout 75m -p 6 -parallel 4 -tags "+tagE2E), "-skip", alone.pattern()),

@@ -129,7 +129,7 @@ func (s *supervisor) start(c plan.Component, i int) (<-chan unix.WaitStatus, err
 		cmd.Args[0] = c.Program
 	}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
-	cmd.Env = []string{"PATH=" + plan.Programs, "HOME=/root", "LANG=C.UTF-8"}
+	cmd.Env = []string{"PATH=" + plan.Programs, "HOME=/root", "LANG=C.UTF-8", "GOGC=200"} // memory for processor time: there is less of that
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	ended := make(chan unix.WaitStatus, 1)
 	s.mu.Lock() // reap must not see the process before it is registered
