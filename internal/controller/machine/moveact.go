@@ -53,7 +53,7 @@ func (r *Reconciler) actMigration(ctx context.Context, a migration.Action, v *mo
 	case migration.StopTarget:
 		return r.cluster.Delete(ctx, v.target)
 	case migration.DropLeft:
-		return r.dropLeft(ctx, v)
+		return r.dropLeft(ctx, v.migration)
 	case migration.DropKeys:
 		if err := r.calledOff(ctx, v); err != nil {
 			return err
@@ -247,8 +247,18 @@ func (v *move) doneText() string {
 	return text
 }
 
-// reportMigration writes what is said about a migration.
-func (r *Reconciler) reportMigration(ctx context.Context, v *move, told bool, row state.MigrationRow, detail string) error {
+// moved is a migration as its status shows it.
+type moved struct {
+	migration *kubevirt.VirtualMachineInstanceMigration
+	source    *corev1.Pod        // nil: there is none
+	target    *corev1.Pod        // nil: there is none
+	said      launcherapi.Moving // by the source
+	begun     bool               // the source was told to send its guest
+	whole     bool               // the target is known to have all of the guest
+}
+
+// reportMigration writes the status of a migration.
+func (r *Reconciler) reportMigration(ctx context.Context, v moved, row state.MigrationRow, detail string) error {
 	old := v.migration.Status
 	text := row.Text(detail)
 	succeeded, failed := row.Phase == kubevirt.MigrationSucceeded, row.Phase == kubevirt.MigrationFailed
@@ -263,10 +273,10 @@ func (r *Reconciler) reportMigration(ctx context.Context, v *move, told bool, ro
 			kubevirt.MigrationPhaseTransition{Phase: row.Phase, PhaseTransitionTimestamp: now})
 	}
 	at := next.MigrationState
-	if told && at.StartTimestamp == nil {
+	if v.begun && at.StartTimestamp == nil {
 		at.StartTimestamp = &now
 	}
-	if at.TargetNodeDomainReadyTimestamp == nil && (succeeded || v.whole()) {
+	if at.TargetNodeDomainReadyTimestamp == nil && (succeeded || v.whole) {
 		at.TargetNodeDomainReadyTimestamp, at.TargetNodeDomainDetected = &now, true
 	}
 	if v.migration.DeletionTimestamp != nil {
@@ -299,7 +309,7 @@ func (r *Reconciler) reportMigration(ctx context.Context, v *move, told bool, ro
 }
 
 // state is the migration as its instance shows it, so far.
-func (v *move) state(old *kubevirt.MigrationState) *kubevirt.MigrationState {
+func (v moved) state(old *kubevirt.MigrationState) *kubevirt.MigrationState {
 	s := &kubevirt.MigrationState{}
 	if old != nil {
 		s = old.DeepCopy()

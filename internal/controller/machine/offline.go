@@ -71,8 +71,7 @@ func (r *Reconciler) reconcileOffline(ctx context.Context, m *kubevirt.VirtualMa
 	case plan.State == "":
 		return ctrl.Result{}, nil
 	}
-	said := &move{migration: m, target: v.pod}
-	if err := r.reportMigration(ctx, said, facts.Held, state.OfMigration(plan.State), v.text(plan.State)); err != nil {
+	if err := r.reportMigration(ctx, moved{migration: m, target: v.pod, begun: facts.Held}, state.OfMigration(plan.State), v.text(plan.State)); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: moveAgain}, nil
@@ -374,5 +373,5 @@ func (r *Reconciler) dropCopies(ctx context.Context, v *offline) error {
 			}
 		}
 	}
-	return r.dropLeft(ctx, &move{migration: v.migration, run: v.run})
+	return r.dropLeft(ctx, v.migration)
 }

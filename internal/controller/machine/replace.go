@@ -308,14 +308,14 @@ func (r *Reconciler) markOld(ctx context.Context, old *corev1.PersistentVolumeCl
 
 // dropLeft deletes the claims that were made for a migration that failed. A claim whose volume has the data of a disk is never among
 // them.
-func (r *Reconciler) dropLeft(ctx context.Context, v *move) error {
+func (r *Reconciler) dropLeft(ctx context.Context, m *kubevirt.VirtualMachineInstanceMigration) error {
 	var list corev1.PersistentVolumeClaimList
-	if err := r.live.List(ctx, &list, client.InNamespace(v.migration.Namespace), client.MatchingLabels{labelMigration: string(v.migration.UID)}); err != nil {
+	if err := r.live.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingLabels{labelMigration: string(m.UID)}); err != nil {
 		return fmt.Errorf("list the claims of a migration: %w", err)
 	}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if c.Name != render.ReplacementName(v.migration.UID, c.Labels[render.LabelVolume]) || c.DeletionTimestamp != nil {
+		if c.Name != render.ReplacementName(m.UID, c.Labels[render.LabelVolume]) || c.DeletionTimestamp != nil {
 			continue
 		}
 		if recorded, err := r.recorded(ctx, c); err != nil || recorded {
