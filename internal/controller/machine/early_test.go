@@ -46,24 +46,24 @@ func TestEarlyDisk(t *testing.T) {
 
 // TestAskedAtTheVolume: a volume that is to be used early has its DataVolume made so, and no other; the instance is not told.
 func TestAskedAtTheVolume(t *testing.T) {
-	vm := &kubevirt.VirtualMachine{Spec: kubevirt.VirtualMachineSpec{Template: &kubevirt.VirtualMachineInstanceTemplateSpec{}}}
+	asks := &kubevirt.VirtualMachine{Spec: kubevirt.VirtualMachineSpec{Template: &kubevirt.VirtualMachineInstanceTemplateSpec{}}}
 	volume := func(name string, early bool, source kubevirt.VolumeSource) {
-		vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, kubevirt.Volume{Name: name, BootEarly: early, VolumeSource: source})
+		asks.Spec.Template.Spec.Volumes = append(asks.Spec.Template.Spec.Volumes, kubevirt.Volume{Name: name, BootEarly: early, VolumeSource: source})
 	}
 	volume("a", true, kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "early"}})
 	volume("b", false, kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "late"}})
 	volume("c", true, kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "late"}})
 	for name, want := range map[string]string{"early": "true", "late": ""} {
 		template := kubevirt.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if got := newVolume(vm, template).Annotations[names.BootEarly]; got != want {
+		if got := newVolume(asks, template).Annotations[names.BootEarly]; got != want {
 			t.Errorf("DataVolume %s has %s %q, want %q", name, names.BootEarly, got, want)
 		}
 	}
 	asked := kubevirt.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "late", Annotations: map[string]string{names.BootEarly: "true"}}}
-	if newVolume(vm, asked).Annotations[names.BootEarly] != "true" {
+	if newVolume(asks, asked).Annotations[names.BootEarly] != "true" {
 		t.Error("what the template asks for is lost")
 	}
-	for _, v := range newInstance(vm).Spec.Volumes {
+	for _, v := range newInstance(asks).Spec.Volumes {
 		if v.BootEarly {
 			t.Errorf("volume %s of the instance has the field", v.Name)
 		}

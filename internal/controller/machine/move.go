@@ -54,21 +54,28 @@ func (r *Reconciler) tooLate(p *corev1.Pod) bool {
 	return p != nil && p.Spec.NodeName == "" && r.clock.Now().Sub(p.CreationTimestamp.Time) > placeWithin
 }
 
-// reconcileMigration brings one migration a step further.
-func (r *Reconciler) reconcileMigration(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+// openMigration returns the migration to look at next: of a machine that does not run if offline, of a guest if not. It returns nil if there is
+// nothing to do for it, and adds the finalizer first.
+func (r *Reconciler) openMigration(ctx context.Context, req ctrl.Request, offline bool) (*kubevirt.VirtualMachineInstanceMigration, error) {
 	m, err := cluster.Get[kubevirt.VirtualMachineInstanceMigration](ctx, r.reader, req.Namespace, req.Name)
-	if err != nil || m == nil {
-		return ctrl.Result{}, err
+	if err != nil || m == nil || (m.Annotations[kubevirt.AnnOffline] == "true") != offline {
+		return nil, err
 	}
 	kept := slices.Contains(m.Finalizers, MigrationFinalizer)
 	switch {
 	case m.DeletionTimestamp != nil && !kept:
-		return ctrl.Result{}, nil
+		return nil, nil
 	case m.DeletionTimestamp == nil && !kept && !m.Ended():
-		return ctrl.Result{}, r.cluster.Mark(ctx, m, cluster.Marks{Finalizers: []string{MigrationFinalizer}, Labels: migrationLabels(m)})
+		return nil, r.cluster.Mark(ctx, m, cluster.Marks{Finalizers: []string{MigrationFinalizer}, Labels: migrationLabels(m)})
 	}
-	if m.Annotations[kubevirt.AnnOffline] == "true" {
-		return r.reconcileOffline(ctx, m)
+	return m, nil
+}
+
+// reconcileMigration brings the migration of a guest a step further.
+func (r *Reconciler) reconcileMigration(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	m, err := r.openMigration(ctx, req, false)
+	if err != nil || m == nil {
+		return ctrl.Result{}, err
 	}
 	v, err := r.observeMigration(ctx, m)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -173,11 +174,13 @@ func (w *world) migrate(ctx context.Context, _ ctrl.Request) (ctrl.Result, error
 	w.must(w.api.List(ctx, &list))
 	var all ctrl.Result
 	for i := range list.Items {
-		r, err := w.r.reconcileMigration(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		if err != nil {
-			return r, err
+		for _, reconcile := range []reconcile.Func{w.r.reconcileMigration, w.r.reconcileOffline} {
+			r, err := reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			if err != nil {
+				return r, err
+			}
+			all.RequeueAfter = max(all.RequeueAfter, r.RequeueAfter)
 		}
-		all.RequeueAfter = max(all.RequeueAfter, r.RequeueAfter)
 	}
 	return all, nil
 }

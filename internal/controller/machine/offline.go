@@ -52,7 +52,11 @@ func isMover(p *corev1.Pod) bool {
 }
 
 // reconcileOffline brings the migration of a machine that does not run a step further.
-func (r *Reconciler) reconcileOffline(ctx context.Context, m *kubevirt.VirtualMachineInstanceMigration) (ctrl.Result, error) {
+func (r *Reconciler) reconcileOffline(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	m, err := r.openMigration(ctx, req, true)
+	if err != nil || m == nil {
+		return ctrl.Result{}, err
+	}
 	v, err := r.observeOffline(ctx, m)
 	if err != nil {
 		return ctrl.Result{}, err

@@ -91,12 +91,18 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records
 	if err := machines.Complete(cluster.Settle(reconcile.Func(r.reconcileMachine))); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("migration").
-		For(&kubevirt.VirtualMachineInstanceMigration{}).
-		Watches(&kubevirt.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.migrationsAbout(client.Object.GetName))).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.migrationsAbout(domainLabel))).
-		WithOptions(options).
-		Complete(cluster.Settle(reconcile.Func(r.reconcileMigration)))
+	for name, reconciler := range map[string]reconcile.Func{"migration": r.reconcileMigration, "migration-offline": r.reconcileOffline} {
+		err := ctrl.NewControllerManagedBy(mgr).Named(name).
+			For(&kubevirt.VirtualMachineInstanceMigration{}).
+			Watches(&kubevirt.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.migrationsAbout(client.Object.GetName))).
+			Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.migrationsAbout(domainLabel))).
+			WithOptions(options).
+			Complete(cluster.Settle(reconciler))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func domainLabel(obj client.Object) string { return obj.GetLabels()[render.LabelDomain] }
