@@ -96,7 +96,7 @@ func (r *Reconciler) reconcileMigration(ctx context.Context, req ctrl.Request) (
 		return ctrl.Result{}, nil
 	}
 	row := state.OfMigration(plan.State)
-	if err := r.reportMigration(ctx, moved{v.migration, v.source, v.target, v.said, facts.Told, v.whole()}, row, v.text(row)); err != nil {
+	if err := r.reportMigration(ctx, moved{migration: v.migration, source: v.source, target: v.target, said: v.said, begun: facts.Told, whole: v.whole()}, row, v.text(row)); err != nil {
 		return ctrl.Result{}, err
 	}
 	if row.Phase == kubevirt.MigrationSucceeded || row.Phase == kubevirt.MigrationFailed {
