@@ -10,6 +10,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/containervolume"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
 	"github.com/berth-vm/berth/internal/controller/export"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
 	"github.com/berth-vm/berth/internal/controller/machine"
@@ -27,7 +28,7 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	if err != nil {
 		return err
 	}
-	directories, err := machine.HostDirectories(o.hostDisks)
+	directories, err := diskstate.HostDirectories(o.hostDisks)
 	if err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
 	"github.com/berth-vm/berth/internal/controller/hookpath"
 	"github.com/berth-vm/berth/internal/controller/installkeys"
-	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/metricsserver"
 	"github.com/berth-vm/berth/internal/version"
 )
@@ -119,7 +119,7 @@ func (o options) check() error {
 	default:
 		return fmt.Errorf("--controllers is %q; it must be data, machine or all", o.controllers)
 	}
-	if _, err := machine.HostDirectories(o.hostDisks); err != nil {
+	if _, err := diskstate.HostDirectories(o.hostDisks); err != nil {
 		return fmt.Errorf("--host-disk-directories: %w", err)
 	}
 	if o.image == "" && o.controllers != "machine" {

@@ -12,6 +12,8 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/launcherpod"
@@ -114,8 +116,8 @@ func TestServersCount(t *testing.T) {
 // TestLoginFirst: a machine that names a LUN is in no record before its launcher has logged in, says so, and is in it with the server after that.
 func TestLoginFirst(t *testing.T) {
 	w := sharers(t, byAddress("real"))
-	says := w.r.ask
-	w.r.ask = func(*corev1.Pod) (launcherapi.Returns, error) { return launcherapi.Returns{}, nil }
+	says := w.r.Read.Ask
+	w.r.Read.Ask = func(*corev1.Pod) (launcherapi.Returns, error) { return launcherapi.Returns{}, nil }
 	w.both([]string{"a"}, false)
 	if len(w.records()) != 0 || len(w.going()) != 0 {
 		t.Errorf("it has not logged in: records %v, %v run", w.records(), w.going())
@@ -123,7 +125,7 @@ func TestLoginFirst(t *testing.T) {
 	if text := w.named("a").Status.Conditions[0].Message; !strings.Contains(text, "logs in at the server of disk lun") {
 		t.Errorf("it says %s", text)
 	}
-	w.r.ask = says
+	w.r.Read.Ask = says
 	w.both([]string{"a"}, false)
 	record := w.records()[lunOf(t, target).String()]
 	if len(w.going()) != 1 || len(record) != 1 || !slices.Equal(record[0].Servers, []string{realServer}) {
@@ -184,21 +186,21 @@ func TestAnswersAboutServers(t *testing.T) {
 	launcher, err := cluster.Get[corev1.Pod](context.Background(), w.api, ns, render.Machine{Instance: w.named("a")}.PodName(render.Launcher))
 	w.must(err)
 	said := map[string][]string{"lun": {realServer}, "other": {realServer}}
-	if got := addresses(launcher, said); len(got) != 1 || !slices.Equal(got["lun"], []string{realServer}) {
+	if got := observed.Addresses(launcher, said); len(got) != 1 || !slices.Equal(got["lun"], []string{realServer}) {
 		t.Errorf("believed: %v", got)
 	}
-	for _, bad := range [][]string{nil, {"storage.example:3260"}, {realServer, ""}, slices.Repeat([]string{realServer}, mostServers+1)} {
-		if got := addresses(launcher, map[string][]string{"lun": bad}); len(got) != 0 {
+	for _, bad := range [][]string{nil, {"storage.example:3260"}, {realServer, ""}, slices.Repeat([]string{realServer}, observed.MostServers+1)} {
+		if got := observed.Addresses(launcher, map[string][]string{"lun": bad}); len(got) != 0 {
 			t.Errorf("%v is believed: %v", bad, got)
 		}
 	}
 	v := w.named("a").Spec.Volumes[0]
-	if got := serversOf(launcher, v); !slices.Equal(got, []string{realServer}) {
+	if got := diskstate.ServersOf(launcher, v); !slices.Equal(got, []string{realServer}) {
 		t.Errorf("it is at %v", got)
 	}
 	v.ISCSI = v.ISCSI.DeepCopy()
 	v.ISCSI.Host.Name = "elsewhere"
-	if got := serversOf(launcher, v); got != nil {
+	if got := diskstate.ServersOf(launcher, v); got != nil {
 		t.Errorf("another disk is at %v", got)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/instance"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/testing/faults"
@@ -55,7 +57,7 @@ func (w *world) both(order []string, together bool) {
 	for range 60 {
 		before, failed := w.faults.Writes, false
 		for _, name := range order {
-			_, err := w.r.reconcileInstance(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: name}})
+			_, err := w.r.Instance.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: name}})
 			if err != nil && !faults.Caused(err) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 				w.t.Fatalf("reconcile %s: %v", name, err)
 			}
@@ -209,8 +211,8 @@ func TestAnotherNamespace(t *testing.T) {
 	w.must(w.api.Delete(context.Background(), w.named("b")))
 	pv, err := cluster.Get[corev1.PersistentVolume](context.Background(), w.api, "", "pv-one")
 	w.must(err)
-	d := disk{name: "one", claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, pv: pv}
-	text, err := w.r.takenBy(context.Background(), &base{instance: w.named("a")}, &d,
+	d := diskstate.Disk{Name: "one", Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, Pv: pv}
+	text, err := w.r.Read.TakenBy(context.Background(), &diskstate.Run{Object: w.named("a")}, &d,
 		accessv1.Holder{Namespace: "secret-ns", Machine: "secret-vm", Pod: "secret-pod", Node: "secret-node", Mode: accessv1.WriteExclusive})
 	if err != nil || strings.Contains(text, "secret") || !strings.Contains(text, "a machine of another namespace has it write-exclusive") {
 		t.Errorf("%v: %s", err, text)
@@ -255,7 +257,7 @@ func TestForcedAway(t *testing.T) {
 			w.must(w.api.List(ctx, &list))
 			for range 2 {
 				for _, r := range list.Items {
-					_, err := w.r.records.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: r.Name}})
+					_, err := w.r.Read.Records.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Name: r.Name}})
 					w.must(err)
 				}
 			}
@@ -292,7 +294,7 @@ func (w *world) boot(id string) { w.changeNode(func(n *corev1.Node) { n.Status.N
 func TestAFinalizerThatIsMissing(t *testing.T) {
 	w := sharers(t, func(_ string, i *kubevirt.VirtualMachineInstance) { i.Finalizers = []string{"example.com/theirs"} })
 	w.both([]string{"a"}, false)
-	if i := w.named("a"); !slices.Contains(i.Finalizers, Finalizer) { // that theirs stays is the real server's doing: finalizers are a set there
+	if i := w.named("a"); !slices.Contains(i.Finalizers, instance.Finalizer) { // that theirs stays is the real server's doing: finalizers are a set there
 		t.Errorf("finalizers of the instance: %v", i.Finalizers)
 	}
 	p, err := cluster.Get[corev1.Pod](context.Background(), w.api, ns, render.Machine{Instance: w.named("a")}.PodName(render.Launcher))

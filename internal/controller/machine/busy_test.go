@@ -9,6 +9,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/controller/compose"
 	"github.com/berth-vm/berth/internal/names"
 )
 
@@ -43,10 +44,10 @@ func TestRestoreOf(t *testing.T) {
 			r := &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "back"}}
 			r.Spec.Target.Name = vm.Name
 			c.change(r)
-			found, err := restoreOf(t.Context(), fake.NewClientBuilder().WithScheme(scheme()).WithObjects(r).Build(), vm)
+			found, err := compose.RestoreOf(t.Context(), fake.NewClientBuilder().WithScheme(scheme()).WithObjects(r).Build(), vm)
 			got := ""
 			if found != nil {
-				got = restoreText(found)
+				got = compose.RestoreText(found)
 			}
 			if err != nil || got != c.want {
 				t.Errorf("got %q, %v", got, err)

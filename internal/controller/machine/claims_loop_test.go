@@ -14,6 +14,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/compose"
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
@@ -21,7 +22,7 @@ import (
 func claimWorld(t *testing.T, objects ...*corev1.PersistentVolumeClaim) *world {
 	t.Helper()
 	w := newWorld(t, scenario{strategy: kubevirt.RunAlways})
-	w.r.data = false
+	w.r.Read.Data = false
 	w.must(w.api.Create(context.Background(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"},
 		Provisioner: "topolvm.io", VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}))
 	w.change(false, func(vm *kubevirt.VirtualMachine) {
@@ -59,7 +60,7 @@ func (w *world) claimsOutcome() string {
 func TestClaimsLoop(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: vmName + "-disk", UID: "found"}}
 	back := claim.DeepCopy()
-	back.Labels = map[string]string{LabelName: vmName}
+	back.Labels = map[string]string{compose.LabelName: vmName}
 	back.Status.Phase = corev1.ClaimBound
 	for _, c := range []struct {
 		name    string

@@ -14,7 +14,10 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/controller/probe"
+	"github.com/berth-vm/berth/internal/controller/report"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -110,7 +113,7 @@ func copier(t *testing.T, all *bool) *world {
 			i.Spec.Volumes[1].Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}
 		}
 	})
-	w.r.ask = func(p *corev1.Pod) (launcherapi.Returns, error) {
+	w.r.Read.Ask = func(p *corev1.Pod) (launcherapi.Returns, error) {
 		if p.Labels[render.LabelDomain] != "a" {
 			return launcherapi.Returns{}, nil
 		}
@@ -151,7 +154,7 @@ func TestMastersLetGo(t *testing.T) {
 		}
 		writes = w.faults.Writes
 		// Nobody remembers the launcher's word: a controller that is new does not take the masters again, nor stop anybody.
-		w.r.ask = func(*corev1.Pod) (launcherapi.Returns, error) { return launcherapi.Returns{}, probe.ErrNoAnswerYet }
+		w.r.Read.Ask = func(*corev1.Pod) (launcherapi.Returns, error) { return launcherapi.Returns{}, probe.ErrNoAnswerYet }
 		w.both([]string{"a", "b"}, true)
 		if got := w.going(); len(got) != 2 {
 			t.Fatalf("a controller that is new: %v run", got)
@@ -215,17 +218,17 @@ func TestCopyStatus(t *testing.T) {
 
 // TestCloningIsSaid: the machine says how far the clone is that its guest waits for.
 func TestCloningIsSaid(t *testing.T) {
-	s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{}}}
-	s.instance.Name = "a"
-	s.instance.Spec.Volumes = []kubevirt.Volume{{Name: "root", Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}}}
-	s.launcher.Annotations = map[string]string{render.AnnGo: "yes"}
-	s.launcher.Spec.NodeName = "node1"
-	s.returns.Copies = map[string]launcherapi.Copy{"root": {Mode: kubevirt.CopyClone, Stored: 1 << 20, Done: 1234, Total: 10000}}
-	if row := s.row(state.LauncherStarting); row.Reason != state.Cloning || !strings.Contains(row.Message, "volume root: clone on node, 1Mi stored, 12% of its master") {
+	s := &observed.Instance{Run: diskstate.Run{Object: &kubevirt.VirtualMachineInstance{}, Launcher: &corev1.Pod{}}}
+	s.Object.Name = "a"
+	s.Object.Spec.Volumes = []kubevirt.Volume{{Name: "root", Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}}}
+	s.Launcher.Annotations = map[string]string{render.AnnGo: "yes"}
+	s.Launcher.Spec.NodeName = "node1"
+	s.Returns.Copies = map[string]launcherapi.Copy{"root": {Mode: kubevirt.CopyClone, Stored: 1 << 20, Done: 1234, Total: 10000}}
+	if row := report.Row(s, state.LauncherStarting); row.Reason != state.Cloning || !strings.Contains(row.Message, "volume root: clone on node, 1Mi stored, 12% of its master") {
 		t.Errorf("it says %s: %s", row.Reason, row.Message)
 	}
-	s.returns.Copies["root"] = launcherapi.Copy{Mode: kubevirt.CopyClone, LetGo: true}
-	if row := s.row(state.LauncherStarting); row.Reason != state.LauncherStarting {
+	s.Returns.Copies["root"] = launcherapi.Copy{Mode: kubevirt.CopyClone, LetGo: true}
+	if row := report.Row(s, state.LauncherStarting); row.Reason != state.LauncherStarting {
 		t.Errorf("when it is done it says %s: %s", row.Reason, row.Message)
 	}
 }
@@ -236,12 +239,12 @@ func TestUsageTypeWithoutASize(t *testing.T) {
 	ssd := storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "ssd", Annotations: map[string]string{claim.UsageTypePrefix + "fast": "true"}}, Provisioner: "p"}
 	storage := claim.Cluster{Classes: []storagev1.StorageClass{ssd}}
 	for _, mode := range []kubevirt.CopyMode{kubevirt.CopyOnWrite, kubevirt.CopyOnRead, kubevirt.CopyClone} {
-		s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}}}
-		got, err := s.medium("disk", &kubevirt.DiskCopy{Mode: mode, UsageType: "fast"}, storage)
+		s := &observed.Instance{Run: diskstate.Run{Object: &kubevirt.VirtualMachineInstance{}}}
+		got, err := s.Medium("disk", &kubevirt.DiskCopy{Mode: mode, UsageType: "fast"}, storage)
 		if err != nil || got.Class != "ssd" || got.Room != launcherapi.ClaimRoom || !got.Assumed || got.Size < launcherapi.CopyFile(launcherapi.ClaimRoom) {
 			t.Errorf("%s: %+v, %v", mode, got, err)
 		}
-		got, err = s.medium("disk", &kubevirt.DiskCopy{Mode: mode, UsageType: "fast", Capacity: new(resource.MustParse("1Gi"))}, storage)
+		got, err = s.Medium("disk", &kubevirt.DiskCopy{Mode: mode, UsageType: "fast", Capacity: new(resource.MustParse("1Gi"))}, storage)
 		if err != nil || got.Room != 1<<30 || got.Assumed {
 			t.Errorf("%s with a capacity: %+v, %v", mode, got, err)
 		}

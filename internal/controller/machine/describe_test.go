@@ -11,6 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/observed"
+	"github.com/berth-vm/berth/internal/controller/report"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -19,7 +22,7 @@ func TestDescribe(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	debian := kubevirt.GuestOS{ID: "debian"}
 	before := kubevirt.VirtualMachineInstanceStatus{GuestOSInfo: &debian, VolumeStatus: []kubevirt.VolumeStatus{{Name: "root", Target: "vda"}},
-		Conditions: []kubevirt.Condition{{Type: agentConnected, Status: corev1.ConditionTrue}}}
+		Conditions: []kubevirt.Condition{{Type: report.AgentConnected, Status: corev1.ConditionTrue}}}
 	for name, c := range map[string]struct {
 		before    kubevirt.VirtualMachineInstanceStatus
 		says      launcherapi.Returns
@@ -37,15 +40,15 @@ func TestDescribe(t *testing.T) {
 			connected: true, os: kubevirt.GuestOS{Name: long[:256]}},
 	} {
 		s := upOnly(c.before)
-		r := &Reconciler{ask: func(*corev1.Pod) (launcherapi.Returns, error) { return c.says, c.err }}
-		r.observeWaits(t.Context(), s)
+		r := &observed.Reader{Ask: func(*corev1.Pod) (launcherapi.Returns, error) { return c.says, c.err }}
+		r.AskGuest(t.Context(), s)
 		var next kubevirt.VirtualMachineInstanceStatus
-		s.describe(&next)
+		report.Describe(s, &next)
 		volumes := []kubevirt.VolumeStatus{{Name: "root"}, {Name: "more"}}
-		s.describeVolumes(volumes)
+		report.DescribeVolumes(s, volumes)
 		connected := false
-		for _, condition := range s.shared() {
-			connected = connected || condition.Type == agentConnected
+		for _, condition := range report.Shared(s) {
+			connected = connected || condition.Type == report.AgentConnected
 		}
 		if connected != c.connected || ptr.Deref(next.GuestOSInfo, kubevirt.GuestOS{}) != c.os || next.GuestOSInfo != nil && c.os == (kubevirt.GuestOS{}) || volumes[0].Target != c.target {
 			t.Errorf("%s: connected %t, %+v, %+v", name, connected, next.GuestOSInfo, volumes[0])
@@ -60,16 +63,16 @@ func TestDescribe(t *testing.T) {
 }
 
 // upOnly is an instance with a status whose guest runs.
-func upOnly(before kubevirt.VirtualMachineInstanceStatus) *run {
+func upOnly(before kubevirt.VirtualMachineInstanceStatus) *observed.Instance {
 	owner := metav1.OwnerReference{UID: "u", Controller: new(true)}
-	s := &run{base: base{
-		instance: &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "u"}, Status: before},
-		launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{owner}}, Status: corev1.PodStatus{
+	s := &observed.Instance{Run: diskstate.Run{
+		Object: &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "u"}, Status: before},
+		Launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{owner}}, Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: "10.0.0.1", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}},
 	}}
-	s.launcher.Name, s.launcher.Spec.NodeName = "virt-launcher-vm", "n"
-	s.launcher.Spec.Containers = []corev1.Container{{Name: launcherapi.Container, Image: "launcher:v1"}}
-	s.instance.Spec.Volumes = []kubevirt.Volume{
+	s.Launcher.Name, s.Launcher.Spec.NodeName = "virt-launcher-vm", "n"
+	s.Launcher.Spec.Containers = []corev1.Container{{Name: launcherapi.Container, Image: "launcher:v1"}}
+	s.Object.Spec.Volumes = []kubevirt.Volume{
 		{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "root"}}},
 		{Name: "more", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "more", Hotpluggable: true}}},
 	}
@@ -78,7 +81,7 @@ func upOnly(before kubevirt.VirtualMachineInstanceStatus) *run {
 
 // TestAccessCredentials: the condition is what the launcher says, and stays as it was while it says nothing.
 func TestAccessCredentials(t *testing.T) {
-	was := kubevirt.VirtualMachineInstanceStatus{Conditions: []kubevirt.Condition{{Type: credentialsSet, Status: corev1.ConditionTrue}}}
+	was := kubevirt.VirtualMachineInstanceStatus{Conditions: []kubevirt.Condition{{Type: report.CredentialsSet, Status: corev1.ConditionTrue}}}
 	for name, c := range map[string]struct {
 		before kubevirt.VirtualMachineInstanceStatus
 		says   *string
@@ -87,15 +90,15 @@ func TestAccessCredentials(t *testing.T) {
 	}{
 		"nothing to set":         {before: was},
 		"all is set":             {says: ptr.To(""), want: was.Conditions},
-		"not all is set":         {before: was, says: ptr.To("user a: none"), want: []kubevirt.Condition{{Type: credentialsSet, Status: corev1.ConditionFalse, Message: "user a: none"}}},
-		"a launcher that lies":   {says: ptr.To(strings.Repeat("x", 1000)), want: []kubevirt.Condition{{Type: credentialsSet, Status: corev1.ConditionFalse, Message: strings.Repeat("x", 256)}}},
+		"not all is set":         {before: was, says: ptr.To("user a: none"), want: []kubevirt.Condition{{Type: report.CredentialsSet, Status: corev1.ConditionFalse, Message: "user a: none"}}},
+		"a launcher that lies":   {says: ptr.To(strings.Repeat("x", 1000)), want: []kubevirt.Condition{{Type: report.CredentialsSet, Status: corev1.ConditionFalse, Message: strings.Repeat("x", 256)}}},
 		"no answer":              {before: was, err: errors.New("away"), want: was.Conditions},
 		"no answer, none before": {err: errors.New("away")},
 	} {
 		s := upOnly(c.before)
-		r := &Reconciler{ask: func(*corev1.Pod) (launcherapi.Returns, error) { return launcherapi.Returns{Access: c.says}, c.err }}
-		r.observeWaits(t.Context(), s)
-		if got := s.accessSet(); !slices.Equal(got, c.want) {
+		r := &observed.Reader{Ask: func(*corev1.Pod) (launcherapi.Returns, error) { return launcherapi.Returns{Access: c.says}, c.err }}
+		r.AskGuest(t.Context(), s)
+		if got := report.AccessSet(s); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/grant"
 	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/render"
@@ -56,8 +57,8 @@ func lender(t *testing.T, direct *bool, change func(pv *corev1.PersistentVolume,
 func (w *world) step() {
 	w.t.Helper()
 	for range 6 {
-		_, err := w.r.reconcileInstance(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: "a"}})
-		if err != nil && !apierrors.IsConflict(err) && !strings.Contains(err.Error(), errUndecided.Error()) {
+		_, err := w.r.Instance.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: "a"}})
+		if err != nil && !apierrors.IsConflict(err) && !strings.Contains(err.Error(), grant.ErrUndecided.Error()) {
 			w.t.Fatal(err)
 		}
 	}
@@ -154,7 +155,7 @@ func TestDirect(t *testing.T) {
 // and names no Secret.
 func TestDirectWithoutTheRight(t *testing.T) {
 	w := lender(t, new(true), nil)
-	w.r.live = interceptor.NewClient(w.api.(client.WithWatch), interceptor.Funcs{
+	w.r.Read.Live = interceptor.NewClient(w.api.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			if _, ok := obj.(*corev1.Secret); ok {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, key.Name, nil)

@@ -8,6 +8,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/observed"
+	"github.com/berth-vm/berth/internal/controller/vm"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/names"
 )
@@ -16,7 +19,7 @@ import (
 func TestEarlyDisk(t *testing.T) {
 	on := func(node string) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}} }
 	for name, c := range map[string]struct {
-		change   func(*disk)
+		change   func(*diskstate.Disk)
 		launcher *corev1.Pod
 		want     machine.Disks
 	}{
@@ -24,22 +27,22 @@ func TestEarlyDisk(t *testing.T) {
 		"a launcher without a node":   {launcher: on(""), want: machine.Ready},
 		"a launcher on its node":      {launcher: on("node1"), want: machine.Ready},
 		"a launcher elsewhere":        {launcher: on("node2"), want: machine.Filling},
-		"nobody serves it":            {change: func(d *disk) { delete(d.claim.Annotations, names.ServedOn) }, want: machine.Filling},
-		"its worker has ended":        {change: func(d *disk) { d.claim.Annotations[names.PodPhase] = "Failed" }, want: machine.Filling},
-		"the guest is to have a copy": {change: func(d *disk) { d.copied = &kubevirt.DiskCopy{} }, want: machine.Filling},
-		"a device":                    {change: func(d *disk) { d.claim.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }, want: machine.Filling},
-		"a claim that is not bound":   {change: func(d *disk) { d.claim.Status.Phase = corev1.ClaimPending }, want: machine.Filling},
-		"one that failed":             {change: func(d *disk) { d.is = machine.Failed }, want: machine.Failed},
+		"nobody serves it":            {change: func(d *diskstate.Disk) { delete(d.Claim.Annotations, names.ServedOn) }, want: machine.Filling},
+		"its worker has ended":        {change: func(d *diskstate.Disk) { d.Claim.Annotations[names.PodPhase] = "Failed" }, want: machine.Filling},
+		"the guest is to have a copy": {change: func(d *diskstate.Disk) { d.Copied = &kubevirt.DiskCopy{} }, want: machine.Filling},
+		"a device":                    {change: func(d *diskstate.Disk) { d.Claim.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }, want: machine.Filling},
+		"a claim that is not bound":   {change: func(d *diskstate.Disk) { d.Claim.Status.Phase = corev1.ClaimPending }, want: machine.Filling},
+		"one that failed":             {change: func(d *diskstate.Disk) { d.State = machine.Failed }, want: machine.Failed},
 	} {
-		d := disk{is: machine.Filling, claim: &corev1.PersistentVolumeClaim{
+		d := diskstate.Disk{State: machine.Filling, Claim: &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{names.ServedOn: "node1", names.PodPhase: "Running"}},
 			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}}
 		if c.change != nil {
 			c.change(&d)
 		}
-		d.observeEarly(c.launcher)
-		if d.is != c.want || d.early != (c.want == machine.Ready) {
-			t.Errorf("%s: %s, early %v", name, d.is, d.early)
+		d.ObserveEarly(c.launcher)
+		if d.State != c.want || d.Early != (c.want == machine.Ready) {
+			t.Errorf("%s: %s, early %v", name, d.State, d.Early)
 		}
 	}
 }
@@ -55,15 +58,15 @@ func TestAskedAtTheVolume(t *testing.T) {
 	volume("c", true, kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: "late"}})
 	for name, want := range map[string]string{"early": "true", "late": ""} {
 		template := kubevirt.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if got := newVolume(asks, template).Annotations[names.BootEarly]; got != want {
+		if got := vm.NewVolume(asks, template).Annotations[names.BootEarly]; got != want {
 			t.Errorf("DataVolume %s has %s %q, want %q", name, names.BootEarly, got, want)
 		}
 	}
 	asked := kubevirt.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "late", Annotations: map[string]string{names.BootEarly: "true"}}}
-	if newVolume(asks, asked).Annotations[names.BootEarly] != "true" {
+	if vm.NewVolume(asks, asked).Annotations[names.BootEarly] != "true" {
 		t.Error("what the template asks for is lost")
 	}
-	for _, v := range newInstance(asks).Spec.Volumes {
+	for _, v := range observed.NewInstance(asks).Spec.Volumes {
 		if v.BootEarly {
 			t.Errorf("volume %s of the instance has the field", v.Name)
 		}

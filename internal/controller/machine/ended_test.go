@@ -12,6 +12,8 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskrelease"
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
@@ -76,7 +78,7 @@ func TestLauncherDeleted(t *testing.T) {
 func TestBareInstanceRunsOnce(t *testing.T) {
 	w := newWorld(t, scenario{strategy: kubevirt.RunHalted})
 	w.settle()
-	i := newInstance(w.vm())
+	i := observed.NewInstance(w.vm())
 	i.OwnerReferences, i.UID = nil, "bare"
 	w.must(w.api.Create(context.Background(), i))
 	w.settle()
@@ -102,9 +104,9 @@ func TestBareInstanceRunsOnce(t *testing.T) {
 func TestRecordsOfAnotherRun(t *testing.T) {
 	w := newWorld(t, scenario{strategy: kubevirt.RunHalted})
 	w.settle()
-	i := newInstance(w.vm())
+	i := observed.NewInstance(w.vm())
 	i.OwnerReferences, i.UID = nil, "bare"
-	i.Annotations = map[string]string{annStarted: "before", annEnded: `{"instance":"before"}`}
+	i.Annotations = map[string]string{observed.AnnStarted: "before", observed.AnnEnded: `{"instance":"before"}`}
 	w.must(w.api.Create(context.Background(), i))
 	w.settle()
 	if got := w.instance(); got.Status.Phase != kubevirt.PhaseRunning {
@@ -117,18 +119,18 @@ func TestStaleCacheStartsNoGuestTwice(t *testing.T) {
 	w := newWorld(t, scenario{strategy: kubevirt.RunOnce})
 	w.run()
 	old := w.instance()
-	delete(old.Annotations, annStarted)
+	delete(old.Annotations, observed.AnnStarted)
 	dropLauncher(w)
 	w.settle()
-	s, err := w.r.observe(context.Background(), old)
+	s, err := w.r.Read.Instance(context.Background(), old)
 	w.must(err)
-	if s.past != nil {
+	if s.Past != nil {
 		t.Fatal("the cache is not stale")
 	}
-	if err := w.r.start(context.Background(), s, render.Launcher); err == nil {
+	if err := w.r.Instance.Start(context.Background(), s, render.Launcher); err == nil {
 		t.Error("a second launcher was made")
 	}
-	if _, err := w.r.reconcileInstance(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}}); err != nil {
+	if _, err := w.r.Instance.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -136,7 +138,7 @@ func TestStaleCacheStartsNoGuestTwice(t *testing.T) {
 // TestEndOfALostNode: a guest whose node is gone has failed, and the instance says so.
 func TestEndOfALostNode(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", DeletionTimestamp: &metav1.Time{}}, Spec: corev1.PodSpec{NodeName: "node1"}}
-	e := endingOf(&kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "run"}}, p)
+	e := diskrelease.EndingOf(&kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "run"}}, p)
 	if e.Well || e.At != nil || e.Report.Detail != "node node1 is gone, and its guest with it" || e.Instance != "run" {
 		t.Errorf("%+v", e)
 	}

@@ -15,6 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/attempts"
+	"github.com/berth-vm/berth/internal/controller/evacuation"
+	"github.com/berth-vm/berth/internal/controller/movestatus"
 	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -90,7 +93,7 @@ func TestEvacuationSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, scenario{strategy: kubevirt.RunAlways, evict: c.evict, local: c.local})
-			w.r.options.Namespace = "berth"
+			w.r.Read.Options.Namespace = "berth"
 			for _, namespace := range []string{"berth", ns} { // a tenant's own does not count
 				k := &kubevirt.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: kubevirt.ConfigurationName}}
 				if k.Spec.Configuration.EvictionStrategy = &c.cluster; namespace == ns {
@@ -111,7 +114,7 @@ func TestEvacuationSaid(t *testing.T) {
 			if got := len(w.budgets()) == 1; got != c.guarded {
 				t.Errorf("guarded afterwards: %t", got)
 			}
-			at := slices.IndexFunc(i.Status.Conditions, func(c kubevirt.Condition) bool { return c.Type == leavingType })
+			at := slices.IndexFunc(i.Status.Conditions, func(c kubevirt.Condition) bool { return c.Type == evacuation.LeavingType })
 			switch {
 			case c.says == "" && (at >= 0 || i.Status.EvacuationNodeName != ""):
 				t.Errorf("it is still to leave %q", i.Status.EvacuationNodeName)
@@ -131,7 +134,7 @@ func TestEvacuationRetries(t *testing.T) {
 	seen := map[string]bool{}
 	for until := w.clock.Now().Add(20 * time.Minute); w.clock.Now().Before(until); {
 		wait, before := time.Minute, w.faults.Writes // time goes by as the controller asks to be called again
-		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileInstance, w.migrate, w.keep} {
+		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.Instance.Reconcile, w.migrate, w.keep} {
 			result, err := reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: vmName}})
 			w.must(err)
 			if result.RequeueAfter > 0 {
@@ -153,11 +156,11 @@ func TestEvacuationRetries(t *testing.T) {
 		t.Fatalf("%d tries in 20 minutes: %v", len(began), began)
 	}
 	for n := 2; n < len(began); n++ {
-		if before, now := began[n-1].Sub(began[n-2]), began[n].Sub(began[n-1]); now < before || now > evacuateLast+time.Minute {
+		if before, now := began[n-1].Sub(began[n-2]), began[n].Sub(began[n-1]); now < before || now > attempts.Last+time.Minute {
 			t.Errorf("try %d came %v after the last, and that %v after the one before", n, now, before)
 		}
 	}
-	if left := len(w.migrations()); left > evacuationsKept {
+	if left := len(w.migrations()); left > attempts.Kept {
 		t.Errorf("%d migrations are left", left)
 	}
 	if i := w.instance(); i.Status.NodeName != "node1" || w.guests != 1 {
@@ -179,14 +182,14 @@ func TestEvacuationCancelled(t *testing.T) {
 	}
 	drain(w)
 	for range 3 {
-		_, err := w.r.reconcileInstance(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: vmName}})
+		_, err := w.r.Instance.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: vmName}})
 		w.must(err)
 	}
 	i := w.instance()
-	if text := conditionText(i.Status.Conditions, leavingType); len(w.migrations()) > 0 || !strings.Contains(text, "somebody cancelled its migration") {
+	if text := conditionText(i.Status.Conditions, evacuation.LeavingType); len(w.migrations()) > 0 || !strings.Contains(text, "somebody cancelled its migration") {
 		t.Errorf("migrations %v, and it says %q", w.migrations(), text)
 	}
-	w.clock.SetTime(w.clock.Now().Add(evacuateLast))
+	w.clock.SetTime(w.clock.Now().Add(attempts.Last))
 	w.sc.move = moves
 	w.settle()
 	if at := w.instance().Status.NodeName; at != "node2" {
@@ -207,7 +210,7 @@ func TestEvacuationTakenBack(t *testing.T) {
 	if left := w.migrations(); len(left) > 0 || w.launcherPods()[0].Annotations[render.AnnEvacuate] != "" || w.instance().Status.EvacuationNodeName != "" {
 		t.Fatalf("migrations %v, the launcher is marked %v, and it is to leave %q", left, w.launcherPods()[0].Annotations, w.instance().Status.EvacuationNodeName)
 	}
-	w.clock.SetTime(w.clock.Now().Add(2 * evacuateLast))
+	w.clock.SetTime(w.clock.Now().Add(2 * attempts.Last))
 	w.sc.move = moves
 	drain(w)
 	w.settle()
@@ -235,7 +238,7 @@ func TestLimits(t *testing.T) {
 			k := &kubevirt.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: kubevirt.ConfigurationName, Namespace: "berth"}}
 			k.Spec.Configuration.MigrationConfiguration = &kubevirt.MigrationConfiguration{
 				ParallelMigrationsPerCluster: &c.cluster, ParallelOutboundMigrationsPerNode: &c.node}
-			w.r.options.Namespace = "berth"
+			w.r.Read.Options.Namespace = "berth"
 			w.must(w.api.Create(ctx, k))
 			for n, name := range []string{"a", "b", "c", "d", "e"} {
 				i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns-" + name, Name: name}}
@@ -255,7 +258,7 @@ func TestLimits(t *testing.T) {
 			w.must(w.api.List(ctx, &list))
 			var begin []string
 			for i := range list.Items {
-				why, err := w.r.crowded(ctx, &list.Items[i])
+				why, err := w.r.Migration.Crowded(ctx, &list.Items[i])
 				w.must(err)
 				if why == "" && !list.Items[i].Ended() {
 					begin = append(begin, list.Items[i].Name)
@@ -271,7 +274,7 @@ func TestLimits(t *testing.T) {
 			late := list.Items[0].DeepCopy()
 			late.ResourceVersion, late.Name, late.UID, late.Spec.VMIName = "", "late", "0", "a"
 			w.must(w.api.Create(ctx, late))
-			if why, err := w.r.crowded(ctx, late); err != nil || (why == "") != (name == "enough") {
+			if why, err := w.r.Migration.Crowded(ctx, late); err != nil || (why == "") != (name == "enough") {
 				t.Errorf("a late one: %q %v", why, err)
 			}
 		})
@@ -286,7 +289,7 @@ func TestAddedNodeSelector(t *testing.T) {
 		{nil, map[string]string{"b": "2"}, map[string]string{"b": "2"}},
 		{map[string]string{"a": "1"}, map[string]string{"a": "2", "b": "2"}, map[string]string{"a": "1", "b": "2"}},
 	} {
-		if got := narrowed(c.own, c.added); !maps.Equal(got, c.want) {
+		if got := movestatus.Narrowed(c.own, c.added); !maps.Equal(got, c.want) {
 			t.Errorf("%v and %v: %v", c.own, c.added, got)
 		}
 	}

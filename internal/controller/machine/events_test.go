@@ -31,7 +31,7 @@ func TestFewEvents(t *testing.T) {
 		}
 		for _, kind := range append([]faults.Kind{""}, faults.Kinds...) {
 			w, events := newWorld(t, sc), told{}
-			w.r.cluster = cluster.New(w.faults.Client(w.api.(client.WithWatch), w.admit), events, w.clock)
+			w.control(cluster.New(w.faults.Client(w.api.(client.WithWatch), w.admit), events, w.clock))
 			if kind != "" {
 				w.faults.At, w.faults.Kind = faults.Every, kind
 			}

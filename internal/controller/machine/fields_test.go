@@ -103,7 +103,7 @@ func TestRefusedFields(t *testing.T) {
 	i.Spec.Domain.CPU = &kubevirt.CPU{DedicatedCPUPlacement: true}
 	alone.must(alone.api.Create(t.Context(), i))
 	for range 5 {
-		_, err := alone.r.reconcileInstance(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(i)})
+		_, err := alone.r.Instance.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(i)})
 		alone.must(err)
 	}
 	if n := len(alone.launcherPods()); n != 0 {

@@ -35,13 +35,13 @@ func TestPodsThatAreNobodys(t *testing.T) {
 		w.must(w.api.Create(context.Background(), p))
 	}
 	before := w.volumeStatus("extra")
-	s, err := w.r.observe(context.Background(), i)
+	s, err := w.r.Read.Instance(context.Background(), i)
 	w.must(err)
-	if len(s.hot) != 1 || s.hot[0].holder == nil || strings.HasPrefix(s.hot[0].holder.Name, "a-") {
-		t.Errorf("volumes seen: %+v", s.hot)
+	if len(s.Added) != 1 || s.Added[0].Holder == nil || strings.HasPrefix(s.Added[0].Holder.Name, "a-") {
+		t.Errorf("volumes seen: %+v", s.Added)
 	}
 	for range 3 {
-		_, err := w.r.reconcileInstance(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}})
+		_, err := w.r.Instance.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}})
 		w.must(err)
 	}
 	if got := w.volumeStatus("extra"); got == nil || got.Phase != before.Phase {
@@ -76,12 +76,12 @@ func TestALauncherThatIsNobodys(t *testing.T) {
 	_, err := w.keep(context.Background(), ctrl.Request{})
 	w.must(err) // it is gone
 	w.must(w.api.Create(context.Background(), forged))
-	s, err := w.r.observe(context.Background(), i)
+	s, err := w.r.Read.Instance(context.Background(), i)
 	w.must(err)
-	if s.launcher != nil {
+	if s.Launcher != nil {
 		t.Error("taken for the launcher")
 	}
-	if err := w.r.start(context.Background(), s, render.Launcher); err == nil || !strings.Contains(err.Error(), "not ours: delete it") {
+	if err := w.r.Instance.Start(context.Background(), s, render.Launcher); err == nil || !strings.Contains(err.Error(), "not ours: delete it") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -51,9 +51,9 @@ func (w *world) keepTape() {
 
 // freeze is the world as it is now.
 func (w *world) freeze() frozen {
-	f := frozen{is: *w, at: w.clock.Now(), keyed: map[any]any{}, taken: maps.Clone(w.r.places.taken)}
+	f := frozen{is: *w, at: w.clock.Now(), keyed: map[any]any{}, taken: maps.Clone(w.r.Migration.Places.Taken)}
 	f.is.data = w.data.clone()
-	w.r.keyed.done.Range(func(k, v any) bool { f.keyed[k] = v; return true })
+	w.r.Migration.Keyed.Done.Range(func(k, v any) bool { f.keyed[k] = v; return true })
 	for gvk := range scheme().AllKnownTypes() {
 		list, err := scheme().New(gvk)
 		w.must(err)
@@ -114,11 +114,11 @@ func (f *frozen) thaw() *world {
 	for i, o := range f.objects {
 		objects[i] = o.DeepCopyObject().(client.Object)
 	}
-	next, options := &w, f.is.r.options
+	next, options := &w, f.is.r.Read.Options
 	next.serve(objects)
-	next.r.options, next.r.places.taken = options, maps.Clone(f.taken)
+	next.r.Read.Options, next.r.Migration.Places.Taken = options, maps.Clone(f.taken)
 	for k, v := range f.keyed {
-		next.r.keyed.done.Store(k, v)
+		next.r.Migration.Keyed.Done.Store(k, v)
 	}
 	return next
 }

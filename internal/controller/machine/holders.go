@@ -11,12 +11,12 @@ import (
 )
 
 // setupEnd adds what frees the disks of launchers that are let go.
-func (r *Reconciler) setupEnd(mgr ctrl.Manager) error {
-	keeper := &podend.Keeper{Reader: r.reader, Live: r.live, Cluster: r.cluster, Finalizer: render.LauncherEnd, Before: r.releaseDisks}
+func (r *Controllers) setupEnd(mgr ctrl.Manager) error {
+	keeper := &podend.Keeper{Reader: r.Read.Cached, Live: r.Read.Live, Cluster: r.Releases.Cluster, Finalizer: render.LauncherEnd, Before: r.Releases.Ended}
 	return keeper.Setup(mgr, "launcher-end")
 }
 
 // waiters brings back the instances that wait for a disk when a record changes.
-func (r *Reconciler) waiters() handler.EventHandler {
+func (r *Controllers) waiters() handler.EventHandler {
 	return r.instancesThat(func(i *kubevirt.VirtualMachineInstance) bool { return i.Status.Reason == string(state.DiskInUse) })
 }

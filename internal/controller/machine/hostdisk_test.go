@@ -5,13 +5,15 @@ import (
 	"testing"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/state"
 )
 
 func TestHostDiskPaths(t *testing.T) {
 	for list, bad := range map[string]bool{"": false, "/srv/disks": false, " /srv/disks , /data": false,
 		"disks": true, "/": true, "/srv/../etc": true, "/srv/": true} {
-		if _, err := HostDirectories(list); (err != nil) != bad {
+		if _, err := diskstate.HostDirectories(list); (err != nil) != bad {
 			t.Errorf("%q: %v", list, err)
 		}
 	}
@@ -20,12 +22,12 @@ func TestHostDiskPaths(t *testing.T) {
 		"/etc/shadow": false, "/srv/disks": false, "/srv/disks/": false, "/srv/disks/sub/a.img": false, "/srv/disks/../../etc/shadow": false,
 		"/srv/disks//a.img": false, "srv/disks/a.img": false, "": false, "/srv/disks2/a.img": false,
 	} {
-		o := Options{HostDirectories: []string{"/srv/disks", "/data"}}
+		o := observed.Options{HostDirectories: []string{"/srv/disks", "/data"}}
 		v := kubevirt.Volume{Name: "v", VolumeSource: kubevirt.VolumeSource{HostDisk: &kubevirt.HostDisk{Path: file, Type: "Disk"}}}
-		if d := hostDisk(o.HostDirectories, v); (d == nil) != allowed {
+		if d := diskstate.HostDisk(o.HostDirectories, v); (d == nil) != allowed {
 			t.Errorf("%q: %+v", file, d)
 		}
-		if d := hostDisk(nil, v); d == nil || !strings.Contains(d.why, "switched off") {
+		if d := diskstate.HostDisk(nil, v); d == nil || !strings.Contains(d.Why, "switched off") {
 			t.Errorf("%q without a setting: %+v", file, d)
 		}
 	}
@@ -39,7 +41,7 @@ func TestHostDiskOfAnInstance(t *testing.T) {
 				HostDisk: &kubevirt.HostDisk{Path: "/srv/disks/a.img", Type: "Disk"}}})
 		})
 		var err error
-		w.r.options.HostDirectories, err = HostDirectories(dirs)
+		w.r.Read.Options.HostDirectories, err = diskstate.HostDirectories(dirs)
 		w.must(err)
 		w.both([]string{"a"}, false)
 		if got := len(w.going()) == 1; got != runs {

@@ -18,6 +18,9 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/observed"
+	"github.com/berth-vm/berth/internal/controller/report"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/names"
@@ -42,7 +45,7 @@ func newKeeper(t *testing.T) *keeper {
 			i.Spec.Volumes[v].Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite}
 		}
 	})
-	k.r.ask = k.says
+	k.r.Read.Ask = k.says
 	return k
 }
 
@@ -246,13 +249,13 @@ func TestKeepRefused(t *testing.T) {
 // TestKeepHoldsNobodyOnALostNode: what the launcher said before its node went away does not keep a deleted instance.
 func TestKeepHoldsNobodyOnALostNode(t *testing.T) {
 	now := metav1.Now()
-	s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{}}, kept: []*kept{{volume: "one", plan: machine.KeepPlan{Hold: true}}}}
-	s.instance.DeletionTimestamp = &now
-	if f := s.facts(); f.Leaving {
+	s := &observed.Instance{Run: diskstate.Run{Object: &kubevirt.VirtualMachineInstance{}, Launcher: &corev1.Pod{}}, KeptCopies: []*observed.Kept{{Volume: "one", Plan: machine.KeepPlan{Hold: true}}}}
+	s.Object.DeletionTimestamp = &now
+	if f := s.Facts(); f.Leaving {
 		t.Error("it leaves before its disk is kept")
 	}
-	s.away = true
-	if f := s.facts(); !f.Leaving || s.row(state.Stopping).Reason == state.Keeping {
-		t.Errorf("it waits for a node that is away: %+v, %+v", f, s.row(state.Stopping))
+	s.Away = true
+	if f := s.Facts(); !f.Leaving || report.Row(s, state.Stopping).Reason == state.Keeping {
+		t.Errorf("it waits for a node that is away: %+v, %+v", f, report.Row(s, state.Stopping))
 	}
 }

@@ -22,6 +22,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/controller/replacedclaim"
+	"github.com/berth-vm/berth/internal/controller/report"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
@@ -164,13 +165,13 @@ func (w *world) settle() {
 			return
 		}
 		before, failed, later := w.faults.Writes, false, false
-		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileMachine, w.r.reconcileInstance, w.migrate, w.relocate, w.keep} {
+		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.VM.Reconcile, w.r.Instance.Reconcile, w.migrate, w.relocate, w.keep} {
 			result, err := reconcile(context.Background(), request)
 			if err != nil && !faults.Caused(err) && !apierrors.IsConflict(err) {
 				w.t.Fatalf("reconcile: %v", err)
 			}
 			failed = failed || err != nil
-			if result.RequeueAfter > 0 && result.RequeueAfter != describeAgain { // a look at the guest leads nowhere
+			if result.RequeueAfter > 0 && result.RequeueAfter != report.DescribeAgain { // a look at the guest leads nowhere
 				w.clock.SetTime(w.clock.Now().Add(min(result.RequeueAfter, time.Minute)))
 				later = true
 			}

@@ -18,6 +18,8 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/movestatus"
+	"github.com/berth-vm/berth/internal/controller/report"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/pods"
@@ -174,7 +176,7 @@ func (w *world) migrate(ctx context.Context, _ ctrl.Request) (ctrl.Result, error
 	w.must(w.api.List(ctx, &list))
 	var all ctrl.Result
 	for i := range list.Items {
-		for _, reconcile := range []reconcile.Func{w.r.reconcileMigration, w.r.reconcileOffline} {
+		for _, reconcile := range []reconcile.Func{w.r.Migration.Reconcile, w.r.Offline.Reconcile} {
 			r, err := reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 			if err != nil {
 				return r, err
@@ -190,7 +192,7 @@ func (w *world) migrations() map[string]string {
 	w.must(w.api.List(context.Background(), &list))
 	out := map[string]string{}
 	for _, m := range list.Items {
-		out[m.Name] = string(m.Status.Phase) + " " + reasonOf(m.Status.Conditions)
+		out[m.Name] = string(m.Status.Phase) + " " + report.ReasonOf(m.Status.Conditions)
 		if s := m.Status.MigrationState; s != nil {
 			out[m.Name] += fmt.Sprintf(" %s->%s completed %t failed %t %s", s.SourceNode, s.TargetNode, s.Completed, s.Failed, s.AbortStatus)
 		}
@@ -243,7 +245,7 @@ func TestMoveLoop(t *testing.T) {
 func TestMoveEvents(t *testing.T) {
 	for _, how := range []fate{moves, movesUntold} {
 		w, events := newWorld(t, scenario{strategy: kubevirt.RunAlways, move: how}), told{}
-		w.r.cluster = cluster.New(w.faults.Client(w.api.(client.WithWatch), w.admit), events, w.clock)
+		w.control(cluster.New(w.faults.Client(w.api.(client.WithWatch), w.admit), events, w.clock))
 		w.settle()
 		before := len(events["*v1.VirtualMachineInstance"]) + len(events["*v1.VirtualMachine"])
 		moveTo("one")(w)
@@ -278,7 +280,7 @@ func TestMoveDeleted(t *testing.T) {
 	w.must(w.api.Delete(context.Background(), w.instance()))
 	was := w.instance().UID
 	for range 100 {
-		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.reconcileInstance, w.keep} {
+		for _, reconcile := range []func(context.Context, ctrl.Request) (ctrl.Result, error){w.r.Instance.Reconcile, w.keep} {
 			_, err := reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: ns, Name: vmName}})
 			w.must(err)
 		}
@@ -306,7 +308,7 @@ func TestMoveNowhere(t *testing.T) {
 	if got := w.migrations()["one"]; !strings.HasPrefix(got, "Scheduling TargetUnschedulable") {
 		t.Errorf("at first: %s", got)
 	}
-	w.clock.SetTime(w.clock.Now().Add(placeWithin))
+	w.clock.SetTime(w.clock.Now().Add(movestatus.PlaceWithin))
 	w.settle()
 	if got := w.migrations()["one"]; !strings.HasPrefix(got, "Failed TargetNeverScheduled") || len(w.launcherPods()) != 1 {
 		t.Errorf("after five minutes: %s, and %d launchers", got, len(w.launcherPods()))

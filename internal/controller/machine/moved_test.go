@@ -13,6 +13,9 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/observed"
+	"github.com/berth-vm/berth/internal/controller/volumeupdate"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
@@ -47,7 +50,7 @@ func TestUpdateIsKept(t *testing.T) {
 		return []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: claim}}}}
 	}
 	i := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: vmName, UID: "run"}}
-	migration := kubevirt.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: updating + "1", UID: "move-uid",
+	migration := kubevirt.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: volumeupdate.Updating + "1", UID: "move-uid",
 		OwnerReferences: []metav1.OwnerReference{{Kind: "VirtualMachineInstance", Name: vmName, UID: "run", Controller: new(true)}}}}
 	task, err := json.Marshal(launcherapi.Machine{Name: vmName, Incoming: "move-uid", Updated: map[string]string{"root": "old"}, Spec: kubevirt.VirtualMachineInstanceSpec{Volumes: volume("new")}})
 	if err != nil {
@@ -57,8 +60,8 @@ func TestUpdateIsKept(t *testing.T) {
 		Annotations: map[string]string{render.AnnMachine: string(task)}}}
 	for claim, stale := range map[string]bool{"new": false, "old": true} {
 		i.Spec.Volumes = volume(claim)
-		s := &run{base: base{instance: i, launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "source", UID: "source"}}}, others: []*corev1.Pod{target}}
-		if got := s.staleUpdate([]kubevirt.VirtualMachineInstanceMigration{migration}); (got != nil) != stale {
+		s := &observed.Instance{Run: diskstate.Run{Object: i, Launcher: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "source", UID: "source"}}}, Others: []*corev1.Pod{target}}
+		if got := volumeupdate.StaleUpdate(s, []kubevirt.VirtualMachineInstanceMigration{migration}); (got != nil) != stale {
 			t.Errorf("with claim %s: called off %v", claim, got != nil)
 		}
 	}
@@ -91,7 +94,7 @@ func TestMigrationPolicy(t *testing.T) {
 			namespace.Labels = map[string]string{"stage": "prod"}
 			w.must(w.api.Update(t.Context(), namespace))
 			w.settle()
-			limits, policy, err := w.r.moveLimits(t.Context(), w.instance())
+			limits, policy, err := w.r.Migration.Limits(t.Context(), w.instance())
 			if w.must(err); limits != c.want || policy != c.policy {
 				t.Errorf("a source is told %+v of policy %q", limits, policy)
 			}

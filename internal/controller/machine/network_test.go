@@ -9,6 +9,9 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/observed"
+	"github.com/berth-vm/berth/internal/controller/report"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/state"
@@ -22,12 +25,12 @@ func TestFaultIsTheReason(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{
+		s := &observed.Instance{Run: diskstate.Run{Object: &kubevirt.VirtualMachineInstance{}, Launcher: &corev1.Pod{Status: corev1.PodStatus{
 			ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
 				Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: string(words)}}}}}}}}
 		for from, status := range map[state.MachineReason]kubevirt.PrintableStatus{
 			state.GuestFailed: kubevirt.StatusStopped, state.CrashLoop: kubevirt.StatusCrashLoopBackOff} {
-			row := s.row(from)
+			row := report.Row(s, from)
 			if string(row.Reason) != string(fault) || row.Status != status || !row.Warn || row.Instance != kubevirt.PhaseFailed ||
 				!strings.HasSuffix(row.Message, "the server's own words") {
 				t.Errorf("%s after %s: %+v", fault, from, row)
@@ -38,21 +41,21 @@ func TestFaultIsTheReason(t *testing.T) {
 
 // TestWaitingGuest: a guest that runs and waits for a disk is said to be paused, and what it waits for.
 func TestWaitingGuest(t *testing.T) {
-	s := &run{base: base{instance: &kubevirt.VirtualMachineInstance{}, launcher: &corev1.Pod{Status: corev1.PodStatus{
+	s := &observed.Instance{Run: diskstate.Run{Object: &kubevirt.VirtualMachineInstance{}, Launcher: &corev1.Pod{Status: corev1.PodStatus{
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}}}
-	if row := s.row(state.GuestRunning); row.Reason != state.GuestRunning || !row.Ready {
+	if row := report.Row(s, state.GuestRunning); row.Reason != state.GuestRunning || !row.Ready {
 		t.Errorf("it waits for nothing: %+v", row)
 	}
-	s.returns = launcherapi.Returns{Waits: "volume root: connect to iscsi server a:1: refused"}
-	row := s.row(state.GuestRunning)
+	s.Returns = launcherapi.Returns{Waits: "volume root: connect to iscsi server a:1: refused"}
+	row := report.Row(s, state.GuestRunning)
 	if row.Reason != state.GuestPaused || row.Ready || row.Status != kubevirt.StatusPaused || row.Instance != kubevirt.PhaseRunning ||
-		!strings.Contains(row.Message, s.returns.Waits) {
+		!strings.Contains(row.Message, s.Returns.Waits) {
 		t.Errorf("it waits: %+v", row)
 	}
 	for _, cause := range []launcherapi.Fault{launcherapi.DiskFull, launcherapi.DiskStalled, launcherapi.DiskCondemned, launcherapi.DiskSourceAway} {
-		s.returns.Cause = cause
-		if row := s.row(state.GuestRunning); string(row.Reason) != string(cause) || row.Ready || row.Status != kubevirt.StatusPaused ||
-			row.Instance != kubevirt.PhaseRunning || !strings.Contains(row.Message, s.returns.Waits) {
+		s.Returns.Cause = cause
+		if row := report.Row(s, state.GuestRunning); string(row.Reason) != string(cause) || row.Ready || row.Status != kubevirt.StatusPaused ||
+			row.Instance != kubevirt.PhaseRunning || !strings.Contains(row.Message, s.Returns.Waits) {
 			t.Errorf("it waits, %s: %+v", cause, row)
 		}
 	}
@@ -75,12 +78,12 @@ func TestNetworkDiskAccess(t *testing.T) {
 		accessv1.WriteShared:    {VolumeSource: iscsi, AccessMode: kubevirt.WriteShared},
 		accessv1.ReadShared:     {VolumeSource: iscsi, Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite}},
 	} {
-		if got := mode(v, kubevirt.Disk{}); got != want {
+		if got := diskstate.Mode(v, kubevirt.Disk{}); got != want {
 			t.Errorf("%+v is wanted %s", v, got)
 		}
 	}
 	for _, v := range []kubevirt.Volume{{VolumeSource: iscsi, AccessMode: kubevirt.ReadShared}, {VolumeSource: kubevirt.VolumeSource{NetworkSource: kubevirt.NetworkSource{HTTP: &kubevirt.HTTPSource{}}}}} {
-		if got := mode(v, kubevirt.Disk{}); got != accessv1.ReadShared {
+		if got := diskstate.Mode(v, kubevirt.Disk{}); got != accessv1.ReadShared {
 			t.Errorf("%+v is wanted %s", v, got)
 		}
 	}

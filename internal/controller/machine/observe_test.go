@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/launcherpod"
 )
@@ -31,7 +32,7 @@ func TestALauncherThatHasEnded(t *testing.T) {
 			p := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "node1", RestartPolicy: c.restart}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
 				Terminated: &corev1.ContainerStateTerminated{ExitCode: c.code, Message: c.report}}}}
-			if got := situation(p); got != c.want {
+			if got := observed.Situation(p); got != c.want {
 				t.Errorf("it is %s, not %s", got, c.want)
 			}
 			if got := launcherpod.LastWords(p).Detail; c.words != "" && !strings.Contains(got, c.words) {

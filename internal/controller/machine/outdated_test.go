@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/launcherexec"
 )
 
@@ -19,8 +21,8 @@ func TestOutdated(t *testing.T) {
 		image string
 		want  bool
 	}{{"launcher:1", false}, {"launcher:2", true}, {"launcher:2", true}, {"launcher:1", false}} {
-		w.r.options.Image = c.image
-		if err := w.r.markOutdated(t.Context(), &run{base: base{instance: w.instance(), launcher: launcher}}); err != nil {
+		w.r.Read.Options.Image = c.image
+		if err := w.r.Instance.MarkOutdated(t.Context(), &observed.Instance{Run: diskstate.Run{Object: w.instance(), Launcher: launcher}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, got := w.instance().Labels[kubevirt.LabelOutdated]; got != c.want {

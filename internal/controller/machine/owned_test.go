@@ -12,6 +12,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/report"
 )
 
 // TestClaimIsGivenToItsMachine: a claim whose owner was changed from its DataVolume to the machine is a disk of the machine, whether the
@@ -70,7 +71,7 @@ func TestImportKeepsFailing(t *testing.T) {
 				w := newWorld(t, scenario{strategy: strategy, held: held})
 				w.failing = reason
 				w.run()
-				if got := w.vm().Status; got.PrintableStatus != kubevirt.StatusDataVolumeError || reasonOf(got.Conditions) != "DataVolumeRetrying" {
+				if got := w.vm().Status; got.PrintableStatus != kubevirt.StatusDataVolumeError || report.ReasonOf(got.Conditions) != "DataVolumeRetrying" {
 					t.Errorf("%s, %s: it is %s: %+v", reason, strategy, got.PrintableStatus, got.Conditions)
 				}
 				w.failing = ""

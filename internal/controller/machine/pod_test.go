@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/decide/machine"
 )
 
@@ -28,7 +29,7 @@ func TestUp(t *testing.T) {
 		if c.ready {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}
-		if got := situation(p); got != c.want {
+		if got := observed.Situation(p); got != c.want {
 			t.Errorf("%s: %v instead of %v", name, got, c.want)
 		}
 	}
@@ -38,18 +39,18 @@ func TestUp(t *testing.T) {
 func TestConsumerIsBeingBound(t *testing.T) {
 	p := &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
 		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available"}}}}
-	if at := consumerSituation(p); at != machine.Unplaceable {
+	if at := observed.ConsumerSituation(p); at != machine.Unplaceable {
 		t.Errorf("no node will have it: %s", at)
 	}
 	p.Status.NominatedNodeName = "node1"
-	if at := consumerSituation(p); at != machine.Waiting {
+	if at := observed.ConsumerSituation(p); at != machine.Waiting {
 		t.Errorf("a node was chosen for it: %s", at)
 	}
 	p.Spec.NodeName = "node1"
-	if at := consumerSituation(p); at != machine.Placed {
+	if at := observed.ConsumerSituation(p); at != machine.Placed {
 		t.Errorf("it has a node: %s", at)
 	}
-	if at := consumerSituation(nil); at != machine.NoPod {
+	if at := observed.ConsumerSituation(nil); at != machine.NoPod {
 		t.Errorf("there is none: %s", at)
 	}
 }

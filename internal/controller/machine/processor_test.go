@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/state"
 )
 
@@ -15,9 +16,9 @@ func TestProcessors(t *testing.T) {
 		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	}
 	is := func(id string) map[string]string {
-		return map[string]string{labelVendor: "Intel", labelFamily: "6", labelID: id}
+		return map[string]string{observed.LabelVendor: "Intel", observed.LabelFamily: "6", observed.LabelID: id}
 	}
-	can := func(model string) map[string]string { return map[string]string{labelModel + model: "true"} }
+	can := func(model string) map[string]string { return map[string]string{observed.LabelModel + model: "true"} }
 	for name, c := range map[string]struct {
 		model string
 		nodes []corev1.Node
@@ -34,7 +35,7 @@ func TestProcessors(t *testing.T) {
 		"a model, and nobody says":    {"Haswell", []corev1.Node{node("a", can("Haswell")), node("b", nil)}, ""},
 		"a model, and a node is bare": {"Haswell", []corev1.Node{node("a", can("Haswell")), node("b", can("Penryn")), node("c", nil)}, ""},
 	} {
-		if got, _ := bound(c.model, "a", c.nodes); got != c.want {
+		if got, _ := observed.Bound(c.model, "a", c.nodes); got != c.want {
 			t.Errorf("%s: %q instead of %q", name, got, c.want)
 		}
 	}

@@ -1,126 +1,65 @@
-// Package machine makes VirtualMachines come true: disks from templates, an instance while it is to run, one consumer
-// for all its held claims, and the launcher that runs the guest. internal/decide/machine decides; this package
-// observes, carries out and reports.
-//
-// It knows DataVolumes only by their published phases, so that another data side can fill them. What people ask of a
-// machine (start, stop, restart, add and remove a volume) comes as requests in its status or as changes of its instance,
-// in the form that api/kubevirt/v1/request.go lays down; this package takes each out when it is carried out.
+// Package machine puts the controllers of the machine side together: each has a package of its own, and they speak through objects. Here are
+// their queues, and the tests that run all of them against a simulated cluster.
 package machine
 
 import (
-	"context"
-	"slices"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/diskaccess"
-	"github.com/berth-vm/berth/internal/reach"
-	"github.com/berth-vm/berth/internal/state"
+	"github.com/berth-vm/berth/internal/controller/attempts"
+	"github.com/berth-vm/berth/internal/controller/compose"
+	"github.com/berth-vm/berth/internal/controller/diskrelease"
+	"github.com/berth-vm/berth/internal/controller/evacuation"
+	"github.com/berth-vm/berth/internal/controller/grant"
+	"github.com/berth-vm/berth/internal/controller/handover"
+	"github.com/berth-vm/berth/internal/controller/hotplug"
+	"github.com/berth-vm/berth/internal/controller/instance"
+	"github.com/berth-vm/berth/internal/controller/keep"
+	"github.com/berth-vm/berth/internal/controller/migration"
+	"github.com/berth-vm/berth/internal/controller/movestatus"
+	"github.com/berth-vm/berth/internal/controller/observed"
+	"github.com/berth-vm/berth/internal/controller/offlinemove"
+	"github.com/berth-vm/berth/internal/controller/report"
+	"github.com/berth-vm/berth/internal/controller/vm"
+	"github.com/berth-vm/berth/internal/controller/volumeupdate"
 )
 
 // Options are what the administrator decides about all machines.
-type Options struct {
-	Image string // the launcher's
-	// Namespace is where the KubeVirt configuration is.
-	Namespace string
-	// Emulate allows guests on nodes without working KVM, slowly.
-	Emulate bool
-	// Reach are the rules for the servers of network disks.
-	Reach reach.Rules
-	// HostDirectories are the directories of nodes whose files any machine may have as hostDisk.
-	HostDirectories []string
+type Options = observed.Options
+
+// Controllers are the controllers of the machine side.
+type Controllers struct {
+	Read       *observed.Reader
+	VM         *vm.Reconciler
+	Instance   *instance.Reconciler
+	Migration  *migration.Reconciler
+	Offline    *offlinemove.Reconciler
+	Evacuation *evacuation.Reconciler
+	Updates    *volumeupdate.Reconciler
+	Hotplug    *hotplug.Reconciler
+	Keeps      *keep.Reconciler
+	Releases   *diskrelease.Reconciler
 }
 
-// KVM is what the node agent advertises where KVM works.
-const KVM corev1.ResourceName = "devices.kubevirt.io/kvm"
-
-func (o Options) kvm() corev1.ResourceName {
-	if o.Emulate {
-		return ""
+// New returns controllers that read with read and write with writer.
+func New(read *observed.Reader, writer *cluster.Writer, clock clock.PassiveClock) *Controllers {
+	said := &report.Reporter{Cluster: writer, Clock: clock}
+	grants := &grant.Grants{Live: read.Live, Cluster: writer, Records: read.Records}
+	recorder := &handover.Recorder{Cached: read.Cached, Live: read.Live, Cluster: writer}
+	tries := &attempts.Maker{Cluster: writer, Clock: clock}
+	machines := &compose.Reader{Read: read, Dry: writer, Clock: clock}
+	status := &movestatus.Reporter{Cached: read.Cached, Report: said, Cluster: writer, Clock: clock}
+	c := &Controllers{Read: read,
+		Evacuation: &evacuation.Reconciler{Read: read, Cluster: writer, Tries: tries},
+		Updates:    &volumeupdate.Reconciler{Read: read, Cluster: writer, Tries: tries},
+		Hotplug:    &hotplug.Reconciler{Read: read, Cluster: writer, Grants: grants},
+		Keeps:      &keep.Reconciler{Cluster: writer},
+		Releases:   &diskrelease.Reconciler{Read: read, Cluster: writer, HandOver: recorder},
+		Migration:  &migration.Reconciler{Read: read, Cluster: writer, Clock: clock, Grants: grants, HandOver: recorder, Tries: tries, Status: status},
+		Offline:    &offlinemove.Reconciler{Read: read, Machines: machines, Cluster: writer, Grants: grants, HandOver: recorder, Status: status},
 	}
-	return KVM
-}
-
-// Reconciler reconciles machines and instances.
-type Reconciler struct {
-	reader  client.Reader // cached
-	live    client.Reader // the server itself, for what is asked once
-	data    bool          // the cluster has the data side's kinds
-	cluster *cluster.Writer
-	clock   clock.PassiveClock
-	options Options
-	ask     asker
-	records *diskaccess.Records
-	keyed   keyed
-	places  places
-}
-
-// say writes a status if it says something new, and an event if the reason is new and nothing else tells of it.
-func (r *Reconciler) say(ctx context.Context, about, said client.Object, unchanged bool, row state.MachineRow, fresh bool) error {
-	if unchanged {
-		return nil
-	}
-	if err := r.cluster.ApplyStatus(ctx, said); err != nil {
-		return err
-	}
-	if fresh && row.Message != "" && !row.Quiet {
-		kind := corev1.EventTypeNormal
-		if row.Warn {
-			kind = corev1.EventTypeWarning
-		}
-		r.cluster.Turn(about, kind, string(row.Reason), row.Message)
-	}
-	return nil
-}
-
-// conditions keeps the times of what did not change: the transition is the status's, the probe is when the present reason
-// was first seen, which is what people want to know of something that is waited for.
-func (r *Reconciler) conditions(old []kubevirt.Condition, next ...kubevirt.Condition) []kubevirt.Condition {
-	now := metav1.NewTime(r.clock.Now())
-	for n := range next {
-		c := &next[n]
-		c.LastTransitionTime, c.LastProbeTime = now, &now
-		i := slices.IndexFunc(old, func(o kubevirt.Condition) bool { return o.Type == c.Type && o.Status == c.Status })
-		if i < 0 {
-			continue
-		}
-		c.LastTransitionTime = old[i].LastTransitionTime
-		if old[i].Reason == c.Reason && old[i].LastProbeTime != nil {
-			c.LastProbeTime = old[i].LastProbeTime
-		}
-	}
-	return next
-}
-
-func objectNamed(m *metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
-}
-
-func truth(b bool) corev1.ConditionStatus {
-	if b {
-		return corev1.ConditionTrue
-	}
-	return corev1.ConditionFalse
-}
-
-func reasonOf(conditions []kubevirt.Condition) string {
-	for _, c := range conditions {
-		if c.Type == "Ready" {
-			return c.Reason
-		}
-	}
-	return ""
-}
-
-func qos(p *corev1.Pod) *corev1.PodQOSClass {
-	if p.Status.QOSClass == "" {
-		return nil
-	}
-	return ptr.To(p.Status.QOSClass)
+	c.VM = &vm.Reconciler{Read: read, Machines: machines, Cluster: writer, Report: said, Updates: c.Updates}
+	c.Instance = &instance.Reconciler{Read: read, Cluster: writer, Clock: clock, Report: said, Grants: grants, Releases: c.Releases, Evacuation: c.Evacuation,
+		Updates: c.Updates, Hotplug: c.Hotplug, Keeps: c.Keeps}
+	return c
 }

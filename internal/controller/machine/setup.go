@@ -27,7 +27,9 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
 	"github.com/berth-vm/berth/internal/controller/metrics"
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/controller/probe"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/render"
@@ -39,14 +41,15 @@ const parallel = 8
 // byClaim indexes instances by the claims their volumes are in.
 const byClaim = "claim"
 
-// Setup adds both controllers to mgr.
+// Setup adds the controllers to mgr.
 func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, o Options) error {
-	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, clock: clock.RealClock{}, options: o,
-		ask: probe.At[launcherapi.Returns](launcherapi.ReadyPort, launcherapi.ReturnsPath), records: records}
-	var err error
-	if r.data, err = dataSide(mgr); err != nil {
+	data, err := dataSide(mgr)
+	if err != nil {
 		return err
 	}
+	disks := diskstate.Reader{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Data: data, Records: records}
+	ask := probe.At[launcherapi.Returns](launcherapi.ReadyPort, launcherapi.ReturnsPath)
+	r := New(&observed.Reader{Reader: disks, Options: o, Ask: ask}, writer, clock.RealClock{})
 	err = mgr.GetFieldIndexer().IndexField(context.Background(), &kubevirt.VirtualMachineInstance{}, byClaim, claims)
 	if err != nil {
 		return err
@@ -81,17 +84,17 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records
 		// A pod or a volume speaks to its instance; the machine says what its instance says.
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(machineOfPod)).
 		WithOptions(options)
-	if r.data {
+	if r.Read.Data {
 		instances = instances.Watches(&cdiv1.DataVolume{}, r.users())
 		machines = machines.Owns(&cdiv1.DataVolume{}).Watches(&cdiv1.DataVolume{}, r.users())
 	}
-	if err := instances.Complete(cluster.Settle(reconcile.Func(r.reconcileInstance))); err != nil {
+	if err := instances.Complete(cluster.Settle(reconcile.Func(r.Instance.Reconcile))); err != nil {
 		return err
 	}
-	if err := machines.Complete(cluster.Settle(reconcile.Func(r.reconcileMachine))); err != nil {
+	if err := machines.Complete(cluster.Settle(reconcile.Func(r.VM.Reconcile))); err != nil {
 		return err
 	}
-	for name, reconciler := range map[string]reconcile.Func{"migration": r.reconcileMigration, "migration-offline": r.reconcileOffline} {
+	for name, reconciler := range map[string]reconcile.Func{"migration": r.Migration.Reconcile, "migration-offline": r.Offline.Reconcile} {
 		err := ctrl.NewControllerManagedBy(mgr).Named(name).
 			For(&kubevirt.VirtualMachineInstanceMigration{}).
 			Watches(&kubevirt.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.migrationsAbout(client.Object.GetName))).
@@ -133,10 +136,10 @@ func claims(obj client.Object) []string {
 }
 
 // users brings back the instances (and so the machines, which have the same name) that use a claim of the object's name.
-func (r *Reconciler) users() handler.EventHandler {
+func (r *Controllers) users() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
 		var list kubevirt.VirtualMachineInstanceList
-		err := r.reader.List(ctx, &list, client.InNamespace(obj.GetNamespace()), client.MatchingFields{byClaim: obj.GetName()})
+		err := r.Read.Cached.List(ctx, &list, client.InNamespace(obj.GetNamespace()), client.MatchingFields{byClaim: obj.GetName()})
 		if err != nil {
 			log.FromContext(ctx).Error(err, "list the instances that use a claim")
 			return nil

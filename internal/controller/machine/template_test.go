@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/render"
 )
 
@@ -119,7 +120,7 @@ func TestTemplateIsFollowed(t *testing.T) {
 	edit(func(s *kubevirt.VirtualMachineInstanceSpec) { s.Hostname = "other" })(w)
 	claims("with a disk that was added to the instance alone", "a")
 	says("with another hostname", "hostname")
-	if g := w.instance().Annotations[kubevirt.AnnGeneration]; g == generation(w.vm()) {
+	if g := w.instance().Annotations[kubevirt.AnnGeneration]; g == observed.Generation(w.vm()) {
 		t.Errorf("the instance is said to be as generation %s", g)
 	}
 }

@@ -15,6 +15,8 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/migration"
+	"github.com/berth-vm/berth/internal/controller/volumeupdate"
 	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 )
@@ -101,7 +103,7 @@ func TestUpdateAtHome(t *testing.T) {
 	everywhere := func(w *world) {
 		pv, err := cluster.Get[corev1.PersistentVolume](context.Background(), w.api, "", "pv-other")
 		w.must(err)
-		pv.Spec.NodeAffinity.Required.NodeSelectorTerms = append(pv.Spec.NodeAffinity.Required.NodeSelectorTerms, onlyOn("node2").NodeSelectorTerms...)
+		pv.Spec.NodeAffinity.Required.NodeSelectorTerms = append(pv.Spec.NodeAffinity.Required.NodeSelectorTerms, migration.OnlyOn("node2").NodeSelectorTerms...)
 		w.must(w.api.Update(context.Background(), pv))
 	}
 	for name, c := range map[string]struct {
@@ -310,7 +312,7 @@ func TestUpdateClosed(t *testing.T) {
 				t.Errorf("disk root is in %s, on %s, after %d starts; it says %q", root, i.Status.NodeName, w.guests, text)
 			}
 			for _, m := range w.migrations() {
-				if strings.HasPrefix(m, updating) && c.says != "" {
+				if strings.HasPrefix(m, volumeupdate.Updating) && c.says != "" {
 					t.Errorf("migration %s was made", m)
 				}
 			}

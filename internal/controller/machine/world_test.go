@@ -32,6 +32,8 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/diskstate"
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/controller/podend"
 	"github.com/berth-vm/berth/internal/controller/relocate"
 	"github.com/berth-vm/berth/internal/launcherapi"
@@ -48,7 +50,7 @@ type world struct {
 	t      *testing.T
 	sc     scenario
 	api    client.Client // without faults: what the cluster itself uses
-	r      *Reconciler
+	r      *Controllers
 	keeper *podend.Keeper
 	moves  *relocate.Reconciler
 	clock  *clocktest.FakePassiveClock
@@ -111,13 +113,17 @@ func (w *world) serve(objects []client.Object) {
 	}
 	base := remember.Client(build.Build())
 	w.api = base
-	w.r = &Reconciler{
-		reader: base, live: base, data: true, clock: w.clock, options: Options{Image: "launcher", Emulate: true},
-		cluster: cluster.New(w.faults.Client(base, w.admit), w.events, w.clock), ask: w.launcherSays,
-	}
-	w.r.records = diskaccess.New(base, base, w.r.cluster)
-	w.moves = &relocate.Reconciler{Reader: base, Live: base, Cluster: w.r.cluster, Records: w.r.records}
-	w.keeper = &podend.Keeper{Reader: base, Live: base, Cluster: w.r.cluster, Finalizer: render.LauncherEnd, Before: w.r.releaseDisks}
+	writer := cluster.New(w.faults.Client(base, w.admit), w.events, w.clock)
+	disks := diskstate.Reader{Cached: base, Live: base, Data: true, Records: diskaccess.New(base, base, writer)}
+	w.r = &Controllers{Read: &observed.Reader{Reader: disks, Options: Options{Image: "launcher", Emulate: true}, Ask: w.launcherSays}}
+	w.control(writer)
+}
+
+// control starts controllers that write with writer.
+func (w *world) control(writer *cluster.Writer) {
+	w.r = New(w.r.Read, writer, w.clock)
+	w.moves = &relocate.Reconciler{Reader: w.api, Live: w.api, Cluster: writer, Records: w.r.Read.Records}
+	w.keeper = &podend.Keeper{Reader: w.api, Live: w.api, Cluster: writer, Finalizer: render.LauncherEnd, Before: w.r.Releases.Ended}
 }
 
 // admit gives an object what the API server would. Pods are named by their instance, and pods of disks by the launcher, so

@@ -1,0 +1,31 @@
+package diskstate
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/render"
+)
+
+// Capacity is what the disk in a claim has at most; 0 if that is not known.
+func (d Disk) Capacity() int64 {
+	if d.Claim == nil {
+		return 0
+	}
+	if has, ok := d.Claim.Status.Capacity[corev1.ResourceStorage]; ok {
+		return has.Value()
+	}
+	asked := d.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	return asked.Value()
+}
+
+// Released: the launcher was told to go, and was among the holders of all its disks then.
+func (s *Run) Released() bool {
+	return s.Launcher != nil && s.Launcher.Annotations[render.AnnGo] == "yes"
+}
+
+// gaveBack: the launcher needed the disk as a master and has it no longer. It was among its holders before it was told to go,
+// and only the word that its copy has everything takes it out (giveMasters).
+func (s *Run) gaveBack(d *Disk) bool {
+	return d.Copied != nil && d.Copied.Mode != kubevirt.CopyOnWrite && s.Released() && !d.Holds
+}

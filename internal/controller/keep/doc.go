@@ -1,0 +1,9 @@
+// Package keep records on claims how far the copies of disks are that are kept in them. internal/decide/machine decides.
+package keep
+
+import "github.com/berth-vm/berth/internal/cluster"
+
+// Reconciler records on claims that copies are kept in them.
+type Reconciler struct {
+	Cluster *cluster.Writer
+}

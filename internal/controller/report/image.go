@@ -1,0 +1,6 @@
+package report
+
+import ()
+
+// aloneText says why a machine has layers of its own.
+func aloneText(why string) string { return "its layers were made for this machine alone: " + why }

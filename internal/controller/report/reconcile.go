@@ -1,0 +1,78 @@
+package report
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// Say writes a status if it says something new, and an event if the reason is new and nothing else tells of it.
+func (r *Reporter) Say(ctx context.Context, about, said client.Object, unchanged bool, row state.MachineRow, fresh bool) error {
+	if unchanged {
+		return nil
+	}
+	if err := r.Cluster.ApplyStatus(ctx, said); err != nil {
+		return err
+	}
+	if fresh && row.Message != "" && !row.Quiet {
+		kind := corev1.EventTypeNormal
+		if row.Warn {
+			kind = corev1.EventTypeWarning
+		}
+		r.Cluster.Turn(about, kind, string(row.Reason), row.Message)
+	}
+	return nil
+}
+
+// Conditions keeps the times of what did not change: the transition is the status's, the probe is when the present reason
+// was first seen, which is what people want to know of something that is waited for.
+func (r *Reporter) Conditions(old []kubevirt.Condition, next ...kubevirt.Condition) []kubevirt.Condition {
+	now := metav1.NewTime(r.Clock.Now())
+	for n := range next {
+		c := &next[n]
+		c.LastTransitionTime, c.LastProbeTime = now, &now
+		i := slices.IndexFunc(old, func(o kubevirt.Condition) bool { return o.Type == c.Type && o.Status == c.Status })
+		if i < 0 {
+			continue
+		}
+		c.LastTransitionTime = old[i].LastTransitionTime
+		if old[i].Reason == c.Reason && old[i].LastProbeTime != nil {
+			c.LastProbeTime = old[i].LastProbeTime
+		}
+	}
+	return next
+}
+
+func Named(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
+}
+
+func Truth(b bool) corev1.ConditionStatus {
+	if b {
+		return corev1.ConditionTrue
+	}
+	return corev1.ConditionFalse
+}
+
+func ReasonOf(conditions []kubevirt.Condition) string {
+	for _, c := range conditions {
+		if c.Type == "Ready" {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+func Qos(p *corev1.Pod) *corev1.PodQOSClass {
+	if p.Status.QOSClass == "" {
+		return nil
+	}
+	return ptr.To(p.Status.QOSClass)
+}

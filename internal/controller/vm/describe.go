@@ -1,0 +1,16 @@
+package vm
+
+import (
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/controller/compose"
+	"github.com/berth-vm/berth/internal/controller/report"
+	"github.com/berth-vm/berth/internal/decide/machine"
+)
+
+// sharedConditions are those of the machine's instance; none without one.
+func sharedConditions(w *compose.Machine) []kubevirt.Condition {
+	if w.Instance == nil || w.Instances() == machine.Stranger {
+		return nil
+	}
+	return report.Shared(w.Instance)
+}
