@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -229,5 +230,53 @@ func TestDemand(t *testing.T) {
 		if q.Value() != want {
 			t.Errorf("%s is %s of %v", name, q.String(), slices.Sorted(maps.Keys(got)))
 		}
+	}
+}
+
+// TestMutatedMachines: a machine in a manifest, whatever was changed in it, is refused, or leads to nothing but its own disks, is stopped, and has no name but the
+// one that was asked for. It is no fuzz target, which would compile all of Kubernetes' clients once more.
+func TestMutatedMachines(t *testing.T) {
+	seed, err := yaml.YAMLToJSON([]byte(web))
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := []string{`"secret":{"secretName":"s"}`, `"persistentVolumeClaim":{"claimName":"c"}`, `"root"`, `"name"`, `{}`, `[]`, `null`, `"hostDisk":{"path":"/"}`, `,`, `"dataVolume"`, `"dataVolumeTemplates"`}
+	rng := rand.New(rand.NewPCG(1, 1))
+	taken := 0
+	for range 20_000 {
+		m := &backup.Manifest{Version: 1, Checkpoint: "b2", Disks: []backup.Disk{{Name: "root", Size: 1 << 30}}}
+		text := slices.Clone(seed)
+		for range 1 + rng.IntN(3) {
+			at := rng.IntN(len(text))
+			switch rng.IntN(3) {
+			case 0:
+				text[at] = byte(32 + rng.IntN(95))
+			case 1:
+				text = slices.Insert(text, at, []byte(words[rng.IntN(len(words))])...)
+			case 2:
+				text = slices.Delete(text, at, min(len(text), at+rng.IntN(20)))
+			}
+		}
+		m.Machine = text
+		p, err := planOf(m, digest, Options{Name: "web", As: "again"}, inBackups())
+		if err != nil {
+			continue
+		}
+		taken++
+		spec := &p.machine.Spec
+		if p.machine.Name != "again" || p.machine.OwnerReferences != nil || p.machine.Finalizers != nil || *spec.RunStrategy != kubevirt.RunHalted || spec.Running != nil {
+			t.Errorf("%s became %+v", text, p.machine)
+		}
+		if reached := reaches(spec, p.disks); len(reached) > 0 {
+			t.Errorf("%s has more than its own disks: %q", text, reached)
+		}
+		for _, d := range spec.DataVolumeTemplates {
+			if d.Spec.Source != nil || d.Spec.SourceRef == nil || d.Spec.SourceRef.Name != "again-root" || d.Spec.SourceRef.Namespace != nil {
+				t.Errorf("%s has a disk that is made of %+v", text, d.Spec)
+			}
+		}
+	}
+	if taken == 0 {
+		t.Error("none was taken, so nothing was tested")
 	}
 }
