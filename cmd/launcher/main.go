@@ -72,7 +72,7 @@ func command(args []string) error {
 	case len(args) >= 3 && args[0] == "copy":
 		return launcher.Copy(args[1:len(args)-1], args[len(args)-1])
 	}
-	return errors.New("usage: launcher run | console | freeze | thaw | pause | unpause | guestosinfo | filesystemlist | userlist | forward | vnc | screenshot | reset | softreboot | fsfreeze | fsthaw | pre-backup | post-backup | consume | probe readiness|liveness | hold VOLUME read-only|read-write SIZE|login | copy FILE... DIRECTORY")
+	return errors.New("usage: launcher run | console | freeze | thaw | pause | unpause | guestosinfo | filesystemlist | userlist | forward | vnc | screenshot | reset | softreboot | fsfreeze | fsthaw | backup | pre-backup | post-backup | consume | probe readiness|liveness | hold VOLUME read-only|read-write SIZE|login | copy FILE... DIRECTORY")
 }
 
 func untilTold() (context.Context, context.CancelFunc) {

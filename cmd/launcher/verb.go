@@ -15,7 +15,7 @@ import (
 // verbs are those that the launcher of this pod carries out when it is asked on its socket.
 var verbs = []string{
 	launcherapi.PauseVerb, launcherapi.UnpauseVerb, launcherapi.OSInfoVerb, launcherapi.FilesystemsVerb, launcherapi.UsersVerb, launcherapi.ForwardVerb, launcherapi.VNCVerb,
-	launcherapi.ScreenshotVerb, launcherapi.ResetVerb, launcherapi.SoftRebootVerb, launcherapi.FSFreezeVerb, launcherapi.FSThawVerb,
+	launcherapi.ScreenshotVerb, launcherapi.ResetVerb, launcherapi.SoftRebootVerb, launcherapi.FSFreezeVerb, launcherapi.FSThawVerb, launcherapi.BackupVerb,
 }
 
 // verb has the launcher of this pod carry a verb out, prints its answer, and connects standard input and output with what

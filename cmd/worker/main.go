@@ -22,6 +22,7 @@ const usage = `usage: worker run [--task FILE] [--report FILE] [--listen ADDRESS
        worker serve [--task FILE]
        worker export [--task FILE]
        worker poll [--task FILE] [--report FILE]
+       worker backup [--task FILE] [--report FILE] [--listen ADDRESS]
        worker bind [--task FILE] [--report FILE]
        worker import --from SOURCE --to TARGET [flags]
        worker receive --to TARGET [flags]
@@ -59,6 +60,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return serveVolume(ctx, args, stderr)
 	case "export":
 		return exportVolumes(ctx, args, stderr)
+	case "backup":
+		return backUp(ctx, args, stderr)
 	case "bind":
 		return bindClaim(args, stderr)
 	case "poll":

@@ -19,5 +19,5 @@ import "embed"
 
 // Files are the definitions, one YAML file each.
 //
-//go:embed access/*.yaml cdi/*.yaml clone/*.yaml export/*.yaml kubevirt/*.yaml instancetype/*.yaml migrations/*.yaml snapshot/*.yaml
+//go:embed access/*.yaml backup/*.yaml cdi/*.yaml clone/*.yaml export/*.yaml kubevirt/*.yaml instancetype/*.yaml migrations/*.yaml snapshot/*.yaml
 var Files embed.FS

@@ -35,6 +35,7 @@ type moves struct {
 	cancel context.CancelCauseFunc
 	since  time.Time // when the guest was last held for the move
 	moving bool
+	before func() // ends what keeps the guest's disks still
 
 	word word
 }
@@ -124,6 +125,9 @@ func (l *Launcher) depart(ctx context.Context, g guestHere, o launcherapi.Move) 
 	keys, err := movelink.AwaitKeys(ctx, launcherapi.MoveKeysDir, o.ID, launcherapi.MoveSource)
 	if err == nil {
 		v.said.Store(&launcherapi.Moving{ID: o.ID, Stage: launcherapi.MoveSends})
+		if v.before != nil {
+			v.before()
+		}
 		v.still.Lock()
 		paused := v.pauser.fix()
 		if err = l.send(ctx, g, o, movelink.Target{Address: o.To, Keys: keys}, paused); err == nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/early"
 	"github.com/berth-vm/berth/internal/launcher/libvirtd"
+	"github.com/berth-vm/berth/internal/launcher/moments"
 	"github.com/berth-vm/berth/internal/launcher/progress"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcher/remote"
@@ -79,6 +80,7 @@ type running struct {
 	card     string // QEMU's name of the network card that connections to the guest come through; empty: it has none
 	forwards atomic.Int32
 	screen   *screen
+	moments  *moments.Keeper
 }
 
 func newRunning(g guestHere) *running {
@@ -319,6 +321,8 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	}
 	now := newRunning(g)
 	now.screen = &screen{qemu: qemu, dir: launcherapi.StateDir}
+	now.moments = l.newMoments(qemu, now)
+	l.moves.before = func() { now.moments.GiveWay("the guest moves to another node; back it up again when it is there") }
 	q := now.quiet
 	if err := errors.Join(q.serve(ended), now.serveVerbs(ended)); err != nil {
 		return refused(err)

@@ -68,6 +68,8 @@ func (r *running) serveVerb(conn *net.UnixConn, done <-chan struct{}) {
 		err = r.screenshot(user, words[1])
 	case words[0] == launcherapi.FSFreezeVerb && len(words) == 2:
 		user.say(said(nil, r.freezeFor(words[1])))
+	case words[0] == launcherapi.BackupVerb && len(words) > 1:
+		user.say(said(r.backup(strings.TrimPrefix(strings.TrimSpace(line), launcherapi.BackupVerb))))
 	case len(words) == 1:
 		user.say(r.verb(words[0]))
 	default:

@@ -41,7 +41,7 @@ const MostPicture = 32 << 20
 
 // NeedsWords reports whether the verb is followed by words that say what is meant.
 func NeedsWords(verb string) bool {
-	return verb == ForwardVerb || verb == FSFreezeVerb || verb == ScreenshotVerb
+	return verb == ForwardVerb || verb == FSFreezeVerb || verb == ScreenshotVerb || verb == BackupVerb
 }
 
 // The hooks that backup tools run in a launcher's pod, before and after they back its claims up. A guest without an agent is backed up

@@ -32,7 +32,7 @@ const (
 
 // Verbs are those that each of our accounts may run; the policy lists the same.
 var (
-	ControllerVerbs = []string{Freeze, Thaw}
+	ControllerVerbs = []string{Freeze, Thaw, launcherapi.BackupVerb}
 	APIVerbs        = []string{
 		Console, launcherapi.PauseVerb, launcherapi.UnpauseVerb, launcherapi.OSInfoVerb, launcherapi.FilesystemsVerb, launcherapi.UsersVerb,
 		launcherapi.ForwardVerb, launcherapi.VNCVerb, launcherapi.ScreenshotVerb, launcherapi.ResetVerb, launcherapi.SoftRebootVerb, launcherapi.FSFreezeVerb, launcherapi.FSThawVerb,

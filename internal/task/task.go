@@ -224,6 +224,8 @@ type Report struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// Upload is the id of the upload that was received.
 	Upload string `json:"upload,omitempty"`
+	// Backup is the backup that was written.
+	Backup *Written `json:"backup,omitempty"`
 }
 
 // Progress is the document at ProgressPath.

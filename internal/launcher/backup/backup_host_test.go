@@ -353,6 +353,30 @@ func TestScratchRunsFull(t *testing.T) {
 	m.writesMore(10)
 }
 
+// TestScratchIsLimited: the guest overwrites more than the scratch may take, and goes on; it is known which disk cannot be read.
+func TestScratchIsLimited(t *testing.T) {
+	m := newMachine(t)
+	scratch := t.TempDir()
+	moment := m.begin(Order{Scratch: scratch, Checkpoint: checkpoint("c0"), Room: 4 << 20})
+	if over := moment.Overrun(); len(over) != 0 {
+		t.Errorf("nothing was written, and %v overran", over)
+	}
+	m.writesMore(300)
+	if _, failed := m.writes(); failed != 0 {
+		t.Errorf("%d writes of the guest failed", failed)
+	}
+	if over := moment.Overrun(); len(over) != len(disks) {
+		t.Errorf("overran: %v", over)
+	}
+	if out, err := exec.Command("du", "-k", "--total", scratch).CombinedOutput(); err != nil {
+		t.Fatal(err)
+	} else {
+		t.Logf("%s", out)
+	}
+	m.end(moment, false)
+	m.writesMore(10)
+}
+
 // TestMomentCannotBeHad: nothing is left of it, and the guest runs.
 func TestMomentCannotBeHad(t *testing.T) {
 	m := newMachine(t)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -21,6 +22,8 @@ type Order struct {
 	Disks []Disk
 	// Scratch is an empty directory. What the guest overwrites while a moment is read is kept there.
 	Scratch string
+	// Room is how much of each disk may be kept there, in bytes; 0: as much as fits.
+	Room int64
 	// Freeze makes the guest's filesystems consistent, and Thaw lets them be written to again. Either may be nil.
 	Freeze, Thaw func() error
 }
@@ -88,8 +91,14 @@ func (m *Moment) prepare(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("create the scratch of disk %s: %w: %.300s", d.Volume, err, out)
 		}
-		_, err = m.q.Run("blockdev-add", args{"driver": "qcow2", "node-name": m.scratch(i), "discard": "unmap",
-			"file": args{"driver": "file", "filename": path}})
+		file := args{"driver": "file", "filename": path}
+		if room := m.order.Room &^ (granularity - 1); room > 0 {
+			if err := os.Truncate(path, room); err != nil {
+				return fmt.Errorf("limit the scratch of disk %s: %w", d.Volume, err)
+			}
+			file = args{"driver": "raw", "size": room, "file": file} // QEMU fails a write behind the end with ENOSPC
+		}
+		_, err = m.q.Run("blockdev-add", args{"driver": "qcow2", "node-name": m.scratch(i), "discard": "unmap", "file": file})
 		if err != nil {
 			return fmt.Errorf("open the scratch of disk %s: %w", d.Volume, err)
 		}
@@ -186,6 +195,24 @@ func (m *Moment) serve() error {
 		}
 	}
 	return nil
+}
+
+// full is how much of a scratch may be unused when a write does not fit any more: tables are allocated with the data.
+const full = 1 << 20
+
+// Overrun returns the volumes of which the guest overwrote more than there was room for: their disks cannot be read as they were.
+func (m *Moment) Overrun() []string {
+	var out []string
+	for i, d := range m.order.Disks {
+		info, err := os.Stat(filepath.Join(m.order.Scratch, m.scratch(i)))
+		if err != nil || m.order.Room == 0 {
+			continue
+		}
+		if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Blocks*512 > m.order.Room-full {
+			out = append(out, d.Volume)
+		}
+	}
+	return out
 }
 
 // exportsGone is how long QEMU may take to let go of exports whose clients were disconnected.

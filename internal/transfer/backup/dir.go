@@ -45,3 +45,8 @@ func List(ctx context.Context, dir string) ([]*Manifest, error) {
 	slices.SortStableFunc(all, func(a, b *Manifest) int { return a.Created.Compare(b.Created) })
 	return all, nil
 }
+
+// Find returns the manifest of a backup of a set in a directory, and its digest.
+func Find(ctx context.Context, dir, checkpoint string) (*Manifest, string, error) {
+	return readManifest(ctx, InDirectory(dir), checkpoint, "")
+}

@@ -1,0 +1,41 @@
+package task
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// BackUp is the task of a worker that writes the disks of a running guest into a set of backups (docs/reference/backup-format.md).
+type BackUp struct {
+	Version int    `json:"version"`
+	Machine string `json:"machine"` // namespace/name, for messages only
+	// Address is where the guest's launcher serves the disks over mutual TLS, and Server the name in its certificate.
+	Address string `json:"address"`
+	Server  string `json:"server"`
+	TLSDir  string `json:"tlsDir"` // tls.crt, tls.key, ca.crt
+	// Disks are the exports of the launcher. Bitmap is the metadata context in which extents that changed since the parent are dirty; empty:
+	// all data is written, and Full says why.
+	Disks  []string `json:"disks"`
+	Bitmap string   `json:"bitmap,omitempty"`
+	Full   string   `json:"full,omitempty"`
+	// Set is the directory of the set; its backups have the names of their checkpoints.
+	Set        string `json:"set"`
+	Checkpoint string `json:"checkpoint"`
+	// Parent is the backup that increments are made on, and Proof the digest of its manifest.
+	Parent string `json:"parent,omitempty"`
+	Proof  string `json:"proof,omitempty"`
+	// Moment tells what the disks hold: what an earlier worker wrote of the same one is continued.
+	Moment  string    `json:"moment"`
+	Created time.Time `json:"created"`
+	// Object is the machine as it was.
+	Object json.RawMessage `json:"object,omitempty"`
+}
+
+// Written is a backup that was written.
+type Written struct {
+	// Incremental: it has what changed since its parent. If it has all data though it was to be relative to another, Full says why.
+	Incremental bool   `json:"incremental,omitempty"`
+	Full        string `json:"full,omitempty"`
+	// Manifest is the digest of its manifest.
+	Manifest string `json:"manifest"`
+}
