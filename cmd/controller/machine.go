@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/admission"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/backup"
 	"github.com/berth-vm/berth/internal/controller/containervolume"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/diskstate"
@@ -22,7 +23,7 @@ import (
 	"github.com/berth-vm/berth/internal/reach"
 )
 
-// setUpMachine adds the machine side: what runs machines, takes their snapshots, lets people download their disks, and the check at their door.
+// setUpMachine adds the machine side: what runs machines, takes their snapshots, lets people download their disks, backs them up, and the check at their door.
 func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, o options) error {
 	rules, err := reach.Parse(o.networkDisks)
 	if err != nil {
@@ -61,6 +62,14 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	}
 	if o.controllers != "machine" {
 		// Exports are served by workers, which are the data side's: its image, and what the administrator says about them.
+		launchers, err := backup.NewExec(mgr.GetConfig())
+		if err != nil {
+			return err
+		}
+		// So are backups written by them.
+		if err := backup.Setup(mgr, writer, records, launchers, o.image); err != nil {
+			return err
+		}
 		return export.Setup(mgr, writer, records, o.image) // the data side has the certificate made for both
 	}
 	return o.answer(ctx, mgr, writer, installkeys.Options{Services: []string{admission.Service}, Validating: []string{admission.ValidatingMachine}})

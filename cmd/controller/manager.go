@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	backupv1 "github.com/berth-vm/berth/api/backup/v1alpha1"
 	clonev1 "github.com/berth-vm/berth/api/clone/v1beta1"
 	exportv1 "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -64,7 +65,7 @@ func (onEveryReplica) NeedLeaderElection() bool { return false }
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, clonev1.AddToScheme, migrationsv1.AddToScheme, exportv1.AddToScheme, accessv1.AddToScheme, volumesnapshot.AddToScheme,
+		clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, clonev1.AddToScheme, migrationsv1.AddToScheme, exportv1.AddToScheme, backupv1.AddToScheme, accessv1.AddToScheme, volumesnapshot.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register API types: %w", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,13 +22,18 @@ const within = 45 * time.Second
 
 // Ask has a launcher carry out a verb that has an answer and nothing more.
 func (p *Pods) Ask(ctx context.Context, launcher *corev1.Pod, verb string) (launcherapi.Said, error) {
+	return p.ask(ctx, launcher, verb, remotecommand.StreamOptions{})
+}
+
+func (p *Pods) ask(ctx context.Context, launcher *corev1.Pod, verb string, streams remotecommand.StreamOptions) (launcherapi.Said, error) {
 	var said launcherapi.Said
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ctx, stop := context.WithTimeout(ctx, within)
 	defer stop()
 	out, complaint := &Answer{Most: launcherapi.MostSaid, Over: cancel}, &Answer{Over: cancel}
-	err := p.Run(ctx, launcher, verb, remotecommand.StreamOptions{Stdout: out, Stderr: complaint})
+	streams.Stdout, streams.Stderr = out, complaint
+	err := p.Run(ctx, launcher, verb, streams)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -38,6 +44,11 @@ func (p *Pods) Ask(ctx context.Context, launcher *corev1.Pod, verb string) (laun
 		return said, fmt.Errorf("read the launcher's answer to %s: %w", verb, err)
 	}
 	return said, nil
+}
+
+// AskWith is Ask for a verb that is followed by words, which are one line.
+func (p *Pods) AskWith(ctx context.Context, launcher *corev1.Pod, verb, words string) (launcherapi.Said, error) {
+	return p.ask(ctx, launcher, verb, remotecommand.StreamOptions{Stdin: strings.NewReader(words + "\n")})
 }
 
 // Open has a launcher connect to its guest; what names the part of it, if the verb needs one. If the launcher refuses, the Said

@@ -25,7 +25,7 @@ import (
 // facts are what our controllers read from pods: by the field of a pod's metadata, the keys that only Berth writes.
 var facts = map[string][]string{
 	"annotations": {render.AnnMachine, render.AnnGo, render.AnnDisks, render.AnnAgent, render.AnnMove, render.AnnFrom, render.AnnTask,
-		render.AnnAttempt, names.Serves, render.AnnExportCA, render.AnnExportManifests},
+		render.AnnAttempt, names.Serves, render.AnnExportCA, render.AnnExportManifests, render.AnnMoment},
 	"labels":     {render.LabelClaimUID, render.LabelInstance, render.LabelVolume, render.LabelMaker},
 	"finalizers": {render.LauncherEnd, render.WorkerEnd},
 }

@@ -78,7 +78,7 @@ type Holder struct {
 
 // Use is what a worker does with a disk.
 //
-// +kubebuilder:validation:Enum=fill;clone;export
+// +kubebuilder:validation:Enum=fill;clone;export;backup
 type Use string
 
 // The uses.
@@ -86,6 +86,7 @@ const (
 	UseFill   Use = "fill"   // an import, an upload or a clone is written to it
 	UseClone  Use = "clone"  // a clone is made of it
 	UseExport Use = "export" // it is downloaded
+	UseBackup Use = "backup" // a backup is written to it
 )
 
 // Mode is what a holder does with the disk, and with whom it shares it.

@@ -40,6 +40,9 @@ func (r *Records) Of(ctx context.Context, worker *corev1.Pod) ([]Disk, error) {
 			continue
 		}
 		d := Disk{ID: identity.Volume(pv), Servers: netdisk.Servers(pv), Mode: accessv1.WriteExclusive, Claim: claim.UID, Use: accessv1.UseFill, Early: render.BootsEarly(worker)}
+		if worker.Labels[render.LabelComponent] == render.RoleBackup {
+			d.Use = accessv1.UseBackup
+		}
 		if render.OnlyReads(worker, claim.Name) {
 			d.Mode, d.Use, d.Early = accessv1.ReadShared, accessv1.UseClone, false
 			if worker.Labels[render.LabelComponent] == render.RoleExport {
@@ -177,6 +180,8 @@ func UsedFor(u accessv1.Use) string {
 		return "reads it to make a clone"
 	case accessv1.UseExport:
 		return "reads it for an export"
+	case accessv1.UseBackup:
+		return "writes a backup to it"
 	}
 	return "has it"
 }

@@ -81,6 +81,12 @@ func machines(w io.Writer) {
 	for _, r := range state.ExportRows() {
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", r.Reason, r.Phase, r.Claims, kind(r.Warn), r.Message)
 	}
+	fmt.Fprint(w, "\n## What a backup of a machine can say\n\n"+
+		"The condition that is true, its reason and the event come from one row: see [backup](../flows/backup.md).\n\n"+
+		"| event's reason | condition | reason | event | message |\n|---|---|---|---|---|\n")
+	for _, r := range state.BackupRows() {
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", r.Reason, r.Condition, r.Upstream, kind(r.Warn), r.Message)
+	}
 	moves(w)
 }
 

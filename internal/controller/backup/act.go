@@ -1,0 +1,157 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	backupv1 "github.com/berth-vm/berth/api/backup/v1alpha1"
+	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/decide/backup"
+	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/task"
+)
+
+func (r *Reconciler) act(ctx context.Context, a backup.Action, s *seen) error {
+	switch a {
+	case backup.Protect:
+		return r.finalizers(ctx, s, append(slices.Clone(s.of.Finalizers), finalizer))
+	case backup.LetGo:
+		return r.letGo(ctx, s)
+	case backup.Hold:
+		return r.hold(ctx, s)
+	case backup.Admit:
+		return r.records.Admit(ctx, s.worker)
+	case backup.Record:
+		return r.record(ctx, s)
+	case backup.Keep:
+		_, err := r.end(s, true)
+		return err
+	case backup.GiveUp:
+		m, err := r.end(s, false)
+		if m.Broken != "" && s.working() == backup.Broken {
+			s.detail = m.Broken
+		}
+		return err
+	case backup.StopWorker:
+		return r.cluster.Delete(ctx, s.worker)
+	case backup.CleanUp:
+		return r.cleanUp(ctx, s)
+	}
+	return fmt.Errorf("%s is not an action on a backup", a)
+}
+
+// end tells the launcher that has the guest that the backup is complete, or that it never will be. One that has no moment for it agrees to both.
+func (r *Reconciler) end(s *seen, complete bool) (launcherapi.BackupMoment, error) {
+	if s.launcher == nil || s.held != nil && s.held.Launcher != s.launcher.UID {
+		return launcherapi.BackupMoment{}, nil // what was held went with the guest
+	}
+	order := launcherapi.BackupOrder{ID: string(s.of.UID), End: true, Complete: complete}
+	return r.guests.Order(s.launcher, Question{Launcher: s.launcher.UID, Backup: s.of.UID, End: true, Complete: complete},
+		func(context.Context) (launcherapi.BackupOrder, error) { return order, nil }, r.comeBack(s.of))
+}
+
+func (r *Reconciler) letGo(ctx context.Context, s *seen) error {
+	if !s.facts().Protected {
+		return nil
+	}
+	return r.finalizers(ctx, s, slices.DeleteFunc(slices.Clone(s.of.Finalizers), func(f string) bool { return f == finalizer }))
+}
+
+func (r *Reconciler) finalizers(ctx context.Context, s *seen, all []string) error {
+	next := s.of.DeepCopy()
+	next.Finalizers = all
+	err := r.cluster.Change(ctx, s.of, next)
+	if apierrors.IsConflict(err) {
+		return cluster.ErrStale
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// cleanUp deletes what was made for the backup.
+func (r *Reconciler) cleanUp(ctx context.Context, s *seen) error {
+	if !s.facts().Protected {
+		return nil // it was done before the finalizer was removed
+	}
+	if s.worker != nil && s.worker.DeletionTimestamp == nil {
+		if err := r.cluster.Delete(ctx, s.worker); err != nil {
+			return err
+		}
+	}
+	return r.cluster.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.of.Namespace, Name: keysName(s.of)}})
+}
+
+// annCheckpoint is on a tracker: where its last backup is.
+const annCheckpoint = "berth.dev/checkpoint"
+
+// checkpoint is what a tracker's annotation says besides its status.
+type checkpoint struct {
+	Name string `json:"name"`
+	// Claim is the UID of the claim that the backup is in, and Machine that of the machine it is of.
+	Claim   string `json:"claim"`
+	Machine string `json:"machine"`
+	// Manifest is the digest of the backup's manifest, which is one of everything below it.
+	Manifest string `json:"manifest"`
+}
+
+func checkpointOf(t *backupv1.VirtualMachineBackupTracker) *checkpoint {
+	var c checkpoint
+	if t == nil || json.Unmarshal([]byte(t.Annotations[annCheckpoint]), &c) != nil || c.Name == "" {
+		return nil
+	}
+	return &c
+}
+
+var errNoTask = errors.New("the worker has no task")
+
+// taskOf returns what a worker was told.
+func (s *seen) taskOf() (t task.BackUp, err error) {
+	text, ok := s.worker.Annotations[annTask]
+	if !ok {
+		return t, errNoTask
+	}
+	return t, json.Unmarshal([]byte(text), &t)
+}
+
+// record writes the checkpoint to the tracker. The launcher is told afterwards: until then it records changes since this checkpoint and since the one
+// before, so that either can be the base of the next backup.
+func (r *Reconciler) record(ctx context.Context, s *seen) error {
+	if s.tracker == nil || s.vm == nil {
+		return nil // there is none, or nobody wants it any more
+	}
+	text, err := json.Marshal(checkpoint{Name: checkpointName(s.of), Claim: s.worker.Labels[labelClaim], Machine: string(s.vm.UID), Manifest: s.report.Backup.Manifest})
+	if err != nil {
+		return fmt.Errorf("write the checkpoint: %w", err)
+	}
+	if s.tracker.Annotations[annCheckpoint] != string(text) {
+		if err := r.cluster.Annotate(ctx, s.tracker, annCheckpoint, string(text)); err != nil {
+			return err
+		}
+	}
+	if s.tracker.Latest() == checkpointName(s.of) {
+		return nil
+	}
+	at := metav1.NewTime(s.held.Time.Truncate(time.Second))
+	return r.cluster.ApplyStatus(ctx, &backupv1.VirtualMachineBackupTracker{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.tracker.Namespace, Name: s.tracker.Name, UID: s.tracker.UID},
+		Status: &backupv1.VirtualMachineBackupTrackerStatus{LatestCheckpoint: &backupv1.BackupCheckpoint{
+			Name: checkpointName(s.of), CreationTime: &at, Volumes: s.held.volumes()}},
+	})
+}
+
+// volumes are the disks that are held, as clients know them.
+func (h *held) volumes() []backupv1.BackupVolumeInfo {
+	var out []backupv1.BackupVolumeInfo
+	for _, d := range h.Disks {
+		out = append(out, backupv1.BackupVolumeInfo{VolumeName: d.Volume, DiskTarget: d.Target})
+	}
+	return out
+}

@@ -1,0 +1,138 @@
+// Package backup decides what to do next for a backup of a machine: a pure function from a few small facts to a plan; testdata has every situation
+// that can arise.
+//
+// It does not know Kubernetes objects, clients or the time: internal/controller/backup turns what it sees into facts.
+package backup
+
+import (
+	"github.com/berth-vm/berth/internal/decide"
+	"github.com/berth-vm/berth/internal/state"
+)
+
+// Machine is the machine that is backed up.
+type Machine int
+
+// The situations of the machine.
+const (
+	Running   Machine = iota
+	NoTracker         // the backup names a tracker that is not there
+	NoMachine
+	Bare     // it has no disk to back up
+	Stopped  // it does not run
+	Unsteady // it starts or stops
+)
+
+// Target is the claim that the backup is written into.
+type Target int
+
+// The situations of the claim.
+const (
+	Usable  Target = iota
+	NoClaim        // it is not there, or is being deleted
+	Unfit          // it has no filesystem, or can only be read
+	InUse          // another pod has it
+)
+
+// Worker is the pod that writes the backup.
+type Worker int
+
+// The situations of the worker. That there is one proves that the launcher has held the disks for this backup.
+const (
+	NoWorker Worker = iota
+	Gated           // it is not recorded as a holder of the claim
+	Starting
+	Writing
+	Written // it has written the backup
+	Broken  // it has failed, and said why
+	Lost    // it ended without a word
+	Leaving // it is being deleted
+)
+
+// Facts is everything the decision depends on.
+type Facts struct {
+	// Over: its status says how it ended.
+	Over bool
+	// Deleted: nobody wants it any more.
+	Deleted bool
+	// Protected: it stays until it has given everything up.
+	Protected bool
+	// Pull: clients are to fetch it.
+	Pull    bool
+	Machine Machine
+	Target  Target
+	Worker  Worker
+	// Gone: the guest is not in the launcher any more that the worker reads from.
+	Gone bool
+	// Late: the worker has not started for too long.
+	Late bool
+}
+
+// Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
+type Action string
+
+// The actions.
+const (
+	Protect    Action = "Protect"    // add the finalizer
+	Hold       Action = "Hold"       // have the launcher hold the disks, and make the worker
+	Admit      Action = "Admit"      // record the worker as a holder of the claim, and let it run
+	Record     Action = "Record"     // write the checkpoint to the tracker
+	Keep       Action = "Keep"       // tell the launcher that the backup is complete
+	GiveUp     Action = "GiveUp"     // tell the launcher that it is not, and never will be
+	StopWorker Action = "StopWorker" // delete the worker
+	CleanUp    Action = "CleanUp"    // delete the worker and its keys
+	LetGo      Action = "LetGo"      // remove the finalizer
+)
+
+// Plan is a decision: what to do, in this order, and what to say.
+type Plan = decide.Plan[Action, state.BackupReason]
+
+// Decide finds the first rule that holds.
+func Decide(f Facts) Plan { return decide.First(rules, f) }
+
+func (f Facts) at(ws ...Worker) bool {
+	for _, w := range ws {
+		if f.Worker == w {
+			return true
+		}
+	}
+	return false
+}
+
+// rules is the whole life of a backup; first match wins. Reading order: its end, the worker, what it waits for, its begin. A launcher is told of the end
+// before the worker is deleted: that the worker is there is how a later turn knows that it has to be told.
+var rules = []decide.Rule[Facts, Action, state.BackupReason]{
+	{"a backup that has ended leaves nothing behind", func(f Facts) bool { return f.Over }, []Action{CleanUp, LetGo}, state.BackupOver},
+	{"a deleted backup gives the disks back first", func(f Facts) bool { return f.Deleted && f.Protected }, []Action{GiveUp, CleanUp, LetGo}, state.BackupAborting},
+	{"a deleted backup that has not begun is gone", func(f Facts) bool { return f.Deleted }, nil, state.BackupAborting},
+	{"mode Pull is not served", func(f Facts) bool { return f.Pull }, nil, state.BackupNoPull},
+
+	{"what is written is complete, whatever became of the guest", func(f Facts) bool { return f.at(Written) }, []Action{Record, Keep}, state.BackupDone},
+	{"without the guest there is nothing to go on with", func(f Facts) bool { return f.Gone && !f.at(NoWorker) }, nil, state.BackupSourceLost},
+	{"a worker that failed ends the backup", func(f Facts) bool { return f.at(Broken) }, []Action{GiveUp}, state.BackupFailed},
+	{"a worker that was killed is made again, for the same moment", func(f Facts) bool { return f.at(Lost) }, []Action{StopWorker}, state.BackupStarting},
+	{"a worker that is going is waited for", func(f Facts) bool { return f.at(Leaving) }, nil, state.BackupStarting},
+	{"a claim that is gone ends the backup", func(f Facts) bool { return f.at(Gated, Starting) && f.Target == NoClaim }, []Action{GiveUp}, state.BackupTargetLost},
+	{"disks are not held for a worker that cannot start", func(f Facts) bool { return f.at(Gated, Starting) && f.Late }, []Action{GiveUp}, state.BackupLate},
+	{"a worker is recorded as a holder of the claim before it runs", func(f Facts) bool { return f.at(Gated) }, []Action{Admit}, state.BackupStarting},
+	{"a worker starts", func(f Facts) bool { return f.at(Starting) }, nil, state.BackupStarting},
+	{"a worker writes", func(f Facts) bool { return f.at(Writing) }, nil, state.BackupWriting},
+
+	{"a tracker that is not there is waited for", func(f Facts) bool { return f.Machine == NoTracker }, nil, state.BackupNoTracker},
+	{"a machine that is not there is waited for", func(f Facts) bool { return f.Machine == NoMachine }, nil, state.BackupNoMachine},
+	{"a machine without disks has no backup", func(f Facts) bool { return f.Machine == Bare }, nil, state.BackupNothing},
+	{"a claim that is not there is waited for", func(f Facts) bool { return f.Target == NoClaim }, nil, state.BackupNoClaim},
+	{"a claim that cannot hold a backup gets none", func(f Facts) bool { return f.Target == Unfit }, nil, state.BackupUnfit},
+	{"a stopped machine is waited for", func(f Facts) bool { return f.Machine == Stopped }, nil, state.BackupStopped},
+	{"a guest that starts or stops is waited for", func(f Facts) bool { return f.Machine == Unsteady }, nil, state.BackupUnsteady},
+	{"a claim that another pod has is waited for", func(f Facts) bool { return f.Target == InUse }, nil, state.BackupTargetInUse},
+	{"a backup is not forgotten while a launcher holds disks for it", func(f Facts) bool { return !f.Protected }, []Action{Protect}, state.BackupHolding},
+	{"the disks of a guest that runs are held, and written", func(Facts) bool { return true }, []Action{Hold}, state.BackupHolding},
+}
+
+func (m Machine) String() string {
+	return decide.Name(m, "running", "no-tracker", "no-machine", "bare", "stopped", "unsteady")
+}
+func (t Target) String() string { return decide.Name(t, "usable", "no-claim", "unfit", "in-use") }
+func (w Worker) String() string {
+	return decide.Name(w, "no-worker", "gated", "starting", "writing", "written", "broken", "lost", "leaving")
+}

@@ -1,0 +1,54 @@
+package render
+
+import (
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-vm/berth/internal/task"
+)
+
+// RoleBackup is the role of the worker of a backup.
+const RoleBackup = "virt-backup"
+
+// AnnMoment is on the worker of a backup: what the launcher holds for it.
+const AnnMoment = "berth.dev/moment"
+
+// BackupWorker is the name of the worker of a backup.
+func BackupWorker(backup string) string { return fit("virt-backup-" + backup) }
+
+// BackupCheckpoint is the name that a backup has in its set, and the moment that it is of: what is deleted and made again has another.
+func BackupCheckpoint(backup string, uid types.UID) string {
+	return strings.TrimRight(backup[:min(len(backup), longestCheckpoint)], "-.") + "-" + string(uid[:min(8, len(uid))])
+}
+
+// longestCheckpoint leaves room in the name of a file.
+const longestCheckpoint = 180
+
+// BackupSet is the directory of a machine's backups in a claim.
+func BackupSet(machine string) string { return path.Join(TargetDir, machine) }
+
+// Backup is everything that the worker of a backup is made of.
+type Backup struct {
+	Name, Namespace string // of the backup
+	UID             types.UID
+	Owner           metav1.OwnerReference
+	Claim           *corev1.PersistentVolumeClaim
+	Keys            string // Secret
+	Task            task.BackUp
+	Moment          string
+	Settings        Settings
+}
+
+// Pod is the worker.
+func (b Backup) Pod() (*corev1.Pod, error) {
+	b.Task.Version, b.Task.TLSDir = task.Version, TLSDir
+	return Worker{
+		Name: BackupWorker(b.Name), Namespace: b.Namespace, Role: RoleBackup, Owner: b.Owner, VolumeUID: b.UID, ClaimUID: b.Claim.UID, Command: "backup",
+		Task: b.Task, Target: &Disk{Claim: b.Claim.Name}, Secrets: []Secret{{Name: b.Keys, Dir: TLSDir}},
+		Annotations: map[string]string{AnnMoment: b.Moment}, Settings: b.Settings,
+	}.Pod()
+}
