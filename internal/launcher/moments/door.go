@@ -22,6 +22,7 @@ type door struct {
 	listener net.Listener
 	keys     atomic.Pointer[tls.Config]
 	done     chan struct{}
+	reads    atomic.Int64 // connections that have proved themselves
 }
 
 // The bounds of the door: how many connections it has, and how long one may take to prove itself.
@@ -81,6 +82,8 @@ func (d *door) answer(c net.Conn, socket string, admit func()) {
 		return
 	}
 	admit()
+	d.reads.Add(1)
+	defer d.reads.Add(-1)
 	qemu, err := net.Dial("unix", socket)
 	if err != nil {
 		return

@@ -6,6 +6,7 @@
 package moments
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,7 +44,9 @@ type Guest struct {
 	Alone func(do func() error) error
 	// Dir is where the scratch of a moment is made.
 	Dir string
-	Log *slog.Logger
+	// Idle is how long a moment is held that is neither read nor asked for; 0: fifteen minutes.
+	Idle time.Duration
+	Log  *slog.Logger
 }
 
 // Keeper keeps the moment.
@@ -62,6 +66,7 @@ type held struct {
 	said    launcherapi.BackupMoment
 	dir     string
 	release func()
+	idle    *time.Timer
 }
 
 // New returns the keeper of a guest. What an earlier process left in the directory is removed.
@@ -92,6 +97,7 @@ func (k *Keeper) Do(ctx context.Context, o launcherapi.BackupOrder) (launcherapi
 		if over := k.now.overrun(); over != "" {
 			return launcherapi.BackupMoment{Broken: over}, nil
 		}
+		k.now.idle.Reset(k.idle())
 		if err := k.now.door.use(o); err != nil {
 			return launcherapi.BackupMoment{}, err
 		}
@@ -107,6 +113,7 @@ func (k *Keeper) Do(ctx context.Context, o launcherapi.BackupOrder) (launcherapi
 		return launcherapi.BackupMoment{}, err
 	}
 	h.release, k.now = release, h
+	h.idle = time.AfterFunc(k.idle(), func() { k.forgotten(h) })
 	k.guest.Log.Info("the disks are held for a backup", "backup", o.ID, "incremental", h.said.Incremental, "full", h.said.Full, "stood", h.moment.Stood.String())
 	return h.said, nil
 }
@@ -223,6 +230,7 @@ func (k *Keeper) end(o launcherapi.BackupOrder) (launcherapi.BackupMoment, error
 // drop ends what is held.
 func (k *Keeper) drop(complete bool) error {
 	h := k.now
+	h.idle.Stop()
 	h.door.close()
 	if err := h.moment.End(complete); err != nil {
 		return fmt.Errorf("give the disks back to the guest: %w", err)
@@ -231,6 +239,21 @@ func (k *Keeper) drop(complete bool) error {
 	h.release()
 	k.guest.Log.Info("the disks are no longer held for a backup", "backup", h.id, "complete", complete)
 	return os.RemoveAll(h.dir)
+}
+
+func (k *Keeper) idle() time.Duration { return cmp.Or(k.guest.Idle, 15*time.Minute) }
+
+// forgotten gives up a moment that nobody reads: what ordered it may be gone, and its end with it.
+func (k *Keeper) forgotten(h *held) {
+	k.mu.Lock()
+	mine, reads := k.now == h, h.door.reads.Load() > 0
+	k.mu.Unlock()
+	switch {
+	case mine && reads:
+		h.idle.Reset(k.idle())
+	case mine:
+		k.GiveWay(fmt.Sprintf("its disks were not read for %s", k.idle()))
+	}
 }
 
 // GiveWay gives up what is held, because of something that cannot wait for a backup.

@@ -68,6 +68,13 @@ type world struct {
 	moving bool
 	held   int
 	ca     *pki.Authority
+	guest  moments.Guest
+}
+
+// idle sets how long a moment is held that nobody reads.
+func (w *world) idle(d time.Duration) {
+	w.guest.Idle = d
+	w.k = moments.New(w.guest)
 }
 
 func newWorld(t *testing.T) *world {
@@ -95,7 +102,7 @@ func newWorld(t *testing.T) *world {
 		}
 	}
 	w.must(w.q.Run("qmp_capabilities", nil))
-	w.k = moments.New(moments.Guest{QEMU: w.q, Dir: w.dir, Log: slog.New(slog.DiscardHandler),
+	w.guest = moments.Guest{QEMU: w.q, Dir: w.dir, Log: slog.New(slog.DiscardHandler),
 		Disks: func() (map[string]moments.Disk, error) {
 			return map[string]moments.Disk{"root": {Target: "vda", Disk: backup.Disk{Volume: "root", Node: "n-root",
 				Device: "/machine/peripheral/ua-root/virtio-backend", Size: size}}}, nil // as query-block names it
@@ -109,7 +116,8 @@ func newWorld(t *testing.T) *world {
 			return func() { w.held-- }, true
 		},
 		Alone: func(do func() error) error { return do() },
-	})
+	}
+	w.k = moments.New(w.guest)
 	var err error
 	if w.ca, err = pki.New("backup", time.Now(), time.Hour); err != nil {
 		t.Fatal(err)
@@ -300,6 +308,21 @@ func TestOrders(t *testing.T) {
 	}
 	if m := w.do(w.order("b4", "")); m.Moment == "" {
 		t.Errorf("the next one: %+v", m)
+	}
+}
+
+// TestForgotten: a moment that nobody reads or asks for is given up, and the guest's disks are no longer kept still.
+func TestForgotten(t *testing.T) {
+	w := newWorld(t)
+	w.idle(50 * time.Millisecond)
+	w.do(w.order("b1", ""))
+	for until := time.Now().Add(20 * time.Second); w.k.Holds(); <-time.After(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("it is held still")
+		}
+	}
+	if m := w.do(w.order("b1", "")); !strings.Contains(m.Broken, "its disks were not read for 50ms") {
+		t.Errorf("%+v", m)
 	}
 }
 
