@@ -38,7 +38,7 @@ func (r *Reconciler) act(ctx context.Context, a backup.Action, s *seen) error {
 	case backup.GiveUp:
 		m, err := r.end(s, false)
 		if m.Broken != "" && s.working() == backup.Broken {
-			s.detail = m.Broken
+			s.detail = m.Broken[:min(len(m.Broken), mostWords)]
 		}
 		return err
 	case backup.StopWorker:

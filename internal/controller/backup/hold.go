@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,18 +42,41 @@ func (r *Reconciler) hold(ctx context.Context, s *seen) error {
 	var refused *Refused
 	switch {
 	case errors.As(err, &refused):
-		return &instead{state.BackupFailed, refused.Why}
+		return &instead{state.BackupFailed, refused.Why[:min(len(refused.Why), mostWords)]}
 	case err != nil:
 		return err
 	case m.Busy != "":
 		return r.busy(ctx, s, m.Busy)
 	case m.Later != "":
-		return &instead{state.BackupUnsteady, m.Later}
+		return &instead{state.BackupUnsteady, m.Later[:min(len(m.Later), mostWords)]}
 	case m.Broken != "":
-		return &instead{state.BackupFailed, m.Broken}
+		return &instead{state.BackupFailed, m.Broken[:min(len(m.Broken), mostWords)]}
+	}
+	if m, err = s.believed(m); err != nil {
+		return &instead{state.BackupFailed, err.Error()}
 	}
 	return r.startWorker(ctx, s, m)
 }
+
+// mostWords is the most that is kept of a launcher's words: they end up in an annotation and a status.
+const mostWords = 1 << 10
+
+// believed returns a launcher's answer as far as it can be: a guest that broke out of QEMU writes it.
+func (s *seen) believed(m launcherapi.BackupMoment) (launcherapi.BackupMoment, error) {
+	for i, d := range m.Disks {
+		if len(m.Disks) != len(s.volumes) || d.Volume != s.volumes[i] || len(d.Target) > maxTarget {
+			return m, fmt.Errorf("its launcher answers for other disks than %s", strings.Join(s.volumes, ", "))
+		}
+	}
+	if len(m.Disks) == 0 || m.Moment == "" || len(m.Moment) > mostWords || m.Port <= 0 || m.Port > 1<<16-1 {
+		return m, errors.New("its launcher's answer makes no sense")
+	}
+	m.Full, m.Unquiesced = m.Full[:min(len(m.Full), mostWords)], m.Unquiesced[:min(len(m.Unquiesced), mostWords)]
+	return m, nil
+}
+
+// maxTarget bounds the name of a device, such as vda.
+const maxTarget = 32
 
 // busy is said while the launcher holds the disks for another backup. One that is gone is given up.
 func (r *Reconciler) busy(ctx context.Context, s *seen, other string) error {
@@ -169,16 +193,13 @@ func (r *Reconciler) startWorker(ctx context.Context, s *seen, m launcherapi.Bac
 	}
 	t := task.BackUp{
 		Machine: s.vm.Namespace + "/" + s.vm.Name, Address: net.JoinHostPort(s.launcher.Status.PodIP, strconv.Itoa(m.Port)), Server: launcherapi.BackupServer,
-		Set: render.BackupSet(s.vm.Name), Checkpoint: checkpointName(s.of), Moment: m.Moment, Created: m.Time, Object: machine, Full: m.Full,
+		Set: render.BackupSet(s.vm.Name), Checkpoint: checkpointName(s.of), Moment: m.Moment, Created: m.Time, Object: machine, Full: m.Full, Disks: s.volumes,
 	}
 	if m.Incremental && s.full() == "" {
 		last := checkpointOf(s.tracker)
 		t.Bitmap, t.Parent, t.Proof = launcherapi.BackupBitmap, last.Name, last.Manifest
 	} else if t.Full == "" {
 		t.Full = s.full()
-	}
-	for _, d := range m.Disks {
-		t.Disks = append(t.Disks, d.Volume)
 	}
 	pod, err := render.Backup{Name: s.of.Name, Namespace: s.of.Namespace, UID: s.of.UID, Owner: s.owner(), Claim: s.claim, Keys: keysName(s.of), Task: t,
 		Moment: string(text), Settings: settings.Pod(r.image)}.Pod()

@@ -332,6 +332,31 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestLaunchersWord: what a launcher answers that a guest broke into names no file, and fills no object.
+func TestLaunchersWord(t *testing.T) {
+	disks := func(names ...string) (out []launcherapi.BackupDisk) {
+		for _, n := range names {
+			out = append(out, launcherapi.BackupDisk{Volume: n})
+		}
+		return out
+	}
+	s := &seen{volumes: []string{"root"}}
+	long := strings.Repeat("x", 200<<10)
+	for name, m := range map[string]launcherapi.BackupMoment{
+		"another path": {Moment: "m", Port: 1, Disks: disks("../../root")}, "more disks": {Moment: "m", Port: 1, Disks: disks("root", "root")}, "no disks": {Moment: "m", Port: 1},
+		"no port": {Moment: "m", Disks: disks("root")}, "no such port": {Moment: "m", Port: 1 << 16, Disks: disks("root")}, "long": {Moment: long, Port: 1, Disks: disks("root")},
+		"long target": {Moment: "m", Port: 1, Disks: []launcherapi.BackupDisk{{Volume: "root", Target: long}}},
+	} {
+		if _, err := s.believed(m); err == nil {
+			t.Errorf("%s: it is believed", name)
+		}
+	}
+	m, err := s.believed(launcherapi.BackupMoment{Moment: "m", Port: 1, Disks: disks("root"), Full: long, Unquiesced: long})
+	if err != nil || len(m.Full) > mostWords || len(m.Unquiesced) > mostWords {
+		t.Errorf("%v: %d %d", err, len(m.Full), len(m.Unquiesced))
+	}
+}
+
 // TestBackedUp: which volumes are in a backup.
 func TestBackedUp(t *testing.T) {
 	s := spec()

@@ -33,7 +33,13 @@ func (h *hostile) requests() attempts {
 	)
 	in := "/namespaces/" + h.victim.Namespace
 	token := `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`
+	backups := "/apis/backup.kubevirt.io/v1alpha1"
 	rows := map[string]ask403{
+		"back a machine up":               {"POST", backups + in + "/virtualmachinebackups", `{}`},
+		"track a machine":                 {"POST", backups + in + "/virtualmachinebackuptrackers", `{}`},
+		"see backups":                     {"GET", backups + in + "/virtualmachinebackups", ""},
+		"back a machine of theirs up":     {"POST", backups + "/namespaces/" + h.own.Namespace + "/virtualmachinebackups", `{}`},
+		"write a backup's status":         {"PATCH", backups + "/namespaces/" + h.own.Namespace + "/virtualmachinebackups/any/status", `{"status":{"type":"Full"}}`},
 		"read a claim":                    {"GET", core + in + "/persistentvolumeclaims/golden", ""},
 		"change a claim":                  {"PATCH", core + in + "/persistentvolumeclaims/golden", touch},
 		"delete a claim":                  {"DELETE", core + in + "/persistentvolumeclaims/golden", ""},
