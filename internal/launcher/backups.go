@@ -6,25 +6,27 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/berth-vm/berth/internal/launcher/agent"
 	"github.com/berth-vm/berth/internal/launcher/backup"
 	"github.com/berth-vm/berth/internal/launcher/moments"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
+	"github.com/berth-vm/berth/internal/launcher/requests"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
 // newMoments returns what holds the disks of a guest for backups.
-func (l *Launcher) newMoments(qemu *qmp.Monitor, r *running) *moments.Keeper {
+func (l *Launcher) newMoments(qemu *qmp.Monitor, r *requests.Server) *moments.Keeper {
 	return moments.New(moments.Guest{
 		QEMU: qemu, Disks: func() (map[string]moments.Disk, error) { return l.heldDisks(qemu) }, Dir: launcherapi.StateDir, Log: l.Log,
-		Freeze: func() error { return quietly(r.quiet.do(launcherapi.FreezeVerb)) },
-		Thaw:   func() error { return quietly(r.quiet.do(launcherapi.ThawVerb)) },
+		Freeze: func() error { return quietly(r.Freezer.Do(launcherapi.FreezeVerb)) },
+		Thaw:   func() error { return quietly(r.Freezer.Do(launcherapi.ThawVerb)) },
 		Still: func() (func(), bool) {
-			if l.moves.busy() || !l.moves.still.TryLock() {
+			if l.moves.Busy() || !l.moves.Still.TryLock() {
 				return nil, false
 			}
-			return l.moves.still.Unlock, true
+			return l.moves.Still.Unlock, true
 		},
-		Alone: r.pauser.alone,
+		Alone: r.Pauser.Alone,
 	})
 }
 
@@ -34,19 +36,9 @@ func quietly(q launcherapi.Quiet) error {
 	case q.Agent:
 		return nil
 	case q.Detail == "":
-		return errNoAgent
+		return agent.ErrNoAgent
 	}
 	return errors.New(q.Detail)
-}
-
-// alone runs do while no one stops the guest or lets it go on.
-func (p *pauser) alone(do func() error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.fixed {
-		return errMoving
-	}
-	return do()
 }
 
 // heldDisks are the disks of the guest with QEMU's names for them. Those of copies are left out: what QEMU has open is their upper layer.
@@ -70,7 +62,7 @@ func (l *Launcher) heldDisks(qemu *qmp.Monitor) (map[string]moments.Disk, error)
 	}
 	var targets map[string]string
 	if d := l.described.Load(); d != nil {
-		targets = d.targets
+		targets = d.Targets
 	}
 	out := map[string]moments.Disk{}
 	for _, d := range all {
@@ -84,11 +76,11 @@ func (l *Launcher) heldDisks(qemu *qmp.Monitor) (map[string]moments.Disk, error)
 	return out, nil
 }
 
-// backup carries an order about a backup out.
-func (r *running) backup(line string) (launcherapi.BackupMoment, error) {
+// backupMoment carries out an order about a backup.
+func backupMoment(held *moments.Keeper, line string) (launcherapi.BackupMoment, error) {
 	o, err := launcherapi.ReadBackupOrder(line)
 	if err != nil {
 		return launcherapi.BackupMoment{}, fmt.Errorf("read the order: %w", err)
 	}
-	return r.moments.Do(context.Background(), o)
+	return held.Do(context.Background(), o)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-vm/berth/internal/launcher/guest"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -85,7 +86,7 @@ func TestMovePaused(t *testing.T) {
 			t.Fatal("at the target it is not paused")
 		}
 	}
-	if why := target.verb(launcherapi.PauseVerb); why != errAlreadyPaused.Error() {
+	if why := target.verb(launcherapi.PauseVerb); why != guest.ErrAlreadyPaused.Error() {
 		t.Errorf("pause it again: %q", why)
 	}
 	if why := target.verb(launcherapi.UnpauseVerb); why != "" {

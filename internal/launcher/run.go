@@ -14,7 +14,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,17 +24,22 @@ import (
 	libvirt "github.com/digitalocean/go-libvirt"
 	"k8s.io/utils/ptr"
 
-	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/launcher/agent"
 	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcher/containerimage"
 	"github.com/berth-vm/berth/internal/launcher/disks"
 	"github.com/berth-vm/berth/internal/launcher/domain"
 	"github.com/berth-vm/berth/internal/launcher/early"
+	"github.com/berth-vm/berth/internal/launcher/fill"
+	"github.com/berth-vm/berth/internal/launcher/guest"
 	"github.com/berth-vm/berth/internal/launcher/libvirtd"
-	"github.com/berth-vm/berth/internal/launcher/moments"
+	"github.com/berth-vm/berth/internal/launcher/move"
+	"github.com/berth-vm/berth/internal/launcher/plug"
 	"github.com/berth-vm/berth/internal/launcher/progress"
 	"github.com/berth-vm/berth/internal/launcher/qmp"
 	"github.com/berth-vm/berth/internal/launcher/remote"
+	"github.com/berth-vm/berth/internal/launcher/requests"
+	"github.com/berth-vm/berth/internal/launcher/watch"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -44,7 +48,7 @@ type Launcher struct {
 	Host  domain.Host
 	Guest io.Writer // what the guest says on its serial port
 	Log   *slog.Logger
-	ready atomic.Pointer[running]
+	ready atomic.Pointer[requests.Server]
 	// returns is what became of the disks the guest was asked to give back.
 	returns atomic.Pointer[launcherapi.Returns]
 	// waits is what the guest waits for; nil or empty while its disks answer.
@@ -54,13 +58,13 @@ type Launcher struct {
 	maker   *disks.Maker // of its disks
 	// copies is how far its copies are; nil before there are any.
 	copies atomic.Pointer[progress.Copies]
-	moves  moves
+	moves  move.Source
 	// servers is where it has logged in, by volume; nil: not everywhere yet.
 	servers atomic.Pointer[map[string][]string]
 	// early are the volumes that the guest was started with before they were full: libvirt knows them as served ones.
 	early atomic.Pointer[[]string]
 	// described is what is known of the running guest; nil: nothing yet.
-	described atomic.Pointer[description]
+	described atomic.Pointer[agent.Description]
 	// condemned is what there is to say of disks that will not be completed; nil or empty: nothing.
 	condemned atomic.Pointer[string]
 }
@@ -68,30 +72,6 @@ type Launcher struct {
 // New returns a launcher whose guest uses what this pod has. guest gets what the guest writes to its serial port.
 func New(guest io.Writer, log *slog.Logger) *Launcher {
 	return &Launcher{Host: domain.Probe(), Guest: guest, Log: log}
-}
-
-// running is a guest that runs.
-type running struct {
-	h        *libvirtd.Daemon
-	dom      libvirt.Domain
-	spec     kubevirt.VirtualMachineInstanceSpec
-	pauser   *pauser
-	quiet    *quiet
-	card     string // QEMU's name of the network card that connections to the guest come through; empty: it has none
-	forwards atomic.Int32
-	screen   *screen
-	moments  *moments.Keeper
-}
-
-func newRunning(g guestHere) *running {
-	h, dom, m := g.h, g.dom, g.m
-	r := &running{h: h, dom: dom, spec: m.Spec, pauser: &pauser{paused: g.paused,
-		suspend: func() error { return h.Virt.DomainSuspend(dom) }, resume: func() error { return h.Virt.DomainResume(dom) }}}
-	r.quiet = &quiet{ask: func(command string) error { return r.query(command, nil) }}
-	if c := domain.Interfaces(m); len(c) > 0 {
-		r.card = "host" + qmp.Device(c[0].Name)
-	}
-	return r
 }
 
 // Ready says whether the guest runs.
@@ -120,19 +100,19 @@ func (l *Launcher) Returns() launcherapi.Returns {
 		said.Copies = p.Now()
 	}
 	if r := l.ready.Load(); r != nil {
-		said.Paused = r.pauser.is()
+		said.Paused = r.Pauser.Paused()
 	}
 	w := l.earlyText(l.waiting())
 	if all := l.early.Load(); all != nil {
 		said.Early = *all
 	}
 	said.Waits, said.Cause = w.text, w.cause
-	said.Move = l.moves.said.Load()
+	said.Move = l.moves.Reported.Load()
 	if at := l.servers.Load(); at != nil {
 		said.Servers = *at
 	}
 	if d := l.described.Load(); d != nil {
-		said.Agent, said.Targets, said.Access = d.agent, d.targets, d.access
+		said.Agent, said.Targets, said.Access = d.System, d.Targets, d.Access
 	}
 	return said
 }
@@ -188,13 +168,28 @@ func (l *Launcher) Run(ctx context.Context) launcherapi.Report {
 		return refused(err)
 	}
 	if m.Incoming != "" {
-		return l.arrive(ctx, h, m)
+		return l.receive(ctx, h, m)
 	}
 	r := l.guest(ctx, h, m, text)
 	if ran := func(b backing.Disk) bool { return b.Orders != "" }; slices.ContainsFunc(slices.Collect(maps.Values(disks)), ran) {
 		said, _ := os.ReadFile(domain.EndedFile) // what cannot be read was not said
 		r = containerimage.WithProgramEnd(r, said)
 	}
+	return r
+}
+
+// receive waits for a guest that moves here, and runs it to its end.
+func (l *Launcher) receive(ctx context.Context, h *libvirtd.Daemon, m launcherapi.Machine) launcherapi.Report {
+	g, a, err := move.Arrive(ctx, h, m, &l.moves.Reported)
+	if err != nil {
+		return refused(err)
+	}
+	if a.End != nil {
+		return *a.End
+	}
+	defer a.Close()
+	r := l.attend(ctx, g, func() error { return a.Run(g) })
+	r.Came = true // the guest ran here, or was about to: it has ended at its source
 	return r
 }
 
@@ -253,63 +248,41 @@ func readMachine(path string) (launcherapi.Machine, error) {
 	return m, nil
 }
 
-// guest creates the domain paused, so that nobody misses its first words, and runs it to its end.
+// guest runs a guest from its start to its end. It starts paused, so that nothing it writes to the serial port is lost.
 func (l *Launcher) guest(ctx context.Context, h *libvirtd.Daemon, m launcherapi.Machine, xml string) launcherapi.Report {
-	g, err := create(ctx, h, m, xml)
-	if again, made := l.withOwnLayers(ctx, m, err); again != "" || made != nil {
-		if err = made; err == nil {
-			g, err = create(ctx, h, m, again)
-		}
+	g, err := guest.Create(ctx, h, m, xml)
+	if again, made := l.withOwnLayers(ctx, m, err); made != nil {
+		return refused(made)
+	} else if again != "" {
+		g, err = guest.Create(ctx, h, m, again)
 	}
 	if err != nil {
-		return refused(err)
+		return refused(fmt.Errorf("libvirt refuses the machine: %w", remote.Classify(m, err)))
 	}
 	return l.attend(ctx, g, func() error {
-		if g.paused {
-			return nil // it stands still already
+		if g.Paused {
+			return nil
 		}
-		return h.Virt.DomainResume(g.dom)
+		return h.Virt.DomainResume(g.Domain)
 	})
 }
 
-// create has libvirt start the guest's QEMU, with its processors standing still.
-func create(ctx context.Context, h *libvirtd.Daemon, m launcherapi.Machine, xml string) (guestHere, error) {
-	events, err := h.Virt.LifecycleEvents(context.WithoutCancel(ctx))
-	if err != nil {
-		return guestHere{}, fmt.Errorf("listen to libvirt: %w", err)
-	}
-	dom, err := h.Virt.DomainCreateXML(xml, libvirt.DomainStartPaused)
-	if err != nil {
-		return guestHere{}, fmt.Errorf("libvirt refuses the machine: %w", remote.Classify(m, err))
-	}
-	return guestHere{h, dom, m, events, m.Spec.StartsPaused()}, nil
-}
-
-// guestHere is a guest that this launcher has, and that does not run yet.
-type guestHere struct {
-	h      *libvirtd.Daemon
-	dom    libvirt.Domain
-	m      launcherapi.Machine
-	events <-chan libvirt.DomainEventLifecycleMsg
-	paused bool // it begins with its processors standing still, until somebody lets it go on
-}
-
-// attend lets a guest run and sees to it until its end.
-func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) launcherapi.Report {
-	h, dom, m := g.h, g.dom, g.m
+// attend starts the guest's processors with start, and looks after the guest until it ends.
+func (l *Launcher) attend(ctx context.Context, g guest.Guest, start func() error) launcherapi.Report {
+	m := g.Machine
 	if ptr.Deref(m.Spec.Domain.Devices.AutoattachSerialConsole, true) {
-		port, err := dialSerial(ctx, domain.Serial, l.Guest)
+		port, err := requests.DialSerial(ctx, domain.Serial, l.Guest)
 		if err != nil {
 			return refused(err)
 		}
-		if err := serveConsole(ctx, port); err != nil {
+		if err := requests.ServeConsole(ctx, port); err != nil {
 			return refused(err)
 		}
 	}
 	if err := start(); err != nil {
 		return refused(fmt.Errorf("start the guest: %w", err))
 	}
-	if err := forward(h, dom, m); err != nil {
+	if err := requests.OpenPorts(g); err != nil {
 		return refused(err)
 	}
 	l.Log.Info("the guest runs", "machine", m.Namespace+"/"+m.Name, "kvm", l.Host.KVM)
@@ -319,66 +292,56 @@ func (l *Launcher) attend(ctx context.Context, g guestHere, start func() error) 
 	if err != nil {
 		return refused(err)
 	}
-	now := newRunning(g)
-	now.screen = &screen{qemu: qemu, dir: launcherapi.StateDir}
-	now.moments = l.newMoments(qemu, now)
-	l.moves.before = func() { now.moments.GiveWay("the guest moves to another node; back it up again when it is there") }
-	q := now.quiet
-	if err := errors.Join(q.serve(ended), now.serveVerbs(ended)); err != nil {
+	now := requests.New(g, qemu)
+	held := l.newMoments(qemu, now)
+	now.Backup = func(line string) (launcherapi.BackupMoment, error) { return backupMoment(held, line) }
+	giveWay := func() { held.GiveWay("the guest moves to another node; back it up again when it is there") }
+	if err := errors.Join(now.ServeQuiet(ended), now.ServeVerbs(ended)); err != nil {
 		return refused(err)
 	}
-	if err := l.startPlugs(qemu, g, q, ended); err != nil {
+	err = plug.Start(g, plug.Needs{QEMU: qemu, Log: l.Log, Remotes: l.remotes, Disks: l.disks, Quiet: now.Freezer.During, Returns: &l.returns, Still: &l.moves.Still}, ended)
+	if err != nil {
 		return refused(err)
 	}
-	l.startFills(h, dom, qemu, m, ended)
-	l.startEarly(qemu, now.pauser, ended)
-	defer context.AfterFunc(ctx, func() { now.pauser.end() })() // a guest that is paused would not hear that it is to stop
-	l.startDescribing(now, ended)
+	fill.Start(g, qemu, l.Log, l.copies.Load().Change, l.remotes.Release, ended)
+	l.startEarly(qemu, now.Pauser, ended)
+	defer context.AfterFunc(ctx, func() { now.Pauser.End() })() // a paused guest does not hear that it is told to shut down
+	go agent.Watch(g, l.Log, l.described.Store, ended)
 	l.ready.Store(now)
 	defer l.ready.Store(nil)
-	s := newStalls(now.pauser.goOn, l.remotes, qemu)
-	s.say = func(text string, cause launcherapi.Fault) { l.waits.Store(&waitsFor{text, cause}) }
-	s.why = func() []string { return fullDisks(qemu, l.disks) }
-	s.cut = func() []string { return early.WithoutSource(l.disks) }
-	l.moves.pauser = now.pauser
-	l.startMoves(ctx, g, qemu, ended)
-	return l.moves.handOver(ctx, watch(ctx, g, s, &l.moves))
+	s := watch.New(now.Pauser.ResumeStopped, l.remotes, qemu)
+	s.Say = func(text string, cause launcherapi.Fault) { l.waits.Store(&waitsFor{text, cause}) }
+	s.Why = func() []string { return watch.FullDisks(qemu, l.disks) }
+	s.Cut = func() []string { return early.WithoutSource(l.disks) }
+	l.moves.Start(ctx, g, move.Needs{QEMU: qemu, Pauser: now.Pauser, Log: l.Log, Before: giveWay}, ended)
+	return l.moves.HandOver(ctx, runToEnd(ctx, g, s, &l.moves))
 }
 
-// forward opens the ports the machine lists.
-func forward(h *libvirtd.Daemon, dom libvirt.Domain, m launcherapi.Machine) error {
-	for _, line := range domain.Forwards(m) {
-		if err := h.Tell(dom.Name, line); err != nil {
-			return fmt.Errorf("forward a port: %w; is it taken, by another interface or by the launcher (%d)?", err, launcherapi.ReadyPort)
-		}
-	}
-	return nil
-}
-
-// watch waits for the domain to stop. When ctx ends it presses the power button, and pulls the plug after the grace.
-func watch(ctx context.Context, g guestHere, stalls *stalls, moves *moves) launcherapi.Report {
-	h, dom, asked := g.h, g.dom, false
+// runToEnd waits until the guest ends, and looks after stalls meanwhile. When ctx ends it presses the guest's power button, and switches the guest
+// off when the grace period is over.
+func runToEnd(ctx context.Context, g guest.Guest, stalls *watch.Stalls, moves *move.Source) launcherapi.Report {
+	h, dom, asked := g.Libvirt, g.Domain, false
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	done := ctx.Done()
 	var plug <-chan time.Time
 	for {
 		select {
-		case e, ok := <-g.events:
+		case e, ok := <-g.Events:
 			if !ok {
 				return launcherapi.Report{End: launcherapi.Crashed, Detail: libvirtd.ErrEnded.Error()}
 			}
 			if libvirt.DomainEventType(e.Event) == libvirt.DomainEventStopped {
 				return libvirtd.Ended(libvirt.DomainEventStoppedDetailType(e.Detail), asked)
 			}
-			moves.heard(e, time.Now())
-			stalls.heard(e, time.Now())
+			moves.Heard(e, time.Now())
+			stalls.Heard(e, time.Now())
 		case now := <-tick.C:
-			if !moves.busy() { // libvirt lets nobody touch a guest that it moves
-				stalls.look(now)
+			if !moves.Busy() { // libvirt refuses to touch a guest that it moves
+				stalls.Look(now)
 			}
 		case <-done:
-			asked, done, plug = true, nil, time.After(grace(g.m))
+			asked, done, plug = true, nil, time.After(grace(g.Machine))
 			_ = h.Virt.DomainShutdownFlags(dom, libvirt.DomainShutdownAcpiPowerBtn)
 		case <-plug:
 			_ = h.Virt.DomainDestroyFlags(dom, libvirt.DomainDestroyDefault)
@@ -388,31 +351,11 @@ func watch(ctx context.Context, g guestHere, stalls *stalls, moves *moves) launc
 	}
 }
 
-// grace is how long the guest may take to shut down: what it was given, less what the launcher needs afterwards.
+// grace is how long the guest may take to shut down.
 func grace(m launcherapi.Machine) time.Duration {
 	g := 30 * time.Second
 	if s := m.Spec.TerminationGracePeriodSeconds; s != nil {
 		g = time.Duration(*s) * time.Second
 	}
 	return g
-}
-
-// serveConsole lets `launcher console` in this pod talk to the serial port.
-func serveConsole(ctx context.Context, port *serial) error {
-	_ = os.Remove(launcherapi.ConsoleSocket)
-	l, err := net.Listen("unix", launcherapi.ConsoleSocket)
-	if err != nil {
-		return fmt.Errorf("serve the console: %w", err)
-	}
-	context.AfterFunc(ctx, func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go port.attach(ctx, conn)
-		}
-	}()
-	return nil
 }

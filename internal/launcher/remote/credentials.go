@@ -13,9 +13,9 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/httpaccess"
 )
 
-// ReadLogin reads the login of a volume from its mounted Secret; nil if it needs none. The login goes to libvirt over its socket. It is never
+// readLogin reads the login of a volume from its mounted Secret; nil if it needs none. The login goes to libvirt over its socket. It is never
 // written to a file, a command line or a message.
-func ReadLogin(v kubevirt.Volume, mounted string) (*netdisk.Login, error) {
+func readLogin(v kubevirt.Volume, mounted string) (*netdisk.Login, error) {
 	dir := filepath.Join(mounted, netdisk.CredentialsDir)
 	l, err := netdisk.ReadLogin(v.NetworkSource, func(key string) (string, error) { return httpaccess.ReadFile(dir, key) })
 	if unsupported := netdisk.UnsupportedError(""); errors.As(err, &unsupported) {

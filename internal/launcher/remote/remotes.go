@@ -99,7 +99,7 @@ func (r *Disks) LibvirtConf() string {
 // Open prepares a network disk for QEMU: its server is allowed and answers, its login is read, and if it is a qcow2 its header refers to no
 // other file. The errors that users can act on are of type *faulty.
 func (r *Disks) Open(ctx context.Context, m launcherapi.Machine, v kubevirt.Volume) (backing.Disk, error) {
-	l, err := ReadLogin(v, r.mounted(v.Name))
+	l, err := readLogin(v, r.mounted(v.Name))
 	var named *Error
 	switch {
 	case errors.As(err, &named):
