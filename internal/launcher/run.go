@@ -1,9 +1,8 @@
-// Package launcher runs one virtual machine: it waits until the disks are filled, turns the machine into a libvirt domain (a
-// pure function), starts it, gives it disks while it runs, and ends when the guest ends. It runs in the launcher pod,
-// without privilege.
+// Package launcher runs one virtual machine in the launcher's pod, without privilege: it waits until the machine's disks are filled, lets the
+// packages below it prepare the disks and start the guest, starts what looks after the guest, and reports how the guest ended.
 //
-// It knows libvirt, QEMU and the files of its own pod. It does not know the Kubernetes API: what it is to run comes as
-// files the kubelet mounts, and what became of it leaves as readiness, exit and last words.
+// It does not know the Kubernetes API: its orders are files that the kubelet mounts, and it reports by an HTTP answer, by its readiness and by the
+// termination log.
 package launcher
 
 import (
@@ -46,26 +45,26 @@ import (
 // Launcher runs one machine.
 type Launcher struct {
 	Host  domain.Host
-	Guest io.Writer // what the guest says on its serial port
+	Guest io.Writer // gets what the guest writes to its serial port
 	Log   *slog.Logger
 	ready atomic.Pointer[requests.Server]
-	// returns is what became of the disks the guest was asked to give back.
+	// returns is the report about added and removed disks; nil before there is any.
 	returns atomic.Pointer[launcherapi.Returns]
-	// waits is what the guest waits for; nil or empty while its disks answer.
+	// waits describes what the guest waits for; nil or empty while its disks answer.
 	waits   atomic.Pointer[waitsFor]
 	remotes *remote.Disks // its network disks
 	disks   map[string]backing.Disk
 	maker   *disks.Maker // of its disks
-	// copies is how far its copies are; nil before there are any.
+	// copies records how far the machine's copies are; nil before they are made.
 	copies atomic.Pointer[progress.Copies]
 	moves  move.Source
-	// servers is where it has logged in, by volume; nil: not everywhere yet.
+	// servers has the addresses where the launcher has logged in, by volume; nil until it has logged in for all disks.
 	servers atomic.Pointer[map[string][]string]
-	// early are the volumes that the guest was started with before they were full: libvirt knows them as served ones.
+	// early lists the volumes that were still being filled when the guest was started: in libvirt they stay disks at a socket.
 	early atomic.Pointer[[]string]
-	// described is what is known of the running guest; nil: nothing yet.
+	// described is what the guest reports about itself; nil before it has.
 	described atomic.Pointer[agent.Description]
-	// condemned is what there is to say of disks that will not be completed; nil or empty: nothing.
+	// condemned describes the disks that will not be completed; nil or empty if there are none.
 	condemned atomic.Pointer[string]
 }
 
@@ -74,10 +73,10 @@ func New(guest io.Writer, log *slog.Logger) *Launcher {
 	return &Launcher{Host: domain.Probe(), Guest: guest, Log: log}
 }
 
-// Ready says whether the guest runs.
+// Ready reports whether the guest runs.
 func (l *Launcher) Ready() bool { return l.ready.Load() != nil }
 
-// waitsFor is what a guest waits for, and why if that has a name.
+// waitsFor describes what a guest waits for, with the fault if there is a name for it.
 type waitsFor struct {
 	text  string
 	cause launcherapi.Fault
@@ -90,7 +89,7 @@ func (l *Launcher) waiting() waitsFor {
 	return waitsFor{}
 }
 
-// Returns says what became of the disks the guest was asked to give back.
+// Returns returns the launcher's status.
 func (l *Launcher) Returns() launcherapi.Returns {
 	said := launcherapi.Returns{}
 	if r := l.returns.Load(); r != nil {
@@ -117,7 +116,7 @@ func (l *Launcher) Returns() launcherapi.Returns {
 	return said
 }
 
-// Run waits for the machine's disks, runs it until it ends or ctx does, and says how it ended.
+// Run waits for the machine's disks, runs the machine until it ends or ctx does, and returns how it ended.
 func (l *Launcher) Run(ctx context.Context) launcherapi.Report {
 	for _, d := range []string{launcherapi.StateDir, launcherapi.OwnDir} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -172,7 +171,7 @@ func (l *Launcher) Run(ctx context.Context) launcherapi.Report {
 	}
 	r := l.guest(ctx, h, m, text)
 	if ran := func(b backing.Disk) bool { return b.Orders != "" }; slices.ContainsFunc(slices.Collect(maps.Values(disks)), ran) {
-		said, _ := os.ReadFile(domain.EndedFile) // what cannot be read was not said
+		said, _ := os.ReadFile(domain.EndedFile) // a file that cannot be read counts as no report
 		r = containerimage.WithProgramEnd(r, said)
 	}
 	return r
@@ -193,7 +192,7 @@ func (l *Launcher) receive(ctx context.Context, h *libvirtd.Daemon, m launcherap
 	return r
 }
 
-// domain is the machine with its disks, as libvirt is told.
+// domain returns the machine with its disks as a libvirt document.
 func (l *Launcher) domain(m launcherapi.Machine) (string, error) {
 	domain, err := domain.New(m, l.disks, l.Host)
 	if err != nil {
@@ -215,15 +214,14 @@ func refused(err error) launcherapi.Report {
 	return r
 }
 
-// await returns the machine as soon as the go file says yes. The kubelet replaces both files in one step, so what is
-// read together belongs together.
+// await returns the machine as soon as the go file says yes. The kubelet replaces both files in one step, so they belong together.
 func await(ctx context.Context, dir string) (launcherapi.Machine, error) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		if b, err := os.ReadFile(filepath.Join(dir, launcherapi.GoFile)); err == nil && strings.TrimSpace(string(b)) == "yes" {
 			m, err := readMachine(filepath.Join(dir, launcherapi.TaskFile))
-			said, _ := os.ReadFile(filepath.Join(dir, launcherapi.AgentFile)) // a launcher that is not told waits for the agent
+			said, _ := os.ReadFile(filepath.Join(dir, launcherapi.AgentFile)) // without the file the launcher waits for the agent
 			m.NoAgent = strings.TrimSpace(string(said)) == launcherapi.NoAgent
 			return m, err
 		}

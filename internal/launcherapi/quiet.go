@@ -2,25 +2,24 @@ package launcherapi
 
 import "time"
 
-// QuietSocket is where `launcher freeze` and `launcher thaw` reach the launcher of their pod. A line with the verb is
-// answered with a Quiet.
+// QuietSocket is the socket where `launcher freeze` and `launcher thaw` connect to the launcher of their pod. They send a line with the verb and
+// get a Quiet.
 const QuietSocket = OwnDir + "/quiet.sock"
 
 // The verbs.
 const (
-	FreezeVerb = "freeze" // hold the guest's filesystems still
-	ThawVerb   = "thaw"   // let them go on
+	FreezeVerb = "freeze" // freeze the guest's filesystems
+	ThawVerb   = "thaw"   // thaw them
 )
 
-// MostQuiet is how long a guest is held still at most. Nobody may be there any more to let it go.
+// MostQuiet is the longest time that the filesystems stay frozen, because the process that froze them may be gone.
 const MostQuiet = time.Minute
 
-// Quiet is what came of it.
+// Quiet is the answer.
 type Quiet struct {
-	// Agent: the guest has an agent, and it did what it was asked to.
+	// Agent says that the guest has an agent, which did what it was asked to.
 	Agent bool `json:"agent"`
-	// Held: the guest was held still until it was let go by request. It is what makes a snapshot that was taken meanwhile a
-	// good one.
+	// Held says that the filesystems were frozen until they were thawed by a request, so a snapshot that was taken meanwhile is consistent.
 	Held   bool   `json:"held"`
-	Detail string `json:"detail,omitempty"` // the agent's words if it did not
+	Detail string `json:"detail,omitempty"` // the agent's error
 }

@@ -7,26 +7,27 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// VerbSocket is where the verbs below reach the launcher of their pod. It takes one line, the verb and what it needs, and
-// answers with a Said in one line. The launcher's program reads what a verb needs from its input. After ForwardVerb and VNCVerb the rest is the bytes of the guest, both ways.
+// VerbSocket is the socket where the verbs below connect to the launcher of their pod. A request is one line, the verb with its words, and the
+// answer is a Said in one line. The launcher's program reads the words from its input. After ForwardVerb and VNCVerb the connection carries the
+// bytes of the guest in both directions.
 const VerbSocket = OwnDir + "/verbs.sock"
 
-// ScreenSocket is where QEMU shows the guest's screen, to this pod's processes only.
+// ScreenSocket is the socket of QEMU's VNC server, which only this pod's processes can reach.
 const ScreenSocket = StateDir + "/screen.sock"
 
 // The verbs.
 const (
-	PauseVerb       = "pause"          // stop the guest's processors
-	UnpauseVerb     = "unpause"        // let them go on
-	OSInfoVerb      = "guestosinfo"    // what the guest agent says about its system
+	PauseVerb       = "pause"          // pause the guest
+	UnpauseVerb     = "unpause"        // resume it
+	OSInfoVerb      = "guestosinfo"    // what the guest agent knows about the system
 	FilesystemsVerb = "filesystemlist" // the guest's filesystems
-	UsersVerb       = "userlist"       // who is logged in
+	UsersVerb       = "userlist"       // the users who are logged in
 	ForwardVerb     = "forward"        // PROTOCOL PORT: connect to a port of the guest
 	VNCVerb         = "vnc"            // connect to the guest's screen
 	ScreenshotVerb  = "screenshot"     // HOW: take a picture of the screen; after the answer comes a PNG, of MostPicture bytes at most
-	ResetVerb       = "reset"          // reset the machine, as its button does
+	ResetVerb       = "reset"          // reset the machine, as a reset button does
 	SoftRebootVerb  = "softreboot"     // ask the guest to reboot
-	FSFreezeVerb    = "fsfreeze"       // SECONDS: freeze the guest's filesystems for a person, for that long at most
+	FSFreezeVerb    = "fsfreeze"       // SECONDS: freeze the guest's filesystems for a user, for that long at most
 	FSThawVerb      = "fsthaw"         // thaw them
 )
 
@@ -36,38 +37,39 @@ const (
 	ScreenAwake  = "awake" // the pointer is moved before, for a screen that sleeps
 )
 
-// MostPicture is how long a picture of a screen is at most: the largest has ten million pixels, and may be noise.
+// MostPicture is the size of the largest picture of a screen: it has ten million pixels, and may be noise.
 const MostPicture = 32 << 20
 
-// NeedsWords reports whether the verb is followed by words that say what is meant.
+// NeedsWords reports whether the verb is followed by further words.
 func NeedsWords(verb string) bool {
 	return verb == ForwardVerb || verb == FSFreezeVerb || verb == ScreenshotVerb || verb == BackupVerb
 }
 
-// The hooks that backup tools run in a launcher's pod, before and after they back its claims up. A guest without an agent is backed up
-// as it is.
+// The hooks that backup tools run in a launcher's pod, before and after they back up its claims. A guest without an agent is backed up without a
+// freeze.
 const (
 	PreBackupVerb  = "pre-backup"
 	PostBackupVerb = "post-backup"
 )
 
-// FreezeFor is how long a person's freeze lasts if they do not say.
+// FreezeFor is how long the freeze of a user lasts if they set no time.
 const FreezeFor = 5 * time.Minute
 
-// MostSaid is how long a Said is at most: the guest decides how many filesystems and users it lists.
+// MostSaid is the size of the largest Said: a guest can list many filesystems and users.
 const MostSaid = 256 << 10
 
-// Said is what came of a verb.
+// Said is the answer to a verb.
 type Said struct {
-	// Refused is why it was not done, for a person; empty: it was.
+	// Refused is why the verb was not carried out, for users; empty if it was.
 	Refused string `json:"refused,omitempty"`
-	// NoAgent: the guest has no agent that answers.
+	// NoAgent says that no guest agent answers.
 	NoAgent bool `json:"noAgent,omitempty"`
-	// Answer is a document of the guest's, of the verbs that ask for one.
+	// Answer is the JSON document that some verbs ask for.
 	Answer json.RawMessage `json:"answer,omitempty"`
 }
 
-// Pausable is why a machine cannot be paused; empty: it can. The kubelet would end a guest that does not answer its probe.
+// Pausable returns why a machine cannot be paused; empty if it can. A machine with a liveness probe cannot: the kubelet would end its paused guest,
+// which does not answer.
 func Pausable(spec kubevirt.VirtualMachineInstanceSpec) string {
 	if spec.LivenessProbe != nil {
 		return "Pausing VMIs with LivenessProbe is currently not supported"

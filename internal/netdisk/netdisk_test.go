@@ -128,7 +128,7 @@ func checkRefs(t *testing.T, s kubevirt.NetworkSource) {
 	}
 }
 
-// TestMonitors: brackets and ports of Ceph's monitors are read in one way, whoever asks.
+// TestMonitors: brackets and ports of Ceph's monitors are read the same way everywhere.
 func TestMonitors(t *testing.T) {
 	a, err := Open(samples["rbd"], Client{})
 	want := []Server{{"10.0.0.1", 6789}, {"fd00::1", 6789}, {"fd00::2", 3300}}

@@ -60,8 +60,7 @@ var alive = net.KeepAliveConfig{Enable: true, Idle: Silent / 4, Interval: Silent
 
 var errOtherKeys = errors.New("the keys at hand are for another move")
 
-// Keys reads the keys of one move. The authority that signed them signs nothing else, so whoever has one of them is the
-// other side.
+// Keys reads the keys of one move. The authority that signed them signs nothing else, so a peer with one of them is the other side of this move.
 func Keys(dir, id, side string) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, side+".crt"), filepath.Join(dir, side+".key"))
 	if err != nil {
