@@ -168,7 +168,7 @@ fuzz: ## every fuzz target for FUZZTIME
 ##@ Measure
 # They are a module of their own, and run at the top, where their results belong. FLAGS are for the program: FLAGS='-only f'.
 measure = go -C bench build -o $(abspath $(BIN))/measure/$(or $(2),$(1)) ./$(1) && $(BIN)/measure/$(or $(2),$(1))
-.PHONY: bench bench-upload bench-control bench-peers bench-vm bench-localdisk bench-netdisk bench-copies bench-move bench-stream bench-web bench-export
+.PHONY: bench bench-upload bench-control bench-peers bench-vm bench-localdisk bench-netdisk bench-copies bench-move bench-stream bench-web bench-export bench-backup
 bench: build packages ## our worker beside qemu-img, curl and the bounds; writes bench/results.md
 	@$(call measure,.,transfers) $(FLAGS)
 	@$(MAKE) --no-print-directory bench-upload
@@ -178,6 +178,9 @@ bench-upload: build packages ## uploads through the proxy beside a plain TLS cop
 
 bench-export: build packages ## disks out of the cluster beside plain reads and qemu-img convert; writes bench/export/results.md
 	@$(call measure,export) $(FLAGS)
+
+bench-backup: packages ## disks out of chains of backups beside one image, and backups beside qemu-img convert; writes bench/backup/results.md
+	@$(call measure,backup) $(FLAGS)
 
 bench-vm: ## a machine's steps on the cluster that runs, both binding modes; writes bench/vm/results.md
 	@$(call measure,vm) $(FLAGS)

@@ -16,6 +16,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/test/e2e/fixture"
 )
@@ -85,6 +86,8 @@ func (h *hostile) requests() attempts {
 		"move without the right to":       {"POST", machines + "/namespaces/" + h.own.Namespace + "/virtualmachineinstancemigrations", `{"spec":{"vmiName":"any"}}`},
 		"decide about all machines":       {"POST", machines + "/namespaces/berth/kubevirts", `{}`},
 		"decide about machines at home":   {"POST", machines + "/namespaces/" + h.own.Namespace + "/kubevirts", `{}`},
+		"read a backup source":            {"GET", "/apis/berth.dev/v1alpha1" + in + "/volumebackupsources/any", ""},
+		"make a backup source":            {"POST", "/apis/berth.dev/v1alpha1" + in + "/volumebackupsources", `{}`},
 		"take a snapshot":                 {"POST", snapshots + in + "/virtualmachinesnapshots", `{}`},
 		"restore a snapshot":              {"POST", snapshots + in + "/virtualmachinerestores", `{}`},
 		"read the key of proofs":          {"GET", core + "/namespaces/berth/secrets/berth-clone-key", ""},
@@ -236,6 +239,21 @@ var reads = attempts{
 			h.t().Errorf("the source of a volume was changed: %v", err)
 		}
 		h.neverFilled("changes")
+	},
+	"restore a backup of another namespace": func(h *hostile) {
+		theirs := &accessv1.VolumeBackupSource{ObjectMeta: metav1.ObjectMeta{Namespace: h.victim.Namespace, Name: "theirs"}, Spec: accessv1.VolumeBackupSourceSpec{
+			Claim: &accessv1.BackupClaim{Name: "golden"}, Checkpoint: "b1", Volume: "root"}}
+		if err := h.victim.Kube.Create(h.own.Context(), theirs); err != nil {
+			h.t().Fatal(err)
+		}
+		dv := h.clone("of-backup")
+		dv.Spec.SourceRef = &cdiv1.DataVolumeSourceRef{Kind: accessv1.VolumeBackupSourceKind, Namespace: &h.victim.Namespace, Name: theirs.Name}
+		h.refused(dv, "beside the volume")
+		c := h.populated("of-backup-claim", accessv1.VolumeBackupSourceKind, theirs.Name)
+		c.Spec.DataSourceRef.APIGroup, c.Spec.DataSourceRef.Namespace = &accessv1.GroupVersion.Group, &h.victim.Namespace
+		if h.tries(c) {
+			h.own.StaysPending(c.Name, quiet)
+		}
 	},
 	"name a source of another namespace": func(h *hostile) {
 		h.victim.CreateCloneSource("os-reads", "golden")
