@@ -158,7 +158,7 @@ func (a Added) Machine(m Machine) Machine {
 	return m
 }
 
-// HoldLogin, in place of a size, tells a holder to hand over the login of a network disk, and no disk.
+// HoldLogin in place of a size tells a holder to hand over the login of a network disk, and no disk.
 const HoldLogin = "login"
 
 // Container is the name of the container that the machine runs in.

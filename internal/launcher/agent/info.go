@@ -9,6 +9,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
+// ErrNoAgent is the error of questions that no agent answers.
 var ErrNoAgent = errors.New("the guest has no agent that answers")
 
 // The bounds of what is read of an agent's answer: a hostile guest could send lists and texts of any length. Within them everything fits into a

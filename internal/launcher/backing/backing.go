@@ -44,7 +44,7 @@ func (b Disk) Node() map[string]any {
 	file := map[string]any{"driver": "file", "filename": b.Path}
 	switch {
 	case b.Remote != nil:
-		file = b.Remote.Node(SecretObject, TlsObject(b.Remote))
+		file = b.Remote.Node(SecretObject, TLSObject(b.Remote))
 	case b.Device:
 		file["driver"] = "host_device"
 	}
@@ -54,8 +54,8 @@ func (b Disk) Node() map[string]any {
 // SecretObject is the id of the object with the password of a disk, in QEMU's programs.
 const SecretObject = "login"
 
-// TlsObject is the id of the object with the certificates of a disk; empty if its connection has no TLS.
-func TlsObject(r *Remote) string {
+// TLSObject is the id of the object with the certificates of a disk; empty if its connection has no TLS.
+func TLSObject(r *Remote) string {
 	if r.TLS {
 		return "certificates"
 	}

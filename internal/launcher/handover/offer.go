@@ -1,3 +1,4 @@
+// Package handover is a disk that a holder hands over to a running guest: its open files, and the connection to the holder.
 package handover
 
 import (

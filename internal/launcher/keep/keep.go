@@ -44,6 +44,7 @@ type keeping struct {
 	cancel bool // QEMU was told to cancel it
 }
 
+// New returns what writes copies of a guest's disks. quiet calls a function while the guest's filesystems are frozen.
 func New(qemu *qmp.Monitor, log *slog.Logger, quiet func(do func()) bool) *Copies {
 	return &Copies{qemu: qemu, log: log, quiet: quiet, All: map[string]*keeping{}, Words: map[string]launcherapi.Keep{}}
 }

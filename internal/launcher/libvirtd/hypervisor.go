@@ -173,6 +173,7 @@ func Ended(detail libvirt.DomainEventStoppedDetailType, asked bool) launcherapi.
 	return launcherapi.Report{End: launcherapi.Crashed, Detail: fmt.Sprintf("the guest stopped for libvirt's reason %d", detail)}
 }
 
+// ErrEnded says that libvirtd has ended, and the guest with it.
 var ErrEnded = errors.New("libvirtd ended while the guest ran")
 
 // Tell runs a command of QEMU's human monitor. Whatever the command prints is an error, but for the word that something was removed.

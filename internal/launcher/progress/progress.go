@@ -1,3 +1,4 @@
+// Package progress records how far the copies of a machine's volumes are.
 package progress
 
 import (

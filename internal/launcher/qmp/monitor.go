@@ -58,6 +58,7 @@ func Missing(err error) bool {
 	return errors.As(err, &r) && r.class == "DeviceNotFound"
 }
 
+// ErrClosed is the error of commands after QEMU has ended.
 var ErrClosed = errors.New("QEMU's monitor is closed")
 
 // Dial connects to the monitor at a socket and makes it ready for commands.

@@ -163,7 +163,7 @@ func (r *Disks) AddSecrets(h *libvirtd.Daemon) error {
 
 // harmless reads the header of a qcow2 disk before QEMU does, and returns an error if it refers to another file, which QEMU would open.
 func (r *Disks) harmless(ctx context.Context, m launcherapi.Machine, volume string, at *backing.Remote, l *netdisk.Login) error {
-	node, err := json.Marshal(map[string]any{"driver": "raw", "file": at.Node(backing.SecretObject, backing.TlsObject(at))})
+	node, err := json.Marshal(map[string]any{"driver": "raw", "file": at.Node(backing.SecretObject, backing.TLSObject(at))})
 	if err != nil {
 		return fmt.Errorf("describe the disk: %w", err)
 	}
@@ -223,7 +223,7 @@ func (r *Disks) program(ctx context.Context, m launcherapi.Machine, at *backing.
 // probe opens a disk with a program beside QEMU and closes it: while QEMU itself opens a disk its monitor waits for the server, and so does
 // the guest.
 func (r *Disks) probe(ctx context.Context, m launcherapi.Machine, b backing.Disk, l *netdisk.Login) error {
-	node, err := json.Marshal(map[string]any{"driver": "raw", "read-only": true, "file": b.Remote.Node(backing.SecretObject, backing.TlsObject(b.Remote))})
+	node, err := json.Marshal(map[string]any{"driver": "raw", "read-only": true, "file": b.Remote.Node(backing.SecretObject, backing.TLSObject(b.Remote))})
 	if err != nil {
 		return fmt.Errorf("describe the disk: %w", err)
 	}
