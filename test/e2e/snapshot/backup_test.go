@@ -29,6 +29,7 @@ func TestBackup(t *testing.T) {
 	y.CreateClaimForBackups("backups", "localdisk", "128Mi")
 	y.CreateClaimForBackups("small", "localdisk", "8Mi")
 	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
+	y.GuestSays(vm, "guest agent on") // what is typed before is lost
 	y.RunPattern(vm, "write", 1, "first", "second")
 
 	one := complete(t, y, y.BackUp("one", "daily", "backups"), backupv1.Full, "it is the first backup of tracker daily")
