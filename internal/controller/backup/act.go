@@ -3,7 +3,6 @@ package backup
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/decide/backup"
 	"github.com/berth-vm/berth/internal/launcherapi"
-	"github.com/berth-vm/berth/internal/task"
 )
 
 func (r *Reconciler) act(ctx context.Context, a backup.Action, s *seen) error {
@@ -108,17 +106,6 @@ func checkpointOf(t *backupv1.VirtualMachineBackupTracker) *checkpoint {
 		return nil
 	}
 	return &c
-}
-
-var errNoTask = errors.New("the worker has no task")
-
-// taskOf returns what a worker was told.
-func (s *seen) taskOf() (t task.BackUp, err error) {
-	text, ok := s.worker.Annotations[annTask]
-	if !ok {
-		return t, errNoTask
-	}
-	return t, json.Unmarshal([]byte(text), &t)
 }
 
 // record writes the checkpoint to the tracker. The launcher is told afterwards: until then it records changes since this checkpoint and since the one

@@ -268,12 +268,11 @@ func (w *world) kubelet() {
 		if p.Labels[render.LabelComponent] != render.RoleBackup || len(p.Spec.SchedulingGates) > 0 {
 			continue
 		}
-		switch p.Status.Phase {
-		case "":
+		if p.Status.Phase == "" {
 			p.Status.Phase = corev1.PodRunning
-		case corev1.PodRunning:
+		} else if p.Status.Phase == corev1.PodRunning {
 			w.end(p)
-		default:
+		} else {
 			continue
 		}
 		w.must(w.api.Status().Update(context.Background(), p))
