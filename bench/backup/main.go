@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -73,6 +74,7 @@ type bench struct {
 	flat  string // one image with what the disk is at the end
 	times map[string][]float64
 	cpu   map[string][]float64 // seconds of processors, of this program and of those that it ran
+	load  string               // of the machine, when the last work ended
 	used  float64              // when the work under way began
 }
 
@@ -99,6 +101,9 @@ func run(ctx context.Context, o options, log io.Writer) error {
 			b.times[name] = append(b.times[name], took)
 			fmt.Fprintf(log, "%d/%d %-44s %6.2f s, processors %.2f s\n", n+1, o.runs, name, took, b.cpu[name][n])
 		}
+	}
+	if b.load, err = loadOf(); err != nil {
+		return err
 	}
 	differing, err := histories(ctx, filepath.Join(dir, "histories"), o.histories)
 	if err != nil {
@@ -220,6 +225,19 @@ func processors() (seconds float64) {
 	return seconds
 }
 
+// loadOf is the average of the last five minutes.
+func loadOf() (string, error) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "", err
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 3 {
+		return "", fmt.Errorf("the load is %q", text)
+	}
+	return fields[1], nil
+}
+
 func toDisk(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -243,7 +261,7 @@ const (
 
 func (b *bench) report(differing, accepted int) error {
 	text := fmt.Sprintf("# Backups and restores\n\n%d MiB of data in a disk of %d MiB; the chain is a full backup and %d increments, each of a twentieth of it. Files that are read are not in the "+
-		"cache. Medians of %d runs in turn, on one machine. Made by `make bench-backup`.\n\n| work | seconds (least to most) | of processors |\n|---|---|---|\n", b.data, b.disk, links-1, b.runs)
+		"cache. Medians of %d runs in turn, on one machine with a load of %s when they ended. Made by `make bench-backup`.\n\n| work | seconds (least to most) | of processors |\n|---|---|---|\n", b.data, b.disk, links-1, b.runs, b.load)
 	for _, name := range works {
 		t := b.times[name]
 		text += fmt.Sprintf("| %s | %.2f (%.2f to %.2f) | %.2f |\n", name, median(t), slices.Min(t), slices.Max(t), median(b.cpu[name]))
