@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-vm/berth/internal/virtctl/restore"
@@ -55,7 +56,16 @@ func (a *app) vmRestore() *cobra.Command {
 			return restore.Run(cmd.Context(), c, o, a.err)
 		},
 	}
-	s := cmd.Flags()
+	restoreFlags(cmd.Flags(), &o)
+	cmd.Flags().BoolVar(&list, "list", false, "list the backups of the set, the oldest first")
+	output.bind(cmd)
+	_ = cmd.MarkFlagRequired("from") // the flag exists
+	cmd.MarkFlagsMutuallyExclusive("list", "output", "dry-run")
+	return cmd
+}
+
+// restoreFlags are those that are options as they are.
+func restoreFlags(s *pflag.FlagSet, o *restore.Options) {
 	s.StringVar(&o.From, "from", "", "claim with the set of backups and the path in it, or a URL of its directory (http, https, s3, gs)")
 	s.StringVar(&o.FromNamespace, "from-namespace", "", "namespace of that claim; that of the machine if it is empty")
 	s.StringVar(&o.At, "at", "", "checkpoint: the backup to restore; the newest if it is empty")
@@ -66,15 +76,10 @@ func (a *app) vmRestore() *cobra.Command {
 	s.BoolVar(&o.Early, "early", false, "let it start while its disks are filled")
 	s.BoolVar(&o.Trust, "trust", false, "also if the machine in the backup reaches for more than its own disks")
 	s.BoolVar(&o.DryRun, "dry-run", false, "check everything and make nothing")
-	s.BoolVar(&list, "list", false, "list the backups of the set, the oldest first")
 	s.StringVar(&o.SecretRef, "secret", "", "Secret with accessKeyId and secretKey for a URL")
 	s.StringVar(&o.CertConfigMap, "cert-configmap", "", "ConfigMap with authorities to trust for a URL")
 	s.DurationVar(&o.Wait, "readiness-timeout", 2*time.Minute, "how long to wait until the claim can be read")
 	s.DurationVar(&o.Keep, "serve-for", 24*time.Hour, "how long a claim of another namespace is served; its disks have to be full by then")
-	output.bind(cmd)
-	_ = cmd.MarkFlagRequired("from") // the flag exists
-	cmd.MarkFlagsMutuallyExclusive("list", "output", "dry-run")
-	return cmd
 }
 
 // stream writes documents one after another.
