@@ -252,6 +252,17 @@ func TestBackups(t *testing.T) {
 	}
 }
 
+// TestHolesAreNotWritten: of a disk that holds little, a full backup has little.
+func TestHolesAreNotWritten(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.q.Run("human-monitor-command", map[string]string{"command-line": "qemu-io -d /machine/peripheral/ua-root/virtio-backend \"discard 1M 15M\""}))
+	m := w.do(w.order("b1", ""))
+	r := w.worker(m, "b1", "", w.ca, launcherapi.BackupClient)
+	if r.Outcome != task.Done || r.Written > 3<<20 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestLostParent: the changes are recorded and the backup that they are since is not in the claim any more: all data is written, and it says why.
 func TestLostParent(t *testing.T) {
 	w := newWorld(t)
