@@ -42,10 +42,12 @@ type Tries struct {
 }
 
 const (
+	// Evacuations are the first letters of the names of migrations that are made for a drain.
 	Evacuations = "kubevirt-evacuation-"
 	// evacuateFirst and evacuateLast are how long to wait after a failure, the first time and at most.
 	first = 10 * time.Second
-	Last  = 5 * time.Minute
+	// Last is the longest pause.
+	Last = 5 * time.Minute
 	// evacuationsKept is how many that ended are kept for people to look at, as upstream keeps them.
 	Kept = 5
 )

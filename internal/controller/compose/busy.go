@@ -51,7 +51,7 @@ func RestoreText(r *snapshotv1.VirtualMachineRestore) string {
 	return "VirtualMachineRestore " + r.Name
 }
 
-// Restoring: the machine's disks are a restore's to make. The cache may not know yet of one that has just deleted a claim to
+// Restoring reports whether a restore makes the disks of the machine. It asks the server: the cache may not know yet of a restore that has just deleted a claim to
 // make it again, or that has just made the machine.
 func (r *Reader) Restoring(ctx context.Context, w *Machine) (bool, error) {
 	restore, err := RestoreOf(ctx, r.Read.Live, w.Object)

@@ -30,7 +30,7 @@ type ClaimTemplate struct {
 	Complete claim.Result                  // of a claim that is to be made
 }
 
-// Adopted: the claim was made for a machine of this name, which is gone; it came back without it.
+// Adopted reports whether the claim was made for a machine of this name, which is gone; it came back without it.
 func (t ClaimTemplate) Adopted(vm *kubevirt.VirtualMachine) bool {
 	return t.Claim != nil && metav1.GetControllerOf(t.Claim) == nil && t.Claim.Labels[LabelName] == vm.Name &&
 		t.Claim.DeletionTimestamp == nil
@@ -118,6 +118,7 @@ func advice(lack *claim.Error, spec *corev1.PersistentVolumeClaimSpec) string {
 	return lack.Advice
 }
 
+// NewClaim returns the claim of a template.
 func NewClaim(vm *kubevirt.VirtualMachine, t ClaimTemplate) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Machine is a machine, its volumes and its run, read once.
+// Machine is a machine, its volumes and its instance, read once.
 type Machine struct {
 	Object   *kubevirt.VirtualMachine
 	Volumes  map[string]*cdiv1.DataVolume // of its templates, by name; nil: there is none
@@ -36,6 +36,7 @@ type Machine struct {
 	Snapshots []kubevirt.VolumeSnapshotStatus
 }
 
+// Machine reads what one machine depends on.
 func (r *Reader) Machine(ctx context.Context, vm *kubevirt.VirtualMachine) (*Machine, error) {
 	w := &Machine{Object: vm, Volumes: map[string]*cdiv1.DataVolume{}, Now: r.Clock.Now()}
 	for _, t := range vm.Spec.DataVolumeTemplates {
@@ -63,6 +64,7 @@ func (r *Reader) Machine(ctx context.Context, vm *kubevirt.VirtualMachine) (*Mac
 	return w, r.observeMeans(ctx, w)
 }
 
+// Instances reports how far the instance of the machine is.
 func (w *Machine) Instances() machine.Instances {
 	switch {
 	case w.Instance == nil:

@@ -21,7 +21,7 @@ func (r *Reconciler) GiveMasters(ctx context.Context, s *observed.Instance) erro
 			continue
 		}
 		needed := func(o diskstate.Disk) bool {
-			return o.Name != d.Name && o.Id == d.Id && (o.Copied == nil || s.CopyPlan(o.Name, o.Copied).Reason != machine.CopyIndependent)
+			return o.Name != d.Name && o.ID == d.ID && (o.Copied == nil || s.CopyPlan(o.Name, o.Copied).Reason != machine.CopyIndependent)
 		}
 		if slices.ContainsFunc(s.AllDisks(), needed) {
 			continue
@@ -34,5 +34,5 @@ func (r *Reconciler) GiveMasters(ctx context.Context, s *observed.Instance) erro
 }
 
 func (r *Reconciler) giveMaster(ctx context.Context, s *observed.Instance, d diskstate.Disk) error {
-	return r.Read.Records.GiveBackOne(ctx, s.Launcher.UID, d.Id)
+	return r.Read.Records.GiveBackOne(ctx, s.Launcher.UID, d.ID)
 }

@@ -48,7 +48,7 @@ func (r *Reader) Identify(ctx context.Context, d *Disk) error {
 		return err
 	}
 	if pv != nil {
-		d.Pv, d.Id, d.Servers = pv, identity.Volume(pv), netdisk.Servers(pv)
+		d.Pv, d.ID, d.Servers = pv, identity.Volume(pv), netdisk.Servers(pv)
 		return nil
 	}
 	d.State, d.Why = machine.Filling, fmt.Sprintf("the volume of its disk %s is not bound to the claim yet", d.Name)
@@ -69,13 +69,13 @@ func (r *Reader) Access(ctx context.Context, s *Run, d *Disk, others []Disk) err
 		return nil
 	}
 	for _, o := range others {
-		if o.State == machine.Ready && o.Id == d.Id && !access.Compatible(o.Mode, d.Mode) {
+		if o.State == machine.Ready && o.ID == d.ID && !access.Compatible(o.Mode, d.Mode) {
 			d.Access, d.Why = machine.Taken, fmt.Sprintf("volumes %s and %s are the same disk, which cannot be %s and %s at once; "+
 				"take one of them out of the machine", o.Name, d.Name, o.Mode, d.Mode)
 			return nil
 		}
 	}
-	holders, err := r.Records.Holders(ctx, d.Id)
+	holders, err := r.Records.Holders(ctx, d.ID)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (r *Reader) Access(ctx context.Context, s *Run, d *Disk, others []Disk) err
 	for _, h := range holders {
 		switch {
 		case s.Launcher != nil && h.PodUID == s.Launcher.UID:
-			entered, err := r.Records.Entered(ctx, d.Id, h.PodUID)
+			entered, err := r.Records.Entered(ctx, d.ID, h.PodUID)
 			if err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ func (r *Reader) observeOwned(ctx context.Context, s *Run, d *Disk) error {
 		return nil
 	}
 	var volumes corev1.PersistentVolumeList
-	if err := r.Cached.List(ctx, &volumes, client.MatchingFields{cacheindex.VolumeDisk: d.Id.Name()}); err != nil {
+	if err := r.Cached.List(ctx, &volumes, client.MatchingFields{cacheindex.VolumeDisk: d.ID.Name()}); err != nil {
 		return fmt.Errorf("list the volumes of a disk: %w", err)
 	}
 	for i := range volumes.Items {
@@ -159,7 +159,7 @@ func (r *Reader) observeOwned(ctx context.Context, s *Run, d *Disk) error {
 // Place is what the disk is in, for a person.
 func (d *Disk) Place() string {
 	if d.Claim == nil {
-		return d.Id.String()
+		return d.ID.String()
 	}
 	return "PersistentVolumeClaim " + d.Claim.Name
 }
@@ -189,11 +189,12 @@ func (r *Reader) TakenBy(ctx context.Context, s *Run, d *Disk, h accessv1.Holder
 	if err == nil && (pod == nil || pod.UID != h.PodUID) {
 		text += "; that pod was removed before the node had said that it has ended, so it may still run: " +
 			"the disk is free when the node has been restarted or taken out of the cluster, or when an administrator who knows better deletes DiskAccess " +
-			d.Id.Name()
+			d.ID.Name()
 	}
 	return text, err
 }
 
+// ClaimUID returns the UID of the claim; empty if there is none.
 func (d *Disk) ClaimUID() types.UID {
 	if d.Claim == nil {
 		return ""

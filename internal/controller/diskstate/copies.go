@@ -19,7 +19,7 @@ func (d Disk) Capacity() int64 {
 	return asked.Value()
 }
 
-// Released: the launcher was told to go, and was among the holders of all its disks then.
+// Released reports whether the launcher was told to go; it was among the holders of all its disks then.
 func (s *Run) Released() bool {
 	return s.Launcher != nil && s.Launcher.Annotations[render.AnnGo] == "yes"
 }

@@ -189,7 +189,7 @@ func (r *Reader) observeUndecided(ctx context.Context, v kubevirt.Volume, d *Dis
 	return err
 }
 
-// Mounts: nothing but the records stops a writer beside a disk that is opened directly, and pods that are no machines
+// Mounts finds other pods that have the claim. Nothing but the records stops a writer beside a disk that is opened directly, and pods that are no machines
 // have none. A pod that has the claim of a disk that only one may have keeps the machine waiting.
 func (r *Reader) Mounts(ctx context.Context, s *Run, d *Disk) error {
 	if d.Direct == nil || d.State != machine.Ready || d.Access != machine.Free || d.Claim == nil || d.Mode == accessv1.ReadShared ||
@@ -201,7 +201,7 @@ func (r *Reader) Mounts(ctx context.Context, s *Run, d *Disk) error {
 	if err := r.Cached.List(ctx, &pods, client.InNamespace(s.Object.Namespace), users); err != nil {
 		return fmt.Errorf("list the pods that have a claim: %w", err)
 	}
-	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.Cached, "", d.Id.Name())
+	record, err := cluster.Get[accessv1.DiskAccess](ctx, r.Cached, "", d.ID.Name())
 	if err != nil {
 		return err
 	}

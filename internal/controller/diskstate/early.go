@@ -7,7 +7,7 @@ import (
 	"github.com/berth-vm/berth/internal/names"
 )
 
-// ObserveEarly: a disk that is being filled is ready for a guest if the worker that fills it serves it meanwhile, on the
+// ObserveEarly finds out whether a guest can have the disk while it is filled: it can if the worker that fills it serves it meanwhile, on the
 // launcher's node: they meet at a socket on the claim. The launcher makes sure that there is one; annotations can be forged.
 func (d *Disk) ObserveEarly(launcher *corev1.Pod) {
 	if d.State != machine.Filling && d.State != machine.Failing || d.Claim == nil || d.Copied != nil || d.Block() || d.Claim.Status.Phase != corev1.ClaimBound {

@@ -30,7 +30,7 @@ func (s *Run) Drive(volume string) kubevirt.Disk {
 	return kubevirt.Disk{Name: volume}
 }
 
-// Told: the launcher's orders have the disk already, and its guest may have it.
+// Told reports whether the launcher's orders have the disk already, and its guest may have it.
 func (s *Run) Told(volume string) bool {
 	last := s.LastOrders()
 	_, keeps := last.Keeps[volume]

@@ -26,7 +26,7 @@ func ServersOf(launcher *corev1.Pod, v kubevirt.Volume) []string {
 	return out[v.Name]
 }
 
-// LogInAwaited: it is not recorded yet where the launcher has logged in. Before there is a launcher, it never is. Launchers of earlier
+// LogInAwaited reports whether the addresses where the launcher has logged in are not recorded yet. Before there is a launcher, they never are. Launchers of earlier
 // versions, and those that a guest comes to, do not say.
 func (s *Run) LogInAwaited() bool {
 	if s.Launcher == nil {

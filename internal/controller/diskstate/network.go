@@ -18,7 +18,7 @@ func (r *Reader) Network(ctx context.Context, s *Run, v kubevirt.Volume, others 
 	d := Disk{Name: v.Name, State: machine.Ready, Mode: Mode(v, s.Drive(v.Name)), Copied: v.Copied()}
 	var err error
 	d.Servers = ServersOf(s.Launcher, v)
-	if d.Id, err = identity.Network(v.NetworkSource, d.Servers...); err != nil {
+	if d.ID, err = identity.Network(v.NetworkSource, d.Servers...); err != nil {
 		d.State, d.Why = machine.Failed, err.Error()
 		return d, nil
 	}

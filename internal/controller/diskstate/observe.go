@@ -27,7 +27,7 @@ type Run struct {
 	Logins map[string][]string
 }
 
-// Disk is one volume of the instance that is in a claim.
+// Disk is what is known of one volume that is a disk.
 type Disk struct {
 	Name      string
 	Claim     *corev1.PersistentVolumeClaim // nil: there is none
@@ -40,7 +40,7 @@ type Disk struct {
 	Direct    *netdisk.Behind     // opened without a mount; nil: it is mounted
 	Login     *corev1.Secret      // what the disk is opened with, to be made before the launcher; nil: nothing
 	Pv        *corev1.PersistentVolume
-	Id        identity.Disk // of a disk that is Ready
+	ID        identity.Disk // of a disk that is Ready
 	Servers   []string      // the addresses of its servers; empty: they are not known, or it has none
 	logsIn    bool          // it is at a server where the launcher has not logged in yet, as far as is recorded
 	Mode      accessv1.Mode
@@ -52,6 +52,7 @@ type Disk struct {
 	Empty     int64              // the size of the disk to make in the claim if there is none yet; 0: none is to be made
 }
 
+// Disk reads the disk of a volume that is in the claim of that name.
 func (r *Reader) Disk(ctx context.Context, s *Run, v kubevirt.Volume, name string) (Disk, error) {
 	namespace := s.Object.Namespace
 	d := Disk{Name: v.Name, Mode: Mode(v, s.Drive(v.Name)), Copied: v.Copied()}
@@ -92,6 +93,7 @@ func (r *Reader) Disk(ctx context.Context, s *Run, v kubevirt.Volume, name strin
 	return d, r.Growth(ctx, &d)
 }
 
+// Block reports whether the disk is a device and not a file.
 func (d Disk) Block() bool {
 	return d.Claim != nil && d.Claim.Spec.VolumeMode != nil && *d.Claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
@@ -133,6 +135,7 @@ func tryFailed(v *cdiv1.DataVolume) bool {
 	})
 }
 
+// In reports whether the DataVolume of the disk is in one of the phases.
 func (d Disk) In(phases ...cdiv1.DataVolumePhase) bool {
 	return slices.Contains(phases, d.Volume.Status.Phase)
 }

@@ -46,7 +46,7 @@ func (r *Reader) observePlain(ctx context.Context, d *Disk) error {
 	return err
 }
 
-// WaitsForConsumer: the claim is bound when a pod that uses it is placed.
+// WaitsForConsumer reports whether the claim is bound when a pod that uses it is placed.
 func (r *Reader) WaitsForConsumer(ctx context.Context, c *corev1.PersistentVolumeClaim) (bool, error) {
 	if c.Spec.StorageClassName == nil || *c.Spec.StorageClassName == "" {
 		return false, nil

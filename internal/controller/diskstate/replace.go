@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// Stays: the disk's claim is left behind when the guest moves.
+// Stays reports whether the disk's claim is left behind when the guest moves.
 func (d Disk) Stays() bool { return d.Claim != nil && d.Direct == nil && !shared(d.Claim) }
 
 // ClaimIn is the claim that a launcher has for a volume: the one that the volume names, or its replacement.

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 )
 
-// Replaced: a machine is not started with a claim whose data is on another volume. It reports whether the claim is about to get that volume.
+// Replaced finds out whether the data of a claim is on another volume: a machine is not started with such a claim. It reports whether the claim is about to get that volume.
 func (r *Reader) Replaced(ctx context.Context, s *Run, d *Disk, name string) (returns bool, err error) {
 	if s.Launcher != nil {
 		return false, nil // it was started before, or has the replacement

@@ -90,6 +90,7 @@ func (r *Reconciler) act(ctx context.Context, a evacuation.Action, s *observed.I
 // LeavingType is the condition of a guest that is to leave its node, as upstream names it.
 const LeavingType = "EvictionRequested"
 
+// Condition is the condition of an instance whose node is drained; none otherwise.
 func (l Leaving) Condition() []kubevirt.Condition {
 	if l.Node == "" {
 		return nil

@@ -23,12 +23,12 @@ type Pod struct {
 func (r *Grants) Take(ctx context.Context, t Pod, disks []diskstate.Disk) error {
 	wanted := make([]diskaccess.Disk, 0, len(disks))
 	for _, d := range disks {
-		wanted = append(wanted, diskaccess.Disk{ID: d.Id, Mode: d.Mode, Claim: d.ClaimUID(), Early: d.Early, Servers: d.Servers})
+		wanted = append(wanted, diskaccess.Disk{ID: d.ID, Mode: d.Mode, Claim: d.ClaimUID(), Early: d.Early, Servers: d.Servers})
 	}
 	by := diskaccess.Taker{Pod: t.Pod, Finalizer: render.LauncherEnd, Machine: t.Instance.Name, UID: t.Instance.UID, Beside: t.Beside,
 		Current: func(ctx context.Context, wanted diskaccess.Disk) error {
 			for _, d := range disks {
-				if d.Id == wanted.ID {
+				if d.ID == wanted.ID {
 					if err := r.current(ctx, d); err != nil {
 						return err
 					}

@@ -25,5 +25,5 @@ func (r *Grants) CopyLogins(ctx context.Context, disks []diskstate.Disk) error {
 	return nil
 }
 
-// ErrUndecided: the claim is about to be bound.
+// ErrUndecided says that the claim is about to be bound.
 var ErrUndecided = errors.New("whether a disk is mounted is known when its claim is bound")

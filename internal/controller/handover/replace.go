@@ -75,6 +75,7 @@ func (r *Recorder) migrates(ctx context.Context, target *corev1.Pod, i *kubevirt
 	}), nil
 }
 
+// Record writes on the volume of the claim name that it has the data of the claim root.
 func (r *Recorder) Record(ctx context.Context, i *kubevirt.VirtualMachineInstance, root, name string, live bool) error {
 	namespace := i.Namespace
 	c, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, r.Live, namespace, name)

@@ -18,6 +18,7 @@ import (
 // UpdateOwner owns the mark of claims that disks are sent into.
 const UpdateOwner client.FieldOwner = "berth-update"
 
+// SetSource gives the volume of the same name the source of another.
 func SetSource(volumes []kubevirt.Volume, to kubevirt.Volume) {
 	for n := range volumes {
 		if volumes[n].Name == to.Name {

@@ -156,6 +156,7 @@ func (r *Reconciler) act(ctx context.Context, a machine.Action, s *observed.Inst
 	return fmt.Errorf("%s is not an action on an instance", a)
 }
 
+// Start makes the consumer or the launcher of an instance.
 func (r *Reconciler) Start(ctx context.Context, s *observed.Instance, p render.Payload) error {
 	pod, err := s.Pods.Pod(p)
 	if err != nil {

@@ -32,7 +32,7 @@ func (r *Reconciler) report(ctx context.Context, s *observed.Instance, reason st
 	}
 	if p := s.Launcher; p != nil {
 		next.NodeName = p.Spec.NodeName
-		next.QOSClass = report.Qos(p)
+		next.QOSClass = report.QOS(p)
 		next.ActivePods, next.MigrationMethod = report.Active(s), report.Method(s)
 		report.Describe(s, &next)
 	}

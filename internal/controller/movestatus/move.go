@@ -21,7 +21,7 @@ const Again = time.Second
 // PlaceWithin is how long a node is looked for, as upstream has it.
 const PlaceWithin = 5 * time.Minute
 
-// TooLate: no node has had the pod for longer than that.
+// TooLate reports whether no node has had the pod for longer than that.
 func (r *Reporter) TooLate(p *corev1.Pod) bool {
 	return p != nil && p.Spec.NodeName == "" && r.Clock.Now().Sub(p.CreationTimestamp.Time) > PlaceWithin
 }

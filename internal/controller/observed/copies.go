@@ -105,7 +105,7 @@ func unofferedText(volume, usage string, classes []storagev1.StorageClass) strin
 	return text + fmt.Sprintf("; none is offered at all: annotate a StorageClass with %s%s, or leave usageType out", claim.UsageTypePrefix, usage)
 }
 
-// MakesCopies: there is a launcher that was told to go and has copies.
+// MakesCopies reports whether there is a launcher that was told to go and has copies.
 func (s *Instance) MakesCopies() bool {
 	at := Situation(s.Launcher)
 	return s.Released() && (at == machine.Placed || at == machine.Up) &&

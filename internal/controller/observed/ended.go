@@ -46,6 +46,7 @@ func RecordedEnd(i *kubevirt.VirtualMachineInstance) *Ending {
 	return &e
 }
 
+// RecordedStart reports whether it is recorded that the guest may have started.
 func RecordedStart(i *kubevirt.VirtualMachineInstance) bool {
 	return i.Annotations[AnnStarted] == string(i.UID)
 }

@@ -122,7 +122,7 @@ func (r *Reader) keepHot(ctx context.Context, s *Instance, k *Kept) (*Added, err
 		Pods: render.Hot{Machine: s.Pods, Launcher: s.Launcher, Volume: v, Block: d.Block(), Empty: d.Empty}}, nil
 }
 
-// HoldsEnd: an instance that is being deleted waits for a copy that is being kept. What a launcher said whose node is away says nothing.
+// HoldsEnd reports whether an instance that is deleted waits for a copy that is being kept. Answers of a launcher do not count while its node is away.
 func (s *Instance) HoldsEnd() bool {
 	return !s.Away && slices.ContainsFunc(s.KeptCopies, func(k *Kept) bool { return k.Plan.Hold })
 }

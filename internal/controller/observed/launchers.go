@@ -22,7 +22,7 @@ func (r *Reader) observeLaunchers(ctx context.Context, s *Instance) error {
 	return nil
 }
 
-// Arrives: the launcher is one that the guest came to. No other target is ever the instance's launcher.
+// Arrives reports whether the launcher is one that the guest came to. No other target is ever the instance's launcher.
 func (s *Instance) Arrives() bool { return launcherpod.Incoming(s.Launcher) != "" }
 
 // otherLaunchers is how far those are that do not have the guest.

@@ -9,6 +9,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
+// NewInstance returns the instance that a machine is started with, without what its instance type adds.
 func NewInstance(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachineInstance {
 	i := &kubevirt.VirtualMachineInstance{ObjectMeta: *vm.Spec.Template.ObjectMeta.DeepCopy(), Spec: *vm.Spec.Template.Spec.DeepCopy()}
 	i.Name, i.Namespace, i.GenerateName = vm.Name, vm.Namespace, ""
@@ -22,10 +23,12 @@ func NewInstance(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachineInstance {
 	return i
 }
 
+// Owner returns the reference to a machine that owns an object.
 func Owner(vm *kubevirt.VirtualMachine) metav1.OwnerReference {
 	return *metav1.NewControllerRef(vm, kubevirt.GroupVersion.WithKind("VirtualMachine"))
 }
 
+// With sets a key of a map, which may be nil.
 func With(m map[string]string, k, v string) map[string]string {
 	if m == nil {
 		m = map[string]string{}
@@ -34,6 +37,7 @@ func With(m map[string]string, k, v string) map[string]string {
 	return m
 }
 
+// FinishedAt returns when the container of a pod ended; when the pod was made if that is not known.
 func FinishedAt(p *corev1.Pod) time.Time {
 	for _, c := range p.Status.ContainerStatuses {
 		if c.State.Terminated != nil {

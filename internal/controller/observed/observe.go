@@ -193,6 +193,7 @@ func (r *Reader) observeLost(ctx context.Context, s *Instance) error {
 	return nil
 }
 
+// LostText says where the volume of a disk is that no node can reach.
 func LostText(d diskstate.Disk, nodes []corev1.Node) string {
 	text := fmt.Sprintf("volume %s of PersistentVolumeClaim %s is on ", d.Pv.Name, d.Claim.Name)
 	if len(nodes) == 0 {

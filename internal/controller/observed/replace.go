@@ -43,6 +43,7 @@ func (r *Reader) observeClasses(ctx context.Context, s *Instance) error {
 	return r.ReadClasses(ctx, s)
 }
 
+// ReadClasses reads the classes of the claims that one node can have at a time.
 func (r *Reader) ReadClasses(ctx context.Context, s *Instance) error {
 	s.Classes = map[string]*storagev1.StorageClass{}
 	for _, d := range s.GuestDisks() {

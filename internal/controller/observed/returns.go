@@ -57,7 +57,7 @@ func (r *Reader) observeSurplus(ctx context.Context, s *Instance) error {
 		if !h.Wanted || h.State != machine.Ready {
 			return nil
 		}
-		s.Wanted[h.Id.Name()] = true
+		s.Wanted[h.ID.Name()] = true
 		if h.Pv != nil {
 			if was, is := identity.Former(h.Pv); is {
 				s.Wanted[was.Name()] = true
@@ -66,7 +66,7 @@ func (r *Reader) observeSurplus(ctx context.Context, s *Instance) error {
 	}
 	for _, d := range s.Disks {
 		if d.State == machine.Ready {
-			s.Wanted[d.Id.Name()] = true
+			s.Wanted[d.ID.Name()] = true
 		}
 	}
 	for _, v := range s.Launcher.Spec.Volumes {
@@ -108,7 +108,7 @@ func (r *Reader) observeSurplus(ctx context.Context, s *Instance) error {
 	return nil
 }
 
-// Awaited: the guest is to give the disk back and has it.
+// Awaited reports whether the guest has the disk and is to give it back.
 func (h *Added) Awaited() bool { return !h.Wanted && Situation(h.Holder) == machine.Up }
 
 // AskGuest asks the launcher of a guest that runs, or whose copies are made, whether it waits for a disk, how far copies are and what is known of it.

@@ -26,11 +26,13 @@ func NoteTemplate(i *kubevirt.VirtualMachineInstance, vm *kubevirt.VirtualMachin
 	NoteVolumes(i, volumes)
 }
 
+// NoteVolumes records on an instance which of its volumes are its template's.
 func NoteVolumes(i *kubevirt.VirtualMachineInstance, volumes []string) {
 	text, _ := json.Marshal(volumes) // a list of strings
 	i.Annotations = With(i.Annotations, kubevirt.AnnTemplateVolumes, string(text))
 }
 
+// Generation returns the generation of a machine as an annotation has it.
 func Generation(vm *kubevirt.VirtualMachine) string { return strconv.FormatInt(vm.Generation, 10) }
 
 // TemplateVolumes are the volumes of an instance that it has from its machine's template; none if that was not recorded.

@@ -48,6 +48,7 @@ func (u Updates) Due() []Changed {
 	return u.All
 }
 
+// Has reports whether the disk of a volume is sent into a new claim.
 func (u Updates) Has(volume string) bool {
 	return slices.ContainsFunc(u.Due(), func(c Changed) bool { return c.Volume == volume })
 }

@@ -179,7 +179,7 @@ func (r *Reconciler) holdsAll(ctx context.Context, p *corev1.Pod, disks []diskst
 		if p == nil {
 			return false, nil
 		}
-		holders, err := r.Read.Records.Holders(ctx, d.Id)
+		holders, err := r.Read.Records.Holders(ctx, d.ID)
 		if err != nil {
 			return false, err
 		}

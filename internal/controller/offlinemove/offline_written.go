@@ -22,7 +22,7 @@ func (r *Reconciler) observeWritten(ctx context.Context, v *move) error {
 			return err
 		}
 		for _, p := range writers {
-			holds, err := r.Read.Records.Holds(ctx, d.Id, p.UID)
+			holds, err := r.Read.Records.Holds(ctx, d.ID, p.UID)
 			if err != nil {
 				return err
 			}

@@ -17,6 +17,7 @@ import (
 // DescribeAgain is how often the launcher of a running guest is asked for its description if nothing else is waited for.
 const DescribeAgain = 30 * time.Second
 
+// AgentConnected is the condition that the guest agent answers.
 const AgentConnected = "AgentConnected"
 
 // Describe writes down the launcher and its guest: what the status of an instance has for people and inventories, and nothing here depends on.

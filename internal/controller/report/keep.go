@@ -28,6 +28,7 @@ func keepStatus(s *observed.Instance, volume string) *kubevirt.KeepStatus {
 	return out
 }
 
+// KeepText says how far a copy is that is kept in a claim.
 func KeepText(s *observed.Instance, k *observed.Kept) string {
 	claim := "PersistentVolumeClaim " + k.Name
 	mark := fmt.Sprintf("annotation %s: %s", names.KeptFrom, observed.KeptFrom(s.Object, k.Volume))

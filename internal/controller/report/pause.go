@@ -19,7 +19,7 @@ func pauseAsked(s *observed.Instance) string {
 	return asked
 }
 
-// Paused: somebody has stopped the guest's processors. The launcher knows; until it answers, what was certain last counts.
+// Paused reports whether the guest's processors are stopped because a user asked for it. The launcher knows; until it answers, what was certain last counts.
 func Paused(s *observed.Instance) bool {
 	switch {
 	case pauseAsked(s) == "" || observed.Situation(s.Launcher) != machine.Up:

@@ -50,10 +50,12 @@ func (r *Reporter) Conditions(old []kubevirt.Condition, next ...kubevirt.Conditi
 	return next
 }
 
+// Named returns the metadata that a status is applied with.
 func Named(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 }
 
+// Truth returns the status of a condition.
 func Truth(b bool) corev1.ConditionStatus {
 	if b {
 		return corev1.ConditionTrue
@@ -61,6 +63,7 @@ func Truth(b bool) corev1.ConditionStatus {
 	return corev1.ConditionFalse
 }
 
+// ReasonOf returns the reason of the Ready condition.
 func ReasonOf(conditions []kubevirt.Condition) string {
 	for _, c := range conditions {
 		if c.Type == "Ready" {
@@ -70,7 +73,8 @@ func ReasonOf(conditions []kubevirt.Condition) string {
 	return ""
 }
 
-func Qos(p *corev1.Pod) *corev1.PodQOSClass {
+// QOS returns the class of a pod; nil if it has none yet.
+func QOS(p *corev1.Pod) *corev1.PodQOSClass {
 	if p.Status.QOSClass == "" {
 		return nil
 	}

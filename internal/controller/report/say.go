@@ -148,6 +148,7 @@ func volumesReady(s *observed.Instance) kubevirt.Condition {
 	return c
 }
 
+// DiskStatus returns the status of the volume that a disk is of.
 func DiskStatus(d diskstate.Disk) kubevirt.VolumeStatus {
 	v := kubevirt.VolumeStatus{Name: d.Name, Message: d.Why}
 	if d.Claim != nil {

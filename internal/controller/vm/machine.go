@@ -124,6 +124,7 @@ func (r *Reconciler) createDisks(ctx context.Context, w *compose.Machine) error 
 	return r.createClaims(ctx, w)
 }
 
+// NewVolume returns the DataVolume of a template.
 func NewVolume(vm *kubevirt.VirtualMachine, t kubevirt.DataVolumeTemplateSpec) *cdiv1.DataVolume {
 	v := &cdiv1.DataVolume{ObjectMeta: *t.ObjectMeta.DeepCopy(), Spec: *t.Spec.DeepCopy()}
 	v.Namespace = vm.Namespace

@@ -28,6 +28,7 @@ import (
 // target's own orders say which; the instance is given the new claims when the guest has come. docs/decisions/0022 has the reasons.
 
 const (
+	// Updating are the first letters of the names of migrations that are made for changed volumes.
 	Updating = "kubevirt-volumes-" // the first letters of the names of migrations that are made for it
 	// updateAgain is how often a change that cannot be made is looked at: what is in the way is not always something that we watch.
 	updateAgain = 10 * time.Second
@@ -146,7 +147,7 @@ func updateText(s *observed.Instance, reason state.UpdateReason, t attempts.Trie
 	return text
 }
 
-// volumesChange is said on the instance while its volumes are not those of its machine, as upstream has it.
+// Condition is said on the instance while its volumes are not those of its machine, as upstream has it.
 func (u Plan) Condition() []kubevirt.Condition {
 	if u.Text == "" {
 		return nil
