@@ -2,7 +2,7 @@
 // memory, the preference fills in fields that are not set. It also finds, from the labels of a volume, which of them suit it.
 //
 // It is pure: it reads no cluster and remembers nothing. Which object a name stands for, and which copy of it a machine was
-// started with, is the business of internal/controller/machine.
+// started with, is the business of internal/controller/compose.
 package instancetype
 
 import (

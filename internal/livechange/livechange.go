@@ -1,7 +1,7 @@
 // Package livechange compares the template of a running machine with its instance. It finds the volumes that the instance gets or loses while
 // its guest runs, and the changes that wait for the next start.
 //
-// It is a pure function of the two specs. It does not know clients, pods or disks: internal/controller/machine gathers the facts and writes
+// It is a pure function of the two specs. It does not know clients, pods or disks: internal/controller/compose gathers the facts and writes
 // the instance.
 package livechange
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/disk"
 	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/reach"
@@ -274,19 +275,8 @@ func (m Machine) resources() corev1.ResourceRequirements {
 	return r
 }
 
-// ClaimOf is the claim a volume is in, and whether it may only be read: a master is. It is empty for volumes that need none.
-func ClaimOf(v kubevirt.Volume) (name string, readOnly bool) {
-	copied := v.Copied() != nil
-	switch {
-	case v.DataVolume != nil:
-		return v.DataVolume.Name, copied
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.Claim(), copied || v.PersistentVolumeClaim.ReadOnly
-	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
-		return v.Ephemeral.PersistentVolumeClaim.ClaimName, true
-	}
-	return "", false
-}
+// ClaimOf returns the claim that a volume is in, and whether it may only be read.
+func ClaimOf(v kubevirt.Volume) (name string, readOnly bool) { return disk.Claim(v) }
 
 // sent are the volumes whose disks come with the guest into other claims.
 func (m Machine) sent() []string {

@@ -3,7 +3,7 @@
 // observes, carries out and reports. What is known of a volume is in its ContainerVolume, which only we write: it is there before the
 // container is first asked and goes when the container has said that nothing is left.
 //
-// It starts no machine: internal/controller/machine reads the records and waits for them.
+// It starts no machine: internal/controller/compose reads the records and waits for them.
 package containervolume
 
 import (

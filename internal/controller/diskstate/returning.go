@@ -31,8 +31,8 @@ func (r *Reader) Replaced(ctx context.Context, s *Run, d *Disk, name string) (re
 			d.Why += ", as soon as the claim that it had is gone: it stays while some other pod uses it"
 		}
 		return true, nil
-	case d.Pv != nil && d.Pv.Annotations[replacedclaim.By] != "":
-		d.State, d.Why = machine.Failed, replacedclaim.Outdated(d.Claim.Name, d.Pv)
+	case d.PV != nil && d.PV.Annotations[replacedclaim.By] != "":
+		d.State, d.Why = machine.Failed, replacedclaim.Outdated(d.Claim.Name, d.PV)
 	}
 	return false, nil
 }

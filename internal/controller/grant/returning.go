@@ -16,10 +16,10 @@ var errOutdated = errors.New("the disk has old data")
 
 // current asks the server, not the cache, whether the data of a disk that is about to be taken is still on its volume.
 func (r *Grants) current(ctx context.Context, d diskstate.Disk) error {
-	if d.Pv == nil {
+	if d.PV == nil {
 		return nil
 	}
-	pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.Live, "", d.Pv.Name)
+	pv, err := cluster.Get[corev1.PersistentVolume](ctx, r.Live, "", d.PV.Name)
 	if err != nil || pv == nil || pv.Annotations[replacedclaim.By] == "" {
 		return err
 	}

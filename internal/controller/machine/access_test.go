@@ -211,7 +211,7 @@ func TestAnotherNamespace(t *testing.T) {
 	w.must(w.api.Delete(context.Background(), w.named("b")))
 	pv, err := cluster.Get[corev1.PersistentVolume](context.Background(), w.api, "", "pv-one")
 	w.must(err)
-	d := diskstate.Disk{Name: "one", Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, Pv: pv}
+	d := diskstate.Disk{Name: "one", Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, PV: pv}
 	text, err := w.r.Read.TakenBy(context.Background(), &diskstate.Run{Object: w.named("a")}, &d,
 		accessv1.Holder{Namespace: "secret-ns", Machine: "secret-vm", Pod: "secret-pod", Node: "secret-node", Mode: accessv1.WriteExclusive})
 	if err != nil || strings.Contains(text, "secret") || !strings.Contains(text, "a machine of another namespace has it write-exclusive") {

@@ -20,7 +20,7 @@ import (
 
 // localRun is a running machine whose only disk is in a claim that one node can have, of a class that makes volumes where they are wanted.
 func localRun() *observed.Instance {
-	d := diskstate.Disk{Name: "root", Mode: accessv1.WriteExclusive, Pv: &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{}}},
+	d := diskstate.Disk{Name: "root", Mode: accessv1.WriteExclusive, PV: &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{}}},
 		Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("local"),
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}}}
 	i := &kubevirt.VirtualMachineInstance{}
@@ -63,7 +63,7 @@ func TestFixedDisks(t *testing.T) {
 			s.Classes["local"].VolumeBindingMode = nil
 		}, state.CauseClassImmediate},
 		"before time, but of no node": {func(s *observed.Instance, d *diskstate.Disk, _ *kubevirt.Volume) {
-			s.Classes["local"].VolumeBindingMode, d.Pv.Spec.NodeAffinity = nil, nil
+			s.Classes["local"].VolumeBindingMode, d.PV.Spec.NodeAffinity = nil, nil
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -72,7 +72,7 @@ func (r *Reconciler) disksAt(ctx context.Context, v *Move) ([]diskstate.Disk, er
 		if err := r.Read.Identify(ctx, d); err != nil {
 			return nil, err
 		}
-		if d.Claim == nil || d.Pv == nil || d.Pv.Name != d.Claim.Spec.VolumeName {
+		if d.Claim == nil || d.PV == nil || d.PV.Name != d.Claim.Spec.VolumeName {
 			return nil, diskstate.NotYet(name)
 		}
 	}

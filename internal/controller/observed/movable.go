@@ -10,6 +10,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/controller/diskstate"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/disk"
 	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/state"
@@ -58,11 +59,10 @@ func (s *Instance) FixedDisk(v kubevirt.Volume) (cause state.FixedCause, detail 
 			return s.fixedAdded(h)
 		}
 	}
+	kind := disk.Of(v.VolumeSource)
 	switch {
-	case v.HostDisk != nil:
-		return state.CauseHostDisk, ""
-	case v.ContainerImage != nil:
-		return state.CauseImage, ""
+	case kind.Moves == disk.Never:
+		return kind.Cause, ""
 	case slices.Contains(s.Returns.Early, v.Name), at >= 0 && s.Disks[at].Early:
 		return state.CauseEarly, ""
 	case copied != nil && copied.Mode != kubevirt.CopyOnWrite:

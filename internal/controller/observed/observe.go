@@ -173,10 +173,10 @@ func (r *Reader) observeLost(ctx context.Context, s *Instance) error {
 		return fmt.Errorf("list nodes: %w", err)
 	}
 	for _, d := range s.Disks {
-		if d.Pv == nil || d.Pv.Spec.NodeAffinity == nil || d.Pv.Spec.NodeAffinity.Required == nil {
+		if d.PV == nil || d.PV.Spec.NodeAffinity == nil || d.PV.Spec.NodeAffinity.Required == nil {
 			continue
 		}
-		where, err := nodeaffinity.NewNodeSelector(d.Pv.Spec.NodeAffinity.Required)
+		where, err := nodeaffinity.NewNodeSelector(d.PV.Spec.NodeAffinity.Required)
 		if err != nil {
 			continue // the scheduler says what is wrong with it
 		}
@@ -195,7 +195,7 @@ func (r *Reader) observeLost(ctx context.Context, s *Instance) error {
 
 // LostText says where the volume of a disk is that no node can reach.
 func LostText(d diskstate.Disk, nodes []corev1.Node) string {
-	text := fmt.Sprintf("volume %s of PersistentVolumeClaim %s is on ", d.Pv.Name, d.Claim.Name)
+	text := fmt.Sprintf("volume %s of PersistentVolumeClaim %s is on ", d.PV.Name, d.Claim.Name)
 	if len(nodes) == 0 {
 		return text + "a node that was deleted"
 	}

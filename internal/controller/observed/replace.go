@@ -29,7 +29,7 @@ func (s *Instance) Rooted(d diskstate.Disk) (cause state.FixedCause, detail stri
 		return state.CauseClassMissing, name
 	case class.Provisioner == "kubernetes.io/no-provisioner":
 		return state.CauseClassStatic, fmt.Sprintf("PersistentVolumeClaim %s, and StorageClass %s", name, class.Name)
-	case !claim.Waits(class) && d.Pv != nil && d.Pv.Spec.NodeAffinity != nil:
+	case !claim.Waits(class) && d.PV != nil && d.PV.Spec.NodeAffinity != nil:
 		return state.CauseClassImmediate, fmt.Sprintf("PersistentVolumeClaim %s, and StorageClass %s", name, class.Name)
 	}
 	return "", ""

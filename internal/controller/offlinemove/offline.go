@@ -129,7 +129,7 @@ func (r *Reconciler) observe(ctx context.Context, m *kubevirt.VirtualMachineInst
 func (r *Reconciler) observeOld(ctx context.Context, v *move) error {
 	for _, d := range v.run.Disks {
 		switch {
-		case d.Stays() && d.Pv != nil && d.Pv.Spec.NodeAffinity != nil:
+		case d.Stays() && d.PV != nil && d.PV.Spec.NodeAffinity != nil:
 			v.old = append(v.old, d)
 		case d.State > machine.Held:
 			v.busy = d.Why
@@ -151,7 +151,7 @@ func (r *Reconciler) observeOld(ctx context.Context, v *move) error {
 		if cause, detail := v.run.Rooted(d); cause != "" {
 			why = append(why, state.OfFixed(cause).Text(d.Name, detail))
 		}
-		on, err := nodeselect.In(ctx, r.Read.Cached, d.Pv.Spec.NodeAffinity.Required)
+		on, err := nodeselect.In(ctx, r.Read.Cached, d.PV.Spec.NodeAffinity.Required)
 		if err != nil {
 			return err
 		}
@@ -224,10 +224,10 @@ func (v *move) far() migration.Copies {
 		switch {
 		case c.Claim == nil:
 			return migration.NoCopies
-		case c.State == machine.Ready && c.Pv != nil:
+		case c.State == machine.Ready && c.PV != nil:
 			filled++
 		}
-		if c.Pv != nil && c.Pv.Annotations[replacedclaim.Annotation] != "" {
+		if c.PV != nil && c.PV.Annotations[replacedclaim.Annotation] != "" {
 			recorded++
 		}
 	}

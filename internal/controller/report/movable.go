@@ -10,6 +10,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/diskstate"
 	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/disk"
 	"github.com/berth-vm/berth/internal/launcherpod"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -32,7 +33,7 @@ func movable(s *observed.Instance) []kubevirt.Condition {
 
 // Method is how its disks come along.
 func Method(s *observed.Instance) string {
-	sent := func(v kubevirt.Volume) bool { return v.EmptyDisk != nil || v.Copied() != nil }
+	sent := func(v kubevirt.Volume) bool { return disk.Of(v.VolumeSource).Moves == disk.Sent || v.Copied() != nil }
 	if slices.ContainsFunc(s.Object.Spec.Volumes, sent) || slices.ContainsFunc(s.GuestDisks(), diskstate.Disk.Stays) || len(s.Updates.Due()) > 0 {
 		return "BlockMigration"
 	}

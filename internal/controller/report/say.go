@@ -153,8 +153,8 @@ func DiskStatus(d diskstate.Disk) kubevirt.VolumeStatus {
 	v := kubevirt.VolumeStatus{Name: d.Name, Message: d.Why}
 	if d.Claim != nil {
 		name := d.Claim.Name
-		if d.Pv != nil { // the launcher mounts a replacement, and the claim that people know has the same volume
-			if moved, ok := replacedclaim.Read(d.Pv); ok {
+		if d.PV != nil { // the launcher mounts a replacement, and the claim that people know has the same volume
+			if moved, ok := replacedclaim.Read(d.PV); ok {
 				name = moved.Record.Claim
 			}
 		}

@@ -1,5 +1,5 @@
 // Package usageclass makes the StorageClass of each usage type that local disk drivers offer on nodes, so that an administrator has to
-// say it once: at the driver's pods. It does not know who uses the classes (internal/controller/machine does), and changes none that
+// say it once: at the driver's pods. It does not know who uses the classes (internal/controller/observed does), and changes none that
 // is there.
 package usageclass
 

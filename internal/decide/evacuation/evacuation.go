@@ -5,7 +5,7 @@
 // Two things keep the pod of a guest that is to move: the answer, and a PodDisruptionBudget that exists before anybody asks, for
 // the time when the webhook does not answer. A request is recorded on the pod; a guest that has moved is in another.
 //
-// It does not know Kubernetes objects, clients or the time: internal/controller/machine and internal/admission turn what they see
+// It does not know Kubernetes objects, clients or the time: internal/controller/evacuation and internal/admission turn what they see
 // into facts.
 package evacuation
 

@@ -2,7 +2,7 @@
 // its launcher), Run about whether there is to be a run at all. Both are pure functions from a few small facts to a
 // plan; testdata has every situation that can arise.
 //
-// It does not know Kubernetes objects, clients or the time: internal/controller/machine turns what it sees into facts.
+// It does not know Kubernetes objects, clients or the time: internal/controller/observed and compose turn what they see into facts.
 package machine
 
 import "github.com/berth-vm/berth/internal/decide"

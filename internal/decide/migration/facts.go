@@ -5,7 +5,7 @@
 // the target, which holds its guest still until it is certain that the source's has ended. So a target is stopped only while the
 // source is known to have the guest, and told to run only when the source is known not to.
 //
-// It does not know Kubernetes objects, clients or the time: internal/controller/machine turns what it sees into facts.
+// It does not know Kubernetes objects, clients or the time: internal/controller/migration and offlinemove turn what they see into facts.
 package migration
 
 import "github.com/berth-vm/berth/internal/decide"

@@ -2,7 +2,7 @@
 // them by a migration, wait for a restart, or stay. It is a pure function from a few small facts to a plan; testdata has every situation
 // that can arise.
 //
-// It does not know Kubernetes objects, clients or the time: internal/controller/machine turns what it sees into facts.
+// It does not know Kubernetes objects, clients or the time: internal/controller/volumeupdate turns what it sees into facts.
 package update
 
 import (
