@@ -48,7 +48,7 @@ func (r *Reader) Identify(ctx context.Context, d *Disk) error {
 		return err
 	}
 	if pv != nil {
-		d.Pv, d.ID, d.Servers = pv, identity.Volume(pv), netdisk.Servers(pv)
+		d.PV, d.ID, d.Servers = pv, identity.Volume(pv), netdisk.Servers(pv)
 		return nil
 	}
 	d.State, d.Why = machine.Filling, fmt.Sprintf("the volume of its disk %s is not bound to the claim yet", d.Name)

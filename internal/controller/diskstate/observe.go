@@ -39,7 +39,7 @@ type Disk struct {
 	Undecided bool                // whether it is mounted is known when its claim is bound
 	Direct    *netdisk.Behind     // opened without a mount; nil: it is mounted
 	Login     *corev1.Secret      // what the disk is opened with, to be made before the launcher; nil: nothing
-	Pv        *corev1.PersistentVolume
+	PV        *corev1.PersistentVolume
 	ID        identity.Disk // of a disk that is Ready
 	Servers   []string      // the addresses of its servers; empty: they are not known, or it has none
 	logsIn    bool          // it is at a server where the launcher has not logged in yet, as far as is recorded

@@ -58,8 +58,8 @@ func (r *Reader) observeSurplus(ctx context.Context, s *Instance) error {
 			return nil
 		}
 		s.Wanted[h.ID.Name()] = true
-		if h.Pv != nil {
-			if was, is := identity.Former(h.Pv); is {
+		if h.PV != nil {
+			if was, is := identity.Former(h.PV); is {
 				s.Wanted[was.Name()] = true
 			}
 		}
