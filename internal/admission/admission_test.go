@@ -16,6 +16,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/berth-vm/berth/internal/clonesource"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/token"
 	"github.com/berth-vm/berth/pkg/claim"
 )
@@ -63,6 +65,8 @@ func TestMayTake(t *testing.T) {
 		"somebody's claim":              {},
 		"restored for this volume":      {claim: ours, want: true},
 		"restored for another":          {claim: map[string]string{annPopulatedFor: "w"}},
+		"filled by this volume":         {claim: map[string]string{names.PodPhase: "Succeeded", names.FilledBy: clonesource.SpecDigest(&cdiv1.DataVolumeSpec{})}, want: true},
+		"filled by one like it":         {claim: map[string]string{names.PodPhase: "Succeeded", names.FilledBy: "of another"}},
 		"on its way out":                {leaving: true, want: true},
 		"adoption by the gate":          {gate: true, want: true},
 		"adoption by the volume":        {volume: map[string]string{annAdopt: "true"}, want: true},
@@ -73,7 +77,7 @@ func TestMayTake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", Annotations: row.volume}}
-			pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: row.claim}}
+			pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "v", Annotations: row.claim}}
 			if row.leaving {
 				pvc.DeletionTimestamp = &metav1.Time{}
 			}

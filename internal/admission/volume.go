@@ -55,7 +55,7 @@ func (l *lookup) checkVolume(ctx context.Context, before, after *cdiv1.DataVolum
 
 // mayTake reports whether a volume may have a claim that was there before it.
 func mayTake(v *cdiv1.DataVolume, existing *corev1.PersistentVolumeClaim, gate bool) bool {
-	if existing.DeletionTimestamp != nil || existing.Annotations[annPopulatedFor] == v.Name {
+	if existing.DeletionTimestamp != nil || existing.Annotations[annPopulatedFor] == v.Name || clonesource.ComesBack(existing, v.Name, &v.Spec) {
 		return true
 	}
 	if clonesource.OfEarlierVolume(existing, v.Name, "") {

@@ -11,12 +11,16 @@ const (
 	ofInstances  = "/namespaces/{namespace}/virtualmachineinstances/{name}"
 	noEncryption = "the memory of guests is not encrypted"
 	noProfiler   = "programs are not profiled through the API"
+	notSupported = "not supported: "
+	// toolsPath is what virtctl asks for the image of its verb guestfs. It does not read a Status there, and shows only the text of an error of
+	// the server.
+	toolsPath = "/guestfs"
 )
 
 // outOfScope are the subresources that KubeVirt's clients ask for and Berth does not have, and why. Without a row they were not found, which
 // reads as if Berth was not installed.
 var outOfScope = map[string]string{
-	"GET /guestfs":                                       "there is no image of libguestfs-tools here: name one with --image",
+	"GET " + toolsPath:                                   "there is no image of libguestfs-tools here: name one with --image",
 	"GET " + ofInstances + "/usbredir":                   "devices of a client are not given to a guest",
 	"GET " + ofInstances + "/vsock":                      "a guest has no vsock device",
 	"GET " + ofInstances + "/sev/fetchcertchain":         noEncryption,
@@ -32,8 +36,14 @@ var outOfScope = map[string]string{
 func (s *Server) refuseOutOfScope(mux *http.ServeMux, base string) {
 	for pattern, why := range outOfScope {
 		method, path, _ := strings.Cut(pattern, " ")
+		if path == toolsPath {
+			mux.HandleFunc(method+" "+base+path, func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, notSupported+why, http.StatusNotImplemented)
+			})
+			continue
+		}
 		mux.HandleFunc(method+" "+base+path, s.answer(func(asked) (int, any, error) {
-			return 0, nil, apierrors.NewBadRequest("not supported: " + why)
+			return 0, nil, apierrors.NewBadRequest(notSupported + why)
 		}))
 	}
 }

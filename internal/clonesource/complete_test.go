@@ -82,3 +82,30 @@ func TestComplete(t *testing.T) {
 		}
 	}
 }
+
+// TestComesBack: a claim that lost its owner is that of the DataVolume which filled it, and of no other.
+func TestComesBack(t *testing.T) {
+	spec := &cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/one"}}}
+	other := &cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/two"}}}
+	full := func() *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk",
+			Annotations: map[string]string{AnnPodPhase: string(corev1.PodSucceeded), names.FilledBy: SpecDigest(spec)}}}
+	}
+	owned, unfilled, unsaid := full(), full(), full()
+	owned.OwnerReferences = []metav1.OwnerReference{{Kind: "DataVolume", Name: "disk", Controller: ptr.To(true)}}
+	unfilled.Annotations[AnnPodPhase] = string(corev1.PodFailed)
+	delete(unsaid.Annotations, names.FilledBy)
+	for name, c := range map[string]struct {
+		claim *corev1.PersistentVolumeClaim
+		name  string
+		spec  *cdiv1.DataVolumeSpec
+		want  bool
+	}{
+		"restored": {full(), "disk", spec.DeepCopy(), true}, "another source": {full(), "disk", other, false}, "another name": {full(), "disk2", spec, false},
+		"owned": {owned, "disk", spec, false}, "not filled": {unfilled, "disk", spec, false}, "made by hand": {unsaid, "disk", &cdiv1.DataVolumeSpec{}, false},
+	} {
+		if got := ComesBack(c.claim, c.name, c.spec); got != c.want {
+			t.Errorf("%s: comes back: %t", name, got)
+		}
+	}
+}

@@ -156,6 +156,16 @@ func Home(ctx context.Context, from Reader, c *corev1.PersistentVolumeClaim) (*c
 	return pv.Spec.NodeAffinity.Required, nil
 }
 
+// DriverSource returns the claim or snapshot that the driver of a claim's class fills it from. It is beside the claim: a driver fills
+// from nowhere else. Nothing is found for a claim without a source, or with one that we or another populator fill it from.
+func DriverSource(ctx context.Context, from Reader, c *corev1.PersistentVolumeClaim) (Found, error) {
+	r, ok := Of(c.Namespace, &c.Spec)
+	if !ok || r.Namespace != c.Namespace {
+		return Found{}, nil
+	}
+	return Find(ctx, from, r)
+}
+
 // isFor reports whether a volume is the claim's, or was reserved for it by an administrator. A claim can name any volume: where
 // another user's volume is, and which taints its node has, must not be shown to the claim's author by a worker that follows it
 // there.

@@ -36,6 +36,9 @@ const (
 	// MayFill is the UID of the order that the claim was made empty for. As long as it is there, a worker of that order may
 	// write to the claim; Filled takes its place in the same write that records that the data is complete.
 	MayFill = "berth.dev/may-fill"
+	// FilledBy is the digest of the spec of the DataVolume that filled the claim. A DataVolume of the claim's name with this spec gets the claim
+	// back if both are restored from a backup, which leaves out who owns what.
+	FilledBy = "berth.dev/filled-by"
 	// Uploaded is the id of the upload that filled the claim, as the upload's URL has it: who sent it and lost the answer can ask whether it was theirs.
 	Uploaded = "berth.dev/uploaded"
 	// Filled is a value of MayFill: only the claim's users may write to it from now on.

@@ -19,6 +19,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/disk"
 	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/netdisk"
 	"github.com/berth-vm/berth/internal/reach"
 )
@@ -163,11 +164,12 @@ func (m Machine) logsIn() bool {
 	return m.Incoming == "" && slices.ContainsFunc(m.Instance.Spec.Volumes, func(v kubevirt.Volume) bool { return v.AtServer() })
 }
 
-// labelsOf are the instance's labels, and ours. Keys of berth.dev on a pod are Berth's word, so an instance gives its pods none of them.
+// labelsOf are the instance's labels, and ours. Keys of berth.dev on a pod are Berth's word, so an instance gives its pods none of them. An
+// instance is left out of backups and its pods are not: their annotations say how a guest is frozen for one.
 func labelsOf(i *kubevirt.VirtualMachineInstance) map[string]string {
 	labels := map[string]string{}
 	for k, v := range i.Labels {
-		if !strings.HasPrefix(k, "berth.dev/") {
+		if !strings.HasPrefix(k, "berth.dev/") && k != names.NoBackup {
 			labels[k] = v
 		}
 	}

@@ -328,7 +328,7 @@ spec:
 func (y *yard) kinds(t *testing.T) {
 	y = &yard{T: t, kube: y.kube}
 	vm := y.machine(strings.ReplaceAll(strings.ReplaceAll(simple, "NAME", "kinds"), "running: false",
-		"running: true\n  instancetype: {inferFromVolume: d}\n  preference: {name: linux, kind: VirtualMachinePreference}"))
+		"running: true\n  instancetype: {inferFromVolume: d}\n  preference: {name: linux, kind: virtualmachinepreference}"))
 	y.says(vm, "unable to find required default-instancetype label on volume d, its claim or its source")
 	y.fails(vm, "FailedFindInstancetype")
 	must(t, y.kube.Patch(t.Context(), vm, client.RawPatch("application/json-patch+json",

@@ -3,14 +3,17 @@ package clone
 import (
 	"testing"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/decide/volume"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/testing/filltest"
 	"github.com/berth-vm/berth/internal/token"
+	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
 // TestMadeByATenant: a claim with a data source of its own looks like one that its driver is to fill, and a driver clones within a namespace only.
@@ -40,6 +43,34 @@ func TestMadeByATenant(t *testing.T) {
 		}
 		if got := s.Origin(); got != volume.Usable { // the driver is let fill it from its own namespace
 			t.Errorf("the source %s is %v", source, got)
+		}
+	}
+}
+
+// TestRestoredFromABackup: the claim of a clone that came back from a backup is made of the backup's snapshot, so it is placed where that is, not
+// where the source of the clone is; also if the source is in another namespace. It is not made again if its user cannot run there.
+func TestRestoredFromABackup(t *testing.T) {
+	content := &volumesnapshot.Content{ObjectMeta: metav1.ObjectMeta{Name: "content", Labels: map[string]string{"snapshot.storage.kubernetes.io/managed-by": "node2"}}}
+	backup := volumesnapshot.New(filltest.Team, "backup", "", "disk")
+	backup.Status = &snapshotv1.VolumeSnapshotStatus{BoundVolumeSnapshotContentName: &content.Name}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team, Name: "disk", UID: "claim-uid",
+		Annotations: map[string]string{names.PodPhase: string(corev1.PodSucceeded)}}, Spec: filltest.Spec()}
+	claim.Spec.DataSource = volumesnapshot.Source("backup")
+	for _, from := range []string{filltest.Team, "golden"} {
+		for _, on := range []string{"node1", "node2"} {
+			user := consumer(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: on} }, "disk")
+			w := filltest.New(t, filltest.Scene{Objects: append(onNode("golden", "node1"), node("node1"), node("node2"), content, backup, user)})
+			c := New(Parts{Reader: w.API, Live: w.API, Writer: w.Writer, Clock: w.Clock})
+			spec := &cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: from, Name: "golden"}}}
+			s, err := c.Find(t.Context(), Order{Namespace: filltest.Team, Name: "disk", UID: "1", Spec: spec}, Target{Claim: claim, Class: filltest.Class(filltest.Waits), Recorded: true})
+			w.Must(err)
+			want := map[string]string{"node2": "node2"}[on]
+			if s.where.Beside != want {
+				t.Errorf("of a source in %s, for a pod on %s: it is placed on %q, want %q", from, on, s.where.Beside, want)
+			}
+			if again := s.Origin() == volume.Misplaced; again != (on == "node1" && from == filltest.Team) {
+				t.Errorf("of a source in %s, for a pod on %s: %v", from, on, s.Origin())
+			}
 		}
 	}
 }

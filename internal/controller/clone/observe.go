@@ -33,8 +33,8 @@ func (c *Cloner) Find(ctx context.Context, o Order, t Target) (Seen, error) {
 		return s, nil
 	}
 	switch {
-	case s.made() && s.acrossSpaces():
-		// A driver clones within a namespace, so this claim is none that we made. What is in the other namespace is not its author's to know.
+	case s.made() && s.acrossSpaces() && t.Claim.Spec.VolumeName != "":
+		// A driver clones within a namespace, so this claim is none that we made.
 	case s.made() && t.Claim.Spec.VolumeName == "":
 		err = c.observeMade(ctx, &s)
 	case s.made(), t.Recorded:
@@ -82,19 +82,35 @@ func (c *Cloner) find(ctx context.Context, s *Seen) error {
 	return err
 }
 
-// observeMade reads what a claim depends on that its driver is to fill.
+// observeMade reads what a claim depends on that its driver is to fill. A claim that was restored from a backup names another source than
+// the volume, and its driver fills it with that one.
 func (c *Cloner) observeMade(ctx context.Context, s *Seen) error {
-	found, err := clonesource.Find(ctx, c.objects, s.at)
+	if !s.restoredFromBackup() {
+		found, err := clonesource.Find(ctx, c.objects, s.at)
+		if err != nil {
+			return err
+		}
+		if found.Snapshot == nil && s.at.GroupKind() == clonesource.Claim.GroupKind() && s.target.Claim.Spec.DataSource.Kind == clonesource.Claim.Kind {
+			s.lost = lost(found.Claim)
+		}
+		if s.lost != "" {
+			return nil
+		}
+		return c.observePlace(ctx, s, found)
+	}
+	found, err := clonesource.DriverSource(ctx, c.objects, s.target.Claim)
 	if err != nil {
 		return err
 	}
-	if found.Snapshot == nil && s.at.GroupKind() == clonesource.Claim.GroupKind() && s.target.Claim.Spec.DataSource.Kind == clonesource.Claim.Kind {
-		s.lost = lost(found.Claim)
-	}
-	if s.lost != "" {
-		return nil
-	}
 	return c.observePlace(ctx, s, found)
+}
+
+// restoredFromBackup reports whether we did not make the claim for its driver to fill. We make none of a source in another namespace, where a
+// driver cannot clone from; what is there is not for the claim's author to know.
+func (s *Seen) restoredFromBackup() bool {
+	own := s.target.Claim.Spec.DataSource
+	ofSource := s.at.GroupKind() == clonesource.Snapshot.GroupKind() && own.Name == s.at.Name
+	return s.acrossSpaces() || own.Kind == volumesnapshot.Kind && !isFrom(s.target.Claim, s.snapshotName()) && !ofSource
 }
 
 // lost returns why the claim that a driver should clone is gone. The clone would be made of whatever has the name now, so it is

@@ -213,6 +213,24 @@ func TestRecordLost(t *testing.T) {
 	}
 }
 
+// TestRestoredFromABackup: a volume and its claim that are made again without owners and status belong together again, and nothing is transferred. A
+// volume of that name that asks for something else does not get the claim.
+func TestRestoredFromABackup(t *testing.T) {
+	http := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}}
+	other := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/other.qcow2"}}
+	first := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), newVolume(http)}, Reports: []task.Report{filltest.Done()}})
+	first.Run(volumeName, build(first))
+	claim := filltest.Get[corev1.PersistentVolumeClaim](first, filltest.Team, volumeName)
+	claim.ObjectMeta = metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: "another", Labels: claim.Labels, Annotations: claim.Annotations}
+	for source, want := range map[*cdiv1.DataVolumeSource]string{http: "PrePopulated", other: "ErrResourceExists"} {
+		w := filltest.New(t, filltest.Scene{Objects: []client.Object{filltest.Class(filltest.AtOnce), claim.DeepCopy(), newVolume(source)}})
+		w.Run(volumeName, build(w))
+		if why, text := reason(volumeIn(w)); why != want || w.Tries != 0 {
+			t.Errorf("of %s it says %s: %s, after %d transfers", source.HTTP.URL, why, text, w.Tries)
+		}
+	}
+}
+
 // TestClaimWithASourceOfItsOwn: a volume that CDI has begun with a populator is filled for its claim's sake, and says what the
 // claim has.
 func TestClaimWithASourceOfItsOwn(t *testing.T) {

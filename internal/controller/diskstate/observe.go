@@ -40,9 +40,12 @@ type Disk struct {
 	Direct    *netdisk.Behind     // opened without a mount; nil: it is mounted
 	Login     *corev1.Secret      // what the disk is opened with, to be made before the launcher; nil: nothing
 	PV        *corev1.PersistentVolume
-	ID        identity.Disk // of a disk that is Ready
-	Servers   []string      // the addresses of its servers; empty: they are not known, or it has none
-	logsIn    bool          // it is at a server where the launcher has not logged in yet, as far as is recorded
+	Beside    *corev1.NodeSelector // where its driver can make it out of what its claim names; nil: everywhere, or it is made
+	BesideWhy string               // that it is so, for a person
+	Unready   bool                 // it cannot be made yet, because its snapshot is not ready
+	ID        identity.Disk        // of a disk that is Ready
+	Servers   []string             // the addresses of its servers; empty: they are not known, or it has none
+	logsIn    bool                 // it is at a server where the launcher has not logged in yet, as far as is recorded
 	Mode      accessv1.Mode
 	Access    machine.Access
 	Copied    *kubevirt.DiskCopy // the guest has a copy of it; nil: it has the disk itself
@@ -84,6 +87,9 @@ func (r *Reader) Disk(ctx context.Context, s *Run, v kubevirt.Volume, name strin
 		}
 	}
 	d.ObserveEarly(s.Launcher)
+	if err := r.observeSource(ctx, &d); err != nil {
+		return d, err
+	}
 	if err := r.Identify(ctx, &d); err != nil {
 		return d, err
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
@@ -92,6 +93,9 @@ func (s *Seen) done(m marks) {
 	s.stagesDone(m)
 	if s.report != nil && s.report.Virtual > 0 {
 		m[names.DiskSize] = strconv.FormatInt(s.report.Virtual, 10)
+	}
+	if v, is := s.order.For.(*cdiv1.DataVolume); is {
+		m[names.FilledBy] = clonesource.SpecDigest(&v.Spec)
 	}
 	if s.report != nil && s.report.Upload != "" {
 		m[names.Uploaded] = s.report.Upload
@@ -260,7 +264,7 @@ var podNameMark = map[string]string{render.RoleImport: names.ImportPod, render.R
 // claimMarks are the keys of marks.
 var claimMarks = []string{
 	names.PodPhase, names.PodReady, names.Restarts, names.Fatal, names.RunMessage, names.RunReason, names.ImportPod, names.UploadPod,
-	names.Preallocate, names.DiskSize, names.MayFill, names.PopulatedFor, names.ServedOn, names.Uploaded,
+	names.Preallocate, names.DiskSize, names.MayFill, names.PopulatedFor, names.ServedOn, names.Uploaded, names.FilledBy,
 }
 
 // marksOn returns the marks a claim has.

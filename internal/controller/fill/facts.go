@@ -105,7 +105,7 @@ func (s *Seen) strangerFact() volume.Claim {
 	if metav1.GetControllerOf(s.claim) != nil {
 		return volume.Foreign
 	}
-	said := s.claim.Annotations[names.PopulatedFor] == s.order.Name || s.prePopulated()
+	said := s.claim.Annotations[names.PopulatedFor] == s.order.Name || s.prePopulated() || clonesource.ComesBack(s.claim, s.order.Name, &s.order.Spec)
 	asked := s.order.Annotations[names.Adopt] == "true" || s.claim.Annotations[names.Adopt] == "true"
 	refused := s.order.Annotations[names.Adopt] == "false"
 	switch {

@@ -86,7 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if plan.State == state.DiskInUse || unallowed(s) {
 		return ctrl.Result{RequeueAfter: accessAgain}, nil
 	}
-	return ctrl.Result{RequeueAfter: sooner(sooner(report.LookAgain(s), leaves.Again), update.Again)}, nil
+	return ctrl.Result{RequeueAfter: sooner(sooner(sooner(report.LookAgain(s), leaves.Again), update.Again), awaitsSource(s))}, nil
 }
 
 // accessAgain is how often to look at a disk that somebody else has, if nobody tells us that it is free.
@@ -162,6 +162,7 @@ func (r *Reconciler) Start(ctx context.Context, s *observed.Instance, p render.P
 	if err != nil {
 		return err
 	}
+	keepBeside(s, pod)
 	if err := r.unreplaced(ctx, s); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func (r *Reconciler) act(ctx context.Context, a migration.Action, v *Move) error
 		}
 		return r.dropKeys(ctx, v)
 	case migration.LetGo:
-		return r.Cluster.Mark(ctx, v.Migration, cluster.Marks{})
+		return r.Cluster.Mark(ctx, v.Migration, cluster.Marks{Labels: movestatus.Labels(v.Migration)})
 	case migration.StartMover, migration.Hold, migration.MakeCopies, migration.Place, migration.Record, migration.StopMover:
 	}
 	return fmt.Errorf("%s is not an action on the migration of a guest", a)

@@ -8,6 +8,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launcherapi"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // configuration returns the limits of a migration in upstream's fields.
@@ -32,10 +33,12 @@ func Narrowed(own, added map[string]string) map[string]string {
 	return all
 }
 
-// migrationLabels are what clients find the migrations of an instance by. A name that is too long to be a label has none.
-func migrationLabels(m *kubevirt.VirtualMachineInstanceMigration) map[string]string {
-	if len(validation.IsValidLabelValue(m.Spec.VMIName)) > 0 {
-		return nil
+// Labels returns the labels of a migration: clients find the migrations of an instance by them, and backups leave migrations out. A name that is
+// too long to be a label is left out.
+func Labels(m *kubevirt.VirtualMachineInstanceMigration) map[string]string {
+	labels := map[string]string{names.NoBackup: "true"} // restored, it would move the machine once more
+	if len(validation.IsValidLabelValue(m.Spec.VMIName)) == 0 {
+		labels[kubevirt.LabelMigrated] = m.Spec.VMIName
 	}
-	return map[string]string{kubevirt.LabelMigrated: m.Spec.VMIName}
+	return labels
 }

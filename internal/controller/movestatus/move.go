@@ -38,7 +38,7 @@ func (r *Reporter) Open(ctx context.Context, req ctrl.Request, offline bool) (*k
 	case m.DeletionTimestamp != nil && !kept:
 		return nil, nil
 	case m.DeletionTimestamp == nil && !kept && !m.Ended():
-		return nil, r.Cluster.Mark(ctx, m, cluster.Marks{Finalizers: []string{Finalizer}, Labels: migrationLabels(m)})
+		return nil, r.Cluster.Mark(ctx, m, cluster.Marks{Finalizers: []string{Finalizer}, Labels: Labels(m)})
 	}
 	return m, nil
 }

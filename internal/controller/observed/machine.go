@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/names"
 )
 
 // NewInstance returns the instance that a machine is started with, without what its instance type adds.
@@ -14,6 +15,7 @@ func NewInstance(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachineInstance {
 	i := &kubevirt.VirtualMachineInstance{ObjectMeta: *vm.Spec.Template.ObjectMeta.DeepCopy(), Spec: *vm.Spec.Template.Spec.DeepCopy()}
 	i.Name, i.Namespace, i.GenerateName = vm.Name, vm.Namespace, ""
 	i.OwnerReferences = []metav1.OwnerReference{Owner(vm)}
+	metav1.SetMetaDataLabel(&i.ObjectMeta, names.NoBackup, "true") // restored, it would belong to nothing and be in the way of the machine's next instance
 	i.Spec.Canonical()
 	nameClaims(vm, i.Spec.Volumes)
 	NoteTemplate(i, vm, VolumeNames(i.Spec.Volumes))

@@ -290,7 +290,7 @@ func (r *Reconciler) act(ctx context.Context, a migration.Action, v *move) error
 	case migration.DropLeft:
 		return r.dropCopies(ctx, v)
 	case migration.LetGo:
-		return r.Cluster.Mark(ctx, v.migration, cluster.Marks{})
+		return r.Cluster.Mark(ctx, v.migration, cluster.Marks{Labels: movestatus.Labels(v.migration)})
 	case migration.StartTarget, migration.Grant, migration.TellSource, migration.CallOff, migration.HandOver, migration.StopSource,
 		migration.StopTarget, migration.DropKeys:
 	}

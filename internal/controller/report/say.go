@@ -31,16 +31,18 @@ var details = map[state.MachineReason]func(*observed.Instance) string{
 	state.DisksFilling:        disksText,
 	state.DiskInUse:           disksText,
 	state.ConsumerPlacing:     disksText,
-	state.ConsumerUnplaceable: func(s *observed.Instance) string { return observed.Unschedulable(s.Consumer) },
-	state.LauncherUnplaceable: func(s *observed.Instance) string { return observed.Unschedulable(s.Launcher) + s.Misplaced },
-	state.LauncherStarting:    startText,
-	state.NodeLost:            func(s *observed.Instance) string { return s.Lost },
-	state.Cloning:             cloning,
-	state.Keeping:             holdText,
-	state.PausedByUser:        func(*observed.Instance) string { return "" },
-	state.GuestEnded:          func(s *observed.Instance) string { return s.LastWords().Detail },
-	state.GuestFailed:         func(s *observed.Instance) string { return s.LastWords().Detail },
-	state.CrashLoop:           func(s *observed.Instance) string { return s.LastWords().Detail },
+	state.ConsumerUnplaceable: func(s *observed.Instance) string { return observed.Unschedulable(s.Consumer) + besideText(s) },
+	state.LauncherUnplaceable: func(s *observed.Instance) string {
+		return observed.Unschedulable(s.Launcher) + s.Misplaced + besideText(s)
+	},
+	state.LauncherStarting: startText,
+	state.NodeLost:         func(s *observed.Instance) string { return s.Lost },
+	state.Cloning:          cloning,
+	state.Keeping:          holdText,
+	state.PausedByUser:     func(*observed.Instance) string { return "" },
+	state.GuestEnded:       func(s *observed.Instance) string { return s.LastWords().Detail },
+	state.GuestFailed:      func(s *observed.Instance) string { return s.LastWords().Detail },
+	state.CrashLoop:        func(s *observed.Instance) string { return s.LastWords().Detail },
 }
 
 func detailOf(s *observed.Instance, r state.MachineReason) string {
@@ -164,4 +166,15 @@ func DiskStatus(d diskstate.Disk) kubevirt.VolumeStatus {
 		}
 	}
 	return v
+}
+
+// besideText says for which claims a pod that has no node is kept to some nodes.
+func besideText(s *observed.Instance) string {
+	var text strings.Builder
+	for _, d := range s.Disks {
+		if d.BesideWhy != "" {
+			text.WriteString("; " + d.BesideWhy)
+		}
+	}
+	return text.String()
 }

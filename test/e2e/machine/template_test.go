@@ -25,13 +25,17 @@ func TestTemplateIsFollowed(t *testing.T) {
 	fixture.BootKernel(vm, "disks")
 	spec := &vm.Spec.Template.Spec
 	spec.Domain.Devices.Disks = []kubevirt.Disk{{Name: "follows-0", Serial: "FIRST"}, cdDrive("drive")}
-	y.CreateMachine(vm)
-	for _, name := range []string{"more", "first-medium", "second-medium"} {
+	spec.Volumes = append(spec.Volumes, hotVolume("from-start", "from-start"))
+	for _, name := range []string{"from-start", "more", "first-medium", "second-medium"} {
 		y.CreateBlankVolume(name, "localdisk")
 	}
+	y.CreateMachine(vm)
 	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
 	y.GuestSays(vm, "berth-guest: ready")
 	run := y.InstanceOf(t.Context(), vm).UID
+	if s := fixture.VolumeStatusOf(y.InstanceOf(t.Context(), vm), "from-start"); s == nil || s.HotplugVolume == nil || s.Phase != kubevirt.VolumeReady {
+		t.Errorf("of a hotpluggable volume that was there at the start it says %+v", s)
+	}
 
 	t.Log("a disk is added to the template")
 	editTemplate(y, vm, func(s *kubevirt.VirtualMachineInstanceSpec) {

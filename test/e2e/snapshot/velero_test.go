@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/test/e2e/fixture"
@@ -46,6 +47,17 @@ func installVelero(env *framework.Env) *velero {
 apiVersion: v1
 kind: Namespace
 metadata: {name: %[1]s}
+---
+# Velero's server asks it how its helpers are to run; the server of this test runs beside the cluster
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: velero, namespace: %[1]s}
+spec:
+  replicas: 0
+  selector: {matchLabels: {component: velero}}
+  template:
+    metadata: {labels: {component: velero}}
+    spec: {containers: [{name: velero, image: velero}]}
 ---
 apiVersion: v1
 kind: Secret
@@ -184,9 +196,10 @@ func wrapped(y *fixture.Machines, name, url string) *kubevirt.VirtualMachine {
 }
 
 // TestVelero: Velero backs up a namespace with a machine that runs and has moved to another node, and one that is stopped. The backup is complete, the guest
-// that ran was frozen for its moment, and goes on afterwards.
+// that ran was frozen for its moment, and goes on afterwards. The backup is restored into another namespace, and into its own after the machines were
+// deleted: they run with the data of the backup's moment, and nothing is imported again.
 func TestVelero(t *testing.T) {
-	y, images := fixture.NewMachines(t), fixture.NewVolumes(t)
+	y, other, images := fixture.NewMachines(t), fixture.NewMachines(t), fixture.NewVolumes(t)
 	url := images.Web.URL + "/disk.img"
 	v := installVelero(y.Env)
 	b := &fixture.Volumes{Env: y.Env, Kube: y.Kube}
@@ -203,10 +216,64 @@ func TestVelero(t *testing.T) {
 	if m := y.Migrate(web, "before"); m.Status.Phase != kubevirt.MigrationSucceeded {
 		t.Fatalf("migration %s: %s", m.Status.Phase, fixture.MigrationSays(m))
 	}
+	y.RunPattern(web, "write", 8, "data")
 
 	v.client("backup", "create", y.Namespace, "--include-namespaces", y.Namespace)
 	v.waitPhase("backup", y.Namespace, "Completed")
 	y.GuestSays(web, "frozen")
 	y.GuestSays(web, "thawed")
-	y.RunPattern(web, "write", 9, "data")
+	y.RunPattern(web, "write", 9, "data") // which is not in the backup
+
+	asked := images.Web.Requests()
+	v.restore(y.Namespace, other.Namespace, "--namespace-mappings", y.Namespace+":"+other.Namespace)
+	y.DeleteMachines()
+	y.Wait("the claims to be gone", fixture.BootPatience, func(ctx context.Context) (bool, string) {
+		claims, err := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace).List(ctx, metav1.ListOptions{})
+		return err == nil && len(claims.Items) == 0, fmt.Sprint(len(claims.Items), " claims, ", err)
+	})
+	v.restore(y.Namespace, "again-"+y.Namespace)
+	for _, at := range []*fixture.Machines{other, y} {
+		asItWas(at)
+	}
+	if now := images.Web.Requests(); now != asked {
+		t.Errorf("images were asked for %d times after the restores", now-asked)
+	}
+}
+
+// restore has a backup restored, without the pods of its machines: machines make their own.
+func (v *velero) restore(backup, name string, args ...string) {
+	v.T.Helper()
+	v.client(append([]string{"restore", "create", name, "--from-backup", backup, "--selector", "kubevirt.io!=virt-launcher"}, args...)...)
+	v.waitPhase("restore", name, "Completed")
+}
+
+// asItWas compares the machines of a namespace with those of the backup.
+func asItWas(y *fixture.Machines) {
+	y.T.Helper()
+	named := func(name string) *kubevirt.VirtualMachine {
+		vm := &kubevirt.VirtualMachine{}
+		if err := y.Kube.Get(y.Context(), client.ObjectKey{Namespace: y.Namespace, Name: name}, vm); err != nil {
+			y.T.Fatal(err)
+		}
+		return vm
+	}
+	web, off := named("web"), named("off")
+	y.WaitStatus(web, kubevirt.StatusRunning, fixture.BootPatience)
+	y.GuestSays(web, "berth-guest: ready")
+	y.RunPattern(web, "verify", 8, "data")
+	y.WaitStatus(off, kubevirt.StatusStopped, fixture.Patience)
+	y.SetRunStrategy(off, kubevirt.RunAlways)
+	y.WaitStatus(off, kubevirt.StatusRunning, fixture.BootPatience)
+	y.SetRunStrategy(off, kubevirt.RunHalted)
+	y.WaitStatus(off, kubevirt.StatusStopped, fixture.BootPatience)
+	b := &fixture.Volumes{Env: y.Env, Kube: y.Kube}
+	b.BeginsWith("off-data", fixture.DiskImage(24))
+	for claim, owner := range map[string]client.Object{"web-data": web, "off-data": b.ReadVolume("off-data")} {
+		if c := b.ReadClaim(claim); !metav1.IsControlledBy(c, owner) {
+			y.T.Errorf("claim %s belongs to %v", claim, c.OwnerReferences)
+		}
+	}
+	if left := y.Kubectl("get", "vmim", "-o", "name"); left != "" {
+		y.T.Errorf("migrations came back: %s", left)
+	}
 }

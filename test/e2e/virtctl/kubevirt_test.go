@@ -173,7 +173,7 @@ func theirQuestions(y *fixture.Machines, v *fixture.Virtctl) {
 	says(v, "virt-launcher-web", "objectgraph", "web", "--vmi", "--output=yaml")
 	says(v, "VM "+y.Namespace+"/web was canceled evacuation", "evacuate-cancel", "vm", "web")
 	says(v, "VMI "+y.Namespace+"/web was canceled evacuation", "evacuate-cancel", "vmi", "web")
-	says(v, "successfully exposed for", "expose", "vm", "web", "--name=web", "--port=80")
+	says(v, "Service web successfully created for vm web", "expose", "vm", "web", "--name=web", "--port=80")
 }
 
 // theirRefusals: what is out of scope is refused with the reason.
@@ -201,7 +201,7 @@ func theirManifests(t *testing.T, program string) {
 	}
 	apply("create", "instancetype", "--namespaced", "--name=small", "--cpu=1", "--memory=64Mi")
 	apply("create", "preference", "--namespaced", "--name=plain", "--cpu-topology=cores")
-	y.CreateBlankVolume("root", fixture.ClassImmediate)
+	y.CreateBlankVolume("root", fixture.ClassDiskImmediate) // snapshots can be taken of it
 	apply("create", "vm", "--name=web", "--instancetype=virtualmachineinstancetype/small", "--preference=virtualmachinepreference/plain", "--volume-pvc=src:root",
 		"--run-strategy=Always")
 	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "web"}}

@@ -31,7 +31,7 @@ func TestVolumeSources(t *testing.T) {
 	}
 }
 
-// TestVolumeArchive: a tar becomes the files of a volume.
+// TestVolumeArchive: a tar becomes the files of a volume. Files take what they need, so the claim does not say that it was preallocated.
 func TestVolumeArchive(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t)
@@ -43,10 +43,13 @@ func TestVolumeArchive(t *testing.T) {
 	b.NoError(w.Close())
 	b.Web.Put("/files.tar", files.Bytes())
 	b.CreateVolume(fixture.Volume{Class: fixture.ClassImmediate, Size: "40Mi", URL: b.Web.URL + "/files.tar", Change: func(dv *cdiv1.DataVolume) {
-		dv.Spec.ContentType = cdiv1.DataVolumeArchive
+		dv.Spec.ContentType, dv.Spec.Preallocation = cdiv1.DataVolumeArchive, fixture.Ptr(true)
 	}})
 	b.UntilPhase("disk", cdiv1.Succeeded)
 	if got := b.Run(framework.Pod{Name: "read", User: fixture.GuestUser, Claims: []string{"disk"}, Script: "cat /disk/etc/hello"}); got != "world" {
 		t.Errorf("the archive's file holds %q", got)
+	}
+	if got, said := b.ReadClaim("disk").Annotations["cdi.kubevirt.io/storage.preallocation"]; said {
+		t.Errorf("the claim says of preallocation %q", got)
 	}
 }

@@ -150,6 +150,7 @@ func TestVolumeStatic(t *testing.T) {
 		{"not said", false, cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.Web.URL + "/disk.img"}}},
 		{"kept", true, cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: b.Web.URL + "/none.img"}}},
 		{"kept for an upload", true, cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}},
+		{"kept for a clone whose source is gone", true, cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: b.Namespace, Name: "gone"}}},
 	} {
 		b.NoError(client.IgnoreNotFound(b.Kube.Delete(b.Context(), b.ReadVolume("disk"))))
 		b.Wait("the claim to be gone", fixture.Patience, func(ctx context.Context) (bool, string) {
