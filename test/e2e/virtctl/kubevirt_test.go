@@ -219,12 +219,13 @@ func theirManifests(t *testing.T, program string) {
 	apply("create", "clone", "--name=again", "--source-name=web", "--target-name=copy")
 	y.Kubectl("wait", "vmclone/again", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=300s")
 
-	says(v, "created successfully", "vmexport", "create", "all", "--vm=web")
+	v.Must("vmexport", "create", "all", "--vm=web")
 	y.Kubectl("wait", "vmexport/all", "--for=jsonpath={.status.phase}=Ready", "--timeout=180s")
-	if out := v.Must("vmexport", "download", "all", "--manifest", "--port-forward"); !strings.Contains(out, "kind: VirtualMachine") {
+	if out := v.Must("vmexport", "download", "all", "--manifest", "--port-forward"); !strings.Contains(out, `"kind":"VirtualMachine"`) {
 		t.Errorf("the manifest of the export is %s", out)
 	}
-	says(v, "deleted successfully", "vmexport", "delete", "all")
+	v.Must("vmexport", "delete", "all")
+	y.Kubectl("wait", "--for=delete", "vmexport/all", "--timeout=60s")
 }
 
 // theirMove moves a machine with KubeVirt's own virtctl.
