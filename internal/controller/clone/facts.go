@@ -136,7 +136,7 @@ func (s *Seen) claimFact() clone.Claim {
 // spot returns where the driver of a claim can fill it.
 func (s *Seen) spot() clone.Spot {
 	switch {
-	case s.where.Why != "" && !(s.made() && s.acrossSpaces()): // a claim that we did not make is not made again
+	case s.where.Why != "" && (!s.made() || !s.acrossSpaces()): // a claim that we did not make is not made again
 		return clone.Elsewhere
 	case s.where.Beside != "" && s.target.Claim != nil && s.target.Claim.Annotations[names.SelectedNode] != s.where.Beside:
 		return clone.Beside

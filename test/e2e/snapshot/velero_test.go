@@ -243,7 +243,7 @@ func TestVelero(t *testing.T) {
 // restore has a backup restored, without the pods of its machines: machines make their own.
 func (v *velero) restore(backup, name string, args ...string) {
 	v.T.Helper()
-	v.client(append([]string{"restore", "create", name, "--from-backup", backup, "--selector", "kubevirt.io!=virt-launcher"}, args...)...)
+	v.client(append([]string{"restore", "create", name, "--from-backup", backup, "--selector", "kubevirt.io notin (virt-launcher)"}, args...)...)
 	v.waitPhase("restore", name, "Completed")
 }
 
