@@ -16,7 +16,7 @@ import (
 	"github.com/berth-vm/berth/pkg/inflate"
 )
 
-// bounds are what nobody can beat. Each takes the directory of the images and a file it may write.
+// bounds are the limits that no program can beat. Each takes the directory of the images and a file it may write.
 var bounds = map[string]func(images, out string) (sample, error){
 	"inflate1": func(images, _ string) (sample, error) { return inflateClusters(images, 1) },
 	"inflate":  func(images, _ string) (sample, error) { return inflateClusters(images, runtime.GOMAXPROCS(0)) },
@@ -57,8 +57,8 @@ const (
 	clusterSize = 1 << clusterBits
 )
 
-// compressedClusters finds the compressed clusters of a qcow2 file that qemu-img made. It trusts the file: the worker's
-// own reader, which does not, is what is being measured.
+// compressedClusters finds the compressed clusters of a qcow2 file that qemu-img made. It trusts the file: the worker's own
+// reader, which does not, is being measured.
 func compressedClusters(path string) (clusters [][]byte, err error) {
 	p, err := os.ReadFile(path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // The memory that a worker may take at most, in the works that are measured.
 const rssGoal = 64 << 20
 
-// summary is what the runs of one contender come to.
+// summary summarizes the runs of one contender.
 type summary struct {
 	median, least, most float64
 	rss                 int64

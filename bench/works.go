@@ -18,7 +18,7 @@ type work struct {
 	reflink  bool
 }
 
-// contender is someone else who does the same, or a bound nobody can beat.
+// contender is another program that does the same work, or a bound that no program can beat.
 type contender struct {
 	name  string
 	cmd   string // for bash

@@ -43,7 +43,7 @@ func texts(t *testing.T) map[string]string {
 	return out
 }
 
-// anchor is what a heading is linked by.
+// anchor returns the anchor that links to a heading use.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

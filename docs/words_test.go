@@ -30,7 +30,7 @@ var stiff = map[string]string{
 // rebuilt are folders whose code is being moved; they are looked at when it has its place.
 var rebuilt = []string{"internal/controller/machine", "internal/disk", "internal/machine"}
 
-// prose is what people read of a file: its comments if it is Go, all of it if it is a page; by line.
+// prose returns the text of a file that people read, by line: the comments of a Go file, all of a page.
 func prose(t *testing.T, path string) map[int]string {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// User is who a launcher runs as.
+// User is the user ID that a launcher runs as.
 const User = "107"
 
 // The two ends of the link between the servers of this machine and the launcher.
@@ -65,7 +65,7 @@ func Command(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// Write writes files below a directory that everybody can read.
+// Write writes files below a directory that every user can read.
 func Write(dir string, files map[string]string) error {
 	for name, text := range files {
 		path := filepath.Join(dir, name)

@@ -17,7 +17,7 @@ import (
 
 // Launcher is a launcher that runs, with its QEMU.
 type Launcher struct {
-	// QEMU is the process, and Args are what it was started with.
+	// QEMU is the process ID, and Args are its arguments.
 	QEMU int
 	Args []string
 	// Root is where its files are seen from outside: put it before a path.
@@ -27,7 +27,7 @@ type Launcher struct {
 	log string
 }
 
-// Orders are what a launcher is started with.
+// Orders are the options of a launcher.
 type Orders struct {
 	Program string // the launcher, as Build made it
 	Machine launcherapi.Machine

@@ -43,7 +43,7 @@ const (
 	patience = 30 * time.Minute
 )
 
-// scene is what one run has.
+// scene holds the cluster and the measurements of one run.
 type scene struct {
 	program         program
 	only            string // the name of the one program that is measured; empty: all
@@ -288,7 +288,7 @@ func (b *bench) probe(ctx context.Context) error {
 	return b.until(ctx, 0, waiting...)
 }
 
-// clone makes copies of the first volume beside it, once nobody uses it any more.
+// clone clones the first volume several times, after the last pod that uses it has ended.
 func (b *bench) clone(ctx context.Context) error {
 	golden := diskName(0)
 	if err := b.kube.Delete(ctx, consumer(golden)); err != nil {

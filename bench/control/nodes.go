@@ -132,7 +132,7 @@ func forAll(objects []client.Object, do func(client.Object) error) error {
 const perSpace = 100
 
 // others are pods and claims that have nothing to do with any volume. A pod is as large as those of an ordinary application, and
-// has a claim that nobody made.
+// has a claim that does not exist.
 func others(s scene) []client.Object {
 	var objects []client.Object
 	space := func(i int) string { return fmt.Sprintf("others-%d", i/perSpace) }

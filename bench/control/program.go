@@ -25,7 +25,7 @@ type program struct {
 	name string
 	// where its main package is: the module's folder, and the package in it.
 	module, main string
-	// objects are what it needs in the cluster beside what all have.
+	// objects are the objects it needs in the cluster in addition to the common ones.
 	objects []client.Object
 	start   func(c *simulated.Cluster, path string) (*process, error)
 }

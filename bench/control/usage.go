@@ -18,7 +18,7 @@ type process struct {
 	metrics string
 }
 
-// usage is what a process has used so far.
+// usage is the processor time and memory that a process has used so far.
 type usage struct {
 	writes int     // requests that change something
 	cpu    float64 // seconds

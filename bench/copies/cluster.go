@@ -28,7 +28,7 @@ type bench struct {
 	node   string // of the golden claim, once a machine has run there
 }
 
-// cost is what many machines cost together.
+// cost is the sum over many machines.
 type cost struct {
 	took   time.Duration
 	memory int64 // bytes of all
@@ -155,7 +155,7 @@ func (b *bench) room(ctx context.Context) (int, error) {
 	return int(free / machineMemory), nil
 }
 
-// machineMemory is what the launcher of one of our machines asks for: its guest's 32Mi, and 256Mi for QEMU and libvirt.
+// machineMemory is the memory request of the launcher of one machine: 32Mi for its guest, and 256Mi for QEMU and libvirt.
 const machineMemory = 288 << 20
 
 // many machines at once over the golden claim.

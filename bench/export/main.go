@@ -4,7 +4,7 @@
 //
 //	bin/measure/export [-runs 3] [-data 512] [-disk 1024]
 //
-// It needs bin/worker and what hack/packages lists. Nobody finds the disk in the cache, and what is written is on the disk at the end.
+// It needs bin/worker and what hack/packages lists. The page cache is dropped before each run, and written data is synced at the end.
 package main
 
 import (

@@ -58,8 +58,8 @@ type target struct {
 	// files are those of its Secret, and secret what plain QEMU is given as the secret that its -blockdev names.
 	files  map[string]string
 	secret string
-	// plain is what plain QEMU opens in the place of the launcher's image, if that is not the same: only one client at a time
-	// holds the lock of an RBD image, and the client that wrote last would read twice as fast as the other.
+	// plain is the image that plain QEMU opens, if it is another than the launcher's: only one client at a time holds the lock of an
+	// RBD image, and the client that wrote last would read twice as fast as the other.
 	image, plain string
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/netdisk"
 )
 
-// node is what libvirt calls the first disk's block node.
+// node is the name that libvirt gives the first disk's block node.
 const node = "libvirt-1-format"
 
 func host(port int) kubevirt.NetworkHost {

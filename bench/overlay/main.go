@@ -3,9 +3,9 @@
 //
 //	bin/measure/overlay [-rounds 5] [-master bin/images/guest/guest.img]
 //
-// It needs root, what `go run ./hack/images all` makes and what hack/packages lists, and writes bench/overlay/results.md. A boot counts
-// from the start of QEMU's process, so libvirt's part is in it. A clone is what a launcher with one takes longer until its QEMU
-// starts than a launcher with an overlay.
+// It needs root, what `go run ./hack/images all` makes and what hack/packages lists, and writes bench/overlay/results.md. A boot
+// counts from the start of QEMU's process, so libvirt's part is in it. The time of a clone is the difference between the start of
+// QEMU in a launcher with a clone and in one with an overlay.
 package main
 
 import (

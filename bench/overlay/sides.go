@@ -24,7 +24,7 @@ import (
 // fullSize is how long the master of a clone is. Half of it is data.
 const fullSize = 4 << 30
 
-// memory is what every guest has.
+// memory is the memory of each guest.
 const memory = "128Mi"
 
 type bench struct {

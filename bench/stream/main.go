@@ -56,7 +56,7 @@ func main() {
 	}
 }
 
-// took is what was measured, a round each.
+// took holds the durations of one round.
 type took struct {
 	local, early    []time.Duration // until the guest's first line
 	alone, together []time.Duration // until the import was done

@@ -80,14 +80,15 @@ func enlarge(raw string, data int64) error {
 	return errors.Join(err, f.Truncate(diskSize), f.Sync(), f.Close())
 }
 
-// line is what all connections to the server share.
+// line is the network link that all connections to the server share.
 type line struct {
 	rate int64 // bytes a second
 	mu   sync.Mutex
 	free time.Time // when it is free again
 }
 
-// queued is what is on its way when the server's process is not given a processor in time: without it a busy machine would make the line slower.
+// queued is how long the link continues to send when the server's process is not given a processor in time: without it a busy
+// machine would make the line slower.
 const queued = 100 * time.Millisecond
 
 func (l *line) take(n int) {

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-vm/berth/internal/token"
 )
 
-// bed is what is there for every run: files to send, certificates, a token.
+// bed holds the things that every run needs: files to send, certificates, a token.
 type bed struct {
 	dir, worker         string
 	rawFile, sparseFile string
@@ -176,7 +176,7 @@ func (b *bed) upload(ctx context.Context, file string) (time.Duration, error) {
 	return took, err
 }
 
-// plain sends a file over TLS to somebody who writes it down.
+// plain sends a file over TLS to a process that writes it to a file.
 func (b *bed) plain(ctx context.Context) (time.Duration, error) {
 	target := filepath.Join(b.dir, "disk.img")
 	server, end, err := start(ctx, b.self, "sink", b.tls, target)

@@ -2,7 +2,7 @@
 // are processes of their own on loopback, as they are in a cluster, and both ends write to a file and fsync it. It writes
 // bench/upload/results.md.
 //
-// It knows no cluster: the proxy finds its one worker without asking anybody.
+// It knows no cluster: the proxy finds its one worker without asking an API server.
 package main
 
 import (

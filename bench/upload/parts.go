@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/upload/proxy"
 )
 
-// parts are what runs in processes of its own.
+// parts are the functions that run in processes of their own.
 var parts = map[string]func(args []string) error{"proxy": runProxy, "sink": runSink, "send": runSend, "copy": runCopy}
 
 // serve serves over TLS until it is killed.

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// simulated is an API server that has objects and nothing else: it lists them, and sends a watch what is changed. Everybody may do
-// everything.
+// simulated is an API server that has objects and nothing else: it lists them, and sends a watch what is changed. Every request is allowed.
 type simulated struct {
 	kinds map[string]*kind // by resource
 

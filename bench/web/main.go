@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// bounds are what the page has to keep.
+// bounds that the page must meet
 const (
 	firstBound  = time.Second
 	updateBound = 100 * time.Millisecond

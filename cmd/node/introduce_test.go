@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/layercache"
 )
 
-// TestLayerCounts: the agent is told what the cache beside it holds, and follows no link that somebody who has broken the cache left for it.
+// TestLayerCounts: the agent reads what the cache on its node holds, and does not follow a link that a compromised cache left for it.
 func TestLayerCounts(t *testing.T) {
 	dir, err := os.MkdirTemp("", "node") // the path of a socket must be short
 	if err != nil {

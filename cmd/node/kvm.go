@@ -17,8 +17,8 @@ import (
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// resource is what machines ask for; guests is how many may have it at once: the device has no limit of its own, and a
-// node runs no more pods than this.
+// resource is the extended resource that machines request; guests is how many may have it at once: the device has no limit of its
+// own, and a node runs no more pods than this.
 const (
 	resource = "devices.kubevirt.io/kvm"
 	guests   = 250

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
-// bindClaim is for a claim that its storage driver fills: that a pod with the claim is scheduled is what binds it. The disk
-// on it becomes as large as the task says, for a driver copies a disk as it was and not as large as its new claim.
+// bindClaim serves a claim that its storage driver fills: scheduling a pod with the claim binds the claim. The disk on it becomes
+// as large as the task says, for a driver copies a disk as it was and not as large as its new claim.
 func bindClaim(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("worker bind", flag.ContinueOnError)
 	flags.SetOutput(stderr)

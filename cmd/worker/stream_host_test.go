@@ -111,7 +111,7 @@ func streaming(t *testing.T, flags []string, images ...string) (url string, said
 	return "iscsi://vm%secret1234567@" + at + "/" + target, said
 }
 
-// lockedBuffer is what a program says while it runs.
+// lockedBuffer collects the output of a running program.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -159,8 +159,8 @@ func fetched(t *testing.T, url string) []byte {
 	return b
 }
 
-// TestStreamQEMU: QEMU's own initiator reads the disks of three images byte by byte, through CHAP, before the layers are verified and after,
-// and nobody without the secret does.
+// TestStreamQEMU: QEMU's own initiator reads the disks of three images byte by byte, through CHAP, before the layers are verified
+// and after, and no client without the secret does.
 func TestStreamQEMU(t *testing.T) {
 	t.Parallel()
 	disks := [][]byte{diskNoise(20<<20, 1), diskNoise(33<<20+512, 2), diskNoise(8<<20, 3)}

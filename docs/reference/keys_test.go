@@ -24,7 +24,7 @@ const keysPage = "keys.md"
 var (
 	// key is a key of ours, or one of cdi.kubevirt.io and kubevirt.io, wherever it stands in a text.
 	key = regexp.MustCompile(`(?:[a-z0-9-]+\.)*(?:berth\.dev|kubevirt\.io)/[A-Za-z0-9._-]*`)
-	// version is what follows an API group, and not a domain.
+	// version matches the version that follows an API group, as opposed to a domain.
 	version = regexp.MustCompile(`/v[0-9]+((alpha|beta)[0-9]+)?$`)
 	// quoted is one of the keys of a row's first cell.
 	quoted   = regexp.MustCompile("`([^`]+)`")
@@ -218,7 +218,7 @@ func TestKeysOfThePolicy(t *testing.T) {
 	}
 }
 
-// TestNoStateTellsToFakeAFact: no message advises anybody to declare something filled that may not be.
+// TestNoStateTellsToFakeAFact: no message advises a user to set by hand an annotation that says that a claim is filled.
 func TestNoStateTellsToFakeAFact(t *testing.T) {
 	text, err := os.ReadFile("states.md")
 	if err != nil {

@@ -24,7 +24,7 @@ type story struct {
 	now    scene
 }
 
-// scene is what the cluster shows at one moment.
+// scene is what the page shows of the cluster at one moment.
 type scene struct {
 	volumes            []cdiv1.DataVolume
 	claims             []corev1.PersistentVolumeClaim

@@ -19,13 +19,13 @@ import (
 	"github.com/berth-vm/berth/images"
 )
 
-// user is what an image runs as unless its pod says otherwise.
+// user is the user that an image runs as unless its pod sets another.
 var user = fmt.Sprintf("%d:%d", images.UID, images.UID)
 
 // launcherProgram is of no use without libvirt and QEMU, and has an image with those.
 const launcherProgram = "launcher"
 
-// berth makes the image of all static programs: nothing else is in it but who they run as and whom they trust.
+// berth makes the image of all static programs: it has nothing else but /etc/passwd and the trusted certificates.
 func (b *build) berth(ctx context.Context) (v1.Image, error) {
 	commands, err := b.commands()
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	cdiModule = "kubevirt.io/containerized-data-importer"
 	// cdiTags leave out what needs C libraries that a static program has not; CDI's own build has the libraries.
 	cdiTags = "-tags=containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper"
-	// cdiUser is who CDI's own images run as.
+	// cdiUser is the user that CDI's own images run as.
 	cdiUser = "1001"
 )
 

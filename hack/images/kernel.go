@@ -81,7 +81,7 @@ func (b *build) kernelInputs(ctx context.Context) (bootdisk.Inputs, []debian.Pac
 	return in, packages, b.goBuild(ctx, "", programs, "./images/kernel/init")
 }
 
-// authorities returns the layer of whom to trust in the world: the launcher speaks to registries and web servers.
+// authorities returns the layer of trusted certificate authorities: the launcher talks to registries and web servers.
 func (b *build) authorities(ctx context.Context) (v1.Layer, error) {
 	packages, err := b.debs.Named(ctx, "ca-certificates")
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/berth-vm/berth/internal/version"
 )
 
-// ownArch is what images for this machine's own cluster are made for.
+// ownArch is the architecture of images for the cluster on this machine.
 const ownArch = "amd64"
 
-// release is what the command line says about one.
+// release holds the options of a release.
 type release struct {
 	layout, arches string
 	is             version.Info

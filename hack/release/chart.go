@@ -79,8 +79,7 @@ func (m *maker) chartFiles(release []image, rendered map[string][]object) ([]pac
 	return slices.Concat(files, policies, library), err
 }
 
-// optional returns the templates of what is in no manifest unless somebody wants it, which is a value of the chart: files below
-// config.
+// optional returns the templates of files below config that are installed only if a value of the chart asks for them.
 func (m *maker) optional(value string, names ...string) ([]packed, error) {
 	var files []packed
 	for _, name := range names {

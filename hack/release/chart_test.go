@@ -146,7 +146,7 @@ func grants(role object, group string) bool {
 	})
 }
 
-// What Helm makes of the chart is what the manifests have.
+// The objects that Helm renders are those of the manifests.
 func TestChartIsTheManifests(t *testing.T) {
 	m, c := made(t)
 	for file, set := range map[string]map[string]any{"berth.yaml": nil, "berth-data.yaml": {"sides": "data"}} {
@@ -229,7 +229,7 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// metricsOf returns where a container finds the certificate that it shows Prometheus; empty: metrics are for anybody.
+// metricsOf returns where a container finds the certificate that it shows Prometheus; empty: metrics are served to all clients.
 func metricsOf(env any) any {
 	for _, e := range env.([]any) {
 		if field(e, "name") == "BERTH_METRICS_TLS" {

@@ -29,7 +29,7 @@ const (
 
 var sources = map[string]string{whole: "default", data: "data"}
 
-// registryOf is the registry that manifests name before anybody says which: that of the source tree's images.
+// registryOf is the registry in the manifests of the source tree, which a release replaces.
 var registryOf, _, _ = strings.Cut(images.Berth, "/")
 
 // render has kustomize render a folder of config.

@@ -183,7 +183,8 @@ func sha256Of(path string) (string, error) {
 // sumsFile has the checksum of every other file of a release.
 const sumsFile = "SHA256SUMS"
 
-// sums writes them as sha256sum --check reads them. The blobs of images are named by their sums already; the index is what names them.
+// sums writes the checksums in the format of sha256sum --check. Blobs of images are named by their checksums already; only the
+// index needs one.
 func (m *maker) sums(context.Context) error {
 	var names []string
 	err := filepath.WalkDir(m.dist, func(path string, d fs.DirEntry, err error) error {

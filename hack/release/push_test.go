@@ -53,7 +53,7 @@ func (h hub) serve(t *testing.T) (host, authority string) {
 	return strings.TrimPrefix(server.URL, "https://"), authority
 }
 
-// login is what docker login leaves behind, or nothing.
+// login writes the file that docker login writes, or nothing if user is empty.
 func login(t *testing.T, host, user, password string) {
 	t.Helper()
 	dir := t.TempDir()

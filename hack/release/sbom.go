@@ -31,7 +31,7 @@ type component struct {
 	in                  map[string]bool // the programs that contain it; none for a package of the system
 }
 
-// contents is what an image or a program is made of, by purl.
+// contents lists the components of an image or a program, by purl.
 type contents map[string]*component
 
 func (c contents) add(name, version, purl, program string) {

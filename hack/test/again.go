@@ -47,7 +47,7 @@ type rules struct {
 	listed map[string]note // by the name of the test
 }
 
-// note is what flakyFile says about a test.
+// note is an entry of flakyFile about a test.
 type note struct{ date, finding string }
 
 // test is a test function of a package.
@@ -119,7 +119,7 @@ func (r rules) refuse(failed []test, already int) string {
 	return ""
 }
 
-// failure is what is known of a test that failed.
+// failure describes a test that failed.
 type failure struct {
 	test
 	said   string // with its subtests

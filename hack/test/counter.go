@@ -97,7 +97,7 @@ func (c *counter) event(line []byte) {
 	}
 }
 
-// hadTurn is what a test says when its turn has come.
+// hadTurn matches the line that a test logs when its turn has come.
 var hadTurn = regexp.MustCompile(`had a turn after ([0-9.]+)s`)
 
 func (c *counter) output(e event, key string) {

@@ -1,5 +1,5 @@
-// Command test runs the project's tests stage by stage and ends with a summary: what passed, what failed, how long each
-// stage took. It is what `make test` and CI run. It knows commands, not what they test.
+// Command test runs the project's tests stage by stage and ends with a summary: what passed, what failed, how long each stage
+// took. `make test` and CI run it. It knows commands, not what they test.
 package main
 
 import (

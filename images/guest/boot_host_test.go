@@ -116,7 +116,7 @@ func (m *machine) expectError(prefix string) string {
 	return ""
 }
 
-// checkChurn has a disk written to all the time, and sees that a block is missed that somebody else changed.
+// checkChurn has a disk written to continuously, and checks that a block is reported that another process changed.
 func (m *machine) checkChurn() {
 	m.t.Helper()
 	want(m.t, "churn", m.tell("churn serial=second"), "2048 blocks")

@@ -1,4 +1,4 @@
-// Package guest is what tests know about the test guest: which files the builder makes of its disk, what they hold, and where on the
+// Package guest describes the test guest for tests: which files the builder makes of its disk, what they hold, and where on the
 // disk a test may write. The files are made by hack/images; the program that runs inside is in init.
 package guest
 

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lease is what a guest uses of a DHCP answer. It is never renewed: QEMU's own network gives every guest the same address for good.
+// Lease is the part of a DHCP answer that a guest uses. It is never renewed: QEMU's own network gives every guest the same address
+// for good.
 type Lease struct {
 	Address netip.Prefix
 	Gateway netip.Addr

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package hardware is what our programs that are process 1 of a guest do with its hardware: drivers, network cards, the power button,
-// ports to the host. The test guest's is images/guest/init, that of machines from container images is images/kernel/init.
+// Package hardware sets up the hardware of a guest for Berth's programs that are its process 1: drivers, network cards, the power
+// button, ports to the host. The test guest's is images/guest/init, that of machines from container images is images/kernel/init.
 package hardware
 
 import (

@@ -91,7 +91,7 @@ func packed(t *testing.T, headers []tar.Header, content []string) []byte {
 	return b.Bytes()
 }
 
-// console is what a machine says; a line with the text that is waited for is told.
+// console reads the output of a machine; a line with the expected text is sent to the channel.
 type console struct {
 	text bytes.Buffer
 	wait string
@@ -158,7 +158,7 @@ func boot(t *testing.T, top string, o imagevm.Orders, stop string) (said string,
 	return said, e
 }
 
-// press presses the power button until QEMU ends: nobody hears it before the machine listens.
+// press presses the power button until QEMU ends: the guest does not react to it before it has started.
 func press(monitor string) {
 	c, err := net.Dial("unix", monitor)
 	if err != nil {

@@ -22,8 +22,7 @@ import (
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// That each sentence reaches the user is tested in test/apiserver, against the real API server. Here is what can be told
-// without one.
+// test/apiserver tests against the real API server that each sentence reaches the user. The tests here need no server.
 
 func TestResponse(t *testing.T) {
 	var c causes

@@ -35,7 +35,7 @@ func (l *lookup) authorise(ctx context.Context, req admission.Request) admission
 		return carry(volume, before.Annotations[token.Annotation])
 	}
 	if req.UserInfo.Username == l.self {
-		// Our own right to clone is everybody's: what the author of a machine was allowed to came with the volume.
+		// This account may clone everything, so its own right proves nothing: the proof of the machine's author came with the volume.
 		return admission.Allowed("")
 	}
 	volume.Namespace = req.Namespace

@@ -37,7 +37,7 @@ func checkContainers(spec *kubevirt.VirtualMachineInstanceSpec, c *causes) error
 	return nil
 }
 
-// runners is who may have containers run.
+// runners are the namespaces and users that may have containers run.
 type runners struct {
 	reviews rights.Reviews
 	self    string // the user that we are

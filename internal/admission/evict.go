@@ -65,8 +65,8 @@ func later(why string) admission.Response {
 	}}}
 }
 
-// launcher returns the pod of that name, the instance that it belongs to, and all launchers of that; no instance: it is none of
-// ours. Anybody can write labels: what counts is whose the pod is.
+// launcher returns the pod of that name, the instance that it belongs to, and all launchers of that; without an instance the pod
+// is not a launcher. Any user can write labels, so the owner reference decides.
 func (m *movers) launcher(ctx context.Context, namespace, name string) (*corev1.Pod, *kubevirt.VirtualMachineInstance, []*corev1.Pod, error) {
 	pod, err := cluster.Get[corev1.Pod](ctx, m.reader, namespace, name)
 	if err != nil || pod == nil {

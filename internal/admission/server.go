@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/connlimit"
 )
 
-// Anybody in the cluster can connect to the server. What they can take of its memory is bounded, and none of it is what the API server needs.
+// Every pod in the cluster can connect to the server. The memory that connections can take is bounded, and leaves the API server enough.
 const (
 	mostStrangers = 256 // connections that have not shown a word: about 50 KiB each with TLS
 	mostKnown     = 512 // the API server has a few, of many requests each

@@ -23,7 +23,8 @@ import (
 	"github.com/berth-vm/berth/internal/pki"
 )
 
-// TestPaths: every webhook of the manifests has a path here, each of its own, and none in the manifests: what applies them again would take the word away.
+// TestPaths: every webhook of the manifests has a path here, a different one each, and none has a path in the manifests: applying
+// them again would overwrite it.
 func TestPaths(t *testing.T) {
 	left := map[string]bool{}
 	of := map[string]string{}
@@ -218,7 +219,7 @@ func TestReviewsInFlight(t *testing.T) {
 	}
 }
 
-// TestCrowdOfStrangers: connections that never say a word are closed when too many come, and keep nobody out who knows where to ask.
+// TestCrowdOfStrangers: connections that never send a request are closed when too many arrive, and do not block a client with a known path.
 func TestCrowdOfStrangers(t *testing.T) {
 	at, to := serve(t, func(http.ResponseWriter, *http.Request) {})
 	ask := func() error {

@@ -12,8 +12,8 @@ const (
 	noEncryption = "the memory of guests is not encrypted"
 	noProfiler   = "programs are not profiled through the API"
 	notSupported = "not supported: "
-	// toolsPath is what virtctl asks for the image of its verb guestfs. It does not read a Status there, and shows only the text of an error of
-	// the server.
+	// toolsPath is the path that virtctl requests for the image of its verb guestfs. virtctl does not read a Status there, and shows
+	// only the text of an error.
 	toolsPath = "/guestfs"
 )
 

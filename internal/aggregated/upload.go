@@ -18,7 +18,7 @@ import (
 // that is interrupted asks for another.
 const tokenLasts = 5 * time.Minute
 
-// grant makes a token for the claim that was named. That the user may create the request is what allows them to upload.
+// grant returns a token for the named claim. A user who may create the request may upload.
 func (s *Server) grant(a asked) (int, any, error) {
 	var r uploadv1.UploadTokenRequest
 	if err := a.into(&r); err != nil {

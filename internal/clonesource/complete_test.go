@@ -25,8 +25,8 @@ func bound(annotations map[string]string, owner *metav1.OwnerReference, ref *cor
 	return c
 }
 
-// TestComplete: of a claim that we fill only a record proves that its data is there; one that nobody of ours fills is complete by
-// being bound.
+// TestComplete: of a claim that we fill only a record proves that its data is there; a claim that Berth does not fill is complete
+// when it is bound.
 func TestComplete(t *testing.T) {
 	owned := func(version, kind string) *metav1.OwnerReference {
 		return &metav1.OwnerReference{APIVersion: version, Kind: kind, Name: "disk", Controller: ptr.To(true)}

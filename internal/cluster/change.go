@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Change writes the difference between an object as it was read and as it should be, where the fields are not ours alone:
-// a user's spec that a request changes. It is refused with a conflict if anybody has written the object since.
+// Change writes the difference between an object as it was read and as it should be, where the fields are not ours alone: a user's
+// spec that a request changes. It returns a conflict if the object was written since.
 func (w *Writer) Change(ctx context.Context, read, next client.Object) error {
 	if err := w.client.Patch(ctx, next, sinceRead(read), Owner); err != nil {
 		return fmt.Errorf("change %s: %w", w.name(next), err)
@@ -33,7 +33,7 @@ func sinceRead(read client.Object) client.Patch {
 // writing when the next pod opens the same disk.
 func grace(seconds int64) int64 { return max(seconds, 1) }
 
-// Update writes the whole object. It is refused with a conflict if anybody has written it since it was read.
+// Update writes the whole object. It returns a conflict if the object was written since it was read.
 func (w *Writer) Update(ctx context.Context, obj client.Object) error {
 	if err := w.client.Update(ctx, obj, Owner); err != nil {
 		return fmt.Errorf("update %s: %w", w.name(obj), err)

@@ -170,7 +170,7 @@ func (w *Writer) Delete(ctx context.Context, obj client.Object) error {
 		options = append(options, client.GracePeriodSeconds(grace(*p.Spec.TerminationGracePeriodSeconds)))
 	}
 	err := w.client.Delete(ctx, obj, options...)
-	// A conflict means that another object has the name now: ours is gone, which is what was wanted.
+	// A conflict means that another object has the name now: ours is gone, as wanted.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete %s: %w", w.name(obj), err)
 	}
@@ -182,7 +182,7 @@ func (w *Writer) Event(obj client.Object, kind, reason, message string) {
 	w.events.Eventf(obj, nil, kind, reason, "Reconcile", "%s", message)
 }
 
-// fields is obj as the set of fields it holds, which is what server-side apply takes.
+// fields returns obj as the set of fields it holds, for server-side apply.
 func (w *Writer) fields(obj client.Object) (*unstructured.Unstructured, error) {
 	gvk, err := apiutil.GVKForObject(obj, w.client.Scheme())
 	if err != nil {

@@ -78,8 +78,8 @@ func TestReportSaysNewsOnce(t *testing.T) {
 	}
 }
 
-// TestReportOfAnotherVersion: somebody else wrote to the volume before we reported, and the cache has that version, without what was
-// reported: nothing is told a second time.
+// TestReportOfAnotherVersion: another client wrote to the volume before our report, and the cache has that version, without the
+// report: no event is sent a second time.
 func TestReportOfAnotherVersion(t *testing.T) {
 	v := volume()
 	v.UID = "uid"

@@ -14,10 +14,10 @@ import (
 // ErrSourceDropped is returned for a claim that the API server would make without the data source that it was sent with.
 var ErrSourceDropped = errors.New("the API server drops its data source")
 
-// KeepsSource returns ErrSourceDropped if the API server would drop the data source of a claim. That is what it does without the gate
-// CrossNamespaceVolumeDataSource to every dataSourceRef that names a namespace, and it says nothing: the claim would be bound to an empty
-// volume. So such a claim is tried first, and what comes back is compared with what was sent. Afterwards would be too late: this process
-// may end in between, and the claim be bound.
+// KeepsSource returns ErrSourceDropped if the API server would drop the data source of a claim. Without the gate
+// CrossNamespaceVolumeDataSource it silently drops every dataSourceRef that names a namespace, and the claim would be bound to an
+// empty volume. So such a claim is created as a dry run first, and the result is compared with the request. To check after the
+// creation would be too late: this process may end in between, and the claim be bound.
 func (w *Writer) KeepsSource(ctx context.Context, obj client.Object) error {
 	c, is := obj.(*corev1.PersistentVolumeClaim)
 	if !is || c.Spec.DataSourceRef == nil || ptr.Deref(c.Spec.DataSourceRef.Namespace, "") == "" {

@@ -43,7 +43,7 @@ func Get[T any, P interface {
 	return obj, nil
 }
 
-// VolumeOf reads the volume that a claim holds; nil means that it holds none. spec.volumeName is what the claim's author wrote: the
+// VolumeOf reads the volume that a claim holds; nil means that it holds none. The claim's author can write spec.volumeName: the
 // volume's claimRef with the claim's UID, which only the cluster writes, is the proof.
 func VolumeOf(ctx context.Context, c client.Reader, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	if claim == nil || claim.Spec.VolumeName == "" {
@@ -56,9 +56,9 @@ func VolumeOf(ctx context.Context, c client.Reader, claim *corev1.PersistentVolu
 	return pv, nil
 }
 
-// Owned reads the object of that name whose controller has this UID; nil means that there is none. One of the same name that
-// is not the owner's is not there either: labels and names are anybody's to write, and what such an object says or is
-// must not be taken for ours. Create says that it is in the way.
+// Owned reads the object of that name whose controller has this UID; nil means that there is none. An object of the same name with
+// another owner counts as missing: any user can write labels and names, so such an object must not be trusted. Create returns an
+// error about it.
 func Owned[T any, P interface {
 	*T
 	client.Object

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// Room has a place for each connection that may be open at a time, at all listeners that share it. Nobody can take all of them:
+// Room has a place for each connection that may be open at a time, at all listeners that share it. No host can take all of them:
 //
 //   - A host has no more admitted connections than there are places left for others. One host that opens all it can has half of them, two have a third
 //     each, and so on.
-//   - A connection that is not admitted keeps its place until somebody else needs it: the host with most of such connections loses its oldest.
+//   - A connection that is not admitted keeps its place until another host needs it: the host with most of such connections loses its oldest.
 type Room struct {
 	places    int
 	mu        sync.Mutex

@@ -83,7 +83,8 @@ func TestAnswersThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestForbiddenServers: what is refused to users always is refused to containers, and so is what the administrator's rules leave out.
+// TestForbiddenServers: a server that users may never name is refused to containers too, and so is one that the administrator's
+// rules exclude.
 func TestForbiddenServers(t *testing.T) {
 	rules := reach.Rules{{Protocols: []string{"iscsi"}, Hosts: []string{"10.0.0.0/8"}}, {Protocols: []string{"rbd"}, Pools: []string{"vms"}}}
 	for _, c := range []struct {

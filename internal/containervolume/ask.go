@@ -76,7 +76,7 @@ func (c Client) Delete(ctx context.Context, r Request) error {
 	return refusal(http.MethodDelete, status, body)
 }
 
-// do asks nobody but the pod itself: no proxy of ours, and not where it says that we should ask instead.
+// do sends a request to the pod itself: it uses no proxy and follows no redirect.
 func (c Client) do(ctx context.Context, method string, r Request) (int, []byte, error) {
 	document, err := json.Marshal(r)
 	if err != nil {

@@ -26,7 +26,7 @@ var making = map[string]struct {
 	"xfs":       {claim.XFS, []string{"mkfs.xfs", "-q", "-f"}},
 }
 
-// free makes a filesystem of a size, mounts it, and is what a program can write to it.
+// free makes a filesystem of a size, mounts it, and returns how much a program can write to it.
 func free(t *testing.T, args []string, size int64) int64 {
 	t.Helper()
 	dir := t.TempDir()

@@ -115,7 +115,8 @@ func nodes(pv *corev1.PersistentVolume) string {
 	return strings.Join(slices.Compact(out), ",")
 }
 
-// Network is the disk of a volume at a server. servers are the addresses where somebody has logged in for it; none: they are not known.
+// Network is the disk of a volume at a server. servers are the addresses of the servers that the disk was opened at; none if they
+// are not known.
 func Network(s kubevirt.NetworkSource, servers ...string) (Disk, error) {
 	protocol, parts, err := netdisk.Key(s, servers)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package imagevm is what a launcher and the guest that runs a container image agree on: what the guest is told to run, where it finds
-// that, and how it says what came of it. It is in both programs, and knows neither Kubernetes nor QEMU.
+// Package imagevm is the protocol between a launcher and the guest that runs a container image: the program to run, the files that
+// it needs, and its result. Both programs use it, and knows neither Kubernetes nor QEMU.
 package imagevm
 
 import (

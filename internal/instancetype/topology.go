@@ -8,7 +8,7 @@ import (
 
 type requirements = *v1beta1.PreferenceRequirements
 
-// topology returns how a number of processors is laid out. Without a preference each is a socket, which is what can grow.
+// topology returns the layout of a number of processors. Without a preference each is a socket, because sockets can be added.
 func topology(guest uint32, p *Preference) kubevirt.CPU {
 	one := kubevirt.CPU{Sockets: 1, Cores: 1, Threads: 1}
 	guest = max(guest, 1)

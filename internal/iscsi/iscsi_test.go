@@ -345,7 +345,7 @@ func TestCHAP(t *testing.T) {
 	}
 }
 
-// TestEmptySecret: a target that is to have a secret and has an empty one lets nobody in.
+// TestEmptySecret: a target that should have a secret and has an empty one rejects every login.
 func TestEmptySecret(t *testing.T) {
 	tg := target(t, &memory{data: noise(512)})
 	tg.Login = func() (string, string, error) { return "vm", "", nil }
@@ -374,7 +374,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// TestBeside: a read that waits for its bytes keeps nobody: pings and other reads are answered, and what is aborted is never answered.
+// TestBeside: a read that waits for its bytes does not delay pings and other reads, and an aborted read is never answered.
 func TestBeside(t *testing.T) {
 	slow := &memory{data: noise(512), hold: make(chan struct{})}
 	c := dial(t, target(t, slow, &memory{data: noise(512)}))

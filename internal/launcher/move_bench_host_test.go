@@ -183,13 +183,13 @@ func (n *pod) own() []string {
 	return own
 }
 
-// cost is what a launcher itself took: memory in bytes, and processor time.
+// cost is the memory in bytes and the processor time that a launcher itself took.
 type cost struct {
 	memory int64
 	ran    time.Duration
 }
 
-// spent is what these processes have taken so far. Of one that has ended nothing is known, so what was seen before counts.
+// spent adds what these processes have used so far. A process that has ended cannot be measured, so its last measurement counts.
 func (c *cost) spent(processes []string) {
 	ran := time.Duration(0)
 	for _, dir := range processes {

@@ -33,8 +33,8 @@ func (n *pod) verb(verb string) string {
 	return said.Refused
 }
 
-// TestMovePaused: a guest that somebody has paused goes to another launcher, is paused there, and goes on when somebody says so. While it is sent
-// nobody changes that, and one that stays after all is paused as it was.
+// TestMovePaused: a guest that a user has paused moves to another launcher, is paused there, and continues when a user resumes it.
+// While it is sent its state cannot be changed, and a guest whose move fails is paused as it was.
 func TestMovePaused(t *testing.T) {
 	w := newWorld(t)
 	source := w.boot("1", "a")

@@ -62,7 +62,7 @@ type Launcher struct {
 	servers atomic.Pointer[map[string][]string]
 	// early lists the volumes that were still being filled when the guest was started: in libvirt they stay disks at a socket.
 	early atomic.Pointer[[]string]
-	// described is what the guest reports about itself; nil before it has.
+	// described is the guest's report about itself; nil before the first.
 	described atomic.Pointer[agent.Description]
 	// condemned describes the disks that will not be completed; nil or empty if there are none.
 	condemned atomic.Pointer[string]

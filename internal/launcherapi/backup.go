@@ -22,7 +22,7 @@ const (
 // BackupBitmap is the metadata context of the NBD exports in which extents that changed are dirty.
 const BackupBitmap = "qemu:dirty-bitmap:berth-moment"
 
-// BackupOrder is what a launcher is told about one backup. It may be told the same again.
+// BackupOrder is an order to a launcher about one backup. The launcher may get the same order again.
 type BackupOrder struct {
 	// ID is the UID of the backup.
 	ID string `json:"id"`
@@ -61,7 +61,7 @@ func ReadBackupOrder(line string) (BackupOrder, error) {
 	return o, err
 }
 
-// BackupMoment is what came of a BackupOrder.
+// BackupMoment reports the result of a BackupOrder.
 type BackupMoment struct {
 	// Busy is the backup that the launcher holds disks for; it holds none for this one.
 	Busy string `json:"busy,omitempty"`

@@ -40,7 +40,7 @@ const (
 	DiskStalled    Fault = "DiskStalled" // its server accepts connections, and does not answer reads or writes
 )
 
-// Report is what a launcher leaves when it ends.
+// Report is the report that a launcher writes when it ends.
 type Report struct {
 	End    End    `json:"end"`
 	Fault  Fault  `json:"fault,omitempty"`

@@ -69,7 +69,7 @@ func TestOpenRefused(t *testing.T) {
 	}
 }
 
-// TestPolicyListsVerbs: what the API server lets our accounts run is what they run.
+// TestPolicyListsVerbs: the admission policy allows our accounts exactly the verbs that they run.
 func TestPolicyListsVerbs(t *testing.T) {
 	text, err := os.ReadFile("../../config/rbac/policies.yaml")
 	if err != nil {

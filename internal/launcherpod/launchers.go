@@ -1,11 +1,11 @@
-// Package launcherpod finds the launcher that a VirtualMachineInstance's guest is in. It is the one answer, for the machine
-// controller, which publishes it in the instance's status, and for everything that has to reach the guest.
+// Package launcherpod finds the launcher that a VirtualMachineInstance's guest is in. The machine controller, which publishes the
+// result in the instance's status, and all programs that have to reach the guest use it.
 //
 // An instance has one launcher, and a second one while its guest moves. The second becomes the instance's launcher when the first
 // has reported that its guest has left, which is recorded on the second before the first may go. So the pods are read, not the
 // status: that is written after them, in several writes.
 //
-// Anybody can write labels and names: a launcher is owned by its instance and has the name that the instance gives it.
+// Any user can write labels and names: a launcher is owned by its instance and has the name that the instance gives it.
 package launcherpod
 
 import (
@@ -43,7 +43,7 @@ func Of(ctx context.Context, from Reader, i *kubevirt.VirtualMachineInstance) ([
 	if err != nil {
 		return nil, fmt.Errorf("read the launcher of %s/%s: %w", i.Namespace, i.Name, err)
 	}
-	// One that was the instance's and was orphaned still has its disks, so it counts. Guest does not send anybody there.
+	// One that was the instance's and was orphaned still has its disks, so it counts. Guest does not return it.
 	if found && (owned(&first, i) || first.Labels[render.LabelCreatedBy] == string(i.UID)) {
 		all = append(all, &first)
 	}

@@ -15,7 +15,7 @@ import (
 
 //go:generate go run ./gen ../../docs/reference/machines.md
 
-// Effect is what a field does.
+// Effect says what a field does.
 type Effect string
 
 // The effects.

@@ -21,8 +21,8 @@ import (
 	"github.com/berth-vm/berth/internal/pki"
 )
 
-// TestGate: a good token is let in and asked about again after a while; others cost the API server a bounded number of questions, however many there are,
-// and keep nobody out who was let in before.
+// TestGate: a good token is let in and asked about again after a while; others cost the API server a bounded number of questions,
+// however many there are, and do not lock out clients that were let in before.
 func TestGate(t *testing.T) {
 	now, asked, away := time.Unix(1_800_000_000, 0), map[string]int{}, false
 	good := map[string]bool{"good": true}

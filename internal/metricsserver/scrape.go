@@ -1,5 +1,5 @@
-// Package metricsserver shows what a program measures to Prometheus, at a port of its own: to those whose token says that they may GET /metrics, or to
-// anybody, over plain HTTP, if the program is told so. It does not know what is measured.
+// Package metricsserver serves a program's metrics to Prometheus, at a port of its own: to clients whose token allows GET
+// /metrics, or to all clients, over plain HTTP, if the program is configured so. It does not know which metrics there are.
 package metricsserver
 
 import (
@@ -55,7 +55,7 @@ type Server struct {
 	Log  *slog.Logger
 }
 
-// Serve shows what is measured to anybody, over plain HTTP.
+// Serve serves the metrics to all clients, over plain HTTP.
 func Serve(address string, log *slog.Logger, measured ...prometheus.Collector) (end func(), err error) {
 	return Server{Address: address, From: Registry(measured...), Log: log}.Serve()
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestCrowd: so many connections are open at a time and no more; one more closes the first of them, so a crowd keeps nobody out.
+// TestCrowd: the number of open connections is bounded; one more closes the oldest of them, so a flood of connections locks no client out.
 func TestCrowd(t *testing.T) {
 	measured := prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_test", Help: "A test"})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

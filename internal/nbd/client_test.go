@@ -15,7 +15,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 func equal(a, b [][2]int64) bool { return slices.Equal(a, b) }
 
-// hello is what a server says until requests follow: structured replies, one context, an export of 1 MiB.
+// hello is the server's part of the handshake: structured replies, one context, an export of 1 MiB.
 func hello() []byte {
 	reply := func(option, kind uint32, data []byte) []byte {
 		b := be.AppendUint32(be.AppendUint32(be.AppendUint64(nil, magicReply), option), kind)

@@ -242,8 +242,7 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever a client sends, the server neither fails nor takes memory for more than its bounds.
-// TestExports: each name is its own disk, and a name that is nobody's is refused.
+// FuzzAnswer: whatever a client sends, the server neither panics nor takes more memory than its bounds.
 func TestExports(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// Protocol is what Berth knows of one protocol. Functions that are not set have nothing to say.
+// Protocol describes one protocol. Functions that are not set return nothing.
 type Protocol struct {
 	// Name is the protocol in a machine's volumes, in the administrator's rules, and as libvirt and QEMU call it.
 	Name string
-	// Port is that of a server without one.
+	// Port is the default port of a server.
 	Port int
 	// Pooled: the first part of a disk's name is a pool, which rules can name.
 	Pooled bool
@@ -36,15 +36,15 @@ type Protocol struct {
 	OwnReader bool
 	// OneClient: a server may serve an export once, so the export is asked about and not opened before the guest has it.
 	OneClient bool
-	// SecretType is what libvirt calls a secret for it.
+	// SecretType is libvirt's name for a secret of the protocol.
 	SecretType string
-	// Advice is what to look at if reads and writes do not come back.
+	// Advice says what to check if reads and writes do not return.
 	Advice string
 	// Keys are the keys of a Secret that its login can have.
 	Keys []string
 
 	address func(s *kubevirt.NetworkSource, c Client) (Address, error)
-	// key identifies the disk. servers are the addresses where somebody has logged in for it; none: they are not known.
+	// key identifies the disk. servers are the addresses that the disk was opened at; none if they are not known.
 	key   func(s *kubevirt.NetworkSource, servers []string) ([]string, error)
 	refs  func(s *kubevirt.NetworkSource) []Ref
 	login func(s *kubevirt.NetworkSource, read func(key string) (string, error)) (*Login, error)
@@ -107,7 +107,7 @@ func parseServer(text string, protocol int) (Server, error) {
 	return Server{host, n}, nil
 }
 
-// Address is what a client needs to open a disk, besides its login.
+// Address holds what a client needs to open a disk, except its login.
 type Address struct {
 	Protocol  string
 	Name      string // of the disk, in the protocol's own words
@@ -162,8 +162,8 @@ func set(n map[string]any, key, value string) {
 	}
 }
 
-// Key identifies the disk: two sources with the same key are the same disk, however they are spelled. servers are the addresses where somebody
-// has logged in for it; none: they are not known.
+// Key identifies the disk: two sources with the same key are the same disk, however they are spelled. servers are the addresses
+// that the disk was opened at; none if they are not known.
 func Key(s kubevirt.NetworkSource, servers []string) (protocol string, parts []string, err error) {
 	p := of(&s)
 	if p.key == nil {
@@ -186,7 +186,7 @@ type Ref struct {
 	Secret, ConfigMap string // one of them is set
 }
 
-// Refs are what a disk refers to in the machine's own namespace.
+// Refs lists the objects that a disk refers to in the machine's own namespace.
 func Refs(s kubevirt.NetworkSource) []Ref {
 	p := of(&s)
 	if p.refs == nil {
@@ -202,7 +202,7 @@ func credentials(ref *corev1.LocalObjectReference) []Ref {
 	return []Ref{{Dir: CredentialsDir, Secret: ref.Name}}
 }
 
-// Login is what a disk's server wants to know.
+// Login is the login that a disk's server requires.
 type Login struct {
 	User  string
 	Value []byte

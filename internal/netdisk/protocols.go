@@ -56,7 +56,8 @@ var protocols = []Protocol{
 		address: glusterAddress, key: glusterKey, node: glusterNode,
 	},
 	{
-		// QEMU's own driver for URLs hangs with two reads in flight against some servers, knows no password and cannot be told whom to talk to.
+		// QEMU's own driver for URLs hangs with two reads in flight against some servers, supports no password and cannot be told which
+		// server to connect to.
 		Name: "http", Port: portHTTP, OwnReader: true, Advice: advice,
 		address: httpAddress, key: httpKey, refs: httpRefs,
 	},
@@ -77,7 +78,7 @@ const (
 	CephUser         = "userID"
 )
 
-// socketProtocol is what programs of Berth serve disks to QEMU with.
+// socketProtocol is the protocol in which programs of Berth serve disks to QEMU.
 const socketProtocol = "nbd"
 
 // Reconnect is for how many seconds a guest waits for a server that has gone before its reads and writes fail, which pauses it.

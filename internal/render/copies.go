@@ -11,14 +11,14 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// Copy is where the copy of a volume is kept. It belongs to the pod, so it is gone with it, and nobody has to delete it.
+// Copy is where the copy of a volume is kept. It belongs to the pod, so it is deleted with the pod.
 type Copy struct {
 	Volume string
 	// Room is how much the guest may write; 0: as much as its disk has, which only the launcher knows, and launcherapi.CopyRoom at most.
 	Room int64
 	// Claimed: the machine said how much. A copy whose room follows from its size is mostly empty.
 	Claimed bool
-	// Assumed: nobody knows how large the disk is, and Room is what a copy gets then.
+	// Assumed: the size of the disk is not known, and a copy gets Room.
 	Assumed bool
 	// Class is where the copy has a claim of its own, of Size bytes; empty: it is in a directory of the node.
 	Class string
@@ -28,7 +28,7 @@ type Copy struct {
 // VolumeName is that of the pod's volume for the copy.
 func (c Copy) VolumeName() string { return fit("berth-copy-" + c.Volume) }
 
-// slack is what a directory may hold besides the file of a copy before the kubelet ends the pod. The guest is paused before.
+// slack is the space in a directory besides the file of a copy, before the kubelet ends the pod. The guest is paused before that.
 const slack = 16 << 20
 
 // source is the medium: a claim that Kubernetes makes and deletes with the pod, or a directory of the node.
@@ -45,11 +45,12 @@ func (c Copy) source() corev1.VolumeSource {
 		SizeLimit: resource.NewQuantity(launcherapi.CopyFile(cmp.Or(c.Room, launcherapi.CopyRoom))+slack, resource.BinarySI)}}
 }
 
-// unsizedRequest is the room on the node that a copy asks for whose size nobody knows yet. Most take less, and it keeps a node from being
-// filled by machines that asked for nothing.
+// unsizedRequest is the space on the node that a copy of unknown size requests. Most take less, and it prevents machines without a
+// request from filling a node.
 const unsizedRequest = 256 << 20
 
-// request is what the node must have: all of it if that was asked for, else a tenth; nothing for a claim, which has its own room.
+// request returns the space that the node must have: all of it if that was asked for, else a tenth; nothing for a claim, which has
+// its own space.
 func (c Copy) request() int64 {
 	switch {
 	case c.Class != "":
@@ -62,7 +63,7 @@ func (c Copy) request() int64 {
 	return c.Room / 10
 }
 
-// rooms are how much may be written to the copies whose size nobody knows yet, by volume.
+// rooms returns how much may be written to each copy of unknown size, by volume.
 func (m Machine) rooms() map[string]int64 {
 	out := map[string]int64{}
 	for _, c := range m.Copies {

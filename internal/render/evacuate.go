@@ -10,7 +10,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// AnnEvacuate is on a launcher that somebody wants to be evicted: its guest is to move. It goes with the pod.
+// AnnEvacuate is on a launcher whose eviction was requested: its guest is to move. It is deleted with the pod.
 const AnnEvacuate = "berth.dev/evacuate"
 
 // EvacuationID names the wish that a launcher's guest leaves its node; empty: there is none. Another wish has another name.
@@ -21,7 +21,7 @@ func EvacuationID(launcher *corev1.Pod) string {
 	return string(launcher.UID) + "/" + launcher.Annotations[AnnEvacuate]
 }
 
-// AnnStay is on a launcher since when somebody cancelled the migration that a drain had begun: it is not begun again at once.
+// AnnStay is on a launcher whose drain migration was cancelled, and says when: the migration is not started again at once.
 const AnnStay = "berth.dev/stay"
 
 // Budget keeps a drain from ending a guest that has to be moved instead, whether or not our webhook answers. It allows no

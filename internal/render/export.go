@@ -18,7 +18,7 @@ import (
 // RoleExport is the role of the server of an export.
 const RoleExport = "virt-export-server"
 
-// AnnExportCA is on the server of an export: the authority that signed its certificate, as PEM. It is nobody's secret, and the Secret
+// AnnExportCA is on the server of an export: the authority that signed its certificate, as PEM. It is not secret, so the Secret
 // with the key is not read again.
 const AnnExportCA = "berth.dev/export-ca"
 

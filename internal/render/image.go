@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/netdisk"
 )
 
-// imageMounts are what a container image is pulled with.
+// imageMounts returns the mounts for the credentials and certificates that a container image is pulled with.
 func imageMounts(volume string, s *kubevirt.ContainerImageSource) []mount {
 	var out []mount
 	if s.ImagePullSecret != "" {

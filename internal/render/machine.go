@@ -24,7 +24,7 @@ import (
 	"github.com/berth-vm/berth/internal/reach"
 )
 
-// Labels and annotations of a machine's pods. Those of kubevirt.io are what its clients look for.
+// Labels and annotations of a machine's pods. Clients read those of kubevirt.io.
 const (
 	LabelMachine   = "kubevirt.io"            // virt-launcher on consumers and launchers alike
 	LabelCreatedBy = "kubevirt.io/created-by" // the instance's UID
@@ -51,7 +51,7 @@ const (
 // not wait for the pod's end.
 const atOnce int64 = 1
 
-// Payload is what a machine's pod is for. Everything the scheduler looks at is the same for both.
+// Payload is the purpose of a machine's pod. Everything the scheduler looks at is the same for both.
 type Payload int
 
 // The payloads.
@@ -203,7 +203,7 @@ func (m Machine) security() *corev1.PodSecurityContext {
 	return s
 }
 
-// container is the one container of both payloads: its resources are what the machine is placed with.
+// container returns the one container of both payloads: the scheduler places the machine by its resources.
 func (m Machine) container() corev1.Container {
 	c := corev1.Container{
 		Name: launcherapi.Container, Image: m.Image, ImagePullPolicy: corev1.PullIfNotPresent,
@@ -229,10 +229,10 @@ func (m Machine) container() corev1.Container {
 	return c
 }
 
-// overhead is what QEMU and libvirt need besides the guest's memory.
+// overhead is the memory that QEMU and libvirt need besides the guest's.
 var overhead = resource.MustParse("256Mi")
 
-// perCPU is what a virtual processor asks for where the machine does not say: guests idle most of the time.
+// perCPU is the CPU request for each virtual processor if the machine does not set one: guests idle most of the time.
 var perCPU = resource.MustParse("100m")
 
 func (m Machine) resources() corev1.ResourceRequirements {

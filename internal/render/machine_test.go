@@ -139,8 +139,8 @@ func claimsOf(s corev1.PodSpec) any {
 	return names
 }
 
-// TestMasterIsRead: the claim of a master is mounted so that nothing in the pod can write to it, and what a copy may become is
-// what the node must have if the machine said how much.
+// TestMasterIsRead: the claim of a master is mounted so that nothing in the pod can write to it, and the pod requests the possible
+// size of the copy if the machine sets it.
 func TestMasterIsRead(t *testing.T) {
 	m := machine()
 	for i := range m.Instance.Spec.Volumes[:2] {

@@ -28,8 +28,8 @@ const (
 	MakerKeysDir = "/run/berth/volume" // tls.crt, tls.key and ca.crt of the container
 )
 
-// makerStays is for how many seconds a pod that somebody else deletes goes on, besides the time its machine's guest has to end: what
-// it made is deleted by asking it, and a namespace that is deleted deletes machine and pod in the same moment.
+// makerStays is how many seconds a deleted pod continues to run, in addition to the time that its machine's guest has to end: the
+// pod has to answer the request to delete its volume, and the deletion of a namespace deletes machine and pod at the same moment.
 const makerStays = 60
 
 // Maker is everything the pod of a container that makes a volume is made of.
@@ -45,7 +45,7 @@ func MakerName(machine string, uid types.UID, volume string) string {
 	return fit("volume-" + machine + "-" + volume + "-" + hex.EncodeToString(sum[:4]))
 }
 
-// MakerServes is the name in the container's certificate, which is nobody else's.
+// MakerServes returns the name in the container's certificate. No other pod has that name.
 func MakerServes(record types.UID) string { return string(record) + ".volume.berth.dev" }
 
 // MakerPort is the port that the container is asked at.

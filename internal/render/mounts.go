@@ -35,7 +35,7 @@ func claimVolume(name string, d *Disk) corev1.Volume {
 	}}
 }
 
-// volume is readable by the worker's group, which fsGroup gives it, and nobody else.
+// volume makes the Secret readable by the worker's group, which fsGroup sets, and by no other user.
 func (s Secret) volume() corev1.VolumeSource {
 	mode := ptr.To[int32](0o440)
 	if s.ConfigMap {

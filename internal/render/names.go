@@ -7,7 +7,7 @@ import (
 	"encoding/hex"
 )
 
-// Labels and annotations we put on objects. Those of cdi.kubevirt.io are what its clients look for.
+// Labels and annotations on objects. Clients of CDI read those of cdi.kubevirt.io.
 const (
 	LabelApp       = "app"
 	LabelComponent = "cdi.kubevirt.io"
@@ -19,7 +19,7 @@ const (
 )
 
 // WorkerEnd is the finalizer that keeps a worker which has a claim until its containers have certainly ended, however it is
-// deleted: until then somebody else would write beside it, or change what it reads.
+// deleted: until then another pod could write at the same time, or change what it reads.
 const WorkerEnd = "berth.dev/worker-end"
 
 // DiskGate is the scheduling gate of a worker until it is recorded as a holder of its disks: a pod has a UID, which the record needs, only
@@ -36,7 +36,7 @@ const (
 	RoleServe  = "cdi-clone-source"
 )
 
-// longestName is what a pod's name may be so that it is also a valid hostname and label value.
+// longestName is the longest name of a pod that is also a valid hostname and label value.
 const longestName = 63
 
 // WorkerName is the name of the worker that fills a claim. Clients rely on importer-<claim> and cdi-upload-<claim>; a

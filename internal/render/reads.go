@@ -21,9 +21,9 @@ const (
 	exportVerb = "export"
 )
 
-// OnlyReads says whether the pod is a worker that has the claim to read from it, and cannot or does not write to it. Anybody who makes
-// pods can give one our labels and owners, so what it runs and how it has the claim counts: a mount that is only for reading is proof, and
-// of a device, which Kubernetes has no such mount for, that the worker has it as a source.
+// OnlyReads reports whether the pod is a worker that has the claim to read from it, and cannot or does not write to it. Any user
+// who can create pods can write our labels and owners, so the pod's command and its use of the claim count: a read-only mount is
+// proof; for a device, which Kubernetes cannot mount read-only, the proof is that the worker has it as its source.
 func OnlyReads(p *corev1.Pod, claim string) bool {
 	if p.Labels[LabelApp] != App { // of others' pods we keep no containers
 		return false

@@ -23,7 +23,7 @@ const UploadClient = "client.upload-server.cdi.kubevirt.io"
 // UploadServer is the name that the certificate of an upload worker is for.
 func UploadServer(namespace, pod string) string { return pod + "." + namespace + ".upload.berth.dev" }
 
-// Network is what the administrator decides about how workers reach their sources.
+// Network holds the administrator's settings for how workers reach their sources.
 type Network struct {
 	HTTPProxy, HTTPSProxy, NoProxy string
 	// InsecureRegistries are the hosts ("registry.local:5000") that may be spoken to without a trusted certificate.

@@ -32,9 +32,9 @@ const (
 const (
 	// guestUser is the user and group that QEMU runs as; the disk belongs to it from the start.
 	guestUser = 107
-	// diskGroup owns block devices on the distributions nodes run (Debian, RHEL, SUSE, Alpine: "disk", 6). A device keeps
-	// its owner inside a container, so this group is what lets a worker without privileges open it. Container runtimes set
-	// to device_ownership_from_security_context give it to guestUser instead, and then the group does no harm.
+	// diskGroup owns block devices on the distributions nodes run (Debian, RHEL, SUSE, Alpine: "disk", 6). A device keeps its owner
+	// inside a container, so this group allows a worker without privileges to open it. Container runtimes set to
+	// device_ownership_from_security_context give it to guestUser instead, and then the group does no harm.
 	diskGroup = 6
 )
 
@@ -94,11 +94,11 @@ type Worker struct {
 	Settings        Settings
 }
 
-// Peer is a worker's counterpart. The name is what its certificate is for; the pod itself resolves it, so that neither
-// a Service nor the cluster's DNS is needed for one connection.
+// Peer is a worker's counterpart. Its certificate has this name; the pod itself resolves it, so that neither a Service nor the
+// cluster's DNS is needed for one connection.
 type Peer struct{ Name, IP string }
 
-// Settings is what the administrator decides about all workers.
+// Settings are the administrator's settings for all workers.
 type Settings struct {
 	Image        string
 	PullPolicy   corev1.PullPolicy

@@ -91,7 +91,7 @@ func (m *DeltaRequest) String() string {
 	return fmt.Sprintf("changes in %s/%s since %s from %d", m.Namespace, m.TargetSnapshotName, m.BaseSnapshotID, m.StartingOffset)
 }
 
-// Stream is what an answer is sent to.
+// Stream is the stream that an answer is sent to.
 type Stream = grpc.ServerStreamingServer[Response]
 
 // Server answers both calls.

@@ -36,7 +36,7 @@ const (
 // EarlyRow is one thing to say.
 type EarlyRow struct {
 	Reason EarlyReason
-	// Message: {percent}, {rate} and {left} are how far it is, {detail} is what the worker says.
+	// Message: {percent}, {rate} and {left} are the progress, {detail} is the worker's message.
 	Message string
 }
 

@@ -39,7 +39,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/lazylayer"
 )
 
-// images returns a registry with a container disk for each content; while shut is set it answers nobody.
+// images returns a registry with a container disk for each content; while shut is set it does not answer.
 func images(t *testing.T, shut *atomic.Bool, disks ...[]byte) []task.Registry {
 	t.Helper()
 	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))

@@ -56,7 +56,7 @@ func madeAt(name string) (time.Time, bool) {
 	return time.Unix(n, 0), err == nil && n > 0
 }
 
-// Key returns the one that signs now: the newest that everybody has heard of, or the oldest if that is none.
+// Key returns the key that signs now: the newest that all verifiers have, or the oldest if there is none.
 func (have Seeds) Key(now time.Time) (ed25519.PrivateKey, error) {
 	names := slices.SortedFunc(maps.Keys(have), func(a, b string) int {
 		first, _ := madeAt(a)

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-vm/berth/internal/token"
 )
 
-// TestKeysAreReplacedWithOverlap walks through a week, hour by hour. At every moment somebody signs with the seeds of an
-// hour ago or of now, and somebody checks with the public keys of an hour ago or of now; it always fits.
+// TestKeysAreReplacedWithOverlap walks through a week, hour by hour. At every moment a signer has the seeds of an hour ago or of
+// now, and a verifier the public keys of an hour ago or of now; the signature is always valid.
 func TestKeysAreReplacedWithOverlap(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	seeds, err := token.Seeds(nil).Rotate(now)

@@ -66,7 +66,7 @@ const maxSize = 64 << 10
 // version before named neither the user nor the reference, and are no longer valid.
 const version = "berth.clone.v2"
 
-// Key seals proofs. Everybody who has it can make them.
+// Key seals proofs. A program that has it can make them.
 type Key []byte
 
 // NewKey makes a random key.
@@ -86,7 +86,7 @@ type Grant struct {
 	// control that namespace's data, so it may lead to another source there later, which is how golden images become newer. A
 	// DataSource elsewhere is controlled by others, and only the source it led to then is allowed.
 	Via *Object `json:"via,omitempty"`
-	// By is who asked.
+	// By is the user who asked.
 	By User `json:"by"`
 }
 

@@ -100,8 +100,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestArchiveAfterAnother: a try that was killed has left files of an earlier version of the archive, and directories that may not be written to. They are
-// gone afterwards, on a claim; a directory that somebody named by hand keeps what it has.
+// TestArchiveAfterAnother: a try that was killed has left files of an earlier version of the archive, and directories that may not
+// be written to. They are gone afterwards, on a claim; a directory that a user named keeps its files.
 func TestArchiveAfterAnother(t *testing.T) {
 	good := tarball(t, entry(tar.TypeReg, "d/file", "text"))
 	for name, claim := range map[string]string{"claim": "claim-1", "by hand": ""} {

@@ -115,7 +115,8 @@ func wantMoment(t *testing.T, path string, want []byte) {
 	}
 }
 
-// TestBackup: every moment of a disk that was backed up ten times is what the disk was then, and a claim that is larger has zeroes behind it.
+// TestBackup: every moment of a disk that was backed up ten times has the content that the disk had then, and a larger claim has
+// zeroes behind it.
 func TestBackup(t *testing.T) {
 	h := newHistory(t, 20<<20+512, 1)
 	h.write(60)

@@ -45,7 +45,7 @@ func (c *checksum) fresh() *checksum {
 
 func (c *checksum) digest() string { return c.algorithm + ":" + hex.EncodeToString(c.Sum(nil)) }
 
-// check compares; the words "checksum mismatch" are what clients look for.
+// check compares the sums; clients look for the words "checksum mismatch".
 func (c *checksum) check(name string) error {
 	if bytes.Equal(c.Sum(nil), c.want) {
 		return nil

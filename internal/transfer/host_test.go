@@ -314,7 +314,7 @@ func TestDiskGetsWhatFits(t *testing.T) {
 	}
 }
 
-// TestBlankDevice: a device that somebody used before reads as zeroes, whatever its size, and with preallocation all of its blocks are there.
+// TestBlankDevice: a device that was used before reads as zeroes, whatever its size, and with preallocation all of its blocks are there.
 func TestBlankDevice(t *testing.T) {
 	for name, c := range map[string]struct {
 		size        int

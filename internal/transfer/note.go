@@ -98,8 +98,8 @@ func newNote(t task.Task, info source.Info) note {
 	return note{Version: noteVersion, Task: identity(t), before: wholeIdentity(t), Source: info.Version, Size: info.Size, Virtual: -1}
 }
 
-// mayContinue returns whether old speaks of the same transfer, and if not, why in a few words. An old note without a reason is no
-// news to anybody.
+// mayContinue reports whether old is of the same transfer, and if not, why in a few words. An old note without a reason is not
+// worth a message.
 func mayContinue(old *note, now note) (ok bool, why string) {
 	switch {
 	case old == nil || old.Version != now.Version || now.Task == "" || old.Task != now.Task && old.Task != now.before:

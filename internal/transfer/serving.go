@@ -168,7 +168,8 @@ type absence struct {
 	told bool
 }
 
-// noted is err, which a read for the guest has ended with. The first of an outage is what is told: the others differ in words at most.
+// noted records err, the result of a read for the guest, and returns it. Only the first error of an outage is logged: the others
+// differ in words at most.
 func (a *absence) noted(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -45,7 +45,7 @@ func (t *Transfer) onDevice() bool {
 	return err == nil && info.Mode()&fs.ModeDevice != 0
 }
 
-// readStage is what is noted beside the disk; nil: nothing, or it is of another claim.
+// readStage returns the note beside the disk; nil: there is none, or it is of another claim.
 func (t *Transfer) readStage() (*stageNote, error) {
 	if t.onDevice() {
 		return nil, nil

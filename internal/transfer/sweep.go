@@ -21,7 +21,7 @@ const sweepers = 4
 // stepSize is how much of a unit is read before it is written: small enough to be in the core's cache still.
 const stepSize = 512 << 10
 
-// written is what a sweep needs of the disk.
+// written is the part of a disk that a sweep needs.
 type written interface {
 	io.WriterAt
 	// Tail is where the part begins that is in memory until the end: sink.Checkpoint.

@@ -94,7 +94,7 @@ func flip(at int) func([]byte) []byte {
 	}
 }
 
-// tampering is what is done to a link of a chain so that it is none any more.
+// tampering breaks a link of a chain, in each of these ways.
 var tampering = map[string]func(c *tamper, n int){
 	"no manifest":      func(c *tamper, n int) { c.must(os.Remove(c.path(n, backup.ManifestFile))) },
 	"no image":         func(c *tamper, n int) { c.must(os.Remove(c.path(n, "root.qcow2"))) },

@@ -1,5 +1,6 @@
-// Package usagetype is what the local disk driver and the machine controller agree on about usage types: how a driver's pod names them,
-// how a node shows them, and how a class asks for one. It knows neither CSI nor clients, so that both sides can hold it.
+// Package usagetype is the contract of the local disk driver and the machine controller about usage types: how a driver's pod
+// names them, how a node shows them, and how a class asks for one. It knows neither CSI nor clients, so that both sides can hold
+// it.
 package usagetype
 
 // Driver is the name of the local disk driver, as storage classes give it.

@@ -1,5 +1,5 @@
-// Package volumesnapshot is what this project knows of the VolumeSnapshots of Kubernetes: how one is read, made and asked for,
-// and which class to take one with. Their API is an add-on; in a cluster without it there simply are none.
+// Package volumesnapshot reads and makes VolumeSnapshots of Kubernetes, and chooses the class to take one with. Their API is an
+// add-on; in a cluster without it there simply are none.
 //
 // It writes nothing and does not know what a snapshot is for.
 package volumesnapshot

@@ -24,7 +24,7 @@ type Request struct {
 	// PreferredClass is used when Spec names no class and before any default: the preferredStorageClassName of a
 	// VirtualMachinePreference. Empty means no preference.
 	PreferredClass string
-	// Source is what the claim will be cloned from; nil means that the claim is no clone or that nothing is known yet.
+	// Source is the object that the claim will be cloned from; nil means that the claim is not a clone or that nothing is known yet.
 	Source *Source
 }
 
@@ -34,13 +34,13 @@ type Source struct {
 	Class      string // its storage class; empty means unknown
 	VolumeMode corev1.PersistentVolumeMode
 	Capacity   resource.Quantity // status.capacity of a claim, status.restoreSize of a snapshot
-	// Requested is what a claim asked for. Its volume may be larger: storage rounds up. Zero means unknown.
+	// Requested is the size that a claim asked for. Its volume may be larger: storage rounds up. Zero means unknown.
 	Requested resource.Quantity
-	// Disk is the virtual size of the disk inside, when somebody measured it. Zero means unknown.
+	// Disk is the virtual size of the disk inside, if it was measured. Zero means unknown.
 	Disk resource.Quantity
 }
 
-// Cluster is what has to be known of a cluster's storage.
+// Cluster holds the facts about a cluster's storage that completion needs.
 type Cluster struct {
 	Classes  []storagev1.StorageClass
 	Profiles []cdiv1.StorageProfile

@@ -42,7 +42,7 @@ func class(name, provisioner string, annotations ...string) storagev1.StorageCla
 	return c
 }
 
-// storage returns the cluster most rows of the table run in: an ordinary default class, one for machines, one nobody knows.
+// storage returns the cluster most rows of the table run in: an ordinary default class, one for machines, one of an unknown provisioner.
 func storage() claim.Cluster {
 	overridden := profile("overridden", set(block, rwx))
 	overridden.Spec.ClaimPropertySets = []cdiv1.ClaimPropertySet{set(file, rwo)}

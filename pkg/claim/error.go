@@ -2,7 +2,7 @@ package claim
 
 import "fmt"
 
-// Lack is what a claim lacks and nothing at hand provides.
+// Lack is a part of a claim that is missing and cannot be completed.
 type Lack string
 
 // What Complete can be unable to fill.

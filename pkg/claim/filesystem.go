@@ -15,7 +15,7 @@ const (
 	XFS  Filesystem = "xfs"
 )
 
-// fstypeParameter of a class is what CSI drivers are told to make.
+// fstypeParameter is the parameter of a class that tells CSI drivers which filesystem to make.
 const fstypeParameter = "csi.storage.k8s.io/fstype"
 
 // FilesystemOf returns what a class says, and ext4 where it says nothing, as most drivers do.
@@ -26,7 +26,7 @@ func FilesystemOf(class *storagev1.StorageClass) Filesystem {
 	return Ext4
 }
 
-// keeping is what filesystems of a size and more keep for themselves: some bytes, and some of every thousand.
+// keeping is the space that filesystems of at least a size keep for themselves: a number of bytes, and a number of every thousand.
 type keeping struct{ from, fixed, thousandths int64 }
 
 // kept has, for each kind, upper bounds of what was measured with mkfs.ext4 -m 0 (1.47, and with the options of our own driver)

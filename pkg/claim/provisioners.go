@@ -9,7 +9,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// Traits is what is known of a storage class from its provisioner and parameters.
+// Traits are the properties of a storage class that follow from its provisioner and parameters.
 type Traits struct {
 	// Sets are the ways it provides volumes, best first for a machine's disk: Block before Filesystem (fewer layers
 	// under the guest), ReadWriteMany before ReadWriteOnce (a machine can move). Empty for static local volumes, whose
@@ -23,8 +23,7 @@ type Traits struct {
 	Cron cdiv1.DataImportCronSourceFormat
 }
 
-// Waits reports whether claims of the class are bound when a pod needs them, on that pod's node. A class that is not there waits
-// for nobody.
+// Waits reports whether claims of the class are bound when a pod needs them, on that pod's node. A class that does not exist does not wait.
 func Waits(class *storagev1.StorageClass) bool {
 	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }

@@ -23,7 +23,7 @@ const DefaultOverhead cdiv1.Percent = "0.06"
 // MinimumSizeAnnotation on a StorageProfile is the smallest claim its storage can make, as a quantity.
 const MinimumSizeAnnotation = "cdi.kubevirt.io/minimumSupportedPvcSize"
 
-// alignment is what sizes are rounded to: disks are laid out in MiB, and so are the sizes people read.
+// alignment is the unit that sizes are rounded to: disks are laid out in MiB, and people read sizes in MiB.
 const alignment = 1 << 20
 
 var percentPattern = regexp.MustCompile(`^(0(?:\.\d{1,3})?|1)$`)
@@ -235,7 +235,8 @@ func (b *builder) fitSource(size resource.Quantity) error {
 		return err
 	}
 	if !b.onFilesystem() && s.VolumeMode != corev1.PersistentVolumeBlock && s.Disk.IsZero() {
-		// Nobody measured the disk, and a claim's filesystem holds less than its size: only what is sure is refused.
+		// The disk was not measured, and a claim's filesystem holds less than its size: only a claim that is certainly too small is
+		// refused.
 		usable, err := Usable(need.Value(), OverheadOf(b.cluster.Overhead, s.Class))
 		if err != nil {
 			return b.badOverhead(err)

@@ -67,8 +67,8 @@ func TestOverheadOf(t *testing.T) {
 	}
 }
 
-// TestEverySize: from 16 MiB to 16 TiB a claim holds its disk, a larger disk never gets a smaller claim, and nobody is asked for
-// much more than the filesystem keeps.
+// TestEverySize: from 16 MiB to 16 TiB a claim holds its disk, a larger disk never gets a smaller claim, and no claim is much
+// larger than the filesystem's overhead requires.
 func TestEverySize(t *testing.T) {
 	const mib = 1 << 20
 	for _, kind := range []claim.Filesystem{claim.Ext4, claim.XFS} {

@@ -1,8 +1,7 @@
 package claim
 
-// table is what the makers of each driver document about it: which combinations of access mode and volume mode it
-// provides, whether it clones volumes by itself (the CSI capability CLONE_VOLUME), and its smallest volume if that is
-// larger than a disk may be.
+// table holds what the documentation of each driver says: which combinations of access mode and volume mode it provides, whether
+// it clones volumes by itself (the CSI capability CLONE_VOLUME), and its smallest volume if that is larger than a disk may be.
 var table = []row{
 	// Volumes of one node.
 	{provisioner: NoProvisioner, modes: none, clone: copies},

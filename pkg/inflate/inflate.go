@@ -6,7 +6,7 @@
 // whatever the input, the worst outcome is an error. It accepts exactly what compress/flate accepts.
 package inflate
 
-// Error is what is wrong with a stream.
+// Error says what is wrong with a stream.
 type Error string
 
 func (e Error) Error() string { return string(e) }

@@ -36,7 +36,7 @@ const (
 	preCodes  = 19
 )
 
-// tables are what one block is decoded with.
+// tables are the code tables of one block.
 type tables struct {
 	lit  [litSize]uint32
 	dist [distSize]uint32

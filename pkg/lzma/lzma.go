@@ -14,7 +14,7 @@ const (
 // MaxPacked is the most bytes one chunk has.
 const MaxPacked = 1 << 16
 
-// Error is what is wrong with a stream.
+// Error says what is wrong with a stream.
 type Error string
 
 func (e Error) Error() string { return string(e) }
@@ -28,7 +28,7 @@ const (
 	BadData       Error = "a chunk contradicts its own length"
 )
 
-// Header is what stands before a chunk.
+// Header is the header of a chunk.
 type Header struct {
 	Control  byte
 	Props    byte // if Control says that there are new ones

@@ -226,7 +226,7 @@ func TestUpdateWhileDeleting(t *testing.T) {
 	}
 }
 
-// TestDestinationExists: a claim that is there already belongs to somebody, unless one of the two says otherwise.
+// TestDestinationExists: a claim that exists already belongs to its user, unless one of the two says otherwise.
 func TestDestinationExists(t *testing.T) {
 	claim := object(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: v, namespace: team}, spec: {
 		accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`)

@@ -255,7 +255,7 @@ func TestMachineProofs(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, token.ErrOther)
 		}
 	}
-	// What the controller itself writes, from a snapshot that somebody else may have written, proves nothing.
+	// A volume that the controller itself makes from a snapshot proves nothing, because another user may have written the snapshot.
 	restored := made.DeepCopy()
 	restored.SetName("restored")
 	restored.SetResourceVersion("")

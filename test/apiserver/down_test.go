@@ -16,8 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/admission"
 )
 
-// TestWebhooksDown leads the API server to a port nobody listens on: what must be checked is refused, everything else
-// goes through.
+// TestWebhooksDown points the API server to a closed port: changes that must be checked are refused, all others succeed.
 func TestWebhooksDown(t *testing.T) {
 	point(t, ports[1])
 	t.Cleanup(func() { point(t, ports[0]) })
@@ -105,8 +104,7 @@ func point(t *testing.T, port int) {
 	}
 }
 
-// TestDownSourcesDoNotChange: what a volume is filled from is immutable although nobody is there to check it; what else an
-// update may do it still may.
+// TestDownSourcesDoNotChange: the source of a volume is immutable although the webhook is down; other updates still succeed.
 func TestDownSourcesDoNotChange(t *testing.T) {
 	point(t, ports[1])
 	t.Cleanup(func() { point(t, ports[0]) })

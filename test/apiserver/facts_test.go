@@ -22,7 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// facts are what our controllers read from pods: by the field of a pod's metadata, the keys that only Berth writes.
+// facts are the keys that our controllers trust on pods, by the field of a pod's metadata: only Berth writes them.
 var facts = map[string][]string{
 	"annotations": {render.AnnMachine, render.AnnGo, render.AnnDisks, render.AnnAgent, render.AnnMove, render.AnnFrom, render.AnnTask,
 		render.AnnAttempt, names.Serves, render.AnnExportCA, render.AnnExportManifests, render.AnnMoment},
@@ -64,7 +64,7 @@ func patchOf(t *testing.T, field, key string, value any) client.Patch {
 	return client.RawPatch(types.MergePatchType, text)
 }
 
-// clientOf returns the client of somebody with a role in namespace team, or with that role everywhere.
+// clientOf returns the client of a user with a role in namespace team, or with that role everywhere.
 func clientOf(t *testing.T, name, role string, everywhere bool) client.Client {
 	t.Helper()
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}
@@ -83,8 +83,9 @@ func clientOf(t *testing.T, name, role string, everywhere bool) client.Client {
 	return c
 }
 
-// TestPodFacts: what our controllers read from pods as facts is written by Berth alone. Nobody who may create pods can make one with it, nor
-// have a controller of Kubernetes make it, nor change it on a pod of ours; everything else on a pod is theirs. Administrators are not bound.
+// TestPodFacts: the keys that our controllers trust on pods are written by Berth alone. A user who may create pods cannot make one
+// with such a key, nor have a controller of Kubernetes make it, nor change the key on a pod of ours; users may change everything
+// else. Administrators are not bound.
 func TestPodFacts(t *testing.T) {
 	installRights(t)
 	tenant := clientOf(t, "tenant-of-facts", "system:aggregate-to-edit", false) // the rules of edit: nobody aggregates them here

@@ -63,8 +63,8 @@ func review(t *testing.T, path, body string) (int, string) {
 }
 
 // TestWebhookPaths: every webhook has a path with a word of its own, which is in no manifest and opens the webhook; without the
-// word there is nothing, the caller. What applies the manifests again leaves the paths alone, and a path that somebody sets is
-// put back.
+// word there is nothing, the caller. Applying the manifests again keeps the paths, and a path that an administrator sets is
+// overwritten.
 func TestWebhookPaths(t *testing.T) {
 	const ask = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE","namespace":"team","name":"x",
 		"userInfo":{"username":"admin","groups":["system:masters"]},"object":{"metadata":{"name":"x"},"spec":{"source":{"pvc":{"namespace":"golden","name":"fedora"}}}}}}`

@@ -312,7 +312,7 @@ func object(text string) *unstructured.Unstructured {
 	return u
 }
 
-// eventually waits for a fact of the cluster. The error is what to print if it does not come.
+// eventually waits for a condition of the cluster. The error is printed if it does not become true.
 func eventually(t *testing.T, what string, is func() (bool, error)) {
 	t.Helper()
 	var last error

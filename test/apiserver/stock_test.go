@@ -16,8 +16,8 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// stock is what KubeVirt's own virt-controller v1.7.0 reads of a volume (docs/flows/beside-kubevirt.md lists where). The questions about
-// claims are its own code, out of the API module that it has them from.
+// stock holds the fields of a volume that KubeVirt's own virt-controller v1.7.0 reads (docs/flows/beside-kubevirt.md lists where).
+// The functions about claims are its own code, from the API module that it uses.
 type stock struct {
 	Waits     bool // a pod is made that has the claim bound
 	Ready     bool // the launcher is made, a volume is attached

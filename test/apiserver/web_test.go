@@ -25,7 +25,7 @@ import (
 	"github.com/berth-vm/berth/test/browser"
 )
 
-// lines is what a command writes, for a test that reads it meanwhile.
+// lines collects the output of a command, for a test that reads it meanwhile.
 type lines struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -86,8 +86,8 @@ func say(t *testing.T, u *unstructured.Unstructured, status string) {
 
 const evil = `<img src=x onerror=document.title=/pwned/.source><script>document.title="pwned"</script>`
 
-// TestWeb: the page in a real browser, with objects of a real API server: it shows what is there and why something waits, changes as the
-// objects do, takes what somebody wrote as text, asks nothing of another host, and fits a telephone and a wall.
+// TestWeb: the page in a real browser, with objects of a real API server: it shows what is there and why something waits, changes
+// as the objects do, shows text of users as text, asks nothing of another host, and fits a telephone and a wall.
 func TestWeb(t *testing.T) {
 	space(t, "look")
 	vm := object(`{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: web, namespace: look}, spec: {runStrategy: Halted, template: {spec: {
@@ -112,7 +112,7 @@ func TestWeb(t *testing.T) {
 	b.Has(".waits", "42 %", patience)
 	b.Shot("apiserver-overview")
 
-	// What somebody wrote is text wherever it comes up.
+	// Text of users is shown as text everywhere.
 	say(t, dv, `{"conditions": [{"type": "Ready", "status": "False", "reason": "Error", "message": `+quote(evil)+`, "lastHeartbeatTime": "2026-11-15T12:00:00Z", "lastTransitionTime": "2026-11-15T12:00:00Z"}]}`)
 	b.Has(".waits", "<script>", patience)
 	base := "http://" + host

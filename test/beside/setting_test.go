@@ -10,8 +10,9 @@ import (
 // nodeCount simulated nodes, each with volumes of its own.
 const nodeCount = 2
 
-// setting is what an administrator has made before: KubeVirt's own resource, nodes as its agent labels them, and a class whose claims wait
-// for their first consumer. The driver is nobody's: volumes lie ready, and the test takes the snapshots.
+// setting holds the objects that an administrator has made before: KubeVirt's own resource, nodes as its agent labels them, and a
+// class whose claims wait for their first consumer. There is no real driver: volumes exist already, and the test takes the
+// snapshots.
 var setting = namespaces + kubevirt + class + nodes()
 
 const namespaces = `

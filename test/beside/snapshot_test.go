@@ -34,7 +34,7 @@ spec:
       volumes: [{name: root, dataVolume: {name: db-root}}]
 `
 
-// Somebody who has the claim bound, and ends.
+// consumer has the claim bound, and ends.
 const consumer = `
 apiVersion: v1
 kind: Pod

@@ -30,7 +30,7 @@ type Browser struct {
 	T   *testing.T
 	ctx context.Context // chromedp keeps the browser in it
 
-	// Problems are what pages complained of: errors of scripts, and what the policy forbade.
+	// Problems are the complaints of pages: errors of scripts, and requests that the policy forbade.
 	Problems []string
 	// Requests are the hosts that anything was asked of.
 	Requests map[string]bool

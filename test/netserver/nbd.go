@@ -12,7 +12,7 @@ import (
 type NBD struct {
 	Address string
 	Port    int
-	// Certificates are what a client needs; nil without TLS.
+	// Certificates are the certificates that a client needs; nil without TLS.
 	Certificates *Certificates
 
 	dir   string

@@ -117,7 +117,7 @@ func runOnce(env []string, name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// FreePort returns a port of the address that nobody listens at.
+// FreePort returns a port of the address that no program listens on.
 func FreePort(address string) (int, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
@@ -127,7 +127,7 @@ func FreePort(address string) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// answers returns whether somebody listens there.
+// answers returns an error unless a program listens there.
 func answers(address string, port int) error {
 	c, err := net.DialTimeout("tcp", net.JoinHostPort(address, strconv.Itoa(port)), time.Second)
 	if err != nil {

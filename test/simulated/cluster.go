@@ -187,7 +187,7 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// FreePorts are ports of loopback that nobody listens on.
+// FreePorts returns ports of loopback that no program listens on.
 func FreePorts(n int) ([]string, error) {
 	var ports []string
 	for range n {

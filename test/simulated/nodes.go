@@ -51,7 +51,7 @@ func (c *Cluster) StartNodes(ctx context.Context) error {
 		"--manage-all-nodes=true")
 }
 
-// The scheduler's share of the API server, like everybody's here, is not what limits the bench.
+// The scheduler's share of the API server, like that of the other programs here, does not limit the bench.
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {leaderElect: false}

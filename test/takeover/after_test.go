@@ -29,7 +29,7 @@ func (s *site) worksWithBerth(from *sources, registry, golden string) {
 	s.upload("sent", from)
 	s.upload("csi-sent", from)
 
-	// nobody but CDI would take away its finalizers
+	// no program but CDI would remove its finalizers
 	s.kubectl("", "delete", "dv", spare, "--timeout=2m")
 	s.Wait("the claim of a volume that was deleted to go", patience, func(context.Context) (bool, string) {
 		out, err := s.try("", "get", "pvc", spare, "--ignore-not-found", "-o", "yaml")

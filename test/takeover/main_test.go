@@ -113,7 +113,7 @@ spec:
   workload: {nodeSelector: {kubernetes.io/os: linux}}
 `
 
-// profile is what an administrator says of a class: CDI leaves clones to its driver.
+// profile is an administrator's storage profile of a class: it leaves clones to the driver.
 const profile = `
 apiVersion: cdi.kubevirt.io/v1beta1
 kind: StorageProfile

@@ -35,7 +35,7 @@ type DiskAccessList struct {
 
 // DiskAccessSpec is a disk and those who have it.
 type DiskAccessSpec struct {
-	// Disk is the identity in words, for people. The name of the object is what counts.
+	// Disk is the identity in words, for people to read. The object's name is the identity that programs compare.
 	Disk string `json:"disk"`
 	// Holders are the pods that have the disk.
 	//
@@ -50,9 +50,9 @@ type Holder struct {
 	Namespace string `json:"namespace"`
 	// Machine is the name of the machine that a launcher runs; empty for a worker.
 	Machine string `json:"machine,omitempty"`
-	// UID is the one of the VirtualMachineInstance that a launcher runs, or of the claim, volume or export that a worker was made for.
+	// UID is the UID of the VirtualMachineInstance that a launcher runs, or of the claim, volume or export that a worker works for.
 	UID types.UID `json:"uid"`
-	// Use is what a worker does with the disk; empty for a launcher.
+	// Use says what a worker does with the disk; empty for a launcher.
 	Use Use `json:"use,omitempty"`
 	// Pod is the name of the pod.
 	Pod string `json:"pod"`
@@ -76,7 +76,7 @@ type Holder struct {
 	Early bool `json:"early,omitempty"`
 }
 
-// Use is what a worker does with a disk.
+// Use says what a worker does with a disk.
 //
 // +kubebuilder:validation:Enum=fill;clone;export;backup
 type Use string
@@ -89,7 +89,7 @@ const (
 	UseBackup Use = "backup" // a backup is written to it
 )
 
-// Mode is what a holder does with the disk, and with whom it shares it.
+// Mode says whether a holder writes to the disk, and which other holders may have it at the same time.
 //
 // +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared
 type Mode string

@@ -35,14 +35,14 @@ type ContainerVolumeList struct {
 	Items           []ContainerVolume `json:"items"`
 }
 
-// ContainerVolumeSpec is what is known of the volume.
+// ContainerVolumeSpec describes the volume and the container that makes it.
 type ContainerVolumeSpec struct {
 	// Machine and MachineUID are those of the VirtualMachine, Volume is the name of its volume.
 	Machine    string    `json:"machine"`
 	MachineUID types.UID `json:"machineUID"`
 	// Volume is the name of the machine's volume.
 	Volume string `json:"volume"`
-	// Container is what is run, also when the machine does not say it any more.
+	// Container is the container to run. It is kept here for the time when the machine no longer has the volume.
 	Container kubevirt.ContainerSource `json:"container"`
 	// Keys are the certificates the container has.
 	Keys *ContainerKeys `json:"keys,omitempty"`
@@ -64,7 +64,7 @@ type ContainerKeys struct {
 	Until metav1.Time `json:"until"`
 }
 
-// ContainerVolumeStatus is what is said about the volume.
+// ContainerVolumeStatus reports the state of the volume.
 type ContainerVolumeStatus struct {
 	// Reason is one word for what is the matter.
 	Reason string `json:"reason,omitempty"`

@@ -40,7 +40,7 @@ const (
 	Tracker = "VirtualMachineBackupTracker"
 )
 
-// VirtualMachineBackupSpec is what to back up, and where to.
+// VirtualMachineBackupSpec names the machine to back up, and where the backup is written.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable after creation"
 // +kubebuilder:validation:XValidation:rule="has(self.pvcName) && self.pvcName != \"\"",message="pvcName is required"
@@ -81,7 +81,7 @@ func (s VirtualMachineBackupSpec) Claim() string {
 // Pulled reports whether clients fetch the backup.
 func (s VirtualMachineBackupSpec) Pulled() bool { return s.Mode != nil && *s.Mode == PullMode }
 
-// BackupMode is the way that a backup takes.
+// BackupMode says whether a backup pushes data to a claim or offers it for reading.
 type BackupMode string
 
 // The modes.

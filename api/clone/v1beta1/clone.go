@@ -50,12 +50,12 @@ type TemplateFilters struct {
 	LabelFilters []Filter `json:"labelFilters,omitempty"`
 }
 
-// VolumeNamePolicy is what the target's claims are called. It need not be said: they are named after the target.
+// VolumeNamePolicy says how the claims of the target are named. It is optional: the default is names made from the target's name.
 //
 // +kubebuilder:validation:Enum=RandomizeNames;PrefixTargetName
 type VolumeNamePolicy string
 
-// VirtualMachineCloneSpec is what to clone, and what is different in the clone.
+// VirtualMachineCloneSpec names the source and the target of the clone, and the differences between them.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.source.apiGroup) && (self.source.kind == 'VirtualMachine' && self.source.apiGroup == 'kubevirt.io' || self.source.kind == 'VirtualMachineSnapshot' && self.source.apiGroup == 'snapshot.kubevirt.io')",message="Source kind is not supported: it is a VirtualMachine of kubevirt.io or a VirtualMachineSnapshot of snapshot.kubevirt.io"
 // +kubebuilder:validation:XValidation:rule="size(self.source.name) > 0",message="Source's name cannot be empty"

@@ -38,7 +38,7 @@ const (
 	Snapshot = "VirtualMachineSnapshot"
 )
 
-// VirtualMachineExportSpec is what to export, and to whom.
+// VirtualMachineExportSpec names the object to export, and the Secret with the token that readers must send.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.source.apiGroup) ? self.source.apiGroup + '/' : '/') + self.source.kind in ['/PersistentVolumeClaim', 'kubevirt.io/VirtualMachine', 'snapshot.kubevirt.io/VirtualMachineSnapshot']",message="source must be a PersistentVolumeClaim (without a group), a VirtualMachine of group kubevirt.io or a VirtualMachineSnapshot of group snapshot.kubevirt.io"
 type VirtualMachineExportSpec struct {
@@ -103,7 +103,7 @@ type VirtualMachineExportLink struct {
 	Manifests []VirtualMachineExportManifest `json:"manifests,omitempty"`
 }
 
-// ManifestType is what a manifest has.
+// ManifestType says which objects a manifest holds.
 type ManifestType string
 
 // The manifests.
@@ -124,14 +124,14 @@ type VirtualMachineExportManifest struct {
 type VirtualMachineExportVolume struct {
 	// Name is the volume's in the machine, or the claim's.
 	Name string `json:"name"`
-	// Formats are what it can be downloaded as.
+	// Formats lists the formats in which the volume can be downloaded.
 	//
 	// +listType=map
 	// +listMapKey=format
 	Formats []VirtualMachineExportVolumeFormat `json:"formats,omitempty"`
 }
 
-// Format is what a disk is downloaded as.
+// Format is the format of a downloaded disk.
 type Format string
 
 // The formats. QCOW2 is one that kubevirt.io does not have.
@@ -156,7 +156,7 @@ const (
 	TokenKey    = "token"
 )
 
-// ConditionType is what a condition is about.
+// ConditionType is the type of a condition.
 type ConditionType string
 
 // The conditions.

@@ -52,9 +52,9 @@ type ContainerSource struct {
 	ImagePullPolicy          corev1.PullPolicy               `json:"imagePullPolicy,omitempty"`
 	SecurityContext          *corev1.SecurityContext         `json:"securityContext,omitempty"`
 
-	// Size is what the container is asked to make; without one it decides itself.
+	// Size is the size of the volume to request; without one the container chooses it.
 	Size *Quantity `json:"size,omitempty"`
-	// ServiceAccountName is whom the container is to the API server. Without one it has no token.
+	// ServiceAccountName is the service account of the container. Without one the container gets no API token.
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 	// ImagePullSecrets are Secrets to pull the image with.
 	//
@@ -68,7 +68,7 @@ type ContainerSource struct {
 
 // ContainerPodVolume is a volume of the pod that the container runs in.
 type ContainerPodVolume struct {
-	// Name is what volumeMounts and volumeDevices call it.
+	// Name is the name that volumeMounts and volumeDevices refer to.
 	Name                  string                                    `json:"name"`
 	PersistentVolumeClaim *corev1.PersistentVolumeClaimVolumeSource `json:"persistentVolumeClaim,omitempty"`
 	EmptyDir              *corev1.EmptyDirVolumeSource              `json:"emptyDir,omitempty"`
@@ -87,7 +87,7 @@ func (s *ContainerSource) Container(name string) corev1.Container {
 	}
 }
 
-// MadeSource is what a container can answer: a disk that is somewhere.
+// MadeSource is the disk that a container answers with. One field is set.
 type MadeSource struct {
 	NetworkSource `json:",inline"`
 	PVC           *DiskClaim `json:"pvc,omitempty"`

@@ -16,7 +16,7 @@ type Input struct {
 	Name string `json:"name"`
 }
 
-// InputBus is what an input device is attached to.
+// InputBus is the bus of an input device.
 type InputBus string
 
 // InputType is the kind of an input device.
@@ -45,7 +45,7 @@ type WatchdogDevice struct {
 	Diag288 *WatchdogTimer `json:"diag288,omitempty"`
 }
 
-// WatchdogTimer is what happens when the guest was silent for too long.
+// WatchdogTimer sets the action that is taken if the guest does not reset the timer in time.
 type WatchdogTimer struct {
 	// Action is reset, poweroff or shutdown; reset if unset.
 	//
@@ -141,7 +141,7 @@ type PortRange struct {
 	End int32 `json:"end"`
 }
 
-// DHCPOptions are what the guest is told besides its address.
+// DHCPOptions are the options that the guest gets by DHCP besides its address.
 type DHCPOptions struct {
 	// BootFileName is the file that a guest boots over the network.
 	BootFileName string `json:"bootFileName,omitempty"`

@@ -19,7 +19,7 @@ type DomainSpec struct {
 	IOThreadsPolicy *IOThreadsPolicy `json:"ioThreadsPolicy,omitempty"`
 	// IOThreads has no effect, as IOThreadsPolicy.
 	IOThreads *DiskIOThreads `json:"ioThreads,omitempty"`
-	// Chassis is what the guest reads about its case.
+	// Chassis describes the guest's case, as the guest reads it from SMBIOS.
 	Chassis *Chassis `json:"chassis,omitempty"`
 	// LaunchSecurity is refused: the memory of guests is not encrypted.
 	LaunchSecurity *LaunchSecurity `json:"launchSecurity,omitempty"`
@@ -30,7 +30,8 @@ type DomainSpec struct {
 	RebootPolicy *RebootPolicy `json:"rebootPolicy,omitempty"`
 }
 
-// ResourceRequirements is what the pod asks of its node; without it, the guest's CPU and memory and what QEMU needs.
+// ResourceRequirements are the resources that the pod requests from its node. The default is the guest's CPU and memory, and the
+// overhead of QEMU.
 type ResourceRequirements struct {
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 	Limits   corev1.ResourceList `json:"limits,omitempty"`
@@ -76,7 +77,7 @@ type Memory struct {
 	MaxGuest *Quantity `json:"maxGuest,omitempty"`
 	// Hugepages is refused: the guest's memory is in ordinary pages.
 	Hugepages *Hugepages `json:"hugepages,omitempty"`
-	// ReservedOverhead is what the pod asks for besides.
+	// ReservedOverhead is memory that the pod requests in addition to the guest's.
 	ReservedOverhead *ReservedOverhead `json:"reservedOverhead,omitempty"`
 }
 
@@ -88,7 +89,7 @@ type Machine struct {
 	Type string `json:"type"`
 }
 
-// Firmware is what runs before the guest.
+// Firmware sets the firmware that starts the guest.
 type Firmware struct {
 	UUID types.UID `json:"uuid,omitempty"`
 	// Serial is the machine's serial number, as the guest reads it from its firmware.
@@ -141,7 +142,7 @@ type KernelBootContainer struct {
 	InitrdPath string `json:"initrdPath,omitempty"`
 }
 
-// Devices are what is attached to the board.
+// Devices lists the devices of the machine.
 type Devices struct {
 	// Disks of the machine. A volume without a disk here gets one by itself.
 	//
@@ -260,14 +261,14 @@ func (d Disk) ReadsOnly() bool {
 	return false
 }
 
-// DiskDevice is what kind of drive it is; a disk if none is set.
+// DiskDevice is the type of the drive; a disk if no field is set.
 type DiskDevice struct {
 	Disk  *DiskTarget  `json:"disk,omitempty"`
 	LUN   *LunTarget   `json:"lun,omitempty"`
 	CDRom *CDRomTarget `json:"cdrom,omitempty"`
 }
 
-// DiskBus is what a drive is attached to.
+// DiskBus is the bus of a drive.
 //
 // +kubebuilder:validation:Enum=virtio;sata;scsi;usb;""
 type DiskBus string
@@ -326,7 +327,7 @@ const (
 // +kubebuilder:validation:Enum=native;threads;""
 type DriverIO string
 
-// ErrorPolicy is what becomes of the guest when its disk fails.
+// ErrorPolicy says what QEMU does with the guest when its disk fails.
 //
 // +kubebuilder:validation:Enum=stop;ignore;report;enospace
 type ErrorPolicy string
@@ -347,7 +348,7 @@ type Interface struct {
 	Passt      *Passt      `json:"passtBinding,omitempty"`
 	// DeprecatedPasst is an older spelling of PasstBinding.
 	DeprecatedPasst *Passt `json:"passt,omitempty"`
-	// Slirp is Masquerade, by QEMU itself, which is what every interface is.
+	// Slirp is a synonym of Masquerade. Every interface uses QEMU's own user-mode network.
 	Slirp *Slirp `json:"slirp,omitempty"`
 	// Bridge puts the guest onto the pod's network with the pod's own address. It is refused.
 	Bridge *Bridge `json:"bridge,omitempty"`

@@ -23,7 +23,7 @@ type Features struct {
 	Hyperv *FeatureHyperv `json:"hyperv,omitempty"`
 	// SMM is the system management mode.
 	SMM *FeatureState `json:"smm,omitempty"`
-	// KVM is what the guest is told of KVM.
+	// KVM sets which KVM features the guest sees.
 	KVM *FeatureKVM `json:"kvm,omitempty"`
 	// Pvspinlock tells the guest that it may wait for locks with the hypervisor's help.
 	Pvspinlock *FeatureState `json:"pvspinlock,omitempty"`
@@ -36,7 +36,7 @@ type FeatureAPIC struct {
 	EndOfInterrupt bool `json:"endOfInterrupt,omitempty"`
 }
 
-// FeatureKVM is what the guest is told of KVM.
+// FeatureKVM sets which KVM features the guest sees.
 type FeatureKVM struct {
 	// Hidden keeps the guest from seeing that it runs on KVM.
 	Hidden bool `json:"hidden,omitempty"`
@@ -155,7 +155,7 @@ type PresentTimer struct {
 
 // HPETTimer is the high precision event timer.
 type HPETTimer struct {
-	// TickPolicy is what becomes of ticks that the guest missed.
+	// TickPolicy says what happens to ticks that the guest missed.
 	//
 	// +kubebuilder:validation:Enum=delay;catchup;merge;discard;""
 	TickPolicy string `json:"tickPolicy,omitempty"`
@@ -165,7 +165,7 @@ type HPETTimer struct {
 
 // PITTimer is the programmable interval timer.
 type PITTimer struct {
-	// TickPolicy is what becomes of ticks that the guest missed.
+	// TickPolicy says what happens to ticks that the guest missed.
 	//
 	// +kubebuilder:validation:Enum=delay;catchup;discard;""
 	TickPolicy string `json:"tickPolicy,omitempty"`
@@ -175,7 +175,7 @@ type PITTimer struct {
 
 // RTCTimer is the real time clock.
 type RTCTimer struct {
-	// TickPolicy is what becomes of ticks that the guest missed.
+	// TickPolicy says what happens to ticks that the guest missed.
 	//
 	// +kubebuilder:validation:Enum=delay;catchup;""
 	TickPolicy string `json:"tickPolicy,omitempty"`
@@ -187,7 +187,7 @@ type RTCTimer struct {
 	Track string `json:"track,omitempty"`
 }
 
-// RebootPolicy is what a reboot of the guest does.
+// RebootPolicy says what happens when the guest reboots.
 type RebootPolicy string
 
 // The policies.
@@ -196,7 +196,7 @@ const (
 	RebootTerminates RebootPolicy = "Terminate"
 )
 
-// Chassis is what the guest reads about its case.
+// Chassis describes the guest's case, as the guest reads it from SMBIOS.
 type Chassis struct {
 	// Manufacturer of the case.
 	Manufacturer string `json:"manufacturer,omitempty"`
@@ -237,7 +237,7 @@ type Hugepages struct {
 	PageSize string `json:"pageSize,omitempty"`
 }
 
-// ReservedOverhead is what the guest's pod asks for besides the guest's memory.
+// ReservedOverhead is memory that the guest's pod requests in addition to the guest's.
 type ReservedOverhead struct {
 	// AddedOverhead is memory that the pod asks for besides what QEMU needs.
 	AddedOverhead *Quantity `json:"addedOverhead,omitempty"`

@@ -52,7 +52,7 @@ type GuestUserList struct {
 	Items           []GuestUser `json:"items"`
 }
 
-// GuestUser is somebody who is logged in. LoginTime is in seconds since 1970.
+// GuestUser is a user who is logged in to the guest. LoginTime is in seconds since 1970.
 // +kubebuilder:object:generate=false
 type GuestUser struct {
 	UserName  string  `json:"userName"`

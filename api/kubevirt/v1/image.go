@@ -11,7 +11,7 @@ type ContainerImageSource struct {
 	Image string `json:"image"`
 	// ImagePullSecret is a Secret of type kubernetes.io/dockerconfigjson to pull the image with.
 	ImagePullSecret string `json:"imagePullSecret,omitempty"`
-	// CertConfigMap is a ConfigMap of certificates to trust the registry with, besides those everybody does.
+	// CertConfigMap names a ConfigMap with certificates that are trusted for the registry in addition to the usual ones.
 	CertConfigMap string `json:"certConfigMap,omitempty"`
 	// Command is run instead of the image's entrypoint.
 	// +listType=atomic

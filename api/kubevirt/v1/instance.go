@@ -36,7 +36,7 @@ type VirtualMachineInstanceList struct {
 	Items           []VirtualMachineInstance `json:"items"`
 }
 
-// VirtualMachineInstanceSpec is what the guest gets and where it may run.
+// VirtualMachineInstanceSpec describes the guest and the nodes that it may run on.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.startStrategy) || !has(self.livenessProbe)",message="a machine with a livenessProbe cannot start paused: its guest would not answer the probe"
 type VirtualMachineInstanceSpec struct {
@@ -56,7 +56,7 @@ type VirtualMachineInstanceSpec struct {
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
 	// StartStrategy is Paused for a guest whose processors stand still until it is unpaused; it runs at once if unset.
 	StartStrategy *StartStrategy `json:"startStrategy,omitempty"`
-	// EvictionStrategy is what becomes of the guest when its node is drained; what the KubeVirt configuration says if unset.
+	// EvictionStrategy says what happens to the guest when its node is drained. The default is in the KubeVirt object's configuration.
 	EvictionStrategy *EvictionStrategy `json:"evictionStrategy,omitempty"`
 	// Volumes that the machine's disks are.
 	//
@@ -107,10 +107,10 @@ type VirtualMachineInstanceSpec struct {
 // +kubebuilder:validation:Enum=Paused
 type StartStrategy string
 
-// StartPaused has the guest's processors stand still until somebody lets them go on.
+// StartPaused starts the guest with its processors stopped until a user resumes it.
 const StartPaused StartStrategy = "Paused"
 
-// StartsPaused reports whether the guest stands still until somebody lets it go on.
+// StartsPaused reports whether the guest starts with its processors stopped until a user resumes it.
 func (s *VirtualMachineInstanceSpec) StartsPaused() bool {
 	return s.StartStrategy != nil && *s.StartStrategy == StartPaused
 }
@@ -144,7 +144,7 @@ type GuestAgentPing struct{}
 
 // Network is something an interface can be connected to.
 type Network struct {
-	// Name is what an interface calls it.
+	// Name is the name that interfaces refer to.
 	Name string      `json:"name"`
 	Pod  *PodNetwork `json:"pod,omitempty"`
 	// Multus is another network than the pod's. It is refused.
@@ -175,7 +175,7 @@ const (
 	PhaseUnknown    Phase = "Unknown"
 )
 
-// VirtualMachineInstanceStatus is what the instance is.
+// VirtualMachineInstanceStatus reports the state of the instance.
 type VirtualMachineInstanceStatus struct {
 	// NodeName is the node that the machine runs on.
 	NodeName string `json:"nodeName,omitempty"`
@@ -211,7 +211,7 @@ type VirtualMachineInstanceStatus struct {
 	//
 	// +listType=atomic
 	MigratedVolumes []MigratedVolume `json:"migratedVolumes,omitempty"`
-	// GuestOSInfo is what the guest agent says about the operating system, while the agent answers.
+	// GuestOSInfo is the operating system as the guest agent reports it, while the agent answers.
 	GuestOSInfo *GuestOS `json:"guestOSInfo,omitempty"`
 	// LauncherContainerImageVersion is the image that the machine runs in.
 	LauncherContainerImageVersion string `json:"launcherContainerImageVersion,omitempty"`
@@ -287,7 +287,7 @@ type CopyStatus struct {
 	Mode CopyMode `json:"mode"`
 	// Medium is the StorageClass of its claim, or "node".
 	Medium string `json:"medium"`
-	// Stored is what it takes there.
+	// Stored is the space that the volume takes there.
 	Stored *Quantity `json:"stored,omitempty"`
 	// Progress is how much of its master it has, such as "45%"; only for modes that bring in all of it.
 	Progress string `json:"progress,omitempty"`
@@ -320,7 +320,7 @@ type KeepStatus struct {
 	Progress string `json:"progress,omitempty"`
 }
 
-// ClaimInfo is what is known of a volume's claim.
+// ClaimInfo describes a volume's claim.
 type ClaimInfo struct {
 	// ClaimName is the claim's name.
 	ClaimName string `json:"claimName,omitempty"`

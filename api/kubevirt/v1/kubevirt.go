@@ -11,7 +11,7 @@ import (
 // as its fields say of "unset".
 const ConfigurationName = "kubevirt"
 
-// KubeVirt is what an administrator decides about the machines of a cluster.
+// KubeVirt holds the administrator's settings for the machines of a cluster.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=kubevirts,shortName=kv;kvs,categories=all
@@ -38,7 +38,7 @@ type KubeVirtSpec struct {
 	Configuration KubeVirtConfiguration `json:"configuration,omitempty"`
 }
 
-// KubeVirtConfiguration is what holds for all machines.
+// KubeVirtConfiguration holds settings that apply to all machines.
 type KubeVirtConfiguration struct {
 	// EvictionStrategy is that of machines that have none of their own; None if unset.
 	EvictionStrategy       *EvictionStrategy       `json:"evictionStrategy,omitempty"`
@@ -81,7 +81,7 @@ type MigrationConfiguration struct {
 	Network *string `json:"network,omitempty"`
 }
 
-// EvictionStrategy is what becomes of a running guest when its node is drained.
+// EvictionStrategy says what happens to a running guest when its node is drained.
 //
 // +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External
 type EvictionStrategy string

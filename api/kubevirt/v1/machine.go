@@ -57,7 +57,7 @@ func (s *VirtualMachineSpec) Strategy() RunStrategy {
 	return RunHalted
 }
 
-// VirtualMachineSpec is what the machine should be.
+// VirtualMachineSpec describes the desired state of the machine.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.running) && has(self.runStrategy))",message="Running and RunStrategy are mutually exclusive. Note that Running is deprecated, please use RunStrategy instead"
 type VirtualMachineSpec struct {
@@ -74,8 +74,8 @@ type VirtualMachineSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	VolumeClaimTemplates []VolumeClaimTemplate `json:"volumeClaimTemplates,omitempty"`
-	// UpdateVolumesStrategy is what becomes of a running machine whose volumes are changed to other claims: Migration sends its disks into
-	// them while it runs; Replacement, or nothing, has it use them from its next start on.
+	// UpdateVolumesStrategy says what happens to a running machine whose volumes are changed to other claims: Migration sends its
+	// disks into them while it runs; Replacement, or nothing, has it use them from its next start on.
 	UpdateVolumesStrategy *UpdateVolumesStrategy `json:"updateVolumesStrategy,omitempty"`
 	// Instancetype names the instance type the machine gets its processors and memory from.
 	Instancetype *InstancetypeMatcher `json:"instancetype,omitempty"`
@@ -83,7 +83,7 @@ type VirtualMachineSpec struct {
 	Preference *PreferenceMatcher `json:"preference,omitempty"`
 }
 
-// UpdateVolumesStrategy is what becomes of a running machine whose volumes are changed to other claims.
+// UpdateVolumesStrategy says what happens to a running machine whose volumes are changed to other claims.
 //
 // +kubebuilder:validation:Enum=Migration;Replacement
 type UpdateVolumesStrategy string
@@ -94,7 +94,7 @@ const (
 	UpdateByReplacement UpdateVolumesStrategy = "Replacement"
 )
 
-// VirtualMachineInstanceTemplateSpec is the instance to be made.
+// VirtualMachineInstanceTemplateSpec is the template that the machine's instance is made from.
 type VirtualMachineInstanceTemplateSpec struct {
 	// ObjectMeta has the labels and annotations of the machine's instances.
 	//
@@ -111,7 +111,7 @@ type DataVolumeTemplateSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ObjectMeta metav1.ObjectMeta    `json:"metadata,omitempty"`
 	Spec       cdiv1.DataVolumeSpec `json:"spec"`
-	// Status is always empty: it is what clients that write a whole DataVolume send.
+	// Status is always empty. It exists because some clients send a whole DataVolume.
 	Status *DataVolumeTemplateStatus `json:"status,omitempty"`
 }
 
@@ -137,7 +137,7 @@ const (
 	StatusUnknown                 PrintableStatus = "Unknown"
 )
 
-// VirtualMachineStatus is what the machine is.
+// VirtualMachineStatus reports the state of the machine.
 type VirtualMachineStatus struct {
 	// Created says that an instance exists.
 	Created bool `json:"created,omitempty"`
@@ -171,7 +171,7 @@ type VirtualMachineStatus struct {
 	SnapshotInProgress *string `json:"snapshotInProgress,omitempty"`
 	// RestoreInProgress is the VirtualMachineRestore that is going on.
 	RestoreInProgress *string `json:"restoreInProgress,omitempty"`
-	// VolumeUpdateState is what is done about volumes that were changed while the machine runs.
+	// VolumeUpdateState reports the change of volumes that were changed while the machine runs.
 	VolumeUpdateState *VolumeUpdateState `json:"volumeUpdateState,omitempty"`
 	// VolumeSnapshotStatuses say which volumes a snapshot of the machine has.
 	//
@@ -189,7 +189,7 @@ type VolumeSnapshotStatus struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// StateChangeAction is what is asked of a machine.
+// StateChangeAction is the change of state that is requested of a machine.
 type StateChangeAction string
 
 // The actions.
@@ -232,7 +232,7 @@ type Condition struct {
 	Message string `json:"message,omitempty"`
 }
 
-// VolumeUpdateState is what is done about volumes that were changed while the machine runs.
+// VolumeUpdateState reports the change of volumes that were changed while the machine runs.
 type VolumeUpdateState struct {
 	VolumeMigrationState *VolumeMigrationState `json:"volumeMigrationState,omitempty"`
 }

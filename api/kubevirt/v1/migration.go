@@ -88,7 +88,7 @@ type MigrationPhaseTransition struct {
 	PhaseTransitionTimestamp metav1.Time `json:"phaseTransitionTimestamp,omitempty"`
 }
 
-// MigrationAbortStatus is what became of the wish to cancel.
+// MigrationAbortStatus is the result of a request to cancel the migration.
 type MigrationAbortStatus string
 
 // The fates of that wish.
@@ -127,7 +127,7 @@ type MigrationState struct {
 	Failed bool `json:"failed,omitempty"`
 	// FailureReason says why.
 	FailureReason string `json:"failureReason,omitempty"`
-	// AbortRequested is true when somebody deleted the migration.
+	// AbortRequested is true if the migration was deleted while it ran.
 	AbortRequested bool `json:"abortRequested,omitempty"`
 	// AbortStatus says whether that was in time.
 	AbortStatus MigrationAbortStatus `json:"abortStatus,omitempty"`
@@ -159,7 +159,7 @@ const (
 // LabelOutdated is on instances whose guest runs in an older image than a new one would.
 const LabelOutdated = "kubevirt.io/outdatedLauncherImage"
 
-// MigrateOptions is what the subresource migrate takes.
+// MigrateOptions are the options of the subresource migrate.
 type MigrateOptions struct {
 	// +listType=atomic
 	DryRun            []string          `json:"dryRun,omitempty"`

@@ -27,7 +27,7 @@ type NetworkHost struct {
 	Port *intstr.IntOrString `json:"port,omitempty"`
 }
 
-// AccessMode is who else may have a disk while a machine has it.
+// AccessMode says which other users may have a disk open at the same time as the machine.
 type AccessMode string
 
 // The modes. ReadOnly is another word for ReadShared, in a VirtualMachine's disks alone.

@@ -29,13 +29,13 @@ import "k8s.io/apimachinery/pkg/types"
 //
 // A client that adds a request uses a JSON patch that tests the metadata.resourceVersion it read, and tries again on a conflict.
 
-// DataPaused and DataTrue are the data of a start whose guest is to stand still until somebody lets it go on.
+// DataPaused and DataTrue are the key and value that make a start leave the guest paused until a user resumes it.
 const (
 	DataPaused = "paused"
 	DataTrue   = "true"
 )
 
-// Paused reports whether the guest is to stand still until somebody lets it go on.
+// Paused reports whether the guest is to be started paused.
 func (q StateChangeRequest) Paused() bool { return q.Data[DataPaused] == DataTrue }
 
 // AnnPaused on an instance, if a person has ever asked to pause it: how far that is.
@@ -95,7 +95,7 @@ type KeepOptions struct {
 	DryRun []string `json:"dryRun,omitempty"`
 }
 
-// HotplugVolumeSource is what can be added to a running machine. One field is set.
+// HotplugVolumeSource is a volume that can be added to a running machine. One field is set.
 type HotplugVolumeSource struct {
 	PersistentVolumeClaim *ClaimSource      `json:"persistentVolumeClaim,omitempty"`
 	DataVolume            *DataVolumeSource `json:"dataVolume,omitempty"`

@@ -106,7 +106,7 @@ func (h NetworkHost) PortOr(protocol int) int {
 	return h.Port.IntValue()
 }
 
-// Reads reports whether the guest may only read the disk: that is what it asked for, or all that the source can give.
+// Reads reports whether the guest can only read the disk, because the volume says so or because its source is read-only.
 func (v *Volume) Reads() bool {
 	if v.Copied() != nil {
 		return false // it writes to its own copy

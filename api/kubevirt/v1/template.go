@@ -58,7 +58,7 @@ type PreferenceMatcher struct {
 	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
 }
 
-// InferFromVolumeFailurePolicy is what becomes of a machine whose volume does not say what suits it.
+// InferFromVolumeFailurePolicy says what happens if a volume has no labels to infer an instance type or a preference from.
 //
 // +kubebuilder:validation:Enum=Reject;Ignore
 type InferFromVolumeFailurePolicy string

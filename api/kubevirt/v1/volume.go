@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Volume is what is in a drive.
+// Volume is the source of a disk's content.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.http) || (has(self.accessMode) && self.accessMode == 'read-shared') || (has(self.copy) && self.copy.mode != 'none')",message="a disk at a URL can only be read: set accessMode to read-shared, or copy.mode to copy-on-write"
 // +kubebuilder:validation:XValidation:rule="!has(self.copy) || has(self.persistentVolumeClaim) || has(self.dataVolume) || has(self.containerDisk) || has(self.ephemeral) || has(self.iscsi) || has(self.rbd) || has(self.nbd) || has(self.gluster) || has(self.http) || has(self.container) || has(self.containerImage)",message="copy is for volumes that have a master: claims, DataVolumes, container disks, container images and network disks"
@@ -16,10 +16,11 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.keepAs) || size(self.keepAs) == 0 || !has(self.containerImage)",message="a machine from a container image cannot be kept: its disk needs the kernel that it was started with"
 // +kubebuilder:validation:XValidation:rule="!has(self.bootEarly) || !self.bootEarly || (has(self.dataVolume) && (!has(self.copy) || self.copy.mode == 'none'))",message="bootEarly is for the volume of a DataVolume without a copy: a copy is made of a disk that is full"
 type Volume struct {
-	// Name is what a disk calls it.
+	// Name is the name that disks refer to.
 	Name         string `json:"name"`
 	VolumeSource `json:",inline"`
-	// AccessMode is who else may have the disk meanwhile; write-exclusive if unset, read-shared where the source can only be read.
+	// AccessMode says which other users may have the disk at the same time; write-exclusive if unset, read-shared if the source is
+	// read-only.
 	// +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared
 	AccessMode AccessMode `json:"accessMode,omitempty"`
 	// Hotpluggable network disks may be removed while the guest runs; claims and DataVolumes say it themselves.
@@ -64,7 +65,7 @@ type VolumeSource struct {
 	ContainerImage *ContainerImageSource `json:"containerImage,omitempty"`
 }
 
-// DiskSource is what is in a drive, said where the drive is. A VirtualMachine may say it there instead of in a volume; its
+// DiskSource is the source of a disk, written in the disk itself. A VirtualMachine may have it there instead of in a volume; its
 // instance always has the volume.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.iscsi), has(self.rbd), has(self.nbd), has(self.gluster), has(self.http), has(self.pvc), has(self.container)].exists_one(x, x)",message="a disk has one source: set one of iscsi, rbd, nbd, gluster, http, pvc and container"
@@ -83,7 +84,7 @@ type NetworkSource struct {
 	HTTP    *HTTPSource    `json:"http,omitempty"`
 }
 
-// traits is what the rules of this package ask of a network disk.
+// traits are the properties of a network disk that the rules of this package need.
 type traits struct {
 	hosts  []*NetworkHost // the servers that have a port in a field of their own
 	format DiskFormat
@@ -211,7 +212,7 @@ type HTTPSource struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	SecretHeaders []corev1.LocalObjectReference `json:"secretHeaders,omitempty"`
-	// CertConfigMap is a ConfigMap of certificates to trust besides those everybody does.
+	// CertConfigMap names a ConfigMap with certificates that are trusted in addition to the usual ones.
 	CertConfigMap string     `json:"certConfigMap,omitempty"`
 	Format        DiskFormat `json:"format,omitempty"`
 }
@@ -280,7 +281,7 @@ type HostDisk struct {
 	Shared *bool `json:"shared,omitempty"`
 }
 
-// CloudInitSource is what cloud-init in the guest finds.
+// CloudInitSource is the data that cloud-init in the guest reads.
 type CloudInitSource struct {
 	UserDataSecretRef *corev1.LocalObjectReference `json:"secretRef,omitempty"`
 	// UserDataBase64 is the user data, base64-encoded.

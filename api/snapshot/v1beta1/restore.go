@@ -32,7 +32,7 @@ type VirtualMachineRestoreList struct {
 	Items           []VirtualMachineRestore `json:"items"`
 }
 
-// TargetReadinessPolicy is what to do about a machine that runs.
+// TargetReadinessPolicy says what happens if the machine to restore is running.
 //
 // +kubebuilder:validation:Enum=StopTarget;WaitGracePeriod;FailImmediate;WaitEventually
 type TargetReadinessPolicy string
@@ -45,7 +45,7 @@ const (
 	WaitEventually  TargetReadinessPolicy = "WaitEventually"
 )
 
-// VolumeRestorePolicy is what the restored claims are called. It need not be said: it follows from the target.
+// VolumeRestorePolicy says how the restored claims are named. It is optional: the default depends on the target.
 //
 // +kubebuilder:validation:Enum=InPlace;PrefixTargetName
 type VolumeRestorePolicy string
@@ -58,7 +58,7 @@ const (
 	PrefixTargetName VolumeRestorePolicy = "PrefixTargetName"
 )
 
-// VirtualMachineRestoreSpec is what to restore, and from what.
+// VirtualMachineRestoreSpec names the machine to restore and the snapshot to restore it from.
 //
 // +kubebuilder:validation:XValidation:rule="self.target.kind == 'VirtualMachine' && has(self.target.apiGroup) && self.target.apiGroup == 'kubevirt.io'",message="target must be a VirtualMachine of group kubevirt.io"
 type VirtualMachineRestoreSpec struct {
@@ -79,7 +79,7 @@ type VirtualMachineRestoreSpec struct {
 
 // VirtualMachineRestoreStatus is how far the restore is.
 type VirtualMachineRestoreStatus struct {
-	// Restores are the volumes with their claims.
+	// Restores lists the restored volumes and their claims.
 	//
 	// +listType=map
 	// +listMapKey=volumeName

@@ -36,7 +36,7 @@ type VirtualMachineSnapshotList struct {
 	Items           []VirtualMachineSnapshot `json:"items"`
 }
 
-// DeletionPolicy is what becomes of the content of a snapshot that is deleted.
+// DeletionPolicy says what happens to the content when its snapshot is deleted.
 //
 // +kubebuilder:validation:Enum=Delete;Retain
 type DeletionPolicy string
@@ -47,7 +47,7 @@ const (
 	RetainContent DeletionPolicy = "Retain"
 )
 
-// VirtualMachineSnapshotSpec is what to take a snapshot of.
+// VirtualMachineSnapshotSpec names the machine to take a snapshot of.
 //
 // +kubebuilder:validation:XValidation:rule="self.source.kind == 'VirtualMachine' && has(self.source.apiGroup) && self.source.apiGroup == 'kubevirt.io'",message="source must be a VirtualMachine of group kubevirt.io"
 type VirtualMachineSnapshotSpec struct {
@@ -89,7 +89,7 @@ const (
 	Deleting   Phase = "Deleting"
 )
 
-// VirtualMachineSnapshotStatus is what the snapshot is.
+// VirtualMachineSnapshotStatus reports the state of the snapshot.
 type VirtualMachineSnapshotStatus struct {
 	SourceUID *types.UID `json:"sourceUID,omitempty"`
 	// VirtualMachineSnapshotContentName is the object with what was taken.
@@ -163,8 +163,8 @@ type Condition struct {
 	Message string `json:"message,omitempty"`
 }
 
-// VirtualMachineSnapshotContent is what a snapshot consists of. It outlives the machine, and its snapshot if it is to be
-// retained.
+// VirtualMachineSnapshotContent holds the data of a snapshot: the machine's definition and its VolumeSnapshots. It outlives the
+// machine, and its snapshot if it is to be retained.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -199,7 +199,7 @@ type VirtualMachineSnapshotContentSpec struct {
 	VolumeBackups []VolumeBackup `json:"volumeBackups,omitempty"`
 }
 
-// SourceSpec is what the snapshot was taken of.
+// SourceSpec is the object that the snapshot was taken of.
 type SourceSpec struct {
 	VirtualMachine *VirtualMachine `json:"virtualMachine,omitempty"`
 }
@@ -236,7 +236,7 @@ type VolumeBackup struct {
 	VolumeSnapshotName *string `json:"volumeSnapshotName,omitempty"`
 }
 
-// VirtualMachineSnapshotContentStatus is how far its VolumeSnapshots are.
+// VirtualMachineSnapshotContentStatus reports the state of the VolumeSnapshots.
 type VirtualMachineSnapshotContentStatus struct {
 	// CreationTime is when the disks were taken.
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`

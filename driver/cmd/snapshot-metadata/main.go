@@ -26,7 +26,7 @@ import (
 	"github.com/berth-vm/berth/internal/version"
 )
 
-// The service is announced again now and then, in case somebody has deleted the object, and soon if that failed.
+// The service is announced again at intervals, in case the object was deleted, and soon if that failed.
 const (
 	announceAgain = 5 * time.Minute
 	announceSoon  = 10 * time.Second

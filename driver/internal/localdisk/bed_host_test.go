@@ -54,8 +54,8 @@ func command(t *testing.T, args ...string) {
 	}
 }
 
-// leaks are loop devices of files under a path, and mounts there, that stay. A loop device goes a moment late if somebody has it open just
-// then, and every `mount -o loop` on this machine looks into all of them.
+// leaks returns the loop devices of files under a path, and the mounts there, that remain. A loop device is released late if
+// another process has it open just then, and every `mount -o loop` on this machine looks into all of them.
 func leaks(t *testing.T, under string) []string {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -94,7 +94,7 @@ func leaksNow(t *testing.T, under string) []string {
 	return left
 }
 
-// user is somebody who uses a volume: what the kubelet does for a pod.
+// user uses a volume as the kubelet does for a pod.
 type user struct {
 	t       *testing.T
 	c       client

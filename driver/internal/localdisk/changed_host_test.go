@@ -47,7 +47,7 @@ func memoryPool(t *testing.T, options string, mkfs ...string) string {
 var histories = flag.Uint64("histories", 100, "random histories of volumes")
 
 // TestChangesOfRandomHistories: whatever is done to a volume between two snapshots, the delta has every block that differs, and
-// none that nobody wrote to. Bytes that were written again as they were are the only ones reported in vain.
+// none that was not written to. Only bytes that were written again with the same value are reported without need.
 func TestChangesOfRandomHistories(t *testing.T) {
 	for name, row := range map[string]struct {
 		histories uint64

@@ -19,7 +19,7 @@ func stagingPath(driver string) string {
 	return "/plugins/kubernetes.io/csi/" + driver + "/" + strings.Repeat("0a", 32) + "/globalmount"
 }
 
-// TestWhyKept: every kind of path, with everything that can be known of a pod. Only what is certainly nobody's is let go.
+// TestWhyKept: every kind of path, with everything that can be known of a pod. Only what certainly has no owner is deleted.
 func TestWhyKept(t *testing.T) {
 	const kubelet = "/var/lib/kubelet"
 	gone := map[podFact]string{podGone: "", podThere: "is still on the node", podUnknown: "cannot be told"}

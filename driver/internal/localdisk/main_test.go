@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// roles are what the test program does instead of testing when it is started again by a test.
+// roles are the programs that the test binary can run as when a test starts it again.
 var roles = map[string]func() int{"driver": driverRole}
 
 const (

@@ -25,8 +25,8 @@ func names(t *testing.T, dir string) string {
 	return strings.Join(all, " ")
 }
 
-// TestUnmarked: a directory that nobody marked is no pool, and nothing is written to it: it may be the mount point of a
-// pool that is not mounted. One that is marked on a filesystem that other data is on needs a capacity.
+// TestUnmarked: a directory without a marker is not a pool, and nothing is written to it, because it may be the mount point of a
+// pool that is not mounted. A marked directory on a filesystem that holds other data needs a capacity.
 func TestUnmarked(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -242,7 +242,7 @@ func TestUpgradedHandles(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// an earlier driver wrote the node's name; touching the marker is what its administrator is told to do
+	// an earlier driver wrote the node's name; the administrator is told to create the marker
 	for file, text := range map[string]string{fileNode: "node1", fileMarker: ""} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

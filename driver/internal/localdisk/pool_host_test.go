@@ -57,7 +57,7 @@ func TestUnmountedPool(t *testing.T) {
 	}
 }
 
-// TestUpgradeOfOwnFilesystem: a pool of an earlier driver on its own filesystem goes on without anybody's help.
+// TestUpgradeOfOwnFilesystem: a pool of an earlier driver on its own filesystem continues to work without manual steps.
 func TestUpgradeOfOwnFilesystem(t *testing.T) {
 	point := poolOn(t, "xfs", 1)
 	if err := os.WriteFile(filepath.Join(point, fileNode), []byte("node1"), 0o600); err != nil {

@@ -151,7 +151,7 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// TestRoom: what is promised is what may be promised, by class and ratio, and comes back.
+// TestRoom: no more capacity is promised than the class and ratio allow, and it is free again after deletion.
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	s := testSettings(t.TempDir())

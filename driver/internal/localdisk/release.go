@@ -129,8 +129,9 @@ func openLock(minor int, under *loop) (*loop, error) {
 // do, has it open for a moment. Deleting is tried again for ever, so more patience would only delay the answer.
 const patience = 5 * time.Second
 
-// free detaches a device and tells whether that is done. It is not as long as anybody else has the device open, or a filesystem on it mounted,
-// in whatever namespace; then the kernel detaches it after the last of them, and keeps the image until then.
+// free detaches a device and reports whether it is detached. It is not as long as another process has the device open, or a
+// filesystem on it mounted, in whatever namespace; then the kernel detaches it after the last of them, and keeps the image until
+// then.
 func (p *pool) free(ctx context.Context, l *loop) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()

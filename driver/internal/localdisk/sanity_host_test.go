@@ -46,7 +46,7 @@ func TestSanity(t *testing.T) {
 	}
 }
 
-// outcome is what the suite wants of a test.
+// outcome records whether a test of the suite failed.
 type outcome struct{ failed bool }
 
 func (o *outcome) Fail() { o.failed = true }

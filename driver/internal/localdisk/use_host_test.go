@@ -77,7 +77,7 @@ func remove(t *testing.T, c client, handle string) {
 	}
 }
 
-// growInUse grows a volume while somebody writes to it all the time.
+// growInUse grows a volume while a process writes to it all the time.
 func growInUse(t *testing.T, u user) {
 	t.Helper()
 	u.use(func() {
@@ -301,7 +301,7 @@ func TestFullPool(t *testing.T) {
 	}
 }
 
-// TestRestartFreesDevices: a device nobody has mounted goes when the driver starts, one in use stays.
+// TestRestartFreesDevices: a device that is not mounted is detached when the driver starts, one in use stays.
 func TestRestartFreesDevices(t *testing.T) {
 	s := testSettings(poolOn(t, "xfs", 2))
 	v := &victim{t: t, pool: s.Dir}

@@ -30,7 +30,7 @@ const (
 	leafLasts      = 30 * 24 * time.Hour // a new one is made when half of it is over
 )
 
-// Keys are what the service of all nodes is trusted by: one authority, which a Secret keeps, signs a certificate for each process.
+// Keys are the keys that clients of the service trust: one authority, which is stored in a Secret, signs a certificate for each process.
 type Keys struct {
 	Kube      kubernetes.Interface
 	Objects   dynamic.Interface

@@ -31,7 +31,7 @@ func received(stream grpc.ServerStreamingClient[wire.Response], err error) (rece
 	return stream.Recv, nil
 }
 
-// told is what a driver answers either call with.
+// told is the part that the driver's answers to both calls have in common.
 type told interface {
 	GetBlockMetadataType() csi.BlockMetadataType
 	GetVolumeCapacityBytes() int64

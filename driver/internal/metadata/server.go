@@ -91,7 +91,7 @@ func (s *Server) GetMetadataDelta(r *wire.DeltaRequest, out wire.Stream) error {
 // receive is the next message of an answer.
 type receive func() (*wire.Response, error)
 
-// call is what both calls have in common.
+// call is the part that both calls have in common.
 type call struct {
 	token, namespace, snapshot, text string
 

@@ -34,8 +34,8 @@ const (
 	audience   = "here"
 )
 
-// simulatedAPI answers as an API server that knows two tokens: "good" is of somebody who may read the snapshots in ns, "poor" of somebody
-// who may not. (The real one is asked by the test on the cluster.)
+// simulatedAPI answers as an API server that knows two tokens: "good" is of a user who may read the snapshots in ns, "poor" of a
+// user who may not. (The real one is asked by the test on the cluster.)
 func simulatedAPI() *fake.Clientset {
 	kube := fake.NewClientset()
 	kube.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -102,7 +102,7 @@ func simulatedObjects() *dynamicfake.FakeDynamicClient {
 		pair("near", "one", nil), pair("far", "two", nil), pair("lost", "three", nil),
 		pair("unready", "one", inner("snapshot", set("readyToUse", false))), pair("unbound", "one", inner("snapshot", set("boundVolumeSnapshotContentName", ""))),
 		pair("others", "one", inner("spec", set("driver", "other.example.org"))), pair("young", "one", inner("status", set("snapshotHandle", ""))),
-		// a snapshot that says it is bound to a content of somebody else
+		// a snapshot that names a content that is bound to another snapshot
 		pair("forged", "one", inner("snapshot", set("boundVolumeSnapshotContentName", "content-near"))),
 		pair("again", "one", inner("spec", set("volumeSnapshotRef", map[string]any{"namespace": "ns", "name": "again", "uid": "of-the-one-before"}))),
 	)
@@ -179,7 +179,7 @@ func connect(t *testing.T, address string) *grpc.ClientConn {
 	return conn
 }
 
-// TestAnswers: who may gets what the driver of the snapshot's node answers, and nobody else anything.
+// TestAnswers: a user who may read the snapshots gets the answer of the driver on the snapshot's node, and other users get an error.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)

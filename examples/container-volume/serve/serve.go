@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Request is what the container is asked with, for PUT and DELETE alike.
+// Request is the body of a request to the container, of PUT and DELETE alike.
 type Request struct {
 	Namespace string `json:"namespace"`
 	Machine   string `json:"machine"`
@@ -30,15 +30,15 @@ type Request struct {
 // ErrNotYet is answered with 202: the question is put again.
 var ErrNotYet = errors.New("not yet")
 
-// Maker makes and deletes a volume. Both are asked again and again, with the same request, until they succeed: what is there already
-// is success, and so is what is gone already.
+// Maker makes and deletes a volume. Both methods are called again, with the same request, until they succeed: a volume that exists
+// already or is deleted already is a success.
 type Maker interface {
 	// Make answers with the source in YAML.
 	Make(ctx context.Context, r Request) (string, error)
 	Delete(ctx context.Context, r Request) error
 }
 
-// keys is where the container finds its certificate and whom to trust.
+// keys is the directory with the container's certificate and the authorities that it trusts.
 const keys = "/run/berth/volume"
 
 // Run serves until it cannot.

@@ -20,8 +20,8 @@ const (
 	espSize   = 62 << 20
 )
 
-// writeDisk makes the raw disk: partition table, GRUB for BIOS before the first filesystem, and the EFI system partition, which holds
-// GRUB for UEFI, the kernel and the initramfs. What nobody wrote to is a hole in the file.
+// writeDisk makes the raw disk: partition table, GRUB for BIOS before the first filesystem, and the EFI system partition, which
+// holds GRUB for UEFI, the kernel and the initramfs. Ranges that were not written are holes in the file.
 func writeDisk(ctx context.Context, disk string, size int64, layout, work string, g grub, files map[string]string) error {
 	f, err := os.Create(disk)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/hack/images/debian"
 )
 
-// kernel is what a Debian kernel package holds, unpacked into a folder: vmlinuz, and every module as NAME.ko.
+// kernel is the content of a Debian kernel package, unpacked into a folder: vmlinuz, and every module as NAME.ko.
 type kernel struct {
 	dir     string
 	version string

@@ -42,7 +42,7 @@ func Files(ctx context.Context, deb string, visit func(h *tar.Header, content io
 	return nil
 }
 
-// ErrEnough is what visit returns when it has seen all it wants; Files then ends without an error.
+// ErrEnough is returned by visit when it has seen all it wants; Files then ends without an error.
 var ErrEnough = errors.New("enough")
 
 func visitTar(r io.Reader, visit func(h *tar.Header, content io.Reader) error) error {

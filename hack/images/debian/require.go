@@ -28,7 +28,8 @@ func ReadList(path string) ([]string, error) {
 	return names, nil
 }
 
-// Require makes sure that packages are installed on this machine. Root gets the missing ones installed, anybody else is told how.
+// Require makes sure that packages are installed on this machine. If the process is root, it installs the missing ones; otherwise
+// the error says how to install them.
 func Require(ctx context.Context, progress io.Writer, names []string) error {
 	missing, err := notInstalled(ctx, names)
 	if err != nil || len(missing) == 0 {

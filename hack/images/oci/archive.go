@@ -94,7 +94,7 @@ func writeArchive(to io.Writer, beside, name string, image v1.Image) error {
 	if err != nil {
 		return fmt.Errorf("write layout: %w", err)
 	}
-	// containerd reads the first name, everybody else the second.
+	// containerd reads the first name, other programs read the second.
 	names := map[string]string{"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}
 	if err := files.AppendImage(image, layout.WithAnnotations(names), layout.WithPlatform(*about.Platform())); err != nil {
 		return fmt.Errorf("write layout: %w", err)

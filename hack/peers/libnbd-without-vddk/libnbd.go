@@ -17,7 +17,7 @@ var errAbsent = errors.New("this importer was built without libnbd: it cannot re
 // CommandFlag of a request.
 type CommandFlag uint32
 
-// LibnbdError is what the real module returns.
+// LibnbdError has the fields of the real module's error.
 type LibnbdError struct{ Op, Errmsg string }
 
 func (e *LibnbdError) Error() string { return e.Op + ": " + e.Errmsg }

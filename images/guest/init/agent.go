@@ -89,7 +89,7 @@ func (g *guest) serveAgent() {
 	again := time.NewTicker(200 * time.Millisecond)
 	defer again.Stop()
 	for range again.C {
-		// Reading ends when nobody is connected on the host's side, and can go on when somebody is.
+		// A read ends when no client is connected on the host's side, and can continue when one connects.
 		g.talk(port)
 	}
 }

@@ -17,7 +17,7 @@ const cloudInitDir = "/cloud-init"
 // scriptHeader is the first line of user data that is meant for this guest; the lines after it are commands.
 const scriptHeader = "#berth-guest"
 
-// cloudInit is what the volume held: file names as NoCloud spells them.
+// cloudInit is the content of the cloud-init volume, by file name as NoCloud spells it.
 type cloudInit map[string][]byte
 
 // cloudInitFiles maps the files of both layouts to the NoCloud names.
@@ -28,7 +28,7 @@ var cloudInitFiles = []struct{ name, noCloud, configDrive string }{
 	{"vendor-data", "vendor-data", "openstack/latest/vendor_data.json"},
 }
 
-// maxCloudInitFile is what a console can bear; real user data is at most 16 KiB on most clouds.
+// maxCloudInitFile is the largest file that is printed to the console; real user data is at most 16 KiB on most clouds.
 const maxCloudInitFile = 64 << 10
 
 // readCloudInit finds the volume by its label, as cloud-init does, and prints what is on it. No volume is not an error.

@@ -90,8 +90,8 @@ type area struct {
 	off, length int64
 }
 
-// openArea opens DISK [OFFSET LENGTH] and checks that it lies on the disk. What the kernel remembers of the disk is dropped first, so
-// that a read shows what is stored now, also when somebody else wrote it.
+// openArea opens DISK [OFFSET LENGTH] and checks that it lies on the disk. The kernel's cache of the disk is dropped first, so
+// that a read returns the stored data, also if another machine wrote it.
 func openArea(args []string, flag int) (area, error) {
 	path, err := find(args[0], patience)
 	if err != nil {
@@ -150,7 +150,7 @@ func (*guest) sha256(args []string) (string, error) {
 	return a.sha256()
 }
 
-// maxRead is what fits on one line of a console that people also read.
+// maxRead is the largest read that fits on one line of a console that people also read.
 const maxRead = 4096
 
 func (*guest) read(args []string) (string, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/images/hardware"
 )
 
-// disk is what sysfs says of a block device.
+// disk describes a block device as sysfs does.
 type disk struct {
 	Name, Bus, Serial string
 	Size              int64

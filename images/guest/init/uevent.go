@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uevent is what the kernel announces when a device comes, goes or changes.
+// uevent is an announcement of the kernel that a device was added, removed or changed.
 type uevent struct {
 	Action, Subsystem, DevType, DevName string
 }

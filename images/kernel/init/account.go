@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// account is whom a program runs as.
+// account is the user and groups that a program runs as.
 type account struct {
 	uid, gid uint32
 	groups   []uint32

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-vm/berth/images/hardware"
 )
 
-// setUpNetwork gives every card the address that DHCP offers, one after the other, and returns the name server. QEMU's own network answers
-// at once; a card that nobody answers on does not keep the program from running.
+// setUpNetwork gives every card the address that DHCP offers, one after the other, and returns the name server. QEMU's own network
+// answers at once; a card without a DHCP server does not prevent the program from running.
 func setUpNetwork() (dns netip.Addr) {
 	cards, err := net.Interfaces()
 	if err != nil {

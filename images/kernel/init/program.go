@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/imagevm"
 )
 
-// defaultPath is what container runtimes give a program that is told none.
+// defaultPath is the PATH that container runtimes set if an image has none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // runProgram runs the image's program until it ends.

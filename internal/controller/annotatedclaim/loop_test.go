@@ -52,7 +52,7 @@ func pending(c *corev1.PersistentVolumeClaim) {
 	c.Spec.VolumeName, c.Status = "", corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 }
 
-// TestLoop: wherever the controller is interrupted, a claim somebody made ends up the same, and still theirs.
+// TestLoop: wherever the controller is interrupted, a user's claim ends up the same, and is still the user's.
 func TestLoop(t *testing.T) {
 	waits := filltest.Class(filltest.Waits)
 	for want, sc := range map[state.Reason]struct {
@@ -159,8 +159,8 @@ func TestReplacedByItsOwner(t *testing.T) {
 	}
 }
 
-// TestFilledForeign: a claim names the volume of somebody else, and has a pod that says to have filled it. That volume keeps the record of whom it
-// was filled for: without it, their claim could be imported into again.
+// TestFilledForeign: a claim names a volume of another user, and has a pod that claims to have filled it. That volume keeps the
+// record of the claim it was filled for: without it, that claim could be imported into again.
 func TestFilledForeign(t *testing.T) {
 	it := importing("https://example.com/x")
 	pending(it)
@@ -192,7 +192,7 @@ func TestFilledForeign(t *testing.T) {
 	}
 }
 
-// TestFilledBySomebodyElse: whatever a claim's annotations ask for, one that somebody else filled is left as it is.
+// TestFilledBySomebodyElse: a claim that another program filled is left unchanged, whatever its annotations ask for.
 func TestFilledBySomebodyElse(t *testing.T) {
 	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
 		"restored": func(c *corev1.PersistentVolumeClaim) { c.Annotations["cdi.kubevirt.io/storage.populatedFor"] = "disk" },
@@ -247,8 +247,8 @@ func TestHeldGoesOn(t *testing.T) {
 	}
 }
 
-// TestDue: what changes for a namespace concerns the claims in it, what changes for all concerns all, and none that is full or
-// somebody else's.
+// TestDue: a change in a namespace concerns the claims in it, a change of the cluster concerns all, but none that is full or that
+// Berth does not fill.
 func TestDue(t *testing.T) {
 	in := func(namespace, name string, annotations map[string]string) client.Object {
 		c := filltest.Bound(namespace, name)

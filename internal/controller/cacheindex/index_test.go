@@ -54,7 +54,7 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// TestIndexes: pods are found by their claims, their node, what they were made for and whom they serve.
+// TestIndexes: pods are found by their claims, their node, the object they were made for and the object they serve.
 func TestIndexes(t *testing.T) {
 	p := pod(map[string]string{render.LabelVolumeUID: "uid", render.LabelComponent: render.RoleServe})
 	p.Annotations[names.Serves] = "team/disk"

@@ -1,9 +1,9 @@
-// Package claimusers finds the pods that may write to the disk behind a claim. Everybody who reads a disk without being its owner (clones, exports,
-// snapshots, moves of machines that do not run) asks here. It goes by the disk: after a move two claims may lead to one volume, and an
-// administrator may have made two PersistentVolumes of one.
+// Package claimusers finds the pods that may write to the disk behind a claim. Controllers that read a disk without being its
+// owner (clones, exports, snapshots, moves of machines that do not run) use it. It compares disks, not claims: after a move two
+// claims may lead to one volume, and an administrator may have made two PersistentVolumes of one.
 //
-// It does not know what is in a claim, and whether it is complete; internal/clonesource does. Pods of Berth are in the records of
-// internal/controller/diskaccess as well.
+// It does not know the content of a claim, nor whether it is complete; internal/clonesource does. Pods of Berth are in the records
+// of internal/controller/diskaccess as well.
 package claimusers
 
 import (

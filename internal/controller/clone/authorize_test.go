@@ -29,8 +29,9 @@ func (v sealed) Verify(_ context.Context, proof string, wanted token.Grant) erro
 	return err
 }
 
-// TestWhatAReferenceLeadsTo: a proof is good for what it was given for. A DataSource that somebody in the volume's namespace may
-// edit widens it to nothing; one beside its source may become newer, as far as the volume's author may clone that.
+// TestWhatAReferenceLeadsTo: a proof is valid only for the source it was given for. A DataSource that a user in the volume's
+// namespace can edit does not extend it; a DataSource in the source's namespace may become newer, as far as the volume's author
+// may clone its source.
 func TestWhatAReferenceLeadsTo(t *testing.T) {
 	key, err := token.NewKey()
 	if err != nil {

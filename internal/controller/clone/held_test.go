@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
-// TestFinalizerOfAnImport: a volume that is no clone and has the finalizer of clones, because somebody wrote it, is let go too.
+// TestFinalizerOfAnImport: the finalizer of clones is removed from a volume that is not a clone, in case a user wrote it.
 func TestFinalizerOfAnImport(t *testing.T) {
 	v := &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: filltest.Team, Name: "disk", UID: "uid", Finalizers: []string{"held"}},

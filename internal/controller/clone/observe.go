@@ -20,7 +20,8 @@ import (
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// Find reads what a clone is made of, as far as the claim's size depends on it. Of a volume that is no clone it is what fills it.
+// Find reads the source of a clone, as far as the claim's size depends on it. For a volume that is not a clone it returns the
+// source that fills it.
 func (c *Cloner) Find(ctx context.Context, o Order, t Target) (Seen, error) {
 	s := Seen{order: o, target: t, now: c.clock.Now()}
 	var err error

@@ -204,10 +204,9 @@ func (c *Cloner) Release(ctx context.Context, o Order) error {
 	return c.removeLastAids(ctx, o)
 }
 
-// removeLastAids removes what is left of a clone, wherever it is. A reference may stand for something else by now; where the
-// server and what it reads from are, they say themselves. They say it by labels, which anybody can write on a pod of their
-// own: so each namespace that seems to have something is looked through for what has the names we gave, and none is
-// taken for the only one.
+// removeLastAids removes the helper objects of a clone, in all namespaces. A reference may lead to another source by now, so the
+// server and the labels of the helper objects name the namespaces. Any user can write such labels on a pod, so each of these
+// namespaces is searched for objects with the names that this controller gives, and none is assumed to be the only one.
 func (c *Cloner) removeLastAids(ctx context.Context, o Order) error {
 	spaces, err := c.aidSpaces(ctx, o)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// Sweep removes what is left in other namespaces of a volume or claim that is gone. As a rule nothing is: a finalizer on its
-// owner prevents it. But users can remove the finalizer, and a server that stayed would keep another user's claim from being
+// Sweep removes what is left in other namespaces of a volume or claim that is gone. Usually nothing is left, because of a
+// finalizer on its owner. But users can remove the finalizer, and a server that stayed would keep another user's claim from being
 // deleted.
 //
-// A server names the object that it works for, and anybody can write that on a pod of their own: that nothing has that name does
-// not prove that the clone with this UID is gone. So only what is in the pod's own namespace is removed, so a forged server can
-// only harm its own author. The client's keys are in the namespace of the volume, which owns them: they go with it.
+// A server names the object that it works for, and any user can write that on a pod: a missing object of that name does not prove
+// that the clone with this UID is gone. So only objects in the pod's own namespace are removed, so a forged server can only harm
+// its own author. The client's keys are in the namespace of the volume, which owns them: they go with it.
 func (c *Cloner) Sweep(ctx context.Context, gone types.NamespacedName) error {
 	var servers corev1.PodList
 	if err := c.reader.List(ctx, &servers, client.MatchingFields{cacheindex.PodServes: gone.String()}); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/names"
 )
 
-// Busy is what else is being done with a machine; nil: nothing.
+// Busy describes another operation that is under way on a machine; nil: there is none.
 type Busy struct {
 	Snapshot *string
 	Restore  *string

@@ -109,7 +109,7 @@ func (r *Reader) complete(ctx context.Context, w *Machine, t *ClaimTemplate) err
 	return nil // anything else that is wrong with it is said when it is made
 }
 
-// advice is what to do about a lack. A size may be missing only because the source to take it from is.
+// advice says what the user can do about a missing part of a claim. A size may be missing only because the clone's source does not exist.
 func advice(lack *claim.Error, spec *corev1.PersistentVolumeClaimSpec) string {
 	if ref := spec.DataSourceRef; lack.Lack == claim.LacksSize && ref != nil {
 		return fmt.Sprintf("%s, or see to %s %s: it does not exist, is not granted to this namespace, or what it stands for has no size yet",

@@ -77,8 +77,8 @@ func (r *Reader) observeMeans(ctx context.Context, w *Machine) error {
 	return r.observeMade(ctx, w)
 }
 
-// recordedKind is what the machine's status says of its instance type and preference. A record that does not fit the
-// machine may only be one that the cache has not heard of, and must not be taken back: the server is asked.
+// recordedKind returns the instance type and preference recorded in the machine's status. A record that does not match the machine
+// may be newer than the cache and must not be overwritten, so it is read from the API server.
 func (r *Reader) recordedKind(ctx context.Context, w *Machine) error {
 	vm := w.Object
 	if !recorded(vm) {
@@ -114,7 +114,7 @@ func (w *Machine) keepRefs(before Kind) {
 	}
 }
 
-// unsaidMemory is what a guest gets whose machine says nothing at all: enough for any cloud image to boot.
+// unsaidMemory is the memory of a guest whose machine does not set any: enough for any cloud image to boot.
 var unsaidMemory = resource.MustParse("512Mi")
 
 func withMemory(d *kubevirt.DomainSpec) {

@@ -21,8 +21,8 @@ import (
 	"github.com/berth-vm/berth/internal/instancetype"
 )
 
-// Kind is what a machine's instance type and preference come to, each as it was when the machine first met it: a later
-// change of the object is for machines that are made later.
+// Kind holds a machine's instance type and preference, each as it was when the machine first used it: later changes apply to
+// machines that are created later.
 type Kind struct {
 	typ           *instancetype.Type
 	preference    *instancetype.Preference
@@ -43,7 +43,7 @@ type matcher struct {
 	remembers *kubevirt.InstancetypeStatusRef // what the machine was started with before; nil: never
 }
 
-// observeKind finds the instance type and the preference that the machine names; before is what it was started with.
+// observeKind finds the instance type and the preference that the machine names; before is the kind it was started with.
 func (r *Reader) observeKind(ctx context.Context, w *Machine, before Kind) error {
 	var err error
 	if t := w.Object.Spec.Instancetype; t != nil && !ignorable(w.Object) {

@@ -15,13 +15,13 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Made is what is said about a volume that a container makes, in the words of its record; internal/controller/containervolume writes that.
+// Made is the state of a volume that a container makes, as its record says; internal/controller/containervolume writes the record.
 type Made struct {
 	Reason  state.MachineReason // empty: nothing is to be said
 	message string
 }
 
-// Row is what the machine says then.
+// Row returns the state that the machine reports for the volume.
 func (m Made) Row() state.MachineRow {
 	row := state.OfMachine(m.Reason)
 	row.Message = m.message

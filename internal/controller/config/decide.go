@@ -62,7 +62,7 @@ func decide(s seen) plan {
 	return p
 }
 
-// show returns the CDIConfig for the active CDI resource: its spec is what was configured, its status what holds.
+// show returns the CDIConfig for the active CDI resource: its spec is the configured values, its status the values in effect.
 func show(s seen, cdi *cdiv1.CDI) *cdiv1.CDIConfig {
 	if cdi == nil {
 		cdi = shipped()

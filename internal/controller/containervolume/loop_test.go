@@ -146,7 +146,7 @@ func (w *world) instance() *kubevirt.VirtualMachineInstance {
 	return i
 }
 
-// turn is what everybody else does meanwhile; it says whether they did anything.
+// turn simulates the other programs of the cluster for one step; it returns whether they did anything.
 func (w *world) turn() bool {
 	ctx := context.Background()
 	var pods corev1.PodList
@@ -275,7 +275,7 @@ func sweep(w *world) { w.leaving = true; losePod(w); remove(w) }
 
 func sweepKindly(w *world) { w.leaving = true; remove(w) }
 
-// sweepInOrder is what Kubernetes does with a namespace: its pods are told to go, and nothing else before they have gone.
+// sweepInOrder simulates the deletion of a namespace: its pods are deleted first, and other objects after they have gone.
 func sweepInOrder(w *world) {
 	ctx := context.Background()
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Finalizers: []string{"kubernetes"}}}
@@ -355,7 +355,7 @@ func TestLoop(t *testing.T) {
 					t.Errorf("%q is not in what is left:\n%s", text, want)
 				}
 			}
-			// Not every write: a Secret that we may not read is replaced in three, and somebody must live that long.
+			// Not every write fails: a Secret that cannot be read is replaced in three writes, and the controller must survive these.
 			for at := 1; at <= calm.faults.Writes; at++ {
 				for _, kind := range faults.Kinds {
 					if diff := cmp.Diff(want, run(at, kind).outcome()); diff != "" {
@@ -372,7 +372,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestPodOfAStranger: a pod that somebody made under the name of ours is neither asked nor deleted, and the machine says so.
+// TestPodOfAStranger: a pod that a user made under the name of ours is neither asked nor deleted, and the machine reports it.
 func TestPodOfAStranger(t *testing.T) {
 	w := newWorld(t)
 	name := render.MakerName(vmName, "vm-uid", "root")

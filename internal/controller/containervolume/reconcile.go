@@ -204,7 +204,7 @@ func (r *Reconciler) write(ctx context.Context, v *volume) error {
 	})
 }
 
-// note changes the record. It fails if anybody has changed it since it was read.
+// note changes the record. It returns a conflict if the record was written since it was read.
 func (r *Reconciler) note(ctx context.Context, v *volume, change func(*accessv1.ContainerVolumeSpec)) error {
 	next := v.record.DeepCopy()
 	change(&next.Spec)

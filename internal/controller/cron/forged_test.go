@@ -16,7 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/token"
 )
 
-// TestAProofInATemplate is somebody else's: it does not come onto the volumes that the cron makes.
+// TestAProofInATemplate: a proof in the template may be copied from another user, so it is not put on the volumes that the cron makes.
 func TestAProofInATemplate(t *testing.T) {
 	c := daily(func(c *cdiv1.DataImportCron) {
 		c.Spec.Template.Annotations = map[string]string{token.Annotation: "stolen", "note": "kept"}

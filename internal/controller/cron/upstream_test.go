@@ -16,7 +16,8 @@ import (
 	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
-// TestNoSchedule: a cron without a schedule asks nothing, and imports the version that somebody wrote into its annotation, whatever that looks like.
+// TestNoSchedule: a cron without a schedule does not poll its source, and imports the version that a user wrote into its
+// annotation, whatever its format.
 func TestNoSchedule(t *testing.T) {
 	const odd = "sha256:../../../../etc"
 	if is := importName(daily(nil), odd); strings.Contains(is, ".") {
@@ -51,7 +52,7 @@ func TestNoSchedule(t *testing.T) {
 	}
 }
 
-// TestAsksAtOnce: a next time that somebody set to one that is over has the source asked, once; one that is to come changes nothing.
+// TestAsksAtOnce: a next time in the past that a user set makes the cron poll its source, once; one in the future changes nothing.
 func TestAsksAtOnce(t *testing.T) {
 	w := filltest.New(t, filltest.Scene{Objects: []client.Object{daily(nil)}, Reports: []task.Report{answer(digest1)}})
 	r := build(cdiv1.Succeeded)(w)

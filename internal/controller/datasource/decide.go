@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/clonesource"
 )
 
-// facts are what a DataSource's status depends on.
+// facts are the facts that a DataSource's status depends on.
 type facts struct {
 	self cdiv1.DataSource
 	next *cdiv1.DataSource // the one it stands for; nil: it names none, or there is none

@@ -18,8 +18,8 @@ import (
 	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
-// TestSourceIsWrittenMeanwhile: a clone whose source a pod of somebody uses while it is copied is not complete: it is copied again when the
-// pod has ended, and says why it waits. It does not matter whether the pod is still there when the worker is done.
+// TestSourceIsWrittenMeanwhile: a clone is not complete if a pod writes to its source while it is copied: it is copied again when
+// the pod has ended, and says why it waits. It does not matter whether the pod still exists when the worker is done.
 func TestSourceIsWrittenMeanwhile(t *testing.T) {
 	running := func(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodRunning }
 	done := func(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodSucceeded }

@@ -129,8 +129,8 @@ func TestCloneOfAnotherSource(t *testing.T) {
 	}
 }
 
-// TestReservedVolume: a volume that somebody reserved for the claim is never written over unless the DataVolume names it, and is what
-// the DataVolume wants if it says so.
+// TestReservedVolume: a volume that is reserved for the claim is never overwritten unless the DataVolume names it, and is used as
+// the content if the DataVolume says so.
 func TestReservedVolume(t *testing.T) {
 	http := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://images/disk.qcow2"}}
 	upload := &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}

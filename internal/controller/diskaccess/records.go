@@ -266,11 +266,12 @@ func (r *Records) KeepsOut(ctx context.Context, h, me accessv1.Holder) (bool, er
 	return r.keepsOut(ctx, r.reader, h, me)
 }
 
-// keepsOut reports whether the two cannot have the disk together. If they are in different namespaces and one of them has the disk by its
-// address, the server counts: anybody can run a server that claims to have a disk of some name, so at different servers they have different disks.
-// PersistentVolumes are written by administrators, and two of one disk may list different portals: between claims the server does not count.
-// A claim does not wait for a reader of another namespace that has the disk by its address, unless both are at the same server. A machine that
-// wants to write by an address is refused before if a claim of another namespace leads there (internal/controller/diskstate).
+// keepsOut reports whether the two cannot have the disk together. If they are in different namespaces and one of them has the disk
+// by its address, the server counts: any user can run a server that claims to have a disk of some name, so at different servers
+// they have different disks. PersistentVolumes are written by administrators, and two of one disk may list different portals:
+// between claims the server does not count. A claim does not wait for a reader of another namespace that has the disk by its
+// address, unless both are at the same server. A machine that wants to write by an address is refused before if a claim of another
+// namespace leads there (internal/controller/diskstate).
 func (r *Records) keepsOut(ctx context.Context, from client.Reader, h, me accessv1.Holder) (bool, error) {
 	if Compatible(h, me) {
 		return false, nil

@@ -46,8 +46,8 @@ func (r *Reconciler) recordEnd(ctx context.Context, p *corev1.Pod) error {
 	return r.Cluster.Annotate(ctx, i, observed.AnnEnded, string(text))
 }
 
-// EndingOf is how the guest of a launcher ended that certainly has. One that was shut down because its pod was deleted has not ended
-// well: nobody asked its machine to stop, so RerunOnFailure starts it again.
+// EndingOf returns how the guest of an ended launcher ended. A guest that was shut down because its pod was deleted has not ended
+// well: its machine was not asked to stop, so RerunOnFailure starts it again.
 func EndingOf(i *kubevirt.VirtualMachineInstance, p *corev1.Pod) observed.Ending {
 	e := observed.Ending{Instance: i.UID, Node: p.Spec.NodeName, Report: launcherpod.LastWords(p)}
 	if at := observed.Situation(p); at == machine.Done || at == machine.Broken {

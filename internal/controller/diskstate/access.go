@@ -123,7 +123,7 @@ func (r *Reader) Access(ctx context.Context, s *Run, d *Disk, others []Disk) err
 	return nil
 }
 
-// observeLogin finds out whether the launcher has logged in at the server of a disk that nobody else has.
+// observeLogin finds out whether the launcher has logged in at the server of a disk that no other holder has.
 func (s *Run) observeLogin(d *Disk) {
 	if s.Launcher == nil {
 		return
@@ -156,7 +156,7 @@ func (r *Reader) observeOwned(ctx context.Context, s *Run, d *Disk) error {
 	return nil
 }
 
-// Place is what the disk is in, for a person.
+// Place names the place of the disk, for messages.
 func (d *Disk) Place() string {
 	if d.Claim == nil {
 		return d.ID.String()

@@ -7,7 +7,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// Capacity is what the disk in a claim has at most; 0 if that is not known.
+// Capacity returns the largest possible size of the disk in a claim; 0 if that is not known.
 func (d Disk) Capacity() int64 {
 	if d.Claim == nil {
 		return 0

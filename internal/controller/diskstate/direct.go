@@ -31,7 +31,7 @@ import (
 // machine says nothing that leads to a Secret. Even so this program may read no Secret of a namespace unless an administrator
 // has given it the right to that very Secret. What the disk needs of it is copied to the machine's namespace for one run.
 
-// asked is what a volume says about its way to its disk.
+// asked returns how a volume asks for its disk to be opened.
 func asked(v kubevirt.Volume) direct.Asked {
 	switch said := v.AsksDirect(); {
 	case said == nil:

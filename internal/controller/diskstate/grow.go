@@ -54,7 +54,7 @@ func keptSize(c *corev1.PersistentVolumeClaim, could int64) bool {
 	return err == nil && c.Annotations[names.CloneSize] == names.CloneSizeKept && could < size+size/64
 }
 
-// filesystemOf is what the filesystem of a claim takes of it.
+// filesystemOf returns how many bytes of a claim its filesystem takes.
 func (r *Reader) filesystemOf(ctx context.Context, c *corev1.PersistentVolumeClaim) (overhead cdiv1.Percent, kind claim.Filesystem, err error) {
 	name := ""
 	if c.Spec.StorageClassName != nil {

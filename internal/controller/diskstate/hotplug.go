@@ -37,7 +37,7 @@ func (s *Run) Told(volume string) bool {
 	return keeps || slices.ContainsFunc(last.Added, func(x kubevirt.Disk) bool { return x.Name == volume })
 }
 
-// LastOrders is what the launcher was last told; nothing is the first.
+// LastOrders returns the last orders that the launcher was given; the zero value if there were none.
 func (s *Run) LastOrders() launcherapi.Disks {
 	var d launcherapi.Disks
 	_ = json.Unmarshal([]byte(s.Launcher.Annotations[render.AnnDisks]), &d) // what cannot be read is told again

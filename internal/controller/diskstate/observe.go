@@ -27,7 +27,7 @@ type Run struct {
 	Logins map[string][]string
 }
 
-// Disk is what is known of one volume that is a disk.
+// Disk is the observed state of one volume that is a disk.
 type Disk struct {
 	Name      string
 	Claim     *corev1.PersistentVolumeClaim // nil: there is none
@@ -123,7 +123,7 @@ func (d Disk) situation(name string) (machine.Disks, string) {
 	return VolumeSituation(d.Volume)
 }
 
-// VolumeSituation is the situation of a disk whose DataVolume is not Succeeded and waits for nobody.
+// VolumeSituation returns the state of a disk whose DataVolume has not Succeeded and does not wait for a consumer.
 func VolumeSituation(v *cdiv1.DataVolume) (machine.Disks, string) {
 	switch {
 	case v.Status.Phase == cdiv1.Failed:

@@ -86,7 +86,7 @@ func (r *Reader) EmptySize(ctx context.Context, c *corev1.PersistentVolumeClaim)
 	return size, nil
 }
 
-// overhead is what filesystems of a class are configured to take.
+// overhead returns the filesystem overhead that is configured for a class.
 func (r *Reader) overhead(ctx context.Context, class string) (cdiv1.Percent, error) {
 	if !r.Data {
 		return claim.OverheadOf(nil, class), nil

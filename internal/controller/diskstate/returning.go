@@ -37,15 +37,15 @@ func (r *Reader) Replaced(ctx context.Context, s *Run, d *Disk, name string) (re
 	return false, nil
 }
 
-// inTheWay is said of a claim that somebody made under the name of one whose data moved. It has a volume of its own, perhaps with data,
-// so it is not ours to delete.
+// inTheWay is the message about a claim that a user made under the name of a claim whose data moved. It has a volume of its own,
+// perhaps with data, so it is not deleted.
 func inTheWay(claim string, last *replacedclaim.Volume) string {
 	return fmt.Sprintf("somebody made PersistentVolumeClaim %s again, with another volume, while the machine's data was on volume %s: "+
 		"delete that claim, and the machine goes on with its own data; or, to go on with that claim and lose what the machine wrote, "+
 		"take the label %s off PersistentVolume %s", claim, last.Name, replacedclaim.Label, last.Name)
 }
 
-// foreign reports whether somebody made the claim with a volume of its own.
+// foreign reports whether the claim was made by a user, with a volume of its own.
 func foreign(c *corev1.PersistentVolumeClaim, last *replacedclaim.Volume) bool {
 	if c == nil || c.DeletionTimestamp != nil || c.UID == last.Record.Old {
 		return false

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Leaving is what becomes of a guest whose node is to be emptied, and what is said of it.
+// Leaving is the plan for a guest whose node is being drained, and the state to report.
 type Leaving struct {
 	Node  string // that it is to leave; empty: none
 	row   state.EvacuationRow
@@ -29,7 +29,7 @@ type Leaving struct {
 	Again time.Duration // when to look again; 0: when something changes
 }
 
-// Evacuate guards the guest against being evicted, and moves one that somebody wanted to evict.
+// Evacuate guards the guest against being evicted, and moves a guest whose eviction was requested.
 func (r *Reconciler) Evacuate(ctx context.Context, s *observed.Instance) (Leaving, error) {
 	settings, err := virtconfig.Read(ctx, r.Read.Cached, r.Read.Options.Namespace)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestClaimsCondition(t *testing.T) {
 	}
 }
 
-// TestServiceComesBack: a Service that somebody deletes is made again, and the server goes on.
+// TestServiceComesBack: a Service that a user deletes is made again, and the server continues to run.
 func TestServiceComesBack(t *testing.T) {
 	w := newWorld(t)
 	e := w.run(of(exportv1.Claim, "disk"))

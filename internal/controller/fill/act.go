@@ -214,8 +214,8 @@ func (s *Seen) asked() resource.Quantity {
 	return resource.Quantity{}
 }
 
-// diskSize returns how large the guest's disk has to be; 0: as large as what it is made from. A device is what it is, an archive
-// is no disk; spec.storage asks for a disk of a size, spec.pvc for a claim of a size, part of which the filesystem needs.
+// diskSize returns how large the guest's disk has to be; 0: as large as its source. A device has its own size, an archive is not a
+// disk; spec.storage asks for a disk of a size, spec.pvc for a claim of a size, part of which the filesystem needs.
 func (s *Seen) diskSize() int64 {
 	if s.block() || s.content() == task.Archive || s.claim.Annotations[names.CloneSize] == names.CloneSizeKept {
 		return 0
@@ -255,7 +255,7 @@ func (s *Seen) outgrown() bool {
 	return err != nil || has < s.diskSize()
 }
 
-// marks are the annotations on a claim that are ours to change.
+// marks are the annotations on a claim that this controller may change.
 type marks map[string]string
 
 // podNameMark is where clients look for a worker's name.
@@ -309,7 +309,7 @@ func (e *Engine) mark(ctx context.Context, s *Seen, change func(marks)) error {
 	return nil
 }
 
-// allMarks is everything we have on the claim, which is what has to be said when any of it changes.
+// allMarks returns all annotations that this controller has on the claim: server-side apply removes those that are left out.
 func (s *Seen) allMarks(m marks) cluster.Marks {
 	all := cluster.Marks{Annotations: maps.Clone(m), Labels: s.imageLabels()}
 	if s.order.itself(s.claim) {

@@ -124,7 +124,7 @@ func TestSizeOfAClone(t *testing.T) {
 	}
 }
 
-// TestBlankDeviceIsZeroed: a device may be one that somebody used before, so a worker zeroes it, as preallocation says.
+// TestBlankDeviceIsZeroed: a device may have been used before, so a worker zeroes it, as preallocation says.
 func TestBlankDeviceIsZeroed(t *testing.T) {
 	spec := filltest.Spec()
 	spec.VolumeMode = new(corev1.PersistentVolumeBlock)

@@ -38,7 +38,7 @@ func (s *Seen) late() state.EarlyReason {
 	return ""
 }
 
-// markServed notes where the disk is served. A worker that does not answer serves it still, as far as anybody knows.
+// markServed records the node where the disk is served. A worker that does not answer is assumed to serve it still.
 func (s *Seen) markServed(m marks) {
 	switch {
 	case s.workerFact() != volume.Running:

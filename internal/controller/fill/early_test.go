@@ -67,7 +67,7 @@ func TestEarlyIsSaid(t *testing.T) {
 	}
 }
 
-// TestServedOn: the claim says where its disk is served as long as it is, and as long as nobody knows better.
+// TestServedOn: the claim says where its disk is served as long as it is, and as long as nothing newer is known.
 func TestServedOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Seen)
@@ -89,7 +89,7 @@ func TestServedOn(t *testing.T) {
 	}
 }
 
-// TestSaidElsewhere: the first worker of a DataVolume is not marked on its claim while it goes well, unless somebody looks for it there.
+// TestSaidElsewhere: the first worker of a DataVolume is not recorded on its claim while it succeeds, unless a client reads it there.
 func TestSaidElsewhere(t *testing.T) {
 	plain := func(s *Seen) { s.progress.Early = nil }
 	for name, c := range map[string]struct {

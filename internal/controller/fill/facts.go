@@ -228,7 +228,7 @@ func number(text string) int32 {
 	return int32(n)
 }
 
-// The pause after a failed try doubles from the first to the longest. Five minutes is what the kubelet ends up with too, and is
+// The pause after a failed try doubles from the first to the longest. Five minutes is the kubelet's longest pause too, and is
 // short enough that users need not delete and recreate a volume to get it going.
 const (
 	firstPause   = 5 * time.Second

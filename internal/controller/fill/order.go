@@ -54,7 +54,8 @@ func OfVolume(v *cdiv1.DataVolume) Order {
 	}
 }
 
-// OfClaim returns the order to fill a claim that a user made, as spec describes. kept is what else of its metadata we own.
+// OfClaim returns the order to fill a claim that a user made, as spec describes. kept is the rest of the metadata that this
+// controller owns.
 func OfClaim(c *corev1.PersistentVolumeClaim, spec cdiv1.DataVolumeSpec, kept cluster.Marks) Order {
 	return Order{
 		For: c, Owner: render.ClaimOwner(c), Kept: kept,

@@ -31,7 +31,7 @@ func (s *Seen) nextStage() *cdiv1.DataVolumeCheckpoint {
 	return nil
 }
 
-// stageFact is what is recorded of the stages.
+// stageFact returns the state of the stages, from their record.
 func (s *Seen) stageFact() volume.Data {
 	switch {
 	case !s.staged() || s.nextStage() != nil:
@@ -79,7 +79,7 @@ func (s *Seen) stagesDone(m marks) {
 	m[names.CheckpointDone] = "true"
 }
 
-// checkpointMarks is what the keys of the marks begin with that record stages.
+// checkpointMarks is the prefix of the annotations that record stages.
 const checkpointMarks = "cdi.kubevirt.io/storage.checkpoint."
 
 // isMark: an annotation of a claim is ours to change.

@@ -71,8 +71,8 @@ func TestVolumeAheadOfCache(t *testing.T) {
 	}
 }
 
-// TestReservedAheadOfCache: a volume that somebody reserved for the claim may hold data. That the cache has not heard of it yet is no
-// reason to write to it.
+// TestReservedAheadOfCache: a volume that is reserved for the claim may hold data. A reservation that the cache does not have yet
+// must still prevent writes.
 func TestReservedAheadOfCache(t *testing.T) {
 	w, order, own := split(t)
 	var pv corev1.PersistentVolume

@@ -42,9 +42,10 @@ func Replacement(m *kubevirt.VirtualMachineInstanceMigration, d diskstate.Disk) 
 	return c
 }
 
-// recordReplaced writes on the volumes of a launcher that a guest has come to whose data they have now. It is written before anything
-// is let go that says the same. A pod is a target only if a migration of the instance says so: anybody who may create pods can write a
-// target's name, owner and orders. A migration stays until this is written (its finalizer), so one that is gone has nothing to record.
+// recordReplaced records, on the volumes of a launcher that a guest has moved to, which claim's data they have. It is written
+// before any other record of that is deleted. A pod is a target only if a migration of the instance says so: any user who may
+// create pods can write a target's name, owner and orders. The finalizer of a migration stays until this is written, so a deleted
+// migration has nothing to record.
 func (r *Recorder) recordReplaced(ctx context.Context, target *corev1.Pod, i *kubevirt.VirtualMachineInstance) error {
 	if migrates, err := r.migrates(ctx, target, i); err != nil || !migrates {
 		return err

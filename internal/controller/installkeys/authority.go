@@ -37,7 +37,7 @@ func rotateAuthority(have map[string][]byte, now time.Time) (map[string][]byte, 
 	}
 	current, err := pki.Load(pki.Pair{Certificate: want[corev1.TLSCertKey], Key: want[corev1.TLSPrivateKeyKey]})
 	if err != nil || !now.Before(current.Certificate().NotAfter) {
-		// the first one, or one that is of no use to anybody any more
+		// there is none yet, or the present one can no longer be used
 		if err := putAuthority(want, corev1.TLSCertKey, corev1.TLSPrivateKeyKey, now); err != nil {
 			return nil, err
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// GoAhead is what a launcher is told that is to go.
+// GoAhead returns the annotations that tell a launcher to start its guest.
 func GoAhead(s *observed.Instance) map[string]string {
 	said := map[string]string{render.AnnGo: "yes"}
 	if s.Agentless {

@@ -89,7 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: sooner(sooner(sooner(report.LookAgain(s), leaves.Again), update.Again), awaitsSource(s))}, nil
 }
 
-// accessAgain is how often to look at a disk that somebody else has, if nobody tells us that it is free.
+// accessAgain is how often to check a disk that another holder has, in case no event says that it is free.
 const accessAgain = 15 * time.Second
 
 // addFinalizer adds the finalizer that keeps a launcher until its end is certain, also to pods that were made without it or that lost it.
@@ -102,8 +102,8 @@ func (r *Reconciler) addFinalizer(ctx context.Context, p *corev1.Pod) (bool, err
 	return false, r.Cluster.Change(ctx, p, next)
 }
 
-// MarkOutdated labels an instance whose guest runs in another image than a new one would, as after an upgrade: the guest is left alone
-// until somebody restarts or moves it.
+// MarkOutdated labels an instance whose guest runs in another image than a new one would, as after an upgrade: the guest continues
+// to run until a user restarts or moves it.
 func (r *Reconciler) MarkOutdated(ctx context.Context, s *observed.Instance) error {
 	_, marked := s.Object.Labels[kubevirt.LabelOutdated]
 	outdated := s.Launcher != nil && !podend.Over(s.Launcher) && slices.ContainsFunc(s.Launcher.Spec.Containers,

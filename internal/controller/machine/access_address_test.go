@@ -77,8 +77,8 @@ func byAddress(host string) func(string, *kubevirt.VirtualMachineInstance) {
 	}
 }
 
-// TestServersCount: between namespaces the server counts. A machine that names a LUN keeps nobody from it who is at another server, and
-// somebody who is at the same one.
+// TestServersCount: between namespaces the server counts. A machine that names a LUN does not block a machine at another server,
+// but one at the same server.
 func TestServersCount(t *testing.T) {
 	reads, writes := accessv1.ReadShared, accessv1.WriteExclusive
 	for name, row := range map[string]struct {

@@ -95,7 +95,7 @@ func (w *world) named(name string) *kubevirt.VirtualMachineInstance {
 	return i
 }
 
-// TestTwoMachinesOneDisk: of two machines that want the same disks one runs and the other waits and says for whom, whatever
+// TestTwoMachinesOneDisk: of two machines that want the same disks one runs and the other waits and names the first, whatever
 // write is refused or is the controller's last; when the first has ended the other runs.
 func TestTwoMachinesOneDisk(t *testing.T) {
 	calm := sharers(t, nil)
@@ -289,8 +289,8 @@ func (w *world) changeNode(change func(*corev1.Node)) {
 
 func (w *world) boot(id string) { w.changeNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = id }) }
 
-// TestAFinalizerThatIsMissing: a launcher without it gets it before it is told to go, and an instance with somebody else's
-// finalizer gets ours as well.
+// TestAFinalizerThatIsMissing: a launcher without the finalizer gets it before it is told to start, and an instance with another
+// program's finalizer gets ours as well.
 func TestAFinalizerThatIsMissing(t *testing.T) {
 	w := sharers(t, func(_ string, i *kubevirt.VirtualMachineInstance) { i.Finalizers = []string{"example.com/theirs"} })
 	w.both([]string{"a"}, false)

@@ -50,8 +50,8 @@ func (w *world) media(machine string) map[string]string {
 	return out
 }
 
-// TestUsageTypes: a copy is on the medium it names, else on the default one, else on the node. A machine that names a medium
-// that nobody offers has no pod, says which there are, and starts when somebody offers it.
+// TestUsageTypes: a copy is on the medium it names, else on the default one, else on the node. A machine that names a medium that
+// no node offers has no pod, says which there are, and starts when a node offers it.
 func TestUsageTypes(t *testing.T) {
 	ctx := context.Background()
 	class := func(name string, annotation string) *storagev1.StorageClass {
@@ -92,7 +92,7 @@ func TestUsageTypes(t *testing.T) {
 	if got := w.media("b"); got["two"] != "rest" || got["one"] != "ssd" || got["image"] != "" || len(got) != 3 { // b has them in the other order
 		t.Errorf("with a default class: %v", got)
 	}
-	// A medium that is no longer offered ends nobody: the launcher has it.
+	// A medium that is no longer offered does not end a guest: its launcher has it already.
 	for _, name := range []string{"ssd", "rust", "rest"} {
 		c, err := cluster.Get[storagev1.StorageClass](ctx, w.api, "", name)
 		w.must(err)
@@ -127,8 +127,8 @@ func copier(t *testing.T, all *bool) *world {
 	return w
 }
 
-// TestMastersLetGo: a master is somebody else's when the copy has all of it, on the launcher's word and not before, whatever
-// write is refused or is the controller's last; the machine that had it goes on.
+// TestMastersLetGo: a master is released when the launcher reports that the copy has all of it, and not before, whatever write is
+// refused or is the controller's last; the machine continues to run.
 func TestMastersLetGo(t *testing.T) {
 	scene := func(t *testing.T, at int, kind faults.Kind) (writes int) {
 		all := false
@@ -153,7 +153,7 @@ func TestMastersLetGo(t *testing.T) {
 			}
 		}
 		writes = w.faults.Writes
-		// Nobody remembers the launcher's word: a controller that is new does not take the masters again, nor stop anybody.
+		// A new controller does not know the launcher's report: it does not take the masters again, nor stop a guest.
 		w.r.Read.Ask = func(*corev1.Pod) (launcherapi.Returns, error) { return launcherapi.Returns{}, probe.ErrNoAnswerYet }
 		w.both([]string{"a", "b"}, true)
 		if got := w.going(); len(got) != 2 {

@@ -17,7 +17,8 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// TestDescribe: AgentConnected, the operating system and the device names are what the launcher says, and stay as they were while it says nothing.
+// TestDescribe: AgentConnected, the operating system and the device names are those that the launcher reports, and stay unchanged
+// while it does not answer.
 func TestDescribe(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	debian := kubevirt.GuestOS{ID: "debian"}
@@ -79,7 +80,7 @@ func upOnly(before kubevirt.VirtualMachineInstanceStatus) *observed.Instance {
 	return s
 }
 
-// TestAccessCredentials: the condition is what the launcher says, and stays as it was while it says nothing.
+// TestAccessCredentials: the condition is the one that the launcher reports, and stays unchanged while it does not answer.
 func TestAccessCredentials(t *testing.T) {
 	was := kubevirt.VirtualMachineInstanceStatus{Conditions: []kubevirt.Condition{{Type: report.CredentialsSet, Status: corev1.ConditionTrue}}}
 	for name, c := range map[string]struct {

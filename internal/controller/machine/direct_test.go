@@ -64,7 +64,7 @@ func (w *world) step() {
 	}
 }
 
-// opened is what came of it: how the launcher has its disk, what was copied, and what is said.
+// opened returns how the launcher opens its disk, which keys were copied, and which reason is reported.
 func (w *world) opened() (how string, keys []string, reason string) {
 	w.t.Helper()
 	var pods corev1.PodList
@@ -86,7 +86,8 @@ func (w *world) opened() (how string, keys []string, reason string) {
 }
 
 // TestDirect: a machine gets the login of a disk only with the administrator's consent and by a volume that says that it is the
-// claim's; a disk without a login needs no consent. Most rows are what a tenant could try, or what an administrator has not said.
+// claim's; a disk without a login needs no consent. Most rows are attempts of a tenant, or consents that an administrator has not
+// given.
 func TestDirect(t *testing.T) {
 	chap := []string{netdisk.CHAPPassword, netdisk.CHAPUser}
 	open := func(pv *corev1.PersistentVolume, says map[string]string) {
@@ -173,8 +174,8 @@ func TestDirectWithoutTheRight(t *testing.T) {
 	}
 }
 
-// TestDirectByClass: a class consents for its volumes; a claim of it that waits for its first consumer is bound before anybody
-// decides how it is opened.
+// TestDirectByClass: a class consents for its volumes; a claim of it that waits for its first consumer is bound before it is
+// decided how it is opened.
 func TestDirectByClass(t *testing.T) {
 	w := lender(t, nil, func(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) {
 		pv.Annotations, pv.Spec.ClaimRef, c.Spec.VolumeName, c.Status.Phase = nil, nil, "", corev1.ClaimPending

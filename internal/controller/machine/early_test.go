@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/names"
 )
 
-// TestEarlyDisk: a disk that is being filled is ready if it is served where the launcher is or can still go, and for nobody else.
+// TestEarlyDisk: a disk that is being filled is ready if it is served where the launcher is or can still go, and for no other launcher.
 func TestEarlyDisk(t *testing.T) {
 	on := func(node string) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}} }
 	for name, c := range map[string]struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// dropLauncher deletes the pod of the machine's launcher, as anybody may.
+// dropLauncher deletes the pod of the machine's launcher, as a user can.
 func dropLauncher(w *world) {
 	if p := w.launcher(); p != nil {
 		w.must(w.api.Delete(context.Background(), p))

@@ -43,7 +43,7 @@ func (w *world) budgets() []string {
 	return names
 }
 
-// drain does what the webhook does when somebody asks for the launcher to be evicted.
+// drain does what the webhook does when a client asks for the launcher to be evicted.
 func drain(w *world) {
 	w.clock.SetTime(w.clock.Now().Add(time.Minute)) // two drains are never of the same second
 	for _, p := range w.launcherPods() {
@@ -168,8 +168,8 @@ func TestEvacuationRetries(t *testing.T) {
 	}
 }
 
-// TestEvacuationCancelled: a migration of a drain that somebody cancels is not begun again at once, even if the drain asks again; and never
-// if it does not.
+// TestEvacuationCancelled: a migration of a drain that a user cancels is not started again at once, even if the drain asks again;
+// and never if it does not.
 func TestEvacuationCancelled(t *testing.T) {
 	w := newWorld(t, scenario{strategy: kubevirt.RunAlways, evict: kubevirt.EvictLiveMigrate, move: staysSending, asks: []func(*world){drain}})
 	w.run()
@@ -197,8 +197,8 @@ func TestEvacuationCancelled(t *testing.T) {
 	}
 }
 
-// TestEvacuationTakenBack: a wish that somebody took back by its name is not followed, before or after its migration has begun; one that comes
-// later is.
+// TestEvacuationTakenBack: an eviction request that was withdrawn by its name is not followed, before or after its migration has
+// begun; a later one is.
 func TestEvacuationTakenBack(t *testing.T) {
 	w := newWorld(t, scenario{strategy: kubevirt.RunAlways, evict: kubevirt.EvictLiveMigrate, move: staysSending})
 	w.run()

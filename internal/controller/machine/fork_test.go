@@ -25,7 +25,7 @@ import (
 // a round of that, times aside, or has come to rest where that did. So it is begun at the round of the write and ended there: that is what
 // makes it cheap to disturb each write alone. What delays do shows a run in which every write is disturbed, which is not cut short.
 
-// tape is what is kept of a world that runs undisturbed.
+// tape is the recording of a world that runs undisturbed.
 type tape struct {
 	rounds []frozen // as each began
 	rests  []string // the outcome each time it came to rest: before the first ask, and after each

@@ -33,7 +33,7 @@ func TestHostDiskPaths(t *testing.T) {
 	}
 }
 
-// TestHostDiskOfAnInstance: an instance that somebody made without a machine does not get round it either, and has no pod.
+// TestHostDiskOfAnInstance: an instance that a user made without a machine cannot avoid the check either, and has no pod.
 func TestHostDiskOfAnInstance(t *testing.T) {
 	for dirs, runs := range map[string]bool{"": false, "/srv/disks": true} {
 		w := sharers(t, func(_ string, i *kubevirt.VirtualMachineInstance) {

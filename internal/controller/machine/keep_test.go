@@ -163,7 +163,7 @@ func TestKeptCopies(t *testing.T) {
 	}
 }
 
-// TestKeepGoesOn: a machine that is not deleted goes on after its copy was kept, and nobody has the claim any more.
+// TestKeepGoesOn: a machine that is not deleted continues to run after its copy was kept, and no pod has the claim any more.
 func TestKeepGoesOn(t *testing.T) {
 	k := newKeeper(t)
 	k.end = launcherapi.Keep{Done: 100, Total: 100, Written: true}
@@ -246,7 +246,7 @@ func TestKeepRefused(t *testing.T) {
 	}
 }
 
-// TestKeepHoldsNobodyOnALostNode: what the launcher said before its node went away does not keep a deleted instance.
+// TestKeepHoldsNobodyOnALostNode: the launcher's last report before its node was lost does not block the deletion of an instance.
 func TestKeepHoldsNobodyOnALostNode(t *testing.T) {
 	now := metav1.Now()
 	s := &observed.Instance{Run: diskstate.Run{Object: &kubevirt.VirtualMachineInstance{}, Launcher: &corev1.Pod{}}, KeptCopies: []*observed.Kept{{Volume: "one", Plan: machine.KeepPlan{Hold: true}}}}

@@ -41,7 +41,7 @@ type scenario struct {
 	held     bool // its class waits for a first consumer
 	nowhere  bool // no node will have it
 	broken   bool // its disk cannot be filled
-	// ends are what its guests leave, one after another; the last that is not listed runs.
+	// ends lists how its guests end, one after another; a guest after the last of them runs.
 	ends []launcherapi.End
 	// asks are done to the machine when the loop has come to rest, one after another.
 	asks  []func(*world)

@@ -26,7 +26,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// fate is what becomes of the migrations of a scenario.
+// fate is the outcome of a scenario's migrations.
 type fate string
 
 const (
@@ -130,7 +130,7 @@ func (w *world) depart(p *corev1.Pod) bool {
 	return true
 }
 
-// moveSays is what a launcher says about a migration; nil: it has none.
+// moveSays returns the launcher's report about a migration; nil: it has none.
 func (w *world) moveSays(p *corev1.Pod) *launcherapi.Moving {
 	o := launcherpod.Orders(p)
 	switch m := launcherpod.Machine(p); {

@@ -43,8 +43,8 @@ func TestMigrationState(t *testing.T) {
 	}
 }
 
-// TestUpdateIsKept: the migration of a changed volume is not called off when its guest has come and only the launchers do not say so yet; one
-// whose claims nobody wants any more is.
+// TestUpdateIsKept: the migration of a changed volume is not cancelled when its guest has arrived and only the launchers have not
+// reported it yet; one whose claims are no longer wanted is.
 func TestUpdateIsKept(t *testing.T) {
 	volume := func(claim string) []kubevirt.Volume {
 		return []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: claim}}}}

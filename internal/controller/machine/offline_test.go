@@ -131,8 +131,8 @@ func TestOfflineAdvice(t *testing.T) {
 	}
 }
 
-// TestOfflineForeignSource: a clone source that somebody has made in the migration's place says what would be copied, so nothing is copied
-// from it, and it is left alone. When it is gone the disks are copied.
+// TestOfflineForeignSource: a clone source that a user has made under the migration's name would be copied from, so nothing is
+// copied, and it is not deleted. When it is gone the disks are copied.
 func TestOfflineForeignSource(t *testing.T) {
 	w := newWorld(t, scenario{local: true, class: true, homes: true, strategy: kubevirt.RunAlways, asks: []func(*world){setStrategy(kubevirt.RunHalted)}})
 	w.run()

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/volumeupdate"
 )
 
-// Options are what the administrator decides about all machines.
+// Options are the administrator's settings for all machines.
 type Options = observed.Options
 
 // Controllers are the controllers of the machine side.

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
-// contents is what is on volumes: how many guests have written to them, counted for each disk of the machine.
+// contents is the content of volumes: how many guests have written to them, counted for each disk of the machine.
 type contents struct {
 	newest map[string]int // by disk
 	on     map[string]int // by the handle of the volume
@@ -75,8 +75,8 @@ func (w *world) class() *string {
 	return new("local")
 }
 
-// reclaim is what Kubernetes does about volumes: it binds a claim to the volume that is reserved for it, and deletes volumes whose
-// claims are gone.
+// reclaim simulates what Kubernetes does with volumes: it binds a claim to the volume that is reserved for it, and deletes volumes
+// whose claims are gone.
 func (w *world) reclaim() bool {
 	ctx := context.Background()
 	var list corev1.PersistentVolumeList
@@ -243,8 +243,8 @@ func TestFollowLost(t *testing.T) {
 	}
 }
 
-// TestFollowForeign: a claim that somebody made under the name of one whose data moved is neither used nor deleted, and the machine says
-// what to do about it; when it is gone the machine goes on with its own data.
+// TestFollowForeign: a claim that a user made under the name of a claim whose data moved is neither used nor deleted, and the
+// machine reports what to do about it; when it is gone the machine continues with its own data.
 func TestFollowForeign(t *testing.T) {
 	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways})
 	w.settle()
@@ -310,9 +310,9 @@ func why(vm *kubevirt.VirtualMachine) string {
 	return ""
 }
 
-// TestFollowAtOnce: when a move has succeeded, the claims under their own names have the guest's data, the old volumes are gone, and both
-// PersistentVolumes of one volume are kept; after several moves and a stop one of them is left, with the policy of its class. A claim
-// that somebody deletes while the guest runs stays until the machine stops, as one does that a pod mounts.
+// TestFollowAtOnce: when a move has succeeded, the claims under their own names have the guest's data, the old volumes are gone,
+// and both PersistentVolumes of one volume are kept; after several moves and a stop one of them is left, with the policy of its
+// class. A claim that a user deletes while the guest runs stays until the machine stops, as one does that a pod mounts.
 func TestFollowAtOnce(t *testing.T) {
 	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways})
 	w.settle()

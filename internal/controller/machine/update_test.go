@@ -188,7 +188,7 @@ func conditionText(all []kubevirt.Condition, kind string) string {
 	return ""
 }
 
-// podWith is somebody's pod with a claim.
+// podWith returns a user's pod with a claim.
 func podWith(name, claim string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: "somebody's"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
 		Spec: corev1.PodSpec{NodeName: "node1", Volumes: []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{

@@ -144,7 +144,7 @@ func (w *world) admit(obj client.Object) error {
 	return nil
 }
 
-// turn is what everybody else does meanwhile; it says whether they did anything. One thing at a time, so that the
+// turn simulates the other programs of the cluster; it returns whether they did anything. It does one thing at a time, so that the
 // controller sees every state there is.
 func (w *world) turn() bool {
 	return w.collect() || w.reclaim() || w.fill() || w.schedule() || w.kubelet()

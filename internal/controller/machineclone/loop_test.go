@@ -242,7 +242,8 @@ func TestCloneOfASnapshot(t *testing.T) {
 	}
 }
 
-// TestCloneRefused: nobody's machine, snapshot or restore is taken for the clone's, and a clone never shares a disk with its source.
+// TestCloneRefused: a machine, snapshot or restore of a user is never taken for the clone's, and a clone never shares a disk with
+// its source.
 func TestCloneRefused(t *testing.T) {
 	strange := metav1.ObjectMeta{Namespace: ns, UID: "else"}
 	for name, row := range map[string]struct {

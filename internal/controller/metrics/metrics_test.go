@@ -113,7 +113,8 @@ berth_transfers_total{flow="Import",outcome="Retry",reason="NoReport"} 1
 	}
 }
 
-// TestMachines: what is to run and does not is counted by its reason, with how long the oldest has waited; what nobody wants to run is not.
+// TestMachines: a machine that should run and does not is counted by its reason, with how long the oldest has waited; a stopped
+// machine is not.
 func TestMachines(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := kubevirt.AddToScheme(scheme); err != nil {

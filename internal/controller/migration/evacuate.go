@@ -8,9 +8,9 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// calledOff: somebody cancelled a migration that was made to empty a node. The wish to evict the guest's pod goes with it, and one that comes
-// again, from a drain that is still under way, is not followed at once. It is done before the migration is said to have ended: the next would be
-// made then.
+// calledOff handles a migration for a drain that a user cancelled. The eviction request of the guest's pod is removed with it, and
+// a new one, from a drain that is still under way, is not followed at once. This is done before the migration is reported as
+// ended, because the next one would be made then.
 func (r *Reconciler) calledOff(ctx context.Context, v *Move) error {
 	p := v.Source
 	if v.Migration.Annotations[kubevirt.AnnEvacuation] == "" || v.Migration.DeletionTimestamp == nil || p == nil || launcherpod.Ended(p) != "" || p.DeletionTimestamp != nil ||

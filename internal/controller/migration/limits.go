@@ -98,8 +98,8 @@ func (r *Reconciler) before(all []kubevirt.VirtualMachineInstanceMigration, m *k
 	return out
 }
 
-// sourceOf is the node that a migration moves its guest from, as the instance says: a word that is late costs a turn, and nobody is sent
-// there. Empty: there is no guest.
+// sourceOf returns the node that a migration moves its guest from, as the instance's status says. A late status costs only a turn,
+// because it decides nothing about the data. Empty: there is no guest.
 func (r *Reconciler) sourceOf(ctx context.Context, m *kubevirt.VirtualMachineInstanceMigration) (string, error) {
 	if s := m.Status.MigrationState; s != nil && s.SourceNode != "" {
 		return s.SourceNode, nil

@@ -128,7 +128,7 @@ func (v *Move) pair() {
 	v.Source = launcherpod.Present(all)
 }
 
-// askMove is what a launcher says about this migration.
+// askMove returns the launcher's report about this migration.
 func (r *Reconciler) askMove(ctx context.Context, p *corev1.Pod, id types.UID) launcherapi.Moving {
 	said, err := r.Read.Ask(p)
 	if err != nil {

@@ -119,8 +119,8 @@ const (
 	keysDropped = "dropped"
 )
 
-// Keyed is what this process remembers of the keys of migrations: we may make and delete Secrets of users' namespaces, not look whether
-// they are there. What it does not know is done again, which harms nobody.
+// Keyed remembers which migrations have keys: the controller may create and delete Secrets in users' namespaces, but not read
+// them. Unknown ones are created or deleted again, which is harmless.
 type Keyed struct{ Done sync.Map }
 
 func (k *Keyed) is(m *kubevirt.VirtualMachineInstanceMigration, what string) bool {
@@ -195,7 +195,7 @@ func moveKeys(m *kubevirt.VirtualMachineInstanceMigration, i *kubevirt.VirtualMa
 	return s, nil
 }
 
-// Text is what a row's {detail} stands for.
+// Text returns the text for a row's {detail}.
 func (v *Move) Text(row state.MigrationRow) string {
 	switch row.Reason {
 	case state.MigrationQueued:

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// withUpdates is what the target's pod is made of if volumes changed: the instance as it will be.
+// withUpdates returns the instance that the target's pod is made from if volumes changed.
 func withUpdates(s *observed.Instance, next render.Machine) render.Machine {
 	for _, c := range s.Updates.Due() {
 		if next.Updated == nil {

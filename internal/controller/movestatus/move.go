@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 )
 
-// Finalizer keeps a migration that somebody deletes until it is cancelled. It is upstream's.
+// Finalizer keeps a deleted migration until it is cancelled. It has upstream's name.
 const Finalizer = "kubevirt.io/migrationJobFinalize"
 
 // Again is how often the launchers are asked while a guest moves: they cannot speak up by themselves.

@@ -4,7 +4,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 )
 
-// access is what counts of all disks the machine is started with.
+// access returns the worst state of access to the disks that the machine is started with.
 func (s *Instance) access() machine.Access {
 	have, taken, login := 0, 0, machine.Free
 	for _, d := range s.Disks {

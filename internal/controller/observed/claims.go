@@ -11,7 +11,7 @@ import (
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// Storage is what completion has to know of the cluster.
+// Storage returns the facts about the cluster's storage that the completion of claims needs.
 func (r *Reader) Storage(ctx context.Context) (claim.Cluster, error) {
 	var classes storagev1.StorageClassList
 	if err := r.Cached.List(ctx, &classes); err != nil {

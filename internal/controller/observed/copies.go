@@ -112,7 +112,7 @@ func (s *Instance) MakesCopies() bool {
 		slices.ContainsFunc(s.Object.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Copied() != nil })
 }
 
-// CopyPlan is what is decided about the copy of a volume.
+// CopyPlan returns the plan for the copy of a volume.
 func (s *Instance) CopyPlan(volume string, c *kubevirt.DiskCopy) machine.CopyPlan {
 	said, word := s.Returns.Copies[volume]
 	f := machine.CopyFacts{Holds: true} // a container disk has no record: nobody else has it

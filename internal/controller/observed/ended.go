@@ -81,7 +81,7 @@ func (s *Instance) pastFact() machine.Past {
 	return machine.PastBadly
 }
 
-// LastWords is what is known about the end of the instance's guest.
+// LastWords returns the last report about the end of the instance's guest.
 func (s *Instance) LastWords() launcherapi.Report {
 	switch {
 	case s.Launcher != nil:

@@ -94,7 +94,7 @@ func (r *Reader) addedVolume(ctx context.Context, s *Instance, v kubevirt.Volume
 	return h, nil
 }
 
-// hotPodName is the name that a pod of an added volume has if it is what its labels say. Anybody can write labels.
+// hotPodName returns the name that a pod of an added volume has if its labels are true. Any user can write labels.
 func (s *Instance) hotPodName(p *corev1.Pod) string {
 	payload := render.Launcher
 	if _, consumer := p.Annotations[render.AnnConsumer]; consumer {
@@ -103,7 +103,7 @@ func (s *Instance) hotPodName(p *corev1.Pod) string {
 	return render.Hot{Launcher: s.Launcher, Volume: kubevirt.Volume{Name: p.Labels[render.LabelVolume]}}.PodName(payload)
 }
 
-// assign gives a pod to its volume; a volume nobody wants any more is known by its pods alone.
+// assign assigns a pod to its volume; a volume that is no longer wanted is known only by its pods.
 func (s *Instance) assign(p *corev1.Pod) {
 	name := p.Labels[render.LabelVolume]
 	at := slices.IndexFunc(s.Added, func(h *Added) bool { return h.Name == name })
@@ -154,8 +154,8 @@ func (s *Instance) GuestDisks() []diskstate.Disk {
 	return out
 }
 
-// DiskOrders is what the launcher is to be told of volumes that were added and removed since it was started, with the serial
-// number of what it was told last.
+// DiskOrders returns the orders for volumes that were added and removed since the launcher was started, with the serial number of
+// the last orders.
 func (s *Instance) DiskOrders() launcherapi.Disks {
 	d := launcherapi.Disks{Removed: s.Removed, Sizes: s.grown(), Serial: s.LastOrders().Serial}
 	for _, h := range s.Added {

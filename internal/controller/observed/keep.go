@@ -56,7 +56,7 @@ func (r *Reader) observeKeeps(ctx context.Context, s *Instance) error {
 	return nil
 }
 
-// keepClaim is the claim's part of the decision. What somebody else fills was made for something else.
+// keepClaim returns the claim's part of the decision. A claim that another controller fills was made for another purpose.
 func (s *Instance) keepClaim(volume string, c *corev1.PersistentVolumeClaim) machine.KeepClaim {
 	switch {
 	case c == nil:
@@ -73,7 +73,7 @@ func (s *Instance) keepClaim(volume string, c *corev1.PersistentVolumeClaim) mac
 	return machine.ClaimEmpty
 }
 
-// KeptFrom is what a claim says that is made for a copy of this instance's.
+// KeptFrom returns the annotation of a claim that is made for a copy of this instance.
 func KeptFrom(i *kubevirt.VirtualMachineInstance, volume string) string {
 	return string(i.UID) + "/" + volume
 }

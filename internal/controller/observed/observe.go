@@ -96,8 +96,8 @@ func (r *Reader) Instance(ctx context.Context, i *kubevirt.VirtualMachineInstanc
 	return s, r.observeUpdates(ctx, s)
 }
 
-// observeVolume adds the disk of a volume that the machine is started with, and what its pod has to know of it. A volume that
-// is made for the pod alone is nobody else's concern.
+// observeVolume adds the disk of a volume that the machine is started with, and the data that its pod needs. A volume that is made
+// for the pod alone needs no access record.
 func (r *Reader) observeVolume(ctx context.Context, s *Instance, v kubevirt.Volume) error {
 	if d := diskstate.HostDisk(r.Options.HostDirectories, v); d != nil {
 		s.Disks = append(s.Disks, *d)
@@ -202,8 +202,8 @@ func LostText(d diskstate.Disk, nodes []corev1.Node) string {
 	return text + fmt.Sprintf("node %s, which is out of service", nodes[0].Name)
 }
 
-// ConsumerOf is the instance's consumer. One of its name that is somebody else's is not there: Create says that it is in
-// the way. One that was the instance's and was orphaned still has its disks, so it counts; what it says does not.
+// ConsumerOf returns the instance's consumer. A pod of its name with another owner counts as missing: Create returns an error
+// about it. One that was the instance's and was orphaned still has its disks, so it counts; its report does not.
 func (r *Reader) ConsumerOf(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
 	pod, err := cluster.Get[corev1.Pod](ctx, r.Cached, i.Namespace, render.Machine{Instance: i}.PodName(render.Consumer))
 	if err != nil || pod == nil || !cluster.OwnedBy(pod, i.UID) && pod.Labels[render.LabelCreatedBy] != string(i.UID) {
@@ -212,7 +212,7 @@ func (r *Reader) ConsumerOf(ctx context.Context, i *kubevirt.VirtualMachineInsta
 	return pod, nil
 }
 
-// Facts are what the decision sees.
+// Facts returns the facts that the decision needs.
 func (s *Instance) Facts() machine.Facts {
 	f := machine.Facts{
 		Leaving:  s.Object.DeletionTimestamp != nil && !s.HoldsEnd(),
@@ -236,7 +236,7 @@ func (s *Instance) Facts() machine.Facts {
 	return f
 }
 
-// Worst is what counts of all disks; Ready < Held < Filling < Failing < Missing < Failed.
+// Worst returns the worst state of all disks; Ready < Held < Filling < Failing < Missing < Failed.
 func (s *Instance) Worst() machine.Disks {
 	worst := machine.Ready
 	for _, d := range s.Disks {

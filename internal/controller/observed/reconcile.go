@@ -6,7 +6,7 @@ import (
 	"github.com/berth-vm/berth/internal/reach"
 )
 
-// Options are what the administrator decides about all machines.
+// Options are the administrator's settings for all machines.
 type Options struct {
 	Image string // the launcher's
 	// Namespace is where the KubeVirt configuration is.
@@ -19,7 +19,7 @@ type Options struct {
 	HostDirectories []string
 }
 
-// KVM is what the node agent advertises where KVM works.
+// KVM is the resource that the node agent advertises where KVM works.
 const KVM corev1.ResourceName = "devices.kubevirt.io/kvm"
 
 func (o Options) kvm() corev1.ResourceName {

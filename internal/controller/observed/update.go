@@ -140,7 +140,7 @@ func (r *Reader) judgeUpdate(ctx context.Context, s *Instance, v kubevirt.Volume
 	return nil
 }
 
-// judgeClaim: nobody else has the claim, and nobody fills it.
+// judgeClaim checks that no other user has the claim, and that it is not being filled.
 func (r *Reader) judgeClaim(ctx context.Context, s *Instance, c *Changed) error {
 	if r.Data {
 		v, err := cluster.Get[cdiv1.DataVolume](ctx, r.Cached, c.Claim.Namespace, c.Claim.Name)

@@ -345,8 +345,8 @@ func (r *Reconciler) makeCopies(ctx context.Context, v *move) error {
 	return nil
 }
 
-// recordCopies writes down that the copies have the data. The pod has them from before that on, so that they get their names when it has
-// ended and not earlier: until then the record is what says that this migration is done.
+// recordCopies records that the copies have the data. The pod has had the copies since before that, so they get their names when
+// it has ended and not earlier: until then the record says that this migration is done.
 func (r *Reconciler) recordCopies(ctx context.Context, v *move) error {
 	if v.pod != nil {
 		if err := r.Grants.Take(ctx, grant.Pod{Pod: v.pod, Instance: v.run.Object}, v.copies); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-vm/berth/internal/controller/diskstate"
 )
 
-// observeWritten finds a pod of somebody else that may have written to the old disks since the machine's pod stands for it: what it wrote
-// may not be in the copies. Pods of Berth are kept out by the record that the machine's pod is in.
+// observeWritten finds a user's pod that may have written to the old disks since the machine's pod reserved the disk: what it
+// wrote may be missing in the copies. Pods of Berth are kept out by the record that the machine's pod is in.
 func (r *Reconciler) observeWritten(ctx context.Context, v *move) error {
 	for _, d := range v.old {
 		if v.pod == nil || len(v.copies) == 0 || v.copies[0].Claim == nil {

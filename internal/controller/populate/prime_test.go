@@ -193,8 +193,8 @@ func TestTakenIsKept(t *testing.T) {
 	}
 }
 
-// TestForgedSourceNamespace: the annotation is a reference that anybody may write on their claim, at any time. Nothing is made for one that is
-// not granted, and what was begun from a source beside the claim is dropped.
+// TestForgedSourceNamespace: the annotation is a reference that any user may write on their claim, at any time. Nothing is made
+// for one that is not granted, and a fill that was begun from a source in the claim's namespace is dropped.
 func TestForgedSourceNamespace(t *testing.T) {
 	for name, late := range map[string]bool{"from the start": false, "while it is filled": true} {
 		t.Run(name, func(t *testing.T) {

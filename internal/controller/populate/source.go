@@ -93,7 +93,7 @@ func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error)
 }
 
 // refusal returns why the target may not be filled from its source; empty: it may. The namespace of the source has to allow it,
-// and so has that of what a DataSource stands for, which anybody can have stand for anything.
+// and so has the namespace that a DataSource refers to, because any user can make a DataSource refer to anything.
 func (r *Reconciler) refusal(ctx context.Context, target *corev1.PersistentVolumeClaim, s *source) (string, error) {
 	const ask = "no ReferenceGrant in namespace %s lets a PersistentVolumeClaim of namespace %s refer to it; ask for one there"
 	live := cluster.Reads(r.live)
@@ -162,7 +162,8 @@ func (s *source) copies(at clonesource.Ref) {
 	s.end, s.now, s.spec.Source = at, at.Kind+"/"+at.NamespacedName.String(), at.Source()
 }
 
-// readDataSource follows a DataSource to its claim or snapshot. It is followed once: what is allowed here is what the claim is filled from.
+// readDataSource follows a DataSource to its claim or snapshot. It is followed once: the claim is filled from the source that was
+// checked here.
 func (r *Reconciler) readDataSource(ctx context.Context, s *source) (bool, error) {
 	reads := cluster.Reading{Objects: r.reader, Live: r.live}
 	var self cdiv1.DataSource

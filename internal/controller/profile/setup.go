@@ -59,7 +59,7 @@ func offersOther() predicate.Predicate {
 	}}
 }
 
-// classOfVolume asks for the volume's class, if the class's volumes are what its profile is made of.
+// classOfVolume enqueues the volume's class, if the profile of the class is made from its volumes.
 func (r *reconciler) classOfVolume(ctx context.Context, o client.Object) []ctrl.Request {
 	key := types.NamespacedName{Name: o.(*corev1.PersistentVolume).Spec.StorageClassName}
 	var class storagev1.StorageClass

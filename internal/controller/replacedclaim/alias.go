@@ -21,7 +21,7 @@ const (
 	Finalizer = "berth.dev/moved-disk"
 )
 
-// First is what the alias of a volume records of the volume's first PersistentVolume.
+// First is the record on the alias of a volume about the volume's first PersistentVolume.
 type First struct {
 	Volume string    `json:"volume"`
 	UID    types.UID `json:"uid"`

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// copyStatus is what is said of the copy of a volume; nil if it has none, or none yet.
+// copyStatus returns the status of a volume's copy; nil if it has none, or none yet.
 func copyStatus(s *observed.Instance, v kubevirt.Volume) *kubevirt.CopyStatus {
 	c := v.Copied()
 	if c == nil || !s.MakesCopies() {

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// AddedStatus is what is said of an added volume.
+// AddedStatus returns the status of an added volume.
 func AddedStatus(s *observed.Instance, h *observed.Added) kubevirt.VolumeStatus {
 	v := DiskStatus(h.Disk)
 	v.Phase, v.Reason = h.Plan.Phase, h.Plan.Reason

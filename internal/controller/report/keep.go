@@ -11,7 +11,7 @@ import (
 	"github.com/berth-vm/berth/internal/names"
 )
 
-// keepStatus is what is said of the claim that the copy of a volume is kept in; nil if there is none.
+// keepStatus returns the status of the claim that the copy of a volume is kept in; nil if there is none.
 func keepStatus(s *observed.Instance, volume string) *kubevirt.KeepStatus {
 	at := slices.IndexFunc(s.KeptCopies, func(k *observed.Kept) bool { return k.Volume == volume })
 	if at < 0 {

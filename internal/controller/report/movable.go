@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// movable is what is said of it on the instance: nothing before its guest runs.
+// movable returns the condition LiveMigratable of the instance: none before its guest runs.
 func movable(s *observed.Instance) []kubevirt.Condition {
 	if observed.Situation(s.Launcher) != machine.Up {
 		return nil

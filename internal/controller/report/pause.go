@@ -36,7 +36,7 @@ func pauseUnsettled(s *observed.Instance) bool {
 	return pauseAsked(s) != "" && s.Returns.Paused != wanted
 }
 
-// PausedCondition is what clients read; there is none of a guest that is not paused.
+// PausedCondition returns the condition Paused; none for a guest that is not paused.
 func PausedCondition(s *observed.Instance) []kubevirt.Condition {
 	if !Paused(s) {
 		return nil

@@ -31,8 +31,8 @@ func (r *Reporter) Say(ctx context.Context, about, said client.Object, unchanged
 	return nil
 }
 
-// Conditions keeps the times of what did not change: the transition is the status's, the probe is when the present reason
-// was first seen, which is what people want to know of something that is waited for.
+// Conditions keeps the times of unchanged conditions: lastTransitionTime is the change of the status, lastProbeTime the first
+// observation of the present reason, which tells people how long they have waited.
 func (r *Reporter) Conditions(old []kubevirt.Condition, next ...kubevirt.Condition) []kubevirt.Condition {
 	now := metav1.NewTime(r.Clock.Now())
 	for n := range next {

@@ -54,7 +54,7 @@ func AwaitedVolumes(s *observed.Instance) []string {
 	return slices.DeleteFunc(slices.Clone(s.Removed), func(name string) bool { return slices.Contains(s.Returns.Given, name) })
 }
 
-// AwaitedStatus is what is said of such a volume.
+// AwaitedStatus returns the status of a volume whose data is awaited.
 func AwaitedStatus(s *observed.Instance, name string) kubevirt.VolumeStatus {
 	plan := machine.Hotplug(machine.HotFacts{Holder: machine.Up, Kept: s.Returns.Kept[name] != ""})
 	return kubevirt.VolumeStatus{Name: name, Phase: plan.Phase, Reason: plan.Reason, Message: s.Returns.Kept[name]}

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// details is what a row's {detail} stands for; the pod and its node where it is not listed.
+// details has the text for a row's {detail}; the pod and its node for reasons that are not listed.
 var details = map[state.MachineReason]func(*observed.Instance) string{
 	state.DiskMissing:         disksText,
 	state.DiskFailed:          disksText,
@@ -62,7 +62,7 @@ func disksText(s *observed.Instance) string {
 	return strings.Join(disks, "; ")
 }
 
-// startText is what a launcher does before its guest runs.
+// startText describes what a launcher does before its guest runs.
 func startText(s *observed.Instance) string {
 	for _, d := range s.Disks {
 		if d.Access == machine.LogsIn {
@@ -86,7 +86,7 @@ func podText(s *observed.Instance) string {
 	return fmt.Sprintf("pod %s on node %s", pod.Name, pod.Spec.NodeName)
 }
 
-// showFacts is what the shown reason depends on, besides what was decided.
+// showFacts returns the facts that the shown reason depends on, in addition to the decision.
 func showFacts(s *observed.Instance, decided state.MachineReason) machine.ShowFacts {
 	f := machine.ShowFacts{Decided: decided, NodeAway: s.Away, Ending: observed.Situation(s.Launcher) == machine.Going,
 		Keeping: s.Object.DeletionTimestamp != nil && s.HoldsEnd(), Copying: cloning(s) != "",
@@ -107,7 +107,7 @@ func showFacts(s *observed.Instance, decided state.MachineReason) machine.ShowFa
 	return f
 }
 
-// Row is what is said of a decision.
+// Row returns the row of the state table for a decision.
 func Row(s *observed.Instance, decided state.MachineReason) state.MachineRow {
 	f := showFacts(s, decided)
 	shown := machine.Show(f)

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-vm/berth/internal/names"
 )
 
-// holding returns the record that somebody has a volume of the test.
+// holding returns a record in which a holder has a volume of the test.
 func holding(volume string, h accessv1.Holder) *accessv1.DiskAccess {
 	id := identity.Volume(volumeOf(volume, &corev1.PersistentVolumeClaim{}))
 	return &accessv1.DiskAccess{ObjectMeta: metav1.ObjectMeta{Name: id.Name()}, Spec: accessv1.DiskAccessSpec{Holders: []accessv1.Holder{h}}}
@@ -102,7 +102,8 @@ func TestRefusedAfterCommit(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestStrangerAfterCommit: a claim that somebody makes under the name of one that was just deleted is theirs, and it is said what to do.
+// TestStrangerAfterCommit: a claim that a user makes under the name of one that was just deleted is left alone, and the restore
+// says what to do.
 func TestStrangerAfterCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false, false)
@@ -163,7 +164,7 @@ func TestNamespaceLeaves(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestForgedStagedClaim: a claim under the name of the restore's that names the volume of somebody else gives it to nobody.
+// TestForgedStagedClaim: a claim under the name of the restore's that names another user's volume gets no volume.
 func TestForgedStagedClaim(t *testing.T) {
 	w := newWorld(t, false, false)
 	w.snapshot()

@@ -251,7 +251,7 @@ func (b *observedRestore) again(c returning) *corev1.PersistentVolumeClaim {
 	return out
 }
 
-// belongs reports whether the claim is what the restore is to replace.
+// belongs reports whether the claim is the one that the restore is to replace.
 func (b *observedRestore) belongs(c *corev1.PersistentVolumeClaim, volume string) bool {
 	owner := metav1.GetControllerOf(c)
 	switch {

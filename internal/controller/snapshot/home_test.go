@@ -46,8 +46,7 @@ func ownedBy(v *cdiv1.DataVolume) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(v, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
 }
 
-// disks gives the machine, besides its claim, a disk in a DataVolume of its own, one in a DataVolume of somebody's, and a
-// claim of nobody's.
+// disks gives the machine, besides its claim, a disk in a DataVolume of its own, one in a user's DataVolume, and a user's claim.
 func (w *world) disks(phase cdiv1.DataVolumePhase) {
 	ctx := context.Background()
 	vm := read[kubevirt.VirtualMachine](w, "vm")

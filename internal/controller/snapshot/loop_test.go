@@ -215,7 +215,7 @@ func TestALauncherThatIsNone(t *testing.T) {
 	}
 }
 
-// storage is what everybody else does: VolumeSnapshots are cut, then stored; claims with a source are bound.
+// storage simulates the rest of the cluster: VolumeSnapshots are cut, then stored; claims with a source are bound.
 func (w *world) storage() {
 	ctx := context.Background()
 	all := &volumesnapshot.List{}

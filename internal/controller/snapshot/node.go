@@ -44,7 +44,7 @@ func (r *Reconciler) nodeFor(ctx context.Context, b *observedRestore, c returnin
 	return "", nil
 }
 
-// nodesOf returns the nodes where the data of a snapshot can be used, as far as anybody says.
+// nodesOf returns the nodes where the data of a snapshot can be used, as far as the snapshot and its volume say.
 func (r *Reconciler) nodesOf(ctx context.Context, c returning) ([]corev1.Node, error) {
 	var home *corev1.NodeSelector
 	if c.taken != nil {

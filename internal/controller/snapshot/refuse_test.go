@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// TestRestoreRefuses: a running machine, somebody else's claim and a snapshot that lost a part are left alone.
+// TestRestoreRefuses: a running machine, another user's claim and a snapshot that lost a part are left alone.
 func TestRestoreRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// annData on a volume of the test is what is on it: the name of a VolumeSnapshot, or what the machine wrote since.
+// annData on a volume of the test is its content: the name of a VolumeSnapshot, or what the machine wrote since.
 const annData = "test/data"
 
 // volumeOf returns a volume that is bound to a claim.

@@ -8,8 +8,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 )
 
-// lookAgain is when to look at a machine that lacks something nobody tells us about: a class, a clone's source, an
-// instance type.
+// lookAgain returns when to check again a machine that lacks an object that is not watched: a class, a clone's source, an instance type.
 func lookAgain(w *compose.Machine) time.Duration {
 	if w.Change != nil && len(w.Change.Waiting) > 0 {
 		return report.ReturnsAgain

@@ -131,7 +131,7 @@ func NewVolume(vm *kubevirt.VirtualMachine, t kubevirt.DataVolumeTemplateSpec) *
 	v.OwnerReferences = []metav1.OwnerReference{observed.Owner(vm)}
 	v.Labels = observed.With(v.Labels, render.LabelCreatedBy, string(vm.UID))
 	v.Annotations = observed.With(v.Annotations, "cdi.kubevirt.io/allowClaimAdoption", "true")
-	// Only admission says what the machine's author may clone: a proof in the template is somebody else's.
+	// Only admission says what the machine's author may clone: a proof in the template may be copied from another user.
 	delete(v.Annotations, token.Annotation)
 	if proof := token.Proofs(vm.Annotations[token.MachineAnnotation])[v.Name]; proof != "" {
 		v.Annotations[token.Annotation] = proof

@@ -41,7 +41,7 @@ func (r *Reconciler) report(ctx context.Context, w *compose.Machine, p machine.P
 			Type: "Ready", Status: report.Truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, slices.Concat(failureCondition(row), sharedConditions(w), pausedCondition(w, row), updateConditions(w, u))...)...),
 	}
 	said := &kubevirt.VirtualMachine{ObjectMeta: report.Named(&w.Object.ObjectMeta), Status: next}
-	// The steps of a start are events of the instance; the machine repeats those that somebody acts on: the last, and what is wrong.
+	// The steps of a start are events of the instance; the machine repeats those that a user can act on: the last one, and warnings.
 	fresh := report.ReasonOf(old.Conditions) != report.ReasonOf(next.Conditions) && (p.State != state.AsInstance || row.Ready || row.Warn)
 	old.StateChangeRequests, old.VolumeRequests = nil, nil // others write them: they are no part of what is said
 	return r.Report.Say(ctx, w.Object, said, equality.Semantic.DeepEqual(old, next), row, fresh)

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/volumeupdate"
 )
 
-// updateConditions are what upstream says of a running machine that was changed.
+// updateConditions returns the conditions that upstream sets on a running machine that was changed.
 func updateConditions(w *compose.Machine, u volumeupdate.Plan) []kubevirt.Condition {
 	out := restartRequired(w, u)
 	if w.Partial != "" {

@@ -34,7 +34,7 @@ const (
 	updateAgain = 10 * time.Second
 )
 
-// Plan is what is done about changed volumes, and what is said of it.
+// Plan is the plan for changed volumes, and the state to report.
 type Plan struct {
 	plan  update.Plan
 	tries attempts.Tries

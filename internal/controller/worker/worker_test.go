@@ -26,7 +26,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestProgress: what a worker says is bounded before anybody else reads it.
+// TestProgress: a worker's answer is bounded before it is read.
 func TestProgress(t *testing.T) {
 	said := func(p task.Progress, err error) Asker {
 		return func(*corev1.Pod) (task.Progress, error) { return p, err }

@@ -59,7 +59,7 @@ func TestChoicesAreSafe(t *testing.T) {
 	})
 }
 
-// TestChoices holds the reasons still: they are what users read.
+// TestChoices pins the reasons, because users read them.
 func TestChoices(t *testing.T) {
 	seen := map[string]bool{}
 	var lines []string

@@ -79,7 +79,7 @@ type Facts struct {
 // Step is the next step of a clone.
 type Step struct {
 	Rule string // what was decided, for logs and tests
-	// Flow is how the claim gets its data; Origin is what has to be done or waited for before that.
+	// Flow is how the claim gets its data; Origin is the step that comes before that.
 	Flow   volume.Flow
 	Origin volume.Origin
 	// Via: what is read is not the origin itself but what a snapshot was restored to.

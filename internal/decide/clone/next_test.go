@@ -46,7 +46,7 @@ func TestEveryRuleIsAlive(t *testing.T) {
 	enumerate.Rules(t, axes, rules)
 }
 
-// TestStepsAreSafe: nothing is read that is in use or is not there, and nobody's right is taken for granted.
+// TestStepsAreSafe: a source is not read that is in use or missing, and no right to clone is assumed.
 func TestStepsAreSafe(t *testing.T) {
 	enumerate.Every(axes, func(f Facts) {
 		s := Next(f)

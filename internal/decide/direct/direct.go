@@ -29,7 +29,7 @@ const (
 	Unopenable             // a network disk that needs something of the node besides, a key for its encryption for example
 )
 
-// Consent is what the administrator says of machines that open the volume at its server.
+// Consent says which machines the administrator allows to open the volume at its server.
 type Consent int
 
 // What the administrator can say.

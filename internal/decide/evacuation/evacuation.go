@@ -1,9 +1,8 @@
-// Package evacuation decides what becomes of a running guest whose node is to be emptied: the answer to a request to evict its
-// pod, and what is done then. It is a pure function from a few small facts to a plan; testdata has every situation that can
-// arise.
+// Package evacuation decides what happens to a running guest whose node is drained: the answer to a request to evict its pod, and
+// what is done then. It is a pure function from a few small facts to a plan; testdata has every situation that can arise.
 //
-// Two things keep the pod of a guest that is to move: the answer, and a PodDisruptionBudget that exists before anybody asks, for
-// the time when the webhook does not answer. A request is recorded on the pod; a guest that has moved is in another.
+// Two things protect the pod of a guest that is to move: the answer, and a PodDisruptionBudget that exists before the first
+// request, for the time when the webhook does not answer. A request is recorded on the pod; a guest that has moved is in another.
 //
 // It does not know Kubernetes objects, clients or the time: internal/controller/evacuation and internal/admission turn what they see
 // into facts.

@@ -42,7 +42,7 @@ const (
 // GiveMaster takes the launcher out of the holders of a master.
 const GiveMaster Action = "GiveMaster"
 
-// CopyPlan is what to do about the master of a copy, and what to report of the copy.
+// CopyPlan is the action on the master of a copy, and the state of the copy to report.
 type CopyPlan struct {
 	Rule   string
 	Do     []Action

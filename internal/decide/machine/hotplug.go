@@ -36,7 +36,7 @@ const (
 	StopHolder       Action = "StopHolder"
 )
 
-// HotPlan is what to do about a volume, and its phase. A volume without a phase is not listed any more.
+// HotPlan is the action on a volume, and its phase. A volume without a phase is no longer listed.
 type HotPlan struct {
 	Rule   string
 	Do     []Action

@@ -44,7 +44,7 @@ const (
 	RecordKept  Action = "RecordKept"
 )
 
-// KeepPlan is what to do about such a claim and what to report.
+// KeepPlan is the action on such a claim and the state to report.
 type KeepPlan struct {
 	Rule string
 	Do   []Action

@@ -15,7 +15,7 @@ const (
 	Arriving              // it is in a launcher that it came to, and the kubelet has not asked that one yet
 )
 
-// ShowFacts is what the reason that a machine shows depends on, besides what was decided about it.
+// ShowFacts are the facts that the shown reason of a machine depends on, in addition to the decision.
 type ShowFacts struct {
 	Decided state.MachineReason
 	Guest   Guest
@@ -28,7 +28,7 @@ type ShowFacts struct {
 	Stuck  state.MachineReason
 	// Disk is the reason of a disk that failed for one of its own, Server that of the server that ended the guest; "" if there is none.
 	Disk, Server state.MachineReason
-	// Unoffered: a medium that the disk of a copy needs is offered by nobody. Lost: the node with its data is gone for good.
+	// Unoffered: no node offers a medium that the disk of a copy needs. Lost: the node with its data is gone for good.
 	Unoffered, Lost bool
 }
 
@@ -42,7 +42,7 @@ const (
 	DecidedRow                // all but the reason, its message and whether it warns
 )
 
-// Shown is what a machine shows.
+// Shown is the reason that a machine shows, with its texts.
 type Shown struct {
 	Reason state.MachineReason
 	Base   Base

@@ -26,7 +26,7 @@ func TestEveryRuleIsUsed(t *testing.T) {
 	enumerate.Rules(t, axes, rules)
 }
 
-// TestInvariants: nobody's machine is touched, nothing is deleted before the clone has ended, and a clone that succeeds has its target.
+// TestInvariants: no other machine is changed, nothing is deleted before the clone has ended, and a clone that succeeds has its target.
 func TestInvariants(t *testing.T) {
 	enumerate.Every(axes, func(f Facts) {
 		p := Decide(f)

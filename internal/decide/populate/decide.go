@@ -62,7 +62,7 @@ const (
 	Going           // it is being deleted
 )
 
-// Contents is what is on the volume of a target that was not bound by us.
+// Contents is the content of a target's volume that this controller did not bind.
 type Contents int
 
 // What can be known of the target's contents. Unknown may be data of a user, and is never written to.
@@ -106,8 +106,7 @@ const (
 	StopInPlace  Action = "StopInPlace"  // stop the worker that fills the target
 )
 
-// Plan is a decision: what to do, in this order, and what to say. Where Fill is among it, what is said is what filling
-// came to.
+// Plan is a decision: what to do, in this order, and what to say. If it includes Fill, the reported reason is that of the fill.
 type Plan = decide.Plan[Action, state.Reason]
 
 // Decide finds the first rule that holds.

@@ -44,7 +44,7 @@ const (
 	Stale          // for a claim that is gone
 )
 
-// Use is who uses the volume through the replacement.
+// Use says which pods use the volume through the replacement.
 type Use int
 
 // The uses.

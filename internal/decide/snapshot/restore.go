@@ -72,7 +72,7 @@ type RestoreFacts struct {
 	Withdrawn bool
 }
 
-// Policy is what to do about a running machine.
+// Policy says what happens if the machine is running.
 type Policy int
 
 // The policies.
@@ -117,9 +117,9 @@ func (f RestoreFacts) waits() bool { return f.Stage == Preparing && f.Policy != 
 // uncommitted reports whether giving up leaves the machine as it was.
 func (f RestoreFacts) uncommitted() bool { return f.Stage != Committed }
 
-// restoreRules is the whole life of a restore; first match wins. Nothing of the machine's is deleted before every volume that takes its
-// place is there, the machine is stopped and nobody else uses its claims. Until then a restore may be deleted, and the machine
-// is as it was; after that it goes on, whether it was deleted or the snapshot was.
+// restoreRules is the whole life of a restore; first match wins. No volume of the machine is deleted before every new volume
+// exists, the machine is stopped and no other pod uses its claims. Until then a restore may be deleted, and the machine is
+// unchanged; after that it continues, even if it or the snapshot is deleted.
 var restoreRules = []decide.Rule[RestoreFacts, Action, state.SnapshotReason]{
 	{"a restore that is deleted in time is withdrawn",
 		func(f RestoreFacts) bool { return f.Withdrawn && (f.uncommitted() || f.Over != NotOver) }, []Action{CleanUp}, state.RestoreWithdrawn},

@@ -17,7 +17,7 @@ import (
 // describeAgain is how often a guest is asked about itself. The launcher reports the last answers, so a caller of it never waits for the guest.
 const describeAgain = 10 * time.Second
 
-// Description is what is known of a running guest, for the status of its instance.
+// Description describes a running guest, for the status of its instance.
 type Description struct {
 	System  *kubevirt.GuestOS // nil if the agent does not answer
 	Targets map[string]string // the device names of disks, by volume

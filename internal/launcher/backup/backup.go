@@ -41,7 +41,7 @@ func (c Checkpoint) bitmap() string { return prefix + c.Tracker + ":" + c.Name }
 // args are the arguments of a command.
 type args = map[string]any
 
-// bitmap is what QEMU tells about a dirty bitmap.
+// bitmap is a dirty bitmap as QEMU reports it.
 type bitmap struct {
 	Name         string `json:"name"`
 	Count        int64  `json:"count"`

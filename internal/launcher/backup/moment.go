@@ -247,7 +247,7 @@ func (m *Moment) End(complete bool) error {
 	return errors.Join(errs...)
 }
 
-// unfilter gives the guest's device the disk itself. QEMU 7.2 aborts if that is what the device has already.
+// unfilter gives the guest's device the disk itself. QEMU 7.2 aborts if the device has the disk already.
 func (m *Moment) unfilter(i int, d Disk) error {
 	answer, err := m.q.Run("qom-get", args{"path": d.Device, "property": "drive"})
 	if err != nil || string(answer) != strconv.Quote(m.filter(i)) {

@@ -129,7 +129,8 @@ func (s Sidecar) open(q QEMU, readOnly bool) error {
 	return nil
 }
 
-// check refuses a file that makes QEMU open others, or that is not of a disk of this size: anybody who can write to the claim may have made it.
+// check refuses a file that makes QEMU open others, or that is not of a disk of this size: any user who can write to the claim may
+// have made it.
 func check(path string, size int64) error {
 	f, err := os.Open(path)
 	if err != nil {

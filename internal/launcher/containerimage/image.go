@@ -101,7 +101,8 @@ func imageOrder(m launcherapi.Machine, v kubevirt.Volume, mounted string) task.R
 	return order
 }
 
-// program is what the machine runs: what the image says, with the changes of the volume, which are those that a container can make.
+// program returns the program that the machine runs: the image's, with the changes of the volume, which are those that a container
+// can make.
 func program(s *kubevirt.ContainerImageSource, c v1.Config, own []string) imagevm.Orders {
 	o := imagevm.Orders{Command: slices.Concat(c.Entrypoint, c.Cmd), User: c.User, Dir: c.WorkingDir, Stop: c.StopSignal}
 	switch {

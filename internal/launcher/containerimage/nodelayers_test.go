@@ -118,7 +118,7 @@ func TestCacheDies(t *testing.T) {
 	}
 }
 
-// TestNoAgent: on a node without an agent nobody is waited for, and the machine says why its layers are its own.
+// TestNoAgent: on a node without an agent the launcher does not wait, and the machine says why it has its own layers.
 func TestNoAgent(t *testing.T) {
 	meet, said, begin := t.TempDir(), progress.New(), time.Now()
 	k := &Maker{Machine: launcherapi.Machine{NoAgent: true}, Log: slog.New(slog.DiscardHandler), Note: said.Change}

@@ -88,8 +88,7 @@ func TestCopyRefused(t *testing.T) {
 	}
 }
 
-// TestClone: the whole master is in the copy before anybody uses it, what is zero takes no room, and nothing is left of the way
-// to the master.
+// TestClone: the whole master is in the copy before it is used, zeroes take no space, and no reference to the master is left.
 func TestClone(t *testing.T) {
 	b, master, err := copyOf(t, kubevirt.DiskCopy{Mode: kubevirt.CopyClone, Size: new(resource.MustParse("64Mi"))})
 	if err != nil {

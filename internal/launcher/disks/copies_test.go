@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// TestWritable: a guest may write what its machine says, else all of its disk; of a disk that nobody knew the size of, only so much.
+// TestWritable: a guest may write what its machine says, else all of its disk; of a disk of unknown size, only so much.
 func TestWritable(t *testing.T) {
 	const most = launcherapi.CopyRoom
 	said := new(resource.MustParse("100Gi"))

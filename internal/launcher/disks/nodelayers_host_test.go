@@ -56,7 +56,7 @@ func ofTheImage(mode kubevirt.CopyMode) kubevirt.Volume {
 		ContainerImage: &kubevirt.ContainerImageSource{Image: "team/image"}}}
 }
 
-// TestLockedLayers: somebody else who has the node's layers locks them when they were handed out already, as one who writes to them. The machine makes its
+// TestLockedLayers: another user of the node's layers locks them for writing after they were handed out. The machine makes its
 // own, once, and has a disk.
 func TestLockedLayers(t *testing.T) {
 	kept := t.TempDir()

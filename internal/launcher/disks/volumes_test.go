@@ -86,7 +86,7 @@ func TestNoVolumeIsForgotten(t *testing.T) {
 	}
 }
 
-// TestContainerFormat: an image from a registry is anybody's, and QEMU would open whatever file it names.
+// TestContainerFormat: an image from a registry is not trusted, because QEMU would open whatever file it names.
 func TestContainerFormat(t *testing.T) {
 	qcow2 := func(change func([]byte)) []byte {
 		head := make([]byte, 4<<16) // four clusters: header, reference counts, their table, the first table

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-vm/berth/internal/testing/hosttool"
 )
 
-// TestLibvirtTakesTheDomains: libvirt accepts golden documents, and QEMU starts with every device of windows.xml. libvirt is run as the
-// launcher runs it, by somebody who is not root.
+// TestLibvirtTakesTheDomains: libvirt accepts golden documents, and QEMU starts with every device of windows.xml. libvirt runs as
+// it does in the launcher, not as root.
 func TestLibvirtTakesTheDomains(t *testing.T) {
 	if os.Getuid() == 0 {
 		dir, err := os.MkdirTemp("", "d")

@@ -67,7 +67,7 @@ func readYAML(t *testing.T, file string) launcherapi.Machine {
 	return m
 }
 
-// planned is what prepare would make of the volumes, without making it.
+// planned returns what prepare would make of the volumes, without making it.
 func planned(m launcherapi.Machine) map[string]backing.Disk {
 	out := map[string]backing.Disk{}
 	for _, v := range m.Spec.Volumes {
@@ -102,7 +102,7 @@ func planned(m launcherapi.Machine) map[string]backing.Disk {
 	return out
 }
 
-// plannedRemote is what remotes.backing would make of a network disk, without asking its server.
+// plannedRemote returns what remotes.backing would make of a network disk, without asking its server.
 func plannedRemote(m launcherapi.Machine, v kubevirt.Volume) backing.Disk {
 	user := ""
 	if v.ISCSI != nil && v.ISCSI.SecretRef != nil || v.RBD != nil && v.RBD.SecretRef != nil {

@@ -25,7 +25,7 @@ func Probe() Host {
 	return h
 }
 
-// Host is what the launcher's pod offers to a guest.
+// Host describes what the launcher's pod offers to a guest.
 type Host struct {
 	KVM  bool
 	OVMF Firmware

@@ -67,7 +67,7 @@ func greet(socket string) (net.Conn, error) {
 	return c, nil
 }
 
-// goodbye is what a client of NBD sends to end the negotiation.
+// goodbye is the message of an NBD client that ends the negotiation.
 const goodbye = "\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x02\x00\x00\x00\x00"
 
 // leave closes a connection that no disk was negotiated on.

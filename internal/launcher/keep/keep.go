@@ -155,7 +155,7 @@ func makeRoom(f *os.File, device bool, size int64) error {
 	return nil
 }
 
-// Follow looks at what QEMU does, ends what nobody wants any more, and lets its holders go.
+// Follow checks the state of QEMU's jobs, ends those that are no longer wanted, and releases their holders.
 func (s *Copies) Follow(want map[string]launcherapi.KeepOrder) {
 	for name, k := range s.All {
 		k.stop = k.stop || want[name] != k.order

@@ -75,7 +75,7 @@ var (
 	errStill   = errors.New("the guest does not run: it waits for a disk; a guest that has moved runs") // the target cannot tell
 )
 
-// Needs is what a move needs besides the guest.
+// Needs are the functions that a move needs besides the guest.
 type Needs struct {
 	QEMU   *qmp.Monitor
 	Pauser *guest.Pauser

@@ -46,8 +46,8 @@ const (
 	shutdown  = `{"event": "SHUTDOWN", "data": {"guest": false, "reason": "host-signal"}}`
 )
 
-// TestTellEarly: the target is told when QEMU has ended after all of the guest was sent, and never of one that ran afterwards, or of which that
-// is not certain. It is told once, and what is said to the controller is what was said to it.
+// TestTellEarly: the target is told when QEMU has ended after all of the guest was sent, and never if the guest ran afterwards, or
+// may have. It is told once, and the report to the controller says the same.
 func TestTellEarly(t *testing.T) {
 	refused := errors.New("the guest is not here in whole")
 	for name, c := range map[string]struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// sending is what is sent of a guest besides its memory.
+// sending is the data of a guest that is sent besides its memory.
 type sending struct {
 	guest    string            // the document that the target's libvirt gets
 	mirrored []string          // the disks that are sent, as libvirt names them

@@ -175,7 +175,7 @@ func splice(ctx context.Context, near net.Conn, far *tls.Conn) {
 	_, _ = near.Close(), far.Close()
 }
 
-// Inbox is what the target does with what comes.
+// Inbox is the target's handling of what it receives.
 type Inbox struct {
 	Keys    *tls.Config
 	Libvirt string // the socket of its libvirt
@@ -252,7 +252,7 @@ func (b Inbox) take(ctx context.Context, c *tls.Conn) {
 	}
 }
 
-// firstLine reads no more than the line: what follows is somebody else's.
+// firstLine reads no more than the line: the rest belongs to another reader.
 func firstLine(c io.Reader) (string, error) {
 	const most = 512
 	var line []byte

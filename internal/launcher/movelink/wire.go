@@ -11,9 +11,9 @@ import (
 // piece is how much is carried at a time.
 const piece = 256 << 10
 
-// wire is the network below a TLS connection. TLS knows records of 16 KiB, and writes and reads one at a time; where both ends of a move
-// share few processors, what that costs is what limits it. So records are read and written many at a time, once it is known who is there:
-// a stranger gets no memory.
+// wire is the network below a TLS connection. TLS has records of 16 KiB, and writes and reads one at a time; if both ends of a
+// move share few processors, this cost limits the speed. So many records are read and written at a time, after the peer is
+// authenticated: before that no memory is allocated for it.
 type wire struct {
 	net.Conn
 	in   *bufio.Reader // nil: not yet
@@ -64,7 +64,7 @@ type bulk struct {
 	wire *wire
 }
 
-// newBulk makes one of a connection whose two sides know each other, and that nobody uses meanwhile.
+// newBulk makes a bulk of a connection whose two sides are authenticated, and that has no other user.
 func newBulk(c *tls.Conn) bulk {
 	w := c.NetConn().(*wire)
 	w.in, w.out = bufio.NewReaderSize(w.Conn, piece), bufio.NewWriterSize(w.Conn, piece+piece/16) // records are larger than what is in them

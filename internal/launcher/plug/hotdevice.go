@@ -93,9 +93,9 @@ func (p *plugs) plug(disk kubevirt.Disk, o handover.Disk) (*plug, error) {
 	return made, nil
 }
 
-// settleWriter has QEMU stay with the file that it writes to. libvirt has it open a disk for reading, and change to the other file when
-// somebody writes; the locks that it had on the first would stay there, and QEMU, which takes them for another program's when it looks at
-// them next, ends itself.
+// settleWriter has QEMU stay with the file that it writes to. libvirt makes it open a disk for reading, and change to the other
+// file at the first write; the locks on the first would remain, and QEMU, which takes them for another program's when it checks
+// them next, ends.
 func (p *plugs) settleWriter(made *plug, disk kubevirt.Disk, b backing.Disk, reader *os.File, fd int) error {
 	free := unix.Flock_t{Type: unix.F_UNLCK}
 	if err := unix.FcntlFlock(reader.Fd(), unix.F_OFD_SETLK, &free); err != nil {

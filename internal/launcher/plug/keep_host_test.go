@@ -26,7 +26,7 @@ import (
 	"github.com/berth-vm/berth/internal/testing/qmptest"
 )
 
-// kept is a real QEMU with a copy on write of 64 MiB over a master that is 7s in its first quarter, and somebody who writes to it.
+// kept is a real QEMU with a copy on write of 64 MiB over a master that is 7s in its first quarter, and a client that writes to it.
 type kept struct {
 	t     *testing.T
 	dir   string

@@ -86,7 +86,7 @@ type plea struct {
 // again is how long to wait before the guest is asked once more to release a disk: a guest that is still booting misses the request.
 const again = 10 * time.Second
 
-// Needs is what adding and removing disks needs besides the guest.
+// Needs are the functions that adding and removing disks needs besides the guest.
 type Needs struct {
 	QEMU    *qmp.Monitor
 	Log     *slog.Logger

@@ -166,7 +166,7 @@ func TestADiskComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestAnOpenDiskIsNotGivenBack: a holder is told that it may go when nobody has its disk open any more, and not before.
+// TestAnOpenDiskIsNotGivenBack: a holder is told to end when no process has its disk open any more, and not before.
 func TestAnOpenDiskIsNotGivenBack(t *testing.T) {
 	var open atomic.Bool
 	open.Store(true)

@@ -31,7 +31,7 @@ type Entry struct {
 	ChunkType   string `json:"chunkType,omitempty"`
 }
 
-// Name is what the file in a layer is called.
+// Name is the name of the file in a layer.
 const Name = "disk/disk.img"
 
 // Layer is one with a single file, and what its manifest says of it.
@@ -43,7 +43,7 @@ type Layer struct {
 	Annotations map[string]string
 }
 
-// Lies are what is wrong with a table.
+// Lies are the errors in a table.
 type Lies struct {
 	Entries func([]Entry) []Entry // changes what the table says
 	// From is the first part for which the table names other bytes, with their right digests, which no decoder of the whole layer comes by; 0: none.

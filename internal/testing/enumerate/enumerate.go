@@ -27,8 +27,8 @@ func every[F any](f F, axes []Axis[F], do func(F)) {
 	}
 }
 
-// Table writes the decisions as lines, one for each group of situations that is decided alike: a|b is either value of a
-// fact, * is any. It is what a person reviews when behaviour changes, so values that lead to the same lines share them.
+// Table writes the decisions as lines, one for each group of situations that is decided alike: a|b is either value of a fact, * is
+// any. A person reviews the table when behaviour changes, so values that lead to the same lines share them.
 func Table[F any](axes []Axis[F], decide func(F) string) string {
 	var f F
 	return strings.Join(table(f, axes, decide), "\n") + "\n"

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// Kind is what happens to a write.
+// Kind is the fault of a write.
 type Kind string
 
 // The kinds. After a crash whatever would have followed in the same reconcile does not happen, as if the process had died.
@@ -29,7 +29,7 @@ var Kinds = []Kind{Refused, Crash}
 // Every write is disturbed; one that is made again after it was refused is not.
 const Every = 0
 
-// Injector is what is done to the writes of one controller. The zero value does none.
+// Injector disturbs the writes of one controller. The zero value disturbs none.
 type Injector struct {
 	Kind   Kind
 	At     int // the number of the write, from 1, or Every

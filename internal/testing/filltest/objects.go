@@ -81,7 +81,7 @@ func BoundOn(name, node string) []client.Object {
 	}}
 }
 
-// Reserved returns a volume that somebody made for a claim of Team that is not there yet.
+// Reserved returns a volume that is reserved for a claim of Team that does not exist yet.
 func Reserved(claim string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
 		ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: Team, Name: claim},

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// Turn is what scheduler, binder and kubelet do meanwhile; it says whether they did anything.
+// Turn simulates one step of scheduler, binder and kubelet; it returns whether they did anything.
 func (w *World) Turn() bool {
 	var claims corev1.PersistentVolumeClaimList
 	w.Must(w.API.List(context.Background(), &claims))
@@ -90,7 +90,7 @@ func claimsOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// waits reports whether the class of a claim binds when somebody needs it.
+// waits reports whether the class of a claim binds when a pod needs it.
 func (w *World) waits(c *corev1.PersistentVolumeClaim) bool {
 	class := Get[storagev1.StorageClass](w, "", *c.Spec.StorageClassName)
 	return class != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer

@@ -49,10 +49,10 @@ import (
 // GrantGroup is the API of ReferenceGrants.
 var GrantGroup = schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1beta1"}
 
-// Scene is what a cluster is like at the beginning and how it behaves.
+// Scene describes a cluster at the beginning and how it behaves.
 type Scene struct {
 	Objects []client.Object
-	// Reports are what the workers leave, one after another; the last is repeated.
+	// Reports are the reports of the workers, one after another; the last is repeated.
 	Reports []task.Report
 	// Consumed are claims of namespace Team that some other pod uses.
 	Consumed []string
@@ -248,7 +248,7 @@ func Get[T any, P interface {
 	return obj
 }
 
-// Silent returns how workers answer that nobody can reach.
+// Silent is the answer of workers that cannot be reached.
 func Silent(*corev1.Pod) (task.Progress, error) {
 	return task.Progress{}, errors.New("nobody answers")
 }
@@ -259,7 +259,7 @@ type Allow struct{}
 // Verify takes it.
 func (Allow) Verify(context.Context, string, token.Grant) error { return nil }
 
-// Worker gives an upload worker files that nobody looks at.
+// Worker gives an upload worker files that are not read.
 func (Allow) Worker(_ context.Context, name string) (map[string][]byte, error) {
 	return map[string][]byte{"tls.crt": []byte(name)}, nil
 }

@@ -17,7 +17,7 @@ const (
 	MaxData = 512 << 20
 )
 
-// ErrFull is what a Disk says when it holds MaxData.
+// ErrFull is the error of a Disk that holds MaxData.
 var ErrFull = errors.New("the test's disk is full")
 
 // Disk is a sparse disk in memory.

@@ -70,7 +70,7 @@ func (c *Client) negotiate() error {
 // Size returns the export's.
 func (c *Client) Size() int64 { return c.size }
 
-// Ask sends a request and waits for its answer. data is what is written, or is filled with what is read.
+// Ask sends a request and waits for its answer. data holds the bytes to write, or is filled with the bytes that were read.
 func (c *Client) Ask(command, flags uint16, off int64, n int, data []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

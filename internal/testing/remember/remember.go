@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// answer is what the server said to a question.
+// answer is the server's answer to a question.
 type answer struct {
 	object runtime.Object
 	err    error
@@ -83,7 +83,7 @@ func Client(base client.WithWatch) client.WithWatch {
 	})
 }
 
-// read answers a question, by asking if nobody has.
+// read answers a question, from memory if it was asked before.
 func (r *reads) read(c client.Client, into runtime.Object, question string, ask func(runtime.Object) error) error {
 	kind, err := kindOf(c, into)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// TestClient: whatever is written is what is read next, and a caller that changes its copy changes nothing.
+// TestClient: a write is visible to the next read, and a caller that changes its copy changes nothing.
 func TestClient(t *testing.T) {
 	ctx := t.Context()
 	c := Client(fake.NewClientBuilder().WithStatusSubresource(&corev1.Pod{}).Build())

@@ -23,7 +23,7 @@ type Front struct {
 	fresh  int // connections
 }
 
-// Fault is what happens to one answer.
+// Fault changes one answer.
 type Fault func(w http.ResponseWriter, r *http.Request, server http.Handler)
 
 // Then makes these faults happen to the next answers, one each.

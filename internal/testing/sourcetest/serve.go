@@ -16,8 +16,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
-// Patience is short enough for tests. Idle is what a stalled connection costs, and it is still so long that a loaded
-// machine does not take a working connection for a dead one more often than Attempts allows.
+// Patience is short enough for tests. Idle is how long a stalled connection waits, and it is still so long that a loaded machine
+// does not take a working connection for a dead one more often than Attempts allows.
 var Patience = retry.Policy{Attempts: 4, First: time.Millisecond, Max: 4 * time.Millisecond, Idle: 3 * time.Second}
 
 // Harness is a real server with one blob, and the source that reads it.

@@ -47,7 +47,7 @@ func arrange(oldestFirst []Link) ([]place, error) {
 	return places, nil
 }
 
-// Info implements source.Blob. What proves that the blob is the same is what proves it of every file.
+// Info implements source.Blob. Its version is made from those of every file.
 func (c *Chain) Info() source.Info { return c.info }
 
 // Close implements source.Blob. It closes all files.

@@ -105,7 +105,7 @@ func (c *Chain) open(ctx context.Context, p place, oldest bool) (layer, error) {
 	return l, nil
 }
 
-// plain is a raw disk as the oldest of a chain: nothing is below it, so nobody asks what it hides.
+// plain is a raw disk as the oldest of a chain: nothing is below it, so it need not say which ranges it hides.
 type plain struct{ image extent.Image }
 
 func (p plain) Size() int64         { return p.image.Size() }

@@ -17,10 +17,10 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// Kind is a compression. Its text is what Report.Format appends to the name of a disk format: "qcow2.gz".
+// Kind is a compression. Report.Format appends its text to the name of a disk format: "qcow2.gz".
 type Kind string
 
-// The compressions. None is a stream that begins with no signature of the others.
+// The compressions. None is a stream that begins with none of the other signatures.
 const (
 	None Kind = ""
 	Gzip Kind = "gz"

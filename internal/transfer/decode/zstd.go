@@ -103,7 +103,7 @@ func (z *unzstd) open() (*State, error) {
 	return &State{Kind: Zstd, In: begin, Out: z.out, Data: []byte{zstdStateVersion}}, nil
 }
 
-// read decodes more of the frame. Of two errors, the one that came first is what is wrong.
+// read decodes more of the frame. Of two errors, it returns the first.
 func (z *unzstd) read(p []byte) (int, error) {
 	f := z.frame
 	if n := f.hole(p); n > 0 {

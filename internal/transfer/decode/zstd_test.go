@@ -215,8 +215,8 @@ func spliced(t testing.TB, src []byte, zeroes ...int) []byte {
 	return out
 }
 
-// TestZstdHoles: what is decoded is what the decoder makes of the same frame when it sees every block, tables and matches that reach
-// across holes included.
+// TestZstdHoles: the result is the same as that of the decoder when it sees every block, tables and matches that reach across
+// holes included.
 func TestZstdHoles(t *testing.T) {
 	for name, p := range map[string][]byte{"text": sample(600000), "noise": noise(600000), "tiled": tiled(600000)} {
 		for _, window := range []int{64 << 10, 1 << 20} {

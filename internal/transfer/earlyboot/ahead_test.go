@@ -11,7 +11,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
-// asked is what was fetched from a source, and the word that lets it come.
+// asked is a range that was requested from a source, and the channel that releases the answer.
 type asked struct {
 	from, to int64
 	come     chan struct{}

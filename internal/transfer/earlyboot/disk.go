@@ -13,8 +13,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
-// Disk is a disk that is filled and used at once. To the fill it is a sink.Target that leaves out what the guest has already;
-// Guest is what the guest sees.
+// Disk is a disk that is filled and used at the same time. For the fill it is a sink.Target that leaves out the ranges that the
+// guest has already; Guest returns the guest's view.
 type Disk struct {
 	sink.Target
 	source  Source

@@ -83,8 +83,8 @@ func (d *Decoder) State() []byte {
 // Kind returns the format. Of an Unsigned stream it is known after Finish.
 func (d *Decoder) Kind() Kind { return d.kind }
 
-// Finish says that the stream has ended. It places what is parked and returns the size of the disk, which is what
-// Begin was told unless that was -1; then it may be less than what was put, and what is beyond is not the disk's.
+// Finish is called at the end of the stream. It places the parked data and returns the size of the disk: the size that Begin was
+// given, unless that was -1; then it may be less than the data that was put, and the rest does not belong to the disk.
 func (d *Decoder) Finish(ctx context.Context) (int64, error) {
 	size, err := d.stream.Finish(ctx)
 	if r, ok := d.stream.(*raw.Decoder); ok && d.kind == Unsigned && err == nil {

@@ -78,7 +78,7 @@ func TestUnsignedStreamNamesItsKindAtTheEnd(t *testing.T) {
 	}
 }
 
-// A dirty bit says that reference counts may be wrong, which nobody here reads.
+// A dirty bit says that reference counts may be wrong; this reader does not use them.
 func TestDirtyQCOW2IsRead(t *testing.T) {
 	t.Parallel()
 	file := formattest.QCOW2{Incompatible: 1, L1: []uint64{1024}, Clusters: map[uint64][]byte{

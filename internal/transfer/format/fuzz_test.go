@@ -50,7 +50,7 @@ func agree(t *testing.T, kind format.Kind, file []byte) {
 	}
 }
 
-// reasoned fails unless an error has a reason: bad input is never anybody else's fault.
+// reasoned fails unless an error has a reason: bad input must not be reported as a fault of the network or the disk.
 func reasoned(t *testing.T, err error) {
 	t.Helper()
 	var bad *task.Error

@@ -28,7 +28,7 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// TestBound: the cache stays below its bound, lets go what nobody has open, and refuses what it has no room for.
+// TestBound: the cache stays below its bound, removes layers that are not open, and refuses those that do not fit.
 func TestBound(t *testing.T) {
 	c := newCache(t, t.TempDir(), 16<<20)
 	one, two, three := packed(t, 1, map[string]int{"a": 4 << 20}), packed(t, 2, map[string]int{"a": 4 << 20}), packed(t, 3, map[string]int{"a": 4 << 20})
@@ -93,7 +93,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestBarred: an asker that locks a layer as if it wrote to it keeps nobody from it: the next gets another file.
+// TestBarred: a client that locks a layer for writing does not block others: the next gets another file.
 func TestBarred(t *testing.T) {
 	c := newCache(t, t.TempDir(), 1<<30)
 	b := packed(t, 1, map[string]int{"a": 1})

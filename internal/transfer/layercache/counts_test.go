@@ -51,7 +51,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestLyingCounts: whatever a cache says that somebody has broken, it ends, soon, and quotes nothing.
+// TestLyingCounts: reading the counts of a compromised cache ends, soon, whatever it answers, and repeats no text of it.
 func TestLyingCounts(t *testing.T) {
 	for name, said := range map[string]string{
 		"nothing": "", "words": "berth_layers_up 1\nsecret{a=\"hush\"} 1\n", "below zero": `{"bytes": -1}`, "a text": `{"made": "hush"}`, "too much": `{"layers": 1e400}`,

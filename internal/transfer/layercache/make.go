@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/layerdisk"
 )
 
-// Limits of what is made for all: lower than what a machine makes for itself, because the memory for it is everybody's.
+// Limits of what is made for all: lower than what a machine makes for itself, because all clients share the memory for it.
 var limits = erofs.Limits{Entries: 250_000, All: 600_000, Bytes: 32 << 30, Steps: 40 * 250_000}
 
 // step is how much room is taken at a time while a file grows.
@@ -33,7 +33,7 @@ type partialFile struct {
 	ctx   context.Context // nil: it may take any time
 }
 
-// begin makes a file that has no name yet that anybody looks for.
+// begin makes a temporary file without the layer's final name.
 func (s *Cache) begin() (*partialFile, error) {
 	f, err := os.CreateTemp(s.dir, "*"+halfEnd)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/layerdisk"
 )
 
-// What one asker may take of everybody's.
+// Limits of one client, of the resources that all share.
 const (
 	proofs  = 4 // pieces that prove that a layer can be read
 	largest = 16 << 30

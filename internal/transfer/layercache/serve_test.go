@@ -138,7 +138,8 @@ func take(t *testing.T, c *Cache, layers ...*blob) ([]Layer, []*os.File) {
 	return out, files
 }
 
-// TestOnceForAll: what one asker sent is given to the next, who only proves to have it; and it is what a machine makes for itself, byte for byte.
+// TestOnceForAll: a layer that one client sent is given to the next, who only proves to have it; and it is the same as a machine
+// makes for itself, byte for byte.
 func TestOnceForAll(t *testing.T) {
 	c := newCache(t, t.TempDir(), 1<<30)
 	image := []*blob{packed(t, 1, map[string]int{"data/a": 600 << 10}), packed(t, 2, map[string]int{"data/b": 500 << 10, "link:data/a": 0}), packed(t, 3, map[string]int{"c": 10})}
@@ -232,7 +233,7 @@ func TestTwoAtOnce(t *testing.T) {
 	left(t, c, 3)
 }
 
-// left: so many files are in the cache's directory, and what it counts is what they take.
+// left checks that the cache's directory has so many files, and that its counters match them.
 func left(t *testing.T, c *Cache, want int) {
 	t.Helper()
 	all, err := os.ReadDir(c.dir)
@@ -256,7 +257,7 @@ func left(t *testing.T, c *Cache, want int) {
 	}
 }
 
-// TestLiars: nobody gets a layer by its name alone, nobody learns whether it is there, and nobody leaves anything behind under a name that it does not have.
+// TestLiars: no client gets a layer by its name alone, learns whether it exists, or stores anything under a wrong name.
 func TestLiars(t *testing.T) {
 	b := packed(t, 1, map[string]int{"a": 600 << 10})
 	wrong := func(at int) *blob {

@@ -50,7 +50,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestTurnEnds: a turn ends after its share if another namespace waits, and after the whole time if nobody does, or the namespace itself.
+// TestTurnEnds: a turn ends after its share if another namespace waits, and after the whole time if none does, or only the
+// namespace itself.
 func TestTurnEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		waits string

@@ -127,8 +127,8 @@ func shownByRunc(t *testing.T, layers [][]byte) map[string]string {
 	return all
 }
 
-// unpacked has a containerd of the test's own unpack an image of these layers, and gives the directory of it. Its way is to unpack every layer over those
-// below, which is what layers say; where it keeps layers apart, it knows no links to files of layers below.
+// unpacked has a containerd of the test's own unpack an image of these layers, and returns the directory. It unpacks every layer
+// over those below, as the format defines; where it keeps layers apart, it knows no links to files of layers below.
 func unpacked(t *testing.T, layers [][]byte) string {
 	t.Helper()
 	work := t.TempDir()

@@ -44,7 +44,7 @@ type kept struct {
 	size  int64
 }
 
-// storedLayer is what is stored of a layer besides its pieces.
+// storedLayer is the record of a layer that is stored besides its pieces.
 type storedLayer struct {
 	open bool
 	size int64 // of its index

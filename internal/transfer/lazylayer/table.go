@@ -202,8 +202,8 @@ func (l *Layer) dropTable(why error) {
 	}
 }
 
-// seenEnd notes what the table gives of a piece. The pass compares it when it comes by, as it does with the sums of whole pieces; if it has
-// been there, that is what counts.
+// seenEnd records the sum of a piece that the table gives. The pass compares it when it reaches the piece, as it does with the
+// sums of whole pieces; if the pass was there already, its sum counts.
 func (l *Layer) seenEnd(i int64, e edgePiece) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -118,7 +118,7 @@ func TestExtentsCheck(t *testing.T) {
 	}
 }
 
-// TestNext: zeroes are counted instead of handed over, and what is handed over is what was framed.
+// TestNext: zeroes are counted instead of copied, and the other bytes are those that were framed.
 func TestNext(t *testing.T) {
 	disk := make([]byte, 5<<20)
 	for _, at := range []int{0, 1<<20 + 4096, 5<<20 - 1} {

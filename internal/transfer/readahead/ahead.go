@@ -56,7 +56,7 @@ func read(r io.Reader, free <-chan []byte, full chan<- []byte) error {
 // Response is an answer that http.ServeContent sends in this way.
 type Response struct{ http.ResponseWriter }
 
-// ReadFrom sends what r has. It is what io.Copy calls.
+// ReadFrom sends the content of r. io.Copy calls it.
 func (w Response) ReadFrom(r io.Reader) (sent int64, err error) {
 	err = Copy(r, func(p []byte) error {
 		n, err := w.Write(p)

@@ -16,7 +16,7 @@ func noise(n int) []byte {
 	return p
 }
 
-// TestCopy: what arrives is what was there, whatever the lengths are.
+// TestCopy: the received bytes are those that were sent, for all lengths.
 func TestCopy(t *testing.T) {
 	for _, size := range []int{0, 1, piece - 1, piece, piece + 1, pieces * piece, 7*piece + 5} {
 		want := noise(size)

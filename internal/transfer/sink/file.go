@@ -72,9 +72,9 @@ func (f *file) space() (free, capacity int64, err error) {
 	return free, capacity, nil
 }
 
-// Limit implements Disk. A size was asked for and the filesystem as a whole is smaller, or has nothing on it but this disk:
-// then the claim was meant to be that large before a filesystem took its share, and what the filesystem has is what the disk
-// gets. A filesystem that is merely too full of other files is different: there the size stands and does not fit.
+// Limit implements Disk. A size was asked for and the filesystem as a whole is smaller, or has nothing on it but this disk: then
+// the claim was meant to be that large before a filesystem took its share, and the disk gets the space that the filesystem has. A
+// filesystem that is merely too full of other files is different: there the size stands and does not fit.
 func (f *file) Limit() (int64, error) {
 	free, capacity, err := f.space()
 	if err != nil {

@@ -27,7 +27,7 @@ type Options struct {
 	URL string
 	// Token fetches a token for the claim. It is called before the first request and after every 401.
 	Token func(ctx context.Context) (string, error)
-	// CA is PEM of authorities that are trusted besides the system's; Insecure trusts everybody.
+	// CA is PEM of authorities that are trusted besides the system's; Insecure accepts every certificate.
 	CA       []byte
 	Insecure bool
 	// Retries is how many tries in a row may bring nothing new before Send gives up.
@@ -54,9 +54,8 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("unexpected return value %d, %s", r.Status, r.Message)
 }
 
-// Send sends the file at path and returns when the server has it on stable storage; one that does not know tus, when it
-// has taken it all. An error that is a *Refused is the server's last word; any other is what went wrong in the last of
-// Options.Retries tries.
+// Send sends the file at path and returns when the server has it on stable storage; one that does not know tus, when it has taken
+// it all. An error that is a *Refused is the server's final answer; any other is the error of the last of Options.Retries tries.
 func Send(ctx context.Context, path string, o Options) error {
 	opened, err := os.Open(path)
 	if err != nil {

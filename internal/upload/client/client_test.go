@@ -45,7 +45,7 @@ func (s *sending) to(t *testing.T, url string, change func(*Options)) error {
 	return Send(t.Context(), s.path, o)
 }
 
-// TestWhoeverAnswersIsNobody: a certificate that nobody vouches for, and no TLS where it is wanted, are not tried again.
+// TestWhoeverAnswersIsNobody: a certificate of an unknown authority, and no TLS where it is wanted, are not tried again.
 func TestWhoeverAnswersIsNobody(t *testing.T) {
 	strange := httptest.NewTLSServer(http.NotFoundHandler())
 	defer strange.Close()
@@ -97,8 +97,8 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// TestLostAnswer: the answer to the last byte is lost. A server that says the upload is complete has it; one that says that the volume has its data may have
-// it from somebody else.
+// TestLostAnswer: the answer to the last byte is lost. A server that says the upload is complete has it; one that says that the
+// volume has its data may have it from another client.
 func TestLostAnswer(t *testing.T) {
 	for name, theirs := range map[string]bool{"ours": false, "somebody else's": true} {
 		t.Run(name, func(t *testing.T) {

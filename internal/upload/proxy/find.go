@@ -61,7 +61,7 @@ func Finder(c kubernetes.Interface) func(context.Context, token.Claim) (Worker, 
 }
 
 // madeFor reports whether the pod is the claim's worker, which belongs to the claim or to the volume that the claim belongs to.
-// Anybody may give a pod its name.
+// Any user can give a pod this name.
 func madeFor(pod *corev1.Pod, c *corev1.PersistentVolumeClaim) bool {
 	owner, of := metav1.GetControllerOf(pod), metav1.GetControllerOf(c)
 	return owner != nil && (owner.UID == c.UID || of != nil && owner.UID == of.UID)

@@ -33,7 +33,7 @@ import (
 // the test's.
 const alone = "BERTH_TEST_PROXY"
 
-// lone is what such a proxy is told.
+// lone holds the options of such a proxy.
 type lone struct {
 	Client, Server string // directories of certificates
 	Key            ed25519.PublicKey

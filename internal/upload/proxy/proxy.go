@@ -44,9 +44,9 @@ type Options struct {
 }
 
 // The defaults: a hundred uploads at once are more than any node takes, and at less than half a MiB each they leave half of the
-// 128 MiB that the proxy has; ten seconds is what clients know. One namespace may have half of the places, so that another has
-// the rest. A claim's data comes in one request at a time; a client that continues with an upload may not have noticed that its
-// last request is still there, and looks how far it came.
+// 128 MiB that the proxy has; clients expect ten seconds. One namespace may have half of the places, so that another has the rest.
+// A claim's data comes in one request at a time; a client that continues with an upload may not have noticed that its last request
+// is still there, and looks how far it came.
 const (
 	DefaultPlaces   = 128
 	DefaultPerClaim = 4

@@ -109,7 +109,7 @@ func (h *house) find(_ context.Context, c token.Claim) (Worker, error) {
 	return w, nil
 }
 
-// worker starts a worker for a claim; name is what its certificate says.
+// worker starts a worker for a claim; name is the name in its certificate.
 func (h *house) worker(claim, name, clientName string) (target string, report chan task.Report) {
 	h.t.Helper()
 	dir := h.certificate(pki.Leaf{Name: name, DNSNames: []string{name}, Use: x509.ExtKeyUsageServerAuth, Lasts: time.Hour})
@@ -386,7 +386,7 @@ func TestOneNamespaceHasNotAllPlaces(t *testing.T) {
 	}
 }
 
-// TestAPlaceIsWaitedFor: a request that finds none has it as soon as somebody leaves, and who has left is not counted.
+// TestAPlaceIsWaitedFor: a request waits for a free place, and a request that was cancelled is no longer counted.
 func TestAPlaceIsWaitedFor(t *testing.T) {
 	h := newHouse(t, func(o *Options) { o.Places, o.Patience = 1, 30*time.Second })
 	h.worker("a", "a", "the-proxy")

@@ -269,7 +269,7 @@ func offset(t *testing.T, w *worker, place string) int64 {
 	return at
 }
 
-// TestTusByHand is what any tus client does: bytes as they are, in several pieces, some of which break.
+// TestTusByHand does what any tus client does: it sends bytes in several pieces, some of which break.
 func TestTusByHand(t *testing.T) {
 	image := noise(5, 5<<20+3)
 	w := serve(t, filepath.Join(t.TempDir(), "disk.img"), nil)

@@ -11,9 +11,9 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// KeepsSource returns an error if the API server would make the claim without the source that it names. That is what it does, and says
-// nothing, to a source in another namespace if it does not have the gate CrossNamespaceVolumeDataSource; unless Berth's admission is there,
-// which keeps the sources that Berth fills claims from.
+// KeepsSource returns an error if the API server would create the claim without the source that it names. The API server silently
+// drops a source in another namespace if it does not have the gate CrossNamespaceVolumeDataSource; Berth's admission keeps the
+// sources that Berth fills claims from.
 func KeepsSource(ctx context.Context, c *kube.Client, pvc *corev1.PersistentVolumeClaim) error {
 	ref := pvc.Spec.DataSourceRef
 	if ref == nil || ptr.Deref(ref.Namespace, "") == "" {

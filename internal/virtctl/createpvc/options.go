@@ -16,7 +16,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// Options are what the user says.
+// Options are the flags and arguments of the command.
 type Options struct {
 	Name         string
 	GenerateName string

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// Options are what a person says.
+// Options are the flags and arguments of the command.
 type Options struct {
 	Name, Namespace string
 	Program         string   // image with the worker
@@ -102,7 +102,7 @@ func size(flag, text string) (resource.Quantity, error) {
 	return q, nil
 }
 
-// beside is what the cache's medium has room for besides what is kept: the indexes, and what is on its way there.
+// beside is the space on the cache's medium besides the kept pieces: for the indexes, and for pieces that are being fetched.
 var beside = resource.MustParse("256Mi")
 
 // cacheClaim returns a new claim for the cache. It outlives the pod, and what was fetched with it.

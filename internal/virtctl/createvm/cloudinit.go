@@ -9,7 +9,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// CloudInit is what cloud-init in the guest is to find.
+// CloudInit is the data for cloud-init in the guest.
 type CloudInit struct {
 	Kind     string // nocloud, configdrive or none
 	User     string

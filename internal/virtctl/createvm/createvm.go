@@ -17,7 +17,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// Options are what the command line says. Volumes are written as parameters: "key:value,key:value".
+// Options are the flags and arguments of the command. Volumes are written as parameters: "key:value,key:value".
 type Options struct {
 	Name         string
 	Namespace    string // written only if set

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// params are what is left of "key:value,key:value" after some of it was taken.
+// params are the parameters of "key:value,key:value" that were not read yet.
 type params map[string]string
 
 func parse(text string) (params, error) {

@@ -45,7 +45,7 @@ func (b *builder) claim(p params, i int) error {
 	return b.add(p, name, kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: claim}})
 }
 
-// types are what a claim can be filled from.
+// types lists the kinds of sources that a claim can be filled from.
 var types = slices.Sorted(slices.Values(append([]string{"blank", "ds", "pvc", "snapshot"}, importsource.Names()...)))
 
 // imported returns a claim that is made for the machine and filled from something.

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Options are what the user says.
+// Options are the flags and arguments of the command.
 type Options struct {
 	Node     string
 	Cordon   bool

@@ -55,7 +55,7 @@ func server(t *testing.T) *kube.Client {
 
 const group = "/apis/subresources.kubevirt.io/v1/namespaces/"
 
-// free returns a port that nobody has.
+// free returns a port that is not in use.
 func free(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

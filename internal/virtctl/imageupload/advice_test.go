@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// TestAdvice: below what went wrong stands what can be done about it, and nothing where nobody knows.
+// TestAdvice: an error is followed by advice, and by nothing if there is none.
 func TestAdvice(t *testing.T) {
 	u := &upload{Options: Options{Name: "disk"}, cluster: &kube.Client{Namespace: "team"}}
 	pvc := &upload{Options: Options{Name: "disk", Claim: true}, cluster: u.cluster}

@@ -121,5 +121,5 @@ func message(v *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) (reason, t
 	return "", ""
 }
 
-// errAlreadyThere is what a volume that was filled in the meantime is.
+// errAlreadyThere is the error for a volume that was filled in the meantime.
 var errAlreadyThere = errors.New("somebody else has filled it meanwhile")

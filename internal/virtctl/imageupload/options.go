@@ -1,8 +1,8 @@
 // Package imageupload fills a volume from a file on the user's machine: it makes the DataVolume or claim if there is
 // none, waits until the cluster is ready to take the bytes, has them sent, and waits until they have become a disk.
 //
-// It does not know how bytes are sent (internal/upload/client) nor what a volume's phases mean beyond the few at which
-// a person has to be told something. What it prints is what virtctl has always printed.
+// It does not know how bytes are sent (internal/upload/client) nor what a volume's phases mean beyond the few at which a person
+// has to be told something. It prints the same lines as KubeVirt's virtctl.
 package imageupload
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/upload/client"
 )
 
-// Options are what the user asks for.
+// Options are the flags and arguments of the command.
 type Options struct {
 	Name  string
 	Claim bool // fill a bare claim, not a DataVolume
@@ -27,7 +27,7 @@ type Options struct {
 	Image   string // the file; of Image and Archive one is set
 	Archive string
 
-	// From is what is uploaded where it is no file; its size must be said then.
+	// From is the origin of the data if it is not a file; its size must be set then.
 	From *client.Origin
 
 	Size       string

@@ -25,7 +25,7 @@ import (
 	request "github.com/berth-vm/berth/internal/virtctl/machine"
 )
 
-// Options are what the user says.
+// Options are the flags and arguments of the command.
 type Options struct {
 	Machine string
 	Disk    string
@@ -160,14 +160,14 @@ func await(ctx context.Context, c *kube.Client, run *kubevirt.VirtualMachineInst
 	return err
 }
 
-// progress is how far it is.
+// progress is the progress of the copy.
 type progress struct {
 	over     bool
 	progress int64 // in percent
 	text     string
 }
 
-// look reads how far it is. The claim's own record is what counts; the machine may be gone.
+// look reads the progress. The record on the claim decides; the machine may be gone.
 func look(ctx context.Context, c *kube.Client, run *kubevirt.VirtualMachineInstance, o Options) (progress, error) {
 	pvc, err := c.Core.CoreV1().PersistentVolumeClaims(c.Namespace).Get(ctx, o.Claim.Name, metav1.GetOptions{})
 	if err != nil {

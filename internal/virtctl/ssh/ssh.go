@@ -54,7 +54,7 @@ func Session(t Target, o Options, command string) []string {
 	return args
 }
 
-// Copy is what scp is to do.
+// Copy describes a copy with scp.
 type Copy struct {
 	From, To            string // one of them is [USER@]TYPE/NAME[/NAMESPACE]:PATH
 	Recursive, Preserve bool
@@ -100,7 +100,7 @@ func Transfer(c Copy, namespace string, o Options) ([]string, error) {
 	return append(args, "--", remote, c.To), nil
 }
 
-// host returns the machine's name for the program: it is what known_hosts keeps its key under.
+// host returns the machine's name for the program: known_hosts keeps its key under this name.
 func (o Options) host(t Target) string {
 	name := t.Kind + "." + t.Name + "." + t.Namespace
 	user := o.User

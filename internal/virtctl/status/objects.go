@@ -12,8 +12,8 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Objects are what the answers are made from, of one namespace or of all. The caller has read them, once or by watches; nothing
-// here changes them. A person who may not read a kind has none of it.
+// Objects are the objects that the answers are made from, of one namespace or of all. The caller has read them, once or by
+// watches; this package does not change them. Kinds that the user may not read are empty.
 type Objects struct {
 	Machines  []*kubevirt.VirtualMachine
 	Instances []*kubevirt.VirtualMachineInstance

@@ -27,8 +27,8 @@ type Volume struct {
 	Kind      string   `json:"kind"`               // DataVolume or PersistentVolumeClaim
 	Machines  []string `json:"machines,omitempty"` // that have it among their volumes
 	Class     string   `json:"class,omitempty"`
-	// Size is what the claim has, or asks for if it has nothing yet. Used is what is written where the volume is; both are known only
-	// while a pod has the volume, and to those who may ask the node.
+	// Size is the claim's capacity, or its request if it has none yet. Used is the space that is used on the volume; both are known
+	// only while a pod has the volume, and to those who may ask the node.
 	Size     string     `json:"size,omitempty"`
 	Used     *int64     `json:"usedBytes,omitempty"`
 	Capacity *int64     `json:"capacityBytes,omitempty"`
@@ -135,7 +135,7 @@ func (d *Disk) row() Volume {
 	return v
 }
 
-// rooms is what nodes say about the volumes of their pods, asked once each.
+// rooms is the answer of nodes about the volumes of their pods; each node is asked once.
 type rooms map[string]map[string]room
 
 type room struct{ used, capacity *int64 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 )
 
-// phases is what CDI's words for a volume's state come to.
+// phases maps the phases of CDI to those of the plan.
 var phases = map[cdiv1.DataVolumePhase]plan.Phase{
 	cdiv1.PhaseUnset: plan.Waiting, cdiv1.Pending: plan.Waiting, cdiv1.PVCBound: plan.Waiting,
 	cdiv1.WaitForFirstConsumer: plan.Waiting, cdiv1.PendingPopulation: plan.Waiting,
@@ -91,8 +91,8 @@ func bound(c *corev1.PersistentVolumeClaim) plan.Claim {
 	return plan.Unbound
 }
 
-// ofClaim returns what matters of a claim without a DataVolume that CDI fills; false if it fills it not. prime is what CDI fills
-// in its stead.
+// ofClaim returns the facts about a claim without a DataVolume that CDI fills; false if CDI does not fill it. prime is the claim
+// that CDI fills in its place.
 func ofClaim(c, prime *corev1.PersistentVolumeClaim) (f plan.Facts, ordered bool) {
 	if strings.HasPrefix(c.Name, "prime-") && metav1.GetControllerOf(c) != nil {
 		return f, false // a part of the claim that it is filled for

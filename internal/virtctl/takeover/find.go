@@ -39,7 +39,7 @@ type found struct {
 	others   []object // of CDI's kinds, with finalizers that only CDI takes away
 }
 
-// row is what becomes of one object.
+// row is the plan for one object.
 type row struct {
 	plan.Plan
 	kind, namespace, name string

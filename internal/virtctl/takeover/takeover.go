@@ -20,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/takeover/plan"
 )
 
-// Options are what the user says.
+// Options are the flags and arguments of the command.
 type Options struct {
 	Manifest []byte // Berth's objects; nil if they are applied separately
 	Timeout  time.Duration

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// inventory has a line for each object that an installation consists of: its kind and group, its namespace and its name. It is what the manifests have:
+// inventory has a line for each object that an installation consists of: its kind and group, its namespace and its name. It lists
+// the objects of the manifests:
 //
 //go:generate go test -run ^TestInventory$ . -update
 //go:embed inventory.txt
@@ -29,8 +30,8 @@ func key(kind, group, namespace, name string) string {
 	return strings.TrimSuffix(kind+"."+group, ".") + " " + name
 }
 
-// isInstalled reports whether the object is one that an installation of Berth has. Anybody can write a label onto what is theirs;
-// they cannot make a namespace or an object of the cluster, nor one in Berth's namespaces.
+// isInstalled reports whether the object is one that an installation of Berth has. Any user can label their own objects; they
+// cannot make a namespace or a cluster-wide object, nor an object in Berth's namespaces.
 func (o object) isInstalled() bool {
 	return o.GetLabels()[Installed] == "true" && installed()[key(o.GetKind(), o.resource.Group, o.GetNamespace(), o.GetName())]
 }

@@ -17,7 +17,7 @@ import (
 // Installed is the label of every object that an installation of Berth consists of.
 const Installed = "berth.dev/installed"
 
-// Options are what the user says.
+// Options are the flags and arguments of the command.
 type Options struct {
 	KeepData bool
 	DryRun   bool
@@ -68,7 +68,7 @@ type uninstallation struct {
 	out         io.Writer
 }
 
-// inUse is what people have made with Berth and would lose.
+// inUse lists the users' objects that would be lost.
 type inUse struct{ made []string }
 
 func (e *inUse) Error() string {

@@ -18,7 +18,7 @@ import (
 
 // Files is the directory of a claim, as an export of it serves it.
 type Files struct {
-	// URL, Cert and Token are what others in the cluster need to read the files too, as long as the export is there.
+	// With URL, Cert and Token other programs in the cluster can read the files too, as long as the export exists.
 	URL, Cert, Token string
 	way              *way
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Manifest is what of an export's manifests the user wants.
+// Manifest says which of an export's manifests the user wants.
 type Manifest struct {
 	Secret bool // with the Secret that has the token
 	JSON   bool // instead of YAML

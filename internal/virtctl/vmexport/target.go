@@ -15,8 +15,8 @@ import (
 // errTarget is about what no other try would change.
 var errTarget = errors.New("cannot download")
 
-// target is what a download is written to. A file is called FILE.part until it is whole; beside it is FILE.part.etag, by which the
-// server says whether the rest still belongs to what is there.
+// target is the file that a download is written to. A file is called FILE.part until it is whole; beside it is FILE.part.etag, by
+// which the server says whether the rest still belongs to what is there.
 type target struct {
 	path string   // empty: standard output
 	file *os.File // nil: standard output

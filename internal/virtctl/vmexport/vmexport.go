@@ -22,7 +22,7 @@ import (
 // Options are the flags.
 type Options struct {
 	Name string
-	// Source is what is exported; of a download, nil means that the export exists.
+	// Source is the object to export; for a download, nil means that the export exists.
 	Source      *corev1.TypedLocalObjectReference
 	TTL         time.Duration
 	Labels      map[string]string

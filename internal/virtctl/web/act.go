@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/machine"
 )
 
-// asked is what a page says with a request.
+// asked is the body of a request of the page.
 type asked struct {
 	Volume   string `json:"volume"`   // to add or remove
 	Persist  bool   `json:"persist"`  // to every run from now on

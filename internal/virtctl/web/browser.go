@@ -16,9 +16,9 @@ var handOver = template.Must(template.New("").Parse(`<!DOCTYPE html>
 <body><p><a href="{{.}}">Go to the page</a></p></body></html>
 `))
 
-// openBrowser shows an address in the person's browser, if there is one, and returns what cleans up after it. The address has a secret, and everybody on the
-// machine can read the arguments of a program: the browser is given a file that only this person can read, which leads there. That there is no
-// browser, or that it cannot read the file, is no error: the address was printed.
+// openBrowser shows an address in the person's browser, if there is one, and returns what cleans up after it. The address has a
+// secret, and every user of the machine can read the arguments of a program: the browser is given a file that only this person can
+// read, which redirects to it. A missing browser, or one that cannot read the file, is not an error: the address was printed.
 func openBrowser(ctx context.Context, address string) (cleanUp func()) {
 	program, args := "xdg-open", []string(nil)
 	switch runtime.GOOS {

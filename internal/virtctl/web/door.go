@@ -154,7 +154,7 @@ func NewTokenDoor(ctx context.Context, config *rest.Config) (*TokenDoor, error) 
 // SignsIn implements Door.
 func (d *TokenDoor) SignsIn() bool { return true }
 
-// session is what the cookie has.
+// session is the content of the cookie.
 type session struct {
 	Token     string    `json:"token"`
 	Namespace string    `json:"namespace"`

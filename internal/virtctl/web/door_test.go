@@ -50,7 +50,7 @@ func tokenServer(t *testing.T) (http.Handler, *TokenDoor, *simulatedCluster) {
 	cluster := &simulatedCluster{asked: map[string]bool{}}
 	api := httptest.NewServer(cluster)
 	t.Cleanup(api.Close)
-	// Rights that the configuration has are nobody's here.
+	// The rights of the configuration are not used here.
 	door, err := NewTokenDoor(t.Context(), &rest.Config{Host: api.URL, BearerToken: "the servers own"})
 	if err != nil {
 		t.Fatal(err)

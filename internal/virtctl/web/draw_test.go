@@ -13,7 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/web/view"
 )
 
-// BenchmarkDraw is what one change costs among a thousand machines with three disks each.
+// BenchmarkDraw measures the cost of one change among a thousand machines with three disks each.
 func BenchmarkDraw(b *testing.B) {
 	o := &view.Objects{}
 	o.PVs = map[string]*corev1.PersistentVolume{}

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// choices are what the form of a new machine offers.
+// choices are the values that the form of a new machine offers.
 type choices struct {
 	Namespaces, Images, Claims, Classes, Nodes, Types []string
 	Namespace                                         string

@@ -19,7 +19,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"rfc": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 }).ParseFS(templateFiles, "templates/*.html"))
 
-// page is what a page has besides what is streamed into it.
+// page is the part of a page that is not streamed into it.
 type page struct {
 	Title           string
 	View            string // what is streamed; empty: the page has a body of its own
@@ -50,7 +50,7 @@ func (s *Server) write(w http.ResponseWriter, p page) {
 	}
 }
 
-// assetHandler serves what is in the program: the same for everybody, and nothing secret.
+// assetHandler serves the files in the program: the same for all users, and nothing secret.
 func assetHandler() http.Handler {
 	files, err := fs.Sub(assetFiles, "assets")
 	if err != nil {

@@ -11,11 +11,10 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/web/view"
 )
 
-// question is what a page wants to see.
+// question names the view and the object that a page shows.
 type question struct{ view, namespace, name string }
 
-// update is what changed of a page: parts, each with its HTML, and lists of the parts they have, in order. A part that is in no list any
-// more is gone.
+// update is the change of a page: parts, each with its HTML, and lists of parts, in order. A part that is no longer in a list is removed.
 type update struct {
 	Lists map[string][]string `json:"lists,omitempty"`
 	Parts map[string]string   `json:"parts,omitempty"`

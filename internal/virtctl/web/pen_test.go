@@ -20,7 +20,7 @@ import (
 
 const evil = `"><script>alert(1)</script><img src=x onerror=alert(1)>'{{.}}javascript:alert(1)`
 
-// hostile are objects in which every text that somebody can write is an attack.
+// hostile returns objects in which every text that a user can write is an attack.
 func hostile() *view.Objects {
 	meta := metav1.ObjectMeta{Namespace: evil, Name: evil, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0))}
 	vm := &kubevirt.VirtualMachine{ObjectMeta: meta}
@@ -96,7 +96,7 @@ func TestBeginning(t *testing.T) {
 	}
 }
 
-// TestHostile: nothing that somebody wrote becomes HTML.
+// TestHostile: no text of a user becomes HTML.
 func TestHostile(t *testing.T) {
 	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: evil}, InvolvedObject: corev1.ObjectReference{Kind: "VirtualMachine", Name: evil}, Reason: evil, Message: evil}
 	for _, v := range []string{"overview", "machine", "volumes", "images", "classes"} {

@@ -2,8 +2,8 @@
 // way for the page to ask for what virtctl can ask for. Every request to the cluster is made with the rights of the person who
 // looks.
 //
-// A browser is a place where pages of strangers run beside this one, and names and messages of a cluster are what somebody else
-// wrote. So the Host of a request must be ours (a stranger's name may lead to our address), its Origin too if it changes
+// A browser is a place where pages of strangers run beside this one, and names and messages of a cluster are written by other
+// users. So the Host of a request must be ours (a stranger's name may lead to our address), its Origin too if it changes
 // something, a secret or a token must have been shown, the page may load nothing from elsewhere, and all text goes through
 // html/template.
 //
@@ -116,8 +116,8 @@ func (s *Server) stranger(w http.ResponseWriter) {
 	s.write(w, page{Title: "Who is it?", Body: "message", Text: text})
 }
 
-// policy is what the page may load: nothing but what comes from here. A style that a script makes needs the nonce, see console.mjs;
-// data: is for the pointer that noVNC draws.
+// policy is the Content-Security-Policy: the page may load only files of this server. A style that a script makes needs the nonce,
+// see console.mjs; data: is for the pointer that noVNC draws.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-%s'; img-src 'self' data:; font-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 

@@ -32,7 +32,7 @@ func (s *Server) uploadRoutes(mux *http.ServeMux) {
 	}
 }
 
-// file is what the page says of a file that was dropped.
+// file is the page's description of a file that was dropped.
 type file struct {
 	Size  int64  `json:"size"`
 	Disk  string `json:"disk"` // how large the disk is to be; empty: as the image says

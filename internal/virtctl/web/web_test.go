@@ -46,7 +46,7 @@ var paths = []struct{ method, path string }{
 	{"POST", "/uploads/a/b"}, {"GET", "/uploads/a/b/ready"}, {"POST", "/uploads/a/b/files"}, {"HEAD", "/uploads/a/b/files/x"}, {"PATCH", "/uploads/a/b/files/x"},
 }
 
-// TestStrangers: nobody gets anything who has not shown the secret.
+// TestStrangers: a client that has not shown the secret gets nothing.
 func TestStrangers(t *testing.T) {
 	h, door, cookie := served(t)
 	for _, p := range paths {
@@ -160,7 +160,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// TestOrigin: a page of somebody else can ask for nothing, even if a browser were to send the cookie along.
+// TestOrigin: a page of another site can request nothing, even if a browser were to send the cookie.
 func TestOrigin(t *testing.T) {
 	h, _, cookie := served(t)
 	for _, p := range paths {

@@ -25,7 +25,7 @@ import (
 // away is how long a node is cut off, and a pool full: half of the times longer than the cluster takes to miss a node.
 var away = []time.Duration{15 * time.Second, 60 * time.Second}
 
-// faults are what can happen, each as often as the others. Those that last are in lasting until they are over.
+// faults are the possible faults, each as likely as the others. Those that last are in lasting until they are over.
 func (c *chaos) faults() map[string]func() bool {
 	pods := func(namespace string, labels client.MatchingLabels, grace int64) func() bool {
 		return func() bool { return c.killPod(namespace, labels, grace) }
@@ -39,7 +39,7 @@ func (c *chaos) faults() map[string]func() bool {
 		"api killed":          pods("berth", component("api"), 0),
 		"upload proxy killed": pods("berth", component("uploadproxy"), 0),
 		"node agent killed":   pods("berth-node", nil, 0),
-		// a second, so that the kubelet has ended them before somebody else is on their disks
+		// one second, so that the kubelet has ended them before other pods use their disks
 		"driver killed":     pods("localdisk", nil, 1),
 		"worker killed":     pods(c.Namespace, client.MatchingLabels{"app": "containerized-data-importer"}, 1),
 		"kubelet killed":    func() bool { return c.killComponent(c.node() + "/kubelet") },

@@ -96,7 +96,7 @@ var masters = map[string]func(*fixture.Machines) master{
 }
 
 // TestCopy: every kind of master is copied in every mode, by guests that have a copy in each mode and boot from one of them. They
-// read what the masters have, write and read that back, and the masters are what they were, byte by byte.
+// read the content of the masters, write and read that back, and the masters are unchanged, byte by byte.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	modes := []kubevirt.CopyMode{kubevirt.CopyOnWrite, kubevirt.CopyOnRead, kubevirt.CopyClone}
@@ -134,7 +134,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// beginsAsMaster has the guest read an area of a disk that nobody writes to.
+// beginsAsMaster has the guest read an area of a disk that was not written to.
 func beginsAsMaster(y *fixture.Machines, vm *kubevirt.VirtualMachine, serial string) {
 	y.T.Helper()
 	const offset, length = 1 << 20, 8 << 20
@@ -232,8 +232,8 @@ func TestCopyOfAMasterInUse(t *testing.T) {
 	y.WaitReason(late, "DiskInUse", "machine writer has it write-exclusive")
 }
 
-// TestUsageTypes: machines run where the medium is that their copies name; one that no node has leaves its machine unplaced,
-// one that nobody offers is said, with those that there are; and nothing is left of a machine that is gone.
+// TestUsageTypes: machines run where the medium is that their copies name; one that no node has leaves its machine unplaced, one
+// that no node offers is reported, with those that exist; and nothing is left of a deleted machine.
 func TestUsageTypes(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

@@ -128,7 +128,7 @@ func holdsDisk(y *fixture.Machines, claim, path string, seeds []uint64) {
 	}
 }
 
-// claimOfOthers: a claim that was not made for the disk is neither taken by virtctl nor written to if somebody names it on the instance.
+// claimOfOthers: a claim that was not made for the disk is neither taken by virtctl nor written to if a user names it on the instance.
 func claimOfOthers(y *fixture.Machines, v *fixture.Virtctl, vm *kubevirt.VirtualMachine) {
 	y.T.Helper()
 	class := "localdisk"
@@ -156,7 +156,7 @@ func claimOfOthers(y *fixture.Machines, v *fixture.Virtctl, vm *kubevirt.Virtual
 	}
 }
 
-// keepOf is what an instance says of the claim that its first copy is kept in.
+// keepOf returns an instance's status of the claim that its first copy is kept in.
 func keepOf(i *kubevirt.VirtualMachineInstance) kubevirt.KeepStatus {
 	for _, s := range i.Status.VolumeStatus {
 		if s.Copy != nil && s.Copy.Keep != nil {

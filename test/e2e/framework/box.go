@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Kubebox runs a command of the program that made the cluster ("node stop NAME"). It fails on a cluster of another making,
-// whose nodes are nobody's to stop.
+// Kubebox runs a command of the program that made the cluster ("node stop NAME"). It fails on a cluster of another making, whose
+// nodes a test may not stop.
 func Kubebox(t *testing.T, args ...string) {
 	t.Helper()
 	// Not the test's own context: a node must be started again also when the test has run out of time.

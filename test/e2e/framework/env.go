@@ -1,8 +1,8 @@
 //go:build e2e
 
-// Package framework is what the end-to-end tests stand on: the cluster that E2E_KUBECONFIG names, a namespace for each test, waiting
+// Package framework is the base of the end-to-end tests: the cluster that E2E_KUBECONFIG names, a namespace for each test, waiting
 // with a reason, pods that use claims, a file server pods can reach, and on failure everything that explains it. It knows
-// Kubernetes but nothing of Berth's own objects, and it never touches a cluster that nobody named.
+// Kubernetes but nothing of Berth's own objects, and it never touches another cluster.
 package framework
 
 import (

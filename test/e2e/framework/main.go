@@ -52,7 +52,7 @@ func (l *leavings) gone() bool {
 	return all
 }
 
-// ends is what AtEnd was given, under left's lock.
+// ends are the functions that AtEnd was given, under left's lock.
 var ends []func()
 
 // AtEnd has f called when all tests of the package have ended, last come first served: for servers that tests share.
@@ -62,8 +62,9 @@ func AtEnd(f func()) {
 	ends = append(ends, f)
 }
 
-// Main runs a package's tests and waits until what they left is gone. A namespace that does not go away is a failure:
-// something in it has a finalizer nobody serves. So is a program in one of the given namespaces whose account lacks a right that it needs.
+// Main runs a package's tests and waits until what they left is gone. A namespace that does not go away is a failure: something in
+// it has a finalizer that no controller removes. So is a program in one of the given namespaces whose account lacks a right that
+// it needs.
 func Main(m *testing.M, programs ...string) {
 	left.awaited.Store(true)
 	code := m.Run()

@@ -38,7 +38,7 @@ func stretch(loadavg string, processors int) float64 {
 	return min(slowest, max(1, load/float64(busy*processors)))
 }
 
-// patience is what is left of a limit.
+// patience is the rest of a limit.
 type patience struct {
 	left time.Duration
 	seen time.Time

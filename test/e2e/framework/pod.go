@@ -138,7 +138,7 @@ func describePod(pod *corev1.Pod) string {
 	return out
 }
 
-// Output is what the pod printed so far.
+// Output returns the output of the pod so far.
 func (e *Env) Output(name string) string {
 	e.T.Helper()
 	stream, err := e.Client.CoreV1().Pods(e.Namespace).GetLogs(name, &corev1.PodLogOptions{}).Stream(e.Context())

@@ -24,7 +24,7 @@ func (e *Env) Serve(handler http.Handler) string {
 	return "http://" + e.serve(handler, nil)
 }
 
-// ServeTLS does so with a certificate that nobody knows; authority is whom to trust, as PEM.
+// ServeTLS does so with a certificate of an unknown authority, and returns that authority as PEM.
 func (e *Env) ServeTLS(handler http.Handler) (url, authority string) {
 	e.T.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

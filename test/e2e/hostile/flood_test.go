@@ -38,8 +38,8 @@ func floodReviews(h *hostile) {
 	}
 }
 
-// floodScrapes: requests for the metrics of the controllers, without a token and with tokens that nobody has, and connections that never say a word. Those who
-// may read them can.
+// floodScrapes: requests for the metrics of the controllers, without a token and with invalid tokens, and connections that never
+// send a request. Authorized clients are still served.
 func floodScrapes(h *hostile) {
 	var controllers []string
 	for _, p := range h.parts() {

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// controlledBy is a reference that says that somebody's object made this one. Nobody checks that it did.
+// controlledBy returns a reference that says that an object of a user made this one. The API server does not check that.
 func controlledBy(version, kind string, obj client.Object) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: obj.GetName(), UID: obj.GetUID(), Controller: new(true)}}
 }

@@ -41,7 +41,7 @@ type hostile struct {
 	numbers  *fixture.MetricsReader        // an administrator's, of the own namespace
 }
 
-// secretImage is what the victim has in claim secret.
+// secretImage returns the content of the victim's claim secret.
 func secretImage() []byte {
 	data := fixture.DiskImage(8)
 	for i := range data {
@@ -53,11 +53,11 @@ func secretImage() []byte {
 // quiet is how long something that must not happen is waited for, once the controllers have looked at what the tenant made.
 const quiet = 8 * time.Second
 
-// attempts are what a tenant tries, by what they try.
+// attempts are the attempts of a tenant, by what they try.
 type attempts map[string]func(*hostile)
 
 // TestHostileTenant: an account with only the role edit in one namespace tries to read, to change and to delete what is in
-// another, and to stop what everybody shares. Each attempt is a subtest that ends with a look at the victim.
+// another, and to stop what all tenants share. Each attempt is a subtest that ends with a look at the victim.
 func TestHostileTenant(t *testing.T) {
 	t.Parallel()
 	h := newHostile(t)
@@ -237,7 +237,7 @@ func (h *hostile) nothingStolen() {
 	}
 }
 
-// served: the victim gets what everybody gets while the attack goes on: a volume is filled.
+// served: the victim is served while the attack continues: a volume is filled.
 func (h *hostile) served(name string) {
 	h.t().Helper()
 	b := h.victim
@@ -278,7 +278,7 @@ func (h *hostile) machineRuns() {
 	}
 }
 
-// parts are the pods of Berth that everybody shares.
+// parts returns the pods of Berth that all tenants share.
 func (h *hostile) parts() []corev1.Pod {
 	h.t().Helper()
 	var pods corev1.PodList
@@ -288,7 +288,7 @@ func (h *hostile) parts() []corev1.Pod {
 	return pods.Items
 }
 
-// restarts are the pods that everybody shares and how often each was started again.
+// restarts returns how often each pod that all tenants share was started again.
 func (h *hostile) restarts() string {
 	h.t().Helper()
 	var all []string

@@ -67,13 +67,13 @@ func (h *hostile) cron(name string, annotations map[string]string) *cdiv1.DataIm
 		Spec: cdiv1.DataImportCronSpec{Schedule: "* * * * *", ManagedDataSource: name, Template: *t}}
 }
 
-// importName is the name of the volume that such a cron makes, which anybody can work out who knows the claim's UID.
+// importName returns the name of the volume that such a cron makes, which any user who knows the claim's UID can compute.
 func (h *hostile) importName(cron string) string {
 	sum := sha256.Sum256([]byte("uid:" + string(h.golden.UID)))
 	return cron + "-" + hex.EncodeToString(sum[:])[:12]
 }
 
-// proofs are ways to clone with a proof that somebody else was given, or with one that nobody was.
+// proofs are ways to clone with a proof that was given to another user, or with a forged one.
 var proofs = attempts{
 	"put it on another volume": func(h *hostile) {
 		dv := byDataSource(h.clone("thief"), "thieves")

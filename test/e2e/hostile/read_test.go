@@ -24,8 +24,8 @@ import (
 // ask403 is a request that only the victim, or an administrator, may make.
 type ask403 struct{ verb, path, body string }
 
-// requests are what the API server itself has to refuse. They hold the roles that Berth brings: a right that edit got by
-// mistake, or a subresource that nobody checks, is seen here.
+// requests are those that the API server itself has to refuse. They test the roles that Berth installs: a right that edit got by
+// mistake, or a subresource without a check, is found here.
 func (h *hostile) requests() attempts {
 	const (
 		core, volumes, machines = "/api/v1", "/apis/cdi.kubevirt.io/v1beta1", "/apis/kubevirt.io/v1"
@@ -153,7 +153,7 @@ func byDataSource(dv *cdiv1.DataVolume, name string) *cdiv1.DataVolume {
 	return dv
 }
 
-// dataSource is one of the tenant's that stands for a claim of anybody.
+// dataSource returns a DataSource of the tenant's that refers to any claim.
 func dataSource(name string, of *cdiv1.DataVolumeSourcePVC) *cdiv1.DataSource {
 	return &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cdiv1.DataSourceSpec{Source: cdiv1.DataSourceSource{PVC: of}}}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// stops are ways to keep something busy that everybody shares. The victim is served meanwhile.
+// stops are ways to keep a shared program busy. The victim is served meanwhile.
 var stops = attempts{
 	"a guest agent that never answers": func(h *hostile) { h.endless("mute", "sleep 3600") },
 	"a guest agent that never ends":    func(h *hostile) { h.endless("loud", "while :; do echo talktalktalktalktalktalktalktalk; done") },
@@ -188,7 +188,7 @@ metadata: {name: senseless}
 spec: {cpu: {guest: 0}, memory: {guest: "0"}}
 `
 
-// nonsense: objects that make no sense, and snapshots whose recorded content does not. Nobody is served worse for it, and no
+// nonsense: objects that make no sense, and snapshots whose recorded content does not. Other tenants are served as before, and no
 // reconciler panics, which the end of the test looks at.
 func nonsense(h *hostile) {
 	for _, text := range strings.Split(senseless, "\n---\n") {

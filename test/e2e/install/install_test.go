@@ -30,7 +30,7 @@ type site struct{ *framework.Env }
 
 func newSite(t *testing.T) *site { return &site{framework.New(t)} }
 
-// virtctl runs the program, and is what it printed.
+// virtctl runs the program and returns its output.
 func (s *site) virtctl(args ...string) (string, error) {
 	return s.command("bin/virtctl", append([]string{"--kubeconfig", framework.Kubeconfig(s.T)}, args...)...)
 }
@@ -46,7 +46,7 @@ func (s *site) kubectl(stdin string, args ...string) string {
 	return string(out)
 }
 
-// install is what a person types, in this tree.
+// install runs the commands of the documentation, in this tree.
 func (s *site) install() {
 	s.T.Helper()
 	if out, err := s.command("make", "install-tree", "OVERLAY=config/kubebox", "KUBECONFIG="+framework.Kubeconfig(s.T)); err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// TestUpgrade replaces every program of Berth while a guest runs and an import is on its way. All that while, people can make volumes:
-// there is always somebody who answers the API server.
+// TestUpgrade replaces every program of Berth while a guest runs and an import is on its way. Users can create volumes during the
+// whole time: a webhook always answers the API server.
 func TestUpgrade(t *testing.T) {
 	s := newSite(t)
 	image := make([]byte, 24<<20)

@@ -59,7 +59,7 @@ func TestMachineIsClosed(t *testing.T) {
 	})
 }
 
-// TestHostDiskIsOff: neither a machine nor an instance that somebody makes directly gets a directory of the node.
+// TestHostDiskIsOff: neither a machine nor an instance that a user makes directly gets a directory of the node.
 func TestHostDiskIsOff(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

@@ -100,8 +100,9 @@ func layersCounted(b *fixture.Volumes, node string) {
 	}
 }
 
-// TestMachineWithoutAgent: on a node without an agent of Berth a machine from an image makes its layers for itself and says why. The words are those of a
-// launcher that waited for nobody: one that had waited would say so. It is not run beside other tests, which need the agents of their nodes.
+// TestMachineWithoutAgent: on a node without an agent of Berth a machine from an image makes its layers for itself and says why.
+// The message is that of a launcher that did not wait: one that had waited would say so. It is not run beside other tests, which
+// need the agents of their nodes.
 func TestMachineWithoutAgent(t *testing.T) {
 	y := fixture.NewMachines(t)
 	b := &fixture.Volumes{Env: y.Env, Kube: y.Kube}

@@ -80,7 +80,7 @@ var steps = map[cdiv1.DataVolumePhase]string{
 	cdiv1.WaitForFirstConsumer: "held", cdiv1.ImportScheduled: "import scheduled", cdiv1.Succeeded: "filled",
 }
 
-// extras are what must not be seen.
+// extras are the events that must not be seen.
 var extras = []string{"another consumer", "another launcher", "worker before the consumer"}
 
 func notePods(note func(string)) func(watch.Event) {

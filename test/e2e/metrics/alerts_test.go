@@ -23,9 +23,9 @@ import (
 	"github.com/berth-vm/berth/test/e2e/fixture"
 )
 
-// TestAlert: a real Prometheus scrapes the controllers with the rules of config/monitoring. The alert about a volume that is tried again
-// and again fires while its source is missing, names the volume, and clears when the source is there and the volume is filled. Of the rules
-// only the times and the number of tries are made small, so that nobody has to wait for them.
+// TestAlert: a real Prometheus scrapes the controllers with the rules of config/monitoring. The alert about a volume that is tried
+// again and again fires while its source is missing, names the volume, and clears when the source is there and the volume is
+// filled. Of the rules only the times and the number of tries are made small, so that the test is short.
 func TestAlert(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t)
@@ -74,7 +74,7 @@ func TestAlert(t *testing.T) {
 	})
 }
 
-// waitingMachine is one that is to run, and waits for a disk that nobody makes: a queue is measured when something has been in it.
+// waitingMachine makes a machine that waits for a disk that does not exist: a queue has metrics only after it was used.
 func waitingMachine(b *fixture.Volumes) {
 	b.T.Helper()
 	vm := &unstructured.Unstructured{}

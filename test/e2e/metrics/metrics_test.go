@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/test/e2e/fixture"
 )
 
-// TestMetricsNeedAToken: every program shows its metrics to those whose token may have them, over TLS that can be checked, and to nobody else.
+// TestMetricsNeedAToken: every program serves its metrics to clients whose token allows it, over TLS that can be checked, and to no others.
 func TestMetricsNeedAToken(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t)

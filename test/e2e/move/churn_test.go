@@ -58,8 +58,8 @@ func (c *churning) uptime(said string) {
 	c.up, c.run = up, run
 }
 
-// moves: while the guest is moved by what is given it goes on writing, and ticks where it is then; it was not started again; and all that is on its
-// disks is what it has written, block by block, or what was there before.
+// moves: while the guest is moved in the given way it continues to write, and ticks at its new place; it was not started again;
+// and its disks hold what it has written, block by block, or what was there before.
 func (c *churning) moves(name string, move func()) {
 	c.y.T.Helper()
 	before := c.ticks.begin()
@@ -88,7 +88,7 @@ func (c *churning) moves(name string, move func()) {
 		name, took, during.written-before.written, len(c.disks), gap.Round(time.Millisecond), said)
 }
 
-// ticked is what was last heard of a guest.
+// ticked is the last tick of a guest.
 type ticked struct {
 	number, written uint64
 	at              time.Time

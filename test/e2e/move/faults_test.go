@@ -22,8 +22,8 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// limitMoves has guests sent slowly enough to disturb it, and given up when nothing arrives for that long. It holds for everybody, until the
-// test ends.
+// limitMoves has guests sent slowly enough to disturb it, and given up when nothing arrives for that long. It applies to all
+// machines, until the test ends.
 func limitMoves(y *fixture.Machines, bandwidth string, still time.Duration) {
 	y.T.Helper()
 	k := &kubevirt.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "berth", Name: kubevirt.ConfigurationName}}

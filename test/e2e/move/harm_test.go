@@ -73,8 +73,8 @@ func ofMove(y *fixture.Machines, vm *kubevirt.VirtualMachine, m *kubevirt.Virtua
 	return nil
 }
 
-// changesBeside changes the first volume of a machine to a claim on its own node. While somebody's pod may write to it, that is refused; then
-// the disk is sent there, over whatever is there, and the machine stays on its node.
+// changesBeside changes the first volume of a machine to a claim on its own node. While a user's pod may write to it, that is
+// refused; then the disk is sent there, over its old content, and the machine stays on its node.
 func changesBeside(y *fixture.Machines, vm *kubevirt.VirtualMachine, volume string) {
 	y.T.Helper()
 	i := y.InstanceOf(y.Context(), vm)

@@ -53,8 +53,9 @@ func rounds(t *testing.T) int {
 	return n
 }
 
-// TestMigration: a running guest goes to another node and back with a claim that both nodes have, its network disk, its overlay over a container disk, an empty
-// disk and its cloud-init disk, and nobody has to start it again. A drain leaves it to others, as its evictionStrategy says.
+// TestMigration: a running guest goes to another node and back with a claim that both nodes have, its network disk, its overlay
+// over a container disk, an empty disk and its cloud-init disk, and it is not started again. A drain leaves it to others, as its
+// evictionStrategy says.
 func TestMigration(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

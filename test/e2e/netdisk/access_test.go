@@ -55,7 +55,8 @@ func TestNetworkDiskTaken(t *testing.T) {
 	}
 }
 
-// TestNetworkDiskTwoNames: an NBD export is one disk, whatever name of its server a machine has: the second waits and says for whom.
+// TestNetworkDiskTwoNames: an NBD export is one disk, whatever name of its server a machine uses: the second machine waits and
+// names the first.
 func TestNetworkDiskTwoNames(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

@@ -17,8 +17,9 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// TestCopyOfOtherMasters: one machine has copies of the masters that TestCopy does not have: what a container made, from which it boots, an image of
-// Ceph, a file of Gluster, and a claim that is opened without a mount. The guest reads what each has and writes to its copy, and each is what it was.
+// TestCopyOfOtherMasters: one machine has copies of the masters that TestCopy does not have: one that a container made, from which
+// it boots, an image of Ceph, a file of Gluster, and a claim that is opened without a mount. The guest reads the content of each
+// and writes to its copy, and the masters are unchanged.
 func TestCopyOfOtherMasters(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

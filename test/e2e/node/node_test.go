@@ -19,8 +19,8 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// outage is what somebody has on a node that goes away and comes back: what they do before, what is to be seen while it is
-// away, when an administrator has said that it is out of service, and after it is back.
+// outage is a user's object on a node that fails and comes back: what the user does before, what is expected while the node is
+// away, after an administrator has marked it out of service, and after it is back.
 type outage struct {
 	before, away, out, back func(*testing.T)
 }

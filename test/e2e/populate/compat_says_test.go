@@ -134,7 +134,7 @@ func TestCloneTells(t *testing.T) {
 		Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: b.Namespace, Name: "kept"},
 	}))
 	b.Wait("the clone to be refused", fixture.Patience, func(ctx context.Context) (bool, string) {
-		// There is no such driver, so nobody else says that the snapshot is ready.
+		// There is no such driver, so no controller marks the snapshot as ready.
 		status := `{"status":{"readyToUse":true,"restoreSize":"64Mi","boundVolumeSnapshotContentName":"` + b.Namespace + `"}}`
 		err := b.Kube.Status().Patch(ctx, kept, client.RawPatch(types.MergePatchType, []byte(status)))
 		dv := b.ReadVolume("restored")
@@ -170,7 +170,7 @@ func TestPopulateAnnotations(t *testing.T) {
 	b.HasEvents("disk", "RebindInProgress")
 }
 
-// TestWorkerOptions: what a claim's annotations and a volume's spec ask of the worker is what its pod has.
+// TestWorkerOptions: a worker's pod has the options of the claim's annotations and the volume's spec.
 func TestWorkerOptions(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t, framework.Restricted)
@@ -210,7 +210,7 @@ func TestWorkerOptions(t *testing.T) {
 	b.UntilPhase("disk", cdiv1.Succeeded)
 }
 
-// TestCronSays: what a DataImportCron shows of itself, whom its imports run as, and that they go with it if they are not to stay.
+// TestCronSays: a DataImportCron's status, the account that its imports run as, and that they are deleted with it unless they should stay.
 func TestCronSays(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t, framework.Restricted)
@@ -340,8 +340,8 @@ func TestCronProfile(t *testing.T) {
 	}
 }
 
-// TestConfigReachesWorkers: what an administrator writes into the CDI resource holds for the next worker. It is not parallel: the
-// settings are everybody's.
+// TestConfigReachesWorkers: settings in the CDI resource apply to the next worker. It is not parallel, because all tests share the
+// settings.
 func TestConfigReachesWorkers(t *testing.T) {
 	b := fixture.NewVolumes(t, framework.Restricted)
 	ctx := context.Background()

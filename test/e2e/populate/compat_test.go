@@ -31,7 +31,7 @@ import (
 
 const storagePrefix = "cdi.kubevirt.io/storage."
 
-// ordered makes a claim of somebody's that orders something with annotations.
+// ordered makes a user's claim that asks for a fill with annotations.
 func ordered(b *fixture.Volumes, name, class string, annotations map[string]string) {
 	b.T.Helper()
 	b.NoError(b.Kube.Create(b.Context(), &corev1.PersistentVolumeClaim{
@@ -212,8 +212,8 @@ func TestImportSources(t *testing.T) {
 	})
 }
 
-// TestVolumeReserved: a volume that was reserved for the claim before the DataVolume was made may hold what somebody restored. It is
-// kept and taken for complete where the DataVolume says so, and written over by nobody where it does not.
+// TestVolumeReserved: a volume that was reserved for the claim before the DataVolume was made may hold restored data. It is kept
+// and counts as complete if the DataVolume says so, and is never overwritten if it does not.
 func TestVolumeReserved(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t)

@@ -87,7 +87,7 @@ func TestPopulateImport(t *testing.T) {
 	reapplied(b, "atonce")
 }
 
-// reapplied: applying a claim again as it was written changes nothing and conflicts with nobody.
+// reapplied: applying a claim again as it was written changes nothing and causes no conflict.
 func reapplied(b *fixture.Volumes, name string) {
 	b.T.Helper()
 	before := b.ReadClaim(name)

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-vm/berth/test/e2e/fixture"
 )
 
-// TestExamplesDoNotDrift applies every example as a GitOps tool does, lets the controllers have their say, and applies it
-// again: nobody else has changed a field of it, and nothing changes.
+// TestExamplesDoNotDrift applies every example as a GitOps tool does, waits for the controllers, and applies it again: no other
+// client has changed a field of it, and nothing changes.
 func TestExamplesDoNotDrift(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

@@ -90,7 +90,7 @@ func chosen(y *fixture.Machines, claim string) string {
 	return node
 }
 
-// populate is somebody else's populator: it fills a claim of its own on the node that was chosen, and gives its volume away.
+// populate simulates another project's populator: it fills a claim of its own on the node that was chosen, and gives its volume away.
 func populate(y *fixture.Machines, target, node string) {
 	y.T.Helper()
 	claims := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace)

@@ -108,7 +108,7 @@ func TestClaimsFirst(t *testing.T) {
 	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: "cirros"}}
 	const disk = "cirros-cirros-pvc"
 
-	// The image does not come yet. The launcher is there all the same: it is what the scheduler chose the node for.
+	// The image does not arrive yet. The launcher exists all the same: the scheduler chose the node for it.
 	y.Wait("a launcher and a node for the claim", fixture.Patience, func(ctx context.Context) (bool, string) {
 		_, launchers := y.PodsOf(ctx, vm)
 		c, err := y.Client.CoreV1().PersistentVolumeClaims(y.Namespace).Get(ctx, disk, metav1.GetOptions{})

@@ -184,7 +184,8 @@ func (e *earlyMachine) write() {
 	e.GuestSays(e.vm, "berth-guest: write "+area+": ")
 }
 
-// sourceAway takes the source away until the guest is paused by a read that needs it, and everybody says so. Then the guest goes on.
+// sourceAway takes the source away until the guest is paused by a read that needs it, and machine and instance report it. Then the
+// guest continues.
 func (e *earlyMachine) sourceAway() {
 	e.T.Helper()
 	e.gate.set(&e.gate.down, true)
@@ -269,7 +270,7 @@ func TestMachineBootsEarly(t *testing.T) {
 		e.write()
 		e.whole()
 	})
-	// Its source has another file in the middle: the guest stands still and everybody says why, until the file is back.
+	// Its source has another file in the middle: the guest is paused, and machine and instance say why, until the file is back.
 	t.Run("changed", func(t *testing.T) {
 		t.Parallel()
 		e, url := ofFiles(t)

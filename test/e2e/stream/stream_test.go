@@ -47,7 +47,7 @@ type restarting struct {
 	cut, refusals atomic.Int32
 }
 
-// registryOutage is how many requests find nobody.
+// registryOutage is how many requests fail.
 const registryOutage = 3
 
 func (r *restarting) ServeHTTP(w http.ResponseWriter, q *http.Request) {

@@ -110,7 +110,7 @@ func newFlight(name string, data []byte) *flight {
 	return &flight{name: name, data: data, ctx: ctx, leave: leave, half: make(chan struct{}), goOn: make(chan struct{}), done: make(chan error, 1)}
 }
 
-// body is what is sent.
+// body is the body of the request.
 func (f *flight) body() io.Reader {
 	middle := len(f.data) / 2
 	return io.MultiReader(bytes.NewReader(f.data[:middle]), f, bytes.NewReader(f.data[middle:]))
@@ -269,7 +269,7 @@ func proxyPeaks(d *fixture.Uploads, since time.Time) map[string]int64 {
 	return peaks
 }
 
-// peakMemory is what a process had at most, 0 if it does not say.
+// peakMemory returns the largest memory that a process had, 0 if the process does not report it.
 func peakMemory(process string) int64 {
 	status, err := os.ReadFile(filepath.Join(process, "status"))
 	if err != nil {

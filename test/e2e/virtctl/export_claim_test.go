@@ -22,8 +22,8 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// TestExportSaysItsClaim: an export says with upstream's reasons whether its claim is there; a Service that somebody deletes comes back, and a client
-// that names no format gets all manifests in one List, with the token in the address as well.
+// TestExportSaysItsClaim: an export says with upstream's reasons whether its claim is there; a Service that a user deletes is made
+// again, and a client that names no format gets all manifests in one List, with the token in the address as well.
 func TestExportSaysItsClaim(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t, framework.Restricted)

@@ -41,8 +41,8 @@ func asksExport(b *fixture.Volumes, export, path string, headers map[string]stri
 	return answer
 }
 
-// exportHarmed: nobody gets anything without the token; a download that was interrupted goes on where it was; and what the manifests say
-// makes the disk again.
+// exportHarmed: a client without the token gets nothing; an interrupted download continues where it stopped; and the manifests
+// restore the disk.
 func exportHarmed(b *fixture.Volumes, v *fixture.Virtctl, export, volume, raw string) {
 	b.T.Helper()
 	disk, token := "/volumes/"+volume+"/disk.img", "x-kubevirt-export-token"

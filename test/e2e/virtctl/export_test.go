@@ -95,7 +95,7 @@ func TestExport(t *testing.T) {
 	exportWaits(b, v)
 }
 
-// exportWaits: a claim that a pod has is not read, and neither is what is there no longer than its time.
+// exportWaits: a claim that a pod uses is not read, and neither is an export after its lifetime.
 func exportWaits(b *fixture.Volumes, v *fixture.Virtctl) {
 	b.T.Helper()
 	pod := b.Start(framework.Pod{Name: "user", Claims: []string{"file"}, Script: "sleep 3600"})

@@ -29,8 +29,8 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// TestVirtctlGuest: the verbs that reach into a guest that runs, on one machine: its agent, its ports, its screen, its processors; and
-// nobody else reaches any of it.
+// TestVirtctlGuest: the verbs that reach into a guest that runs, on one machine: its agent, its ports, its screen, its processors;
+// and other users cannot use them.
 func TestVirtctlGuest(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

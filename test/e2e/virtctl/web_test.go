@@ -99,7 +99,7 @@ func TestWebMachine(t *testing.T) {
 	b.Shot("console")
 	b.Open("http://" + way.Host + "/machines/" + y.Namespace + "/web/screen")
 	b.Has("#stream-state", "connected", fixture.Patience)
-	// A canvas that nobody has drawn on is 300 by 150 and transparent.
+	// A canvas that was not drawn on is 300 by 150 and transparent.
 	b.Until(`(c => c && c.width >= 640 && c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some((v, i) => i % 4 === 3 && v === 255))(document.querySelector("#screen canvas"))`, fixture.Patience)
 	b.Shot("screen")
 
@@ -292,8 +292,8 @@ func lookalike(t *testing.T, path string) string {
 	return other
 }
 
-// TestWebSignIn: the page of config/web in the cluster. Somebody signs in with a token that may read one namespace, sees the machine in it
-// and cannot start it; the pod itself has no token.
+// TestWebSignIn: the page of config/web in the cluster. A user signs in with a token that may read one namespace, sees the machine
+// in it and cannot start it; the pod itself has no token.
 func TestWebSignIn(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

@@ -29,9 +29,9 @@ import (
 
 const block = 4096
 
-// TestChangedBlocks is a client of KEP-3314 as upstream's: it finds the service by the driver's name, and has a token for its audience. Every
-// node answers, also for snapshots of another one, with every block that a comparison of both snapshots in a pod finds. Those who may
-// not read snapshots in the namespace, and tokens for anybody else, get nothing.
+// TestChangedBlocks is a client of KEP-3314 as upstream's: it finds the service by the driver's name, and has a token for its
+// audience. Every node answers, also for snapshots of another one, with every block that a comparison of both snapshots in a pod
+// finds. Those who may not read snapshots in the namespace, and tokens for other audiences, get nothing.
 func TestChangedBlocks(t *testing.T) {
 	t.Parallel()
 	d := fixture.Disks{Env: framework.New(t)}

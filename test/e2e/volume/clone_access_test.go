@@ -78,7 +78,7 @@ func (s *slowClone) path(claim string) string {
 	return "/" + claim + "/disk.img"
 }
 
-// copied is what is said of the clone.
+// copied returns the condition of the clone.
 func (s *slowClone) copied(ctx context.Context) string {
 	var dv cdiv1.DataVolume
 	if err := s.Kube.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: "copy"}, &dv); err != nil {

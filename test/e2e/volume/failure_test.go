@@ -123,7 +123,7 @@ func TestVolumeQuota(t *testing.T) {
 	t.Logf("complete %s after the quota was raised", time.Since(start).Round(time.Second))
 }
 
-// TestVolumeWorkerDeleted: a worker that somebody deletes in the middle is made again, and the disk is right.
+// TestVolumeWorkerDeleted: a worker that a user deletes in the middle is made again, and the disk is right.
 func TestVolumeWorkerDeleted(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t)
@@ -186,7 +186,7 @@ func leader(ctx context.Context, b *fixture.Volumes) string {
 	return pod
 }
 
-// TestVolumeInTheWay: a claim of somebody else is left alone, and is adopted only when asked for.
+// TestVolumeInTheWay: a claim of another owner is left alone, and is adopted only when asked for.
 func TestVolumeInTheWay(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t)

@@ -137,9 +137,9 @@ func TestVolumeBoundByAnnotation(t *testing.T) {
 	}
 }
 
-// TestVolumeGateOff takes the feature gate out of the CDI resource, so it is not run beside other tests. The worker then
-// binds the claim, from the next decision on and without a restart. A machine's disks are where the workers are then, and
-// not where the machine may run: it is stuck, which is what the gate is for.
+// TestVolumeGateOff takes the feature gate out of the CDI resource, so it is not run beside other tests. The worker then binds the
+// claim, from the next decision on and without a restart. A machine's disks are where the workers are then, and not where the
+// machine may run: it is stuck, which the gate prevents.
 func TestVolumeGateOff(t *testing.T) {
 	b, y := fixture.NewVolumes(t), fixture.NewMachines(t)
 	reserved := b.ReadyNodes()[0]
@@ -211,8 +211,8 @@ func TestVolumeSmall(t *testing.T) {
 	}
 }
 
-// TestVolumeBlank: an empty disk on a filesystem is a file; an empty device is zeroed by a worker, for somebody may have used it before (which
-// TestBlankDevice has), and says that it was preallocated.
+// TestVolumeBlank: an empty disk on a filesystem is a file; an empty device is zeroed by a worker, because it may have been used
+// before (TestBlankDevice), and says that it was preallocated.
 func TestVolumeBlank(t *testing.T) {
 	t.Parallel()
 	blank := func(dv *cdiv1.DataVolume) {

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// TestVolumeCloneByDriver: where the storage clones by itself no byte is moved. The clone is bound at once or held like any
-// other volume, may be bound by the annotation without anybody else, and may be larger, also its disk.
+// TestVolumeCloneByDriver: where the storage clones by itself no byte is moved. The clone is bound at once or held like any other
+// volume, may be bound by the annotation without a consumer, and may be larger, also its disk.
 func TestVolumeCloneByDriver(t *testing.T) {
 	t.Parallel()
 	for mode, block := range fixture.DiskModes {
@@ -51,7 +51,7 @@ func TestVolumeCloneByDriver(t *testing.T) {
 }
 
 // TestVolumeCloneBySnapshot: a source that a running pod writes to is cloned as it is at that moment, by a snapshot that is gone
-// afterwards, also into another namespace; and a snapshot somebody took is a source of its own, held or not.
+// afterwards, also into another namespace; and a snapshot that a user took is a source of its own, held or not.
 func TestVolumeCloneBySnapshot(t *testing.T) {
 	t.Parallel()
 	for mode, block := range fixture.DiskModes {

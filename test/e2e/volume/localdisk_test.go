@@ -60,7 +60,7 @@ func claimFrom(d fixture.Disks, c framework.Claim, source corev1.TypedLocalObjec
 	}
 }
 
-// What is written is synced with conv=fsync: sync would wait for everything that anybody on the machine has written.
+// What is written is synced with conv=fsync: sync would wait for the writes of all processes on the machine.
 
 // sumOf prints the sum of the data of a claim.
 func sumOf(claim string, block bool) string {
@@ -146,8 +146,8 @@ func TestLocaldiskAcrossNodes(t *testing.T) {
 	})
 }
 
-// TestLocaldiskBindsAtOnce: a class that binds at once does so. The bound is what the provisioner's own delays for large clusters
-// would nearly always exceed for one of ten claims, and ours never comes near.
+// TestLocaldiskBindsAtOnce: a class that binds at once does so. The provisioner's own delays for large clusters would nearly
+// always exceed the bound for one of ten claims, and ours are far below it.
 func TestLocaldiskBindsAtOnce(t *testing.T) {
 	t.Parallel()
 	e := framework.New(t)

@@ -79,7 +79,7 @@ func TestCloneOfFilesToDevice(t *testing.T) {
 	}
 }
 
-// TestCronWithoutSchedule: a DataImportCron without a schedule asks nobody; it imports what others say is the newest.
+// TestCronWithoutSchedule: a DataImportCron without a schedule does not poll; it imports the version that its annotation names.
 func TestCronWithoutSchedule(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t, framework.Restricted)

@@ -1,5 +1,5 @@
-// Package cluster is what the commands do: it brings a cluster up, takes it down, tells its state, and stops, starts, cuts and joins
-// nodes. What a cluster consists of is package plan's; how the machine is changed is package host's.
+// Package cluster implements the commands: it brings a cluster up, takes it down, reports its state, and stops, starts, cuts and
+// joins nodes. What a cluster consists of is package plan's; how the machine is changed is package host's.
 package cluster
 
 import (

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/hack/kubebox/internal/state"
 )
 
-// Status is what `kubebox status` tells, to people or as JSON to programs.
+// Status is the output of `kubebox status`, as text for people or as JSON for programs.
 type Status struct {
 	State      string `json:"state"` // Running, Stopped, None, or Broken
 	Kubeconfig string `json:"kubeconfig"`

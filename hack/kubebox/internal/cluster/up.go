@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/hack/kubebox/internal/state"
 )
 
-// minFree is what a cluster needs on disk before anything of ours is loaded: images on three nodes, etcd, logs, and room for tests
+// minFree is the free space that a cluster needs before images are loaded: images on three nodes, etcd, logs, and room for tests
 // to fill volumes with.
 const minFree = 8 << 30
 

@@ -58,8 +58,8 @@ func (b *Box) await(ctx context.Context, what string, names []string, done func(
 	}
 }
 
-// deaths returns how often each component of the machines has died so far, by machine and component. A component that somebody
-// killed, which tests do, says nothing about a later start.
+// deaths returns how often each component of the machines has died so far, by machine and component. A component that was killed,
+// as tests do, says nothing about a later start.
 func (b *Box) deaths(names []string) map[[2]string]int {
 	out := map[[2]string]int{}
 	for _, name := range names {

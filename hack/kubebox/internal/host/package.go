@@ -66,8 +66,8 @@ func InstallPackages(ctx context.Context, packages []string, log io.Writer) erro
 	return nil
 }
 
-// update fetches the package lists. apt-get waits by itself until somebody else has installed something, but not until somebody else has
-// fetched the lists, as the making of images does beside this.
+// update fetches the package lists. apt-get waits for another process that installs packages, but not for one that fetches the
+// lists, as the build of images does at the same time.
 func update(ctx context.Context, log io.Writer) error {
 	const tries, pause = 30, 2 * time.Second
 	for n := 1; ; n++ {
@@ -85,7 +85,7 @@ func update(ctx context.Context, log io.Writer) error {
 }
 
 func apt(ctx context.Context, log io.Writer, args ...string) error {
-	// somebody else's installation, of what images are made with for example, is waited for
+	// waits for another process that installs packages, such as the build of images
 	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-o", "DPkg::Lock::Timeout=300"}, args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	cmd.Stdout, cmd.Stderr = log, log

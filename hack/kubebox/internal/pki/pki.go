@@ -34,7 +34,7 @@ type Authority struct {
 	now    time.Time
 }
 
-// Identity is who a certificate is for: a server when it has addresses, a client in any case.
+// Identity is the subject of a certificate: a server if it has addresses, and always a client.
 type Identity struct {
 	File   string
 	Name   string

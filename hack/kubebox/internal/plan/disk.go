@@ -44,8 +44,8 @@ func (d Disk) Path() string {
 // poolSize is how much a node's pool promises. Its file is sparse, so three of them take what is really written.
 const poolSize = 32 << 30
 
-// Pool returns the disk whose file system a CSI driver may carve volumes from. XFS shares blocks between files, which is what
-// makes snapshots and clones of any size the work of a moment.
+// Pool returns the disk whose file system a CSI driver may carve volumes from. XFS shares blocks between files, so snapshots and
+// clones of any size take a moment.
 func Pool() Disk {
 	return Disk{Name: "pool", Size: poolSize, FSType: "xfs", Mount: "/var/lib/localdisk", Marker: "pool.json"}
 }

@@ -13,11 +13,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// nodeMemory is what a node offers to pods. Every node sees the whole machine; three of 6 GiB fit in one of 24 GiB, and memory
-// is not promised twice. CPU is: each node offers every core of the machine, because tests wait more than they compute.
+// nodeMemory is the memory that a node offers to pods. Every node sees the whole machine; three of 6 GiB fit in one of 24 GiB, and
+// memory is not promised twice. CPU is: each node offers every core of the machine, because tests wait more than they compute.
 const nodeMemory = 6 << 30
 
-// Capacity is what the machine has.
+// Capacity is the processors and memory of the machine.
 type Capacity struct {
 	MemoryBytes int64
 }

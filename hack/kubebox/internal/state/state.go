@@ -19,7 +19,7 @@ import (
 // format changes when a newer kubebox could not continue with what an older one left.
 const format = 1
 
-// A Cluster is what a state directory holds.
+// A Cluster is the content of a state directory.
 type Cluster struct {
 	Format int         `json:"format"`
 	Nodes  []plan.Node `json:"nodes"`
@@ -85,7 +85,7 @@ func Owner() (string, error) {
 	return o.StateDir, nil
 }
 
-// SetOwner records whose cluster is on this machine; "" for nobody's.
+// SetOwner records the state directory of the cluster on this machine; "" if there is none.
 func SetOwner(stateDir string) error {
 	if stateDir != "" {
 		return writeJSON(ownerFile(), owner{StateDir: stateDir})

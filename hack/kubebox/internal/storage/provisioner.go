@@ -148,7 +148,7 @@ func unsupported(claim *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// choose picks a node for a claim that nobody waits for: any Ready one, by the claim's UID so that a retry picks the same.
+// choose picks a node for a claim that no pod waits for: any Ready one, by the claim's UID so that a retry picks the same.
 func (p *provisioner) choose(claim *corev1.PersistentVolumeClaim) (string, error) {
 	all, err := p.nodes.List(labels.Everything())
 	if err != nil {

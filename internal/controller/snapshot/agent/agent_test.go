@@ -73,7 +73,7 @@ func fails(_ context.Context, _ *corev1.Pod, _ string, s remotecommand.StreamOpt
 	return errors.New("no such container")
 }
 
-// floods writes as long as somebody reads.
+// floods writes as long as the client reads.
 func floods(ctx context.Context, _ *corev1.Pod, _ string, s remotecommand.StreamOptions) error {
 	block := make([]byte, 64<<10)
 	for ctx.Err() == nil {

@@ -9,9 +9,8 @@ import (
 // maxTails bounds the tails in memory: at most a sector each.
 const maxTails = 1 << 11
 
-// tail is what lies between one coded extent's last sector and the next extent. It belongs to the first of them, unless
-// that is so small that yet others fit in between, which only a later table speaks of. They are too many and too short
-// to be parked.
+// tail is the gap between one coded extent's last sector and the next extent. It belongs to the first of them, unless it is so
+// small that other extents fit in between, which only a later table lists. Tails are too many and too short to be parked.
 type tail struct {
 	host int64
 	p    []byte

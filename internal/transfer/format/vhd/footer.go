@@ -56,9 +56,9 @@ func parseFooter(p []byte) (footer, error) {
 		return footer{}, task.Errorf(task.BadImage, "vhd virtual size %d is larger than any disk", current)
 	}
 	f := footer{kind: be.Uint32(p[60:]), size: int64(current)}
-	// Virtual PC takes the size from the geometry, and so did QEMU when it wrote in its own old name; everybody else
-	// takes it from the size field. QEMU tells them apart by the creator (since 10.1 with this very list; before, it
-	// knew the others by name), and a disk must be as large here as it is there.
+	// Virtual PC takes the size from the geometry, and so did QEMU when it wrote in its own old name; other programs take it from the
+	// size field. QEMU tells them apart by the creator (since 10.1 with this very list; before, it knew the others by name), and a
+	// disk must be as large here as it is there.
 	sectors := int64(be.Uint16(p[56:])) * int64(p[58]) * int64(p[59])
 	if creator := string(p[28:32]); creator != "vpc " && creator != "qemu" || sectors == maxGeometry {
 		sectors = f.size / 512

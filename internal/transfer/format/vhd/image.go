@@ -13,7 +13,7 @@ import (
 const (
 	headerSize = 1024
 	unused     = 0xffffffff
-	// maxBlock is far above the 2 MiB everybody uses, and small enough that sizes cannot overflow.
+	// maxBlock is far above the usual 2 MiB, and small enough that sizes cannot overflow.
 	maxBlock = 1 << 30
 )
 

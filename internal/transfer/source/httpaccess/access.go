@@ -1,6 +1,6 @@
 // Package httpaccess turns task.Access (mounted directories and proxy settings) into what an HTTP client needs: credentials,
 // trusted roots, a proxy and a transport tuned for large parallel reads. It looks at nothing but the task: neither the
-// environment's proxy variables nor anybody's configuration files. It knows no protocol above HTTP.
+// environment's proxy variables nor a user's configuration files. It knows no protocol above HTTP.
 package httpaccess
 
 import (

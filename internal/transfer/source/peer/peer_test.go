@@ -70,7 +70,7 @@ func (a *authority) sign(t *testing.T, tmpl *x509.Certificate) (*x509.Certificat
 	return cert, key
 }
 
-// mount returns a TLSDir with a certificate for this machine; ca is whom it trusts.
+// mount returns a TLSDir with a certificate for this machine; ca is the authority that it trusts.
 func (a *authority) mount(t *testing.T, ca *authority) string {
 	t.Helper()
 	cert, key := a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),

@@ -1,10 +1,10 @@
 // Package registry finds the disk in a container image: a file under /disk/, in the topmost layer that has one, of an image in a
 // registry (docker://) or in an OCI archive (oci-archive://).
 //
-// The blob it returns is the layer as it is stored, compressed or not, because that is what can be read in ranges and what an
-// interrupted transfer can continue with; Info.Member says where in the decompressed layer the disk lies. Finding it means
-// reading the layer's front up to the disk's header: a layer says nothing of its content beforehand. Layers above it that have no
-// disk are read to their end for the same reason. What lies under /disk/ in layers below it is not looked at.
+// The blob it returns is the layer as it is stored, compressed or not, because only that can be read in ranges and continued after
+// an interruption; Info.Member says where in the decompressed layer the disk lies. Finding it means reading the layer's front up
+// to the disk's header: a layer says nothing of its content beforehand. Layers above it that have no disk are read to their end
+// for the same reason. What lies under /disk/ in layers below it is not looked at.
 //
 // It does not know disk formats, and no file of an image is ever written under the name it has there.
 package registry

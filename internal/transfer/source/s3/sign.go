@@ -85,7 +85,7 @@ func globalBucket(host string) bool { return strings.HasSuffix(host, ".s3.amazon
 // regionName keeps an answer from putting anything but a region into a host name.
 var regionName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// regionOf returns the region a refusal names, if that is what it was about.
+// regionOf returns the region that a refusal names, if the refusal is about the region.
 func regionOf(resp *nethttp.Response) string {
 	switch resp.StatusCode {
 	case nethttp.StatusMovedPermanently, nethttp.StatusTemporaryRedirect, nethttp.StatusBadRequest, nethttp.StatusForbidden:

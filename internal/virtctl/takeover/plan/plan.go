@@ -1,8 +1,8 @@
-// Package plan decides what becomes of each volume of a cluster whose data side was CDI, when Berth takes that over. It is pure: it
-// does not know how a cluster is read nor how anything is done there.
+// Package plan decides what happens to each volume of a cluster whose data side was CDI, when Berth takes that over. It is pure:
+// it does not know how a cluster is read nor how anything is done there.
 //
-// Three things hold whatever is found: what CDI has filled is not filled again, what CDI is writing is not written by anybody else, and no
-// claim is deleted.
+// Three things hold whatever is found: what CDI has filled is not filled again, what CDI is writing is not written by another
+// program, and no claim is deleted.
 package plan
 
 // Phase is how far CDI says a volume is, as far as it matters here.
@@ -43,7 +43,7 @@ type Facts struct {
 	Elsewhere bool
 }
 
-// Verdict is what becomes of a volume.
+// Verdict says what happens to a volume.
 type Verdict string
 
 // The verdicts.
@@ -53,7 +53,7 @@ const (
 	Refused  Verdict = "refused"  // nothing is taken over as long as there is one of these
 )
 
-// Action is what is done to a volume that is taken, after CDI has stopped and before Berth is there. Each can be repeated.
+// Action is a change to a volume that is taken over, after CDI has stopped and before Berth starts. Each can be repeated.
 type Action string
 
 // The actions.

@@ -148,7 +148,7 @@ func told(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// mostEvents are what is shown of a machine that had more.
+// mostEvents is how many events of a machine are shown.
 const mostEvents = 40
 
 func shown(events []*corev1.Event) []Event {

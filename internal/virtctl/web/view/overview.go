@@ -53,18 +53,18 @@ type Pool struct {
 	Promised string // to volumes
 	Free     string // what could still be promised; "" if none
 	Percent  float64
-	// Used is what is written of what the pool has; "" if none. Classes of one pool have it in common.
+	// Used is the used part of the pool; "" if there is none. Classes of one pool share it.
 	Used, Capacity string
 	UsedPercent    float64
 }
 
-// Measure is what a pool holds, in bytes.
+// Measure is the use and the capacity of a pool, in bytes.
 type Measure struct{ Used, Capacity int64 }
 
 // PoolKey returns a pool among those that are measured: of a node, and of a usage type or none.
 func PoolKey(node, usageType string) string { return node + "/" + usageType }
 
-// mostWaits are what one reads before one looks for something.
+// mostWaits is the longest list that a person reads without searching.
 const mostWaits = 30
 
 // Overview returns what is shown of everything.
@@ -170,7 +170,7 @@ func (o *Objects) NodeNames() []string {
 	return out
 }
 
-// share is what is known of a class on a node.
+// share is the space of a class on a node.
 type share struct {
 	volumes        int
 	promised, free resource.Quantity

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/status"
 )
 
-// Objects are what everything here is made from.
+// Objects are the objects that the views are made from.
 type Objects struct {
 	status.Objects
 	Nodes      []*corev1.Node
@@ -35,7 +35,7 @@ type Objects struct {
 	Restores   []*snapshot.VirtualMachineRestore
 	// Speeds are how fast volumes are filled, in percent for each second, by namespace/name.
 	Speeds map[string]float64
-	// Measured is what pools hold, by PoolKey; empty for a person who may not ask.
+	// Measured is the use of pools, by PoolKey; empty for a user who may not ask.
 	Measured map[string]Measure
 	// Missing are kinds that the person may not read.
 	Missing []string

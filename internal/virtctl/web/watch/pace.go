@@ -25,7 +25,7 @@ type sample struct {
 }
 
 const (
-	// paceFor is what a speed is measured over: long enough to be calm, short enough to notice a change.
+	// paceFor is the time over which a speed is measured: long enough to be steady, short enough to show a change.
 	paceFor = 15 * time.Second
 	// paceAfter: one that has said nothing for that long has no speed.
 	paceAfter = 30 * time.Second

@@ -10,5 +10,5 @@ const (
 	SingularRequestResourceName = "virtualmachinetemplaterequest"
 )
 
-// ErrSimulated is what every function of the simulation returns.
+// ErrSimulated is the error that every function of the simulation returns.
 var ErrSimulated = errors.New("this virtctl was compiled without the modules of VirtualMachineTemplates")
