@@ -20,7 +20,7 @@ type sample struct {
 	rss     int64 // bytes at most, of the largest process; 0 if it was none of its own
 }
 
-// bench is one run of everything.
+// bench is one run of all measurements.
 type bench struct {
 	options
 	images  *images

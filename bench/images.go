@@ -21,7 +21,7 @@ type images struct {
 
 func (m *images) path(name string) string { return filepath.Join(m.dir, name) }
 
-// recipes is how each image is made from those before it. $d is the disk, $o what is to be made.
+// recipes are the commands that make each image from those before it. $d is the disk, $o the image.
 var recipes = []struct{ name, script string }{
 	{"a.qcow2", `qemu-img convert -f raw -O qcow2 -c "$d" "$o"`},
 	{"b.qcow2", `qemu-img convert -f raw -O qcow2 "$d" "$o"`},

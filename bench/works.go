@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// work is one thing to be done, by ours and by others, and what is wanted of ours.
+// work is one task for our program and for others, and the goal for our program.
 type work struct {
 	letter   string
 	what     string

@@ -187,7 +187,7 @@ func (b *bench) time(ctx context.Context, name string) (float64, error) {
 	return took, os.RemoveAll(out)
 }
 
-// forget drops everything that is read from the cache of this machine.
+// forget drops the files that are read from the page cache.
 func (b *bench) forget() error {
 	return filepath.WalkDir(b.dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -214,7 +214,7 @@ func restore(ctx context.Context, from task.Source, to string) error {
 	return nil
 }
 
-// processors is how many seconds of them were used until now.
+// processors returns the CPU seconds used until now.
 func processors() (seconds float64) {
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 		var u unix.Rusage

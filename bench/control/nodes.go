@@ -118,7 +118,7 @@ func createAll(ctx context.Context, kube client.Client, objects []client.Object)
 	return nil
 }
 
-// forAll does something with each of the objects, with many at once.
+// forAll calls do for each of the objects, for many at the same time.
 func forAll(objects []client.Object, do func(client.Object) error) error {
 	var all errgroup.Group
 	all.SetLimit(32)

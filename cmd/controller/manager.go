@@ -32,7 +32,7 @@ import (
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// leaseFor is how long a leader that vanished is waited for: short, since a replacement does no harm to a transfer.
+// leaseFor is how long the lease of a vanished leader is waited for: short, because a new leader does not disturb transfers.
 const leaseFor = 15 * time.Second
 
 // serveMetrics shows what all parts of the controller measure, on every replica.
@@ -82,10 +82,10 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true, // run returns right after, so nothing acts without the lease
 		LeaseDuration:                 &lease,
-		// Of no object is the record kept of who applied which field: it is often larger than the object. Pods of others are
-		// kept as far as they are looked at.
+		// The record of field owners is dropped from all objects: it is often larger than the object. Of pods that are not Berth's only
+		// the needed fields are cached.
 		Cache: cache.Options{DefaultTransform: cacheindex.Trim},
-		// Secrets are read one at a time and rarely; watching all of a cluster's would be a grant too far.
+		// Secrets are read one at a time and rarely; a watch would need the right to read all Secrets of a cluster.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	})
 	if err != nil {

@@ -1,8 +1,7 @@
-// Command launcher runs one virtual machine in its pod: `launcher run`. The other verbs are for pods beside it or before
-// it: `launcher console` connects the terminal to the guest's serial port, `launcher probe` asks the guest whether it is
-// well, `launcher consume` does nothing but hold the room and the claims of a machine that is still to come, `launcher
-// hold` hands a disk to a machine that runs already, and `launcher copy` takes a disk or a kernel out of a container image
-// that has nothing in it to do so itself.
+// Command launcher runs one virtual machine in its pod: `launcher run`. The other verbs are for pods beside it or before it:
+// `launcher console` connects the terminal to the guest's serial port, `launcher probe` checks the health of the guest, `launcher
+// consume` only reserves the resources and the claims of a machine that is not started yet, `launcher hold` hands a disk to a
+// running machine, and `launcher copy` takes a disk or a kernel out of a container image that has nothing in it to do so itself.
 package main
 
 import (
@@ -29,7 +28,7 @@ import (
 	"github.com/berth-vm/berth/internal/version"
 )
 
-// reportPath is where the kubelet looks for a container's last words.
+// reportPath is the file from which the kubelet reads a container's termination message.
 const reportPath = "/dev/termination-log"
 
 func main() {

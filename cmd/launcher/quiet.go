@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// quiet asks the launcher of this pod to hold its guest still, or to let it go on, and prints what came of it.
+// quiet asks the launcher of this pod to freeze or thaw its guest's filesystems, and prints the result.
 func quiet(verb string) error {
 	conn, err := net.Dial("unix", launcherapi.QuietSocket)
 	if err != nil {

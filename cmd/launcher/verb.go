@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// verbs are those that the launcher of this pod carries out when it is asked on its socket.
+// verbs are the verbs that the launcher of this pod carries out when it is asked on its socket.
 var verbs = []string{
 	launcherapi.PauseVerb, launcherapi.UnpauseVerb, launcherapi.OSInfoVerb, launcherapi.FilesystemsVerb, launcherapi.UsersVerb, launcherapi.ForwardVerb, launcherapi.VNCVerb,
 	launcherapi.ScreenshotVerb, launcherapi.ResetVerb, launcherapi.SoftRebootVerb, launcherapi.FSFreezeVerb, launcherapi.FSThawVerb, launcherapi.BackupVerb,

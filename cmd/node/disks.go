@@ -31,7 +31,8 @@ import (
 // podsDir is the kubelet's directory of pods, mounted where it is on the node.
 const podsDir = "/var/lib/kubelet/pods"
 
-// metricsAddress is where Prometheus asks for the counts of the node's layers: the cache itself reads what strangers wrote, and opens no port.
+// metricsAddress is the address at which Prometheus gets the counts of the node's layers. The cache itself reads untrusted input,
+// and opens no port.
 const metricsAddress = ":8080"
 
 // introduceDisks introduces every holder on this node to the launcher it belongs to. It keeps no state: readiness of a holder

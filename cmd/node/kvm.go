@@ -139,7 +139,7 @@ type offer struct {
 	stopped <-chan struct{}
 }
 
-// GetDevicePluginOptions: nothing special is needed.
+// GetDevicePluginOptions returns the defaults.
 func (*offer) GetDevicePluginOptions(context.Context, *plugin.Empty) (*plugin.DevicePluginOptions, error) {
 	return &plugin.DevicePluginOptions{}, nil
 }

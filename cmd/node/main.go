@@ -1,8 +1,8 @@
-// Command node is Berth's agent on every node. Its verbs run in containers of their own, because they need different rights:
-// `node kvm` offers the node's KVM to machines if it works, which needs the device, and has an event say so if it does not; `node disks` introduces the pod of an
-// added disk to the machine that is to have it, which needs the kubelet's directory of pods and no privilege at all;
-// `node layers` keeps the layers of container images that machines run, which needs nothing but its directory.
-// `node try` is one guest of a few instructions: whether KVM works is not to be seen from the device being there.
+// Command node is Berth's agent on every node. Its verbs run in containers of their own, because they need different rights: `node
+// kvm` offers the node's KVM to machines if it works, which needs the device, and has an event say so if it does not; `node disks`
+// introduces the pod of an added disk to the machine that is to have it, which needs the kubelet's directory of pods and no
+// privilege at all; `node layers` keeps the layers of container images that machines run, which needs nothing but its directory.
+// `node try` runs one guest of a few instructions, because the existence of the device does not prove that KVM works.
 package main
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// What a shell completes comes from the cluster of the command line; what cannot be read completes nothing.
+// Completions come from the cluster of the command line; if it cannot be read there are none.
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 

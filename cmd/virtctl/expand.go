@@ -52,7 +52,7 @@ func (a *app) expand() *cobra.Command {
 	return cmd
 }
 
-// manifest reads a file as JSON; none has nothing.
+// manifest reads a file as JSON; without a file it returns nil.
 func (a *app) manifest(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil

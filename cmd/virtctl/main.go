@@ -124,8 +124,7 @@ func misused(cmd *cobra.Command, err error) error {
 	return &misuse{error: err, verb: cmd.CommandPath()}
 }
 
-// group returns a command that has others and does nothing itself. A word that is none of them is an error, as it is for the
-// root.
+// group returns a command that only has subcommands. An unknown subcommand is an error, as it is for the root.
 func group(cmd *cobra.Command, others ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(others...)
 	cmd.SuggestionsMinimumDistance = 2

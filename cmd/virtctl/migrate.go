@@ -11,7 +11,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/machine"
 )
 
-// breaks is said wherever a person decides to move a guest.
+// breaks is the warning of all commands that move a guest.
 const breaks = "Connections that are open to the guest, or from it, through its pod's network break when it moves; new ones can be opened at once."
 
 func (a *app) migrate() *cobra.Command {

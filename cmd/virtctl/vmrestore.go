@@ -64,7 +64,7 @@ func (a *app) vmRestore() *cobra.Command {
 	return cmd
 }
 
-// restoreFlags are those that are options as they are.
+// restoreFlags adds the flags that set options without conversion.
 func restoreFlags(s *pflag.FlagSet, o *restore.Options) {
 	s.StringVar(&o.From, "from", "", "claim with the set of backups and the path in it, or a URL of its directory (http, https, s3, gs)")
 	s.StringVar(&o.FromNamespace, "from-namespace", "", "namespace of that claim; that of the machine if it is empty")

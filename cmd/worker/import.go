@@ -49,7 +49,7 @@ func (f *importFlags) define(s *flag.FlagSet) {
 	s.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 }
 
-// importImage is `worker import`: the same as a task, by hand.
+// importImage implements `worker import`: an import from command-line flags instead of a task.
 func importImage(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var f importFlags
 	s := flag.NewFlagSet("worker import", flag.ContinueOnError)

@@ -29,11 +29,11 @@ const usage = `usage: worker run [--task FILE] [--report FILE] [--listen ADDRESS
        worker stream [flags] IMAGE...
 `
 
-// garbagePercent is how much garbage there may be beside what is in use, which is mostly buffers that are kept: looking
-// for it often costs nothing to speak of and keeps a worker below 64 MiB.
+// garbagePercent is how much garbage there may be in relation to live memory, which is mostly reused buffers: frequent collections
+// cost little and keep a worker below 64 MiB.
 const garbagePercent = 20
 
-// waiting is how many threads may wait for the disk at a time without a core standing idle: Go notices late that one does.
+// waiting is how many threads may wait for the disk at a time without idling a core, because Go notices a blocked thread late.
 const waiting = 2
 
 func main() {

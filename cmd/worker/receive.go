@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer"
 )
 
-// receiveImage is `worker receive`: a task that waits for an upload, by hand or in a pod of its own.
+// receiveImage implements `worker receive`: it waits for an upload, from a command line or in a pod.
 func receiveImage(ctx context.Context, args []string, stderr io.Writer) int {
 	s := flag.NewFlagSet("worker receive", flag.ContinueOnError)
 	s.SetOutput(stderr)

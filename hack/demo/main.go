@@ -26,7 +26,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// Where things are in the checkout, and the address at which pods reach this machine.
+// Paths in the checkout, and the address at which pods reach this machine.
 const (
 	kubeconfig = ".kubebox/kubeconfig"
 	guestDir   = "bin/images/guest"

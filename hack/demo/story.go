@@ -32,7 +32,7 @@ type scene struct {
 	status             kubevirt.VirtualMachineStatus
 }
 
-// step is one line of the story: what must be true, and what is said then.
+// step is one line of the story: a condition, and the text when it is true.
 type step struct {
 	number string
 	when   func(scene) bool

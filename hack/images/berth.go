@@ -22,7 +22,7 @@ import (
 // user is the user that an image runs as unless its pod sets another.
 var user = fmt.Sprintf("%d:%d", images.UID, images.UID)
 
-// launcherProgram is of no use without libvirt and QEMU, and has an image with those.
+// launcherProgram needs libvirt and QEMU, so it has an image with those.
 const launcherProgram = "launcher"
 
 // berth makes the image of all static programs: it has nothing else but /etc/passwd and the trusted certificates.

@@ -244,7 +244,7 @@ func (b *build) goBuild(ctx context.Context, module, dir string, packages ...str
 	return nil
 }
 
-// archive writes an image and says what became of it.
+// archive writes an image and prints the result.
 func (b *build) archive(file, name string, image v1.Image) error {
 	path := filepath.Join(b.out, file)
 	digest, changed, err := oci.Archive(path, name, image)

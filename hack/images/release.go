@@ -90,7 +90,7 @@ func (b *build) linked() string {
 	return "-s -w " + b.is.Flags()
 }
 
-// binaries returns where programs are built: those of one architecture and version are not taken for those of another.
+// binaries returns the directory in which programs are built, one for each architecture and version.
 func (b *build) binaries() string {
 	name := "programs"
 	if b.arch != ownArch {
@@ -102,8 +102,8 @@ func (b *build) binaries() string {
 	return filepath.Join(b.cache, name)
 }
 
-// labels returns what an image says about itself. Only a release has a version: images of a cluster of one's own keep their
-// digest from commit to commit unless something in them changed.
+// labels returns the labels of an image. Only a release has a version: images of a cluster of one's own keep their digest from
+// commit to commit unless something in them changed.
 func (b *build) labels(title, description string) map[string]string {
 	const prefix = "org.opencontainers.image."
 	labels := map[string]string{prefix + "title": title}

@@ -1,5 +1,5 @@
-// Command kubebox is a Kubernetes cluster for one machine, in one file: the components of Kubernetes and etcd, and the commands that
-// run three nodes of them in namespaces. Which part of it acts is told by the name it is called by, or by its first argument.
+// Command kubebox is a Kubernetes cluster for one machine, in one file: the components of Kubernetes and etcd, and the commands
+// that run three nodes of them in namespaces. The name of the program, or its first argument, selects the component that runs.
 package main
 
 import (

@@ -57,7 +57,7 @@ func checkout(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// options are those that every verb has.
+// options are the options of all commands.
 type options struct {
 	root, dist string
 }

@@ -84,7 +84,7 @@ func stateOf(ctx context.Context, root, wanted string) (version.Info, error) {
 	return is, err
 }
 
-// make makes everything beside its place and puts it there when all of it is there.
+// make writes all files to a temporary directory and renames it when all are complete.
 func (m *maker) make(ctx context.Context) error {
 	place := m.dist
 	m.dist = place + ".partial"

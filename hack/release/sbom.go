@@ -25,7 +25,7 @@ import (
 // that has its name as an ending, as packages-amd64.
 const packagesFile = "usr/share/berth/packages"
 
-// component is something that is in an image or in a program.
+// component is a part of an image or of a program.
 type component struct {
 	name, version, purl string
 	in                  map[string]bool // the programs that contain it; none for a package of the system
@@ -109,7 +109,7 @@ func layerFiles(l v1.Layer, visit func(name string, content io.Reader) error) er
 	}
 }
 
-// goProgram is where images have programs of ours. Others of that folder are Debian's, and no Go.
+// goProgram reports whether a file of an image is one of our programs. Other files of that folder are Debian's, and not written in Go.
 func goProgram(name string, head []byte) bool {
 	return path.Dir(name) == "usr/bin" && bytes.HasPrefix(head, []byte("\x7fELF"))
 }

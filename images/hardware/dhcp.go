@@ -17,7 +17,7 @@ import (
 )
 
 // Lease is the part of a DHCP answer that a guest uses. It is never renewed: QEMU's own network gives every guest the same address
-// for good.
+// permanently.
 type Lease struct {
 	Address netip.Prefix
 	Gateway netip.Addr

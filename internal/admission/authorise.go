@@ -107,8 +107,8 @@ func (l *lookup) origin(ctx context.Context, v *cdiv1.DataVolume) (token.Object,
 	return at.Object(), ok, nil
 }
 
-// grant returns what the user may clone; nil if nothing. It is for the source alone; but a DataSource beside its source will name
-// another one there when there is a newer image, and the user's right to that is checked then.
+// grant returns the proof of the user's right to clone; nil if there is none. It is valid for the source alone; a DataSource in
+// its source's namespace may refer to a newer source later, and the user's right to that one is checked then.
 func (l *lookup) grant(ctx context.Context, user authenticationv1.UserInfo, v *cdiv1.DataVolume, source token.Object,
 ) (*token.Grant, error) {
 	g := &token.Grant{Source: source, Target: token.Object{Namespace: v.Namespace, Name: v.Name}, By: rights.Of(user)}

@@ -60,8 +60,8 @@ func (l *lookup) complete(ctx context.Context, req admission.Request) admission.
 	return admission.Patched("", patches(result)...)
 }
 
-// keepFilled is for a claim that is applied again as it was written: what was filled in for it cannot change, and "from the profile"
-// and a size of "0" still mean that.
+// keepFilled serves a claim that is applied again as it was written: it keeps the completed fields, which are immutable, where the
+// claim says "from the profile" or a size of "0".
 func keepFilled(req admission.Request, after *corev1.PersistentVolumeClaim) admission.Response {
 	before, err := decode[corev1.PersistentVolumeClaim](req.OldObject.Raw)
 	if err != nil || before == nil || before.Spec.VolumeMode == nil {

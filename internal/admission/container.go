@@ -16,8 +16,8 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// PathContainers is where it is asked who may have a machine's containers run. Without an answer none is: the controller runs them with
-// its own rights.
+// PathContainers is the path of the webhook that decides which users may have a machine's containers run. If it does not answer,
+// none may, because the controller runs them with its own rights.
 const PathContainers = "/authorise/containers"
 
 // checkContainers refuses containers that an ordinary tenant could not run.

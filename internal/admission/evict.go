@@ -30,7 +30,7 @@ const PathEvict = "/evict/pods"
 // evictor is the field manager of the annotation that records a request to evict a launcher.
 const evictor = "berth-evict"
 
-// evict answers a wish to evict a pod. A guest that is to move instead is marked by it: that is how a drain begins.
+// evict answers a request to evict a pod. A guest that is to move instead gets a mark: that starts the drain.
 func (m *movers) evict(ctx context.Context, req admission.Request) admission.Response {
 	pod, i, all, err := m.launcher(ctx, req.Namespace, req.Name)
 	if err != nil {

@@ -201,7 +201,8 @@ func checkConfig(s *cdiv1.CDIConfigSpec, at *field.Path, c *causes) {
 	}
 }
 
-// everything as an overhead leaves no room on filesystems. It is accepted as upstream accepts it; a volume that is not made for it says so.
+// everything as an overhead leaves no space on filesystems. It is accepted because upstream accepts it; a volume that cannot be
+// made because of it reports that.
 const everything cdiv1.Percent = "1"
 
 func checkOverhead(p cdiv1.Percent, at *field.Path, c *causes) {

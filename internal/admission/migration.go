@@ -12,7 +12,8 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 )
 
-// PathMigration is where new migrations are looked at. One that gets through unlooked at fails, or waits for its turn, and says why.
+// PathMigration is the path of the webhook for new migrations. A migration that was not checked fails later, or waits for its
+// turn, and says why.
 const PathMigration = "/validate/virtualmachineinstancemigrations"
 
 // movers looks at who is to move.

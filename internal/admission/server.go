@@ -35,12 +35,12 @@ const (
 
 	readHeader = 5 * time.Second
 	readReview = 10 * time.Second
-	// patience is how long a review may take if the API server does not say. It says, and is answered a moment before it gives up: the message of one
-	// that gave up tells the user the path.
+	// patience is how long a review may take if the API server sets no timeout. It usually does, and is answered a moment before that:
+	// the message of a timeout would tell the user the path.
 	patience = 5 * time.Second
 )
 
-// Server serves webhooks to those who know where to ask; others are told nothing. It is a webhook.Server for a manager.
+// Server serves webhooks to clients that know their paths; other requests get an empty answer. It is a webhook.Server for a manager.
 type Server struct {
 	webhook.Server // registers the webhooks, and counts what is asked of them
 	o              ServerOptions

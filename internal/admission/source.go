@@ -27,8 +27,7 @@ const (
 // digests are the checksum algorithms and the length of their sums in bytes.
 var digests = map[string]int{"md5": 16, "sha1": 20, "sha256": 32, "sha512": 64}
 
-// checkSource judges where a volume's data comes from. Everything that is set is looked at, so that a user is told all
-// at once.
+// checkSource checks the source of a volume's data. It checks all fields that are set, so that a user gets all errors at once.
 func checkSource(s *cdiv1.DataVolumeSource, archive bool, at *field.Path, c *causes) {
 	switch n := countSources(s); {
 	case n == 0:

@@ -63,7 +63,7 @@ func checkMachine(_ context.Context, before, after *kubevirt.VirtualMachine) (ca
 		return nil, nil
 	}
 	var c causes
-	// It becomes a label of everything the machine consists of.
+	// The name becomes a label of all objects of the machine.
 	if len(after.Name) > validation.LabelValueMaxLength {
 		c.invalid(field.NewPath("metadata", "name"), "Name cannot be longer than %d characters", validation.LabelValueMaxLength)
 	}

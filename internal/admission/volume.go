@@ -70,7 +70,7 @@ func mayTake(v *cdiv1.DataVolume, existing *corev1.PersistentVolumeClaim, gate b
 	return pre || static || gate
 }
 
-// checkVolumeUpdate lets everything change but the spec, and of the spec the checkpoints.
+// checkVolumeUpdate refuses changes of the spec, except of the checkpoints.
 func checkVolumeUpdate(before, after *cdiv1.DataVolume) causes {
 	was, is := before.Spec.DeepCopy(), after.Spec.DeepCopy()
 	was.Checkpoints, was.FinalCheckpoint, is.Checkpoints, is.FinalCheckpoint = nil, false, nil, false

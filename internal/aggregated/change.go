@@ -186,7 +186,7 @@ func claimOf(m *kubevirt.VirtualMachine, name string) string {
 	return name
 }
 
-// changeMachine returns the change that adds a volume to a machine for good, or removes one.
+// changeMachine returns the change that adds a volume to a machine permanently, or removes one.
 func changeMachine(m *kubevirt.VirtualMachine, r kubevirt.VolumeRequest) (Change, error) {
 	name := nameOf(r)
 	for _, other := range m.Status.VolumeRequests {

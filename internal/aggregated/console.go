@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// plainProtocol: messages are the bytes of the console, either way, and nothing else.
+	// plainProtocol: messages are the bytes of the console, in both directions.
 	plainProtocol = "plain.kubevirt.io"
 	messageMax    = 64 << 10
 	// pingEvery keeps an idle connection alive.

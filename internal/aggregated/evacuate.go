@@ -42,8 +42,8 @@ func (s *Server) stayInstance(a asked) (int, any, error) {
 	})
 }
 
-// stay takes the wish back that a guest leaves its node. A migration that has begun goes on: delete it to end it. The wish is a mark on
-// the launcher, which the machine controller removes: it is told which mark, so one that comes later is followed.
+// stay withdraws the request that a guest leaves its node. A migration that has begun continues: delete it to end it. The request
+// is a mark on the launcher, which the machine controller removes by its name, so a later request is followed.
 func (s *Server) stay(a asked, find func(context.Context) (*kubevirt.VirtualMachineInstance, error)) (int, any, error) {
 	var o evacuateOptions
 	if err := a.into(&o); err != nil {

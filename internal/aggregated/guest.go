@@ -41,8 +41,8 @@ func unable(i *kubevirt.VirtualMachineInstance, why string) error {
 	return apierrors.NewConflict(instances, i.Name, errors.New(why))
 }
 
-// pause stops the processors of a guest, or lets them go on. That it is about to is written down first, so that the machine
-// controller looks what is true even if this process ends on the way, and what came of it afterwards.
+// pause pauses or resumes the processors of a guest. It records the intent first, so that the machine controller reads the real
+// state even if this process ends on the way, and the result afterwards.
 func (s *Server) pause(a asked) (int, any, error) {
 	var o options
 	if err := a.into(&o); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// options are those of every verb; each reads its own.
+// options are the options of all verbs; each reads its own.
 type options struct {
 	Paused             bool     `json:"paused"`
 	GracePeriod        *int64   `json:"gracePeriod"`        // of stop

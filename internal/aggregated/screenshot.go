@@ -16,7 +16,7 @@ import (
 // shotWithin is how long a picture of a screen may take.
 const shotWithin = 20 * time.Second
 
-// pngHeader is how every PNG begins.
+// pngHeader is the signature of a PNG.
 var pngHeader = []byte("\x89PNG\r\n\x1a\n")
 
 // screenshot answers with a picture of the guest's screen, which its launcher takes: no pixel of a guest is decoded here. It

@@ -35,9 +35,9 @@ type Cluster interface {
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	Machine(ctx context.Context, namespace, name string) (*kubevirt.VirtualMachine, error)
 	Instance(ctx context.Context, namespace, name string) (*kubevirt.VirtualMachineInstance, error)
-	// Migrations are all of a namespace.
+	// Migrations returns all migrations of a namespace.
 	Migrations(ctx context.Context, namespace string) ([]kubevirt.VirtualMachineInstanceMigration, error)
-	// Evacuation names the wish that an instance's guest leaves its node; empty: there is none.
+	// Evacuation returns the name of the request that an instance's guest leaves its node; empty if there is none.
 	Evacuation(ctx context.Context, i *kubevirt.VirtualMachineInstance) (string, error)
 	// Launcher is the pod that an instance's guest is in; nil: there is none.
 	Launcher(ctx context.Context, i *kubevirt.VirtualMachineInstance) (*corev1.Pod, error)
@@ -63,7 +63,7 @@ type Server struct {
 	Log     *slog.Logger
 }
 
-// bodyMax is far more than any request has.
+// bodyMax is far larger than any request.
 const bodyMax = 1 << 20
 
 // Handler answers everything below /apis of our groups.
@@ -150,7 +150,7 @@ func (a asked) dry(options []string) (bool, error) {
 	return len(all) > 0, nil
 }
 
-// answer turns what came of a request into a response, and logs who asked for what.
+// answer turns the result of a request into a response, and logs the user and the request.
 func (s *Server) answer(do func(asked) (status int, body any, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a := read(r)

@@ -54,8 +54,8 @@ const (
 	cloned       = "k8s.io/CloneOf"
 )
 
-// Of returns what a claim's annotations order, as a DataVolume would spell it; nil if they order nothing, or if another program
-// fills the claim. The error is for an order that cannot be carried out, and says what to write instead.
+// Of returns the order in a claim's annotations, as the spec of a DataVolume; nil if there is none, or if another program fills
+// the claim. An order that cannot be carried out is an error, which says what to write instead.
 func Of(c *corev1.PersistentVolumeClaim) (*cdiv1.DataVolumeSpec, error) {
 	a := c.Annotations
 	_, upload := a[Upload]

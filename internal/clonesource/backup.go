@@ -17,7 +17,7 @@ import (
 // Backup is the disk of a backup that a volume is filled with.
 type Backup struct {
 	Disk accessv1.VolumeBackupSourceSpec
-	// Server is where the set of backups is, with its kind; nil: Claim holds it.
+	// Server is the kind of server that holds the set of backups; nil: Claim holds it.
 	Server *importsource.Kind
 	At     importsource.Source // of Server
 	Claim  *corev1.PersistentVolumeClaim
@@ -26,7 +26,7 @@ type Backup struct {
 // BackupSource is the kind of the sources that stand for a disk of a backup.
 var BackupSource = accessv1.GroupVersion.WithKind(accessv1.VolumeBackupSourceKind)
 
-// String is how messages call the disk. What a URL has besides the place of the set may be a key, so it is left out.
+// String returns the disk's name in messages. The query of a URL may hold a key, so it is left out.
 func (b *Backup) String() string {
 	where := ""
 	switch {
@@ -42,7 +42,7 @@ func (b *Backup) String() string {
 	return fmt.Sprintf("disk %s of backup %s in %s", b.Disk.Volume, b.Disk.Checkpoint, where)
 }
 
-// FindBackup reads a VolumeBackupSource and the claim that it names. The text is why it stands for nothing yet; empty: it does stand for a disk.
+// FindBackup reads a VolumeBackupSource and the claim that it names. The text says why it does not refer to a disk yet; empty if it does.
 func FindBackup(ctx context.Context, from Reader, namespace, name string) (*Backup, string, error) {
 	var source accessv1.VolumeBackupSource
 	if ok, err := from.Read(ctx, namespace, name, &source); !ok || err != nil {
@@ -71,7 +71,7 @@ func FindBackup(ctx context.Context, from Reader, namespace, name string) (*Back
 	return b, "", nil
 }
 
-// serverOf returns the server that has the set; nil: none has.
+// serverOf returns the kind of server that has the set; nil: a claim has it.
 func serverOf(s *accessv1.VolumeBackupSourceSpec) (*importsource.Kind, importsource.Source) {
 	for name, server := range map[string]*accessv1.BackupServer{"http": s.HTTP, "s3": s.S3, "gcs": s.GCS} {
 		if server == nil {
@@ -86,7 +86,8 @@ func serverOf(s *accessv1.VolumeBackupSourceSpec) (*importsource.Kind, importsou
 	return nil, importsource.Source{}
 }
 
-// wrongAddress returns what is wrong with the address of a server; empty: nothing. The error of the url package repeats the URL, which may hold a password.
+// wrongAddress returns the error in the address of a server; empty if it is valid. The error of the url package repeats the URL,
+// which may hold a password.
 func wrongAddress(b *Backup) string {
 	u, err := url.Parse(b.At.URL)
 	if err != nil || u.Host == "" || !slices.Contains(b.Server.Schemes, u.Scheme) {

@@ -21,8 +21,8 @@ const (
 // Proof is the fact that proves that the data of a claim is complete.
 type Proof string
 
-// The proofs that a source is complete. Each is something that exists: the absence of a record on a claim that we fill proves
-// nothing.
+// The proofs that a source is complete. Each is an existing object or record: the absence of a record on a claim that Berth fills
+// proves nothing.
 const (
 	Unproven    Proof = ""
 	Transferred Proof = "the end of its transfer is recorded on it"
@@ -54,7 +54,7 @@ func Complete(c *corev1.PersistentVolumeClaim) (proof Proof, lacks string) {
 	return Unproven, "it is still being filled by " + who
 }
 
-// FilledInPlace reports whether we write to the claim itself, after it is bound. That it is bound says nothing of its data then.
+// FilledInPlace reports whether Berth writes to the claim itself, after it is bound. A bound claim may be empty then.
 func FilledInPlace(c *corev1.PersistentVolumeClaim) bool { return filler(c) != "" && !PopulatedByUs(c) }
 
 // Refilled reports whether the claim was made to be filled and is not filled yet, although its owner may still report the

@@ -90,8 +90,8 @@ func ofKubeVirt(key string) bool {
 	return (domain == "kubevirt.io/" || strings.HasSuffix(domain, ".kubevirt.io/")) && domain != "cdi.kubevirt.io/"
 }
 
-// ImageLabels returns those of labels that an image may bring along. What an image says is not trusted further than that it must
-// be a label, and one of kubevirt.io: it cannot make the claim look like something else.
+// ImageLabels returns the labels that are accepted from an image: valid labels of kubevirt.io only, because an image is not
+// trusted and must not change how controllers treat the claim.
 func ImageLabels(all map[string]string) map[string]string {
 	labels := map[string]string{}
 	for key, value := range all {

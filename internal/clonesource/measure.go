@@ -21,7 +21,7 @@ type Found struct {
 	Content  *volumesnapshot.Content       // of Snapshot; nil: nothing is known of it
 }
 
-// Find reads a claim or snapshot. Of other kinds nothing is found.
+// Find reads a claim or snapshot. For other kinds it finds nothing.
 func Find(ctx context.Context, from Reader, at Ref) (Found, error) {
 	f := Found{Ref: at}
 	switch at.GroupKind() {
@@ -43,7 +43,7 @@ func Find(ctx context.Context, from Reader, at Ref) (Found, error) {
 	return f, nil
 }
 
-// There reports whether something was found.
+// There reports whether an object was found.
 func (f Found) There() bool { return f.Claim != nil || f.Snapshot != nil }
 
 // Lacks returns why the source cannot be cloned yet; "" if it can.
@@ -71,7 +71,7 @@ func (f Found) Labels() map[string]string {
 	return nil
 }
 
-// Size returns how large a copy has to be; zero: unknown so far. A claim that is bound is as large as its volume.
+// Size returns the size that a copy needs; zero if unknown. The size of a bound claim is that of its volume.
 func (f Found) Size() resource.Quantity {
 	switch {
 	case f.Snapshot != nil:
@@ -101,7 +101,7 @@ func (f Found) Mode() corev1.PersistentVolumeMode {
 	return volumesnapshot.Mode(f.Snapshot, f.Content)
 }
 
-// Measure returns what the size of a copy depends on; nil if that is not known yet. Data of unknown mode is taken for files.
+// Measure returns the facts that the size of a copy depends on; nil if they are not known yet. Data of unknown mode counts as files.
 func (f Found) Measure() *claim.Source {
 	size := f.Size()
 	if size.IsZero() {

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// Reader is a cluster. Of a kind that it does not have it says that there is nothing.
+// Reader reads a cluster. A kind that is not installed is empty.
 type Reader = volumesnapshot.Reader
 
 // The kinds that a claim is cloned from.
@@ -92,9 +92,9 @@ func ref(group *string, kind, namespace, name string) Ref {
 	return r
 }
 
-// Follow goes from a VolumeCloneSource or a DataSource to the claim or snapshot that it stands for; others are their own. The zero Ref means
-// that it is not there, or stands for nothing. What a VolumeCloneSource stands for is beside it; what a DataSource stands for may be in any
-// namespace, which has to be asked too: Reachable does both.
+// Follow resolves a VolumeCloneSource or a DataSource to its claim or snapshot; other references are returned unchanged. The zero
+// Ref means that the object does not exist, or refers to nothing. A VolumeCloneSource refers to its own namespace; a DataSource
+// may refer to any namespace, which has to permit it: Reachable does both.
 func Follow(ctx context.Context, from Reader, r Ref) (Ref, error) {
 	if r.Group != cdiv1.SchemeGroupVersion.Group {
 		return r, nil

@@ -64,13 +64,14 @@ func Next(ctx context.Context, from Reader, self *cdiv1.DataSource) (*cdiv1.Data
 
 // Resolved is the source of a DataVolume, with references followed.
 type Resolved struct {
-	// Source is that; nil: another populator's. Of a reference that leads nowhere it is where it ended.
+	// Source is the source as a DataVolume would name it; nil: it is another populator's. For a reference to a missing object it is
+	// the last one found.
 	Source *cdiv1.DataVolumeSource
 	// Lacks is why the reference leads nowhere; empty: it does not.
 	Lacks string
-	// Labels are those that the volume inherits from the DataSources on the way.
+	// Labels are the labels that the volume inherits from the DataSources on the way.
 	Labels map[string]string
-	// Backup is the disk of a backup that the reference leads to; nil: it leads to something else. Source is then empty.
+	// Backup is the disk of a backup that the reference leads to; nil if it leads to another source. Source is empty if Backup is set.
 	Backup *Backup
 }
 
@@ -138,12 +139,12 @@ func ResolveDataSource(ctx context.Context, from Reader, r Ref) (Resolved, error
 		SourceRef: &cdiv1.DataVolumeSourceRef{Kind: cdiv1.DataVolumeDataSource, Namespace: &r.Namespace, Name: r.Name}})
 }
 
-// nearer returns the labels that have been inherited, and those further ones that nothing nearer has said.
+// nearer returns have, with the labels of further that it does not have.
 func nearer(have, further map[string]string) map[string]string {
 	out := Inherited(further)
 	maps.Copy(out, have)
 	return out
 }
 
-// Inherit adds what the labels of a source say to its copies, where nothing nearer has said it.
+// Inherit adds the labels of a source to those of its copies, without overwriting any.
 func (r *Resolved) Inherit(labels map[string]string) { r.Labels = nearer(r.Labels, labels) }

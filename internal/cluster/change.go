@@ -41,7 +41,7 @@ func (w *Writer) Update(ctx context.Context, obj client.Object) error {
 	return nil
 }
 
-// Try is Update that changes nothing: it says whether the server would accept the object, schema, rules and webhooks alike.
+// Try is a dry run of Update: it returns the error of the server, from the schema, the rules or the webhooks.
 func (w *Writer) Try(ctx context.Context, obj client.Object) error {
 	if err := w.client.Update(ctx, obj, Owner, client.DryRunAll, client.FieldValidation("Strict")); err != nil {
 		return fmt.Errorf("try %s: %w", w.name(obj), err)

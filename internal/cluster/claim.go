@@ -31,7 +31,7 @@ const (
 	AnnBoundMessage   = "cdi.kubevirt.io/storage.condition.bound.message"
 )
 
-// ClaimAnnotations are all annotations that a status is written to.
+// ClaimAnnotations are all annotations that a claim's status is written to.
 var ClaimAnnotations = []string{
 	AnnState, AnnProgress, AnnRestarts, AnnRunning, AnnRunningReason, AnnRunningMessage, AnnBound, AnnBoundReason, AnnBoundMessage,
 }
@@ -39,8 +39,8 @@ var ClaimAnnotations = []string{
 // AnnFilledFor on a volume is the UID of the claim it was filled for, written in the same moment as it was given to it.
 const AnnFilledFor = "berth.dev/filled-for"
 
-// ReportClaim writes what is said about a claim into its annotations, along with the other marks we have on it, if there
-// is anything new; and an event if the reason is.
+// ReportClaim writes the status of a claim into its annotations, along with our other marks on it, if anything changed; and an
+// event if the reason changed.
 func (w *Writer) ReportClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, marks Marks, s Status) error {
 	condition := bound(s)
 	if marks.Annotations == nil {
@@ -155,8 +155,8 @@ func (w *Writer) AwaitClaim(ctx context.Context, live client.Reader, namespace, 
 	return w.Change(ctx, v, next)
 }
 
-// Annotate writes one annotation and nothing else, whatever was written to the object meanwhile. A later object of the same name is
-// refused with a conflict.
+// Annotate writes one annotation, also if other fields of the object changed meanwhile. A later object of the same name is refused
+// with a conflict.
 func (w *Writer) Annotate(ctx context.Context, obj client.Object, key, value string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": obj.GetUID(), "annotations": map[string]string{key: value}}})
 	if err != nil {

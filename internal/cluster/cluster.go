@@ -221,7 +221,7 @@ func prune(value any) bool {
 	return len(fields) == 0
 }
 
-// hollow reports whether nothing but empty structs, which Go writes out where nothing was meant.
+// hollow reports whether a value has only empty structs, which Go writes for unset fields.
 func hollow(value any) bool {
 	fields, ok := value.(map[string]any)
 	if !ok {

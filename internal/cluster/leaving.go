@@ -22,8 +22,7 @@ func leaving(err error) error {
 	return err
 }
 
-// Settle returns a reconciler that has nothing left to do, and nothing to complain about, in a namespace that is being deleted:
-// what it cares for goes with the rest.
+// Settle returns a reconciler that ignores errors in a namespace that is being deleted: its objects are deleted with the rest.
 func Settle(r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		result, err := r.Reconcile(ctx, req)

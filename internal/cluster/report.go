@@ -22,8 +22,7 @@ type Status struct {
 	Restarts int32
 }
 
-// Report writes the volume's status if it says something new, and an event if the reason is new. The old status is
-// read for nothing else.
+// Report writes the volume's status if it changed, and an event if the reason changed. It reads the old status only to compare.
 func (w *Writer) Report(ctx context.Context, v *cdiv1.DataVolume, s Status) error {
 	old := w.lastSaid(v)
 	next := cdiv1.DataVolumeStatus{
@@ -52,8 +51,8 @@ type reportedStatus struct {
 	status cdiv1.DataVolumeStatus
 }
 
-// lastSaid returns the volume's status, or what was reported meanwhile about the same version of it: without it, a cache that is
-// a moment behind would have everything said twice.
+// lastSaid returns the volume's status, or a later report about the same version of the volume: otherwise a stale cache would
+// cause the same event twice.
 func (w *Writer) lastSaid(v *cdiv1.DataVolume) cdiv1.DataVolumeStatus {
 	if last, ok := w.said.Load(client.ObjectKeyFromObject(v)); ok && last.(reportedStatus).about == v.ResourceVersion {
 		return last.(reportedStatus).status
@@ -121,7 +120,7 @@ func bound(s Status) cdiv1.DataVolumeCondition {
 	return c
 }
 
-// condition is next with the times of the old condition of its type where nothing changed.
+// condition returns next with the times of the old condition of its type if nothing changed.
 func (w *Writer) condition(old []cdiv1.DataVolumeCondition, next cdiv1.DataVolumeCondition) cdiv1.DataVolumeCondition {
 	now := metav1.NewTime(w.clock.Now()).Rfc3339Copy()
 	next.LastTransitionTime, next.LastHeartbeatTime = now, now

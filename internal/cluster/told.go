@@ -14,7 +14,7 @@ type lastEvents struct {
 	reason map[types.UID]string
 }
 
-// mostTold is how many objects are remembered. To forget one costs an event that is told twice.
+// mostTold is how many objects are remembered. If one is forgotten, an event may be sent twice.
 const mostTold = 20000
 
 // again reports whether the last event about the object had that reason, and remembers it.

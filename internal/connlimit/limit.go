@@ -7,8 +7,8 @@ import (
 )
 
 // Limited is a listener that any client may connect to. A connection is unknown until Know is called for it: when there are too
-// many unknown ones, the oldest is closed. So a crowd of strangers holds a bounded share of memory, and keeps no client out that
-// logs in faster than the crowd reconnects. Known connections are bounded too, apart from the unknown ones.
+// many unknown ones, the oldest is closed. So a flood of unauthenticated clients takes a bounded share of memory, and does not
+// lock out a client that logs in faster than they reconnect. Known connections are bounded too, apart from the unknown ones.
 type Limited struct {
 	net.Listener
 	mu               sync.Mutex

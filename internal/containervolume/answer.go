@@ -1,8 +1,8 @@
-// Package containervolume is the contract with a container that makes a volume: the document it is asked with, how it is asked, and what it
-// may answer. docs/reference/container-volumes.yaml is the same contract for people who write such a container.
+// Package containervolume is the contract with a container that makes a volume: the request, how it is sent, and the possible
+// answers. docs/reference/container-volumes.yaml is the same contract for people who write such a container.
 //
-// It does not know pods, records or whether a question is due. An answer that it has read is as good as what a user wrote: whether
-// the machine may have it is for the admission of machines to decide.
+// It does not know pods, records or whether a request is due. An answer is untrusted, like a user's input: the admission of
+// machines decides whether the machine may have the volume.
 package containervolume
 
 import (

@@ -18,7 +18,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// Path is where a container is asked, Port at which port if it does not name one.
+// Path is the path of requests to a container, and Port the default port.
 const (
 	Path = "/volume"
 	Port = 443

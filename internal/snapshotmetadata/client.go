@@ -154,7 +154,7 @@ func send[R any](ctx context.Context, conn grpc.ClientConnInterface, call int, r
 	return &grpc.GenericClientStream[R, Response]{ClientStream: stream}, nil
 }
 
-// progress is how far an answer has come.
+// progress is the progress of an answer.
 type progress struct {
 	at       int64 // everything before is known
 	capacity int64 // -1: not yet told

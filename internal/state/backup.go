@@ -5,7 +5,7 @@ import "strings"
 // BackupReason names a row of the table about backups of machines.
 type BackupReason string
 
-// What can be said about a backup. BackupOver says nothing: it has ended, and its status stays as it is.
+// The states of a backup. BackupOver says nothing: it has ended, and its status stays as it is.
 const (
 	BackupOver        BackupReason = ""
 	BackupNoPull      BackupReason = "PullNotServed"
@@ -29,7 +29,7 @@ const (
 	BackupAborting    BackupReason = "Aborting"
 )
 
-// BackupRow is one thing that can be said about a backup.
+// BackupRow is one of the states that are reported about a backup.
 type BackupRow struct {
 	Reason BackupReason
 	// Condition is the one that becomes true, and Upstream its reason, as clients of backup.kubevirt.io know them.

@@ -5,7 +5,7 @@ import "strings"
 // CloneReason names a row of the table about clones of machines.
 type CloneReason string
 
-// What can be said about a clone of a machine. Reasons that upstream has events for have their names.
+// The states of a clone of a machine. Reasons that upstream has events for have their names.
 const (
 	CloneNoSource       CloneReason = "SourceDoesNotExist"
 	CloneSnapshotting   CloneReason = "SnapshotCreated"
@@ -22,7 +22,7 @@ const (
 	CloneFailed         CloneReason = "CloneFailed"
 )
 
-// CloneRow is one thing that can be said about a clone of a machine.
+// CloneRow is one of the states that are reported about a clone of a machine.
 type CloneRow struct {
 	Reason  CloneReason
 	Phase   string

@@ -16,7 +16,7 @@ const (
 	EvacuationExternal EvacuationReason = "LeftToOthers"
 )
 
-// EvacuationRow is one thing that can be said.
+// EvacuationRow is one of the states that are reported.
 type EvacuationRow struct {
 	Reason EvacuationReason
 	Warn   bool

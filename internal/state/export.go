@@ -5,7 +5,7 @@ import "strings"
 // ExportReason names a row of the table about exports.
 type ExportReason string
 
-// What can be said about an export.
+// The states of an export.
 const (
 	ExportExpired   ExportReason = "Expired"
 	ExportMissing   ExportReason = "SourceMissing"
@@ -29,7 +29,7 @@ const (
 	ClaimsUnknown  ClaimsReason = "Unknown"
 )
 
-// ExportRow is one thing that can be said about an export.
+// ExportRow is one of the states that are reported about an export.
 type ExportRow struct {
 	Reason  ExportReason
 	Phase   string

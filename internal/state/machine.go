@@ -9,7 +9,7 @@ import (
 // MachineReason names a row of the machine table.
 type MachineReason string
 
-// What can be said about a machine or its instance.
+// The states of a machine or its instance.
 const (
 	Halted              MachineReason = "Halted"
 	Provisioning        MachineReason = "Provisioning"
@@ -76,7 +76,7 @@ const (
 	AsInstance MachineReason = "AsInstance"
 )
 
-// MachineRow is one thing that can be said about a machine. Instance is the phase of its instance then, and empty where
+// MachineRow is one of the states that are reported about a machine. Instance is the phase of its instance then, and empty where
 // there is none.
 type MachineRow struct {
 	Reason   MachineReason

@@ -9,7 +9,7 @@ import (
 // MigrationReason names a row of the table about migrations.
 type MigrationReason string
 
-// What can be said about a migration.
+// The states of a migration.
 const (
 	MigrationQueued       MigrationReason = "AnotherMigration"
 	MigrationPlacing      MigrationReason = "TargetPlacing"
@@ -36,7 +36,7 @@ const (
 	MigrationWritten      MigrationReason = "DisksChanged"
 )
 
-// MigrationRow is one thing that can be said about a migration.
+// MigrationRow is one of the states that are reported about a migration.
 type MigrationRow struct {
 	Reason  MigrationReason
 	Phase   kubevirt.MigrationPhase

@@ -5,7 +5,7 @@ import "strings"
 // SnapshotReason names a row of the table about snapshots of machines and their return.
 type SnapshotReason string
 
-// What can be said about a snapshot or a restore.
+// The states of a snapshot or a restore.
 const (
 	SnapshotNoMachine SnapshotReason = "SourceMissing"
 	SnapshotUnsteady  SnapshotReason = "SourceUnsteady"
@@ -44,7 +44,7 @@ const (
 	Badly
 )
 
-// SnapshotRow is one thing that can be said about a snapshot or a restore.
+// SnapshotRow is one of the states that are reported about a snapshot or a restore.
 type SnapshotRow struct {
 	Reason  SnapshotReason
 	Event   string // the reason of its event, where upstream has another word for it; empty: Reason

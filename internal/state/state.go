@@ -41,7 +41,7 @@ const (
 	NoSource      Bound = "CloneWithoutSource" // there is no claim, because there is nothing to clone
 )
 
-// Row is one thing that can be said about a volume.
+// Row is a state of a volume.
 type Row struct {
 	Reason Reason
 	Phase  cdiv1.DataVolumePhase

@@ -16,7 +16,7 @@ const (
 	TemplateChanged UpdateReason = "RestartRequired"
 )
 
-// UpdateRow is one thing that can be said.
+// UpdateRow is one of the states that are reported.
 type UpdateRow struct {
 	Reason UpdateReason
 	// Restart: only a restart brings it about.

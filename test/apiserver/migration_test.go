@@ -19,7 +19,7 @@ func migration(name, spec string) *unstructured.Unstructured {
 	return object(fmt.Sprintf("{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstanceMigration, metadata: {name: %s, namespace: team}, spec: {%s}}", name, spec))
 }
 
-// TestMigrationKind: a migration names an instance, for good; what is said of it the controller says and the API does not.
+// TestMigrationKind: a migration names an instance, permanently; what is said of it the controller says and the API does not.
 func TestMigrationKind(t *testing.T) {
 	installRights(t)
 	ctx := t.Context()

@@ -58,8 +58,8 @@ type Holder struct {
 	Pod string `json:"pod"`
 	// PodUID tells the pod from an earlier or later one of the same name.
 	PodUID types.UID `json:"podUID"`
-	// Node is where the pod runs; BootID is the node's when the disk was taken. Whatever ran there before has ended
-	// once the node has another.
+	// Node is the node that the pod runs on; BootID is the node's boot ID when the disk was taken. If the node has another boot ID,
+	// everything that ran there then has ended.
 	Node string `json:"node"`
 	// BootID is the boot of the node that the pod runs on, as the node's status says it.
 	BootID string `json:"bootID,omitempty"`

@@ -52,7 +52,7 @@ type VolumeBackupSourceSpec struct {
 	//
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][-A-Za-z0-9_.]{0,199}$`
 	Volume string `json:"volume"`
-	// Manifest is "sha256:..." of the manifest of the backup, and so of everything below it. Left out: the manifest that is there is used.
+	// Manifest is "sha256:..." of the manifest of the backup, and so of everything below it. If unset, the manifest that exists is used.
 	//
 	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
 	Manifest string `json:"manifest,omitempty"`

@@ -60,7 +60,7 @@ type ContainerVolumeSpec struct {
 type ContainerKeys struct {
 	// Trusted is a digest of the authorities that the container trusts.
 	Trusted string `json:"trusted"`
-	// Until is when the container's own certificate ends.
+	// Until is when the container's certificate expires.
 	Until metav1.Time `json:"until"`
 }
 

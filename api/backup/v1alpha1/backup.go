@@ -99,7 +99,7 @@ const (
 	Incremental BackupType = "Incremental" // it has what changed since the checkpoint before
 )
 
-// VirtualMachineBackupStatus is how far a backup is, or how it ended.
+// VirtualMachineBackupStatus is the progress of a backup, or how it ended.
 type VirtualMachineBackupStatus struct {
 	// Type says whether the backup has all data, or what changed since the checkpoint before.
 	Type BackupType `json:"type,omitempty"`
@@ -228,9 +228,9 @@ type VirtualMachineBackupTrackerStatus struct {
 type BackupCheckpoint struct {
 	// Name is the checkpointName of the backup.
 	Name string `json:"name,omitempty"`
-	// CreationTime is when it was.
+	// CreationTime is the moment that the backup holds.
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`
-	// Volumes are those whose disks are in the backup.
+	// Volumes lists the volumes whose disks are in the backup.
 	//
 	// +listType=atomic
 	Volumes []BackupVolumeInfo `json:"volumes,omitempty"`

@@ -91,7 +91,7 @@ type VirtualMachineCloneSpec struct {
 	VolumeNamePolicy *VolumeNamePolicy `json:"volumeNamePolicy,omitempty"`
 }
 
-// Phase is how far a clone is.
+// Phase is the progress of a clone.
 type Phase string
 
 // The phases, in their order.
@@ -103,9 +103,9 @@ const (
 	Failed             Phase = "Failed"
 )
 
-// VirtualMachineCloneStatus is how far the clone is.
+// VirtualMachineCloneStatus is the progress of the clone.
 type VirtualMachineCloneStatus struct {
-	// CreationTime is when the target was there.
+	// CreationTime is when the target was created.
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`
 	// Phase is SnapshotInProgress, RestoreInProgress, CreatingTargetVM, Succeeded or Failed; empty while its source does not exist.
 	Phase Phase `json:"phase,omitempty"`
@@ -127,7 +127,7 @@ const (
 	ConditionProgressing = "Progressing"
 )
 
-// Condition is one thing that is true of a clone, or not.
+// Condition describes one aspect of the state of a clone.
 type Condition struct {
 	// Type is Ready or Progressing.
 	Type string `json:"type"`
@@ -135,7 +135,7 @@ type Condition struct {
 	Status corev1.ConditionStatus `json:"status"`
 	// LastProbeTime is not written.
 	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
-	// LastTransitionTime is since when it has this status.
+	// LastTransitionTime is when the status changed last.
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 	// Reason is one word, or upstream's words.
 	Reason string `json:"reason,omitempty"`

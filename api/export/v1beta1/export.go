@@ -50,7 +50,7 @@ type VirtualMachineExportSpec struct {
 	TTLDuration *metav1.Duration `json:"ttlDuration,omitempty"`
 }
 
-// Phase is how far an export has come.
+// Phase is the progress of an export.
 type Phase string
 
 // The phases.
@@ -61,10 +61,10 @@ const (
 	Skipped    Phase = "Skipped" // there is nothing to export
 )
 
-// VirtualMachineExportStatus is where the disks are downloaded, or why they are not.
+// VirtualMachineExportStatus says where the disks can be downloaded, or why they cannot.
 type VirtualMachineExportStatus struct {
 	Phase Phase `json:"phase,omitempty"`
-	// Links are where the disks are downloaded, when the export is Ready.
+	// Links are the URLs of the disks, when the export is Ready.
 	Links *VirtualMachineExportLinks `json:"links,omitempty"`
 	// TokenSecretRef is the Secret with the token.
 	TokenSecretRef *string `json:"tokenSecretRef,omitempty"`
@@ -83,7 +83,7 @@ type VirtualMachineExportStatus struct {
 
 // VirtualMachineExportLinks are ways to the disks.
 type VirtualMachineExportLinks struct {
-	// Internal is for clients in the cluster, or that forward a port into it.
+	// Internal is the link for clients in the cluster, or that forward a port into it.
 	Internal *VirtualMachineExportLink `json:"internal,omitempty"`
 }
 
@@ -96,7 +96,7 @@ type VirtualMachineExportLink struct {
 	// +listType=map
 	// +listMapKey=name
 	Volumes []VirtualMachineExportVolume `json:"volumes,omitempty"`
-	// Manifests are where objects are that import the disks elsewhere. There are none if they would be too long.
+	// Manifests are the URLs of manifests that import the disks elsewhere. There are none if they would be too long.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -112,11 +112,12 @@ const (
 	AuthHeader   ManifestType = "auth-header-secret" // the Secret with the token, which the volumes of the others name
 )
 
-// VirtualMachineExportManifest is where a manifest is.
+// VirtualMachineExportManifest is the URL of a manifest.
 type VirtualMachineExportManifest struct {
-	// Type is all, or auth-header-secret: the Secret with the token, which the others name.
+	// Type is all, or auth-header-secret: the Secret with the token, which the other objects refer to.
 	Type ManifestType `json:"type"`
-	// URL is where it is downloaded, with the token in the header x-kubevirt-export-token, as YAML or, if that is accepted, as JSON.
+	// URL is the address of the manifest. It is requested with the token in the header x-kubevirt-export-token, as YAML or, if that is
+	// accepted, as JSON.
 	URL string `json:"url"`
 }
 
@@ -146,7 +147,7 @@ const (
 // VirtualMachineExportVolumeFormat is a format and where the disk is in it.
 type VirtualMachineExportVolumeFormat struct {
 	Format Format `json:"format"`
-	// URL is where it is downloaded, with the token in the header x-kubevirt-export-token.
+	// URL is the address of the disk. It is requested with the token in the header x-kubevirt-export-token.
 	URL string `json:"url"`
 }
 
@@ -171,9 +172,9 @@ type Condition struct {
 	Type ConditionType `json:"type"`
 	// Status is True, False or Unknown.
 	Status corev1.ConditionStatus `json:"status"`
-	// LastProbeTime is when it was last looked at.
+	// LastProbeTime is when it was last checked.
 	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
-	// LastTransitionTime is since when it has this status.
+	// LastTransitionTime is when the status changed last.
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 	// Reason is one word for why.
 	Reason string `json:"reason,omitempty"`

@@ -35,11 +35,11 @@ type ContainerSource struct {
 	// +listType=atomic
 	Env       []corev1.EnvVar             `json:"env,omitempty"`
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
-	// VolumeMounts are where the container sees volumes as directories.
+	// VolumeMounts are the directories at which the container has volumes.
 	//
 	// +listType=atomic
 	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
-	// VolumeDevices are where the container sees volumes as devices.
+	// VolumeDevices are the paths at which the container has volumes as devices.
 	//
 	// +listType=atomic
 	VolumeDevices  []corev1.VolumeDevice `json:"volumeDevices,omitempty"`

@@ -30,7 +30,7 @@ const (
 	InputKeyboard InputType = "keyboard"
 )
 
-// Watchdog does something if the guest no longer says that it is well.
+// Watchdog takes an action if the guest no longer resets the timer.
 type Watchdog struct {
 	// Name of the device.
 	Name           string `json:"name"`

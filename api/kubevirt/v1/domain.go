@@ -204,7 +204,7 @@ type Devices struct {
 	Filesystems []Filesystem `json:"filesystems,omitempty"`
 	// ClientPassthrough has no effect: devices of a client cannot be given to a guest.
 	ClientPassthrough *ClientPassthrough `json:"clientPassthrough,omitempty"`
-	// DownwardMetrics is refused: the guest is told nothing of the node's load.
+	// DownwardMetrics is refused: the guest gets no metrics of the node.
 	DownwardMetrics *DownwardMetrics `json:"downwardMetrics,omitempty"`
 }
 
@@ -217,7 +217,7 @@ type Rng struct{}
 // +kubebuilder:validation:XValidation:rule="has(self.source) || !has(self.copy) && !has(self.access__dash__mode)",message="copy and access-mode of a disk belong to its source; a volume has accessMode and copy of its own"
 // +kubebuilder:validation:XValidation:rule="!has(self.source) || !has(self.source.http) || (has(self.access__dash__mode) && self.access__dash__mode in ['read-shared', 'read-only']) || (has(self.copy) && self.copy.mode != 'none')",message="a disk at a URL can only be read: set access-mode to read-shared, or copy.mode to copy-on-write"
 type Disk struct {
-	// Name is that of the volume. A machine with one disk that has a source may leave it out.
+	// Name is the name of the volume. A machine with one disk that has a source may leave it out.
 	// +kubebuilder:default=disk
 	Name       string `json:"name"`
 	DiskDevice `json:",inline"`
@@ -334,7 +334,7 @@ type ErrorPolicy string
 
 // Interface is a network card.
 type Interface struct {
-	// Name is that of the network it is connected to.
+	// Name is the name of the network that the interface is connected to.
 	Name string `json:"name"`
 	// Model of the network card; virtio unless set.
 	//

@@ -79,7 +79,7 @@ type FeatureHyperv struct {
 // FeatureSpinlocks tell the hypervisor of locks that are waited for.
 type FeatureSpinlocks struct {
 	FeatureState `json:",inline"`
-	// Retries before the hypervisor is told; 4096 if unset.
+	// Retries is the number of attempts before the hypervisor is notified; 4096 if unset.
 	Retries *uint32 `json:"spinlocks,omitempty"`
 }
 
@@ -102,7 +102,7 @@ type SyNICTimer struct {
 // TLBFlush has the hypervisor flush the address caches of other processors.
 type TLBFlush struct {
 	FeatureState `json:",inline"`
-	// Direct is for guests within the guest.
+	// Direct enables direct mode, for nested guests.
 	Direct *FeatureState `json:"direct,omitempty"`
 	// Extended has ranges of addresses flushed.
 	Extended *FeatureState `json:"extended,omitempty"`

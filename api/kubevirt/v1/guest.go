@@ -2,7 +2,7 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// What a guest's agent says, as subresources of its instance. Everything in these documents is the guest's own word.
+// The reports of a guest's agent, as subresources of its instance. The guest itself writes the content of these documents.
 
 // GuestAgentInfo is the subresource guestosinfo.
 // +kubebuilder:object:generate=false

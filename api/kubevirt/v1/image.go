@@ -19,7 +19,7 @@ type ContainerImageSource struct {
 	// Args are given to the program instead of the image's.
 	// +listType=atomic
 	Args []string `json:"args,omitempty"`
-	// Env is set besides the image's environment.
+	// Env is added to the image's environment.
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=map
 	// +listMapKey=name
@@ -43,7 +43,7 @@ type EnvVar struct {
 	Name string `json:"name"`
 	// Value of the variable, as it is.
 	Value string `json:"value,omitempty"`
-	// ValueFrom is where the value comes from.
+	// ValueFrom is the source of the value.
 	ValueFrom *EnvVarSource `json:"valueFrom,omitempty"`
 }
 

@@ -96,7 +96,7 @@ type VirtualMachineInstanceSpec struct {
 	//
 	// +listType=atomic
 	ResourceClaims []ResourceClaim `json:"resourceClaims,omitempty"`
-	// UtilityVolumes are refused: nothing is written to them.
+	// UtilityVolumes are refused: Berth has no use for them.
 	//
 	// +listType=atomic
 	UtilityVolumes []UtilityVolume `json:"utilityVolumes,omitempty"`
@@ -127,22 +127,22 @@ type Probe struct {
 	Exec *corev1.ExecAction `json:"exec,omitempty"`
 	// GuestAgentPing asks whether the guest agent answers.
 	GuestAgentPing *GuestAgentPing `json:"guestAgentPing,omitempty"`
-	// InitialDelaySeconds is how long after the start it is tried first.
+	// InitialDelaySeconds is the time from the start to the first probe.
 	InitialDelaySeconds int32 `json:"initialDelaySeconds,omitempty"`
-	// TimeoutSeconds is how long an answer may take.
+	// TimeoutSeconds is the longest time that an answer may take.
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
-	// PeriodSeconds is how long it is from one try to the next.
+	// PeriodSeconds is the time from one probe to the next.
 	PeriodSeconds int32 `json:"periodSeconds,omitempty"`
-	// SuccessThreshold is how many tries in a row must succeed.
+	// SuccessThreshold is the number of consecutive probes that must succeed.
 	SuccessThreshold int32 `json:"successThreshold,omitempty"`
-	// FailureThreshold is how many tries in a row must fail.
+	// FailureThreshold is the number of consecutive probes that must fail.
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
 }
 
 // GuestAgentPing has no settings.
 type GuestAgentPing struct{}
 
-// Network is something an interface can be connected to.
+// Network is a network that an interface can be connected to.
 type Network struct {
 	// Name is the name that interfaces refer to.
 	Name string      `json:"name"`
@@ -161,7 +161,7 @@ type PodNetwork struct {
 	VMIPv6NetworkCIDR string `json:"vmIPv6NetworkCIDR,omitempty"`
 }
 
-// Phase is how far an instance has come.
+// Phase is the progress of an instance.
 type Phase string
 
 // The phases.
@@ -256,7 +256,7 @@ type NetworkInterface struct {
 	IP string `json:"ipAddress,omitempty"`
 	// IPs are all its addresses.
 	IPs []string `json:"ipAddresses,omitempty"`
-	// InfoSource is where this is known from: domain.
+	// InfoSource names the source of the information: domain.
 	InfoSource string `json:"infoSource,omitempty"`
 }
 

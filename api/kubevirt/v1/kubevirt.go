@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ConfigurationName is the name of the one KubeVirt that counts, in the namespace that Berth is installed in. Without it everything is
-// as its fields say of "unset".
+// ConfigurationName is the name of the one KubeVirt that counts, in the namespace that Berth is installed in. Without it all
+// settings have their defaults.
 const ConfigurationName = "kubevirt"
 
 // KubeVirt holds the administrator's settings for the machines of a cluster.
@@ -40,7 +40,7 @@ type KubeVirtSpec struct {
 
 // KubeVirtConfiguration holds settings that apply to all machines.
 type KubeVirtConfiguration struct {
-	// EvictionStrategy is that of machines that have none of their own; None if unset.
+	// EvictionStrategy is the default of machines that set none; None if unset.
 	EvictionStrategy       *EvictionStrategy       `json:"evictionStrategy,omitempty"`
 	MigrationConfiguration *MigrationConfiguration `json:"migrations,omitempty"`
 }
@@ -52,7 +52,7 @@ type KubeVirtConfiguration struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.network) || size(self.network) == 0",message="network is not supported: guests are sent over the network of the pods"
 // +kubebuilder:validation:XValidation:rule="!has(self.bandwidthPerMigration) || quantity(string(self.bandwidthPerMigration)).compareTo(quantity('0')) >= 0",message="bandwidthPerMigration is bytes in a second, such as 64Mi; 0 is no limit"
 type MigrationConfiguration struct {
-	// ParallelMigrationsPerCluster is how many guests are sent at once; 5 if unset.
+	// ParallelMigrationsPerCluster is how many guests are moved at the same time; 5 if unset.
 	// +kubebuilder:validation:Minimum=1
 	ParallelMigrationsPerCluster *uint32 `json:"parallelMigrationsPerCluster,omitempty"`
 	// ParallelOutboundMigrationsPerNode is how many of them from one node; 2 if unset.
@@ -67,7 +67,7 @@ type MigrationConfiguration struct {
 	// ProgressTimeout is after how many seconds without any progress a migration is given up; 150 if unset.
 	// +kubebuilder:validation:Minimum=1
 	ProgressTimeout *int64 `json:"progressTimeout,omitempty"`
-	// MaxDowntimeMs is for how many milliseconds a guest may stand still when it changes nodes; 300 if unset.
+	// MaxDowntimeMs is how many milliseconds a guest may be paused while it changes nodes; 300 if unset.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2000000
 	MaxDowntimeMs *int64 `json:"maxDowntimeMs,omitempty"`
@@ -94,7 +94,7 @@ const (
 	EvictExternal              EvictionStrategy = "External"              // the drain waits until somebody else has seen to it
 )
 
-// Migrations are the settings of migrations with everything filled in.
+// Migrations are the settings of migrations, with the defaults filled in.
 type Migrations struct {
 	PerCluster, PerNode int
 	Bandwidth           int64 // bytes in a second; 0: no limit

@@ -157,7 +157,7 @@ type VirtualMachineStatus struct {
 	// StateChangeRequests are starts and stops that were asked for and not yet carried out, oldest first.
 	// +listType=atomic
 	StateChangeRequests []StateChangeRequest `json:"stateChangeRequests,omitempty"`
-	// VolumeRequests are volumes to be added or removed for good, oldest first.
+	// VolumeRequests are volumes to be added or removed permanently, oldest first.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	VolumeRequests []VolumeRequest `json:"volumeRequests,omitempty"`
@@ -222,9 +222,9 @@ type Condition struct {
 	Type string `json:"type"`
 	// Status is True, False or Unknown.
 	Status corev1.ConditionStatus `json:"status"`
-	// LastProbeTime is when it was last looked at.
+	// LastProbeTime is when it was last checked.
 	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
-	// LastTransitionTime is since when it has this status.
+	// LastTransitionTime is when the status changed last.
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 	// Reason is one word for why.
 	Reason string `json:"reason,omitempty"`
@@ -239,7 +239,7 @@ type VolumeUpdateState struct {
 
 // VolumeMigrationState has the volumes whose disks are being sent into other claims.
 type VolumeMigrationState struct {
-	// MigratedVolumes are those volumes.
+	// MigratedVolumes lists the changed volumes.
 	//
 	// +listType=atomic
 	MigratedVolumes []MigratedVolume `json:"migratedVolumes,omitempty"`

@@ -47,7 +47,7 @@ type MigrationSpec struct {
 	AddedNodeSelector map[string]string `json:"addedNodeSelector,omitempty"`
 }
 
-// MigrationPhase is how far a migration has come.
+// MigrationPhase is the progress of a migration.
 type MigrationPhase string
 
 // The phases.
@@ -62,7 +62,7 @@ const (
 	MigrationFailed          MigrationPhase = "Failed"
 )
 
-// MigrationStatus is how far the migration is.
+// MigrationStatus is the progress of the migration.
 type MigrationStatus struct {
 	Phase MigrationPhase `json:"phase,omitempty"`
 	// Conditions say what is true of the migration, since when and why.
@@ -91,7 +91,7 @@ type MigrationPhaseTransition struct {
 // MigrationAbortStatus is the result of a request to cancel the migration.
 type MigrationAbortStatus string
 
-// The fates of that wish.
+// The results of a request to cancel.
 const (
 	AbortInProgress MigrationAbortStatus = "Aborting"
 	AbortSucceeded  MigrationAbortStatus = "Succeeded"
@@ -151,7 +151,7 @@ const (
 	LabelVolumeUpdate = "kubevirt.io/volume-update-migration" // on a migration for volumes that were changed: the instance
 	LabelMigrated     = "kubevirt.io/vmi-name"                // the instance; upstream's virtctl finds migrations by it
 	AnnEvacuation     = "kubevirt.io/evacuationMigration"     // of one that a drain asked for: the node
-	// AnnStays is on an instance whose evacuation was cancelled: which one, by the launcher and the moment.
+	// AnnStays is on an instance whose evacuation was cancelled. Its value names the evacuation, by the launcher and the time.
 	AnnStays   = "berth.dev/evacuation-cancelled"
 	AnnOffline = "berth.dev/offline" // "true" on one of a machine that does not run: its claims are copied
 )

@@ -38,7 +38,7 @@ const (
 // Paused reports whether the guest is to be started paused.
 func (q StateChangeRequest) Paused() bool { return q.Data[DataPaused] == DataTrue }
 
-// AnnPaused on an instance, if a person has ever asked to pause it: how far that is.
+// AnnPaused is on an instance that a user has ever asked to pause, and says what was asked and whether it was done.
 const (
 	AnnPaused = "berth.dev/paused"
 	// AnnGeneration is the generation of the machine's spec that the instance was made from, or has followed since.
@@ -64,10 +64,10 @@ type AddVolumeOptions struct {
 	Name         string               `json:"name"`
 	Disk         *Disk                `json:"disk"`
 	VolumeSource *HotplugVolumeSource `json:"volumeSource"`
-	// AccessMode is as in Volume.
+	// AccessMode is the AccessMode of Volume.
 	// +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared
 	AccessMode AccessMode `json:"accessMode,omitempty"`
-	// DryRun is All if nothing is to be done but to check.
+	// DryRun is All if the request is only to be checked.
 	//
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
@@ -77,7 +77,7 @@ type AddVolumeOptions struct {
 type RemoveVolumeOptions struct {
 	// Name of the volume to remove.
 	Name string `json:"name"`
-	// DryRun is All if nothing is to be done but to check.
+	// DryRun is All if the request is only to be checked.
 	//
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
@@ -89,7 +89,7 @@ type KeepOptions struct {
 	Name string `json:"name"`
 	// ClaimName is the claim that gets the copy.
 	ClaimName string `json:"claimName"`
-	// DryRun is All if nothing is to be done but to check.
+	// DryRun is All if the request is only to be checked.
 	//
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Canonical spells a machine's disks and volumes as instances have them: what a disk says of its source becomes a volume of
-// the disk's name, ports are numbers, and each access mode has one word. A volume that has the disk's name already stays: the
-// API refuses such a machine, and nothing it says may replace another thing it says.
+// Canonical spells a machine's disks and volumes as instances have them: what a disk says of its source becomes a volume of the
+// disk's name, ports are numbers, and each access mode has one word. If a volume has the disk's name already, both are kept, and
+// admission refuses the machine.
 func (s *VirtualMachineInstanceSpec) Canonical() {
 	named := map[string]bool{}
 	for _, v := range s.Volumes {
@@ -87,7 +87,7 @@ func (s *NetworkSource) Protocol() string {
 	return ""
 }
 
-// traits are those of the source that is set; empty without one.
+// traits returns the traits of the source that is set; the zero value without one.
 func (s *NetworkSource) traits() traits {
 	for _, source := range s.sources() {
 		return source.traits()
@@ -122,7 +122,7 @@ func (v *Volume) Networked() bool {
 // AtServer reports whether the volume is a network disk at a server that can hold it for one client: a file at a URL is only read.
 func (v *Volume) AtServer() bool { return v.Networked() && !v.traits().shared }
 
-// AsksDirect returns what the volume says of opening the network disk behind its claim without a mount; nil: nothing.
+// AsksDirect returns whether the volume asks to open the network disk behind its claim without a mount; nil if it does not say.
 func (v *Volume) AsksDirect() *bool {
 	switch {
 	case v.PersistentVolumeClaim != nil:

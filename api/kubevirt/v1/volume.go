@@ -56,7 +56,7 @@ type VolumeSource struct {
 	Sysprep *SysprepSource `json:"sysprep,omitempty"`
 	// MemoryDump is a claim that the guest's memory is written to.
 	MemoryDump *MemoryDumpVolumeSource `json:"memoryDump,omitempty"`
-	// DownwardMetrics is refused: the guest is told nothing of the node's load.
+	// DownwardMetrics is refused: the guest gets no metrics of the node.
 	DownwardMetrics *DownwardMetricsVolumeSource `json:"downwardMetrics,omitempty"`
 	// ContainerPath is refused: directories are not shared with a guest.
 	ContainerPath  *ContainerPathVolumeSource `json:"containerPath,omitempty"`
@@ -241,7 +241,7 @@ type DataVolumeSource struct {
 	Name string `json:"name"`
 	// Hotpluggable says that it may be removed while the machine runs.
 	Hotpluggable bool `json:"hotpluggable,omitempty"`
-	// Direct is as in ClaimSource.
+	// Direct is the Direct of ClaimSource.
 	Direct *bool `json:"direct,omitempty"`
 }
 

@@ -29,7 +29,8 @@ type MigrationPolicyList struct {
 	Items           []MigrationPolicy `json:"items"`
 }
 
-// MigrationPolicySpec is which instances a policy selects, and the limits of their migrations. What it leaves out is as in the KubeVirt configuration.
+// MigrationPolicySpec is which instances a policy selects, and the limits of their migrations. The KubeVirt configuration applies
+// to limits that are not set.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.allowPostCopy) || !self.allowPostCopy",message="allowPostCopy is not supported: a guest whose memory is on two nodes is lost with either of them. Use allowAutoConverge for a guest that writes too fast"
 // +kubebuilder:validation:XValidation:rule="!has(self.allowWorkloadDisruption) || !self.allowWorkloadDisruption",message="allowWorkloadDisruption is not supported: a guest that cannot be sent in time goes on where it is. Use allowAutoConverge, or a larger completionTimeoutPerGiB"
@@ -44,7 +45,7 @@ type MigrationPolicySpec struct {
 	// CompletionTimeoutPerGiB is the time limit of a migration, in seconds for each GiB to send.
 	// +kubebuilder:validation:Minimum=1
 	CompletionTimeoutPerGiB *int64 `json:"completionTimeoutPerGiB,omitempty"`
-	// MaxDowntimeMs is for how many milliseconds the guest may stand still when it changes nodes; 300 if unset.
+	// MaxDowntimeMs is how many milliseconds the guest may be paused while it changes nodes; 300 if unset.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2000000
 	MaxDowntimeMs *int64 `json:"maxDowntimeMs,omitempty"`
@@ -67,5 +68,5 @@ type Selectors struct {
 	VirtualMachineInstanceSelector LabelSelector `json:"virtualMachineInstanceSelector,omitempty"`
 }
 
-// MigrationPolicyStatus has nothing.
+// MigrationPolicyStatus is empty.
 type MigrationPolicyStatus struct{}

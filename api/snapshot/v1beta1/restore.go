@@ -77,7 +77,7 @@ type VirtualMachineRestoreSpec struct {
 	Patches []string `json:"patches,omitempty"`
 }
 
-// VirtualMachineRestoreStatus is how far the restore is.
+// VirtualMachineRestoreStatus is the progress of the restore.
 type VirtualMachineRestoreStatus struct {
 	// Restores lists the restored volumes and their claims.
 	//

@@ -59,7 +59,7 @@ type VirtualMachineSnapshotSpec struct {
 	FailureDeadline *metav1.Duration `json:"failureDeadline,omitempty"`
 }
 
-// Indication is something to know about how a snapshot was taken.
+// Indication is a remark about how a snapshot was taken.
 type Indication string
 
 // The indications.
@@ -78,7 +78,7 @@ type SourceIndication struct {
 	Message string `json:"message"`
 }
 
-// Phase is how far a snapshot has come.
+// Phase is the progress of a snapshot.
 type Phase string
 
 // The phases.
@@ -153,9 +153,9 @@ type Condition struct {
 	Type ConditionType `json:"type"`
 	// Status is True, False or Unknown.
 	Status corev1.ConditionStatus `json:"status"`
-	// LastProbeTime is when it was last looked at.
+	// LastProbeTime is when it was last checked.
 	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
-	// LastTransitionTime is since when it has this status.
+	// LastTransitionTime is when the status changed last.
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 	// Reason is one word for why.
 	Reason string `json:"reason,omitempty"`

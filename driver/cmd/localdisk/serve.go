@@ -18,8 +18,8 @@ type socket struct {
 	server *grpc.Server
 }
 
-// serve serves until the context ends, in the order given: who is told of the driver finds it there. It ends without an
-// error if it was asked to.
+// serve serves until the context ends, in the order given, so that the driver answers before it is registered. It returns nil if
+// it was asked to end.
 func serve(ctx context.Context, cancel context.CancelCauseFunc, sockets []*socket) error {
 	for _, s := range sockets {
 		listener, err := listen(ctx, s.path)

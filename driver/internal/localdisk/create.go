@@ -160,8 +160,8 @@ func sameVolume(there *disk, rec *record, source *id, asked *csi.CapacityRange) 
 	return nil
 }
 
-// once makes something under its lock, to the end also when the caller gives up: a copy may take longer than one call is waited
-// for, and a caller who asks again must find it done rather than begun again.
+// once runs a creation under its lock, to its end even if the caller gives up: a copy may take longer than the timeout of one
+// call, and a caller that retries must find it done, not started again.
 func (d *Driver) once(ctx context.Context, i id, work func(context.Context) (*disk, error)) (*disk, error) {
 	give, err := d.locks.take(ctx, i.name())
 	if err != nil {

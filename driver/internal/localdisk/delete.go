@@ -25,8 +25,8 @@ func (d *Driver) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotReques
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-// delete succeeds for what does not exist, but not for what exists elsewhere: that would be forgotten and stay. A handle
-// that no driver of this name gave out names nothing; one that begins as ours but cannot be read is of a newer driver.
+// delete succeeds for a volume that does not exist, but not for one on another node, which would remain there without a record. A
+// handle of another driver counts as missing; one that begins like ours but cannot be parsed is from a newer driver.
 func (d *Driver) delete(ctx context.Context, k kind, handle string) error {
 	i, err := parseID(k, handle)
 	if status.Code(err) == codes.NotFound && !strings.HasPrefix(handle, string(k)+"-") {

@@ -78,7 +78,7 @@ func (d *Driver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.size}, nil
 }
 
-// growTo makes an image at least as large as asked; nil asks for nothing.
+// growTo makes an image at least as large as requested; nil requests no size.
 func (d *Driver) growTo(i id, asked *csi.CapacityRange) (*disk, error) {
 	v, err := d.pool.find(i)
 	if err != nil || asked == nil {

@@ -16,8 +16,8 @@ import (
 type extent struct {
 	from, to int64
 	place    uint64 // on the pool's device, of the first byte
-	// sure is whether the place identifies the data. It does not if the data is compressed, encrypted, packed with other data,
-	// inline, or not yet placed.
+	// sure reports whether the location identifies the data. It does not if the data is compressed, encrypted, packed with other data,
+	// inline, or not yet allocated.
 	sure bool
 }
 
@@ -104,7 +104,7 @@ type spot struct {
 	place      uint64
 }
 
-// same is whether two files have the same bytes at an offset, by what they have there.
+// same reports whether two files have the same bytes at an offset, by their extents there.
 func (s spot) same(other spot) bool {
 	if !s.data || !other.data {
 		return s.data == other.data

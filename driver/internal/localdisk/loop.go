@@ -21,7 +21,7 @@ const loopTries = 100
 // sysBlock is where the kernel shows its block devices.
 const sysBlock = "/sys/block"
 
-// loop is an open loop device of an image. Its user closes it; that frees nothing that is mounted or kept.
+// loop is an open loop device of an image. Its user closes it; closing does not detach a device that is mounted or kept.
 type loop struct {
 	file   *os.File
 	minor  int

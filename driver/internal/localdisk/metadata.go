@@ -123,7 +123,8 @@ func openIn(path string) (*openedSnapshot, error) {
 	return &openedSnapshot{record: *r, image: image{file: file, size: st.Size()}}, nil
 }
 
-// has refuses an offset that is not in the snapshot. Its end is: a caller may go on from there, and finds nothing.
+// has returns an error if an offset is not in the snapshot. The end of the snapshot is accepted: a caller may continue there, and
+// gets nothing.
 func (s *openedSnapshot) has(offset int64) error {
 	if offset < 0 || offset > s.size {
 		return status.Errorf(codes.OutOfRange, "starting offset %d is not within the %d bytes of snapshot %s", offset, s.size, s.ID)

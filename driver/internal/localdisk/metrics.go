@@ -20,14 +20,14 @@ var (
 // Metrics reports the pools of a node at each scrape.
 type Metrics struct{ Pools *Pools }
 
-// Describe is for Prometheus.
+// Describe implements prometheus.Collector.
 func (Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{poolCapacity, poolUsed, poolPromised, poolLimit, poolFree, poolVolumes} {
 		out <- d
 	}
 }
 
-// Collect is for Prometheus. A pool that cannot be measured is left out: a missing series is noticed, a wrong one is not.
+// Collect implements prometheus.Collector. A pool that cannot be measured is left out: a missing series is noticed, a wrong one is not.
 func (m Metrics) Collect(out chan<- prometheus.Metric) {
 	drivers := []*Driver{m.Pools.main}
 	for _, name := range slices.Sorted(maps.Keys(m.Pools.types)) {

@@ -31,11 +31,11 @@ type Settings struct {
 	Node string // the node's name
 	// Capacity is how many bytes the pool may fill; 0 means all of its filesystem, which then must be its own.
 	Capacity int64
-	// Overcommit is how many bytes may be promised for each that is there; 1 promises none twice.
+	// Overcommit is how many bytes may be promised for each existing byte; 1 promises none twice.
 	Overcommit float64
 	// UsageType names the classes that use the pool; "" for classes that name none.
 	UsageType string
-	// FSType is made on Filesystem volumes whose class names none: ext4 or xfs.
+	// FSType is the filesystem of Filesystem volumes whose class names none: ext4 or xfs.
 	FSType string
 }
 
@@ -53,7 +53,7 @@ type pool struct {
 
 	patience time.Duration // for who has a device open that should be free
 
-	// reached is told every step that leaves a trace on the disk; tests end the process there.
+	// reached is called after every step that changes the disk; tests end the process there.
 	reached func(step string)
 }
 

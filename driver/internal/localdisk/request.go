@@ -11,18 +11,18 @@ import (
 	"github.com/berth-vm/berth/internal/usagetype"
 )
 
-// paramPreallocate is a parameter of a storage class. (Which filesystem is made is told by the parameter
-// csi.storage.k8s.io/fstype, which the provisioner turns into a capability.)
+// paramPreallocate is a parameter of a storage class. (The parameter csi.storage.k8s.io/fstype, which the provisioner turns into a
+// capability, sets the filesystem.)
 const paramPreallocate = "preallocate"
 
-// sidecarPrefix is of parameters that sidecars add for drivers that label their volumes.
+// sidecarPrefix is the prefix of parameters that sidecars add for drivers that label their volumes.
 const sidecarPrefix = "csi.storage.k8s.io/"
 
 // Sizes of volumes.
 const (
 	// sizeUnit is the multiple that sizes are rounded up to: a multiple of every block size.
 	sizeUnit = 1 << 20
-	// sizeDefault is for callers who do not care.
+	// sizeDefault is the size if the caller requests none.
 	sizeDefault = 1 << 30
 	// sizeMax is the largest file of XFS and ext4 with blocks of 4 KiB: 16 TiB on ext4.
 	sizeMax = 16<<40 - sizeUnit
@@ -36,7 +36,7 @@ var accessModes = []csi.VolumeCapability_AccessMode_Mode{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER,
 }
 
-// wish describes how a volume will be used.
+// wish describes the requested use of a volume.
 type wish struct {
 	mode   string
 	fsType string // empty: whichever there is, or the driver's choice
@@ -86,7 +86,7 @@ func readCapabilities(all []*csi.VolumeCapability) (wish, error) {
 	return w, nil
 }
 
-// fits returns an error if an existing volume is not the wished one.
+// fits returns an error if an existing volume does not match the request.
 func (w wish) fits(r *record) error {
 	if w.mode != r.Mode {
 		return status.Errorf(codes.InvalidArgument, "%s is a %s volume, not %s", r.ID, r.Mode, w.mode)
@@ -114,7 +114,7 @@ func readParameters(parameters map[string]string) (preallocated bool, err error)
 	return preallocated, nil
 }
 
-// sizing has the bounds of a size besides the requested range: at least floor bytes, and otherwise if the caller has no wish.
+// sizing has the bounds of a size besides the requested range: at least floor bytes, and otherwise if the caller requests no size.
 type sizing struct{ floor, otherwise int64 }
 
 // chooseSize finds the smallest size in a range.

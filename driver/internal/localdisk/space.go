@@ -66,7 +66,7 @@ func (p *pool) room() (room, error) {
 	return r, nil
 }
 
-// measure is room for those who reserve nothing.
+// measure returns the free space, for callers that reserve nothing.
 func (p *pool) measure() (room, error) {
 	p.space.Lock()
 	defer p.space.Unlock()

@@ -93,7 +93,7 @@ func (p *pool) growIdle(ctx context.Context, v *disk, dev *loop) error {
 	return filesystems[v.FSType].growUnmounted(ctx, dev.path())
 }
 
-// NodeUnstageVolume unmounts and detaches a volume. One that is not there has nothing to detach.
+// NodeUnstageVolume unmounts and detaches a volume. It succeeds if the volume does not exist.
 func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	if r.GetVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume id is given")

@@ -57,7 +57,7 @@ func (s *Server) allowed(ctx context.Context, token, namespace string) (string, 
 	return user.Username, nil
 }
 
-// place is where a snapshot is.
+// place is the node and the path of a snapshot.
 type place struct {
 	handle string // in CSI
 	node   string // empty: it is not of a node

@@ -88,7 +88,7 @@ func (k *Keys) fresh(now time.Time) (*corev1.Secret, error) {
 	}, nil
 }
 
-// Server is how this process proves itself to callers.
+// Server returns the credentials that this process shows to callers.
 func (k *Keys) Server() credentials.TransportCredentials {
 	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return k.certificate(time.Now())

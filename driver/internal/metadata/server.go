@@ -143,7 +143,7 @@ func (s *Server) serve(ctx context.Context, out wire.Stream, c call) error {
 		return status.Errorf(codes.Unavailable, "snapshot %s/%s is on node %s: %v", c.namespace, c.snapshot, found.node, err)
 	}
 	defer func() { _ = closes() }()
-	// The other node asks by itself whether the caller may: nothing is trusted because it came from here.
+	// The other node checks the caller's rights itself: it does not trust this one.
 	next, err := c.there(metadata.AppendToOutgoingContext(ctx, forwarded, s.Node), conn)
 	return pass(out, next, err)
 }

@@ -81,7 +81,7 @@ func (t *target) admin(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// await waits until tgtd can be told something.
+// await waits until tgtd accepts commands.
 func (t *target) await() error {
 	var err error
 	for range 100 {

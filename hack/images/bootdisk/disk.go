@@ -136,7 +136,7 @@ func tool(ctx context.Context, name string, args ...string) error {
 	return toolWithInput(ctx, nil, name, args...)
 }
 
-// toolWithInput runs a program that makes a part of the disk. The time it is told is fixed, because it would write it down.
+// toolWithInput runs a program that makes a part of the disk. It sees a fixed time, because it writes the time to the disk.
 func toolWithInput(ctx context.Context, input io.Reader, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = input

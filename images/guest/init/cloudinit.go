@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloudInitDir is where the cloud-init volume is mounted, read-only.
+// cloudInitDir is the directory at which the cloud-init volume is mounted, read-only.
 const cloudInitDir = "/cloud-init"
 
 // scriptHeader is the first line of user data that is meant for this guest; the lines after it are commands.

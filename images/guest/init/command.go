@@ -31,7 +31,7 @@ type verb struct {
 	run   func(g *guest, args []string) (string, error)
 }
 
-// verbs are all that the guest can be told. An unknown one, and a wrong number of arguments, is answered with an error line.
+// verbs are the commands of the guest. An unknown one, and a wrong number of arguments, is answered with an error line.
 var verbs = map[string]verb{
 	"disks":    {"", (*guest).disks},
 	"sha256":   {"DISK [OFFSET LENGTH]", (*guest).sha256},
@@ -51,7 +51,7 @@ var verbs = map[string]verb{
 	"crash":    {"", (*guest).crash},
 }
 
-// obey runs one line. Blank lines and comments are nothing to obey.
+// obey runs one line. It ignores blank lines and comments.
 func (g *guest) obey(line string) {
 	line = strings.TrimSpace(line)
 	if line == "" || strings.HasPrefix(line, "#") {

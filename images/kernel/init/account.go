@@ -72,7 +72,7 @@ func lookUp(user, passwd, group string) (account, error) {
 	return who, fmt.Errorf("the image has no group %q", groupName)
 }
 
-// lines are those of a list that have so many fields.
+// lines returns the lines of a list that have this number of fields.
 func lines(list string, fields int) func(yield func([]string) bool) {
 	return func(yield func([]string) bool) {
 		for line := range strings.Lines(list) {

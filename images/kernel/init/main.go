@@ -81,7 +81,7 @@ func readOrders(file string) (imagevm.Orders, error) {
 	return o, nil
 }
 
-// patience is how long what the machine was built with may take to be found. It is there at once, or a driver is slow.
+// patience is how long to wait for a device that the machine was built with: it exists at once, or its driver is slow.
 const patience = time.Minute
 
 func until(there func() bool) bool {

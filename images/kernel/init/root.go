@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/imagevm"
 )
 
-// Where things are until the root is entered.
+// Paths until the root is entered.
 const (
 	newRoot   = "/root"
 	layersDir = "/l" // short: all layers' directories must fit into one page

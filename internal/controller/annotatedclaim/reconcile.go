@@ -2,7 +2,7 @@
 // image-upload pvc` does, or an import, as scripts have done since before there were DataVolumes. Each is an order for the engine
 // of internal/controller/fill; internal/claimorder reads it.
 //
-// It makes no claims and owns none: what becomes of one that is full, or not wanted any more, is its maker's business.
+// It makes no claims and owns none: their users decide what happens to a claim that is full, or no longer needed.
 package annotatedclaim
 
 import (
@@ -29,10 +29,10 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// parallel is how many claims are looked at at once. Most of a reconcile is waiting for the API server.
+// parallel is how many claims are reconciled at the same time. Most of the time is spent waiting for the API server.
 const parallel = 4
 
-// Reconciler reconciles claims that something is ordered for, or was.
+// Reconciler reconciles claims with an order in their annotations, or with one that was removed.
 type Reconciler struct {
 	reader  client.Reader // cached
 	engine  *fill.Engine
@@ -57,7 +57,7 @@ func Setup(mgr ctrl.Manager, engine *fill.Engine, writer *cluster.Writer) error 
 		Complete(cluster.Settle(r))
 }
 
-// waiting brings back the claims that a change may let go on: of the gate that holds them, of their class or their quota.
+// waiting enqueues the claims that a change may unblock: of the feature gate, of their class or their quota.
 func (r *Reconciler) waiting() handler.EventHandler { return handler.EnqueueRequestsFromMapFunc(r.due) }
 
 // due returns the claims that are not full, in the object's namespace, or everywhere if it has none.
@@ -76,7 +76,7 @@ func (r *Reconciler) due(ctx context.Context, obj client.Object) []reconcile.Req
 	return due
 }
 
-// ordered reports whether something is to become of the claim, whether or not it can.
+// ordered reports whether the claim has an order, whether or not it can be carried out.
 func ordered(c *corev1.PersistentVolumeClaim) bool {
 	spec, err := claimorder.Of(c)
 	return spec != nil || err != nil

@@ -48,7 +48,7 @@ const (
 	first = 10 * time.Second
 	// Last is the longest pause.
 	Last = 5 * time.Minute
-	// evacuationsKept is how many that ended are kept for people to look at, as upstream keeps them.
+	// Kept is how many finished migrations are kept for people to inspect, as upstream does.
 	Kept = 5
 )
 
@@ -107,7 +107,7 @@ func (r *Maker) Of(s *diskstate.Run, all []kubevirt.VirtualMachineInstanceMigrat
 	return t
 }
 
-// KeepHere takes the wish back that a launcher's guest leaves its node.
+// KeepHere withdraws the request that a launcher's guest leaves its node.
 func (r *Maker) KeepHere(ctx context.Context, launcher *corev1.Pod) (*corev1.Pod, error) {
 	next := launcher.DeepCopy()
 	delete(next.Annotations, render.AnnEvacuate)
@@ -115,7 +115,7 @@ func (r *Maker) KeepHere(ctx context.Context, launcher *corev1.Pod) (*corev1.Pod
 	return next, r.Cluster.Change(ctx, launcher, next)
 }
 
-// pause is how long to wait after that many failures.
+// pause returns how long to wait after this number of failures.
 func pause(failed int) time.Duration {
 	return min(first<<min(failed-1, 10), Last)
 }

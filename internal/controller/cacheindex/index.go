@@ -24,8 +24,8 @@ const (
 	PodClaim = "podClaim"
 	// PodNode finds pods by the node they are on.
 	PodNode = "podNode"
-	// VolumeUID finds what was made for a volume, pods and claims, by the volume's UID in its labels. A label proves nothing: the
-	// caller has to check the owner.
+	// VolumeUID finds the pods and claims that were made for a volume, by the volume's UID in their labels. A label proves nothing:
+	// the caller has to check the owner.
 	VolumeUID = "volumeUID"
 	// VolumeDisk finds PersistentVolumes by the name of the identity of their disk: two may lead to one disk.
 	VolumeDisk = "volumeDisk"

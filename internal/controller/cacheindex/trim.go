@@ -30,7 +30,7 @@ func Trim(obj any) (any, error) {
 	return p, nil
 }
 
-// bare are containers as far as room on a node goes.
+// bare returns containers with only their names and resources, which suffice to compute the free resources of a node.
 func bare(containers []corev1.Container) []corev1.Container {
 	var out []corev1.Container
 	for _, c := range containers {

@@ -37,8 +37,8 @@ func (c *Cloner) Act(ctx context.Context, a volume.Action, s *Seen) error {
 	return fmt.Errorf("nobody knows how to %s", a)
 }
 
-// cleanUp removes what only the transfer needed. Looking costs nothing (the cache knows), so it is done whenever a
-// volume is complete or condemned.
+// cleanUp removes the objects that only the transfer needed. Reading the cache is cheap, so it runs whenever a volume is complete
+// or has failed permanently.
 func (c *Cloner) cleanUp(ctx context.Context, s *Seen) error {
 	if s.resolved.Source == nil {
 		return nil
@@ -52,7 +52,7 @@ func (c *Cloner) cleanUp(ctx context.Context, s *Seen) error {
 	return c.removeAids(ctx, s)
 }
 
-// Measure returns the source as far as the claim's size depends on it, called name in messages; nil: nothing is known of it.
+// Measure returns the facts about the source that the claim's size depends on, with name for messages; nil if none are known.
 func (s *Seen) Measure(name string) *claim.Source {
 	if s.originFact() != clone.Found {
 		return nil
@@ -64,7 +64,7 @@ func (s *Seen) Measure(name string) *claim.Source {
 	return m
 }
 
-// Disk returns how large the disk in the source may be; 0 if nothing is cloned.
+// Disk returns the possible size of the disk in the source; 0 if nothing is cloned.
 func (s *Seen) Disk() int64 {
 	if s.originFact() != clone.Found {
 		return 0
@@ -162,7 +162,8 @@ type Reading struct {
 	render.Origin
 	Disk *render.Disk // the claim it needs besides its target; nil: none
 	Peer *render.Peer // the server it reads from; nil: none
-	// Home is where it has to run, if it may be the first consumer of what must be beside the source; nil: anywhere.
+	// Home selects the nodes where the worker has to run, if it may be the first consumer of a claim that must be on the source's
+	// node; nil: any node.
 	Home *corev1.NodeSelector
 }
 
@@ -176,8 +177,8 @@ func (s *Seen) Worked() bool {
 	return way == clone.Copy || way == clone.Stream
 }
 
-// Reads returns what a worker of the clone reads from. One whose claim is filled by its driver reads nothing: it is there to be
-// scheduled with the claim, beside the source.
+// Reads returns the source that a worker of the clone reads. If the driver fills the claim the worker reads nothing: it exists to
+// be scheduled with the claim, on the source's node.
 func (s *Seen) Reads() Reading {
 	switch s.strategy {
 	case clone.Copy:

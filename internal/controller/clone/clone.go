@@ -1,6 +1,7 @@
-// Package clone sees to what a claim is cloned from: it finds the source and everything that making the clone depends on, lets
-// internal/decide/clonenode and internal/decide/clone decide where and how it is made and what comes next, and makes what only the
-// clone needs: a snapshot of the source, the claim that a snapshot is restored to, the server of a clone that is streamed.
+// Package clone prepares the source that a claim is cloned from: it finds the source and everything that the clone depends on,
+// lets internal/decide/clonenode and internal/decide/clone decide where and how the clone is made and the next step, and makes the
+// helper objects of the clone: a snapshot of the source, the claim that a snapshot is restored to, the server of a clone that is
+// streamed.
 //
 // It observes, then decides, then acts, in this order. It does not fill the claim: the engine of internal/controller/fill does, with
 // what this package says, and decides when.
@@ -47,7 +48,7 @@ type Parts struct {
 	Clock  clock.PassiveClock
 	Image  string               // that workers run
 	Tokens clonesource.Verifier // of proofs that clones across namespaces were allowed
-	// Records are of who has a disk; nil: those of this Cloner alone.
+	// Records are the access records of disks; nil: only those of this Cloner.
 	Records *diskaccess.Records
 }
 
@@ -62,7 +63,7 @@ func New(p Parts) *Cloner {
 	}
 }
 
-// How soon to look again where nothing in the cluster will tell.
+// Delays before the next check of something that causes no event.
 const (
 	refusedEvery  = 30 * time.Second // a person has to do something that we cannot watch
 	snapshotEvery = 2 * time.Second  // the snapshot API is an add-on that may not be there to watch
@@ -73,8 +74,8 @@ type Order struct {
 	// For is the object the claim is filled for, and Owner says so on what is made in its namespace.
 	For   client.Object
 	Owner metav1.OwnerReference
-	// Finalizer is set on For while something made for it lies in another namespace; Kept is the other metadata of it that we
-	// own.
+	// Finalizer is set on For while an object made for it exists in another namespace; Kept is the rest of For's metadata that this
+	// controller owns.
 	Finalizer string
 	Kept      *cluster.Marks
 
@@ -140,7 +141,7 @@ type Seen struct {
 // Source returns what the volume is filled from, references followed; nil: another populator.
 func (s *Seen) Source() *cdiv1.DataVolumeSource { return s.resolved.Source }
 
-// Backup returns the disk of a backup that the volume is filled with; nil: it is filled with something else.
+// Backup returns the disk of a backup that the volume is filled with; nil if it is filled with another source.
 func (s *Seen) Backup() *clonesource.Backup { return s.resolved.Backup }
 
 // IsClone reports whether the volume is a clone.

@@ -23,7 +23,7 @@ type decision struct {
 	step     clone.Step
 }
 
-// decide has where and how the clone is made, and what comes next, decided. Everything that this depends on was read before.
+// decide decides where and how the clone is made, and the next step. All facts were read before.
 func (s *Seen) decide() {
 	s.where = clonenode.Decide(s.place)
 	s.strategy, s.reason, s.fellBack = clone.Impossible, "", false
@@ -38,7 +38,7 @@ func (s *Seen) decide() {
 	s.step = clone.Next(s.facts())
 }
 
-// source returns what is cloned, as far as the choice depends on it.
+// source returns the facts about the source that the choice of the strategy depends on.
 func (s *Seen) source() clone.Source {
 	source := clone.Source{IsSnapshot: s.found.Snapshot != nil, Namespace: s.at.Namespace, Busy: s.user != ""}
 	source.Provisioner, source.Block = provisioner(s.class), s.block()
@@ -56,7 +56,7 @@ func (s *Seen) block() bool {
 	return s.target.Block
 }
 
-// wanted returns the claim, as far as the choice depends on it.
+// wanted returns the facts about the claim that the choice of the strategy depends on.
 func (s *Seen) wanted() clone.Target {
 	t := clone.Target{
 		Namespace: s.order.Namespace, Block: s.target.Block, Made: s.target.Claim != nil, Provisioner: provisioner(s.target.Class),
@@ -229,7 +229,7 @@ func (s *Seen) Why() string {
 	return s.Reason()
 }
 
-// Reason returns why the clone is made in the way it is; empty: nothing is chosen yet, or any more.
+// Reason returns why this strategy was chosen; empty if none is chosen yet, or any more.
 func (s *Seen) Reason() string {
 	if s.step.Via && s.found.Snapshot == nil {
 		return s.reason + "; the source was in use, so a snapshot of it is read"
@@ -237,7 +237,7 @@ func (s *Seen) Reason() string {
 	return s.reason
 }
 
-// Again returns when to look again where nothing in the cluster will tell; zero: something will.
+// Again returns when to check again if no event will trigger it; zero if one will.
 func (s *Seen) Again() time.Duration {
 	ofSnapshot := s.found.GroupKind() == snapshotKind
 	switch s.Origin() {

@@ -11,8 +11,8 @@ import (
 // because every new server gets new ones.
 const keysLast = 30 * 24 * time.Hour
 
-// peerName is the name of either end. The authority is made for one clone and signs nothing else, so the name need not
-// tell clones apart.
+// peerName is the name in the certificates of both ends. The authority is made for one clone and signs nothing else, so the name
+// need not identify the clone.
 const peerName = "berth-clone"
 
 // keyPair is the two ends' secrets: tls.crt, tls.key and ca.crt each.

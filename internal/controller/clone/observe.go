@@ -126,7 +126,7 @@ func lost(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// Observe reads everything else that making the clone depends on, and decides about it.
+// Observe reads the rest of the facts about the clone, and decides.
 func (c *Cloner) Observe(ctx context.Context, s *Seen, t Target) error {
 	t.Recorded, t.Grown = s.target.Recorded, s.target.Grown // as it was when the source was looked for
 	s.target = t

@@ -68,7 +68,7 @@ func (c *Cloner) among(ctx context.Context, homes []corev1.Node, pod *corev1.Pod
 	}
 	for i := range homes {
 		var others corev1.PodList
-		// Hundreds of pods are on a node and nothing is done to them here, so they are not copied out of the cache.
+		// A node may have hundreds of pods, and they are only read here, so they are not copied out of the cache.
 		on := client.MatchingFields{cacheindex.PodNode: homes[i].Name}
 		if err := c.reader.List(ctx, &others, on, client.UnsafeDisableDeepCopy); err != nil {
 			return p, fmt.Errorf("list pods on %s: %w", homes[i].Name, err)
@@ -81,7 +81,7 @@ func (c *Cloner) among(ctx context.Context, homes []corev1.Node, pod *corev1.Pod
 	return p, nil
 }
 
-// disks returns the volumes of a pod's claims, as far as they have any.
+// disks returns the volumes of a pod's claims that are bound.
 func (c *Cloner) disks(ctx context.Context, pod *corev1.Pod) ([]corev1.PersistentVolume, error) {
 	var disks []corev1.PersistentVolume
 	for _, v := range pod.Spec.Volumes {

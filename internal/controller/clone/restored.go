@@ -20,7 +20,7 @@ import (
 // A snapshot that its driver cannot restore where the clone is wanted is restored beside its own data, to a claim that
 // workers read from as they would from any other source, and that goes with them. So is the snapshot of a claim that a pod uses.
 
-// roleRestored is the component that such a claim belongs to.
+// roleRestored is the component label of such a claim.
 const roleRestored = "cdi-clone-restored"
 
 func (s *Seen) restoredName() string { return "restored-" + string(s.order.UID) }

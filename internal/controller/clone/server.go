@@ -69,7 +69,7 @@ func (c *Cloner) startServer(ctx context.Context, s *Seen) error {
 		}
 		return c.records.Admit(ctx, p)
 	}
-	// A cache that has not heard of the server yet would have it and its client hold keys of two makes.
+	// A stale cache without the server would give the server and its client different keys.
 	if now, err := c.readServer(ctx, c.live, s); err != nil {
 		return err
 	} else if now != nil {
@@ -174,7 +174,7 @@ func (c *Cloner) removeAidsHere(ctx context.Context, s *Seen) error {
 	return c.removeAtSource(ctx, s)
 }
 
-// removeAtSource removes what was made in the namespace that s reads from, and nothing of any other namespace.
+// removeAtSource removes the objects that were made in the namespace of the source, and none in other namespaces.
 func (c *Cloner) removeAtSource(ctx context.Context, s *Seen) error {
 	if s.restored != nil && isFrom(s.restored, s.snapshotName()) || s.order.held() {
 		if err := c.deleteSnapshot(ctx, s); err != nil {
@@ -195,8 +195,8 @@ func (c *Cloner) removeAtSource(ctx context.Context, s *Seen) error {
 	return nil
 }
 
-// Release removes our finalizer from the order's owner, once nothing of it is left in other namespaces. Everything else is owned
-// by it and deleted with it.
+// Release removes our finalizer from the order's owner, once no object made for it is left in other namespaces. The other objects
+// are owned by it and deleted with it.
 func (c *Cloner) Release(ctx context.Context, o Order) error {
 	if !o.held() {
 		return nil
@@ -232,7 +232,7 @@ func (c *Cloner) seenIn(o Order, space string) *Seen {
 	return &Seen{order: o, now: c.clock.Now(), at: clonesource.At(clonesource.Claim, space, "")}
 }
 
-// aidSpaces returns the namespaces that may have something that is only there for the order's transfer.
+// aidSpaces returns the namespaces that may have helper objects of the order's transfer.
 func (c *Cloner) aidSpaces(ctx context.Context, o Order) ([]string, error) {
 	resolved, err := clonesource.Resolve(ctx, c.objects, o.Namespace, o.Spec)
 	if err != nil {
@@ -264,7 +264,7 @@ func (c *Cloner) aidSpaces(ctx context.Context, o Order) ([]string, error) {
 	return slices.Compact(spaces), nil
 }
 
-// Discard removes everything that was made for a clone, and the snapshot that its claim is restored from, if there is one.
+// Discard removes all objects that were made for a clone, including the snapshot that its claim is restored from.
 func (c *Cloner) Discard(ctx context.Context, o Order, claim *corev1.PersistentVolumeClaim) error {
 	if err := c.removeLastAids(ctx, o); err != nil || claim == nil {
 		return err
@@ -274,7 +274,7 @@ func (c *Cloner) Discard(ctx context.Context, o Order, claim *corev1.PersistentV
 	return c.DropSnapshot(ctx, s)
 }
 
-// held: For must not go before something elsewhere has.
+// held reports whether For must not be deleted before objects in other namespaces are.
 func (o *Order) held() bool { return slices.Contains(o.For.GetFinalizers(), o.Finalizer) }
 
 // hold adds our finalizer to the order's owner, or removes it.

@@ -17,7 +17,7 @@ import (
 // of its disk, and no launcher or worker starts to write beside one. Pods of users are in no record, so they are looked for before the
 // worker is made, while it runs, and once more before the clone is said to be complete.
 
-// reading is how a clone is recorded as a holder of its source.
+// reading is the entry of a clone as a holder of its source.
 var reading = accessv1.Holder{Mode: accessv1.ReadShared, Use: accessv1.UseClone}
 
 // observeWritten finds out whether a pod writes to the source of a clone that is being copied, or did so meanwhile. A claim
@@ -44,7 +44,7 @@ func (c *Cloner) observeWritten(ctx context.Context, s *Seen) error {
 	return err
 }
 
-// userOf returns who may be writing to a clone's source, or nothing.
+// userOf returns the pod that may be writing to a clone's source, or "".
 func (c *Cloner) userOf(ctx context.Context, s *Seen) (string, error) {
 	source, worker := s.found.Claim, s.target.Worker
 	if source == nil {

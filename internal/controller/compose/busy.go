@@ -41,7 +41,7 @@ func (r *Reader) observeBusy(ctx context.Context, w *Machine) error {
 	return err
 }
 
-// RestoreText names a restore and says how far it is.
+// RestoreText names a restore and its progress.
 func RestoreText(r *snapshotv1.VirtualMachineRestore) string {
 	for _, c := range r.Status.Conditions {
 		if c.Type == snapshotv1.ConditionProgressing && c.Message != "" {

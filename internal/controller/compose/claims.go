@@ -22,7 +22,7 @@ import (
 // back with it is the machine's again.
 const LabelName = "vm.kubevirt.io/name"
 
-// ClaimTemplate is one of the machine's claim templates and what has become of it.
+// ClaimTemplate is one of the machine's claim templates and the state of its claim.
 type ClaimTemplate struct {
 	template *kubevirt.VolumeClaimTemplate
 	Name     string

@@ -33,7 +33,7 @@ type Kind struct {
 
 func (k *Kind) class() string { return instancetype.Class(k.preference) }
 
-// matcher is an InstancetypeMatcher or a PreferenceMatcher, which have the same fields, and what is known of it.
+// matcher is an InstancetypeMatcher or a PreferenceMatcher, which have the same fields, and the state of what it refers to.
 type matcher struct {
 	kubevirt.InstancetypeMatcher
 	what      string        // as messages call it
@@ -67,7 +67,7 @@ func ignorable(vm *kubevirt.VirtualMachine) bool {
 	return p != nil && *p == kubevirt.IgnoreInferFromVolumeFailure && len(instancetype.Conflicts(&vm.Spec.Template.Spec)) > 0
 }
 
-// resolve reads what a matcher stands for. Nothing and no error means that the machine lacks it, or need not have it.
+// resolve reads the object that a matcher refers to. It returns nil without an error if the machine lacks it, or need not have it.
 func resolve[T any](ctx context.Context, r *Reader, w *Machine, m matcher) (*T, *kubevirt.InstancetypeStatusRef, error) {
 	ref, err := r.named(ctx, w, m)
 	if err != nil || ref == nil {
@@ -88,7 +88,7 @@ func resolve[T any](ctx context.Context, r *Reader, w *Machine, m matcher) (*T, 
 	return &object.Spec, ref, nil
 }
 
-// named is which object the matcher means: by its name, or by what the labels of a volume say.
+// named returns the reference of a matcher: by its name, or by the labels of a volume.
 func (r *Reader) named(ctx context.Context, w *Machine, m matcher) (*kubevirt.InstancetypeStatusRef, error) {
 	ref := &kubevirt.InstancetypeStatusRef{
 		Name: m.Name, Kind: m.Kind, InferFromVolume: m.InferFromVolume, InferFromVolumeFailurePolicy: m.InferFromVolumeFailurePolicy}

@@ -30,7 +30,7 @@ type Machine struct {
 	Why    string // it cannot be started
 	Busy   Busy
 	Made   Made // what is said about volumes that containers make
-	// partial is which of its claims have only a part of a disk, and what to do about it; empty: none has.
+	// partial says which of its claims have only a part of a disk, and what to do about it; empty if none has.
 	Partial string
 	// snapshots says which of its volumes a snapshot has.
 	Snapshots []kubevirt.VolumeSnapshotStatus
@@ -64,7 +64,7 @@ func (r *Reader) Machine(ctx context.Context, vm *kubevirt.VirtualMachine) (*Mac
 	return w, r.observeMeans(ctx, w)
 }
 
-// Instances reports how far the instance of the machine is.
+// Instances returns the state of the machine's instance.
 func (w *Machine) Instances() machine.Instances {
 	switch {
 	case w.Instance == nil:

@@ -36,8 +36,8 @@ func (w *Machine) awaits(reason state.MachineReason, message string) {
 	}
 }
 
-// observeMade gives the next instance the volumes that containers made, in place of the containers. A container that another one is to take
-// the place of has nothing to say any more.
+// observeMade gives the next instance the volumes that containers made, in place of the containers. The record of a container that
+// is being replaced is ignored.
 func (r *Reader) observeMade(ctx context.Context, w *Machine) error {
 	for _, v := range w.Object.Spec.Template.Spec.AllVolumes() {
 		if v.Container == nil {

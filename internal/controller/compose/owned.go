@@ -7,7 +7,8 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 )
 
-// WorstVolume is the situation of the DataVolumes of a machine's templates: Failed, Failing, or Ready for everything else; and why, for a person.
+// WorstVolume returns the worst state of the DataVolumes of a machine's templates: Failed, Failing, or Ready for everything else;
+// and the reason, for messages.
 func (w *Machine) WorstVolume() (machine.Disks, string) {
 	worst, text := machine.Ready, ""
 	for _, t := range w.Object.Spec.DataVolumeTemplates {

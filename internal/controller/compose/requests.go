@@ -5,7 +5,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 )
 
-// Asked are the requests that still have something to act on: a stop is over when the instance it was meant for is gone.
+// Asked returns the requests that are still open: a stop is done when the instance it was meant for is gone.
 func (w *Machine) Asked() []kubevirt.StateChangeRequest {
 	var out []kubevirt.StateChangeRequest
 	for _, q := range w.Object.Status.StateChangeRequests {

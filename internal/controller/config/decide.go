@@ -28,7 +28,7 @@ const (
 	UploadProxyBundleKey = "ca-bundle.crt"
 )
 
-// seen is everything the decision rests on.
+// seen is everything the decision depends on.
 type seen struct {
 	resources []cdiv1.CDI
 	classes   []string // names
@@ -170,8 +170,7 @@ func superfluous(s seen, c cdiv1.CDI, current string) cdiv1.CDIStatus {
 	})
 }
 
-// status keeps the time of every condition that says what it said before, so that nothing is written when nothing
-// changed.
+// status keeps the time of every unchanged condition, so that nothing is written when nothing changed.
 func status(s seen, c cdiv1.CDI, phase sdk.Phase, want []conditions.Condition) cdiv1.CDIStatus {
 	for i := range want {
 		want[i].LastTransitionTime, want[i].LastHeartbeatTime = s.now, s.now

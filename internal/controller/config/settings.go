@@ -25,7 +25,7 @@ const (
 	DataVolumeClaimAdoption   = "DataVolumeClaimAdoption"
 )
 
-// Settings are the values in force: what the administrator wrote, and the default of everything else.
+// Settings are the values in effect: the administrator's, and the defaults of all others.
 type Settings struct {
 	FeatureGates          []string
 	Overhead              cdiv1.FilesystemOverhead
@@ -82,7 +82,7 @@ func Effective(cdi *cdiv1.CDI) Settings {
 		CompleteClaims:        true,
 		Workers:               cdi.Spec.Workloads,
 	}
-	// One that makes no sense is refused by admission; what came past it holds for nothing.
+	// An invalid one is refused by admission; one that was not checked is ignored.
 	s.Mirrors, _ = importsource.ParseMirrors(cdi.Annotations[names.RegistryMirrors])
 	c := cdi.Spec.Config
 	if c == nil {

@@ -132,8 +132,8 @@ func (v *volume) wishes() containervolume.Wish {
 	return containervolume.Wanted
 }
 
-// holder returns the machine's instance if it has the volume. The server itself is asked where something would be deleted or
-// replaced.
+// holder returns the machine's instance if it has the volume. It reads from the API server, not the cache, before a volume is
+// deleted or replaced.
 func (r *Reconciler) holder(ctx context.Context, v *volume) (*kubevirt.VirtualMachineInstance, error) {
 	from := r.reader
 	if v.wish != containervolume.Wanted || v.changed() {

@@ -61,7 +61,7 @@ type Reconciler struct {
 	ask     asker
 }
 
-// How long until the next look, if nothing happens before.
+// Delays until the next check, if no event comes before.
 const (
 	soon    = time.Second      // an answer is on its way
 	pause   = 10 * time.Second // after an answer that was none
@@ -144,7 +144,7 @@ func (r *Reconciler) step(ctx context.Context, v *volume) (time.Duration, error)
 	return said.again(), r.report(ctx, v, said)
 }
 
-// act carries out one action. The first result is trouble that the user is told about; an error is retried.
+// act carries out one action. The first result is a problem that the user is told about; an error is retried.
 func (r *Reconciler) act(ctx context.Context, a containervolume.Action, v *volume) (trouble, err error) {
 	switch a {
 	case containervolume.KeepMachine:
@@ -229,8 +229,8 @@ func (r *Reconciler) makeKeys(ctx context.Context, v *volume) error {
 	})
 }
 
-// leaveBehind gives up what a container made. Nothing starts any more in a namespace that is being deleted, so the container
-// cannot delete its volume, and the namespace would wait for ever.
+// leaveBehind abandons the volume that a container made. Nothing starts any more in a namespace that is being deleted, so the
+// container cannot delete its volume, and the namespace would wait for ever.
 func (r *Reconciler) leaveBehind(ctx context.Context, v *volume) error {
 	log.FromContext(ctx).Info("the namespace is being deleted before a container has deleted what it made: it is left where it is",
 		"namespace", v.record.Namespace, "machine", v.record.Spec.Machine, "volume", v.name, "source", v.record.Spec.Source)
@@ -275,7 +275,7 @@ func (r *Reconciler) askToDelete(ctx context.Context, v *volume) (trouble, err e
 	return nil, r.note(ctx, v, func(s *accessv1.ContainerVolumeSpec) { s.Deleted, s.Source, s.AnsweredBy = true, nil, "" })
 }
 
-// judge has the answer judged as if the machine's author had written it: by the API server, which changes nothing.
+// judge validates the answer as if the machine's author had written it: with a dry run at the API server.
 func (r *Reconciler) judge(ctx context.Context, v *volume, source *kubevirt.MadeSource) error {
 	next := v.vm.DeepCopy()
 	next.Spec.Template.Spec.Canonical()

@@ -39,7 +39,7 @@ func (s statement) with(v *volume, trouble error) statement {
 	return s
 }
 
-// again returns when to look again if nothing happens before.
+// again returns when to check again if no event comes before.
 func (s statement) again() time.Duration {
 	switch {
 	case s.pending, s.trouble && s.reason == state.VolumeMaking: // it may only not listen yet
@@ -88,7 +88,7 @@ func trouble(p *corev1.Pod) string {
 	return ""
 }
 
-// report writes what is said about a volume into its record, and tells the machine's owner of trouble.
+// report writes the status of a volume into its record, and sends an event to the machine if there is a problem.
 func (r *Reconciler) report(ctx context.Context, v *volume, s statement) error {
 	if v.wish != containervolume.Wanted && s.reason == state.VolumeStarting {
 		s.reason = state.VolumeDeleting

@@ -56,7 +56,7 @@ func (r *Reconciler) startPoll(ctx context.Context, s *seen) error {
 	return r.cluster.Create(ctx, pod)
 }
 
-// labels returns those of everything the cron makes: which cron it was, and what machines made of it should be like.
+// labels returns the labels of all objects that the cron makes: the cron's name, and the defaults for machines made from them.
 func (s *seen) labels() map[string]string {
 	labels := render.Labels("")
 	maps.Copy(labels, clonesource.Inherited(s.cron.Labels))
@@ -91,7 +91,7 @@ func (s *seen) newImport() *cdiv1.DataVolume {
 	return v
 }
 
-// annOnce is on a storage profile: golden images of the class are for one node at a time, whatever the class could do.
+// annOnce is on a storage profile: golden images of the class are claimed for one node at a time, whatever modes the class has.
 const annOnce = "cdi.kubevirt.io/useReadWriteOnceForDataImportCron"
 
 // createImport makes the DataVolume of the version that the source has.

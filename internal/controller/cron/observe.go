@@ -36,10 +36,10 @@ const Label = "cdi.kubevirt.io/dataImportCron"
 // keepByDefault is how many imports are kept where the cron does not say.
 const keepByDefault = 3
 
-// again is how long after a poll that came to nothing the source is asked again, unless the schedule says sooner.
+// again is how long after a failed poll the source is polled again, unless the schedule says sooner.
 const again = 5 * time.Minute
 
-// never is how far away the next poll of a cron without a schedule is.
+// never is the delay of the next poll of a cron without a schedule.
 const never = 10 * 365 * 24 * time.Hour
 
 // seen is the part of the cluster that one cron depends on, read once.

@@ -118,10 +118,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: s.wait(facts)}, nil
 }
 
-// look is how often a snapshot that is being taken is looked at.
+// look is how often a snapshot that is being taken is checked.
 const look = time.Second
 
-// wait returns how long until the source has to be asked or a snapshot looked at. Everything else triggers a reconcile by itself.
+// wait returns how long until the source has to be polled or a snapshot checked. Everything else triggers a reconcile.
 func (s *seen) wait(f cron.Facts) time.Duration {
 	if f.Import == cron.Imported || f.Import == cron.Storing {
 		return look

@@ -107,7 +107,7 @@ func (s *seen) status(plan cron.Plan, noted map[string]string) cdiv1.DataImportC
 	return next
 }
 
-// progress returns how far the import is that goes on, as CDI says it.
+// progress returns the progress of the import that is under way, in CDI's words.
 func (s *seen) progress() cdiv1.ConditionState {
 	no := func(reason, message string) cdiv1.ConditionState {
 		return cdiv1.ConditionState{Status: corev1.ConditionFalse, Reason: reason, Message: message}
@@ -166,7 +166,7 @@ func (s *seen) obstacle() string {
 	return ""
 }
 
-// condition is next with the times of the old condition of its type where nothing changed.
+// condition returns next with the times of the old condition of its type if nothing changed.
 func (s *seen) condition(old cdiv1.DataImportCronStatus, kind cdiv1.DataImportCronConditionType, next cdiv1.ConditionState,
 ) cdiv1.DataImportCronCondition {
 	now := metav1.NewTime(s.now).Rfc3339Copy()

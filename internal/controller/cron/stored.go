@@ -21,10 +21,10 @@ import (
 // annClass is on a snapshot: the storage class of the claim it was taken of, which is deleted then.
 const annClass = "cdi.kubevirt.io/storage.import.storageClass"
 
-// annUsed is on the claim of an import: when the managed names were made to stand for it; on its snapshot: when that was taken.
+// annUsed on the claim of an import says when the managed names began to refer to it; on its snapshot, when that was taken.
 const annUsed = "cdi.kubevirt.io/storage.import.lastUseTime"
 
-// annSnapshotClass is on a storage profile: what to take snapshots of golden images with, if not with the profile's own class.
+// annSnapshotClass on a storage profile names the class for snapshots of golden images, if not the profile's own.
 const annSnapshotClass = "cdi.kubevirt.io/snapshotClassForDataImportCron"
 
 // stored is the form that the imports are kept in.

@@ -1,5 +1,5 @@
-// Package datasource says of each DataSource whether what it stands for is there, and what that is. It makes nothing;
-// volumes that name a DataSource follow it themselves.
+// Package datasource reports in the status of each DataSource the source that it refers to, and whether that exists. It makes
+// nothing; volumes that name a DataSource follow it themselves.
 package datasource
 
 import (
@@ -29,7 +29,7 @@ type verdict struct {
 	reason  string
 	message string
 	source  cdiv1.DataSourceSource
-	// labels are those that the DataSource has from what it stands for.
+	// labels are the labels that the DataSource takes from its source.
 	labels map[string]string
 }
 

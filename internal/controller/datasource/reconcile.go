@@ -26,7 +26,8 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 )
 
-// snapshotEvery is how often a snapshot is looked at, also one that is ready, since it can be deleted: the snapshot API is an add-on that may not be there to watch.
+// snapshotEvery is how often a snapshot is checked, also one that is ready, since it can be deleted: the snapshot API is an add-on
+// that may not be there to watch.
 const snapshotEvery = 5 * time.Second
 
 type reconciler struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
-// TestSnapshotDeleted: a DataSource whose VolumeSnapshot is deleted is looked at again, and is not Ready any more.
+// TestSnapshotDeleted: a DataSource whose VolumeSnapshot is deleted is checked again, and is not Ready any more.
 func TestSnapshotDeleted(t *testing.T) {
 	golden := filltest.Snapshot(filltest.Team, "golden", "", corev1.PersistentVolumeFilesystem)
 	golden[0].SetLabels(map[string]string{"kubevirt.io/dynamic-credentials-support": "true", "cdi.kubevirt.io/dataImportCron": "weekly"})

@@ -1,5 +1,5 @@
-// Package datavolume makes DataVolumes come true: each is an order for the engine of internal/controller/fill, and what
-// comes of it is the volume's status.
+// Package datavolume reconciles DataVolumes: each is an order for the engine of internal/controller/fill, and the result is the
+// volume's status.
 //
 // It does not know how a claim is made or filled.
 package datavolume

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/requeue"
 )
 
-// parallel is how many volumes are looked at at once. Most of a reconcile is waiting for the API server.
+// parallel is how many volumes are reconciled at the same time. Most of the time is spent waiting for the API server.
 const parallel = 8
 
 // Setup adds the controller to mgr.

@@ -155,7 +155,7 @@ type Taker struct {
 	Machine   string    // see accessv1.Holder
 	UID       types.UID // see accessv1.Holder
 	Beside    types.UID // a pod that may have the disks as well, whatever its mode: the guest moves from it
-	// Current is asked of each disk before it is taken; nil: nothing is.
+	// Current is called for each disk before it is taken; nil: no check.
 	Current func(ctx context.Context, d Disk) error
 }
 

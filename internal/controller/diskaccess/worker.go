@@ -135,8 +135,8 @@ func (r *Records) ReleaseEnded(ctx context.Context, worker *corev1.Pod, letGo fu
 	return r.Release(ctx, worker.UID, nil, letGo)
 }
 
-// Blocker returns a holder that keeps others from having the disk of a claim in a mode, as the cache knows it; nil if nothing does, and
-// if the claim is not bound. except are pods that do not count.
+// Blocker returns a holder that prevents others from having the disk of a claim in a mode, from the cache; nil if there is none,
+// or if the claim is not bound. Pods in except do not count.
 func (r *Records) Blocker(ctx context.Context, claim *corev1.PersistentVolumeClaim, wanted accessv1.Holder, except ...*corev1.Pod) (*accessv1.Holder, error) {
 	pv, err := r.boundTo(ctx, claim)
 	if err != nil || pv == nil {

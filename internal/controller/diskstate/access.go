@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// Mode is how a machine wants the disk of a volume.
+// Mode returns the access mode in which a machine needs the disk of a volume.
 func Mode(v kubevirt.Volume, drive kubevirt.Disk) accessv1.Mode {
 	_, readOnly := render.ClaimOf(v)
 	switch {
@@ -37,8 +37,8 @@ func Mode(v kubevirt.Volume, drive kubevirt.Disk) accessv1.Mode {
 	return accessv1.WriteExclusive
 }
 
-// Identify finds which disk is behind a bound claim. A claim whose volume is not known yet is not ready: nothing can be said
-// of who else has it.
+// Identify finds which disk is behind a bound claim. A claim whose volume is not known yet is not ready, because its other holders
+// cannot be found.
 func (r *Reader) Identify(ctx context.Context, d *Disk) error {
 	if d.State != machine.Ready {
 		return nil

@@ -24,8 +24,8 @@ func (s *Run) Released() bool {
 	return s.Launcher != nil && s.Launcher.Annotations[render.AnnGo] == "yes"
 }
 
-// gaveBack: the launcher needed the disk as a master and has it no longer. It was among its holders before it was told to go,
-// and only the word that its copy has everything takes it out (giveMasters).
+// gaveBack: the launcher needed the disk as a master and has closed it. The launcher was among the holders before it was told to
+// start, and is removed only when it reports that its copy is complete (giveMasters).
 func (s *Run) gaveBack(d *Disk) bool {
 	return d.Copied != nil && d.Copied.Mode != kubevirt.CopyOnWrite && s.Released() && !d.Holds
 }

@@ -175,7 +175,7 @@ func (r *Reader) login(ctx context.Context, s *Run, d *Disk, pv string, found *n
 	return "", nil
 }
 
-// observeUndecided is about a claim that is not bound: whether it is mounted depends on its volume, so something else than the
+// observeUndecided handles a claim that is not bound: whether it is mounted depends on its volume, so something else than the
 // launcher has to bind it, if it may come to be opened directly.
 func (r *Reader) observeUndecided(ctx context.Context, v kubevirt.Volume, d *Disk) error {
 	if d.Claim.Spec.StorageClassName == nil || asked(v) == direct.No {
@@ -189,8 +189,8 @@ func (r *Reader) observeUndecided(ctx context.Context, v kubevirt.Volume, d *Dis
 	return err
 }
 
-// Mounts finds other pods that have the claim. Nothing but the records stops a writer beside a disk that is opened directly, and pods that are no machines
-// have none. A pod that has the claim of a disk that only one may have keeps the machine waiting.
+// Mounts finds other pods that have the claim. Only the access records prevent a second writer of a disk that is opened directly,
+// and users' pods have no records. So the machine waits for a pod that has the claim of an exclusive disk.
 func (r *Reader) Mounts(ctx context.Context, s *Run, d *Disk) error {
 	if d.Direct == nil || d.State != machine.Ready || d.Access != machine.Free || d.Claim == nil || d.Mode == accessv1.ReadShared ||
 		slices.Contains(d.Claim.Spec.AccessModes, corev1.ReadWriteMany) {

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-vm/berth/internal/launcherpod"
 )
 
-// Network is a volume at a server. Nothing has to be made or filled for it; all it may have to wait for is another
-// machine that has the disk.
+// Network observes a volume at a server. It needs no claim and no data; the machine may only have to wait for another machine that
+// has the disk.
 func (r *Reader) Network(ctx context.Context, s *Run, v kubevirt.Volume, others []Disk) (Disk, error) {
 	d := Disk{Name: v.Name, State: machine.Ready, Mode: Mode(v, s.Drive(v.Name)), Copied: v.Copied()}
 	var err error

@@ -146,7 +146,7 @@ func (d Disk) In(phases ...cdiv1.DataVolumePhase) bool {
 	return slices.Contains(phases, d.Volume.Status.Phase)
 }
 
-// Filling says how far a volume is.
+// Filling describes the progress of a volume.
 func Filling(v *cdiv1.DataVolume) string {
 	phase := v.Status.Phase
 	if phase == cdiv1.PhaseUnset {

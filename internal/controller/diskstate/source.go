@@ -46,7 +46,7 @@ func (r *Reader) observeSource(ctx context.Context, d *Disk) error {
 	return err
 }
 
-// nodesText names the nodes of a part of the cluster, as far as it names them itself.
+// nodesText names the nodes of a node selector, if it lists them.
 func nodesText(part *corev1.NodeSelector) string {
 	var names []string
 	for _, t := range part.NodeSelectorTerms {

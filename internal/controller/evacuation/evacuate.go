@@ -98,7 +98,7 @@ func (l Leaving) Condition() []kubevirt.Condition {
 	return []kubevirt.Condition{{Type: LeavingType, Status: corev1.ConditionTrue, Reason: string(l.row.Reason), Message: l.text}}
 }
 
-// tellLeaving tells people once what becomes of a guest that is to leave.
+// tellLeaving sends one event about a guest that is to leave its node.
 func (r *Reconciler) tellLeaving(s *observed.Instance, l Leaving) {
 	known := func(c kubevirt.Condition) bool {
 		return c.Type == LeavingType && c.Reason == string(l.row.Reason)

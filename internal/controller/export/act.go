@@ -86,7 +86,7 @@ const TokenType corev1.SecretType = "berth.dev/export-token" //nolint:gosec // G
 
 // startServer makes the server, after what it reads. Keys are made again until there is a server to hold them.
 func (r *Reconciler) startServer(ctx context.Context, s *seen) error {
-	// A cache that has not heard of the server yet would have others' trust in keys that it does not hold.
+	// A stale cache without the server would make clients trust keys that the server does not have.
 	now, err := cluster.Owned[corev1.Pod](ctx, r.live, s.of.UID, s.of.Namespace, render.ExportName(s.of.Name))
 	if err != nil {
 		return err

@@ -167,8 +167,8 @@ func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*c
 	return c, nil
 }
 
-// userOf returns who may write to the disk of a claim, or is about to, or nothing. A machine that waits for the disk is not made
-// to wait for as long as an export lasts.
+// userOf returns the pod that may write to the disk of a claim, or is about to, or "". A machine that waits for the disk is not
+// made to wait for as long as an export lasts.
 func (r *Reconciler) userOf(ctx context.Context, s *seen, c *corev1.PersistentVolumeClaim) (string, error) {
 	reading := accessv1.Holder{Mode: accessv1.ReadShared, Use: accessv1.UseExport}
 	writers, err := claimusers.Of(ctx, r.reader, c)

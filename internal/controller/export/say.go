@@ -80,7 +80,7 @@ func (r *Reconciler) detail(ctx context.Context, s *seen, reason state.ExportRea
 	return ""
 }
 
-// links are where each disk is downloaded.
+// links returns the download links of each disk.
 func (s *seen) links() *exportv1.VirtualMachineExportLinks {
 	server := render.ExportURL(s.of.Namespace, s.of.Name)
 	base := server + "/volumes/"

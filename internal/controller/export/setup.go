@@ -39,14 +39,14 @@ type Reconciler struct {
 	records  *diskaccess.Records
 }
 
-// parallel is how many exports are looked at at once. Most of it is waiting for the API server.
+// parallel is how many exports are reconciled at the same time. Most of the time is spent waiting for the API server.
 const parallel = 4
 
 // look is how often objects are polled that are not watched: a snapshot that becomes ready, a volume that is released.
 const look = 2 * time.Second
 
-// lookService is how often to look whether the Service of an export that is ready is still there. We are not told: that would take the right
-// to see all Services, and a copy of them.
+// lookService is how often to check that the Service of a ready export still exists. It is polled, because a watch would need the
+// right to read all Services, and a cache of them.
 const lookService = 15 * time.Second
 
 // Setup adds the controller to mgr. The servers run image.

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// errUnsupported: the volume asks for something that is not supported. Trying again would not change that.
+// errUnsupported: the volume asks for a feature that is not supported, so a retry would not help.
 var errUnsupported = errors.New("unsupported")
 
 // act carries out one action. Each may be repeated.
@@ -136,8 +136,7 @@ func (e *Engine) createClaim(ctx context.Context, s *Seen) error {
 	return e.cluster.Create(ctx, c)
 }
 
-// startWorker makes the worker, once it is sure that the claim still is as it was seen: a cache that has not yet heard
-// of "complete" would have a finished disk written over.
+// startWorker makes the worker after it has read the claim from the API server: with a stale cache, a complete disk would be overwritten.
 func (e *Engine) startWorker(ctx context.Context, s *Seen) error {
 	now, err := cluster.Get[corev1.PersistentVolumeClaim](ctx, e.live, s.claim.Namespace, s.claim.Name)
 	if err != nil {
@@ -258,7 +257,7 @@ func (s *Seen) outgrown() bool {
 // marks are the annotations on a claim that this controller may change.
 type marks map[string]string
 
-// podNameMark is where clients look for a worker's name.
+// podNameMark is the annotation in which clients look for a worker's name.
 var podNameMark = map[string]string{render.RoleImport: names.ImportPod, render.RoleUpload: names.UploadPod}
 
 // claimMarks are the keys of marks.
@@ -325,11 +324,11 @@ func (s *Seen) allMarks(m marks) cluster.Marks {
 	return all
 }
 
-// Marks is everything we have on the claim, after what was done.
+// Marks returns all annotations that this controller has on the claim, after the actions.
 func (s *Seen) Marks() cluster.Marks { return s.allMarks(marksOn(s.claim)) }
 
-// imageLabels returns the labels an image brought along, also after its worker is gone. What an image says is not trusted further
-// than that it must be a label, and one of kubevirt.io: it cannot make the claim look like something else.
+// imageLabels returns the labels of the imported image, also after its worker is gone. An image is not trusted, so only valid
+// labels of kubevirt.io are accepted.
 func (s *Seen) imageLabels() map[string]string {
 	all := map[string]string{}
 	if s.claim != nil {

@@ -18,7 +18,7 @@ func (s *Seen) bootsEarly() bool {
 	return s.order.Annotations[names.BootEarly] == "true" || s.claim != nil && s.claim.Annotations[names.BootEarly] == "true"
 }
 
-// late returns why none can, as far as it can be known before the source is read; empty if it can.
+// late returns why the volume cannot be used before it is full, as far as that is known before the source is read; empty if it can.
 func (s *Seen) late() state.EarlyReason {
 	kind, _ := importsource.Of(s.source)
 	switch {

@@ -47,11 +47,11 @@ type Engine struct {
 	ask      worker.Asker
 	uploads  *uploadkeys.Keys
 	records  *diskaccess.Records
-	// transfers counts what workers came to; nil counts nothing.
+	// transfers counts the results of workers; nil counts nothing.
 	transfers *metrics.Transfers
 }
 
-// How soon to look again where nothing in the cluster will tell.
+// Delays before the next check of something that causes no event.
 const (
 	progressEvery = 2 * time.Second  // clients poll about as often
 	refusedEvery  = 30 * time.Second // something out of our sight refused an object
@@ -68,7 +68,7 @@ type Parts struct {
 	Uploads  uploadkeys.Issuer    // of certificates of upload workers
 	Ask      worker.Asker
 	Counting *metrics.Transfers // nil counts nothing
-	// Records are of who has a disk; nil: those of this engine alone.
+	// Records are the access records of disks; nil: only those of this engine.
 	Records *diskaccess.Records
 }
 
@@ -118,9 +118,9 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer, image string, shared Shared
 // Outcome is the result of a step.
 type Outcome struct {
 	Status cluster.Status
-	// Again is when to look again even if nothing changes in the cluster; zero means never.
+	// Again is when to check again if no event comes before; zero means never.
 	Again time.Duration
-	// Stale: there is nothing to report, because what was observed is out of date: another writer changed it, or this step made
+	// Stale: there is nothing to report, because the observed objects are out of date: another writer changed it, or this step made
 	// the claim, and the claim's own event triggers the next step.
 	Stale bool
 }
@@ -158,7 +158,7 @@ func (e *Engine) Act(ctx context.Context, s *Seen) (Outcome, error) {
 	}}, nil
 }
 
-// again returns when to look again even if nothing changes in the cluster; zero means never.
+// again returns when to check again if no event comes before; zero means never.
 func (s *Seen) again(p volume.Plan, f volume.Facts) time.Duration {
 	switch {
 	case state.Of(p.State).Run == state.Moving && f.Worker == volume.Running:

@@ -100,7 +100,7 @@ func (s *Seen) unboundFact() volume.Claim {
 // waits reports whether the claim's class binds it when it has a consumer.
 func (s *Seen) waits() bool { return claim.Waits(s.class) }
 
-// strangerFact returns what a claim is that this volume does not own.
+// strangerFact returns the fact about a claim that this volume does not own.
 func (s *Seen) strangerFact() volume.Claim {
 	if metav1.GetControllerOf(s.claim) != nil {
 		return volume.Foreign
@@ -119,7 +119,7 @@ func (s *Seen) strangerFact() volume.Claim {
 	return volume.Adoptable
 }
 
-// unusable returns what an existing claim lacks that the volume asks for, or nothing.
+// unusable returns which property that the volume asks for an existing claim lacks, or "".
 func (s *Seen) unusable() string {
 	if asked := s.asked(); !asked.IsZero() {
 		has := s.claim.Spec.Resources.Requests[corev1.ResourceStorage]

@@ -50,8 +50,8 @@ type Seen struct {
 	besideBackup bool // only some nodes can read the backup that the claim is filled with, so the claim is bound where its worker runs
 }
 
-// Observe reads everything a decision about an order depends on. An error means that the cluster could not be read; what
-// is wrong with the order itself is a fact.
+// Observe reads everything a decision about an order depends on. An error means that the cluster could not be read; an error in
+// the order itself is a fact.
 func (e *Engine) Observe(ctx context.Context, o Order) (*Seen, error) {
 	s := &Seen{order: o, now: e.clock.Now()}
 	var err error
@@ -123,7 +123,7 @@ func (e *Engine) observeMoved(ctx context.Context, s *Seen) error {
 	return err
 }
 
-// target returns what is known of the claim, as far as cloning goes.
+// target returns the facts about the claim that cloning needs.
 func (s *Seen) target() cloning.Target {
 	fact := s.claimFact()
 	return cloning.Target{
@@ -147,7 +147,7 @@ func (e *Engine) storage(ctx context.Context, s *Seen) (claim.Cluster, error) {
 	return claim.Cluster{Classes: classes.Items, Profiles: profiles.Items, Overhead: &s.settings.Overhead}, nil
 }
 
-// observeRoom finds out whether a claim that was made too small for its source still is: it may have grown. Others are not looked at again.
+// observeRoom finds out whether a claim that was made too small for its source still is: it may have grown. Others are not checked again.
 func (e *Engine) observeRoom(ctx context.Context, s *Seen) error {
 	if s.claim.Annotations[names.CloneSize] != names.CloneSizeSmall || s.worker != nil || !s.order.owns(s.claim) {
 		return nil

@@ -19,11 +19,11 @@ import (
 
 // Order is one claim to make and fill. The same order, placed again with the same For, continues it.
 type Order struct {
-	// For is the object the claim is filled for. It owns the claim and everything else that is made in its namespace.
+	// For is the object the claim is filled for. It owns the claim and the other objects that are made in its namespace.
 	For   client.Object
 	Owner metav1.OwnerReference // that says so
-	// Finalizer is set on For while something made for it lies in another namespace; Kept is the other metadata of it that we
-	// own.
+	// Finalizer is set on For while an object made for it exists in another namespace; Kept is the rest of For's metadata that this
+	// controller owns.
 	Finalizer string
 	Kept      cluster.Marks
 
@@ -84,7 +84,7 @@ func (o *Order) claim(spec corev1.PersistentVolumeClaimSpec) *corev1.PersistentV
 	}, spec)
 }
 
-// cloning returns the order as far as cloning goes.
+// cloning returns the part of the order that cloning needs.
 func (o *Order) cloning() cloning.Order {
 	return cloning.Order{
 		For: o.For, Owner: o.Owner, Finalizer: o.Finalizer, Kept: &o.Kept, Namespace: o.Namespace, Name: o.Name, UID: o.UID,

@@ -81,7 +81,7 @@ func (s *Seen) named(said state.State) state.State {
 	return said
 }
 
-// detail returns the one thing a person wants to know in this situation.
+// detail returns the text for the message's {detail}: the fact that a person needs in this state.
 func (s *Seen) detail(f volume.Facts) string {
 	switch {
 	case f.Claim == volume.Incomplete && s.lacks != nil && f.Origin == volume.Usable:

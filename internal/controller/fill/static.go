@@ -155,7 +155,7 @@ func (s *Seen) found() bool {
 	return check && s.reserved != nil && (!s.free() || s.volumeNamed())
 }
 
-// unwritable returns why no worker may write to the claim, and what to do about it; nothing if one may.
+// unwritable returns why no worker may write to the claim, and what to do about it; "" if one may.
 func (s *Seen) unwritable() string {
 	switch {
 	case s.order.itself(s.claim) && s.claim.Annotations[names.MayFill] != names.Filled:

@@ -51,6 +51,6 @@ func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 	return w, err
 }
 
-// bindOnly makes a worker that moves nothing: it is there to be scheduled with a claim that its driver fills, beside the
-// source, and makes the disk as large as the claim is for.
+// bindOnly makes a worker that copies nothing: it exists to be scheduled with a claim that its driver fills, on the source's node,
+// and extends the disk to the requested size.
 const bindOnly = "bind"

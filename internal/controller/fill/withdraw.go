@@ -40,8 +40,8 @@ func (e *Engine) Withdraw(ctx context.Context, c *corev1.PersistentVolumeClaim) 
 	return nil
 }
 
-// Release lets the object that the order is for go, once nothing of it is left in other namespaces. Everything else is owned by it
-// and goes with it.
+// Release removes our finalizer from the order's owner, once no object made for it is left in other namespaces. The other objects
+// are owned by it and deleted with it.
 func (e *Engine) Release(ctx context.Context, o Order) error {
 	return e.clones.Release(ctx, o.cloning())
 }
@@ -51,7 +51,7 @@ func (e *Engine) Sweep(ctx context.Context, gone types.NamespacedName) error {
 	return e.clones.Sweep(ctx, gone)
 }
 
-// Discard removes everything that was made for an order, the claim last: as long as it is there, the rest is remembered.
+// Discard removes all objects that were made for an order, the claim last, because its annotations record the others.
 func (e *Engine) Discard(ctx context.Context, o Order) error {
 	for _, role := range []string{render.RoleImport, render.RoleUpload} {
 		worker, err := cluster.Owned[corev1.Pod](ctx, e.reader, o.Owner.UID, o.Namespace, render.WorkerName(role, o.Name))

@@ -1,5 +1,5 @@
-// Package handover records that the data of a machine is in another place: which volumes have the data of which claims, and that a guest has
-// come to another launcher. Everything is written before anything is deleted that says the same.
+// Package handover records that the data of a machine is in another place: which volumes have the data of which claims, and that a
+// guest has moved to another launcher. A record is written before the object that it replaces is deleted.
 package handover
 
 import (

@@ -21,7 +21,8 @@ import (
 // moveOwner owns the annotation that launchers are told about moves with.
 const moveOwner client.FieldOwner = "berth-move"
 
-// TellMove tells a launcher about a move. One that is being deleted is not told: a kubelet brings such a pod no news, and it ends by itself.
+// TellMove tells a launcher about a move. One that is being deleted is not told: a kubelet no longer updates the annotations of
+// such a pod, and it ends by itself.
 func (r *Recorder) TellMove(ctx context.Context, p *corev1.Pod, m launcherapi.Move) error {
 	if equality.Semantic.DeepEqual(launcherpod.Orders(p), m) || p.DeletionTimestamp != nil {
 		return nil
@@ -33,8 +34,8 @@ func (r *Recorder) TellMove(ctx context.Context, p *corev1.Pod, m launcherapi.Mo
 	return r.Cluster.MarkAs(ctx, moveOwner, p, cluster.Marks{Annotations: map[string]string{render.AnnMove: string(text)}})
 }
 
-// Departed notes on the launcher that a guest went to that it has come, before the one that it came from is let go: that is the
-// only other place where it is said.
+// Departed records on the target launcher that the guest has arrived, before the source launcher is released, which has the only
+// other record of it.
 func (r *Recorder) Departed(ctx context.Context, p *corev1.Pod) error {
 	owner := metav1.GetControllerOf(p)
 	if owner == nil || owner.Kind != "VirtualMachineInstance" || launcherpod.LastWords(p).End != launcherapi.Moved && !launcherpod.Came(p) {

@@ -27,8 +27,8 @@ func SetSource(volumes []kubevirt.Volume, to kubevirt.Volume) {
 	}
 }
 
-// adopt writes that a guest has come to a launcher with changed volumes: on its instance, which claims its disks are in now, and that these
-// have all of them. It is written before anything is let go that says the same.
+// adopt records that a guest has moved to a launcher with changed volumes: on its instance, the claims that its disks are in now,
+// and that these claims are complete. It does so before the source launcher, which has the only other record, is released.
 func (r *Recorder) adopt(ctx context.Context, target *corev1.Pod, i *kubevirt.VirtualMachineInstance) error {
 	m := launcherpod.Machine(target)
 	if len(m.Updated) == 0 {

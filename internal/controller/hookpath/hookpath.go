@@ -42,7 +42,7 @@ import (
 // Secret holds the keys. Deleting it makes a new one, at once.
 const Secret = "berth-webhook-keys" //nolint:gosec // G101: the name of a Secret, not a secret
 
-// Label is on the pods of controllers that answer at paths with a word.
+// Label is on the pods of controllers that answer at secret paths.
 const Label = "berth.dev/webhook-path"
 
 // component labels all pods of controllers, of every version.
@@ -78,7 +78,7 @@ type Paths struct {
 	plainUntil time.Time
 }
 
-// New returns what Setup is to fill. Its Open can be given to a server at once, and opens nothing until then.
+// New returns empty paths for Setup to fill. Its Open can be given to a server at once, and opens no path until then.
 func New() *Paths { return &Paths{} }
 
 // Setup keeps the paths as long as the manager runs, on every replica: any of them may answer the API server.

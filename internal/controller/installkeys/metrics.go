@@ -76,7 +76,7 @@ func (m *Metrics) Sync(ctx context.Context) error {
 	return m.node(ctx, authority)
 }
 
-// metricsLeaf is for the programs of a namespace, whichever Service leads to them.
+// metricsLeaf returns the certificate for the programs of a namespace, whichever Service leads to them.
 func metricsLeaf(namespace string) pki.Leaf {
 	return pki.Leaf{Name: MetricsSecret, DNSNames: []string{MetricsSecret + "." + namespace + ".svc"}, Use: x509.ExtKeyUsageServerAuth, Lasts: metricsLasts}
 }

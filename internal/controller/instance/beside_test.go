@@ -9,8 +9,8 @@ import (
 	"github.com/berth-vm/berth/internal/controller/observed"
 )
 
-// TestKeepBeside: a pod is kept to the nodes where the claims of its machine can be made, within what the machine's own affinity allows; and a claim
-// that waits for its snapshot is looked at again.
+// TestKeepBeside: a pod is kept to the nodes where the claims of its machine can be made, within what the machine's own affinity
+// allows; and a claim that waits for its snapshot is checked again.
 func TestKeepBeside(t *testing.T) {
 	part := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node1"}}}}}}
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}}}

@@ -9,10 +9,10 @@ import (
 	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 )
 
-// internal/controller/relocate gives claims the volumes that their data moved to. Until nothing of a move is left, nothing is started with
+// internal/controller/relocate gives claims the volumes that their data moved to. Until a move is complete, no pod is started with
 // the claim.
 
-// returnAgain is how often a claim is looked at that is about to get its volume.
+// returnAgain is how often a claim is checked that is about to get its volume.
 const returnAgain = time.Second
 
 // unreplaced asks the server, not the cache, whether the data of the claims that a pod is about to be made with is on their volumes.

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// report writes what is said about an instance.
+// report writes the status of an instance.
 func (r *Reconciler) report(ctx context.Context, s *observed.Instance, reason state.MachineReason, l evacuation.Leaving, u volumeupdate.Plan) error {
 	row := report.Row(s, reason)
 	old := s.Object.Status

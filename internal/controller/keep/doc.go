@@ -1,4 +1,4 @@
-// Package keep records on claims how far the copies of disks are that are kept in them. internal/decide/machine decides.
+// Package keep records on claims the progress of the copies of disks that are kept in them. internal/decide/machine decides.
 package keep
 
 import "github.com/berth-vm/berth/internal/cluster"

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// setupEnd adds what frees the disks of launchers that are let go.
+// setupEnd adds the controller that releases the disks of ended launchers.
 func (r *Controllers) setupEnd(mgr ctrl.Manager) error {
 	keeper := &podend.Keeper{Reader: r.Read.Cached, Live: r.Read.Live, Cluster: r.Releases.Cluster, Finalizer: render.LauncherEnd, Before: r.Releases.Ended}
 	return keeper.Setup(mgr, "launcher-end")

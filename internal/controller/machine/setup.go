@@ -35,7 +35,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// parallel is how many machines are looked at at once. Most of a reconcile is waiting for the API server.
+// parallel is how many machines are reconciled at the same time. Most of the time is spent waiting for the API server.
 const parallel = 8
 
 // byClaim indexes instances by the claims their volumes are in.

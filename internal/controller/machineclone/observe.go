@@ -18,7 +18,8 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// seen is one clone and everything its next step depends on, read once, from the server itself: a name may be another's a moment later.
+// seen is one clone and everything its next step depends on, read once, from the API server and not the cache: a moment later the
+// name may belong to another object.
 type seen struct {
 	of       *clonev1.VirtualMachineClone
 	source   bool // it exists
@@ -101,8 +102,8 @@ func (s *seen) machine() *snapshotv1.VirtualMachine {
 	return s.content.Spec.Source.VirtualMachine
 }
 
-// targetName returns the name of the machine to make: what the clone says, what was begun with, or one from the source's name and
-// the clone's UID.
+// targetName returns the name of the machine to make: the name in the clone, the recorded one, or one made from the source's name
+// and the clone's UID.
 func (s *seen) targetName() string {
 	switch t, m := s.of.Spec.Target, s.machine(); {
 	case t != nil && t.Name != "":

@@ -35,7 +35,7 @@ import (
 // leftOut are annotations that a restore does not give to a machine that it makes.
 var leftOut = []string{corev1.LastAppliedConfigAnnotation, token.MachineAnnotation}
 
-// look is how often a clone is looked at that waits.
+// look is how often a waiting clone is checked.
 const look = 5 * time.Second
 
 // Reconciler reconciles clones.
@@ -138,7 +138,7 @@ func (r *Reconciler) act(ctx context.Context, a machineclone.Action, s *seen) er
 	return fmt.Errorf("%s is not an action on a clone", a)
 }
 
-// report writes what is said about a clone, and tells people what is new.
+// report writes the status of a clone, and an event if it changed.
 func (r *Reconciler) report(ctx context.Context, s *seen, row state.CloneRow) (ctrl.Result, error) {
 	old, text := s.of.Status, row.Text(s.detail(row.Reason))
 	next := clonev1.VirtualMachineCloneStatus{Phase: clonev1.Phase(row.Phase), Conditions: r.conditions(old.Conditions, row, text)}

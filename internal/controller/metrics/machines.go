@@ -33,14 +33,14 @@ type Machines struct {
 	Now    func() time.Time
 }
 
-// Describe is for Prometheus.
+// Describe implements prometheus.Collector.
 func (Machines) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{machines, vms, waiting, oldest, outdatedVMIs} {
 		out <- d
 	}
 }
 
-// Collect is for Prometheus.
+// Collect implements prometheus.Collector.
 func (m Machines) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()

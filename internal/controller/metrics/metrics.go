@@ -20,7 +20,8 @@ import (
 // scrapeTimeout bounds reading the cache; a scrape that takes longer is given up by Prometheus anyway.
 const scrapeTimeout = 5 * time.Second
 
-// uncopied has the cache hand out its objects as they are. A scrape only reads them, and a copy of everything that is in a cluster would be too large.
+// uncopied makes the cache return its objects without copies. A scrape only reads them, and a copy of all objects of a cluster
+// would be too large.
 const uncopied = client.UnsafeDisableDeepCopy
 
 var (
@@ -43,14 +44,14 @@ var outdated = prometheus.NewDesc("kubevirt_cdi_dataimportcron_outdated", "DataI
 // Now counts objects of the cluster at each scrape.
 type Now struct{ Reader client.Reader }
 
-// Describe is for Prometheus.
+// Describe implements prometheus.Collector.
 func (Now) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{importProgress, cloneProgress, pending, ready, phases, profile, outdated, volumeOldest, volumeRetries} {
 		out <- d
 	}
 }
 
-// Collect is for Prometheus. What cannot be read is left out: a missing series is noticed, a wrong one is not.
+// Collect implements prometheus.Collector. Metrics that cannot be read are left out: a missing series is noticed, a wrong one is not.
 func (n Now) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()

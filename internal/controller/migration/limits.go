@@ -22,16 +22,16 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Places are the migrations that this process has let begin: the cache hears of it only later, and of one that was made in the same
-// second perhaps after that. After a restart what they say of themselves is enough.
+// Places are the migrations that this process has allowed to begin, because the cache shows that only later. After a restart the
+// status of the migrations is enough.
 type Places struct {
 	mu    sync.Mutex
 	Taken map[types.UID]bool
 }
 
-// Crowded is why a migration may not begin yet: as many as the configuration allows have begun, or were asked for before it, and have
-// not ended. Nothing is written down, so nothing can be forgotten. One that its node holds back leaves its place in the cluster to the
-// next, and so does one that no node will have, however long that is so.
+// Crowded returns why a migration may not begin yet: as many as the configuration allows have begun, or were requested before it,
+// and have not ended. It stores no state. A migration that waits for the limit of its node does not take a place of the cluster's
+// limit, and neither does one for which no node is found.
 func (r *Reconciler) Crowded(ctx context.Context, m *kubevirt.VirtualMachineInstanceMigration) (string, error) {
 	config, err := virtconfig.Read(ctx, r.Read.Cached, r.Read.Options.Namespace)
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *Reconciler) sourceOf(ctx context.Context, m *kubevirt.VirtualMachineIns
 	return i.Status.NodeName, nil
 }
 
-// Limits are those that a source is told, and the name of the MigrationPolicy that they are of; empty: none.
+// Limits returns the limits for the source of a migration, and the name of the MigrationPolicy that they are from; empty: none.
 func (r *Reconciler) Limits(ctx context.Context, i *kubevirt.VirtualMachineInstance) (launcherapi.MoveLimits, string, error) {
 	config, err := virtconfig.Read(ctx, r.Read.Cached, r.Read.Options.Namespace)
 	if err != nil {

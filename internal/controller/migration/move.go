@@ -179,7 +179,7 @@ func (v *Move) facts() migration.Facts {
 	return f
 }
 
-// shown: the instance shows how the migration ended, or never had anything to show.
+// shown reports whether the instance shows how the migration ended, or never showed it.
 func (v *Move) shown() bool {
 	if v.Run == nil || v.Migration.Status.MigrationState == nil || v.Migration.Status.MigrationState.SourcePod == "" {
 		return true

@@ -175,7 +175,7 @@ func (r *Reconciler) grant(ctx context.Context, v *Move) error {
 // moveKeysLast is longer than any migration.
 const moveKeysLast = 24 * time.Hour
 
-// moveKeys are the keys of both sides of one migration. Their authority signs nothing else and is kept nowhere.
+// moveKeys are the keys of both sides of one migration. Their authority signs nothing else and is not stored.
 func moveKeys(m *kubevirt.VirtualMachineInstanceMigration, i *kubevirt.VirtualMachineInstance, now time.Time) (*corev1.Secret, error) {
 	const name = "berth-move"
 	authority, err := pki.New(name, now, moveKeysLast)

@@ -79,8 +79,8 @@ func (r *Reconciler) disksAt(ctx context.Context, v *Move) ([]diskstate.Disk, er
 	return disks, nil
 }
 
-// unnamed returns the claims of a launcher's disks that do not have the volumes yet that the disks were sent to, each with what it waits
-// for. The server is asked: what is said to have moved is read by others at once.
+// unnamed returns the claims of a launcher's disks that do not have the volumes yet that the disks were sent to, each with what it
+// waits for. It reads from the API server and not the cache, because others act on the result at once.
 func (r *Reconciler) unnamed(ctx context.Context, target *corev1.Pod) ([]string, error) {
 	var out []string
 	moved := diskstate.Replacements(target)

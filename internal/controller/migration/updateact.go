@@ -54,7 +54,7 @@ func OnlyOn(name string) *corev1.NodeSelector {
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name}}}}}}
 }
 
-// markReceiving notes on the claims that a target is about to write to that they do not have all of a disk yet.
+// markReceiving records on the claims that a target is about to write to that they are incomplete.
 func (r *Reconciler) markReceiving(ctx context.Context, v *Move) error {
 	was := launcherpod.Machine(v.Target).Updated
 	for volume, name := range diskstate.UpdatedClaims(v.Target) {

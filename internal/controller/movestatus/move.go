@@ -15,10 +15,10 @@ import (
 // Finalizer keeps a deleted migration until it is cancelled. It has upstream's name.
 const Finalizer = "kubevirt.io/migrationJobFinalize"
 
-// Again is how often the launchers are asked while a guest moves: they cannot speak up by themselves.
+// Again is how often the launchers are polled while a guest moves: they cannot send events.
 const Again = time.Second
 
-// PlaceWithin is how long a node is looked for, as upstream has it.
+// PlaceWithin is how long to wait for a node, as upstream does.
 const PlaceWithin = 5 * time.Minute
 
 // TooLate reports whether no node has had the pod for longer than that.
@@ -26,8 +26,8 @@ func (r *Reporter) TooLate(p *corev1.Pod) bool {
 	return p != nil && p.Spec.NodeName == "" && r.Clock.Now().Sub(p.CreationTimestamp.Time) > PlaceWithin
 }
 
-// Open returns the migration to look at next: of a machine that does not run if offline, of a guest if not. It returns nil if there is
-// nothing to do for it, and adds the finalizer first.
+// Open reads the migration of a request: of a stopped machine if offline is set, else of a running guest. It adds the finalizer,
+// and returns nil if there is nothing to do for the migration.
 func (r *Reporter) Open(ctx context.Context, req ctrl.Request, offline bool) (*kubevirt.VirtualMachineInstanceMigration, error) {
 	m, err := cluster.Get[kubevirt.VirtualMachineInstanceMigration](ctx, r.Cached, req.Namespace, req.Name)
 	if err != nil || m == nil || (m.Annotations[kubevirt.AnnOffline] == "true") != offline {

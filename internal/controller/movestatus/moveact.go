@@ -77,7 +77,7 @@ func (r *Reporter) Write(ctx context.Context, v Migration, row state.MigrationRo
 	return nil
 }
 
-// state is the migration as its instance shows it, so far.
+// state returns the migration's state for the status of the instance.
 func (v Migration) state(old *kubevirt.MigrationState) *kubevirt.MigrationState {
 	s := &kubevirt.MigrationState{}
 	if old != nil {

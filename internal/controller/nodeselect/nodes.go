@@ -28,7 +28,7 @@ func In(ctx context.Context, from client.Reader, part *corev1.NodeSelector) ([]c
 	return in, nil
 }
 
-// Away reports whether a node does not answer, or is gone: what is said of its pods is not certain then.
+// Away reports whether a node does not answer, or is gone: the status of its pods is unreliable then.
 func Away(node *corev1.Node) bool {
 	if node == nil {
 		return true

@@ -49,7 +49,7 @@ func (r *Reader) PlaceCopies(ctx context.Context, s *Instance) error {
 	return nil
 }
 
-// Medium is where a copy is to be.
+// Medium returns the storage for a copy.
 func (s *Instance) Medium(volume string, c *kubevirt.DiskCopy, storage claim.Cluster) (render.Copy, error) {
 	m := render.Copy{Volume: volume}
 	at := slices.IndexFunc(s.Disks, func(d diskstate.Disk) bool { return d.Name == volume })

@@ -26,18 +26,17 @@ const (
 	AnnEnded   = "berth.dev/ended"   // an ending, as JSON
 )
 
-// Ending is how an instance's guest ended.
+// Ending says how an instance's guest ended.
 type Ending struct {
 	Instance types.UID          `json:"instance"`
 	Node     string             `json:"node,omitempty"` // where it ran last
 	Well     bool               `json:"well,omitempty"`
 	Report   launcherapi.Report `json:"report"`
-	// At is when it ended by itself; nil if its launcher was deleted or its node is gone: nothing has to be waited for then before
-	// the next run.
+	// At is when it ended by itself; nil if its launcher was deleted or its node is gone: the next run need not wait then.
 	At *metav1.Time `json:"at,omitempty"`
 }
 
-// RecordedEnd reads the record of how the guest ended; nil if it has not, or if nothing says so.
+// RecordedEnd reads the record of how the guest ended; nil if it has not, or if there is no record.
 func RecordedEnd(i *kubevirt.VirtualMachineInstance) *Ending {
 	var e Ending
 	if json.Unmarshal([]byte(i.Annotations[AnnEnded]), &e) != nil || e.Instance != i.UID {
@@ -92,7 +91,7 @@ func (s *Instance) LastWords() launcherapi.Report {
 	return launcherapi.Report{}
 }
 
-// EndedAt is when the guest ended by itself; false if it did not.
+// EndedAt returns when the guest ended by itself; false if it did not.
 func (s *Instance) EndedAt() (time.Time, bool) {
 	switch {
 	case s.Launcher != nil:
@@ -103,7 +102,7 @@ func (s *Instance) EndedAt() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Outdated has an instance looked at again whose pods and records the caches do not have yet as they are.
+// Outdated has an instance checked again whose pods and records the caches do not have yet as they are.
 func Outdated(i *kubevirt.VirtualMachineInstance) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: kubevirt.GroupVersion.Group, Resource: "virtualmachineinstances"}, i.Name,
 		fmt.Errorf("what is known about its guest is out of date"))

@@ -4,8 +4,8 @@ import (
 	"github.com/berth-vm/berth/internal/launcherpod"
 )
 
-// grown are the sizes that the launcher is told of while its guest runs: those of claims that have grown since it was made, and those of
-// disks that were added.
+// grown returns the sizes of disks that the launcher is told while its guest runs: those of claims that have grown since it was
+// made, and those of added disks.
 func (s *Instance) grown() map[string]int64 {
 	out := map[string]int64{}
 	began := launcherpod.Machine(s.Launcher).Sizes

@@ -123,7 +123,7 @@ func (h *Added) grantable() bool {
 	return h.Wanted && h.State == machine.Ready && (h.Access == machine.Free || h.Access == machine.Have)
 }
 
-// Granted are the added disks the launcher may have.
+// Granted returns the added disks that the launcher may have.
 func (s *Instance) Granted() []diskstate.Disk {
 	var out []diskstate.Disk
 	for _, h := range s.Added {
@@ -134,7 +134,7 @@ func (s *Instance) Granted() []diskstate.Disk {
 	return out
 }
 
-// AllDisks are those the machine was started with and those that were added.
+// AllDisks returns the disks that the machine was started with and those that were added.
 func (s *Instance) AllDisks() []diskstate.Disk {
 	out := slices.Clone(s.Disks)
 	for _, h := range s.Added {
@@ -143,7 +143,7 @@ func (s *Instance) AllDisks() []diskstate.Disk {
 	return out
 }
 
-// GuestDisks are those the machine was started with, and after them those that were added for its guest.
+// GuestDisks returns the disks that the machine was started with, followed by those that were added for its guest.
 func (s *Instance) GuestDisks() []diskstate.Disk {
 	out := slices.Clone(s.Disks)
 	for _, h := range s.Added {

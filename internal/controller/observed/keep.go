@@ -27,8 +27,8 @@ type Kept struct {
 	Hot    *Added // the claim on its way to the launcher; nil: it is not to have it
 }
 
-// observeKeeps finds the claims that copies are to be kept in, and how far they are. Two have to agree: who may change the instance
-// names the claim there, and who may write the claim names the instance on it.
+// observeKeeps finds the claims that copies are to be kept in, and how far they are. Both sides have to agree: a user who may
+// change the instance names the claim there, and a user who may write the claim names the instance on it.
 func (r *Reader) observeKeeps(ctx context.Context, s *Instance) error {
 	for _, v := range s.Object.Spec.Volumes {
 		if v.KeepAs == "" || v.Copied() == nil || s.Launcher == nil {

@@ -25,7 +25,7 @@ func (r *Reader) observeLaunchers(ctx context.Context, s *Instance) error {
 // Arrives reports whether the launcher is one that the guest came to. No other target is ever the instance's launcher.
 func (s *Instance) Arrives() bool { return launcherpod.Incoming(s.Launcher) != "" }
 
-// otherLaunchers is how far those are that do not have the guest.
+// otherLaunchers returns the state of the launchers that do not have the guest.
 func (s *Instance) otherLaunchers() machine.Pod {
 	switch {
 	case len(s.Others) == 0:

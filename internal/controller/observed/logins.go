@@ -14,9 +14,9 @@ import (
 	"github.com/berth-vm/berth/internal/launcherpod"
 )
 
-// A network disk that a machine names by its address is somewhere only when a launcher has logged in there: names prove nothing. The launcher
-// logs in before it is told to go and says where that was; the controller records the addresses on its pod, enters the launcher among the
-// holders of the disks with them, and lets it go.
+// The servers of a network disk that a machine names by its address are known only when a launcher has logged in, because a name
+// may resolve to any server. The launcher logs in before it is told to start and reports the addresses; the controller records
+// them on its pod, enters the launcher with them among the holders of the disks, and tells it to start.
 
 // MostServers is more than the monitors of a large Ceph cluster.
 const MostServers = 64
@@ -34,8 +34,8 @@ func (r *Reader) observeLogins(ctx context.Context, s *diskstate.Run) {
 	s.Logins = Addresses(s.Launcher, said.Servers)
 }
 
-// Addresses returns what a launcher says about the servers of its machine's volumes, without anything that is not an address: a pod's answer is
-// untrusted input.
+// Addresses returns the servers of the machine's volumes from a launcher's answer, only as far as they are valid addresses: a
+// pod's answer is untrusted input.
 func Addresses(launcher *corev1.Pod, said map[string][]string) map[string][]string {
 	out := map[string][]string{}
 	for _, v := range launcherpod.Machine(launcher).Spec.Volumes {

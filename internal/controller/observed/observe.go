@@ -23,7 +23,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Instance is one instance and everything its next step depends on, read once.
+// Instance holds one instance and all facts that its next step depends on, read once.
 type Instance struct {
 	diskstate.Run
 	Disks  []diskstate.Disk

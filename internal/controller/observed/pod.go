@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/pods"
 )
 
-// Situation is how far a pod of an instance is.
+// Situation returns the state of a pod of an instance.
 func Situation(p *corev1.Pod) machine.Pod {
 	switch {
 	case p == nil:
@@ -32,8 +32,8 @@ func Situation(p *corev1.Pod) machine.Pod {
 	return machine.Placed
 }
 
-// ConsumerSituation is how far a consumer is. One that the scheduler has chosen a node for, and whose claims it binds, still says what it
-// said before, that no node will have it; the node is in its status then (from Kubernetes 1.35 on).
+// ConsumerSituation returns the state of a consumer. While the scheduler binds the claims on the chosen node, the consumer's
+// condition still says that it is unschedulable; the chosen node is in its status then (from Kubernetes 1.35 on).
 func ConsumerSituation(p *corev1.Pod) machine.Pod {
 	if at := Situation(p); at != machine.Unplaceable || p.Status.NominatedNodeName == "" {
 		return at

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// What nodes say of their processors: upstream's labels, one for each model that a node's guests can have, and those of
-// node-feature-discovery. We write none of them. Of a node without them nothing is known, and libvirt judges.
+// Labels about the processors of nodes: upstream's, one for each model that a node's guests can have, and those of
+// node-feature-discovery. Berth writes none of them. For a node without labels libvirt decides.
 const (
 	LabelModel  = "cpu-model.node.kubevirt.io/"
 	LabelVendor = "feature.node.kubernetes.io/cpu-model.vendor_id"
@@ -33,7 +33,7 @@ func (r *Reader) observeProcessors(ctx context.Context, s *Instance) error {
 	return nil
 }
 
-// Bound is why a guest with that CPU model cannot leave its node; empty if nothing is known that keeps it.
+// Bound returns why a guest with that CPU model cannot leave its node; empty if no reason is known.
 func Bound(model, at string, nodes []corev1.Node) (cause state.FixedCause, detail string) {
 	here := ""
 	for i := range nodes {
@@ -68,7 +68,7 @@ func Bound(model, at string, nodes []corev1.Node) (cause state.FixedCause, detai
 	return state.CauseCPU, model
 }
 
-// processorOf is which processor a node has; empty if it does not say.
+// processorOf returns the processor of a node; empty if its labels do not say.
 func processorOf(n *corev1.Node) string {
 	vendor, family, id := n.Labels[LabelVendor], n.Labels[LabelFamily], n.Labels[LabelID]
 	if vendor == "" || family == "" || id == "" {

@@ -9,7 +9,7 @@ import (
 // Options are the administrator's settings for all machines.
 type Options struct {
 	Image string // the launcher's
-	// Namespace is where the KubeVirt configuration is.
+	// Namespace is the namespace of the KubeVirt configuration.
 	Namespace string
 	// Emulate allows guests on nodes without working KVM, slowly.
 	Emulate bool

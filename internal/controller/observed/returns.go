@@ -45,8 +45,8 @@ func (r *Reader) Returns(ctx context.Context, s *Instance) error {
 	return nil
 }
 
-// observeSurplus finds the disks that the launcher has a record of and that are no volume of the machine any more: they were
-// added and removed. Nothing is found as long as one of its volumes cannot be told.
+// observeSurplus finds the disks that the launcher has a record of and that are no volume of the machine any more: they were added
+// and removed. It finds nothing as long as one of its volumes cannot be resolved.
 func (r *Reader) observeSurplus(ctx context.Context, s *Instance) error {
 	var records accessv1.DiskAccessList
 	if err := r.Cached.List(ctx, &records, client.HasLabels{diskaccess.HolderLabel(s.Launcher.UID)}); err != nil {
@@ -111,7 +111,8 @@ func (r *Reader) observeSurplus(ctx context.Context, s *Instance) error {
 // Awaited reports whether the guest has the disk and is to give it back.
 func (h *Added) Awaited() bool { return !h.Wanted && Situation(h.Holder) == machine.Up }
 
-// AskGuest asks the launcher of a guest that runs, or whose copies are made, whether it waits for a disk, how far copies are and what is known of it.
+// AskGuest asks the launcher of a running guest, or one that makes copies, whether the guest waits for a disk, for the progress of
+// copies and for a description of the guest.
 func (r *Reader) AskGuest(ctx context.Context, s *Instance) {
 	if Situation(s.Launcher) != machine.Up && !s.MakesCopies() || !cluster.OwnedBy(s.Launcher, s.Object.UID) {
 		return

@@ -87,7 +87,7 @@ func (s *Instance) Leaving() []string {
 	return out
 }
 
-// removedVolumes are those that the launcher was started with, and that the instance lists no more, or with another disk.
+// removedVolumes returns the volumes that the launcher was started with, and that the instance no longer lists, or lists with another disk.
 func (s *Instance) removedVolumes() []string {
 	var out []string
 	for _, v := range s.Launcher.Spec.Volumes {

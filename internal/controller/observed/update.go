@@ -186,8 +186,8 @@ func (r *Reader) judgeClaim(ctx context.Context, s *Instance, c *Changed) error 
 	return nil
 }
 
-// judgeNodes: a pod can be had where the volume of the claim is. A target that is there already is not disturbed; one that has no node yet would
-// wait for it in vain, and keep a guest that is to leave.
+// judgeNodes checks that a pod can run on a node of the claim's volume. A target that exists already is not checked; one without a
+// node would wait for ever, and prevent the guest from leaving its node.
 func (r *Reader) judgeNodes(ctx context.Context, s *Instance, c *Changed, pv *corev1.PersistentVolume) error {
 	there := func(p *corev1.Pod) bool {
 		return p.Spec.NodeName != "" && diskstate.UpdatedClaims(p)[c.Volume] == c.Claim.Name

@@ -35,7 +35,7 @@ import (
 // claimsGate keeps a pod from being given a node before the copies that it has are to be filled.
 const claimsGate = "berth.dev/copies"
 
-// move is a migration of a machine that does not run, and everything its next step depends on, read once.
+// move is a migration of a stopped machine and all facts that its next step depends on, read once.
 type move struct {
 	migration *kubevirt.VirtualMachineInstanceMigration
 	machine   *compose.Machine   // nil: there is none
@@ -217,7 +217,7 @@ func (v *move) facts() migration.OfflineFacts {
 	return f
 }
 
-// far is how far the copies are.
+// far returns the state of the copies.
 func (v *move) far() migration.Copies {
 	filled, recorded := 0, 0
 	for _, c := range v.copies {

@@ -31,12 +31,12 @@ type Keeper struct {
 	Live      client.Reader // the server itself: a node that is missing in a cache may only be unknown to it
 	Cluster   *cluster.Writer
 	Finalizer string
-	// Before is called when the pod's end is certain, and removes the finalizer with the function it is given; nil: nothing else
-	// is done. It may be called again.
+	// Before is called when the pod has certainly ended, and calls letGo to remove the finalizer; nil: the finalizer is removed at
+	// once. It may be called again.
 	Before func(ctx context.Context, p *corev1.Pod, letGo func() error) error
 }
 
-// parallel is how many pods are looked at at once.
+// parallel is how many pods are reconciled at the same time.
 const parallel = 8
 
 // Setup adds the controller to mgr under a name.
@@ -70,7 +70,7 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{}, k.Before(ctx, p, letGo)
 }
 
-// Certain reports whether nothing of the pod can run any more.
+// Certain reports whether no container of the pod can run any more.
 func Certain(ctx context.Context, reader, live client.Reader, p *corev1.Pod) (bool, error) {
 	switch {
 	case Over(p):
@@ -92,8 +92,8 @@ func Over(p *corev1.Pod) bool {
 	return !slices.ContainsFunc(p.Status.ContainerStatuses, runs) && !slices.ContainsFunc(p.Status.InitContainerStatuses, runs)
 }
 
-// Lost says in words why nothing can run on a node any more, and is empty if something may. A node that does not answer is
-// not lost: it may only be cut off.
+// Lost returns the reason why no container can run on a node any more, and "" if one may. A node that does not answer is not lost:
+// it may only be disconnected.
 func Lost(ctx context.Context, reader, live client.Reader, name string) (string, error) {
 	for _, from := range []client.Reader{reader, live} {
 		node, err := cluster.Get[corev1.Node](ctx, from, "", name)
@@ -131,7 +131,7 @@ func (k *Keeper) podsOf(ctx context.Context, node client.Object) []reconcile.Req
 	return due
 }
 
-// fate holds when a node goes or is declared gone: of all the rest a node says every few seconds, nothing matters here.
+// fate selects events about a node that is deleted or declared lost; the frequent other updates of nodes are ignored.
 func fate() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return OutOfService(e.Object.(*corev1.Node)) },

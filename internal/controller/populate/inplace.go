@@ -30,7 +30,7 @@ import (
 // and other provisioners look at no source: they bind the claim, and it is empty. Such a claim is filled itself, after it is bound, as
 // that of a DataVolume is; but only if it is empty for certain.
 
-// honourEvery is how long a provisioner without a CSIDriver has to bind a claim before it is taken for one that leaves it to its populator.
+// honourEvery is how long a provisioner without a CSIDriver has to bind a claim before it is assumed to leave that to the populator.
 const honourEvery = time.Minute
 
 // observeDirect finds out whether the target's class binds it without looking at its source. Only CSI drivers are known to look, and they have a
@@ -88,7 +88,7 @@ func (r *Reconciler) noteReserved(ctx context.Context, s *seen) error {
 	return err
 }
 
-// observeContents finds out what is on the volume of a target that was bound without our doing, and how far its filling is.
+// observeContents reads the content of a target's volume that another controller bound, and the progress of its fill.
 func (r *Reconciler) observeContents(ctx context.Context, s *seen) error {
 	if s.targetFact() != populate.Bound || s.target.Annotations[names.PopulatedFor] != "" {
 		return nil
@@ -150,8 +150,8 @@ func (s *seen) notEmpty() string {
 	return ""
 }
 
-// stranger names the pod that has the claim, or had it, and is not ours, as a sentence; "" if there is none. Launchers do nothing
-// with a claim that is not filled, and a worker that fills it is owned by it.
+// stranger returns a sentence about a user's pod that has the claim, or had it; "" if there is none. Launchers do not use a claim
+// before it is filled, and a worker that fills the claim is owned by it.
 func (r *Reconciler) stranger(ctx context.Context, c *corev1.PersistentVolumeClaim) (string, error) {
 	var all corev1.PodList
 	if err := r.reader.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{cacheindex.PodClaim: c.Name}); err != nil {
@@ -213,7 +213,8 @@ func (r *Reconciler) stopInPlace(ctx context.Context, s *seen) error {
 	return r.engine.Discard(ctx, o)
 }
 
-// sayInPlace writes what is said of a target that is filled itself. Its last error is on it already, where clients look for it.
+// sayInPlace writes the status of a target that is filled directly, without a prime claim. Its last error is in its annotations
+// already, where clients look for it.
 func (r *Reconciler) sayInPlace(ctx context.Context, s *seen, status cluster.Status) error {
 	reason, progress := string(status.State.Reason), string(status.Progress)
 	s.marks.Annotations[cluster.AnnState], s.marks.Annotations[cluster.AnnProgress] = reason, progress

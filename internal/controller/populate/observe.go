@@ -178,8 +178,8 @@ func (s *seen) taken() bool {
 		(p.Status.Phase == corev1.PodRunning || p.Status.Phase == corev1.PodSucceeded)
 }
 
-// full reports whether the prime's data is complete and no worker has it any more. What is recorded on it holds whatever became
-// of its source.
+// full reports whether the prime's data is complete and no worker has it any more. The record on the prime counts, even if the
+// source was changed or deleted.
 func (s *seen) full() bool {
 	if s.filling == nil {
 		proof, _ := clonesource.Complete(s.prime)
@@ -190,8 +190,8 @@ func (s *seen) full() bool {
 	return f.Claim == volume.Bound && f.Data == volume.Present && ended
 }
 
-// replaced reports whether the source stands for something else than the prime was begun with. What is not full is begun again,
-// so that no disk is made of two.
+// replaced reports whether the source refers to another object than when the prime was begun. An incomplete prime is begun again,
+// so that no disk is made from two sources.
 func (s *seen) replaced() bool {
 	return s.source.fact == populate.Found && s.source.begun != "" && s.source.begun != s.source.now
 }

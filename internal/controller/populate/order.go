@@ -58,7 +58,7 @@ func (s *seen) orderPrime() fill.Order {
 	return o
 }
 
-// wish returns the strategy that the target's author asked for; "" for the cheapest, even if the class cannot do it.
+// wish returns the clone strategy that the target's author requested; "" for the cheapest, even if the class cannot do it.
 func (s *seen) wish() clone.Strategy {
 	asked, begun := s.target.Annotations[annWish]
 	if _, made := s.target.Annotations[annPrime]; !made && !begun {
@@ -72,7 +72,7 @@ func (s *seen) wish() clone.Strategy {
 	return ""
 }
 
-// clonePhases is how clients call the phases of a clone that has no DataVolume.
+// clonePhases are the clients' names for the phases of a clone that has no DataVolume.
 var clonePhases = map[cdiv1.DataVolumePhase]string{
 	cdiv1.SnapshotForSmartCloneInProgress: "Snapshot", cdiv1.CloneFromSnapshotSourceInProgress: "SnapshotClone",
 	cdiv1.CSICloneInProgress: "CSIClone", cdiv1.CloneInProgress: "HostClone", cdiv1.RebindInProgress: "Rebind",
@@ -104,7 +104,8 @@ func (s *seen) primeAnnotations() map[string]string {
 	return kept
 }
 
-// marksOf returns what we own of a target's metadata: how it was begun, and what its prime shows as far as there is one.
+// marksOf returns the annotations of a target that this controller owns: the recorded start, and the annotations copied from its
+// prime, if there is one.
 func marksOf(s *seen) cluster.Marks {
 	m := cluster.Marks{Annotations: map[string]string{}}
 	for _, key := range append([]string{annKind, annPrime, annSource, annImport, annLabels, annWish, annPhase, names.PopulatedFor, names.MayFill, names.ServedOn, names.VolumeList}, cluster.ClaimAnnotations...) {
@@ -139,7 +140,7 @@ func marksOf(s *seen) cluster.Marks {
 	return m
 }
 
-// shownKeys are the annotations of a claim that clients read: how far its filling is, and what its contents are.
+// shownKeys are the annotations of a claim that clients read: the progress of its fill, and its content.
 var shownKeys = []string{
 	names.PodPhase, names.PodReady, names.Restarts, names.Fatal, names.RunMessage, names.RunReason, names.ImportPod, names.UploadPod, names.Preallocate, names.DiskSize, names.Uploaded,
 	names.ContentType, names.CloneType, names.CloneBack, names.CloneWay,

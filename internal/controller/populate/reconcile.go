@@ -37,7 +37,7 @@ type Reconciler struct {
 	grantsWatched bool
 }
 
-// How soon to look again where nothing in the cluster will tell.
+// Delays before the next check of something that causes no event.
 const (
 	staleEvery = time.Second      // the cache was behind
 	grantEvery = 10 * time.Second // permissions cannot be watched in a cluster that did not have them at our start, nor claims with backups
@@ -203,7 +203,7 @@ func (s *seen) status(reason state.Reason) cluster.Status {
 	return status
 }
 
-// why returns the one thing a person wants to know when a target is not being filled.
+// why returns the reason to show for a target that is not being filled.
 func (s *seen) why() string {
 	switch {
 	case s.primeFact() == populate.Taken || s.primeFact() == populate.Full:

@@ -27,7 +27,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/requeue"
 )
 
-// parallel is how many claims are looked at at once. Most of a reconcile is waiting for the API server.
+// parallel is how many claims are reconciled at the same time. Most of the time is spent waiting for the API server.
 const parallel = 8
 
 // Setup adds the controller to mgr.
@@ -145,8 +145,7 @@ func standsFor(obj client.Object) func(*cdiv1.DataSource) bool {
 	}
 }
 
-// referred returns the claims that name one of the DataSources that match, or, further steps away, one that stands for such a
-// one.
+// referred returns the claims that refer to one of the matching DataSources, directly or through other DataSources.
 func (r *Reconciler) referred(ctx context.Context, matches func(*cdiv1.DataSource) bool, further int) []reconcile.Request {
 	var all cdiv1.DataSourceList
 	if err := r.reader.List(ctx, &all); err != nil {
@@ -167,8 +166,8 @@ func (r *Reconciler) referred(ctx context.Context, matches func(*cdiv1.DataSourc
 	return due
 }
 
-// referring brings back the claims of other namespaces that depend on a namespace's permissions: its sources are theirs, or the DataSource that
-// they name stands for something there.
+// referring enqueues the claims of other namespaces that depend on a namespace's permissions: their source, or the source of their
+// DataSource, is in it.
 func (r *Reconciler) referring(ctx context.Context, obj client.Object) []reconcile.Request {
 	return append(r.found(ctx, abroad(obj.GetNamespace())), r.referred(ctx, func(d *cdiv1.DataSource) bool {
 		pvc, snapshot := d.Spec.Source.PVC, d.Spec.Source.Snapshot

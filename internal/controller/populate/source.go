@@ -67,7 +67,7 @@ func (r *Reconciler) readSource(ctx context.Context, seen *seen) (source, error)
 		begun = target
 	}
 	if s.kind == cdiv1.VolumeUploadSourceRef && begun != nil {
-		// Nothing is read from it, and what was sent since is not dropped because it is gone.
+		// Nothing is read from a missing source, and a worker that was started is not stopped because its source is gone.
 		if !exists {
 			s.spec = uploaded(cdiv1.DataVolumeContentType(begun.Annotations[claimorder.Content]), nil)
 		}
@@ -217,7 +217,7 @@ func (s *source) recall(noted string) bool {
 	return true
 }
 
-// noteImport notes on the target what its import is begun with: the source may be deleted meanwhile.
+// noteImport records on the target the source that its import is begun with: the source may be deleted meanwhile.
 func (s *seen) noteImport() error {
 	if s.source.imported == nil {
 		return nil

@@ -34,7 +34,7 @@ const (
 
 const maxSets = 8 // of a profile, says its schema
 
-// seen is everything the decision rests on.
+// seen is everything the decision depends on.
 type seen struct {
 	class     *storagev1.StorageClass // nil: there is none of this name (any more)
 	profile   *cdiv1.StorageProfile   // nil: there is none yet
@@ -43,7 +43,7 @@ type seen struct {
 	now       metav1.Time
 }
 
-// plan is at most one of the two.
+// plan has at most one of the two set.
 type plan struct {
 	remove bool
 	want   *cdiv1.StorageProfile // labels, annotations and status; the spec is the administrator's
@@ -92,8 +92,8 @@ func managed(p *cdiv1.StorageProfile) bool {
 	return ours
 }
 
-// fromVolumes reads off a class's volumes how they can be used: one set per combination of volume mode and access
-// mode, best first. Volumes that can only be read are no place for a disk, and failed ones are no place for anything.
+// fromVolumes derives from a class's volumes how they can be used: one set per combination of volume mode and access mode, best
+// first. Volumes that can only be read are no place for a disk, and failed ones are no place for anything.
 func fromVolumes(volumes []corev1.PersistentVolume, class string) []cdiv1.ClaimPropertySet {
 	var sets []cdiv1.ClaimPropertySet
 	for i := range volumes {

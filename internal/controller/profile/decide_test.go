@@ -221,7 +221,7 @@ func TestConditionKeepsItsTime(t *testing.T) {
 	}
 }
 
-// TestOffersOther: a class is looked at again when one of its volumes can be used in another way, not when one is used.
+// TestOffersOther: a class is checked again when one of its volumes can be used in another way, not when one is used.
 func TestOffersOther(t *testing.T) {
 	volume := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		v := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{

@@ -48,8 +48,8 @@ func Setup(mgr ctrl.Manager, writer *cluster.Writer) error {
 	return nil
 }
 
-// offersOther holds when how a volume can be used changes. That it is bound, or free again, says nothing of its class; looking at
-// all volumes whenever one of them is would take a time that grows with the square of their number.
+// offersOther selects changes of a volume's modes. That a volume is bound or released does not concern its class, and reading all
+// volumes at each such event would take time quadratic in their number.
 func offersOther() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, now := e.ObjectOld.(*corev1.PersistentVolume), e.ObjectNew.(*corev1.PersistentVolume)

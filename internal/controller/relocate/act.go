@@ -78,8 +78,8 @@ func (r *Reconciler) free(ctx context.Context, d *moved) error {
 	return r.Cluster.Change(ctx, d.claim, next)
 }
 
-// again returns the claim as it was, for the volume that has its data. It names the volume, so that nothing fills it or makes
-// another.
+// again returns a new claim like the old one, for the volume that has its data. It names the volume, so that no other is
+// provisioned and nothing fills it.
 func (d *moved) again(volume string) *corev1.PersistentVolumeClaim {
 	record := d.volume.Record
 	c := &corev1.PersistentVolumeClaim{}

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/pods"
 )
 
-// moved is a claim whose data moved and everything its next step depends on, read once from the server.
+// moved is a claim whose data moved and all facts that its next step depends on, read once from the API server.
 type moved struct {
 	key         types.NamespacedName
 	claim       *corev1.PersistentVolumeClaim // nil: there is none

@@ -28,10 +28,10 @@ type Reconciler struct {
 	Records *diskaccess.Records
 }
 
-// again is how often a claim is looked at that has not got its volume yet.
+// again is how often a claim is checked that does not have its volume yet.
 const again = time.Second
 
-// idle is how often a claim is looked at whose volume a launcher uses, in case an event is missed.
+// idle is how often a claim is checked whose volume a launcher uses, in case an event is missed.
 const idle = time.Minute
 
 // Reconcile brings the claim of that name a step nearer to the volume that has its data.

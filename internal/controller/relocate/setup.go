@@ -21,7 +21,7 @@ import (
 	"github.com/berth-vm/berth/internal/identity"
 )
 
-// parallel is how many claims are looked at at once.
+// parallel is how many claims are reconciled at the same time.
 const parallel = 4
 
 // Setup adds the controller to mgr.

@@ -20,8 +20,8 @@ const (
 	Lost                // it was on a volume that is gone
 )
 
-// Where says where the data of a claim is, and for a person why it is not on the claim's volume. It is the one answer for everything
-// that reads a claim: machines, clones, exports, snapshots and populators.
+// Where returns the place of a claim's data, and a message about why it is not on the claim's volume. All controllers that read a
+// claim use it: machines, clones, exports, snapshots and populators.
 type Where struct {
 	Place Place
 	Why   string

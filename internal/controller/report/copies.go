@@ -38,7 +38,7 @@ func copyStatus(s *observed.Instance, v kubevirt.Volume) *kubevirt.CopyStatus {
 	return out
 }
 
-// mediumOf is where the copy of a volume is.
+// mediumOf returns the storage of a volume's copy.
 func mediumOf(launcher *corev1.Pod, volume string) string {
 	for _, v := range launcher.Spec.Volumes {
 		if v.Name == (render.Copy{Volume: volume}).VolumeName() && v.Ephemeral != nil {
@@ -48,7 +48,7 @@ func mediumOf(launcher *corev1.Pod, volume string) string {
 	return "node"
 }
 
-// WithCopies adds what is said of copies to the volumes' status, and volumes that have a copy and nothing else to say.
+// WithCopies adds the status of copies to the volumes' status, and entries for volumes that have only a copy.
 func WithCopies(s *observed.Instance, all []kubevirt.VolumeStatus) []kubevirt.VolumeStatus {
 	for _, v := range s.Object.Spec.Volumes {
 		c := copyStatus(s, v)
@@ -101,7 +101,7 @@ func independent(s *observed.Instance) []kubevirt.Condition {
 	return []kubevirt.Condition{c}
 }
 
-// cloning says how far the clones are that the guest waits for; empty if it waits for none.
+// cloning describes the progress of the clones that the guest waits for; empty if it waits for none.
 func cloning(s *observed.Instance) string {
 	var texts []string
 	for _, v := range s.Object.Spec.Volumes {
@@ -112,7 +112,7 @@ func cloning(s *observed.Instance) string {
 	return strings.Join(texts, "; ")
 }
 
-// How often a launcher is asked about copies: while something is brought in, and else.
+// Intervals at which a launcher is asked about copies: while data is copied, and otherwise.
 const (
 	fillingAgain = 3 * time.Second
 	storedAgain  = 15 * time.Second

@@ -14,13 +14,14 @@ import (
 	"github.com/berth-vm/berth/internal/launcherpod"
 )
 
-// DescribeAgain is how often the launcher of a running guest is asked for its description if nothing else is waited for.
+// DescribeAgain is how often the launcher of a running guest is asked for its description if there is no other reason to ask.
 const DescribeAgain = 30 * time.Second
 
 // AgentConnected is the condition that the guest agent answers.
 const AgentConnected = "AgentConnected"
 
-// Describe writes down the launcher and its guest: what the status of an instance has for people and inventories, and nothing here depends on.
+// Describe sets the fields of an instance's status about the launcher and the guest that only people and inventories read; no
+// decision depends on them.
 func Describe(s *observed.Instance, next *kubevirt.VirtualMachineInstanceStatus) {
 	p := s.Launcher
 	if p.Status.PodIP != "" {
@@ -53,7 +54,7 @@ func guestAgent(s *observed.Instance) (connected bool, os *kubevirt.GuestOS) {
 	return connected, s.Object.Status.GuestOSInfo
 }
 
-// short cuts what a guest says about itself to a length that a status may have; nil if it says nothing.
+// short truncates a guest's report about itself to a length that fits into a status; nil if there is none.
 func short(os *kubevirt.GuestOS) *kubevirt.GuestOS {
 	if os == nil || *os == (kubevirt.GuestOS{}) {
 		return nil

@@ -1,5 +1,5 @@
-// Package report makes what is said about an instance from what was observed: its row of the table of states with the details, its
-// conditions, and the status of its volumes. The machine says the same as its instance, so both controllers use it.
+// Package report makes the status of an instance from the observed facts: its row of the table of states with the details, its
+// conditions, and the status of its volumes. The machine reports the same as its instance, so both controllers use it.
 //
 // It decides nothing: internal/decide/machine.Show does.
 package report

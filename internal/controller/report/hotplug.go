@@ -37,7 +37,7 @@ func AddedStatus(s *observed.Instance, h *observed.Added) kubevirt.VolumeStatus 
 	return v
 }
 
-// lastFailure is why a holder's last try came to nothing.
+// lastFailure returns why a holder's last attempt failed.
 func lastFailure(p *corev1.Pod) string {
 	for _, c := range p.Status.ContainerStatuses {
 		if t := c.LastTerminationState.Terminated; t != nil && !c.Ready {

@@ -28,7 +28,7 @@ func keepStatus(s *observed.Instance, volume string) *kubevirt.KeepStatus {
 	return out
 }
 
-// KeepText says how far a copy is that is kept in a claim.
+// KeepText describes the progress of a copy that is kept in a claim.
 func KeepText(s *observed.Instance, k *observed.Kept) string {
 	claim := "PersistentVolumeClaim " + k.Name
 	mark := fmt.Sprintf("annotation %s: %s", names.KeptFrom, observed.KeptFrom(s.Object, k.Volume))
@@ -68,7 +68,7 @@ func holdText(s *observed.Instance) string {
 	return strings.Join(texts, "; ")
 }
 
-// keepAgain is how often to look at a copy that is being kept.
+// keepAgain is how often the progress of a copy to a claim is read.
 const keepAgain = 2 * time.Second
 
 // keepsOn: some copy is to be kept and may still be.

@@ -31,7 +31,7 @@ func movable(s *observed.Instance) []kubevirt.Condition {
 	return []kubevirt.Condition{all, storage}
 }
 
-// Method is how its disks come along.
+// Method says how its disks are moved.
 func Method(s *observed.Instance) string {
 	sent := func(v kubevirt.Volume) bool { return disk.Of(v.VolumeSource).Moves == disk.Sent || v.Copied() != nil }
 	if slices.ContainsFunc(s.Object.Spec.Volumes, sent) || slices.ContainsFunc(s.GuestDisks(), diskstate.Disk.Stays) || len(s.Updates.Due()) > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// pauseAsked is which of pausing and unpausing was last asked for, with the start if not since; empty: neither ever was, and the
-// launcher is not asked.
+// pauseAsked returns whether pausing or unpausing was requested last, at the start if not since; empty if neither ever was, and
+// then the launcher is not asked.
 func pauseAsked(s *observed.Instance) string {
 	asked, since := s.Object.Annotations[kubevirt.AnnPaused]
 	if !since && s.Object.Spec.StartsPaused() {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Say writes a status if it says something new, and an event if the reason is new and nothing else tells of it.
+// Say writes a status if it changed, and an event if the reason changed and no other event tells it.
 func (r *Reporter) Say(ctx context.Context, about, said client.Object, unchanged bool, row state.MachineRow, fresh bool) error {
 	if unchanged {
 		return nil

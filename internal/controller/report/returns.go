@@ -10,8 +10,8 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 )
 
-// returnsAgain is how often a launcher is asked while a disk is waited for: it cannot speak up by itself. answerAfter is when
-// it has answered the first time, if it answers at all.
+// returnsAgain is how often a launcher is polled while the guest waits for a disk, because a launcher cannot send events.
+// answerAfter is the time of the first answer, if there is one.
 const (
 	ReturnsAgain = 5 * time.Second
 	AnswerAfter  = time.Second
@@ -24,7 +24,7 @@ func networked(s *observed.Instance) bool {
 		s.Launcher != nil && len(s.LastOrders().Network) > 0 || mayBeEarly(s)
 }
 
-// LookAgain is when to ask the launcher next; 0 if there is nothing to ask.
+// LookAgain returns when to ask the launcher next; 0 if there is no need.
 func LookAgain(s *observed.Instance) time.Duration {
 	if s.Asked || s.LogInAwaited() && observed.Situation(s.Launcher) == machine.Placed {
 		return AnswerAfter

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// Roomier holds when a quota lets in what it refused before, because it was raised or something it counted is gone. That it fills up
-// is no reason to look at every volume of the namespace again.
+// Roomier selects changes of a quota that allow more than before, because it was raised or a counted object is gone. A quota that
+// fills up is no reason to reconcile every volume of the namespace.
 func Roomier() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
@@ -42,8 +42,8 @@ func Roomier() predicate.Predicate {
 	}
 }
 
-// BeginsOrEnds holds when a pod may begin to use its claims, or lets them go: a clone of one of them waits for the end, and must not go on
-// beside a pod that has begun.
+// BeginsOrEnds selects events of pods that may begin to use their claims, or that end: a clone of such a claim waits for the end,
+// and must not continue beside a pod that has begun.
 func BeginsOrEnds() predicate.Predicate {
 	uses := func(obj client.Object) bool { p := obj.(*corev1.Pod); return p.Spec.NodeName != "" && !pods.Over(p) }
 	return predicate.Funcs{
@@ -52,8 +52,7 @@ func BeginsOrEnds() predicate.Predicate {
 	}
 }
 
-// Users returns what has to be looked at again when a pod begins to use its claims or lets them go: for each of them, what next
-// says.
+// Users returns what has to be checked again when a pod begins to use its claims or lets them go: for each of them, what next says.
 func Users(next handler.MapFunc) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
 		var due []reconcile.Request

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/token"
 )
 
-// Reviews is where to ask.
+// Reviews is the client for questions about rights.
 type Reviews = authorization.SubjectAccessReviewInterface
 
 // Of returns the user of a request, as a proof keeps them.

@@ -44,7 +44,7 @@ func TestMachineWithoutClaims(t *testing.T) {
 	}
 }
 
-// TestDeletedPart: a snapshot whose VolumeSnapshot was deleted is looked at again, is not ready to use and says which part is missing.
+// TestDeletedPart: a snapshot whose VolumeSnapshot was deleted is checked again, is not ready to use and says which part is missing.
 func TestDeletedPart(t *testing.T) {
 	w := newWorld(t, false, false)
 	w.snapshot()

@@ -15,7 +15,7 @@ import (
 )
 
 // TestForgedContent: any user with write access to a namespace may write the content of a snapshot there. One that records no
-// machine is refused once, with what to do; it makes no reconciler panic, and is not looked at again and again.
+// machine is refused once, with what to do; it makes no reconciler panic, and is not checked again and again.
 func TestForgedContent(t *testing.T) {
 	vm, _ := machine()
 	for name, recorded := range map[string]*snapshotv1.VirtualMachine{

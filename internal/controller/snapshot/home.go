@@ -25,7 +25,7 @@ const (
 // labelMachine is on every claim made from a template: the machine's name.
 const labelMachine = "vm.kubevirt.io/name"
 
-// volumeClaim is where a machine's volume is kept.
+// volumeClaim is the claim of a machine's volume.
 type volumeClaim struct {
 	claim    string // "": it is in no claim
 	template string // the claim template it is made from, if any

@@ -82,7 +82,7 @@ func (b *observedRestore) likeness() *corev1.Pod {
 	return pod
 }
 
-// disksThere returns the volumes that were made for the restore so far: all have to be usable on one node.
+// disksThere returns the volumes that were made for the restore so far: one node must be able to use all of them.
 func (b *observedRestore) disksThere() []corev1.PersistentVolume {
 	var out []corev1.PersistentVolume
 	for _, c := range b.claims {

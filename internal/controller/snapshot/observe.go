@@ -141,7 +141,7 @@ func (r *Reconciler) choose(ctx context.Context, s *observedSnapshot) error {
 	return nil
 }
 
-// snapshotMethod is how a claim can be cut.
+// snapshotMethod says how a snapshot of a claim can be taken.
 type snapshotMethod struct {
 	snapshots string // the snapshot class
 	claim     snapshotv1.PersistentVolumeClaim

@@ -18,7 +18,7 @@ var patchable = []string{"/spec/", "/metadata/labels/", "/metadata/annotations/"
 // most is how large a patched machine may be: the API server takes no larger one, and copies of copies grow without end.
 const most = 1 << 20
 
-// patched returns a machine after the operations of a JSON patch. What is wrong with one is said with the operation.
+// patched returns a machine after the operations of a JSON patch. An error names the operation.
 func patched(vm *kubevirt.VirtualMachine, operations []string) (*kubevirt.VirtualMachine, error) {
 	if len(operations) == 0 {
 		return vm, nil

@@ -46,7 +46,7 @@ type observedRestore struct {
 	displaced bool
 	// ahead is another restore of the machine that began before; empty: there is none.
 	ahead string
-	// namespaceLeaving: everything goes, this restore too.
+	// namespaceLeaving: the namespace is being deleted, and this restore with it.
 	namespaceLeaving bool
 	keeps            []corev1.PersistentVolume // old volumes that are there until their successors have the names
 	now              time.Time
@@ -121,7 +121,7 @@ func (r *Reconciler) snapshotOf(ctx context.Context, of *snapshotv1.VirtualMachi
 	return was, nil
 }
 
-// observeReturns reads how far each claim is.
+// observeReturns reads the state of each claim.
 func (r *Reconciler) observeReturns(ctx context.Context, b *observedRestore) error {
 	b.claims = b.returns()
 	for i := range b.claims {
@@ -178,7 +178,7 @@ func (r *Reconciler) observeOthers(ctx context.Context, b *observedRestore) erro
 	return err
 }
 
-// ahead reports whether the other restore has begun to make volumes, and this one has not or is the later of the two.
+// ahead reports whether the other restore has begun to make volumes, and this one has not or started later.
 func ahead(other, of *snapshotv1.VirtualMachineRestore) bool {
 	begun := func(r *snapshotv1.VirtualMachineRestore) bool {
 		return controllerutil.ContainsFinalizer(r, names.RestoreFinalizer)
@@ -204,7 +204,7 @@ func (b *observedRestore) facts() snapshot.RestoreFacts {
 	}
 }
 
-// machine is as for a snapshot, but that an instance that has ended is in the way of its claims no more than none.
+// machine returns the state of the machine as for a snapshot, except that an instance that has ended counts as none.
 func (b *observedRestore) machine() snapshot.Machine {
 	m := situation(b.vm, b.instance, b.launcher)
 	if b.vm != nil && b.source() != snapshot.Pending && b.elsewhere() && b.vm.Annotations[annRestore] != string(b.of.UID) {
@@ -315,7 +315,7 @@ func (b *observedRestore) claim(c returning) snapshot.Claims {
 	return snapshot.Old
 }
 
-// claimMade returns how far a claim is that this restore made.
+// claimMade returns the state of a claim that this restore made.
 func (b *observedRestore) claimMade(c returning) snapshot.Claims {
 	s := c.staged.claim
 	switch {

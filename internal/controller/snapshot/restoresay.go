@@ -29,7 +29,7 @@ func (b *observedRestore) outcome(decided state.SnapshotReason) state.SnapshotRe
 	return state.RestoreBlocked
 }
 
-// reportRestore writes what is said about a restore.
+// reportRestore writes the status of a restore.
 func (r *Reconciler) reportRestore(ctx context.Context, b *observedRestore, reason state.SnapshotReason) (ctrl.Result, error) {
 	if over(b.of) != snapshot.NotOver {
 		return ctrl.Result{}, nil
@@ -116,7 +116,7 @@ func (b *observedRestore) users() string {
 	return strings.Join(out, "; ")
 }
 
-// stagedDetail returns why the volumes are not there, or how far the first is that is not.
+// stagedDetail returns why the volumes do not exist, or the progress of the first that is not ready.
 func (b *observedRestore) stagedDetail() string {
 	var why []string
 	if b.denied != "" {

@@ -52,7 +52,7 @@ func (s *observedSnapshot) how() []snapshotv1.SourceIndication {
 	return out
 }
 
-// reportSnapshot writes what is said about a snapshot.
+// reportSnapshot writes the status of a snapshot.
 func (r *Reconciler) reportSnapshot(ctx context.Context, s *observedSnapshot, reason state.SnapshotReason) (ctrl.Result, error) {
 	row := state.OfSnapshot(reason)
 	text := row.Text(s.detail(reason))

@@ -50,7 +50,8 @@ type Reconciler struct {
 	answered chan event.GenericEvent
 }
 
-// parallel is how many snapshots, and how many restores, are looked at at once. Most of it is waiting for the API server.
+// parallel is how many snapshots, and how many restores, are reconciled at the same time. Most of the time is spent waiting for
+// the API server.
 const parallel = 4
 
 // look is how often objects are polled that are not watched: VolumeSnapshots, because not every cluster has them.
@@ -59,7 +60,7 @@ const look = time.Second
 // lookStored is how often the parts of a finished snapshot are checked: one may have been deleted.
 const lookStored = 2 * time.Minute
 
-// lookAgain is how often something is looked at that waits for a person.
+// lookAgain is how often an object is checked that waits for a user.
 const lookAgain = 5 * time.Second
 
 // Setup adds both controllers to mgr.

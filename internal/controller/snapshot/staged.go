@@ -85,7 +85,7 @@ func snapshotRef(p volumePart) *corev1.TypedObjectReference {
 	return &corev1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name}
 }
 
-// observeStaged reads how far the volume is that takes the place of the claim's.
+// observeStaged reads the state of the volume that replaces the claim's.
 func (r *Reconciler) observeStaged(ctx context.Context, b *observedRestore, c *returning) error {
 	var err error
 	if c.staged.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, b.of.Namespace, b.stagedName(*c)); err != nil {
@@ -176,7 +176,7 @@ func (b *observedRestore) unplaced(c returning) bool {
 	return err != nil || !b.now.Before(last.Add(placeAgain))
 }
 
-// blocked returns why the volume of a claim is not there yet, as far as events tell; "" if it is there or the reason is unknown.
+// blocked returns why the volume of a claim does not exist yet, from events; "" if it exists or the reason is unknown.
 func (b *observedRestore) blocked(c returning) string {
 	s := c.staged.claim
 	switch b.volumeSituation(c) {
@@ -197,7 +197,7 @@ func (b *observedRestore) blocked(c returning) string {
 	return ""
 }
 
-// makeVolumes makes the staged claims that are not there. What the API server refuses is said, and tried again.
+// makeVolumes makes the missing staged claims. A refusal of the API server is reported and retried.
 func (r *Reconciler) makeVolumes(ctx context.Context, b *observedRestore) error {
 	for _, c := range b.claims {
 		if b.volumeSituation(c) != snapshot.Unmade {
@@ -259,7 +259,7 @@ func (r *Reconciler) placeVolumes(ctx context.Context, b *observedRestore) error
 	return nil
 }
 
-// dropStaged deletes the staged claims, by the UID of the restore: also when nothing is known any more of the snapshot.
+// dropStaged deletes the staged claims, by the UID of the restore, also if the snapshot no longer exists.
 func (r *Reconciler) dropStaged(ctx context.Context, b *observedRestore) error {
 	var list corev1.PersistentVolumeClaimList
 	err := r.live.List(ctx, &list, client.InNamespace(b.of.Namespace), client.MatchingLabels{labelStaged: string(b.of.UID)})

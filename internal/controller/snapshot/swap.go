@@ -35,8 +35,7 @@ const (
 // contentFinalizer keeps the content of a snapshot while a restore works with it.
 func (b *observedRestore) contentFinalizer() string { return "berth.dev/restore-" + string(b.of.UID) }
 
-// stageNow returns how far the restore has gone. In a namespace that is being deleted nothing can be made any more, so nothing is
-// kept for it.
+// stageNow returns the stage of the restore. In a namespace that is being deleted no object can be created, so nothing is kept for it.
 func (b *observedRestore) stageNow() snapshot.Stage {
 	known := b.shot != nil && b.shot.content != nil
 	switch {
@@ -142,7 +141,8 @@ func (r *Reconciler) commit(ctx context.Context, b *observedRestore) error {
 }
 
 // dropClaims deletes the claims that will be replaced. Their volumes are kept until all replacements have the names. The
-// DataVolume of a claim is told first that its claim comes with data: it would make and fill another one.
+// DataVolume of a claim gets an annotation first that its claim will have data, because otherwise it would make and fill another
+// one.
 func (r *Reconciler) dropClaims(ctx context.Context, b *observedRestore) error {
 	for _, c := range b.claims {
 		if b.claim(c) != snapshot.Old {

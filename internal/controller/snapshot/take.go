@@ -63,7 +63,7 @@ func (r *Reconciler) reconcileSnapshot(ctx context.Context, req ctrl.Request) (c
 	return r.reportSnapshot(ctx, s, plan.State)
 }
 
-// comeBack has the snapshot looked at again.
+// comeBack has the snapshot checked again.
 func (r *Reconciler) comeBack(of *snapshotv1.VirtualMachineSnapshot) func() {
 	return func() { r.answered <- event.GenericEvent{Object: of} }
 }

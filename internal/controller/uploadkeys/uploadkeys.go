@@ -20,7 +20,7 @@ type Issuer interface {
 	Worker(ctx context.Context, name string) (map[string][]byte, error)
 }
 
-// renewEvery is how often a worker that waits for its upload gets new files. They hold for some days.
+// renewEvery is how often a worker that waits for its upload gets new files. They are valid for some days.
 const renewEvery = 24 * time.Hour
 
 // Keys remembers when it issued what. After a restart it issues once more, which does no harm.

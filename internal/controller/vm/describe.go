@@ -7,7 +7,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide/machine"
 )
 
-// sharedConditions are those of the machine's instance; none without one.
+// sharedConditions returns the conditions of the machine's instance; none without one.
 func sharedConditions(w *compose.Machine) []kubevirt.Condition {
 	if w.Instance == nil || w.Instances() == machine.Stranger {
 		return nil

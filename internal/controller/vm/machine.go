@@ -142,8 +142,8 @@ func NewVolume(vm *kubevirt.VirtualMachine, t kubevirt.DataVolumeTemplateSpec) *
 	return v
 }
 
-// nextTry is when a failed instance may be followed by another: 10 s after the first failure, doubled each time, five
-// minutes at most, as Kubernetes does it with containers.
+// nextTry returns when a failed instance may be followed by another: 10 s after the first failure, doubled each time, five minutes
+// at most, as Kubernetes does with containers.
 func nextTry(w *compose.Machine) time.Time {
 	if w.Instance == nil {
 		return time.Time{}

@@ -60,8 +60,8 @@ func served(w *compose.Machine, p machine.Plan) kubevirt.RunStrategy {
 	return s
 }
 
-// takeVolumes carries volume requests out: on the machine's template, then on its instance, and only then are they taken
-// away. It says whether it changed anything.
+// takeVolumes carries volume requests out: on the machine's template, then on its instance, and only then removes them. It returns
+// whether it changed anything.
 func (r *Reconciler) takeVolumes(ctx context.Context, w *compose.Machine) (bool, error) {
 	requests := w.Object.Status.VolumeRequests
 	if len(requests) == 0 || w.Object.DeletionTimestamp != nil {
@@ -81,7 +81,7 @@ func (r *Reconciler) takeVolumes(ctx context.Context, w *compose.Machine) (bool,
 	return true, r.Cluster.ChangeStatus(ctx, w.Object, next)
 }
 
-// apply does what is asked to a spec. What cannot be done is said on the machine and left out.
+// apply carries out the requests on a spec. A request that cannot be carried out is reported on the machine and dropped.
 func (r *Reconciler) apply(vm *kubevirt.VirtualMachine, spec *kubevirt.VirtualMachineInstanceSpec, requests []kubevirt.VolumeRequest) {
 	for _, q := range requests {
 		var err error

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// report writes what is said about a machine: what its instance says, if it has one.
+// report writes the status of a machine: that of its instance, if it has one.
 func (r *Reconciler) report(ctx context.Context, w *compose.Machine, p machine.Plan, u volumeupdate.Plan) error {
 	row := state.OfMachine(p.State)
 	switch {

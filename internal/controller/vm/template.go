@@ -31,7 +31,7 @@ func (r *Reconciler) followTemplate(ctx context.Context, w *compose.Machine) (bo
 	return true, r.Cluster.Change(ctx, w.Instance.Object, i)
 }
 
-// restartRequired is said of a machine with changes that wait for a restart.
+// restartRequired returns the condition of a machine with changes that wait for a restart.
 func restartRequired(w *compose.Machine, u volumeupdate.Plan) []kubevirt.Condition {
 	c := kubevirt.Condition{Type: "RestartRequired", Status: corev1.ConditionTrue}
 	var texts []string

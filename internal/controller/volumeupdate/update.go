@@ -30,7 +30,7 @@ import (
 const (
 	// Updating are the first letters of the names of migrations that are made for changed volumes.
 	Updating = "kubevirt-volumes-" // the first letters of the names of migrations that are made for it
-	// updateAgain is how often a change that cannot be made is looked at: what is in the way is not always something that we watch.
+	// updateAgain is how often a blocked change is checked: the obstacle is not always an object that is watched.
 	updateAgain = 10 * time.Second
 )
 
@@ -147,7 +147,7 @@ func updateText(s *observed.Instance, reason state.UpdateReason, t attempts.Trie
 	return text
 }
 
-// Condition is said on the instance while its volumes are not those of its machine, as upstream has it.
+// Condition returns the condition of the instance while its volumes differ from those of its machine, as upstream does.
 func (u Plan) Condition() []kubevirt.Condition {
 	if u.Text == "" {
 		return nil

@@ -1,5 +1,5 @@
-// Package worker hears what a worker says: its report when it has ended, its progress while it runs, and what the kubelet says where
-// it does not start. It does not know what the worker moves, and decides nothing about it.
+// Package worker reads a worker's report when it has ended, its progress while it runs, and the kubelet's message if it does not
+// start. It does not know what the worker copies, and decides nothing.
 package worker
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// Asker says how far a worker was when it was asked last, and asks it again.
+// Asker returns a worker's last known progress, and asks for a new one.
 type Asker func(worker *corev1.Pod) (task.Progress, error)
 
 // AskOverHTTP asks over the pod network.
 func AskOverHTTP() Asker { return probe.At[task.Progress](task.ProgressPort, task.ProgressPath) }
 
-// Progress returns how far a running worker is, nil if it does not say: that is no reason to stop.
+// Progress returns the progress of a running worker, nil if it does not answer: that is no reason to stop.
 func (a Asker) Progress(ctx context.Context, pod *corev1.Pod) *task.Progress {
 	p, err := a(pod)
 	if err != nil {
@@ -37,7 +37,7 @@ func (a Asker) Progress(ctx context.Context, pod *corev1.Pod) *task.Progress {
 // mostWords is the most that is shown of a worker's message: it ends up in a status that is read often.
 const mostWords = 1 << 10
 
-// Report returns what a worker left behind. Nothing readable is nil: a worker that was evicted or killed says nothing.
+// Report returns the report of a worker that has ended; nil if there is none, as of a worker that was evicted or killed.
 func Report(pod *corev1.Pod) *task.Report {
 	ended := pods.Terminated(pod)
 	if ended == nil {
@@ -50,8 +50,7 @@ func Report(pod *corev1.Pod) *task.Report {
 	return &r
 }
 
-// Patience is how long a worker may take to start before it is asked why it does not. A pod whose Secret does not
-// exist says so nowhere but in an event.
+// Patience is how long a worker may take to start before its events are read. A missing Secret, for example, is reported only in an event.
 const Patience = 15 * time.Second
 
 // Trouble returns the last warning about an object that is pending: what keeps a worker from starting, or a claim from getting a

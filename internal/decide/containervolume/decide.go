@@ -20,7 +20,7 @@ const (
 	Leaving             // the machine is being deleted, or gone
 )
 
-// Record is how far the volume is, as far as it is written down.
+// Record is the progress of the volume, as far as it is written down.
 type Record int
 
 // The situations of the record.
@@ -60,7 +60,7 @@ type Facts struct {
 	Abandoned bool
 }
 
-// Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
+// Action is a step of a plan. Each is safe to repeat: a crash between two of them loses nothing.
 type Action string
 
 // The actions.

@@ -56,7 +56,7 @@ type Facts struct {
 	Guarded bool
 }
 
-// Action is something to do. Each is safe to repeat.
+// Action is a step of a plan. Each is safe to repeat.
 type Action string
 
 // The actions.

@@ -28,7 +28,7 @@ type ShowFacts struct {
 	Stuck  state.MachineReason
 	// Disk is the reason of a disk that failed for one of its own, Server that of the server that ended the guest; "" if there is none.
 	Disk, Server state.MachineReason
-	// Unoffered: no node offers a medium that the disk of a copy needs. Lost: the node with its data is gone for good.
+	// Unoffered: no node offers a medium that the disk of a copy needs. Lost: the node with its data is gone permanently.
 	Unoffered, Lost bool
 }
 

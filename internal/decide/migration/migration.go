@@ -5,7 +5,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
+// Action is a step of a plan. Each is safe to repeat: a crash between two of them loses nothing.
 type Action string
 
 // The actions.

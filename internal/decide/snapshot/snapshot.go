@@ -59,7 +59,7 @@ type Facts struct {
 	Over bool
 }
 
-// Action is something to do. Each is safe to repeat: a crash between two of them loses nothing.
+// Action is a step of a plan. Each is safe to repeat: a crash between two of them loses nothing.
 type Action string
 
 // The actions on a snapshot.

@@ -33,14 +33,14 @@ func (m *Meter) parts() []prometheus.Collector {
 	return []prometheus.Collector{m.active, m.waiting, m.places, m.bytes, m.requests}
 }
 
-// Describe is for Prometheus.
+// Describe implements prometheus.Collector.
 func (m *Meter) Describe(out chan<- *prometheus.Desc) {
 	for _, p := range m.parts() {
 		p.Describe(out)
 	}
 }
 
-// Collect is for Prometheus.
+// Collect implements prometheus.Collector.
 func (m *Meter) Collect(out chan<- prometheus.Metric) {
 	for _, p := range m.parts() {
 		p.Collect(out)

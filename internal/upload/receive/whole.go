@@ -47,7 +47,7 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request) {
 // isAsync reports whether the client does not want to wait for the disk, only until it need not send anything again.
 func isAsync(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "-async") }
 
-// lookEvery is how often a transfer is looked at that has everything its client sent.
+// lookEvery is how often a transfer is checked that has everything its client sent.
 const lookEvery = 20 * time.Millisecond
 
 // answerEarly answers when everything was sent, taken and found good, so that only making it durable is left, and says

@@ -83,12 +83,12 @@ func Source(ctx context.Context, c *kube.Client, name string) (*kubevirt.Hotplug
 	return &kubevirt.HotplugVolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: name, Hotpluggable: true}}, nil
 }
 
-// AddVolume adds a volume to a machine: for good, or to its present run only.
+// AddVolume adds a volume to a machine: permanently, or to its present run only.
 func AddVolume(ctx context.Context, c *kube.Client, name string, o kubevirt.AddVolumeOptions, persist bool) error {
 	return put(ctx, c, subject(persist), name, "addvolume", o)
 }
 
-// RemoveVolume takes a volume from a machine: for good, or from its present run only.
+// RemoveVolume takes a volume from a machine: permanently, or from its present run only.
 func RemoveVolume(ctx context.Context, c *kube.Client, name string, o kubevirt.RemoveVolumeOptions, persist bool) error {
 	return put(ctx, c, subject(persist), name, "removevolume", o)
 }

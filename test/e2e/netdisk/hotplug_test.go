@@ -24,7 +24,7 @@ import (
 	"github.com/berth-vm/berth/test/e2e/fixture"
 )
 
-// adds adds a network disk to a running machine, for this run or for good, and has the guest write to it.
+// adds adds a network disk to a running machine, for this run or permanently, and has the guest write to it.
 func adds(y *fixture.Machines, vm *kubevirt.VirtualMachine, kind, name string, source *kubevirt.HotplugVolumeSource) {
 	y.T.Helper()
 	o := fixture.AddVolumeOptions(name, kubevirt.BusVirtio)

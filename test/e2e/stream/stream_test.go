@@ -39,7 +39,8 @@ import (
 	"github.com/berth-vm/berth/test/e2e/fixture"
 )
 
-// restarting is a registry that goes away in the middle of the first layer that it hands out, for a few requests, and for good when it is shut.
+// restarting is a registry that goes away in the middle of the first layer that it hands out, for a few requests, and permanently
+// when it is shut.
 type restarting struct {
 	http.Handler
 	armed, shut   atomic.Bool
@@ -226,10 +227,10 @@ func byContainer(y *fixture.Machines, v *kubevirt.Volume, o createstream.Options
 	v.VolumeSource = kubevirt.VolumeSource{Container: c}
 }
 
-// TestStream: two machines on two nodes have the three LUNs of a stream that virtctl wrote, one by their address and one by their claims; the
-// third disk of the one is made by a container, which is another stream. The registry is restarted while the first layer is
-// read; of the second disk it has nothing for a while, and a guest that reads it waits, says so and goes on; and when all layers are verified it
-// is gone for good: the guests read on, and each writes to disks of its own.
+// TestStream: two machines on two nodes have the three LUNs of a stream that virtctl wrote, one by their address and one by their
+// claims; the third disk of the one is made by a container, which is another stream. The registry is restarted while the first
+// layer is read; of the second disk it has nothing for a while, and a guest that reads it waits, says so and goes on; and when all
+// layers are verified it is gone permanently: the guests read on, and each writes to disks of its own.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

@@ -31,7 +31,7 @@ var (
 	SnapshotController = Program{"snapshot-controller", "csi", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller"}
 )
 
-// flags are those the product is built with too, so that both share Go's build cache.
+// flags are the flags that the product is built with, so that both share Go's build cache.
 var flags = []string{"-trimpath", "-buildvcs=false"}
 
 // Build compiles a program to the file out. source is the directory hack/kubebox.

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Pause returns the image of a pod's sandbox. All it has to do is sleep until it is told to end, which Debian's busybox can.
+// Pause returns the image of a pod's sandbox. It only has to sleep until it is stopped, which Debian's busybox can.
 func Pause(busybox string) (v1.Image, error) {
 	script := "trap 'exit 0' TERM INT; while :; do /bin/busybox sleep 2147483647 & wait $!; done"
 	return build(busybox, nil, v1.Config{Entrypoint: []string{"/bin/busybox", "sh", "-c", script}})

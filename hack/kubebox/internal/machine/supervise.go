@@ -20,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/hack/kubebox/internal/plan"
 )
 
-// Status is how one component is doing, as its machine's init sees it.
+// Status is the state of one component, as its machine's init sees it.
 type Status struct {
 	Component string    `json:"component"`
 	PID       int       `json:"pid,omitempty"` // inside the machine; 0 while it does not run
@@ -165,7 +165,7 @@ func (s *supervisor) record(i int, change func(*Status)) {
 	}
 }
 
-// ReadStatus returns how the machine's components are doing; nothing if its init has not got that far.
+// ReadStatus returns the state of the machine's components; nil if its init has not started them yet.
 func ReadStatus(l plan.Layout, name string) ([]Status, error) {
 	data, err := os.ReadFile(l.Status(name))
 	if os.IsNotExist(err) {

@@ -21,7 +21,7 @@ type Disk struct {
 	Size int64  `json:"size"`
 	// FSType is the file system on it; empty for a disk that is used as a device.
 	FSType string `json:"fsType,omitempty"`
-	// Mount is where the node has it, if not among its static disks.
+	// Mount is the path at which the node has the disk, if it is not among its static disks.
 	Mount string `json:"mount,omitempty"`
 	// Marker is an empty file that its user wants to find on its file system, so as not to take an empty mount point for it.
 	Marker string `json:"marker,omitempty"`
@@ -41,7 +41,7 @@ func (d Disk) Path() string {
 	return path.Join("/mnt/disks", d.Name)
 }
 
-// poolSize is how much a node's pool promises. Its file is sparse, so three of them take what is really written.
+// poolSize is the capacity of a node's pool. Its file is sparse, so three of them take only the space that is written.
 const poolSize = 32 << 30
 
 // Pool returns the disk whose file system a CSI driver may carve volumes from. XFS shares blocks between files, so snapshots and

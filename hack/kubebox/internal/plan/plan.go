@@ -31,7 +31,7 @@ const (
 	PauseImage   = "registry.k8s.io/pause:3.10"
 	BusyboxImage = "docker.io/library/busybox:latest"
 
-	// Mounted is where every machine of the cluster sees the state directory, wherever the checkout lies.
+	// Mounted is the path at which every machine of the cluster has the state directory, wherever the checkout is.
 	Mounted = "/run/kubebox"
 	// Programs is the search path inside a machine: Debian's own programs, never something newer from /usr/local that
 	// would mix versions of containerd and its shim.

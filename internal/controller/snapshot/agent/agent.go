@@ -2,7 +2,7 @@
 // launcher may take as long as its guest does, or hang, or be on a node that is gone: nothing here waits for it, and its output
 // is bounded.
 //
-// It does not know why a guest is held still, nor for how long: the launcher thaws it by itself after a while.
+// It does not know why a guest is frozen, nor for how long: the launcher thaws it by itself after a while.
 package agent
 
 import (
@@ -56,8 +56,8 @@ func (e *Exec) Freeze(launcher *corev1.Pod, snapshot types.UID, done func()) (bo
 	return q.Agent && q.Held, err
 }
 
-// Thaw lets it go on; false means that it went on by itself before. A guest whose agent does not answer now is let go by
-// the launcher later. It waits as little as Freeze.
+// Thaw thaws the guest; false means that it was thawed before. A guest whose agent does not answer now is thawed by the launcher
+// later. Like Freeze, it does not wait.
 func (e *Exec) Thaw(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error) {
 	q, err := e.ask(launcher, snapshot, launcherapi.ThawVerb, done)
 	return q.Held, err

@@ -115,7 +115,7 @@ func (b *blob) unchanged() error {
 	return nil
 }
 
-// reader reads [off, end). The version is looked at again at the end, when everything read before is proven by it.
+// reader reads [off, end). The version is checked again at the end, when everything read before is proven by it.
 type reader struct {
 	blob     *blob
 	ctx      context.Context

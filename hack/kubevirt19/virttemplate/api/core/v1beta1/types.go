@@ -9,7 +9,7 @@ import (
 	"kubevirt.io/virt-template-api/core"
 )
 
-// GroupVersion is that of VirtualMachineTemplates.
+// GroupVersion is the group and version of VirtualMachineTemplates.
 var GroupVersion = schema.GroupVersion{Group: core.GroupName, Version: "v1beta1"}
 
 // VirtualMachineTemplate is a machine with parameters.
@@ -19,7 +19,7 @@ type VirtualMachineTemplate struct {
 	Spec              VirtualMachineTemplateSpec `json:"spec,omitempty"`
 }
 
-// DeepCopyObject copies only what identifies a template: nothing here has another one.
+// DeepCopyObject copies only the name and namespace of a template: no caller needs more.
 func (t *VirtualMachineTemplate) DeepCopyObject() runtime.Object {
 	return &VirtualMachineTemplate{TypeMeta: t.TypeMeta, ObjectMeta: *t.ObjectMeta.DeepCopy()}
 }

@@ -1,2 +1,2 @@
-// Package fake is there because virtctl's own tests name it, which `go mod tidy` follows. It has nothing in it.
+// Package fake exists because virtctl's own tests name it, which `go mod tidy` follows. It has nothing in it.
 package fake
