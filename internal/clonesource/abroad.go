@@ -8,8 +8,7 @@ import (
 )
 
 // OfClaim returns what the claim names as its source; false if it names none. One of our sources may be in the namespace that an
-// annotation names. That annotation is a reference like the field it stands for, and proves nothing: Granted has to be asked
-// about it.
+// annotation names. That annotation is only a reference, like the field that it replaces: the caller must check Granted.
 func OfClaim(c *corev1.PersistentVolumeClaim) (Ref, bool) {
 	at, named := Of(c.Namespace, &c.Spec)
 	if space := c.Annotations[names.SourceNamespace]; space != "" && PopulatedByUs(c) && ptr.Deref(c.Spec.DataSourceRef.Namespace, "") == "" {

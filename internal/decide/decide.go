@@ -4,7 +4,7 @@
 // It does not know what is decided, or of what.
 package decide
 
-// Rule is one line of a table: When it holds for the facts F, Do is done, in this order, and Say is said.
+// Rule is one line of a table: if When holds for the facts F, the actions Do are carried out in this order, and Say is reported.
 type Rule[F, A, S any] = struct {
 	Name string
 	When func(F) bool
@@ -19,7 +19,7 @@ type Plan[A comparable, S any] struct {
 	State S
 }
 
-// Nothing is the action of tables that only say something.
+// Nothing is the action of tables that only report a state.
 type Nothing struct{}
 
 // First returns the plan of the first rule that holds, or an empty plan if none does.

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Moves is how the disk of a volume gets to another node with its guest.
+// Moves says how the disk of a volume gets to another node with its guest.
 type Moves string
 
 // The ways. A disk can still be kept where it is by what is going on with it: while it is filled, copied, added or removed.

@@ -1,5 +1,5 @@
-// Package identity says which disk is meant: two names of the same bytes have one identity, whether a machine gives the
-// address itself or goes through a claim. What is spelled differently in two places (upper case, default ports) is made the same or left out:
+// Package identity identifies disks: two names of the same bytes have one identity, whether a machine gives the address itself or
+// goes through a claim. What is spelled differently in two places (upper case, default ports) is made the same or left out:
 // internal/netdisk does that for network disks.
 //
 // Where two disks cannot be told apart for certain, they are the same: that costs a wait, the opposite costs the data.

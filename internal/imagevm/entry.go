@@ -33,7 +33,7 @@ type Orders struct {
 	Host    string   `json:"host,omitempty"`
 }
 
-// Ended is how the image's program ended.
+// Ended says how the image's program ended.
 type Ended struct {
 	Status int    `json:"status"`           // as a shell counts: 128 and more is a signal's
 	Signal string `json:"signal,omitempty"` // the signal that ended it
@@ -55,7 +55,7 @@ func (e Ended) String() string {
 // maxError bounds what a guest may say: it goes into the machine's status.
 const maxError = 500
 
-// Read returns what a guest said on its port; nil: nothing that makes sense.
+// Read parses the data from the guest's port; nil if it is not valid.
 func Read(said []byte) *Ended {
 	var e Ended
 	if json.Unmarshal(said, &e) != nil || e.Status < 0 || e.Status > 255 || len(e.Signal) > 32 {

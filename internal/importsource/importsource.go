@@ -43,7 +43,7 @@ type Kind struct {
 	Task func(Source, task.Access) task.Source
 }
 
-// Kinds are all of them.
+// Kinds are all kinds of sources.
 var Kinds = []Kind{
 	{Name: "http", Schemes: []string{"http", "https"}, read: readHTTP, write: writeHTTP, Task: func(s Source, a task.Access) task.Source {
 		a.Insecure = ptr.Deref(s.Insecure, false)

@@ -60,7 +60,7 @@ func (m Mirrors) Image(image string) string {
 	return best.To + strings.TrimPrefix(name, best.From)
 }
 
-// All are where images are read from.
+// All returns the addresses that images are read from.
 func (m Mirrors) All(images []string) []string {
 	var all []string
 	for _, i := range images {

@@ -56,7 +56,7 @@ func preferDevices(spec *kubevirt.VirtualMachineInstanceSpec, d *v1beta1.DeviceP
 	}
 }
 
-// drives gives every volume its drive, so that there is something to prefer a bus for.
+// drives adds a disk for every volume without one, so that preferences about disks apply to it.
 func drives(spec *kubevirt.VirtualMachineInstanceSpec) {
 	for _, v := range spec.Volumes {
 		has := slices.ContainsFunc(spec.Domain.Devices.Disks, func(d kubevirt.Disk) bool { return d.Name == v.Name })

@@ -1,9 +1,9 @@
 // Package iscsi serves disks to iSCSI initiators (RFC 7143), to be read: one target with a LUN for each disk, discovery, CHAP, and
 // the SCSI commands that a disk needs. QEMU's own initiator (libiscsi) and that of Linux use it.
 //
-// It knows nothing of where the bytes are. What it leaves out is refused in the negotiation and not met later: one connection a
-// session, no digests, no recovery within a session, nothing that is written. What a stranger sends is bounded before memory is taken for
-// it, and a connection that is not logged in ends after a few seconds.
+// It knows nothing of where the bytes are. Unsupported features are refused in the negotiation: one connection a session, no
+// digests, no recovery within a session, no writes. The size of a client's data is checked before memory is allocated for it, and
+// a connection that is not logged in ends after a few seconds.
 package iscsi
 
 import (
@@ -20,7 +20,7 @@ type Disk interface {
 	Size() int64
 }
 
-// ErrBusy is in the error of a disk that cannot be read now and may be soon.
+// ErrBusy is wrapped by the error of a disk that cannot be read now and may be readable soon.
 var ErrBusy = errors.New("busy")
 
 // LUN is a disk and who it is.
@@ -36,7 +36,7 @@ const blockSize = 512
 // blocks returns how many the disk has. The last one is filled up with zeroes.
 func (l *LUN) blocks() uint64 { return (uint64(l.Disk.Size()) + blockSize - 1) / blockSize }
 
-// Bounds of what strangers can make us hold.
+// Bounds of the memory that clients can make the server use.
 const (
 	connections   = 128              // at a time, of all initiators
 	commands      = 64               // of one connection, received and not answered

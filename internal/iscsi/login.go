@@ -213,7 +213,7 @@ var answers = map[string]string{
 	"IFMarker": "No", "OFMarker": "No", "FirstBurstLength": "8192",
 }
 
-// declared are keys that are said and not answered.
+// declared are keys that the initiator declares and that need no answer.
 var declared = []string{"InitiatorName", "InitiatorAlias", "SessionType", "TargetName", "AuthMethod"}
 
 // operational settles how the two will talk.

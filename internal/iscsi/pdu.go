@@ -21,7 +21,7 @@ const (
 	immediate = 0x40
 )
 
-// ErrProtocol is in the error of an initiator that does not speak the protocol.
+// ErrProtocol is wrapped by the errors of an initiator that violates the protocol.
 var ErrProtocol = errors.New("not the iSCSI protocol")
 
 // pdu is a message: its head, which has the same fields in most of them, and its data.

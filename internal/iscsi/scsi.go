@@ -13,7 +13,7 @@ const (
 	serviceReadCapacity16                                                                                   = 0x10
 )
 
-// writes are those that change the disk; they are answered with "write protected".
+// writes are the commands that change the disk; they are answered with "write protected".
 var writes = map[byte]bool{
 	0x04: true, 0x07: true, 0x0a: true, 0x2a: true, 0x2e: true, 0x3b: true, 0x41: true, 0x42: true, 0x53: true, 0x89: true, 0x8a: true, 0x8e: true, 0x93: true, 0x9c: true,
 	0xaa: true, 0xae: true,
@@ -182,14 +182,13 @@ func span(cdb []byte) (at, n uint64) {
 	return at, n
 }
 
-// within reports whether the disk has all of these blocks. What is just behind the end is no place, even if nothing is wanted of
-// it.
+// within reports whether the disk has all of these blocks. The block after the last is not on the disk, even for an empty range.
 func (l *LUN) within(at, n uint64) bool {
 	all := l.blocks()
 	return at < all && n <= all-at
 }
 
-// touch answers commands about blocks that need nothing to be done.
+// touch answers commands about blocks that need no data transfer.
 func (c *command) touch(l *LUN) error {
 	if at, n := span(c.cdb()); !l.within(at, n) {
 		return c.check(senseOutOfRange)

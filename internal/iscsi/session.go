@@ -191,7 +191,7 @@ const (
 	taskDone, taskUnknown, lunUnknown, taskUnsupported = 0, 1, 2, 5
 )
 
-// manage ends commands before they are done: nothing more is said of them.
+// manage aborts commands: an aborted command is never answered.
 func (s *session) manage(p *pdu) error {
 	a := answer(p, opTaskDone)
 	lun, known := number(p.lun())

@@ -15,7 +15,7 @@ type Target struct {
 	// Login returns the user and secret that CHAP requires, for discovery too. It is called for each login, so that a secret can
 	// be changed. Nil lets every initiator in; an error or an empty secret none.
 	Login func() (user, secret string, err error)
-	// Address is where discovery says the target is; empty: where it was asked.
+	// Address is the address of the target that discovery reports; empty: the address at which the client asked.
 	Address string
 	// Log gets connections and why they ended; nil: no log.
 	Log func(format string, args ...any)

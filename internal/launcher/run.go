@@ -55,7 +55,7 @@ type Launcher struct {
 	remotes *remote.Disks // its network disks
 	disks   map[string]backing.Disk
 	maker   *disks.Maker // of its disks
-	// copies records how far the machine's copies are; nil before they are made.
+	// copies records the progress of the machine's copies; nil before they are made.
 	copies atomic.Pointer[progress.Copies]
 	moves  move.Source
 	// servers has the addresses where the launcher has logged in, by volume; nil until it has logged in for all disks.

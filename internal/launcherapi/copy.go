@@ -25,7 +25,7 @@ const ImageScheme = "docker://"
 // ImageFiles limits the size of the directory with these files. Each layer's file also has its tables.
 func ImageFiles() int64 { return CopyFile(ImageBytes) + 128<<20 }
 
-// Copy reports how far the copy of a volume is.
+// Copy is the progress of the copy of a volume.
 type Copy struct {
 	Mode   kubevirt.CopyMode `json:"mode"`
 	Stored int64             `json:"stored,omitempty"` // bytes that it takes on its medium

@@ -6,7 +6,7 @@ type KeepOrder struct {
 	Claim  string `json:"claim"`  // UID of the claim: reports about an earlier claim of the same name do not count for this one
 }
 
-// Keep reports how far the launcher is with a claim that gets a copy.
+// Keep is the progress of a claim that gets a copy.
 type Keep struct {
 	// Done of Total bytes are written.
 	Done  int64 `json:"done,omitempty"`
@@ -19,5 +19,5 @@ type Keep struct {
 	Failed string `json:"failed,omitempty"`
 }
 
-// Over reports whether nothing more is written.
+// Over reports whether writing has ended.
 func (k Keep) Over() bool { return k.Written || k.Failed != "" }

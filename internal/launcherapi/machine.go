@@ -179,9 +179,9 @@ type Returns struct {
 	Cause Fault `json:"cause,omitempty"`
 	// Has lists the volumes that were added and whose disks the guest has.
 	Has []string `json:"has,omitempty"`
-	// Copies has how far the copies of volumes are, by volume.
+	// Copies is the progress of the copies of volumes, by volume.
 	Copies map[string]Copy `json:"copies,omitempty"`
-	// Keeps has how far the claims are that get copies, by the claim's UID.
+	// Keeps is the progress of the claims that get copies, by the claim's UID.
 	Keeps map[string]Keep `json:"keeps,omitempty"`
 	// Serial is the serial of the orders that the launcher follows.
 	Serial int `json:"serial,omitempty"`
@@ -199,7 +199,7 @@ type Returns struct {
 	Access *string `json:"access,omitempty"`
 	// Targets has the device names of the disks in the domain, such as vda, by volume.
 	Targets map[string]string `json:"targets,omitempty"`
-	// Move reports how far the move of the guest is; nil if there was none.
+	// Move is the state of the guest's move; nil if there was none.
 	Move *Moving `json:"move,omitempty"`
 }
 

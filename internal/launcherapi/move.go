@@ -68,7 +68,7 @@ func (l MoveLimits) Stall() time.Duration {
 	return time.Duration(cmp.Or(l.Still, moveSeconds)) * time.Second
 }
 
-// MoveStage says how far a launcher is with a move.
+// MoveStage is the stage of a launcher in a move.
 type MoveStage string
 
 // The stages. A target that runs its guest is also ready, and a source whose guest has gone has ended with a report.

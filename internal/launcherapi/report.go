@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// End is how a machine's run ended.
+// End says how a machine's run ended.
 type End string
 
 // The ends. The machine controller maps them to the phase of the instance, and the run strategy decides what follows.

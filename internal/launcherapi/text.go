@@ -1,6 +1,6 @@
 package launcherapi
 
-// mostText is how many bytes of a sentence a report has room for.
+// mostText is how many bytes of a text fit into a report.
 const mostText = 2 << 10
 
 // Shorten returns as much of a text as a report has room for.

@@ -30,7 +30,7 @@ const (
 	Console = "console"
 )
 
-// Verbs are those that each of our accounts may run; the policy lists the same.
+// Verbs are the verbs that each of our accounts may run; the admission policy lists the same.
 var (
 	ControllerVerbs = []string{Freeze, Thaw, launcherapi.BackupVerb}
 	APIVerbs        = []string{
@@ -68,12 +68,12 @@ func (p *Pods) Run(ctx context.Context, launcher *corev1.Pod, verb string, strea
 	return run.StreamWithContext(ctx, streams)
 }
 
-// Most is how much a program in a pod may say in an Answer: a document of a few lines.
+// Most is the largest Answer of a program in a pod: a document of a few lines.
 const Most = 16 << 10
 
 // Answer keeps what a program in a pod writes, up to Most: the program decides how much it writes.
 type Answer struct {
-	// Most is how much is kept; 0 is the Most of the package.
+	// Most is how many bytes are kept; 0 means the Most of the package.
 	Most int
 	// Over is called when there is more; nil only does not keep it.
 	Over context.CancelCauseFunc

@@ -16,11 +16,10 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// within is how long a launcher may take to say what comes of a verb: longer than its guest's agent may take for all that is
-// asked of it.
+// within is how long a launcher may take to answer a verb: longer than the limits of its guest's agent together.
 const within = 45 * time.Second
 
-// Ask has a launcher carry out a verb that has an answer and nothing more.
+// Ask has a launcher carry out a verb, and returns its answer.
 func (p *Pods) Ask(ctx context.Context, launcher *corev1.Pod, verb string) (launcherapi.Said, error) {
 	return p.ask(ctx, launcher, verb, remotecommand.StreamOptions{})
 }

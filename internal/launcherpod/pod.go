@@ -47,9 +47,8 @@ func Orders(p *corev1.Pod) launcherapi.Move {
 // Up reports whether the launcher's guest runs.
 func Up(p *corev1.Pod) bool { return pods.Ready(p) || started(p) }
 
-// started reports whether the guest runs, whatever a probe says that asks later: a probe of the machine's own asks something
-// else, and one of ours may come back too late from a node that has much to do. The kubelet takes it back when the container has
-// ended, and not before.
+// started reports whether the guest runs, by the startup probe and not the readiness probe: the machine's own readiness probe
+// checks something else, and ours may time out on a busy node. The kubelet resets it only when the container has ended.
 func started(p *corev1.Pod) bool {
 	probed := slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.StartupProbe != nil })
 	return probed && slices.ContainsFunc(p.Status.ContainerStatuses,

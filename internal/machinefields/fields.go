@@ -25,7 +25,7 @@ const (
 	Refused  Effect = "refused"
 )
 
-// Field is a row of the table. It is about everything below its path that has no row of its own.
+// Field is a row of the table. It applies to all fields below its path that have no row of their own.
 type Field struct {
 	Path   string // of the JSON document, with [] after a list
 	Effect Effect

@@ -33,7 +33,7 @@ func newGate(may func(context.Context, string) (bool, error), now func() time.Ti
 	return &gate{may: may, now: now, good: map[[sha256.Size]byte]time.Time{}}
 }
 
-// only has next answer those who may. The others get a status and nothing else.
+// only serves next to authorized clients. The others get a status and an empty body.
 func (g *gate) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if code := g.judge(r); code != http.StatusOK {

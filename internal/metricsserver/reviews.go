@@ -25,7 +25,7 @@ type Reviews struct {
 	Token func() (string, error)
 }
 
-// account is where a pod finds its own token and the authority of the API server.
+// account is the directory with a pod's own token and the authority of the API server.
 const account = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // InCluster asks with the account of the pod that the program runs in.

@@ -31,13 +31,13 @@ func Registry(measured ...prometheus.Collector) *prometheus.Registry {
 // Handler answers GET /metrics.
 func Handler(from prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
-	// Two scrapes at once are one more than there should be, and measuring costs something.
+	// Only one scrape runs at a time, because collecting the metrics costs processor time.
 	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: 2}))
 	return mux
 }
 
-// connections is how many of strangers may be open at a time, and how many of those that have shown a token. Any pod may connect, and each takes memory
-// of a program that has other things to do.
+// connections is how many unauthenticated connections may be open at a time, and how many that have shown a token. Any pod may
+// connect, and each connection takes memory of a program with other work.
 const connections = 64
 
 // Environment names the variable that programs take Server.TLS from.

@@ -1,6 +1,5 @@
-// Package names has the annotations and labels by which volumes, claims, workers and clients of cdi.kubevirt.io understand each
-// other, each spelled once. What is recorded on a claim is a fact that outlives its worker; nothing here is a command to some
-// other part of the controller.
+// Package names has the annotations and labels that volumes, claims, workers and clients of cdi.kubevirt.io use, each spelled
+// once. A record on a claim is a fact that outlives its worker; none of these keys is a command to another part of the controller.
 //
 // It has only the names. Their meaning is where they are used.
 package names
@@ -13,8 +12,8 @@ const (
 	PrePopulated = "cdi.kubevirt.io/storage.prePopulated"
 	CheckStatic  = "cdi.kubevirt.io/storage.checkStaticVolume" // keep the contents of a volume that is reserved for the claim
 	Retain       = "cdi.kubevirt.io/storage.pod.retainAfterCompletion"
-	// Contents says what the source's bytes are. The value raw: the disk itself, whatever they look like. Any other value says
-	// nothing.
+	// Contents says how to read the source's bytes. The value raw: as the disk itself, whatever they look like. Other values have no
+	// effect.
 	Contents    = "berth.dev/contents"
 	ContentsRaw = "raw"
 	// BootEarly with the value true: a machine may start with the disk while it is being imported.
@@ -29,7 +28,7 @@ const ApplyProfile = "cdi.kubevirt.io/applyStorageProfile"
 
 // Annotations of a claim that say what is on it, and who may write to it.
 const (
-	// PodPhase is how far the worker is that fills the claim; Succeeded is the record that the data is complete.
+	// PodPhase is the state of the worker that fills the claim; Succeeded is the record that the data is complete.
 	PodPhase = "cdi.kubevirt.io/storage.pod.phase"
 	// PopulatedFor records that the data was written without a worker of the claim's own, and for which claim.
 	PopulatedFor = "cdi.kubevirt.io/storage.populatedFor"

@@ -251,7 +251,8 @@ func (c *Client) ExtentsIn(context string, from, to int64, each func(Extent) err
 	return nil
 }
 
-// statusAt asks once for extents from at on. It returns at least one, and nothing beyond to: a server may describe more than it was asked for.
+// statusAt asks once for extents from at on. It returns at least one, and cuts extents at to, because a server may describe more
+// than it was asked for.
 func (c *Client) statusAt(context string, at, to int64) ([]Extent, error) {
 	k := &call{off: at, length: min(clientStatus, to-at), context: context}
 	if err := c.carryOut(cmdBlockStatus, k); err != nil {
@@ -313,7 +314,7 @@ func (c *Client) send(command uint16, k *call) error {
 	return err
 }
 
-// forget waits until nothing is written to the call's memory any more.
+// forget waits until the call's memory is no longer written to.
 func (c *Client) forget(k *call) {
 	c.mu.Lock()
 	waiting := false

@@ -1,9 +1,9 @@
-// Package nbd serves a disk over the NBD protocol: as much of it as QEMU needs (fixed newstyle, simple replies, any number
-// of connections), on any listener. It is how QEMU uses what it has no good driver for: our own reader is behind a socket,
-// or a disk that is still being filled.
+// Package nbd serves a disk over the NBD protocol: as much of it as QEMU needs (fixed newstyle, simple replies, any number of
+// connections), on any listener. QEMU uses it for disks that it has no good driver for: those of our own reader, or a disk that is
+// still being filled.
 //
-// It knows nothing of where the bytes are. A disk that is no Writer is only read, and a client that tries to write is told
-// that it may not. What a client sends is bounded before memory is taken for it.
+// It does not know where the bytes are. A disk that is no Writer is read-only: writes get an error. The size of a client's data is
+// checked before memory is allocated for it.
 package nbd
 
 import (
@@ -58,7 +58,7 @@ const (
 
 var be = binary.BigEndian
 
-// ErrProtocol is in the error of a client that does not speak the protocol.
+// ErrProtocol is wrapped by the errors of a client that violates the protocol.
 var ErrProtocol = errors.New("not the NBD protocol")
 
 // Serve answers every client that connects to l until l is closed, and waits for those that are connected.
@@ -158,7 +158,7 @@ func (s *session) negotiate() error {
 	}
 }
 
-// option answers one option; done says that requests follow, or nothing does.
+// option answers one option; done reports whether the negotiation has ended.
 func (s *session) option(option uint32, data []byte) (done bool, err error) {
 	switch option {
 	case optExportName:

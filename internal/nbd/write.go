@@ -61,7 +61,7 @@ func (s *session) change(r request) uint32 {
 	return code(err)
 }
 
-// code returns what a client is told of an error.
+// code returns the NBD error code for an error.
 func code(err error) uint32 {
 	switch {
 	case err == nil:

@@ -56,7 +56,7 @@ type Behind struct {
 	Secret *corev1.SecretReference // nil: it needs none. Without a namespace it is in the claim's
 }
 
-// Keys are those of a Secret's that the disk's login can have. Nothing else of the Secret concerns a machine.
+// Keys returns the keys of a Secret that the disk's login may have. Other keys of the Secret are ignored.
 func (b *Behind) Keys() []string { return of(&b.NetworkSource).Keys }
 
 // OfVolume returns the network disk behind a volume; nil without a reason if there is none. A reason says why QEMU cannot open the one
@@ -142,7 +142,7 @@ func iscsiVolume(s *corev1.ISCSIPersistentVolumeSource) (*Behind, string) {
 	return d, ""
 }
 
-// host reads an address with or without a port.
+// host parses an address with or without a port.
 func host(text string) (kubevirt.NetworkHost, error) {
 	at, err := parseServer(text, 0)
 	if err != nil {
@@ -211,7 +211,7 @@ func cephVolume(s *corev1.CSIPersistentVolumeSource, monitors string) (*Behind, 
 	return plain(d)
 }
 
-// plain is the disk if no part of its image's name can be taken for another part.
+// plain returns the disk if no part of its image's name can be mistaken for another part.
 func plain(d *Behind) (*Behind, string) {
 	for _, part := range []string{d.RBD.Pool, d.RBD.Namespace, d.RBD.Image, d.RBD.User} {
 		if strings.ContainsAny(part, "/@:=,;\\ \t\n") {

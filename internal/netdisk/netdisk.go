@@ -65,7 +65,7 @@ func Names() []string {
 	return out
 }
 
-// Of returns the protocol of that name, without anything if there is none.
+// Of returns the protocol of that name, the zero value if there is none.
 func Of(name string) Protocol {
 	if at := slices.IndexFunc(protocols, func(p Protocol) bool { return p.Name == name }); at >= 0 {
 		return protocols[at]
@@ -82,7 +82,7 @@ type Client struct {
 	Portals []kubevirt.NetworkHost
 }
 
-// Server is where a disk is.
+// Server is the address of a disk's server.
 type Server struct {
 	Host string
 	Port int

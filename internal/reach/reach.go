@@ -1,6 +1,6 @@
-// Package reach says which servers a machine's network disks may be at. Some are refused always: the author of the address must
-// not make the machine's pod talk to itself, to its node's loopback or to what only its link knows (the metadata services of
-// clouds among them). An administrator may narrow the rest with rules.
+// Package reach says which servers a machine's network disks may be at. Some are always refused: the author of the address must
+// not make the machine's pod connect to itself, to its node's loopback or to link-local addresses (such as the metadata services
+// of clouds). An administrator may narrow the rest with rules.
 //
 // It is pure but for Own: it resolves nothing and opens nothing. Its callers resolve a name first, ask about each of its
 // addresses, and connect to an address that was allowed.
@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/netdisk"
 )
 
-// Rule allows what fits all of its fields. A field that is empty fits everything.
+// Rule allows servers that match all of its fields. An empty field matches every server.
 type Rule struct {
 	Protocols []string `json:"protocols,omitempty"` // as internal/netdisk names them
 	// Hosts are names as a machine writes them, *.example.com for every name below it, addresses, and ranges of addresses.
@@ -31,7 +31,7 @@ type Rule struct {
 // Rules are the administrator's. Without one, every server may be reached that is not refused always.
 type Rules []Rule
 
-// Target is where a disk is.
+// Target is the address of a disk.
 type Target struct {
 	Protocol string
 	Host     string // as it is written
@@ -52,7 +52,7 @@ func Targets(a netdisk.Address) []Target {
 	return out
 }
 
-// ErrRefused is in every refusal.
+// ErrRefused is wrapped by every refusal.
 var ErrRefused = errors.New("refused")
 
 // Check says whether a disk may be at the target when its host stands for this address.
@@ -131,7 +131,7 @@ func Parse(text string) (Rules, error) {
 	return rules, nil
 }
 
-// Valid says what is wrong with a rule that could fit nothing, so that a slip of the pen is not taken for a refusal.
+// Valid returns an error about a rule that could match no server, so that a typing error is not mistaken for a refusal.
 func (r Rule) Valid() error {
 	for _, p := range r.Protocols {
 		if known := netdisk.Names(); !slices.Contains(known, p) {

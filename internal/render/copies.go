@@ -11,21 +11,21 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// Copy is where the copy of a volume is kept. It belongs to the pod, so it is deleted with the pod.
+// Copy describes the storage of a volume's copy. It belongs to the pod, so it is deleted with the pod.
 type Copy struct {
 	Volume string
-	// Room is how much the guest may write; 0: as much as its disk has, which only the launcher knows, and launcherapi.CopyRoom at most.
+	// Room is how much the guest may write; 0: the size of its disk, which only the launcher knows, and launcherapi.CopyRoom at most.
 	Room int64
 	// Claimed: the machine said how much. A copy whose room follows from its size is mostly empty.
 	Claimed bool
 	// Assumed: the size of the disk is not known, and a copy gets Room.
 	Assumed bool
-	// Class is where the copy has a claim of its own, of Size bytes; empty: it is in a directory of the node.
+	// Class is the storage class of the copy's own claim of Size bytes; empty: the copy is in a directory of the node.
 	Class string
 	Size  int64
 }
 
-// VolumeName is that of the pod's volume for the copy.
+// VolumeName returns the name of the pod's volume for the copy.
 func (c Copy) VolumeName() string { return fit("berth-copy-" + c.Volume) }
 
 // slack is the space in a directory besides the file of a copy, before the kubelet ends the pod. The guest is paused before that.
@@ -94,8 +94,8 @@ func (m Machine) copyMounts() []corev1.VolumeMount {
 	return out
 }
 
-// imageRequest is the room on the node that the layers of a container image ask for. How large they are is known when the machine starts;
-// this is more than most have, and keeps a node from being filled by machines that asked for nothing.
+// imageRequest is the space on the node that is requested for the layers of a container image. Their size is known when the
+// machine starts; this is more than most have, and prevents machines without a request from filling a node.
 const imageRequest = 1 << 30
 
 // copyRequest is the room on the node that the copies ask for, and the layers that are made there.

@@ -13,7 +13,8 @@ import (
 // AnnEvacuate is on a launcher whose eviction was requested: its guest is to move. It is deleted with the pod.
 const AnnEvacuate = "berth.dev/evacuate"
 
-// EvacuationID names the wish that a launcher's guest leaves its node; empty: there is none. Another wish has another name.
+// EvacuationID returns the name of the request that a launcher's guest leaves its node; empty if there is none. Each request has
+// another name.
 func EvacuationID(launcher *corev1.Pod) string {
 	if launcher == nil || launcher.Annotations[AnnEvacuate] == "" {
 		return ""

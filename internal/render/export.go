@@ -22,7 +22,7 @@ const RoleExport = "virt-export-server"
 // with the key is not read again.
 const AnnExportCA = "berth.dev/export-ca"
 
-// ExportPort is where the server of an export listens, and exportServicePort where its Service does.
+// ExportPort is the port of the server of an export, and exportServicePort the port of its Service.
 const (
 	ExportPort        = 8443
 	exportServicePort = 443
@@ -46,7 +46,7 @@ type Exported struct {
 	Content task.Content
 }
 
-// Export is everything that the server of an export is made of.
+// Export holds all inputs of the pod of an export's server.
 type Export struct {
 	Name, Namespace string // of the export
 	UID             types.UID
@@ -114,7 +114,7 @@ func (e Export) Pod() (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// ofPeople says that a label or an annotation is not one by which a program of ours or of Kubernetes knows something.
+// ofPeople reports whether a label or an annotation is a user's, and not one that a program of ours or of Kubernetes reads.
 func ofPeople(key string) bool {
 	for _, domain := range []string{"berth.dev/", "kubevirt.io/", "kubernetes.io/", "k8s.io/"} {
 		if strings.Contains(key, domain) {
@@ -124,7 +124,7 @@ func ofPeople(key string) bool {
 	return true
 }
 
-// exportPlace is where the i-th disk is.
+// exportPlace returns the path of the i-th disk.
 func exportPlace(i int) (dir, device string) {
 	return path.Join(exportVolumes, fmt.Sprint(i)), fmt.Sprintf("/dev/berth-volume-%d", i)
 }

@@ -54,8 +54,8 @@ func (h Hot) PodName(p Payload) string {
 	return fit(name)
 }
 
-// Pod is the pod that hands the disk to the launcher, or the first consumer of its claim. It belongs to the launcher and is
-// placed where that is; a claim that cannot be there leaves it unplaceable, and the scheduler says why.
+// Pod is the pod that hands the disk to the launcher, or the first consumer of its claim. It belongs to the launcher and is placed
+// on the same node; if its claim cannot be used there it stays unschedulable, and the scheduler says why.
 func (h Hot) Pod(p Payload) *corev1.Pod {
 	claim, readOnly := ClaimOf(h.Volume)
 	mode := launcherapi.ReadWrite

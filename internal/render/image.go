@@ -22,8 +22,9 @@ func imageMounts(volume string, s *kubevirt.ContainerImageSource) []mount {
 	return out
 }
 
-// imageEnv has the kubelet look up what a program's environment takes from ConfigMaps and Secrets. The launcher gets it under names that
-// mean nothing to itself, and hands it on. Values that the machine says itself are not among them: the kubelet would expand them.
+// imageEnv makes the kubelet read the values that a program's environment takes from ConfigMaps and Secrets. The launcher gets
+// them under names that it does not use itself, and passes them on. Literal values of the machine are not among them, because the
+// kubelet would expand them.
 func imageEnv(c *corev1.Container, s *kubevirt.ContainerImageSource) {
 	for _, e := range s.EnvFrom {
 		c.EnvFrom = append(c.EnvFrom, corev1.EnvFromSource{Prefix: launcherapi.EnvFromPrefix + e.Prefix, ConfigMapRef: e.ConfigMapRef, SecretRef: e.SecretRef})

@@ -47,11 +47,10 @@ const (
 	LauncherEnd = "berth.dev/launcher-end"
 )
 
-// atOnce is the grace period of a pod that has nothing to bring in order. None at all would be a forced delete, which does
-// not wait for the pod's end.
+// atOnce is the grace period of a pod that needs no shutdown. Zero would be a forced delete, which does not wait for the pod's end.
 const atOnce int64 = 1
 
-// Payload is the purpose of a machine's pod. Everything the scheduler looks at is the same for both.
+// Payload is the purpose of a machine's pod. All fields that the scheduler reads are the same for both.
 type Payload int
 
 // The payloads.
@@ -60,7 +59,7 @@ const (
 	Launcher
 )
 
-// Machine is everything the pods of one instance are made of.
+// Machine holds all inputs of the pods of one instance.
 type Machine struct {
 	Instance *kubevirt.VirtualMachineInstance
 	Block    []string         // names of the volumes whose claims are devices
@@ -158,8 +157,8 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// logsIn: the launcher logs in at servers that the machine names before it is told to go. A guest that comes from another launcher has its
-// disks there already.
+// logsIn reports whether the launcher logs in at servers that the machine names before it is told to start. A guest that moves
+// here has its disks open already.
 func (m Machine) logsIn() bool {
 	return m.Incoming == "" && slices.ContainsFunc(m.Instance.Spec.Volumes, func(v kubevirt.Volume) bool { return v.AtServer() })
 }
@@ -309,7 +308,7 @@ func (m Machine) claimVolumes() []corev1.Volume {
 	return out
 }
 
-// ready is how the kubelet learns that the guest runs; the machine's own probe, if it has one, asks the guest.
+// ready is the readiness probe of the guest; the machine's own probe, if it has one, checks the guest.
 func ready(p *kubevirt.Probe) *corev1.Probe {
 	if p == nil {
 		return &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
@@ -318,8 +317,9 @@ func ready(p *kubevirt.Probe) *corev1.Probe {
 	return probe("readiness", p)
 }
 
-// started is how the kubelet learns, once, that the guest runs or that the disk is open. One late answer to a readiness probe makes a pod
-// unready; a container that has started stays so until it ends. The machine's own probes, which ask its guest, begin after it.
+// started is the startup probe: the kubelet learns from it, once, that the guest runs or that the disk is open. One late answer to
+// a readiness probe makes a pod unready; a container that has started stays so until it ends. The machine's own probes, which
+// check its guest, begin after it.
 func started() *corev1.Probe {
 	p := ready(nil)
 	p.FailureThreshold = math.MaxInt32

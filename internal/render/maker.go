@@ -32,7 +32,7 @@ const (
 // pod has to answer the request to delete its volume, and the deletion of a namespace deletes machine and pod at the same moment.
 const makerStays = 60
 
-// Maker is everything the pod of a container that makes a volume is made of.
+// Maker holds all inputs of the pod of a container that makes a volume.
 type Maker struct {
 	Record *accessv1.ContainerVolume
 	Grace  int64 // how long the machine's guest may take to end
@@ -124,8 +124,8 @@ func makerVolumes(secret string, own []kubevirt.ContainerPodVolume) []corev1.Vol
 // standards are the pod security standards of every version, which takes a while to put together.
 var standards = sync.OnceValues(func() (policy.Evaluator, error) { return policy.NewEvaluator(policy.DefaultChecks(), nil) })
 
-// Restricted is why the container may not be run: what the pod security standard "restricted" forbids, whatever the namespace allows;
-// nothing if it may. Only then a machine is no way to a pod that is more than an ordinary one.
+// Restricted returns why the container may not be run: the pod security standard "restricted" must allow it, whatever the
+// namespace allows; "" if it may. Otherwise a user could get a privileged pod through a machine.
 func Restricted(s *kubevirt.ContainerSource) (string, error) {
 	evaluator, err := standards()
 	if err != nil {

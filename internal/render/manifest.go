@@ -13,7 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// AnnExportManifests is on a server of an export that also has manifests; one that an earlier version made has none.
+// AnnExportManifests is on a server of an export that also serves manifests; a server of an earlier version serves none.
 const AnnExportManifests = "berth.dev/export-manifests"
 
 // Where the server has them.
@@ -25,7 +25,7 @@ const (
 // manifestLimit is how long the manifests of an export may be. They travel in an annotation, of which an object has 256 KiB in all.
 const manifestLimit = 100 << 10
 
-// ExportURL is where the volumes of an export are, and everything else that its server has.
+// ExportURL returns the address of an export's server.
 func ExportURL(namespace, export string) string { return "https://" + ExportHost(namespace, export) }
 
 func exportAuthority(export string) string { return fit("export-ca-cm-" + export) }
@@ -111,7 +111,7 @@ func (e Export) refill(d Exported) cdiv1.DataVolumeSpec {
 	}
 }
 
-// Size is how large a claim is, or was asked to be.
+// Size returns the capacity of a claim, or its request if it has none yet.
 func Size(c *corev1.PersistentVolumeClaim) resource.Quantity {
 	asked, has := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
 	if has.Cmp(asked) > 0 {

@@ -7,7 +7,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 )
 
-// MoveVolume has the keys of the migration at hand. A launcher without it was started before there were migrations.
+// MoveVolume is the pod's volume with the keys of the migration. A launcher without it was started by a version without migrations.
 const MoveVolume = "berth-move"
 
 // SetsVolume has the names of disks that were added. A launcher without it gives them to its guest behind libvirt's back.
@@ -18,7 +18,7 @@ func MoveSecret(i *kubevirt.VirtualMachineInstance) string {
 	return Machine{Instance: i}.PodName(Launcher) + "-move"
 }
 
-// ReplacementName is the name of the claim that a migration has in place of a volume's.
+// ReplacementName returns the name of the claim that takes the place of a volume's claim in a migration.
 func ReplacementName(migration types.UID, volume string) string {
 	return fit("move-" + string(migration[:min(8, len(migration))]) + "-" + volume)
 }

@@ -1,5 +1,5 @@
-// Package render turns a plan and the objects it is about into the objects to create: worker pods, claims, services.
-// It is pure, so its tests are golden YAML; it does not know what is in the cluster nor whether anything is due.
+// Package render turns a plan and the objects it is about into the objects to create: worker pods, claims, services. It is pure,
+// so its tests are golden YAML; it does not know which objects exist nor whether one is needed.
 package render
 
 import (
@@ -26,7 +26,7 @@ const WorkerEnd = "berth.dev/worker-end"
 // when it has been created, and it must not run before.
 const DiskGate = "berth.dev/disk-access"
 
-// App is the value of LabelApp on everything of the data side.
+// App is the value of LabelApp on all objects of the data side.
 const App = "containerized-data-importer"
 
 // The roles of worker pods: values of LabelComponent and prefixes of their names.
@@ -57,7 +57,7 @@ func fit(name string) string {
 	return name[:longestName-9] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Labels are the labels of everything the data side makes.
+// Labels returns the labels of an object of the data side.
 func Labels(role string) map[string]string {
 	labels := map[string]string{
 		LabelApp:                       App,

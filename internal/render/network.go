@@ -10,7 +10,7 @@ import (
 	"github.com/berth-vm/berth/internal/netdisk"
 )
 
-// mount is something a network disk refers to, and where it is under the volume's directory.
+// mount is an object that a network disk refers to, and its path under the volume's directory.
 type mount struct {
 	name, dir string
 	source    corev1.VolumeSource

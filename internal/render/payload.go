@@ -13,8 +13,8 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// payload adds what only the launcher needs: its orders, room for its files, and the volumes that are no claims.
-// Nothing here changes where the pod can be placed.
+// payload adds the parts that only the launcher needs: its orders, space for its files, and the volumes that are not claims. None
+// of them changes the nodes on which the pod can run.
 func (m Machine) payload(pod *corev1.Pod) {
 	// QEMU listens for the guest, whose services mostly have low ports, and it is not root.
 	pod.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
@@ -132,8 +132,8 @@ func secretSource(name string, optional *bool) corev1.VolumeSource {
 // toolVolume holds the launcher's own program for containers whose image has none.
 const toolVolume = "berth-tool"
 
-// copyFrom takes files out of an image that may hold nothing else: one container brings the program, the next is the
-// image itself and runs it.
+// copyFrom copies files out of an image that may have no programs: one init container brings the program, the next has the image
+// itself and runs it.
 func (m Machine) copyFrom(pod *corev1.Pod, name, image string, pull corev1.PullPolicy, secret, volume string, files []string) {
 	const tool = "/berth-tool"
 	const to = "/berth-to"

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// UploadPort is where an upload worker listens; the proxy is the only client it lets in.
+// UploadPort is the port of an upload worker; the proxy is the only client it accepts.
 const UploadPort = 8443
 
 // UploadClient is the common name of the proxy's certificate.
@@ -28,12 +28,12 @@ type Network struct {
 	HTTPProxy, HTTPSProxy, NoProxy string
 	// InsecureRegistries are the hosts ("registry.local:5000") that may be spoken to without a trusted certificate.
 	InsecureRegistries []string
-	// Mirrors are where images are read from instead of where they are named.
+	// Mirrors are the registries that images are read from instead of the named ones.
 	Mirrors importsource.Mirrors
 }
 
-// Mirrored is where an image is read from that is read with a Secret, or without one (""). Credentials are for the registry that was named with
-// them, and are sent nowhere else.
+// Mirrored returns the address from which an image is read with a Secret, or without one (""). Credentials are only sent to the
+// registry that was named with them.
 func (n Network) Mirrored(image, secret string) string {
 	if secret != "" {
 		return image
@@ -117,7 +117,7 @@ func (o *Origin) access(n Network, secret, certs string) task.Access {
 	return a
 }
 
-// Describe is how messages call a source: where it is, without anything that could be a credential.
+// Describe returns a source's name for messages, without anything that could be a credential.
 func Describe(s *cdiv1.DataVolumeSource) string {
 	if s == nil {
 		return "another populator"

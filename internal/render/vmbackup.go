@@ -31,7 +31,7 @@ const longestCheckpoint = 180
 // BackupSet is the directory of a machine's backups in a claim.
 func BackupSet(machine string) string { return path.Join(TargetDir, machine) }
 
-// Backup is everything that the worker of a backup is made of.
+// Backup holds all inputs of the worker of a backup.
 type Backup struct {
 	Name, Namespace string // of the backup
 	UID             types.UID

@@ -44,7 +44,7 @@ type Disk struct {
 	Block bool
 }
 
-// Path is where the disk's bytes are when the claim is mounted at dir or appears as device.
+// path returns the path of the disk's bytes if the claim is mounted at dir or appears as device.
 func (d Disk) path(dir, device string, content task.Content) string {
 	switch {
 	case d.Block:
@@ -56,12 +56,12 @@ func (d Disk) path(dir, device string, content task.Content) string {
 	}
 }
 
-// TargetPath is where a worker writes to d.
+// TargetPath returns the path that a worker writes d to.
 func (d Disk) TargetPath(content task.Content) string {
 	return d.path(TargetDir, TargetDevice, content)
 }
 
-// SourcePath is where a worker reads from d.
+// SourcePath returns the path that a worker reads d from.
 func (d Disk) SourcePath(content task.Content) string {
 	return d.path(SourceDir, SourceDevice, content)
 }
@@ -73,7 +73,7 @@ type Secret struct {
 	ConfigMap bool
 }
 
-// Worker is everything that a worker pod is made of.
+// Worker holds all inputs of a worker pod.
 type Worker struct {
 	Name, Namespace string
 	Role            string

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a network disk's login needs goes from the holder, whose pod has the Secrets, to the launcher in a file that is only in
-// memory: nothing of it is written to a disk, and no message is long.
+// The login of a network disk goes from the holder, whose pod has the Secrets, to the launcher in a file that is only in memory:
+// it is never written to a disk, and messages stay short.
 
 // loginLimit is more than a disk's Secrets can hold: one has 1 MiB at most.
 const loginLimit = 8 << 20
@@ -40,7 +40,7 @@ func packLogin(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// collect reads the files under a directory of mounts. Names that begin with ".." are how the kubelet swaps their content.
+// collect reads the files under a directory of mounts. Names that begin with ".." are the kubelet's own, for atomic updates.
 func collect(dir, prefix string, files map[string][]byte, left *int64) error {
 	entries, err := os.ReadDir(filepath.Join(dir, prefix))
 	if errors.Is(err, os.ErrNotExist) {

@@ -158,7 +158,7 @@ func ReceiveOffer(c *net.UnixConn) (Offer, []*os.File, error) {
 	return o, f, err
 }
 
-// SendAnswer tells the holder what became of its disk.
+// SendAnswer sends the holder the result for its disk.
 func SendAnswer(c *net.UnixConn, a Answer) error { return send(c, a) }
 
 // ReceiveAnswer waits for the launcher's word. An error means that the launcher is gone.

@@ -42,7 +42,7 @@ type Range struct{ Offset, Length int64 }
 // Client asks one service.
 type Client struct{ conn grpc.ClientConnInterface }
 
-// Dial makes a client for the address and authority that a SnapshotMetadataService has; close closes it. Nothing is connected yet.
+// Dial makes a client for the address and authority that a SnapshotMetadataService has; close closes it. It does not connect yet.
 func Dial(address string, authority []byte, options ...grpc.DialOption) (c *Client, closes func() error, err error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(authority) {
@@ -59,7 +59,7 @@ func Dial(address string, authority []byte, options ...grpc.DialOption) (c *Clie
 // Over makes a client of a connection.
 func Over(conn grpc.ClientConnInterface) *Client { return &Client{conn: conn} }
 
-// An answer that breaks off is continued where it ended, unless nothing came of so many tries in a row.
+// An answer that breaks off is continued where it ended, unless this number of consecutive attempts brought no data.
 const (
 	tries = 5
 	pause = 200 * time.Millisecond // before the second try, doubled for each further one
@@ -154,7 +154,7 @@ func send[R any](ctx context.Context, conn grpc.ClientConnInterface, call int, r
 	return &grpc.GenericClientStream[R, Response]{ClientStream: stream}, nil
 }
 
-// progress is the progress of an answer.
+// progress is the position in an answer.
 type progress struct {
 	at       int64 // everything before is known
 	capacity int64 // -1: not yet told

@@ -5,7 +5,7 @@ import "strings"
 // BackupReason names a row of the table about backups of machines.
 type BackupReason string
 
-// The states of a backup. BackupOver says nothing: it has ended, and its status stays as it is.
+// The states of a backup. BackupOver changes nothing: the backup has ended, and its status stays as it is.
 const (
 	BackupOver        BackupReason = ""
 	BackupNoPull      BackupReason = "PullNotServed"
@@ -77,7 +77,7 @@ func OfBackup(r BackupReason) BackupRow {
 	return BackupRow{Reason: r, Condition: progressing, Upstream: "Initializing", Warn: true, Message: "{detail}"}
 }
 
-// Ends reports whether nothing follows on the row.
+// Ends reports whether the row is the last state of a backup.
 func (r BackupRow) Ends() bool { return r.Condition != progressing }
 
 // Text returns the message with its blank filled in.

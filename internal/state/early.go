@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Early is how far a volume is that a machine can have before it is full.
+// Early is the state of a volume that a machine can use before it is full.
 type Early struct {
 	Booted  bool // a machine has it
 	Percent float64
@@ -15,7 +15,7 @@ type Early struct {
 	Away    string // why its source is waited for; empty: it answers
 }
 
-// EarlyReason names a row of the table of what is said of a volume that is wanted before it is full.
+// EarlyReason names a row of the table for volumes that are used before they are full.
 type EarlyReason string
 
 // The reasons. Those that begin with Late are why no machine can have the volume before it is full.
@@ -33,7 +33,7 @@ const (
 	LateImage   EarlyReason = "image"
 )
 
-// EarlyRow is one thing to say.
+// EarlyRow is a row of that table.
 type EarlyRow struct {
 	Reason EarlyReason
 	// Message: {percent}, {rate} and {left} are the progress, {detail} is the worker's message.

@@ -5,7 +5,7 @@ import "strings"
 // EvacuationReason names a row of the table about guests whose node is being emptied.
 type EvacuationReason string
 
-// What can be said about such a guest, on its instance and to the caller for its pod to be evicted.
+// The states of such a guest, on its instance and in the answer to the eviction request.
 const (
 	EvacuationAsked    EvacuationReason = "EvacuationAsked"
 	EvacuationMoving   EvacuationReason = "Evacuating"

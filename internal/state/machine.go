@@ -76,8 +76,8 @@ const (
 	AsInstance MachineReason = "AsInstance"
 )
 
-// MachineRow is one of the states that are reported about a machine. Instance is the phase of its instance then, and empty where
-// there is none.
+// MachineRow is one of the states that are reported about a machine. Instance is the phase of its instance in that state, and
+// empty if there is none.
 type MachineRow struct {
 	Reason   MachineReason
 	Status   kubevirt.PrintableStatus

@@ -34,7 +34,7 @@ const (
 	RestoreWithdrawn SnapshotReason = "RestoreWithdrawn"
 )
 
-// End is how something that ends has ended.
+// End says how an operation has ended.
 type End int
 
 // The ends.

@@ -53,8 +53,7 @@ type Row struct {
 	// Told is the reason of a second event, with the same message, where clients wait for that word.
 	Told  Reason
 	Bound Bound
-	// Message is for a person: what is happening and, if they must act, what to do. {claim}, {source} and {detail} are
-	// filled in from State.
+	// Message tells a person what is happening and, if they must act, what to do. {claim}, {source} and {detail} are filled in from State.
 	Message string
 }
 
@@ -90,8 +89,8 @@ func (s State) Text() string {
 	return strings.NewReplacer("{claim}", s.Claim, "{source}", s.Source, "{detail}", s.Detail).Replace(s.Message)
 }
 
-// Mismatch returns the state of a try that failed, when it did because of a checksum: the same row, with the word that clients
-// know for that in the Running condition.
+// Mismatch returns the state of an attempt that failed because of a checksum: the same row, with the reason that clients know for
+// that in the Running condition.
 func (s State) Mismatch() State {
 	if s.Run == Broken {
 		s.Run = Mismatched
@@ -99,8 +98,8 @@ func (s State) Mismatch() State {
 	return s
 }
 
-// PullFailed returns the state of a try that failed, when it did because a container image could not be fetched: the same row,
-// with the word that clients know for that in the Running condition.
+// PullFailed returns the state of an attempt that failed because a container image could not be fetched: the same row, with the
+// reason that clients know for that in the Running condition.
 func (s State) PullFailed() State {
 	if s.Run == Broken {
 		s.Run = Unpullable

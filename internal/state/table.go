@@ -58,7 +58,7 @@ const (
 	Succeeded   Stage = "Succeeded"
 )
 
-// Flow is the way a volume is filled, as far as its words go.
+// Flow is the way in which a volume is filled, for the texts about it.
 type Flow string
 
 // The flows that use workers.
@@ -141,7 +141,7 @@ var table = concat(
 		GivenUp:    "Cloning from {source} into {claim} failed: {detail}"}),
 )
 
-// failedTry is the event that upstream has for a try that failed, whatever the flow; ours, which says which flow, is told beside it.
+// failedTry is upstream's event for a failed attempt of any flow; our own event, which names the flow, is sent too.
 const failedTry Reason = "Error"
 
 // words are the messages in which the flows differ.

@@ -73,7 +73,7 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Listeners are where a server is asked; only the first is needed.
+// Listeners are the listeners of the server's protocols; only the first is needed.
 type Listeners struct{ ISCSI, NBD, Volume, Health net.Listener }
 
 // Run serves until ctx ends, or one of its parts cannot go on.
@@ -175,7 +175,7 @@ func (s *Server) serve(d *lun, disk *transfer.Streamed) error {
 	return nil
 }
 
-// watch says once what came of the pass.
+// watch logs the result of the pass.
 func (s *Server) watch(d *lun) {
 	if !d.disk.State().Proven {
 		d.disk.Settled()
@@ -185,7 +185,7 @@ func (s *Server) watch(d *lun) {
 	}
 }
 
-// word returns what is known of a disk's bytes.
+// word describes the verification state of a disk's bytes.
 func word(d *transfer.Streamed) string {
 	switch at := d.State(); {
 	case at.Condemned != nil:

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Volume is how a container that makes volumes is asked: docs/reference/container-volumes.yaml.
+// Volume answers the requests to a container that makes volumes: docs/reference/container-volumes.yaml.
 type Volume struct {
 	Keys   string // directory with tls.crt, tls.key and, for who may ask, ca.crt
 	Host   string // where machines find the target
@@ -109,8 +109,8 @@ func (s *Server) opened(number int) (bool, error) {
 	return d.disk != nil, d.err
 }
 
-// health answers whether all LUNs are there, in plain text and with what is known of each. It says nothing that a stranger may not know
-// but which images these are.
+// health answers whether all LUNs are ready, in plain text with the state of each. It tells any client the names of the images,
+// and nothing else that is not public.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

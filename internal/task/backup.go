@@ -9,7 +9,7 @@ import (
 type BackUp struct {
 	Version int    `json:"version"`
 	Machine string `json:"machine"` // namespace/name, for messages only
-	// Address is where the guest's launcher serves the disks over mutual TLS, and Server the name in its certificate.
+	// Address is the address at which the guest's launcher serves the disks over mutual TLS, and Server the name in its certificate.
 	Address string `json:"address"`
 	Server  string `json:"server"`
 	TLSDir  string `json:"tlsDir"` // tls.crt, tls.key, ca.crt

@@ -80,5 +80,5 @@ func Truncated(what string, off, n, size int64) error {
 		ErrTruncated, what, off, n, size)
 }
 
-// ErrTruncated is in every error of Truncated.
+// ErrTruncated is wrapped by the errors of Truncated.
 var ErrTruncated = errors.New("image is truncated")

@@ -61,7 +61,7 @@ type Source struct {
 // IsFile reports whether the source is a file that a server hands out as it is, so that it may be anything.
 func (s Source) IsFile() bool { return s.HTTP != nil || s.S3 != nil || s.GCS != nil }
 
-// Access is how a worker proves itself to a server and the server to it. Every field may be empty.
+// Access holds the credentials for a server and the authorities to verify it with. Every field may be empty.
 type Access struct {
 	CredentialsDir string `json:"credentialsDir,omitempty"` // files accessKeyId and secretKey, as in a CDI secret
 	CADir          string `json:"caDir,omitempty"`          // every file in it is PEM, trusted besides the system's roots
@@ -191,14 +191,14 @@ type Target struct {
 	// Path is a block device (Disk), a file to be made (Disk) or a directory (Archive, Volume).
 	Path    string  `json:"path"`
 	Content Content `json:"content"`
-	// Size is how large the disk must be at the end, in bytes. 0 means as large as the image. A device is its own size,
-	// and must not be smaller. A file on a filesystem that is smaller than this as a whole, because it took its share of
-	// the claim, becomes as large as the filesystem has room; on one that is merely too full it does not fit.
+	// Size is how large the disk must be at the end, in bytes. 0 means as large as the image. A device is its own size, and must not
+	// be smaller. If the whole filesystem is smaller than this, because of its own overhead, the file becomes as large as fits; if it
+	// is only too full, the disk does not fit.
 	Size        int64 `json:"size,omitempty"`
 	Preallocate bool  `json:"preallocate,omitempty"`
 }
 
-// Outcome is how a worker ended.
+// Outcome says how a worker ended.
 type Outcome string
 
 // The outcomes. Retry is worth another try as it is; Fatal never succeeds until a person changes something.
@@ -236,7 +236,7 @@ type Progress struct {
 	Total   int64   `json:"total"`   // bytes; 0 when unknown
 	Percent float64 `json:"percent"` // 0 to 100, never falls, and 100 only when the data is on stable storage
 	Rate    int64   `json:"rate"`    // bytes a second over the last few seconds
-	// Trouble is why the last upload came to nothing, while another is waited for.
+	// Trouble says why the last upload failed, while another is waited for.
 	Trouble string `json:"trouble,omitempty"`
 	// Early is nil if the disk is not to be served before it is full.
 	Early *Early `json:"early,omitempty"`

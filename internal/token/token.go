@@ -1,9 +1,9 @@
 // Package token makes and checks proofs that a user was allowed to do something, for programs that act on it later.
 //
-// A clone token says who asked for a volume to be a clone of something in another namespace, and was allowed to. The proof
-// travels in an annotation of the object itself. It names what it was given for, and whose rights are to be asked again when the
-// volume is made, which may be much later. It is sealed with a key only the controller has, so a user can copy it or remove it,
-// but neither read it nor make one that fits another source or another target.
+// A clone token names the user who asked for a clone of an object in another namespace, and was allowed to make it. The proof is
+// in an annotation of the object itself. It names the source, and the user whose rights are checked again when the volume is made,
+// which may be much later. It is sealed with a key only the controller has, so a user can copy it or remove it, but neither read
+// it nor make one that fits another source or another target.
 //
 // An upload token says that data may be sent to a claim during the next minutes. It is signed by the aggregated API server and
 // checked by the upload proxy, which has public keys only and so cannot make any.
@@ -35,7 +35,7 @@ const MachineAnnotation = "berth.dev/clone-tokens"
 // maxProofs bounds what Proofs decodes; the API server does not let annotations be larger.
 const maxProofs = 256 << 10
 
-// Proofs returns the proofs in a MachineAnnotation, by the names of volumes. What cannot be read proves nothing.
+// Proofs returns the proofs in a MachineAnnotation, by the names of volumes. Invalid ones are left out.
 func Proofs(text string) map[string]string {
 	proofs := map[string]string{}
 	if len(text) > maxProofs || json.Unmarshal([]byte(text), &proofs) != nil {
@@ -165,7 +165,7 @@ func (k Key) Verify(proof string, wanted Grant) (User, error) {
 	return granted.By, nil
 }
 
-// seal is made of a key of its own: the same key may have authenticated proofs of the version before.
+// seal uses a key derived for it alone: the same key may have authenticated proofs of the version before.
 func (k Key) seal() (cipher.AEAD, error) {
 	if len(k) != KeySize {
 		return nil, fmt.Errorf("the key has %d bytes instead of %d", len(k), KeySize)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Claim is where an upload goes. The UID keeps a token from being good for a later claim of the same name.
+// Claim is the target of an upload. The UID prevents the use of a token for a later claim of the same name.
 type Claim struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

@@ -98,7 +98,7 @@ func (x *expander) sum(p []byte) error {
 	return err
 }
 
-// unzstd reads the one frame at the front of p; there may be anything behind it.
+// unzstd decodes the one frame at the start of p; other data may follow it.
 func (x *expander) unzstd(out, p []byte) (int, error) {
 	if x.zstd == nil {
 		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),

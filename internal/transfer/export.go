@@ -29,7 +29,7 @@ const ExportToken = "X-Kubevirt-Export-Token" //nolint:gosec // G101: the name o
 // exportQuery is the parameter of a URL with the token.
 const exportQuery = "x-kubevirt-export-token"
 
-// Export lets people download volumes until ctx ends. ready is told the address once they can connect.
+// Export serves volumes for download until ctx ends. ready is called with the address once clients can connect.
 func Export(ctx context.Context, e task.Export, ready func(net.Addr)) error {
 	if e.Version != task.Version {
 		return fmt.Errorf("task version %d, this worker knows %d: worker and controller come from different releases", e.Version, task.Version)
@@ -48,7 +48,7 @@ func Export(ctx context.Context, e task.Export, ready func(net.Addr)) error {
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}, ready) // HTTP/1.1: each download has its own flow control
 }
 
-// exportHandler answers for all volumes; done lets go of them.
+// exportHandler serves all volumes; done closes them.
 func exportHandler(e task.Export) (h http.Handler, done func(), err error) {
 	mux := http.NewServeMux()
 	var open []io.Closer
@@ -188,7 +188,7 @@ func (x *exported) qcow2(ctx context.Context, version string) (*encode.Image, er
 	return image, err
 }
 
-// scan reads where a device has anything but zeroes.
+// scan finds where a device has data other than zeroes.
 func (x *exported) scan(ctx context.Context, from, to int64) ([][2]int64, error) {
 	var data [][2]int64
 	buf := make([]byte, 1<<20)

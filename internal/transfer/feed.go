@@ -23,7 +23,7 @@ type hashMark struct {
 	state []byte
 }
 
-// markEvery is how far apart marks are, and so how much more than the decoder needs may be read again.
+// markEvery is the distance of two marks, and so the most that may be read again in excess of the decoder's need.
 const markEvery = 1 << 20
 
 func newFeed(r io.Reader, at int64, sum *checksum, m *meter) (*feed, error) {

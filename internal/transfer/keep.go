@@ -10,10 +10,10 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
-// DefaultEvery is how much work a kill may cost, and it is long enough that the fsync does not show.
+// DefaultEvery is how much work a kill may cost, and long enough that the fsyncs do not slow the transfer down.
 const DefaultEvery = 2 * time.Second
 
-// keeper writes a note now and then. Data is durable before the note that claims it is.
+// keeper writes a note at intervals. Data is durable before the note that lists it.
 type keeper struct {
 	disk  interface{ Sync() error }
 	notes sink.Checkpoint
@@ -63,8 +63,8 @@ func (k *keeper) end(more bool) error {
 	return k.note()
 }
 
-// note writes one if there is progress to claim. Only an error of fsync counts: then what was written may be lost. A
-// note that cannot be kept costs time after a crash and nothing else; a full volume that still takes the disk is one case.
+// note writes a note if there is progress to record. Only an error of fsync is returned, because then written data may be lost. A
+// note that cannot be written only costs time after a crash; this happens on a full volume that still has space for the disk.
 func (k *keeper) note() error {
 	n := k.base
 	if err := k.claim(&n); err != nil || n.Mark == k.last {

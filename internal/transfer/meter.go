@@ -9,8 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// meter knows how far a transfer is. What it says never goes back, and reaches 100 % only when the data is on stable
-// storage.
+// meter computes the progress of a transfer. The progress never decreases, and reaches 100 % only when the data is on stable storage.
 type meter struct {
 	fetched atomic.Int64 // bytes read from the source by this run
 
@@ -46,14 +45,14 @@ func (m *meter) reached(done int64) {
 	}
 }
 
-// waits says that the source is waited for, until something of it is dealt with.
+// waits records that the transfer waits for its source, until more of it is processed.
 func (m *meter) waits(why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.away = strings.ReplaceAll(why.Error(), "\n", "; ")
 }
 
-// serves has the progress say how far the disk is served.
+// serves adds the state of a disk that is served early to the progress.
 func (m *meter) serves(early func() task.Early) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,7 +66,7 @@ func (m *meter) enter(s task.Stage, total int64) {
 	m.total = max(m.total, total)
 }
 
-// almost is the progress of a transfer that has read everything but has not finished.
+// almost is the progress of a transfer that has read the whole source but has not finished.
 const almost = 99.9
 
 // progress returns the document of this moment.

@@ -14,8 +14,8 @@ import (
 // noteVersion changes whenever a note of before would be misread.
 const noteVersion = 1
 
-// note is a checkpoint: what of a transfer is on stable storage. It is bound to the task and to the version of the
-// source, so it never continues anything else.
+// note is a checkpoint: the part of a transfer that is on stable storage. It is bound to the task and to the version of the
+// source, so it never continues another transfer.
 type note struct {
 	Version int    `json:"version"`
 	Task    string `json:"task"`   // its identity
@@ -26,7 +26,7 @@ type note struct {
 
 	Mark int64  `json:"mark"` // everything of the source before this is on the disk, but for Held
 	Hash []byte `json:"hash,omitempty"`
-	// HashAt is how much of the source Hash has seen; never more than what is read again.
+	// HashAt is how many bytes of the source Hash covers; never more than the transfer continues from.
 	HashAt int64         `json:"hashAt,omitempty"`
 	Held   []held        `json:"held,omitempty"`
 	State  *decode.State `json:"state,omitempty"` // of a compressed stream
@@ -42,9 +42,9 @@ type held struct {
 	Sum []byte `json:"sum,omitempty"` // SHA-256 of the stored bytes, if a checksum of the whole was asked for
 }
 
-// identity returns a digest of what two tasks have in common if one may continue the other: the claim, and what decides which
-// bytes are brought to it. How they come (a proxy, certificates, logins), how large the disk becomes and what else happens to it
-// are not in it: such a thing may change at any time, and once a guest has used the disk nothing can be begun again.
+// identity returns a digest of the fields that two tasks share if one may continue the other: the claim, and the fields that
+// decide which bytes are written to it. Fields about the connection (a proxy, certificates, logins) and the size of the disk are
+// not in it: they may change at any time, and a disk that a guest has used cannot be begun again.
 func identity(t task.Task) string {
 	s := t.Source
 	what := struct {

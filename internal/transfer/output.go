@@ -14,7 +14,7 @@ import (
 // workers of their own, because one core is busy with the stream already.
 type output struct {
 	disk sink.Disk
-	// On a device nothing parked may be read beside a write that moves it; the sink sees to that.
+	// On a device, parked bytes must not be read during a write that moves them; the sink ensures that.
 	sink.Parking
 	begin func(size int64) error
 	limit int64 // of the disk
@@ -106,7 +106,7 @@ func (o *output) failed() error {
 	return o.err
 }
 
-// settle waits until everything that was put is written.
+// settle waits until all data that was put is written.
 func (o *output) settle() error {
 	o.open.Wait()
 	return o.failed()

@@ -10,14 +10,13 @@ import (
 )
 
 const (
-	// unitSize is how much of the file one fetch brings: enough that a round trip does not show, and small enough that
-	// several fit the memory bound.
+	// unitSize is how much of the file one fetch reads: enough to hide a round trip, and small enough that several fit the memory bound.
 	unitSize = 4 << 20
 	// gapMin is the smallest gap in the file that is worth another request instead of reading through it.
 	gapMin = 256 << 10
 	// unitParts bounds what one unit has to do when many parts of the disk claim the same bytes of the file.
 	unitParts = 8 << 10
-	// windowExtents is how many extents a window of the file has, if they lie as the image says.
+	// windowExtents is how many extents a window of the file has, if the image's granule is right.
 	windowExtents = 16 << 10
 )
 
@@ -30,8 +29,8 @@ type unit struct {
 	mark     int64           // when this unit and all before are done, so is the file up to here
 }
 
-// most is where the unit ends at the latest: at a multiple of the size of units, so that what is proven in pieces is not read twice. What is
-// never cut may reach beyond it.
+// most is the latest end of the unit: a multiple of the size of units, so that data that is verified in pieces is not read twice.
+// An extent that cannot be cut may reach beyond it.
 func (u *unit) most() int64 { return u.from - u.from%unitSize + unitSize }
 
 // planner cuts the file into units, in order.
@@ -175,7 +174,7 @@ func (p *planner) cut(e format.Extent) format.Extent {
 	return e
 }
 
-// flush emits the unit being filled. Everything of the file before mark is in it or was in those before.
+// flush emits the unit being filled. All data of the file before mark is in it or in earlier units.
 func (p *planner) flush(mark int64) error {
 	u := p.unit
 	if u == nil {

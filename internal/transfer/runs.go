@@ -88,7 +88,7 @@ func (r *runs) run(ctx context.Context, in source.RunReader) error {
 	return err
 }
 
-// read hands out what in brings until everything is there.
+// read sends the data of in until all of it was read.
 func (r *runs) read(ctx context.Context, in source.RunReader, free chan []byte, jobs chan<- run) error {
 	for r.at < r.info.Size {
 		buf := <-free
@@ -141,7 +141,7 @@ func (r *runs) wrote(off int64) {
 	delete(r.under, off)
 }
 
-// claim fills in a note with what is done: everything before the first run that is not written yet.
+// claim sets the progress in a note: all data before the first run that is not written yet.
 func (r *runs) claim(n *note) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

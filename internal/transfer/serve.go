@@ -26,8 +26,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
-// Serve lets a peer read a volume, in the protocol that package peerproto describes, until ctx ends. ready is told the
-// address once peers can connect.
+// Serve serves a volume to a peer, in the protocol of package peerproto, until ctx ends. ready is called with the address once
+// peers can connect.
 func Serve(ctx context.Context, s task.Serve, ready func(net.Addr)) error {
 	if s.Version != task.Version {
 		return fmt.Errorf("task version %d, this worker knows %d: worker and controller come from different releases",
@@ -86,7 +86,7 @@ func mutualTLS(dir string) (*tls.Config, error) {
 		ClientAuth: tls.RequireAndVerifyClientCert}, nil
 }
 
-// volumeHandler answers for one volume; done lets go of it.
+// volumeHandler serves one volume; done closes it.
 func volumeHandler(s task.Serve) (h http.Handler, done func(), err error) {
 	mux := http.NewServeMux()
 	path := s.Path
@@ -168,7 +168,7 @@ func openVolume(path string) (*volume, error) {
 	return &volume{file: f, size: size, block: !info.Mode().IsRegular(), boot: rand.Text()}, nil
 }
 
-// version proves that the bytes are the same, as far as the volume allows.
+// version returns the version of the volume's bytes. A device cannot prove that it did not change.
 func (v *volume) version() (string, error) {
 	if v.block {
 		return strconv.Quote("device-" + v.boot), nil

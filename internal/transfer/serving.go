@@ -97,8 +97,8 @@ func (i *importing) serve(ctx context.Context, s *sweep) error {
 	return nil
 }
 
-// patience is how the fill waits for a source that is away: for as long as that takes. The guest goes on meanwhile with what is
-// there; without this worker it would have no disk at all.
+// patience is how the fill retries a source that does not answer: without an end. Meanwhile the guest continues with the data that
+// is present; without this worker it would have no disk.
 var patience = retry.Policy{Attempts: math.MaxInt, First: time.Second, Max: 15 * time.Second, Idle: time.Hour}
 
 // patiently returns the image's file as the fill reads it when a guest uses the disk. Its own patience is inside.
@@ -108,8 +108,7 @@ func (i *importing) patiently() source.Blob {
 	return retry.Blob(i.blob, p)
 }
 
-// noteBeginning leaves a checkpoint before there is anything to claim: once a guest has used the disk, nothing can be begun
-// again.
+// noteBeginning writes a checkpoint before there is progress: once a guest has used the disk, the transfer cannot be begun again.
 func (i *importing) noteBeginning() error {
 	if i.old != nil {
 		return nil
@@ -197,9 +196,9 @@ func (i *importing) endServing(ctx context.Context, err error) error {
 	return errors.Join(err, i.guest.disk.Close(), earlyboot.Away.TakeBack(i.task.Target.Path))
 }
 
-// condemns reports whether with this reason there is no use in a guest that continues with what it has of its disk. Either the
-// image is bad, or its server answers and does not hand out what the disk was begun with. A server that is only away is waited
-// for, and so is whatever is wrong with the target or the worker itself.
+// condemns reports whether this reason means that the guest's disk can never be completed: the image is damaged, or its server
+// answers and no longer has the version that the disk was begun with. A server that does not answer is retried, and so are errors
+// of the target or of the worker itself.
 func condemns(r task.Reason) bool {
 	switch r {
 	case task.SourceNotFound, task.SourceDenied, task.SourceUntrusted, task.SourceChanged:
@@ -212,7 +211,7 @@ func condemns(r task.Reason) bool {
 	return false
 }
 
-// condemn tells the launcher that the guest's disk will not be completed as things are.
+// condemn tells the launcher that the guest's disk cannot be completed.
 func (t *Transfer) condemn(ctx context.Context, err error) error {
 	reason := outcome(ctx, err)
 	if !condemns(reason) || t.task.Target.Content != task.Disk {
@@ -229,8 +228,8 @@ func (t *Transfer) condemn(ctx context.Context, err error) error {
 	return errors.Join(err, earlyboot.Verdict.Leave(t.task.Target.Path, strings.ReplaceAll(err.Error(), "\n", "; ")+"; "+next))
 }
 
-// serveWhole is for a disk that an earlier run completed while its guest used it: it is served until the guest has the disk
-// itself, and its source is not needed any more.
+// serveWhole serves a disk that an earlier run completed while its guest used it, until the guest has the disk itself. The source
+// is no longer needed.
 func (t *Transfer) serveWhole(ctx context.Context) (done bool, err error) {
 	target := t.task.Target
 	at, err := earlyboot.Recall(target.Path, t.task.Claim)

@@ -28,8 +28,8 @@ type stageNote struct {
 	Claim      string `json:"claim"`
 	Checkpoint string `json:"checkpoint"` // that the disk is at
 	Virtual    int64  `json:"virtual"`    // the size of the disk there
-	// Next is the checkpoint of a stage that was begun, and Places a digest of all places that it changes: one that changes others would leave
-	// what was written of the first.
+	// Next is the checkpoint of a stage that was begun, and Places a digest of all ranges that it changes: another stage that changes
+	// other ranges would leave data of the first.
 	Next   string `json:"next,omitempty"`
 	Places string `json:"places,omitempty"`
 }
@@ -165,7 +165,7 @@ func (a *applying) run(ctx context.Context) error {
 	return a.noteStage(stageNote{Claim: a.task.Claim, Checkpoint: a.task.Checkpoint.Current, Virtual: size})
 }
 
-// begin goes through all tables, so that a damaged stage is refused before it changes anything, and notes what is about to be changed.
+// begin reads all tables, so that a damaged stage is refused before the disk is changed, and records the ranges that will change.
 func (a *applying) begin(ctx context.Context) error {
 	var places sum256
 	err := a.layer.Parts(ctx, func(e format.Extent) error { return places.add(e.Guest, e.Size) }, places.add)

@@ -239,7 +239,7 @@ func (s *stream) name(kind format.Kind) {
 	s.report.Format = s.note.Format
 }
 
-// begin is told the size of the disk by the decoder of the image, before anything is put.
+// begin gets the size of the disk from the decoder of the image, before any data is put.
 func (s *stream) begin(size int64) error {
 	if s.old != nil {
 		s.note.Format = s.old.Format

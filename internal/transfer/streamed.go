@@ -116,7 +116,7 @@ func (d *Streamed) Size() int64 { return d.image.Size() }
 // Version names the bytes: digests of the image and of its layer.
 func (d *Streamed) Version() string { return d.info.Version }
 
-// State returns what is known of the layer.
+// State returns the verification state of the layer.
 func (d *Streamed) State() lazylayer.State { return d.layer.State() }
 
 // Settled waits until the pass over the layer has come to an end.

@@ -18,13 +18,13 @@ import (
 // sweepers is how many units are under way at a time. Two cores are busy with two; the others wait for the network.
 const sweepers = 4
 
-// stepSize is how much of a unit is read before it is written: small enough to be in the core's cache still.
+// stepSize is how much of a unit is read before it is written: small enough to stay in the processor's cache.
 const stepSize = 512 << 10
 
 // written is the part of a disk that a sweep needs.
 type written interface {
 	io.WriterAt
-	// Tail is where the part begins that is in memory until the end: sink.Checkpoint.
+	// Tail is the offset from which on the disk is in memory until the end: sink.Checkpoint.
 	Tail() int64
 }
 
@@ -81,7 +81,7 @@ func (s *sweep) refetch(ctx context.Context) error {
 	return nil
 }
 
-// run brings everything from the mark on.
+// run copies all data from the mark on.
 func (s *sweep) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -178,8 +178,8 @@ type sweeper struct {
 	open stretch
 }
 
-// stretchSize is how much that was decoded is gathered before it is written: an image's clusters are small, and mostly in
-// the order of the disk.
+// stretchSize is how many decoded bytes are gathered before they are written: an image's clusters are small, and mostly in the
+// order of the disk.
 const stretchSize = 512 << 10
 
 // stretch is decoded bytes that belong together on the disk and are not written yet.

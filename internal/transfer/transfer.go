@@ -1,8 +1,8 @@
 // Package transfer is the data plane: it carries out one task.Task, from the bytes at a source to a disk (or a directory) that is
 // on stable storage, in one pass, in bounded memory, and so that a run that was killed can be continued.
 //
-// It does not know Kubernetes, and it decides nothing about retries: it leaves a Report of what happened, and the controller
-// decides what comes next. The protocol between two workers that clone a volume is described in package peerproto.
+// It does not know Kubernetes, and it decides nothing about retries: it leaves a Report, and the controller decides the next step.
+// The protocol between two workers that clone a volume is described in package peerproto.
 package transfer
 
 import (
@@ -22,7 +22,7 @@ import (
 
 // Transfer carries out one task.
 type Transfer struct {
-	// Every is how often what was done is noted at the target; New sets DefaultEvery.
+	// Every is how often the progress is noted at the target; New sets DefaultEvery.
 	Every time.Duration
 
 	every  int64 // decoded bytes between two places a compressed stream can continue from
@@ -36,10 +36,10 @@ type Transfer struct {
 	fileBytes int64 // written to other files than the disk
 }
 
-// stateEvery is some seconds' worth on a slow network, and nothing compared with the work of decoding it.
+// stateEvery is some seconds of data on a slow network, and little compared with the cost of decoding it.
 const stateEvery = 8 << 20
 
-// New prepares to carry out t. Nothing happens before Run.
+// New makes a transfer for t. It does nothing before Run.
 func New(t task.Task) *Transfer {
 	t, dir := asDisk(t)
 	return &Transfer{Every: DefaultEvery, every: stateEvery, task: t, dir: dir, meter: newMeter(), report: task.Report{Version: task.Version}}
@@ -48,8 +48,8 @@ func New(t task.Task) *Transfer {
 // Progress may be called at any time, from any goroutine.
 func (t *Transfer) Progress() task.Progress { return t.meter.progress(time.Now()) }
 
-// Run does it all: opens the source the task names, brings its bytes, and says what came of it. If ctx ends, what was
-// done so far is noted at the target, and the report says Interrupted. It must be called only once.
+// Run carries out the task: it opens the source, copies its bytes, and reports the result. If ctx ends, the progress is noted at
+// the target, and the report says Interrupted. It must be called only once.
 func (t *Transfer) Run(ctx context.Context) task.Report {
 	return t.end(ctx, t.run(ctx))
 }
@@ -94,7 +94,7 @@ func (t *Transfer) run(ctx context.Context) error {
 	return t.stage(ctx, blob)
 }
 
-// validate refuses a task that makes no sense, before anything is touched.
+// validate returns an error for an invalid task, before anything is changed.
 func (t *Transfer) validate() error {
 	k := t.task
 	var wrong error

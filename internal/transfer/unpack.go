@@ -12,8 +12,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
-// unpack brings a tar archive, compressed or not, and unpacks it into a directory. It is not continued after a crash but
-// begun again, on an empty directory if it is on a claim.
+// unpack reads a tar archive, compressed or not, and unpacks it into a directory. It is not continued after a crash but begun
+// again, on an empty directory if it is on a claim.
 func (t *Transfer) unpack(ctx context.Context, blob source.Blob, sum *checksum) error {
 	var keep func(string) bool // everything, of a directory that was named explicitly
 	if t.task.Claim != "" {
@@ -60,8 +60,8 @@ func (s *stream) unpack(ctx context.Context, dir *sink.Directory) error {
 	return dir.Finish()
 }
 
-// entries unpacks everything. An archive without entries is refused unless it comes from a directory that may be empty:
-// a disk that begins with zeroes looks like one.
+// entries unpacks all entries. An archive without entries is refused unless it comes from a directory that may be empty: a disk
+// that begins with zeroes looks like one.
 func (s *stream) entries(src io.Reader, dir *sink.Directory) error {
 	archive := tar.NewReader(src)
 	for n := 0; ; n++ {

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/peer"
 )
 
-// A volume is cloned with everything that is on it: first its files, then the disk among them, if there is one, in the way in which a disk
-// is brought from anywhere. So a disk that is being brought, and all the more one that a guest uses meanwhile, has its files beside it.
+// A volume is cloned with all its files: first the others, then the disk among them, if there is one, as from any other source. So
+// a disk that is being copied, and one that a guest uses meanwhile, has its files beside it.
 
 // asDisk returns a task for a whole volume as one for the disk on it, and the directory of the rest; empty if the task is no
 // such.
@@ -66,7 +66,7 @@ func (t *Transfer) volume(ctx context.Context) error {
 	return t.bring(ctx, blob)
 }
 
-// files brings what is on the volume besides its disk. It is not continued after a crash but begun again.
+// files copies the files of the volume other than its disk. It is not continued after a crash but begun again.
 func (t *Transfer) files(ctx context.Context, diskless bool) error {
 	keep := func(name string) bool { return isOfDisk(name) }
 	if diskless {
@@ -154,7 +154,7 @@ func errNoDisk(name string) error {
 	return task.Errorf(task.BadImage, "%w: %s has no file %s; a volume without one can only be cloned to a filesystem", source.ErrNoDisk, name, task.DiskFile)
 }
 
-// hasDisk reports whether the file is there, and is one: nothing that a tenant has put in its place is followed.
+// hasDisk reports whether the file exists and is a regular file: a link that a tenant has put in its place is not followed.
 func hasDisk(path string) (bool, error) {
 	info, err := os.Lstat(path)
 	if err == nil {

@@ -1,6 +1,6 @@
-// Package version says which Berth a program is. A release sets it when it links (Flags); anything else is "dev".
+// Package version holds the version of a program. A release sets it when it links (Flags); anything else is "dev".
 //
-// It knows nothing of programs and imports nothing but the standard library.
+// It does not know the programs and imports only the standard library.
 package version
 
 import (
@@ -20,7 +20,7 @@ var (
 
 // Info is a version and where it comes from.
 type Info struct {
-	// Version is that of the release, such as v0.2.0, or dev.
+	// Version is the version of the release, such as v0.2.0, or dev.
 	Version string
 	// Commit and Date are the commit that it was made from and when that was made, in RFC 3339. A dev build has neither: what it is
 	// made from may be in no commit.
@@ -48,12 +48,12 @@ func (i Info) Flags() string {
 	}, " ")
 }
 
-// Asked reports whether a command line asks for the version and for nothing else.
+// Asked reports whether a command line asks only for the version.
 func Asked(args []string) bool {
 	return len(args) == 1 && (args[0] == "--version" || args[0] == "-version")
 }
 
-// Answer prints the version and ends the program if its command line asks for that. Programs call it before anything else.
+// Answer prints the version and ends the program if its command line asks for that. Programs call it first.
 func Answer() {
 	if Asked(os.Args[1:]) {
 		Print(os.Stdout)

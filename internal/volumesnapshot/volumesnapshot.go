@@ -60,7 +60,7 @@ const (
 	AnnMode = "cdi.kubevirt.io/storage.import.sourceVolumeMode"
 )
 
-// Reader is a cluster. Of a kind that it does not have it says that there is nothing.
+// Reader reads a cluster. A kind that is not installed is empty.
 type Reader interface {
 	// Read reads one object; false means that there is none.
 	Read(ctx context.Context, namespace, name string, into runtime.Object) (bool, error)
@@ -86,7 +86,7 @@ func All(ctx context.Context, from Reader, namespace string, labels map[string]s
 	return all.Items, nil
 }
 
-// ContentOf reads what the storage has of a snapshot; nil means that there is nothing yet.
+// ContentOf reads the VolumeSnapshotContent of a snapshot; nil if there is none yet.
 func ContentOf(ctx context.Context, from Reader, s *Snapshot) (*Content, error) {
 	if s.Status == nil || ptr.Deref(s.Status.BoundVolumeSnapshotContentName, "") == "" {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// Request is a claim as far as its author described it.
+// Request is the author's partial description of a claim.
 type Request struct {
 	// Spec may lack class, volume mode, access modes and, for a clone, the size. A volume mode that is missing or
 	// FromStorageProfile is chosen here; use FromPVC where a missing one means Filesystem, as Kubernetes has it.

@@ -18,7 +18,7 @@ const (
 // fstypeParameter is the parameter of a class that tells CSI drivers which filesystem to make.
 const fstypeParameter = "csi.storage.k8s.io/fstype"
 
-// FilesystemOf returns what a class says, and ext4 where it says nothing, as most drivers do.
+// FilesystemOf returns the filesystem that a class sets; ext4 if it sets none, as most drivers do.
 func FilesystemOf(class *storagev1.StorageClass) Filesystem {
 	if class != nil && Filesystem(class.Parameters[fstypeParameter]) == XFS {
 		return XFS

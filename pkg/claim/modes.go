@@ -16,7 +16,7 @@ type offer struct {
 }
 
 // offers returns the property sets of the chosen class, best first: what an administrator wrote, else what the profile controller
-// found, else, for a class whose profile does not exist (yet), what is known of its provisioner.
+// found, else, for a class whose profile does not exist (yet), the known properties of its provisioner.
 func (b *builder) offers() offer {
 	if p := b.profile(); p != nil {
 		sets := p.Spec.ClaimPropertySets

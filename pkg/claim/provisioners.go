@@ -28,15 +28,15 @@ func Waits(class *storagev1.StorageClass) bool {
 	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// NoProvisioner marks a class of volumes that an administrator makes by hand.
+// NoProvisioner marks a class of volumes that an administrator creates manually.
 const NoProvisioner = "kubernetes.io/no-provisioner"
 
-// Static reports whether the volumes of the class are made by hand, and handed out to claims that ask for one like them.
+// Static reports whether the volumes of the class are created manually, and bound to matching claims.
 func Static(class *storagev1.StorageClass) bool {
 	return class != nil && class.Provisioner == NoProvisioner
 }
 
-// Recognize looks a class up in the table of provisioners. False means that nothing is known of it.
+// Recognize looks a class up in the table of provisioners. It returns false if the provisioner is unknown.
 func Recognize(class *storagev1.StorageClass) (Traits, bool) {
 	i := slices.IndexFunc(table, func(r row) bool { return r.matches(class) })
 	if i < 0 {

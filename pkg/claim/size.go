@@ -14,7 +14,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// noOverhead is that of storage without a filesystem of its own.
+// noOverhead is the overhead of storage without a filesystem of its own.
 const noOverhead cdiv1.Percent = "0"
 
 // DefaultOverhead is the share of a filesystem that is not there for the disk, unless configured otherwise.

@@ -7,8 +7,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// UsageTypePrefix and the name of a usage type, such as "fast", are an annotation of the classes that offer it: where the
-// copies of machines' disks are kept. Its value says nothing, unless it is "false".
+// UsageTypePrefix and the name of a usage type, such as "fast", are an annotation of the classes that offer it: where the copies
+// of machines' disks are kept. Its value does not matter, unless it is "false".
 const UsageTypePrefix = "kubevirt.io/storage.usage-type."
 
 // DefaultCopyClassAnnotation makes a class the one for copies that name no usage type. The value must be "true".

@@ -17,11 +17,11 @@ var low = func() (m [64]uint64) {
 	return m
 }()
 
-// fast decodes symbols for as long as there is a margin on both sides, or until something needs a closer look: the end
-// of the block or a code that does not exist, which it leaves for careful to find again.
+// fast decodes symbols for as long as there is a margin on both sides, or until a special case: the end of the block or an invalid
+// code, which it leaves to careful.
 //
-// It is one function because its variables must stay in registers. nbits counts in its low six bits only; what is above
-// is dirt from subtracting whole entries.
+// It is one function because its variables must stay in registers. nbits counts in its low six bits only; the higher bits are left
+// over from subtracting whole entries.
 func (d *Decoder) fast(dst []byte, op int, src []byte, ip int) (int, int, error) { //nolint:funlen // see above
 	bits, nbits := d.bits&(1<<(d.nbits&63)-1), uint32(d.nbits)
 	t := d.current()

@@ -36,8 +36,8 @@ func (r *reader) take(n uint) uint {
 	return v
 }
 
-// header reads a block's header and makes its tables. If src ends within, nothing is taken: it is read again from its
-// beginning (it has 288 bytes at most).
+// header reads a block's header and makes its tables. If src ends within the header, nothing is consumed: the header is read again
+// from its beginning (it has 288 bytes at most).
 func (d *Decoder) header(src []byte, ip int, last bool) (int, Status, error) {
 	if d.final {
 		d.phase = atEnd
@@ -210,7 +210,7 @@ func makeFixed() *tables {
 	return &t
 }
 
-// current returns the tables of the block at hand.
+// current returns the tables of the present block.
 func (d *Decoder) current() *tables {
 	if d.fixed {
 		return fixed

@@ -2,8 +2,8 @@
 // clusters of known size that are compressed one by one, and one long stream whose output is taken in large pieces. Both
 // know where input and output end, so nothing is moved a byte at a time and no call is made per symbol.
 //
-// It knows neither gzip's header (internal/transfer/decode does) nor disk formats, it does not allocate, and it uses no unsafe:
-// whatever the input, the worst outcome is an error. It accepts exactly what compress/flate accepts.
+// It knows neither gzip's header (internal/transfer/decode does) nor disk formats. It does not allocate, and does not use unsafe:
+// invalid input only causes an error. It accepts exactly what compress/flate accepts.
 package inflate
 
 // Error says what is wrong with a stream.

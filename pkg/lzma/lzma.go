@@ -2,10 +2,10 @@
 // provides and keeps for as long as the dictionary reaches back, so nothing is copied out of a dictionary and a stream needs no
 // more memory than its dictionary.
 //
-// It does not know xz's framing, headers and checksums. It uses no unsafe: whatever the input, the worst outcome is an error.
+// It does not know xz's framing, headers and checksums. It does not use unsafe: invalid input only causes an error.
 package lzma
 
-// PageSize is how large the pages of output are.
+// PageSize is the size of the pages of output.
 const (
 	PageSize = 1 << pageBits
 	pageBits = 20
@@ -69,7 +69,7 @@ func ParseHeader(p []byte) Header {
 	return h
 }
 
-// Pages is where output goes.
+// Pages provides the pages of output.
 type Pages interface {
 	// Page is called when the page before is full or there is none yet. It gives PageSize bytes.
 	Page() ([]byte, error)

@@ -1,7 +1,7 @@
 //go:build apiserver || e2e
 
-// Package browser drives a real browser, Debian's chromium, as a person would: it opens pages, reads them, clicks and types. It knows
-// nothing of what a page is about.
+// Package browser drives a real browser, Debian's chromium, as a person would: it opens pages, reads them, clicks and types. It
+// does not know the pages.
 package browser
 
 import (
@@ -32,7 +32,7 @@ type Browser struct {
 
 	// Problems are the complaints of pages: errors of scripts, and requests that the policy forbade.
 	Problems []string
-	// Requests are the hosts that anything was asked of.
+	// Requests are the hosts that requests were sent to.
 	Requests map[string]bool
 }
 
@@ -155,9 +155,8 @@ func (b *Browser) Until(expression string, within time.Duration) time.Duration {
 	}
 }
 
-// early reports whether an answer is missing because the page is just left for another one, or not built so far that it has what
-// was asked about. The protocol has one code for all ways in which a page is left ("navigated or closed", "cannot find default
-// execution context").
+// early reports whether an answer is missing because the page is just being left for another one, or is not complete yet. The
+// protocol has one code for all ways in which a page is left ("navigated or closed", "cannot find default execution context").
 func early(err error) bool {
 	var said *cdproto.Error
 	var thrown *cdpruntime.ExceptionDetails
@@ -254,7 +253,7 @@ func (b *Browser) Shot(name string) {
 	}
 }
 
-// Calm fails the test if a page complained of something, or asked anything of another host than its own.
+// Calm fails the test if a page reported an error, or sent a request to another host.
 func (b *Browser) Calm(host string) {
 	b.T.Helper()
 	for _, p := range b.Problems {
@@ -267,7 +266,7 @@ func (b *Browser) Calm(host string) {
 	}
 }
 
-// state returns what there is to see when something went wrong.
+// state describes the page after a failure.
 func (b *Browser) state() string {
 	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
 	defer cancel()

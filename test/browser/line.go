@@ -73,7 +73,7 @@ func (n *Line) join(here net.Conn, to string) {
 	<-done
 }
 
-// copy is as fast as the line.
+// copy copies at the speed of the line.
 func (n *Line) copy(to io.Writer, from io.Reader) {
 	buf := make([]byte, 32<<10)
 	for {

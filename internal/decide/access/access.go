@@ -7,8 +7,8 @@ package access
 import accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 
 // Compatible reports whether a holder in mode has may share the disk with another in mode wants. Guests that agree among
-// themselves may write together; a guest that reads must not see a disk change under it; everything else is alone. A machine that
-// names one disk twice is two holders: its guest would write twice, as two guests would.
+// themselves may write together; a guest that reads must not see a disk change under it; all other holders are exclusive. A
+// machine that names one disk twice counts as two holders, because its guest would write like two guests.
 func Compatible(has, wants accessv1.Mode) bool {
 	return has == wants && (wants == accessv1.WriteShared || wants == accessv1.ReadShared)
 }

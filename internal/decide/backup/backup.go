@@ -54,7 +54,7 @@ type Facts struct {
 	Over bool
 	// Deleted: nobody wants it any more.
 	Deleted bool
-	// Protected: it stays until it has given everything up.
+	// Protected: it has the finalizer.
 	Protected bool
 	// Pull: clients are to fetch it.
 	Pull    bool
@@ -98,8 +98,9 @@ func (f Facts) at(ws ...Worker) bool {
 	return false
 }
 
-// rules is the whole life of a backup; first match wins. Reading order: its end, the worker, what it waits for, its begin. A launcher is told of the end
-// before the worker is deleted: that the worker is there is how a later turn knows that it has to be told.
+// rules cover the whole life of a backup; first match wins. Reading order: its end, the worker, what it waits for, its begin. A
+// launcher is told of the end before the worker is deleted: the existing worker shows a later turn that the launcher has to be
+// told.
 var rules = []decide.Rule[Facts, Action, state.BackupReason]{
 	{"a backup that has ended leaves nothing behind", func(f Facts) bool { return f.Over }, []Action{CleanUp, LetGo}, state.BackupOver},
 	{"a deleted backup gives the disks back first", func(f Facts) bool { return f.Deleted && f.Protected }, []Action{GiveUp, CleanUp, LetGo}, state.BackupAborting},

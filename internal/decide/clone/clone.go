@@ -107,7 +107,7 @@ func byDriver(s Source, t Target, c Classes) (Strategy, string) {
 	return Snapshot, "cloned by snapshot with class " + c.SnapshotClass
 }
 
-// whose returns who wants it in this way.
+// whose names the user that wants the clone made in this way: the volume or the administrator.
 func (c Classes) whose() string {
 	if c.Asked {
 		return "the claim"

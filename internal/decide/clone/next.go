@@ -33,7 +33,7 @@ const (
 	Settled                 // what is on it is recorded
 )
 
-// Spot is where the driver of a claim can fill it.
+// Spot says on which nodes the driver of a claim can fill it.
 type Spot int
 
 // The spots.
@@ -43,10 +43,10 @@ const (
 	Beside         // only beside the source, and the claim is not placed there yet
 )
 
-// Aid is how far something is that only the clone needs.
+// Aid is the state of a helper object of a clone.
 type Aid int
 
-// How far.
+// The states of a helper object.
 const (
 	None Aid = iota
 	Coming

@@ -1,9 +1,9 @@
-// Package clonenode decides on which node a clone is made whose source can be used on some nodes only: beside the source, or nowhere
-// there, and then why. It is a small part of what the scheduler does, for the one thing that the scheduler does not know:
-// where the source of a claim is. Left to itself it would try other nodes, and perhaps the same wrong one for ever.
+// Package clonenode decides on which node a clone is made whose source can be used on some nodes only: on a node of the source, or
+// on none, and then why. It does a small part of the scheduler's work, because the scheduler does not know where the source of a
+// claim is. By itself the scheduler would try other nodes, and perhaps the same wrong one for ever.
 //
-// Decide is a pure function of a few facts, each situation of which is a line of testdata/decisions.txt. Refuses is the question
-// that it rests on, asked of a node and a pod. Neither reads a cluster.
+// Decide is a pure function of a few facts, and testdata/decisions.txt has a line for each situation. It uses Refuses, which
+// checks one node for one pod. Neither reads a cluster.
 package clonenode
 
 import (
@@ -68,11 +68,11 @@ type Facts struct {
 	Pods []Pod
 }
 
-// Place is where a clone is made.
+// Place is the node on which a clone is made.
 type Place struct {
 	// Beside is the node to make it on; "" if none asked for it yet, or it may be made anywhere.
 	Beside string
-	// Why it is wanted where the source cannot be used; empty: it is not, or unknown so far.
+	// Why it must run where the source cannot be used; empty: it need not, or that is unknown so far.
 	Why string
 }
 
@@ -108,8 +108,8 @@ func nodes(names []string) string {
 	return "node " + strings.Join(names, ", ")
 }
 
-// Refuses returns what keeps a pod from running on a node that has other pods already. disks are the volumes of the pod's claims,
-// as far as they have any.
+// Refuses returns why a pod cannot run on a node that has other pods already. disks are the volumes of those of the pod's claims
+// that are bound.
 func Refuses(node *corev1.Node, others []corev1.Pod, pod *corev1.Pod, disks []corev1.PersistentVolume) Refusal {
 	if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
 		return Never

@@ -10,17 +10,17 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Wish is whether the machine wants the volume, and how.
+// Wish says whether the machine wants the volume, and how.
 type Wish int
 
-// The wishes.
+// The values of Wish.
 const (
 	Wanted  Wish = iota // the machine lists it
 	Removed             // the machine does not list it any more
 	Leaving             // the machine is being deleted, or gone
 )
 
-// Record is the progress of the volume, as far as it is written down.
+// Record is the recorded state of the volume.
 type Record int
 
 // The situations of the record.
@@ -88,7 +88,7 @@ func (p Pod) alive() bool   { return p == Starting || p == Up || p == Ended }
 func (p Pod) leaving() bool { return p == Closing || p == Ending }
 func (p Pod) answers() bool { return p == Up || p == Closing }
 
-// over reports whether nothing is left that the container has to delete.
+// over reports whether the container has nothing left to delete.
 func (f Facts) over() bool {
 	return f.Record == Gone || f.Wish != Wanted && (f.Record == Blank || f.Abandoned)
 }

@@ -1,5 +1,5 @@
-// Package cron decides what to do next for a DataImportCron. Two things go on at once, asking the source what it has and
-// importing it, so there are two tables of rules; Decide is a pure function from facts to a plan of both.
+// Package cron decides what to do next for a DataImportCron. Polling the source and importing from it go on at the same time, so
+// there are two tables of rules; Decide is a pure function from facts to a plan of both.
 //
 // It does not know Kubernetes objects, clients, schedules or the time.
 package cron
@@ -97,7 +97,7 @@ func Decide(f Facts) Plan {
 	return Plan{Rules: []string{poll.Rule, source.Rule}, Do: slices.Concat(poll.Do, source.Do), Say: source.State}
 }
 
-// polls is how the source is asked.
+// polls are the rules about polling the source.
 var polls = []rule{
 	{Name: "what makes no sense is not asked for", When: func(f Facts) bool { return f.Unreadable && f.Poll == NoPoll }},
 	{Name: "an answer is noted before it goes",

@@ -50,7 +50,7 @@ type Facts struct {
 	Consent Consent
 }
 
-// Plan is how the disk is opened. A Reason says why it is not opened at all.
+// Plan says how the disk is opened. A Reason says why it is not opened at all.
 type Plan struct {
 	Rule   string
 	Direct bool
@@ -73,7 +73,7 @@ func Decide(f Facts) Plan {
 	return plan
 }
 
-// rules is the whole decision; first match wins. A machine that says nothing is never refused: it gets a mount.
+// rules is the whole decision; first match wins. A machine that does not ask is never refused: it gets a mount.
 var rules = []decide.Rule[Facts, decide.Nothing, Plan]{
 	{"a machine that wants a mount gets one", func(f Facts) bool { return f.Asked == No }, nil, mount},
 	{"what is no network disk is mounted",

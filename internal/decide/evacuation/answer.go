@@ -5,7 +5,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Asked is everything the answer to a wish to evict a pod depends on.
+// Asked holds the facts that the answer to a request to evict a pod depends on.
 type Asked struct {
 	Strategy Strategy
 	Guest    Guest

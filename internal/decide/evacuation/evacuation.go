@@ -66,7 +66,7 @@ const (
 	Migrate Action = "Migrate" // make the next migration
 )
 
-// Plan is a decision: what to do, and what to say of it on the instance; nothing if there is no state.
+// Plan is a decision: the actions, and the state to report on the instance; none if the state is empty.
 type Plan = decide.Plan[Action, state.EvacuationReason]
 
 // kept reports whether only Berth may end the guest. The strategy that moves a guest if possible cannot be evaluated while it

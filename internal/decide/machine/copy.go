@@ -2,7 +2,7 @@ package machine
 
 import "github.com/berth-vm/berth/internal/decide"
 
-// CopyMode is how a volume of the machine's is copied.
+// CopyMode says how a volume of the machine's is copied.
 type CopyMode int
 
 // The modes.
@@ -22,8 +22,8 @@ const (
 	All                // the copy has all of its master, which is closed
 )
 
-// CopyFacts is everything the decision about the copy of a volume depends on. The launcher was told to go, which it is when it
-// is among the holders of every master.
+// CopyFacts is everything the decision about the copy of a volume depends on. The launcher was told to start, because it is among
+// the holders of every master.
 type CopyFacts struct {
 	Mode CopyMode
 	Word Word

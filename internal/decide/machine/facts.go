@@ -22,7 +22,7 @@ const (
 	Failed        // a volume will never be filled
 )
 
-// Access is whether the launcher may have the machine's disks, by the records of who has them.
+// Access says whether the launcher may have the machine's disks, by the access records.
 type Access int
 
 // The situations of the records.

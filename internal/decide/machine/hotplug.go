@@ -6,7 +6,7 @@ import (
 	"github.com/berth-vm/berth/internal/decide"
 )
 
-// HotFacts is everything the decision about one volume of a running machine depends on that it was not started with.
+// HotFacts are the facts about one volume of a running machine that it was not started with.
 type HotFacts struct {
 	// Wanted: the instance lists the volume.
 	Wanted bool
@@ -14,7 +14,7 @@ type HotFacts struct {
 	Disk Disks
 	// Consumer is the pod that makes a held claim be bound on the machine's node.
 	Consumer Pod
-	// Holder is the pod that hands the disk to the launcher. Up means that the guest has it, Done that it gave it back.
+	// Holder is the pod that hands the disk to the launcher. Up means that the guest has the disk, Done that the guest released it.
 	Holder Pod
 	// Access to the disk, if it is Ready.
 	Access Access
@@ -54,8 +54,8 @@ func Hotplug(f HotFacts) HotPlan {
 	return HotPlan{Rule: p.Rule, Do: p.Do, Phase: p.State.phase, Reason: p.State.reason}
 }
 
-// hotRules is the life of an added volume; first match wins. A disk is given back by the guest before its pod goes: the
-// launcher lets go of what the instance no longer lists, and its holder ends then.
+// hotRules is the life of an added volume; first match wins. The guest releases a disk before the holder's pod is deleted: the
+// launcher closes the disks that the instance no longer lists, and their holders end then.
 var hotRules = []decide.Rule[HotFacts, Action, said]{
 	{"the consumer of a volume nobody wants ends",
 		func(f HotFacts) bool { return !f.Wanted && f.Consumer.alive() }, []Action{StopHotConsumer}, said{kubevirt.VolumeDetaching, "Removed"}},

@@ -37,8 +37,8 @@ type KeepFacts struct {
 	Runs bool
 }
 
-// The actions on the claim. The record that it was begun with comes before the first byte: from then on a claim that is not
-// recorded as full is never taken for one.
+// The actions on the claim. The record of the start is written before the first byte: from then on a claim without the record of
+// the end counts as incomplete.
 const (
 	RecordBegun Action = "RecordBegun"
 	RecordKept  Action = "RecordKept"

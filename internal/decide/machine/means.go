@@ -2,11 +2,10 @@ package machine
 
 import "github.com/berth-vm/berth/internal/decide"
 
-// Means is whether a machine has what it takes to run, besides a node.
+// Means says whether a machine has all that it needs to run, besides a node.
 type Means int
 
-// The situations of a machine's means. Everything but Provided keeps a machine that does not run from starting, and from
-// getting disks it might have to give back.
+// The situations of a machine's means. All except Provided prevent a stopped machine from starting, and from taking disks.
 const (
 	Provided          Means = iota // its claims are its own or can be made, and what it names is known
 	Restoring                      // its claims are being put back from a snapshot

@@ -88,7 +88,7 @@ func (f RunFacts) first() bool {
 	return false
 }
 
-// machineRules is when a machine runs; first match wins.
+// machineRules decide when a machine runs; first match wins.
 var machineRules = []decide.Rule[RunFacts, Action, state.MachineReason]{
 	{"what a leaving machine owns is left to the garbage collector",
 		func(f RunFacts) bool { return f.Leaving }, nil, state.Terminating},

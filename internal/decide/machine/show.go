@@ -5,7 +5,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Guest is how a guest whose launcher is up does.
+// Guest is the state of a guest whose launcher is up.
 type Guest int
 
 // The guests.
@@ -32,7 +32,7 @@ type ShowFacts struct {
 	Unoffered, Lost bool
 }
 
-// Base is how much of the row of what was decided stays when another reason is shown.
+// Base says which parts of the decided row are kept when another reason is shown.
 type Base int
 
 // The bases.

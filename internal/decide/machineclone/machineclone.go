@@ -1,5 +1,5 @@
-// Package machineclone decides what becomes of a VirtualMachineClone: a snapshot is taken of its source, and a restore makes the target
-// from it. It is pure: it knows neither the API server nor the time.
+// Package machineclone decides the next step of a VirtualMachineClone: a snapshot is taken of its source, and a restore makes the
+// target from it. It is pure: it knows neither the API server nor the time.
 package machineclone
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Over is how a clone ended. It is a record: what it was made from is deleted then.
+// Over says how a clone ended. It is recorded, because the helper objects are deleted then.
 type Over int
 
 // The ends.
@@ -90,8 +90,8 @@ type Plan = decide.Plan[Action, state.CloneReason]
 // Decide finds the first rule that holds.
 func Decide(f Facts) Plan { return decide.First(rules, f) }
 
-// rules is the whole life of a clone; first match wins. A machine that is there is never the target: only the restore of this clone makes it, and
-// nothing is restored in place.
+// rules cover the whole life of a clone; first match wins. A machine that exists already is never the target: only the restore of
+// this clone makes it, and nothing is restored in place.
 var rules = []decide.Rule[Facts, Action, state.CloneReason]{
 	{"a clone goes with its target", func(f Facts) bool { return f.Over == Succeeded && f.Target == NoTarget }, []Action{CleanUp, DropClone}, state.CloneDone},
 	{"a clone that is there leaves nothing else behind", func(f Facts) bool { return f.Over == Succeeded }, []Action{CleanUp}, state.CloneDone},

@@ -10,7 +10,7 @@ package migration
 
 import "github.com/berth-vm/berth/internal/decide"
 
-// Guest is where the guest is, as the source tells.
+// Guest says where the guest is, as the source reports.
 type Guest int
 
 // The places.
@@ -90,5 +90,5 @@ func (t Target) String() string {
 // alive reports whether the pod exists and is not being deleted.
 func (t Target) alive() bool { return t != NoTarget && t != Going }
 
-// gone reports whether nothing of it can take the guest.
+// gone reports whether the target can no longer take the guest.
 func (t Target) gone() bool { return t == NoTarget || t == Ended || t == Going }

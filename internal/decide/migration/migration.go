@@ -31,8 +31,8 @@ func Decide(f Facts) Plan { return decide.First(rules, f) }
 // ending are the actions before a migration is reported as ended.
 var ending = []Action{DropLeft, DropKeys}
 
-// rules is the whole life of a migration; first match wins. Reading order: its end, a guest that has left its source, wishes to
-// stop, what went wrong, and the way there.
+// rules cover the whole life of a migration; first match wins. Reading order: its end, a guest that has left its source, requests
+// to stop, errors, and the normal course.
 var rules = []decide.Rule[Facts, Action, state.MigrationReason]{
 	{"a target goes when it is said how its migration failed", // it is what that is said by
 		func(f Facts) bool { return f.Over && f.Target.alive() && !f.Handed && f.Guest != Sent }, []Action{StopTarget}, ""},

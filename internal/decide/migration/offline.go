@@ -5,11 +5,11 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// A machine that does not run has nothing to send: its claims are cloned to another node, and have their volumes by name after
-// that, as those of a guest that moved. One pod stands for the machine meanwhile: it finds a node that can run the machine, and
-// it is among the holders of the old disks before anything is read, so that nothing writes to them.
+// A stopped machine is moved without sending a guest: its claims are cloned to another node, and then get the new volumes under
+// their names, like those of a guest that moved. One pod reserves the disks meanwhile: it finds a node that can run the machine,
+// and it is among the holders of the old disks before they are read, so that no other pod writes to them.
 
-// Copies is how far the claims are that take the place of the machine's own.
+// Copies is the state of the claims that replace the machine's own.
 type Copies int
 
 // The situations of the copies.
@@ -21,7 +21,7 @@ const (
 	Recorded               // of all of them it is
 )
 
-// OfflineFacts is everything that the decision about a machine that does not run depends on.
+// OfflineFacts are the facts about a stopped machine that the decision depends on.
 type OfflineFacts struct {
 	// Over: the migration has been said to have ended.
 	Over bool

@@ -89,7 +89,7 @@ const (
 	Clear           Action = "Clear"           // the record
 )
 
-// Plan is a decision: what to do, in this order. Current: what the claim has is the data of now. Done: nothing of the move is left.
+// Plan is a decision: the actions, in this order. Current: the claim has the present data. Done: no object of the move is left.
 type Plan struct {
 	Rule    string
 	Do      []Action
@@ -105,7 +105,7 @@ func Decide(f Facts) Plan {
 
 func (f Facts) aliased() bool { return f.Claim == Aliased || f.Claim == AliasLeaving }
 
-// rules is the whole behaviour; first match wins. The last column: nothing of the move is left.
+// rules is the whole table; first match wins. The last column: no object of the move is left.
 var rules = []decide.Rule[Facts, Action, bool]{
 	{"an alias whose first volume is gone is the volume", func(f Facts) bool { return f.Volume == Gone && f.Alias != NoAlias }, []Action{Finish, FreeClaim}, false},
 	{"a claim of no move needs no finalizer of ours", func(f Facts) bool { return f.Volume == Gone }, []Action{FreeClaim}, true},

@@ -15,7 +15,7 @@ const (
 	Void           // it failed, or parts of it are gone
 )
 
-// Claims is how far the machine's claims are, taken together: the worst of them counts.
+// Claims is the state of the machine's claims: the worst of them counts.
 type Claims int
 
 // The situations of the claims.
@@ -40,8 +40,8 @@ const (
 	Committed              // it is written down that its claims are replaced: there is only one way, forward
 )
 
-// Volumes is how far the volumes are that take the place of the machine's, taken together: the worst of them counts. They are made
-// under names of the restore, in staged claims.
+// Volumes is the state of the volumes that will replace the machine's: the worst of them counts. They are made under names of the
+// restore, in staged claims.
 type Volumes int
 
 // The situations of the volumes.
@@ -111,7 +111,7 @@ const (
 // Restore finds the first rule that holds.
 func Restore(f RestoreFacts) Plan { return decide.First(restoreRules, f) }
 
-// waits reports whether a user has to stop the machine, and nothing is prepared before that.
+// waits reports whether a user has to stop the machine before volumes are made.
 func (f RestoreFacts) waits() bool { return f.Stage == Preparing && f.Policy != Stop }
 
 // uncommitted reports whether giving up leaves the machine as it was.
@@ -172,7 +172,7 @@ var restoreRules = []decide.Rule[RestoreFacts, Action, state.SnapshotReason]{
 	{"a machine with its claims is restored", func(RestoreFacts) bool { return true }, []Action{CleanUp}, state.RestoreDone},
 }
 
-// prepares reports whether that is how far the volumes are while the machine has its own.
+// prepares reports whether the new volumes are in this state while the machine still has its own.
 func (f RestoreFacts) prepares(v Volumes) bool { return f.Stage == Preparing && f.Volumes == v }
 
 // strange reports whether some claim is not the restore's to replace. A machine that it makes itself has none that are.

@@ -22,10 +22,10 @@ const (
 	Contended         // another restore of it began before: of a restore alone
 )
 
-// Quiet is whether the guest was asked to hold still.
+// Quiet says whether the guest was asked to freeze its filesystems.
 type Quiet int
 
-// The situations of the guest. They are recorded, because a guest that is quiet says nothing about why.
+// The situations of the guest. They are recorded, because a frozen guest does not say why it is frozen.
 const (
 	Untouched Quiet = iota
 	Frozen          // its agent has frozen it
@@ -33,7 +33,7 @@ const (
 	Thawed          // it was frozen and goes on
 )
 
-// Cuts is how far the VolumeSnapshots are, taken together: the worst of them counts.
+// Cuts is the state of the VolumeSnapshots: the worst of them counts.
 type Cuts int
 
 // The situations of the VolumeSnapshots.
@@ -77,7 +77,7 @@ type Plan = decide.Plan[Action, state.SnapshotReason]
 // Take finds the first rule that holds.
 func Take(f Facts) Plan { return decide.First(takeRules, f) }
 
-// held reports whether the guest stands still because of us and can be let go.
+// held reports whether this controller froze the guest and can thaw it.
 func (f Facts) held() bool { return f.Quiet == Frozen && f.Machine == Running }
 
 // takeRules is the whole life of a snapshot; first match wins. Reading order: its end, what went wrong, the guest, the cut.

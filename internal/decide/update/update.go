@@ -1,6 +1,6 @@
-// Package update decides what becomes of a running machine whose volumes were changed to other claims: whether its disks are sent into
-// them by a migration, wait for a restart, or stay. It is a pure function from a few small facts to a plan; testdata has every situation
-// that can arise.
+// Package update decides what happens to a running machine whose volumes were changed to other claims: whether its disks are sent
+// into them by a migration, wait for a restart, or stay. It is a pure function from a few small facts to a plan; testdata has
+// every situation that can arise.
 //
 // It does not know Kubernetes objects, clients or the time: internal/controller/volumeupdate turns what it sees into facts.
 package update
@@ -10,7 +10,7 @@ import (
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// Change is how the machine's volumes differ from those that its guest has.
+// Change says how the machine's volumes differ from those that its guest has.
 type Change int
 
 // The changes.
@@ -61,7 +61,7 @@ const (
 	CallOff Action = "CallOff" // cancel ours
 )
 
-// Plan is a decision: what to do, and what to say of it; nothing if there is no state.
+// Plan is a decision: the actions, and the state to report; none if the state is empty.
 type Plan = decide.Plan[Action, state.UpdateReason]
 
 // Decide finds the first rule that holds.

@@ -262,8 +262,8 @@ func byDriver(f Facts) bool { return f.Flow == Provision || f.Flow == Enlarge ||
 // restores reports whether it fills it from a snapshot.
 func restores(f Facts) bool { return f.Flow == Restore || f.Flow == EnlargeRestored }
 
-// open reports whether the copying has not begun, so what is wrong with its source still matters. A driver that fills the claim
-// itself looks at the source only while it makes the claim.
+// open reports whether copying has not begun, so an error of the source still matters. A driver that fills the claim itself reads
+// the source only when it makes the claim.
 func open(f Facts) bool {
 	return absent(f) || f.Flow == Clone && f.Worker == NoWorker && f.Data == None
 }

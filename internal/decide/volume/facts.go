@@ -5,7 +5,7 @@
 // into Facts, for DataVolumes and for claims that are populated without one.
 package volume
 
-// Flow is how the claim gets its data.
+// Flow is the way in which the claim gets its data.
 type Flow int
 
 // The flows. Provision and Restore mean that the storage driver fills the claim while it provisions it, from another

@@ -47,8 +47,8 @@ func (a *Agent) wanted() bool {
 	return slices.ContainsFunc(a.Credentials, func(c kubevirt.AccessCredential) bool { return c.ByAgent() })
 }
 
-// Set sets what has changed, if the agent answers. It returns nil if there is nothing to set or no agent, and otherwise why not all is set;
-// empty if all is.
+// Set sets the credentials that have changed, if the agent answers. It returns nil if there is nothing to set or no agent,
+// otherwise the error as text; empty if all are set.
 func (a *Agent) Set(answers bool) *string {
 	if !a.wanted() {
 		return nil

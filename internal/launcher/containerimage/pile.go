@@ -17,7 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/registry"
 )
 
-// piled are the layers of an image as files of a stack.
+// piled are the layers of an image as files of a qcow2 chain.
 type piled struct {
 	disk layerdisk.Disk
 	from int        // the lowest layer that the guest needs: those below it are hidden

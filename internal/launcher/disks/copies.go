@@ -30,7 +30,7 @@ type Maker struct {
 	image   func(ctx context.Context, v kubevirt.Volume) (backing.Disk, error) // makes the disk of a container image; tests replace it
 }
 
-// New returns what makes the disks of a machine. It notes in p how far its copies are.
+// New returns a Maker of a machine's disks. It records in p the progress of its copies.
 func New(m launcherapi.Machine, r *remote.Disks, p *progress.Copies, log *slog.Logger) *Maker {
 	k := &Maker{machine: m, remotes: r, path: backing.CopyFile, note: p.Change, images: &containerimage.Maker{Machine: m, Log: log, Note: p.Change, Dial: r.Dialer("http")}}
 	k.image = k.images.Disk
@@ -174,8 +174,8 @@ func enlarge(ctx context.Context, path string, asked *kubevirt.Quantity) (int64,
 	return backing.VirtualSize(path)
 }
 
-// extend makes the file as long as it may become, as a hole that takes no room. QEMU is told not to write beyond it, so a guest whose copy is
-// full is paused; a full medium would end the pod.
+// extend sets the file to its maximum length, as a hole that takes no space. QEMU is told not to write beyond it, so a guest whose
+// copy is full is paused; a full medium would end the pod.
 func extend(path string, limit int64) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -39,7 +39,7 @@ type fills struct {
 type filler interface {
 	// start starts the job for a copy.
 	start(volume string) error
-	// look returns how far the job is; found is false if there is none.
+	// look returns the progress of the job; found is false if there is no job.
 	look(volume string) (found bool, done, total int64, err error)
 	// alone reports whether the copy has no master any more.
 	alone(volume string) (bool, error)

@@ -139,7 +139,7 @@ func (p *Pauser) Paused() bool {
 	return p.paused
 }
 
-// Alone calls do while the guest is neither paused nor resumed by anything else. It returns an error if the guest is being moved.
+// Alone calls do while the guest is neither paused nor resumed by another caller. It returns an error if the guest is being moved.
 func (p *Pauser) Alone(do func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

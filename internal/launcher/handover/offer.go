@@ -16,7 +16,7 @@ type Disk struct {
 	Reader *os.File // the same disk, opened for reading; nil if file is
 }
 
-// Close closes everything that was handed over.
+// Close closes all files that were handed over.
 func (o Disk) Close() {
 	o.CloseFiles()
 	_ = o.Holder.Close()

@@ -49,8 +49,8 @@ func New(qemu *qmp.Monitor, log *slog.Logger, quiet func(do func()) bool) *Copie
 	return &Copies{qemu: qemu, log: log, quiet: quiet, All: map[string]*keeping{}, Words: map[string]launcherapi.Keep{}}
 }
 
-// Take begins to write to a claim that is handed over, unless an earlier job has to end first; it returns whether it has taken the claim. The
-// holder of a claim that has its copy is told so.
+// Take begins to write to a claim that a holder hands over, unless an earlier job has to end first; it returns whether it has
+// taken the claim. If the claim has its copy already, the holder is told to end.
 func (s *Copies) Take(name string, order launcherapi.KeepOrder, o handover.Disk) bool {
 	k := s.All[name]
 	if o.Reader != nil {
@@ -198,7 +198,7 @@ func (s *Copies) job(id string) (job, error) {
 	return job{}, fmt.Errorf("QEMU has no job %s", id)
 }
 
-// look records how far a job is. If the holder is gone, the claim may soon be another pod's, so the job is ended.
+// look records the progress of a job. If the holder is gone, the claim may soon be another pod's, so the job is ended.
 func (s *Copies) look(k *keeping) error {
 	j, err := s.job(k.id)
 	if err != nil {
@@ -225,11 +225,11 @@ func (s *Copies) look(k *keeping) error {
 	return nil
 }
 
-// endsWithin is how long the filesystems may stay frozen for the end of a job that has everything.
+// endsWithin is how long the filesystems may stay frozen until a job that has copied everything ends.
 const endsWithin = 5 * time.Second
 
-// finish ends a job that has everything, while the filesystems are frozen if the guest has an agent: the claim then has the disk of that moment.
-// A mirror that is ready counts as completed for QEMU when it is cancelled by this command.
+// finish ends a job that has copied everything, while the filesystems are frozen if the guest has an agent: the claim then has the
+// disk of that moment. A mirror that is ready counts as completed for QEMU when it is cancelled by this command.
 func (s *Copies) finish(k *keeping) error {
 	var last job
 	var err error

@@ -32,7 +32,7 @@ type arrival struct {
 	words chan chan error
 	// hungUp is closed when the source's libvirt has closed its connection.
 	hungUp chan struct{}
-	// still is set if the source says that its guest is paused.
+	// still is set if the source reports that its guest is paused.
 	still   atomic.Bool
 	door    net.Listener
 	arrived context.CancelFunc

@@ -302,14 +302,14 @@ func limited(flags libvirt.DomainMigrateFlags, params []libvirt.TypedParam, l la
 	return flags, params
 }
 
-// stillness notices that nothing is sent.
+// stillness measures for how long no data was sent.
 type stillness struct {
 	limit time.Duration
 	sent  int64
 	from  time.Time
 }
 
-// since reports whether nothing was sent for longer than the limit.
+// since reports whether no data was sent for longer than the limit.
 func (s *stillness) since(sent int64, now time.Time) bool {
 	if s.from.IsZero() || sent != s.sent {
 		s.sent, s.from = sent, now

@@ -1,8 +1,8 @@
-// Package movelink carries what two launchers say to each other while a guest moves: connections of mutual TLS, each of which begins with a
-// line that says what it is for. The source carries its own sockets to the target (Target), the target hands what comes to its libvirt, to
-// QEMU or to its caller (Inbox).
+// Package movelink carries the connections of two launchers while a guest moves: connections of mutual TLS, each of which begins
+// with a line that names its purpose. The source forwards its own sockets to the target (Target), the target forwards the data to
+// its libvirt, to QEMU or to its caller (Inbox).
 //
-// It does not know libvirt, QEMU or what a move is made of, and it decides nothing.
+// It does not know libvirt, QEMU or the steps of a move, and it decides nothing.
 package movelink
 
 import (
@@ -44,7 +44,7 @@ var Dir = filepath.Join(launcherapi.StateDir, "move")
 // Socket is the path of the socket in Dir that carries this.
 func Socket(which string) string { return filepath.Join(Dir, which+".sock") }
 
-// Silent is after how long a peer that does not even acknowledge is taken for gone.
+// Silent is the time after which a peer that does not acknowledge packets counts as gone.
 const Silent = 20 * time.Second
 
 // control sets the connection up so that a node that is cut off is noticed.
@@ -154,7 +154,7 @@ func (p Target) Carry(ctx context.Context, which string) error {
 
 // splice carries both ways until both have ended, one has failed, or ctx ends.
 func splice(ctx context.Context, near net.Conn, far *tls.Conn) {
-	// Whatever is on its way is of no use then, and not waited for.
+	// Data that is still on its way is of no use then, and is discarded.
 	give := func() { _, _ = near.Close(), far.NetConn().Close() }
 	stop := context.AfterFunc(ctx, give)
 	defer stop()
@@ -287,11 +287,11 @@ func nameAndSize(what string, most int64) (name string, n int64, err error) {
 
 const (
 	done = "done"
-	// mostAnswer is how much of an error is told to the other side.
+	// mostAnswer is how many bytes of an error are sent to the other side.
 	mostAnswer = 2 << 10
 )
 
-// answer says what came of something, and hangs up.
+// answer sends the result of a request, and closes the connection.
 func answer(c net.Conn, err error) {
 	text := done
 	if err != nil {
@@ -302,7 +302,7 @@ func answer(c net.Conn, err error) {
 	_ = c.Close()
 }
 
-// Tell has the target do something and waits until it has.
+// Tell sends a request to the target and waits until it was carried out.
 func (p Target) Tell(ctx context.Context, line string, body io.Reader) error {
 	c, err := p.open(ctx, line)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// piece is how much is carried at a time.
+// piece is how many bytes are copied at a time.
 const piece = 256 << 10
 
 // wire is the network below a TLS connection. TLS has records of 16 KiB, and writes and reads one at a time; if both ends of a

@@ -255,7 +255,7 @@ func (p *plugs) refuse(volume string, o handover.Disk, err error) {
 	_ = o.Holder.Close()
 }
 
-// keep follows the orders about claims that get a copy of a disk, and reports how far they are.
+// keep carries out the orders about claims that get a copy of a disk, and reports the progress.
 func (p *plugs) keep(want map[string]launcherapi.KeepOrder, said *launcherapi.Returns) {
 	if p.keeps == nil {
 		return

@@ -1,4 +1,4 @@
-// Package progress records how far the copies of a machine's volumes are.
+// Package progress records the progress of the copies of a machine's volumes.
 package progress
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// Copies records how far the copies of a machine are. Several goroutines use it.
+// Copies records the progress of the copies of a machine. Several goroutines use it.
 type Copies struct {
 	mu   sync.Mutex
 	all  map[string]launcherapi.Copy // by volume

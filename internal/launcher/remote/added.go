@@ -36,7 +36,8 @@ func NewAdded(r *Disks, m launcherapi.Machine) *Added {
 	return &Added{Disks: r, Machine: m, Dir: loginsDir, Probe: r.probe}
 }
 
-// Open prepares a disk that is added to the guest. The file has its login, as its holder hands it over. If open fails nothing is left of it.
+// Open prepares a disk that is added to the guest. The file has its login, as its holder hands it over. If it fails nothing of the
+// disk is left.
 func (n *Added) Open(added launcherapi.Added, file *os.File) (b backing.Disk, l *netdisk.Login, err error) {
 	v := added.Volume
 	if v.Copied() != nil {

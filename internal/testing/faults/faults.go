@@ -23,7 +23,7 @@ const (
 	Crash   Kind = "crash"
 )
 
-// Kinds are all of them.
+// Kinds are all kinds of faults.
 var Kinds = []Kind{Refused, Crash}
 
 // Every write is disturbed; one that is made again after it was refused is not.
@@ -39,7 +39,7 @@ type Injector struct {
 
 var errInjected = errors.New("fault made by the test")
 
-// Caused reports whether an error is nothing but a fault of ours.
+// Caused reports whether an error comes only from an injected fault.
 func Caused(err error) bool { return errors.Is(err, errInjected) || apierrors.IsInternalError(err) }
 
 func (h *Injector) write(do func() error) error {

@@ -64,7 +64,7 @@ func (w *World) appear() bool {
 	return true
 }
 
-// nodeOf returns where a pod is put: where it must be, as far as these tests say so.
+// nodeOf returns the node of a pod: the one that it requires, if these tests set one.
 func nodeOf(pod *corev1.Pod) string {
 	if name := pod.Spec.NodeSelector[corev1.LabelHostname]; name != "" {
 		return name

@@ -56,7 +56,7 @@ type Scene struct {
 	Reports []task.Report
 	// Consumed are claims of namespace Team that some other pod uses.
 	Consumed []string
-	// Later appear when everything else has come to rest: a consumer that comes when a claim is held already.
+	// Later are objects that appear when all others have come to rest: a consumer that comes when a claim is held already.
 	Later []client.Object
 	// Home is the node that storage drivers clone on: what is to be made of a source elsewhere they refuse. Empty: they clone
 	// everywhere.
@@ -65,10 +65,10 @@ type Scene struct {
 	Ignorant bool
 }
 
-// Team is the namespace that things happen in.
+// Team is the namespace of the test's objects.
 const Team = "team"
 
-// Node is where every pod is put.
+// Node is the node that every pod runs on.
 const Node = "node1"
 
 // World is a cluster.

@@ -13,7 +13,7 @@ import (
 
 const (
 	chunk = 64 << 10
-	// MaxData is how much that is not zero a Disk holds.
+	// MaxData is how many non-zero bytes a Disk holds.
 	MaxData = 512 << 20
 )
 
@@ -75,7 +75,7 @@ func (d *Disk) Write(p []byte, off int64) error {
 	return nil
 }
 
-// Diff returns where two disks differ first, or nothing.
+// Diff returns the first difference of two disks, or "".
 func (d *Disk) Diff(o *Disk) string {
 	if a, b := d.size(), o.size(); a != b {
 		return fmt.Sprintf("one disk has %d bytes, the other %d", a, b)

@@ -37,7 +37,7 @@ func Assemble(ctx context.Context, m extent.Image, f extent.File, window int64) 
 	return disk, err
 }
 
-// errDecode is in the error for an extent whose bytes do not decode. To the real engine that is a bad image.
+// errDecode is wrapped by the error for an extent whose bytes cannot be decoded. The real engine reports a bad image then.
 var errDecode = errors.New("decode extent")
 
 // place puts one extent onto a disk.

@@ -24,7 +24,7 @@ type Sample struct {
 	whole  *Disk
 }
 
-// Suite holds a format against everything a source can do to it. Every format passes it.
+// Suite tests a format with all faults that a source can have. Every format passes it.
 func Suite(t *testing.T, s Sample) {
 	t.Helper()
 	f := extent.File{ReaderAt: bytes.NewReader(s.File), Size: int64(len(s.File))}

@@ -1,5 +1,5 @@
-// Package remember has a fake API server remember what was read of it, until something of that kind is written. The fake makes each answer
-// out of JSON, which is most of what a test with thousands of looks at a small cluster costs.
+// Package remember has a fake API server remember what was read of it, until something of that kind is written. The fake makes
+// each answer out of JSON, which is most of the time of a test that reads a small cluster thousands of times.
 package remember
 
 import (

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Front stands before a real server and does to its answers what networks do. Its methods say what happens to the next
-// answers that carry data; without them everything passes.
+// Front is a proxy in front of a real server that disturbs its answers as networks do. Its methods set the faults of the next
+// answers that carry data; without them all answers pass.
 type Front struct {
 	Server http.Handler
 	// Data tells a request for the blob's bytes from those around it.

@@ -144,7 +144,7 @@ func mended(f Fault) func(*testing.T, *bed) {
 	}
 }
 
-// hopeless checks what a fault that does not go away is reported as, and that nothing wrong was handed over before.
+// hopeless checks how a permanent fault is reported, and that no wrong bytes were handed over before.
 func hopeless(f Fault, want task.Reason) func(*testing.T, *bed) {
 	return func(t *testing.T, b *bed) {
 		blob := b.open(t)

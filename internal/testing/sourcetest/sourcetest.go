@@ -173,7 +173,7 @@ func cancelled(t *testing.T, b source.Blob, content []byte) {
 		t.Fatal(err)
 	}
 	cancel()
-	// What is in buffers may still come; the end may not.
+	// Buffered bytes may still arrive; the end may not.
 	n, err := io.Copy(io.Discard, r)
 	if err == nil && n != int64(len(content)-10) {
 		t.Errorf("a cancelled reader ended after %d bytes without an error", n)

@@ -121,7 +121,7 @@ var program = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(address), nil
 })
 
-// folder is where the program is, in the checkout that the test runs in.
+// folder returns the directory of the program in the checkout that the test runs in.
 func folder() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
-// syncEvery is how much is written before it is made durable and its sums are kept: what a crash may cost.
+// syncEvery is how many bytes are written before they are made durable and their sums recorded: at most this much is lost in a crash.
 const syncEvery = 128 << 20
 
 // failed gives an error of the set its reason.

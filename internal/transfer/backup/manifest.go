@@ -39,7 +39,7 @@ type Manifest struct {
 	Machine json.RawMessage `json:"machine,omitempty"`
 }
 
-// Parent names a backup. Its manifest names the one before, so the digest is one of everything below.
+// Parent names a backup. Its manifest has the digest of the one before, so the digest covers all earlier backups.
 type Parent struct {
 	Checkpoint string `json:"checkpoint"`
 	Manifest   string `json:"manifest"` // "sha256:..." of the parent's manifest.json
@@ -48,7 +48,7 @@ type Parent struct {
 // Disk is one disk of a backup.
 type Disk struct {
 	Name string `json:"name"` // the machine's name for it
-	// Size is that of the disk, in bytes.
+	// Size is the size of the disk, in bytes.
 	Size int64 `json:"size"`
 	// Increment: the file has only what changed since the parent.
 	Increment bool `json:"increment,omitempty"`

@@ -18,7 +18,7 @@ type Files func(ctx context.Context, path string) (source.Blob, error)
 // Which is a disk at a checkpoint.
 type Which struct {
 	Checkpoint, Disk string
-	// Manifest is "sha256:..." of the checkpoint's manifest, and so of everything below it; empty: it is not known.
+	// Manifest is "sha256:..." of the checkpoint's manifest, and so of all earlier backups; empty: it is not known.
 	Manifest string
 }
 

@@ -57,7 +57,7 @@ func parseSums(d Disk, text []byte) ([][sha256.Size]byte, error) {
 	return sums, nil
 }
 
-// proven is an image of which nothing is handed out before its sum was compared.
+// proven is an image whose bytes are handed out only after their sum was compared.
 type proven struct {
 	source.Blob
 	name string

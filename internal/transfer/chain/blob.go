@@ -13,16 +13,16 @@ import (
 // stride is the alignment of each file in the blob, so that large reads are aligned in the file as they are in the blob.
 const stride = 4 << 20
 
-// MaxLinks is how many files a chain has at most. Each costs a header and tables before the first byte is brought.
+// MaxLinks is how many files a chain has at most. Each needs its header and tables read before the first byte is copied.
 const MaxLinks = 256
 
-// place is where a link is in the blob.
+// place is the position of a link in the blob.
 type place struct {
 	Link
 	at, size int64
 }
 
-// end is where the link's file ends in the blob.
+// end returns the end of the link's file in the blob.
 func (p place) end() int64 { return p.at + p.size }
 
 // arrange puts the links into the blob, the newest first.

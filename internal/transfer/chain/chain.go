@@ -21,7 +21,7 @@ type Link struct {
 	Blob source.Blob
 	// Raw says that the file is the disk as it is. Only the oldest can be.
 	Raw bool
-	// Size is how large its disk has to be; 0: that is not known.
+	// Size is the required size of the disk; 0: that is not known.
 	Size int64
 }
 
@@ -46,8 +46,8 @@ type layer interface {
 	Parts(ctx context.Context, data func(extent.Extent) error, zero func(at, n int64) error) error
 }
 
-// Open reads the headers and tables of all links, the oldest first, and refuses what cannot be a chain. ctx is for all that is read later, too.
-// An error closes nothing.
+// Open reads the headers and tables of all links, the oldest first, and returns an error if they cannot be a chain. ctx is also
+// used for all later reads. After an error the caller still has to close the files.
 func Open(ctx context.Context, links []Link) (*Chain, error) {
 	places, err := arrange(links)
 	if err != nil {
@@ -114,8 +114,8 @@ func (plain) Parts(context.Context, func(extent.Extent) error, func(at, n int64)
 	return nil
 }
 
-// named holds the name that a file has for the one below it against the chain. A file that names none proves nothing; one that names another
-// shows that a file is missing, or that the order is wrong.
+// named compares the name that a file has for the one below it with the chain. A file may name none; one that names another shows
+// that a file is missing, or that the order is wrong.
 func (c *Chain) named() error {
 	for i, l := range c.layers {
 		q, is := l.(*qcow2.Layer)

@@ -70,7 +70,7 @@ func (c *cover) addIn(number, from, count int64) error {
 	return nil
 }
 
-// run is how many bytes from at on, at most n, are all in the set or all not in it.
+// run returns how many bytes from at on, at most n, are all in the set or all not in it.
 func (c *cover) run(at, n int64) (length int64, in bool) {
 	end := at + n
 	in = c.has(at / c.grain)

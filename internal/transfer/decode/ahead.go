@@ -25,7 +25,7 @@ type decoder interface {
 	close()
 }
 
-// ahead runs a decoder on a goroutine of its own, a few chunks ahead of its reader.
+// ahead runs a decoder in its own goroutine, a few chunks ahead of its reader.
 type ahead struct {
 	kind  Kind
 	limit int64

@@ -28,7 +28,7 @@ const (
 	Zstd Kind = "zst"
 )
 
-// HeadSize is how many bytes Detect looks at. Fewer are fine if the stream has no more.
+// HeadSize is how many bytes Detect needs; fewer suffice if the stream has no more.
 const HeadSize = 6
 
 var (
@@ -64,7 +64,7 @@ type Options struct {
 	Memory int64
 	// Resume continues where an earlier reader of the same bytes gave this state; the source then begins at Resume.In.
 	Resume *State
-	// Every is how many decoded bytes lie at least between two states. 0 is DefaultEvery.
+	// Every is the smallest distance between two states, in decoded bytes. 0 is DefaultEvery.
 	Every int64
 }
 

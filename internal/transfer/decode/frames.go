@@ -30,7 +30,7 @@ type frames struct {
 	records  hash.Hash // over what the index has to say of them
 }
 
-// run reads the whole file. What ends it is the last thing in order.
+// run reads the whole file. The error that ends it is delivered after all blocks.
 func (f *frames) run() {
 	err := f.file()
 	select {
@@ -93,7 +93,7 @@ func (f *frames) streamHeader() error {
 	return nil
 }
 
-// padding passes over the zeroes behind a stream. It is io.EOF if nothing follows them.
+// padding skips the zeroes behind a stream. It returns io.EOF if nothing follows them.
 func (f *frames) padding() error {
 	for {
 		err := f.in.need(4)

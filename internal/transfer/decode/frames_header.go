@@ -8,8 +8,8 @@ import (
 	"hash/crc32"
 )
 
-// filterLZMA2 is the one filter that is supported. The others make machine code compress better, one architecture at a
-// time; they mean nothing to a disk.
+// filterLZMA2 is the one filter that is supported. The others improve the compression of machine code of one architecture; they
+// are of no use for disks.
 const filterLZMA2 = 0x21
 
 // blockHeader is the header of a block. A missing size is -1.
@@ -138,7 +138,7 @@ func (f *frames) index() error {
 	return nil
 }
 
-// indexReader reads an index, which may be longer than anything that is kept in memory.
+// indexReader reads an index, which may be larger than the memory.
 type indexReader struct {
 	f     *frames
 	begin int64
@@ -176,14 +176,14 @@ func (r *indexReader) varint() uint64 {
 	return v
 }
 
-// An xz state's Data: a version, the stream's checksum type, how many blocks it had so far and the state of the hash
-// over what the index has to say of them. It is always at the beginning of a block.
+// The Data of an xz state: a version, the stream's checksum type, the number of blocks so far and the state of the hash over their
+// entries in the index. A state is always at the beginning of a block.
 const (
 	xzStateVersion = 1
 	xzStateHeader  = 10
 )
 
-// save makes a state of where the block begins whose header was just read.
+// save makes a state for the beginning of the block whose header was just read.
 func (f *frames) save(begin int64) *State {
 	sum, err := f.records.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {

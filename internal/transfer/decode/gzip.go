@@ -16,7 +16,7 @@ const (
 	overhang = 512
 )
 
-// stage is where in a member a decoder stands.
+// stage is the position of a decoder in a member.
 type stage uint8
 
 const (
@@ -238,7 +238,7 @@ func (g *gunzip) padding() error {
 	}
 }
 
-// headerReader reads the parts of a header and sums them up. After an error it reads nothing.
+// headerReader reads the parts of a header and adds them to the checksum. After an error it reads nothing.
 type headerReader struct {
 	in  *input
 	crc uint32
@@ -258,7 +258,7 @@ func (h *headerReader) skip(n int) {
 	}
 }
 
-// skipText passes over a text that ends with a zero. It does not matter how long it is: nothing of it is kept.
+// skipText skips a text that ends with a zero. Its length does not matter, because it is not stored.
 func (h *headerReader) skipText() {
 	b := make([]byte, 1)
 	for h.read(b); b[0] != 0 && h.err == nil; h.read(b) {

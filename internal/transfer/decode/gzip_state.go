@@ -5,14 +5,14 @@ import (
 	"errors"
 )
 
-// A gzip state's Data: a version, how many bits of the first byte are spent, the member's checksum and size so far, and
-// the output that matches may still reach back to. It is always at the beginning of a block.
+// The Data of a gzip state: a version, how many bits of the first byte are used, the member's checksum and size so far, and the
+// output that matches may still refer to. A state is always at the beginning of a block.
 const (
 	gzipStateVersion = 1
 	gzipStateHeader  = 10
 )
 
-// save makes a state of where the decoder stands, which is between two blocks.
+// save makes a state for the position of the decoder, which is between two blocks.
 func (g *gunzip) save() {
 	g.digest()
 	s := &State{Kind: Gzip, In: g.in.off, Out: g.at()}

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// The sizes of input's blocks. A decoder that stops in the middle of something gets the next block with what it left
-// over before it, in the headroom; nothing that deflate or zstd take in one piece before they look for more is as large.
+// The sizes of input's blocks. A decoder that stops within an item gets the next block with the rest of the last one before it, in
+// the headroom; every item that deflate or zstd read as a whole is smaller than that.
 const (
 	blockSize = 256 << 10
 	headroom  = 4 << 10

@@ -138,12 +138,12 @@ func (f *zframe) block() error {
 	return nil
 }
 
-// mostOfBlock is how much a block may be decoded to.
+// mostOfBlock is the largest decoded size of a block.
 const mostOfBlock = 128 << 10
 
-// hole hands over zeroes of a block that the decoder need not see: all that it can look back to are zeroes already, and a block of them
-// changes nothing else. What it has not handed over yet is of the block that it was given before, and zeroes as well. It gets the
-// last block, to know that it is the last.
+// hole returns the zeroes of a block that the decoder can skip: its whole window is zeroes already, and a block of zeroes changes
+// no other state. Output that it still has to return is of the block before, and zeroes as well. It gets the last block, to know
+// that it is the last.
 func (f *zframe) hole(p []byte) int {
 	if f.skipped == 0 && len(f.head) == 0 && f.left == 0 && !f.last && f.zeroes == f.window {
 		b, err := f.peek()

@@ -58,7 +58,7 @@ type Target struct {
 	Claim string      // that it is on
 }
 
-// Begin has a guest use the disk from now on. Whatever of it the guest wrote before, as far as the notes beside it go, is kept.
+// Begin opens the disk for a guest. Earlier writes of the guest are kept, as far as the notes beside the disk list them.
 func Begin(ctx context.Context, t Target, s Source) (*Disk, error) {
 	shared, ok := t.Disk.(sink.Shared)
 	if !ok {
@@ -95,11 +95,11 @@ func Begin(ctx context.Context, t Target, s Source) (*Disk, error) {
 // State is the record of a disk that a guest may use, or has used, before it was full.
 type State struct {
 	Size int64
-	// Whole: the disk was complete, and nothing has to be filled any more.
+	// Whole: the disk is complete, and the fill has ended.
 	Whole bool
 }
 
-// Recall returns what is noted beside the disk of a claim; nil without an error if no guest could use it so far.
+// Recall returns the notes beside the disk of a claim; nil without an error if no guest could use the disk so far.
 func Recall(path, claim string) (*State, error) {
 	h, _, err := readJournal(journalFile(path), claim)
 	if h == nil || err != nil {
@@ -124,11 +124,11 @@ func Open(ctx context.Context, path string) (*Disk, error) {
 	return d, nil
 }
 
-// Reached says that the fill has put everything of the image's file before mark on the disk.
+// Reached records that the fill has written all data of the image's file before mark to the disk.
 func (d *Disk) Reached(mark int64) { d.reached.Store(mark) }
 
-// Complete records that everything is there and in order. From now on nothing is ever filled again, whatever happens to this
-// process. The fill has ended.
+// Complete records that the disk is complete and verified. It is called when the fill has ended; after that the disk is never
+// filled again, whatever happens to this process.
 func (d *Disk) Complete() error {
 	if err := d.file.Sync(); err != nil {
 		return fmt.Errorf("fsync the disk: %w", err)

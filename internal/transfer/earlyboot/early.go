@@ -1,10 +1,10 @@
-// Package earlyboot lets a guest use a disk while it is being filled. A cluster of the disk is absent or present. What the guest
-// asks for and is absent is fetched first; what the guest writes is present from then on, so that the fill never touches it
-// again: guest writes win. What belongs to the guest is kept in a journal beside the disk, so that a fill that was killed goes
-// on without losing one write that the guest was told of.
+// Package earlyboot lets a guest use a disk while it is being filled. A cluster of the disk is absent or present. An absent
+// cluster that the guest reads is fetched first; a cluster that the guest writes is present from then on, so that the fill never
+// overwrites it: guest writes win. A journal beside the disk lists the guest's clusters, so that a fill that was killed continues
+// without losing an acknowledged write.
 //
-// It knows neither where the image is nor how the disk is stored: it is between the two, and serves the disk over NBD on a
-// socket beside it. What becomes of a guest whose image turns out bad, or whose source is away, is for others to decide; a file beside
+// It knows neither where the image is nor how the disk is stored: it is between the two, and serves the disk over NBD on a socket
+// beside it. Other packages decide what happens to a guest whose image is damaged, or whose source does not answer; a file beside
 // the disk tells them (Word).
 package earlyboot
 
@@ -41,16 +41,16 @@ type Word string
 
 // The words.
 const (
-	// Verdict is why the disk will not be completed as things are. It is taken back when the disk is being filled again.
+	// Verdict is the word that the disk cannot be completed, with the reason. It is taken back when the disk is being filled again.
 	Verdict Word = "verdict"
-	// Away is why something that the guest asked for was not done: the source does not answer. It is taken back when the source does.
+	// Away is the word that a read of the guest has failed because the source does not answer. It is taken back when the source answers.
 	Away Word = "away"
 )
 
 // wordMost bounds what is read of a word; one is a sentence.
 const wordMost = 4 << 10
 
-// Leave leaves the word, in place of an earlier one.
+// Leave writes the word, in place of an earlier one.
 func (w Word) Leave(disk, why string) error {
 	part := beside(disk, string(w)+"-new")
 	if err := errors.Join(os.WriteFile(part, []byte(why[:min(len(why), wordMost)]), 0o660), os.Rename(part, beside(disk, string(w)))); err != nil {
@@ -59,7 +59,7 @@ func (w Word) Leave(disk, why string) error {
 	return nil
 }
 
-// TakeBack takes the word back, if there is one.
+// TakeBack deletes the word, if there is one.
 func (w Word) TakeBack(disk string) error {
 	if err := os.Remove(beside(disk, string(w))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("take back a word of the disk: %w", err)
@@ -67,7 +67,7 @@ func (w Word) TakeBack(disk string) error {
 	return nil
 }
 
-// Of returns the word that was left; empty: there is none.
+// Of returns the text of the word; empty if there is none.
 func (w Word) Of(disk string) string {
 	b, err := os.ReadFile(beside(disk, string(w)))
 	if err != nil {
@@ -82,6 +82,6 @@ type Source struct {
 	Fetch func(ctx context.Context, from, to int64) ([]byte, error)
 	// Expand returns the bytes that the stored ones of a coded extent stand for. They are the caller's.
 	Expand func(e format.Extent, stored []byte) ([]byte, error)
-	// Places is where in the file each part of the disk is.
+	// Places maps each part of the disk to its position in the file.
 	Places *Map
 }

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// journal notes which clusters are the guest's. There are two promises to keep, and they need a record each:
+// journal records which clusters are the guest's. It keeps two promises, each with a record of its own:
 //
 //   - A write that was answered survives the end of this process: its clusters are noted (in the kernel's hands, not on stable
 //     storage) before the answer.
@@ -40,7 +40,7 @@ type heading struct {
 	Claim string `json:"claim"` // the claim that is filled: what was left on a volume by an earlier one is not the guest's
 	Size  int64  `json:"size"`  // of the disk
 	Boot  string `json:"boot"`
-	// Whole: the disk is complete and its source was intact; nothing has to be filled any more.
+	// Whole: the disk is complete and its source was intact; the fill has ended.
 	Whole bool `json:"whole,omitempty"`
 }
 
@@ -73,7 +73,7 @@ func record(kind, n uint16, value uint64) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-// readJournal reads what is noted for the disk of a claim; nil without an error if nothing is. own are the guest's clusters.
+// readJournal reads the journal for the disk of a claim; nil without an error if there is none. own are the guest's clusters.
 func readJournal(path, claim string) (h *heading, own bits, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -63,8 +63,7 @@ func (m *Map) In(from, to int64) []format.Extent {
 	return out
 }
 
-// before reports whether everything of [from, to) of the disk lies before mark in the file. What is nowhere in it is zero, and
-// needs nothing.
+// before reports whether all data of [from, to) of the disk lies before mark in the file. Ranges without data in the file are zero.
 func (m *Map) before(from, to, mark int64) bool {
 	return !slices.ContainsFunc(m.In(from, to), func(e format.Extent) bool { return e.Host+e.Stored > mark })
 }

@@ -28,7 +28,7 @@ type Server struct {
 	moved  chan struct{} // closed and made again whenever a client has come or gone
 }
 
-// comesBack is for how long a client that went without a word may come back: QEMU tries every 16 s at the latest.
+// comesBack is for how long a client that disconnected without a farewell may reconnect: QEMU tries every 16 s at the latest.
 const comesBack = 30 * time.Second
 
 // Serve serves d on a socket. A client is missed from the beginning if there was one before.

@@ -1,7 +1,7 @@
-// Package encode writes a disk as people take it away: as a qcow2 image, or compressed. Both are made while the disk is read, and
-// what holds nothing is neither read nor sent.
+// Package encode writes a disk in the formats of downloads: as a qcow2 image, or compressed. Both are made while the disk is read;
+// ranges without data are neither read nor sent.
 //
-// It does not know who reads, nor where the disk is; it is told where there may be data.
+// It does not know the reader, nor where the disk is; its caller says where there may be data.
 package encode
 
 import (
@@ -15,7 +15,7 @@ type Disk struct {
 	Size int64
 	// Data says where in [from, to) there may be anything but zeroes, as offset and length, in order.
 	Data func(ctx context.Context, from, to int64) ([][2]int64, error)
-	// Below is set if only what changed since an earlier image of the disk is written.
+	// Below is set if only the changes since an earlier image of the disk are written.
 	Below *Below
 }
 

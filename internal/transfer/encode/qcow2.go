@@ -215,7 +215,7 @@ func (i *Image) header(page []byte) {
 	}
 }
 
-// readData reads from the n-th cluster with data on, as far as the disk's clusters lie one after the other.
+// readData reads from the n-th cluster with data on, up to the next gap between the disk's clusters.
 func (i *Image) readData(p []byte, n, within int64) (int, error) {
 	word := sort.Search(len(i.used), func(w int) bool { return int64(i.ranks[w+1]) > n })
 	rest := i.used[word]

@@ -57,7 +57,7 @@ const (
 // Made is the result of converting a layer.
 type Made struct {
 	Size int64 // of the filesystem
-	// Alone: the layer takes away everything below it, which overlayfs does not do at the root.
+	// Alone: the layer hides all layers below it, which overlayfs does not support at the root.
 	Alone bool
 }
 
@@ -191,7 +191,7 @@ func (b *builder) node(h *tar.Header) (*node, error) {
 	return n, b.xattrs(h, n)
 }
 
-// xattrs returns the file's extended attributes, without those by which overlayfs itself would be told something.
+// xattrs returns the file's extended attributes, without those that overlayfs itself interprets.
 func (b *builder) xattrs(h *tar.Header, n *node) error {
 	const prefix = "SCHILY.xattr."
 	size := 0

@@ -37,7 +37,7 @@ var xattrKinds = []struct {
 	{"user.", 1}, {"system.posix_acl_access", 2}, {"system.posix_acl_default", 3}, {"trusted.", 4}, {"security.", 6},
 }
 
-// image writes a filesystem. Data is written as it comes, everything else at the end.
+// image writes a filesystem: data as it comes, all metadata at the end.
 type image struct {
 	to    io.WriterAt
 	next  int64 // the next free block
@@ -114,7 +114,7 @@ func (m *image) finish(root *node) (int64, error) {
 	return size, nil
 }
 
-// list is every file once, a directory before what is in it, in an order that depends on nothing but the names.
+// list returns every file once, a directory before its content, in an order that depends only on the names.
 func list(root *node) []*node {
 	all, seen := []*node{root}, map[*node]bool{root: true}
 	root.links = 2
@@ -136,7 +136,7 @@ func list(root *node) []*node {
 	return all
 }
 
-// table is where the next file's entry goes.
+// table is the position of the next file's entry.
 type table struct{ at int64 }
 
 // place gives a file its number, and blocks to what it is stored as if that does not fit behind its entry.

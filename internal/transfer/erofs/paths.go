@@ -99,7 +99,7 @@ func (b *builder) enter(dir *node, name string, lower *node) (place, error) {
 	return place{own, lower}, nil
 }
 
-// inherit gives a directory that the layer says nothing of what the layers below say of it.
+// inherit gives a directory that is not in the layer itself the attributes that it has in the layers below.
 func inherit(own, lower *node) {
 	if lower.is(typeDir) {
 		own.mode, own.uid, own.gid, own.mtime, own.nsec, own.xattrs = lower.mode, lower.uid, lower.gid, lower.mtime, lower.nsec, lower.xattrs
@@ -213,8 +213,8 @@ func (b *builder) takeAway(dir, base string) error {
 	return nil
 }
 
-// tidy removes what hides nothing: overlayfs shows a whiteout in a directory that no layer below has. And the directories that only such
-// whiteouts were in.
+// tidy removes whiteouts that hide nothing, because overlayfs shows a whiteout in a directory that no layer below has, and the
+// directories that had only such whiteouts.
 func tidy(own, lower *node) {
 	if !lower.is(typeDir) {
 		own.opaque = false

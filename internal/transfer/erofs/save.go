@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// A tree can be kept in a file, so that a layer can be laid over others without converting those again. The file is written and read by the
-// same program; it is not for strangers, but a damaged one gives an error and nothing worse.
+// A tree can be kept in a file, so that a layer can be laid over others without converting those again. The file is written and
+// read by the same program; a damaged one causes an error.
 
 // treeMagic begins the file, and changes with its form.
 const treeMagic = "berth layer tree 1\n"

@@ -33,7 +33,7 @@ type node struct {
 	also     int              // how many names it has besides its first
 	children map[string]*node // of a directory
 	image    int              // of a file of the tree: the layer that has its data
-	// implied: the layer has files in the directory and says nothing of the directory itself.
+	// implied: the layer has files in the directory, but no entry for the directory itself.
 	implied bool
 	// opaque: what the layers below have in the directory is not seen.
 	opaque bool
@@ -71,7 +71,7 @@ type Tree struct {
 	count  int           // files that were ever laid into it
 }
 
-// child returns what a directory has under a name; nil: nothing is known of it.
+// child returns the entry of a directory with a name; nil if it is not known.
 func (t *Tree) child(dir *node, name string) *node {
 	if dir == nil {
 		return nil

@@ -2,9 +2,9 @@
 // again from the stream. Kept are names, contents, holes, modes, times, links (hard ones too), named pipes and sockets, and as
 // far as the reader of the stream may set them owners and extended attributes. Devices are left out, which no worker can make.
 //
-// Both ends are hostile to each other. The files are a tenant's: nothing that they name is followed, and a directory of any size
-// or a tree of any shape takes a bounded share of memory. The stream may be forged by a user who has the keys of a server:
-// nothing is made outside of the directory, and nothing in it is followed either (sink.Directory sees to that).
+// Neither end trusts the other. The files are a tenant's: nothing that they name is followed, and a directory of any size or a
+// tree of any shape takes a bounded share of memory. The stream may be forged by a user who has the keys of a server: nothing is
+// made outside of the directory, and nothing in it is followed either (sink.Directory sees to that).
 //
 // It does not know which of the files is a guest's disk, or that there is a network.
 //

@@ -71,7 +71,7 @@ func Resume(state []byte, out Output) (*Decoder, error) {
 	return &Decoder{kind, d}, nil
 }
 
-// State returns what Resume needs, nil as long as there is nothing to continue from. See Decoder.
+// State returns the state that Resume needs, nil as long as there is nothing to continue from. See Decoder.
 func (d *Decoder) State() []byte {
 	state := d.stream.State()
 	if state == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/format/vhd"
 )
 
-// HeadSize is how many of a file's first bytes Detect wants to see, and TailSize how many of its last.
+// HeadSize is how many of a file's first bytes Detect needs, and TailSize how many of its last.
 const (
 	HeadSize = 64 << 10
 	TailSize = vhd.FooterSize

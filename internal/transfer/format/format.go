@@ -1,8 +1,8 @@
 // Package format reads disk image formats: each sub-package is one of them. It turns tables into extents; it does not
 // fetch, decompress or write the data the extents speak of, and it never opens a file an image names.
 //
-// Images come from strangers. Every size is checked before it is allocated or multiplied, tables are read in pieces of
-// bounded size, and whatever is wrong is a *task.Error that says what and where.
+// Images are untrusted. Every size is checked before it is allocated or multiplied, tables are read in pieces of bounded size, and
+// every error is a *task.Error that says what is wrong and where.
 package format
 
 import "github.com/berth-vm/berth/internal/transfer/format/extent"

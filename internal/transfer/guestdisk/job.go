@@ -26,7 +26,7 @@ type Job struct {
 	virtual int64
 }
 
-// NewJob prepares to carry out t. Nothing happens before Run.
+// NewJob makes a job for t. It does nothing before Run.
 func NewJob(t task.BackUp) *Job {
 	j := &Job{task: t}
 	j.stage.Store(task.Connecting)

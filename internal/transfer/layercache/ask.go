@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
-// patience is how long the cache may say nothing, which says every now and then that it is busy.
+// patience is how long the cache may be silent; a busy cache sends a sign of life at shorter intervals.
 const patience = 20 * time.Second
 
 // ErrRefused is the cache's word that it does not have the layer and will not make it.

@@ -52,7 +52,7 @@ type Cache struct {
 	view  string // the same directory, mounted read-only: a file that is opened there cannot be opened for writing by its receiver
 	bound int64
 	log   *slog.Logger
-	// Spare is how much may be taken of what the medium has free; nil: all.
+	// Spare returns how much of the free space of the medium may be used; nil: all.
 	Spare func() int64
 
 	mu     sync.Mutex
@@ -173,7 +173,8 @@ func (s *Cache) fits(n int64) bool {
 	return s.taken+n <= s.bound && (s.Spare == nil || n <= s.Spare())
 }
 
-// FreeAbove is for Spare: what a medium has free above what is left to others, which is a tenth of it, and no more than so many bytes.
+// FreeAbove returns a function for Spare: the free space of a medium, less the part that is left to others, which is a tenth of
+// the medium and at most others bytes.
 func FreeAbove(dir string, others int64) (func() int64, error) {
 	look := func() (int64, error) {
 		var s unix.Statfs_t
@@ -223,7 +224,7 @@ func (s *Cache) room(n int64) error {
 	return nil
 }
 
-// leaves orders layers by which is let go first.
+// leaves orders layers by which is removed first.
 func leaves(a, b *kept) int {
 	return cmp.Or(a.used.Compare(b.used), cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.chain, b.chain))
 }

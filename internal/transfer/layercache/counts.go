@@ -53,8 +53,8 @@ func (s *Cache) TellCounts(l net.Listener) {
 	}
 }
 
-// ReadCounts returns the other side of TellCounts. It does not trust the cache, which reads what strangers wrote: whatever it
-// says, numbers come of it, or an error that quotes nothing. The connection is closed.
+// ReadCounts returns the other side of TellCounts. It does not trust the cache, which reads untrusted images: any answer gives
+// numbers, or an error without text from the answer. The connection is closed.
 func ReadCounts(c net.Conn) (Counts, error) {
 	var n Counts
 	defer func() { _ = c.Close() }()

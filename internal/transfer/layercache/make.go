@@ -21,10 +21,10 @@ import (
 // Limits of what is made for all: lower than what a machine makes for itself, because all clients share the memory for it.
 var limits = erofs.Limits{Entries: 250_000, All: 600_000, Bytes: 32 << 30, Steps: 40 * 250_000}
 
-// step is how much room is taken at a time while a file grows.
+// step is how much space is reserved at a time while a file grows.
 const step = 1 << 20
 
-// partialFile is a file that is being written, and the room that it has taken.
+// partialFile is a file that is being written, and the space that is reserved for it.
 type partialFile struct {
 	*os.File
 	s     *Cache
@@ -81,7 +81,7 @@ func (h *partialFile) keep(name string) error {
 	return errors.Join(h.Chmod(0o444), h.Sync(), os.Rename(h.Name(), filepath.Join(h.s.dir, name)))
 }
 
-// place is where in a stack a layer is asked for.
+// place is the position in a stack at which a layer is requested.
 type place struct {
 	below []*os.File // the layers below, open, the lowest first
 	over  []string   // their chains

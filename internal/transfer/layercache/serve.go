@@ -40,11 +40,11 @@ type Pace struct {
 	Word    time.Duration // between two messages to a waiting client
 }
 
-// DefaultPace is for askers on the same node who read from registries far away. A layer of 1 GiB is made in 10 to 20 s.
+// DefaultPace is the pace of clients on the same node that read from distant registries. A layer of 1 GiB is made in 10 to 20 s.
 var DefaultPace = Pace{Idle: 30 * time.Second, Slowest: 64 << 10, Grace: time.Minute, Queue: 2 * time.Minute, Make: 10 * time.Minute, Share: 30 * time.Second,
 	Word: 2 * time.Second}
 
-// refusal is an error that the asker is told.
+// refusal is an error that is sent to the client.
 type refusal struct{ error }
 
 func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
@@ -97,7 +97,7 @@ func (t *clientTalk) say(a answer, f *os.File) error {
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// check returns what is wrong with what was asked; nil: nothing.
+// check returns the error in a request; nil if it is valid.
 func (a asked) check(below int) error {
 	switch {
 	case a.Version != Version:
@@ -208,7 +208,7 @@ func (t *clientTalk) receive(ctx context.Context, chain string, a asked) error {
 		return err
 	}
 	defer blob.drop()
-	// Room is taken as the bytes come: a promise of many would have the layers of others let go.
+	// Space is reserved as the bytes come: otherwise an announced size alone would remove the layers of others.
 	if a.Size > t.s.bound {
 		return refusal{errFull}
 	}
@@ -258,7 +258,7 @@ func (t *clientTalk) spool(to io.WriterAt, a asked) ([][]byte, error) {
 	return sums.all(), nil
 }
 
-// sums are those of pieces.
+// sums are the sums of pieces.
 type sums struct {
 	done [][]byte
 	now  hash.Hash
@@ -313,7 +313,7 @@ func (t *clientTalk) wait(ctx context.Context, chain string, n note, blob io.Rea
 	}
 }
 
-// hold returns a layer that is there, opened, so that it is not let go.
+// hold opens a layer that exists, so that it is not removed.
 func (s *Cache) hold(chain string) (*kept, *os.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,10 +18,11 @@ import (
 	"time"
 )
 
-// Version of what is said. A cache of another version refuses, and the asker makes its layers itself.
+// Version is the version of the protocol. A cache of another version refuses, and the client makes its layers itself.
 const Version = 1
 
-// pieceSize is how much of a layer is asked for at a time to prove that it can be read, and packet how much of it is sent at a time.
+// pieceSize is the size of the pieces of a layer that prove that the client can read it, and packet the size of a message with a
+// part of a layer.
 const (
 	pieceSize = 64 << 10
 	packet    = 64 << 10

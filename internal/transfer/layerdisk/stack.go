@@ -1,6 +1,6 @@
-// Package layerdisk piles up the filesystems of a container image's layers as a disk: qcow2 files, each over the one before, with one layer in each.
-// A file of the stack is as large as all so far; it holds its layer's filesystem behind those below it, and a partition table that names
-// all of them. The guest sees one disk with a partition for each layer, and a last one for what it writes.
+// Package layerdisk makes a disk of the filesystems of a container image's layers: a chain of qcow2 files, with one layer in each.
+// The disk of each file is as large as all layers so far; it holds its layer's filesystem behind those below it, and a partition
+// table that names all of them. The guest sees one disk with a partition for each layer, and a last one for what it writes.
 //
 // Files are written once, from front to back, by no other program than this, and the same layers give the same bytes. It does not know what
 // is in a filesystem.
@@ -102,7 +102,7 @@ func (d Disk) with(below string, p Part) Disk {
 	return Disk{Below: below, Parts: append(append([]Part(nil), d.Parts...), p)}
 }
 
-// End is where the last partition ends.
+// end returns the end of the last partition.
 func (d Disk) end() int64 {
 	if len(d.Parts) == 0 {
 		return align

@@ -49,7 +49,7 @@ type Part struct {
 	Zero bool              // it is nothing but zeroes, and need not be fetched
 }
 
-// Table is where the parts of one file are, in order and without gaps.
+// Table lists the parts of one file, in order and without gaps.
 type Table struct {
 	Size  int64
 	Parts []Part
@@ -63,7 +63,7 @@ func (t *Table) End(i int) int64 {
 	return t.Size
 }
 
-// Read reads what the table of a layer, which is compressed as kind says, has of its member. It is nil if the manifest says nothing of a table.
+// Read reads the entries for a member from the table of a layer that is compressed as kind says. It is nil if the manifest names no table.
 func Read(ctx context.Context, layer source.Blob, kind decode.Kind, m *source.Member) (*Table, error) {
 	want := &wanted{name: m.Name, size: m.Size, layer: layer.Info().Size}
 	switch {

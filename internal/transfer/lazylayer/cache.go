@@ -65,7 +65,7 @@ func piecePath(layer string, piece int64) string {
 	return filepath.Join(layer, strconv.FormatInt(piece, 10))
 }
 
-// OpenCache looks at what is in dir from before. Layers whose pass was not finished are deleted: nothing says that they are right.
+// OpenCache looks at what is in dir from before. Layers whose pass was not finished are deleted, because they were not verified.
 func OpenCache(dir string, limit int64) (*Cache, error) {
 	if limit < LeastCache {
 		return nil, fmt.Errorf("a cache of %d bytes: at least %d are needed", limit, int64(LeastCache))
@@ -216,7 +216,7 @@ func (c *Cache) forget(layer string, piece int64) {
 	}
 }
 
-// store keeps a piece if it can: a volume that is full costs time and nothing else.
+// store keeps a piece if it can: a full volume only costs time.
 func (c *Cache) store(layer string, piece int64, b []byte) error {
 	path := piecePath(layer, piece)
 	c.mu.Lock()

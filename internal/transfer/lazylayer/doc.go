@@ -1,7 +1,7 @@
-// Package lazylayer reads a layer of an image anywhere, decompressed, and fetches of it what is asked for. A layer that is compressed
-// as a whole gets an index on the first pass over it: places where its decoder can begin again.
+// Package lazylayer reads a layer of an image at any offset, decompressed, and fetches only the parts that are read. A layer that
+// is compressed as a whole gets an index on the first pass over it: places where its decoder can begin again.
 //
-// It knows nothing of disks and of who asks. What it promises about bytes:
+// It does not know disks, nor its callers. Its promises about bytes:
 //
 //   - A layer is cut into pieces of half a MiB. The sum of a piece is noted the first time its bytes are seen, and a piece is never handed
 //     out with another sum.
@@ -24,7 +24,7 @@ import (
 // pieceSize is the unit of fetching and caching: a round trip to a registry costs more than to transfer this much.
 const pieceSize = 512 << 10
 
-// ErrCondemned is in the error of every read of a layer whose bytes are not those that its digest names.
+// ErrCondemned is wrapped by the error of every read of a layer whose bytes do not match its digest.
 var ErrCondemned = errors.New("the layer is not what its digest says")
 
 // Away reports whether the error of a read is one that may be gone soon.

@@ -68,7 +68,7 @@ func (l *Layer) fly(f *pendingFetch, key, i int64, t *tabled) {
 	f.pieces, f.err = l.enter(i)
 }
 
-// turn waits until something may be fetched.
+// turn waits until a fetch may start.
 func (l *Layer) turn() (leave func(), err error) {
 	select {
 	case l.cache.fetches <- struct{}{}:
@@ -84,7 +84,7 @@ func (l *Layer) busy(n int) {
 	l.want(n)
 }
 
-// want counts reads that want something fetched.
+// want counts reads that wait for a fetch.
 func (l *Layer) want(n int) {
 	before := l.waiting
 	l.waiting += n

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/decode"
 )
 
-// index is where a decoder can begin, and what each piece's sum is. It is written when the digest was right.
+// index lists the positions where a decoder can begin, and the sum of each piece. It is written when the digest was right.
 type index struct {
 	Kind   decode.Kind `json:"kind"`
 	Plain  int64       `json:"plain"` // decompressed bytes, -1 while nobody knows
@@ -34,8 +34,8 @@ const longestIndex = 256 << 20
 // mostState bounds the data of one state; gzip's has 32 KiB and a little.
 const mostState = 1 << 20
 
-// between returns how far two places are apart at least. It grows with the layer, so that the index stays below an eighth of the
-// cache: a layer is decompressed to some four times its size, and a place takes 32 KiB.
+// between returns the smallest distance of two positions. It grows with the layer, so that the index stays below an eighth of the
+// cache: a layer is decompressed to some four times its size, and a position takes 32 KiB.
 func between(size, limit int64) int64 {
 	const least, each = 4 << 20, 33 << 10
 	return max(least, 4*size*each/(limit/8))
@@ -66,7 +66,7 @@ func (l *Layer) note(s *decode.State) error {
 	return nil
 }
 
-// save keeps the index for the next process: first what it refers to, then itself, under its name when it is whole.
+// save stores the index for the next process: first the files that it refers to, then the index, which gets its name when it is complete.
 func (l *Layer) save() error {
 	l.mu.Lock()
 	out := l.index

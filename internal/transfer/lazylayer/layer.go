@@ -52,7 +52,7 @@ type Layer struct {
 	idle    chan struct{} // closed when there are none
 }
 
-// pieceSum is of a piece; the zero value says that it was not seen yet.
+// pieceSum is the sum of a piece; the zero value means that the piece was not seen yet.
 type pieceSum [sha256.Size]byte
 
 // pendingFetch is a fetch of some pieces that several may wait for.
@@ -107,7 +107,7 @@ func (c *Cache) take(name string, blob source.Blob, kind decode.Kind) (l *Layer,
 	return l, false, nil
 }
 
-// begin finds out what is known of the layer from before.
+// begin loads what was stored of the layer before.
 func (l *Layer) begin() error {
 	dir, err := l.cache.use(l.name)
 	if err != nil {
@@ -175,7 +175,7 @@ func (l *Layer) end() error {
 // Kind returns how the layer is compressed.
 func (l *Layer) Kind() decode.Kind { return l.kind }
 
-// State is how far the layer is known.
+// State is the verification state of the layer.
 type State struct {
 	Proven    bool  // its digest is right, and so is all that was read and will be
 	Condemned error // it is not; nothing is read any more
@@ -185,7 +185,7 @@ type State struct {
 	NoTable   error // why it is not, though there is one
 }
 
-// State returns how far the layer is known.
+// State returns the verification state of the layer.
 func (l *Layer) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,18 +16,18 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
-// patience is how the pass waits for a registry that is away: for as long as that takes.
+// patience is how the pass retries a registry that does not answer: without an end.
 var patience = retry.Policy{Attempts: math.MaxInt, First: time.Second, Max: 15 * time.Second, Idle: time.Minute}
 
-// again is how long the pass waits before it begins again, when the registry answers and does not give the layer.
+// again is how long the pass waits before it starts again, when the registry answers and refuses the layer.
 const again = 30 * time.Second
 
-// courtesy is how long the pass waits for others that want something fetched, before each piece.
+// courtesy is how long the pass waits for other fetches, before each piece.
 const courtesy = time.Second
 
-// pass reads the whole layer once, notes where it can be entered and compares its digest. It comes back when that is known, at once if
-// it was known before; the error says that the layer is condemned, or that it is closed. check is asked in between, when all
-// bytes are known and before anything counts as proven; its error condemns the layer.
+// pass reads the whole layer once, records where a decoder can begin and compares the digest. It returns when the result is known,
+// at once if it was known before; the error says that the layer is condemned, or closed. check is called when all bytes are known
+// and before the layer counts as verified; its error condemns the layer.
 func (l *Layer) pass(check func() error) error {
 	if l.State().Proven {
 		return nil
@@ -71,7 +71,7 @@ func (l *Layer) conclude(check func() error) error {
 	l.table, l.ends = nil, nil // the index has everything
 	l.changed()
 	l.mu.Unlock()
-	// Without it the next process makes the pass again, and nothing else is lost.
+	// If this fails the next process makes the pass again.
 	_ = l.save()
 	return nil
 }
@@ -131,7 +131,7 @@ func (l *Layer) passPlain(ctx context.Context, h hash.Hash) error {
 	return nil
 }
 
-// yield waits while others want something, but not for ever.
+// yield waits while others need a fetch, but not for ever.
 func (l *Layer) yield(ctx context.Context) error {
 	l.mu.Lock()
 	idle := l.idle
@@ -146,7 +146,7 @@ func (l *Layer) yield(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// advance says how far the pass has come.
+// advance records the progress of the pass.
 func (l *Layer) advance(to int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -287,7 +287,7 @@ func (l *Layer) await(i int64) (waited bool, err error) {
 	}
 }
 
-// mostHeld is how many pieces one entry brings back in memory; the next one enters again.
+// mostHeld is how many pieces one decoder start keeps in memory; the next piece starts again.
 const mostHeld = 16
 
 // enter decodes from the last place before piece i until the next place.

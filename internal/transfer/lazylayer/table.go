@@ -53,7 +53,7 @@ func (t *tabled) part(at int64) int {
 	return sort.Search(len(t.Parts), func(n int) bool { return t.from+t.End(n) > at })
 }
 
-// ahead returns the table, if it is needed for piece i: the pass has not been there, and the file has something of it.
+// ahead returns the table, if it is needed for piece i: the pass has not reached the piece, and the file has a part in it.
 func (l *Layer) ahead(i int64) *tabled {
 	if l.table == nil || l.proven || l.index.Plain >= 0 || l.reached >= (i+1)*pieceSize {
 		return nil

@@ -20,7 +20,7 @@ type sharedInput struct {
 	closed bool
 }
 
-// openTap reads a blob from a byte on, and writes everything that it reads to h.
+// openTap reads a blob from an offset on, and writes all bytes that it reads to h.
 func openTap(ctx context.Context, b source.Blob, from int64, h io.Writer) (*sharedInput, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	raw, err := b.Open(ctx, from, -1)

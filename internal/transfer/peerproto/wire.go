@@ -121,8 +121,8 @@ func (w *Writer) Zeroes(n int64) error {
 	return nil
 }
 
-// skipAfter is how many frames go plain after one that did not get smaller: what is encrypted or compressed already
-// comes in long stretches, and trying each frame of it would cost more than the network.
+// skipAfter is how many frames are sent uncompressed after one that did not get smaller: encrypted or compressed data comes in
+// long ranges, and trying each frame would cost more than the network.
 const skipAfter = 16
 
 func (w *Writer) data(p []byte) error {

@@ -46,7 +46,7 @@ func (f *file) remote() bool {
 	return false
 }
 
-// copyStep is how much one call copies, which cannot be interrupted.
+// copyStep is how many bytes one call copies, which cannot be interrupted.
 const copyStep = 64 << 20
 
 func (f *file) copyRange(ctx context.Context, src *os.File, size int64) error {
@@ -68,7 +68,7 @@ func (f *file) copyRange(ctx context.Context, src *os.File, size int64) error {
 // copyWindow bounds the list of extents that is in memory.
 const copyWindow = 1 << 30
 
-// copyData copies [at, end). Before anything was copied, an error only says that this way does not work.
+// copyData copies [at, end). An error before the first byte was copied only means that this method does not work.
 func (f *file) copyData(ctx context.Context, src *os.File, at, end int64, begun *bool) error {
 	for at < end {
 		if err := ctx.Err(); err != nil {
@@ -93,5 +93,5 @@ func (f *file) copyData(ctx context.Context, src *os.File, at, end int64, begun 
 	return nil
 }
 
-// Clone implements Disk. A block device shares nothing.
+// Clone implements Disk. A block device cannot share blocks.
 func (d *device) Clone(context.Context, *os.File) error { return errors.ErrUnsupported }

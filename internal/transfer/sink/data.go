@@ -49,7 +49,7 @@ func FileID(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// IsOurs reports whether a name at the top of a volume is one that only this package uses.
+// IsOurs reports whether a name at the top of a volume is reserved for this package's own files.
 func IsOurs(name string) bool {
 	return name == unpackingName || strings.HasPrefix(name, ".") && strings.Contains(name, ".berth-")
 }

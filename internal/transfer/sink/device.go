@@ -30,7 +30,7 @@ type device struct {
 	o    Options
 	w    *writer
 	size int64
-	// begun says that the device is not what it was before.
+	// begun records that the device was changed.
 	begun bool
 	zero  func(off, n int64) error // makes a range read as zeroes
 
@@ -70,10 +70,10 @@ func newDevice(o Options, h *os.File, size int64) *device {
 	return d
 }
 
-// zeroDevice zeroes a range in the cheapest way that is sure to read back zeroes. Releasing the blocks is only offered by devices that
-// promise that; a mere discard promises nothing and is not used. With preallocation the blocks have to be there afterwards: the
-// device is asked to write zeroes without releasing anything (what the ioctl BLKZEROOUT does too), and the kernel writes them if
-// the device cannot. Where the kernel does neither, they are written from here.
+// zeroDevice zeroes a range in the cheapest way that is sure to read back zeroes. Only devices that guarantee this offer to
+// release the blocks; a plain discard does not guarantee it and is not used. With preallocation the blocks have to be there
+// afterwards: the device is asked to write zeroes without releasing anything (what the ioctl BLKZEROOUT does too), and the kernel
+// writes them if the device cannot. Where the kernel does neither, they are written from here.
 func (d *device) zeroDevice(off, n int64) error {
 	mode := uint32(unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE)
 	if d.o.Preallocate {
@@ -92,8 +92,8 @@ func (d *device) zeroDevice(off, n int64) error {
 	return d.writeZeroes(off, n)
 }
 
-// writeZeroes zeroes what is not zero already: reading is cheaper than writing, and what a thin device never allocated
-// stays that way. With preallocation everything is written.
+// writeZeroes zeroes the blocks that are not zero already: reading is cheaper than writing, and blocks that a thin device never
+// allocated stay unallocated. With preallocation everything is written.
 func (d *device) writeZeroes(off, n int64) error {
 	buf, zeroes := make([]byte, bounceSize), make([]byte, bounceSize)
 	for end := off + n; off < end; off += bounceSize {
@@ -113,7 +113,7 @@ func (d *device) writeZeroes(off, n int64) error {
 	return nil
 }
 
-// read reads around the page cache where it can, so that looking at a whole device leaves nothing behind.
+// read bypasses the page cache where possible, so that reading a whole device does not fill the cache.
 func (d *device) read(p []byte, off int64) error {
 	if direct := d.w.direct.Load(); direct != nil && off%zeropage.Size == 0 && len(p)%zeropage.Size == 0 {
 		if _, err := direct.ReadAt(p, off); err == nil {
@@ -127,7 +127,7 @@ func (d *device) read(p []byte, off int64) error {
 // Limit implements Disk.
 func (d *device) Limit() (int64, error) { return d.size, nil }
 
-// zeroStep is how much of a device is zeroed by one call, which cannot be interrupted: seconds on a slow one.
+// zeroStep is how many bytes of a device are zeroed by one call, which cannot be interrupted: seconds on a slow one.
 const zeroStep = 256 << 20
 
 // Begin implements Disk.
@@ -232,7 +232,7 @@ func (d *device) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// Finish implements Disk. What was held back takes the place of the notes; from then on there is nothing to resume.
+// Finish implements Disk. The tail of the disk overwrites the notes; from then on there is nothing to resume.
 func (d *device) Finish() error {
 	if err := d.clearLot(); err != nil {
 		return err
@@ -247,8 +247,8 @@ func (d *device) Finish() error {
 	return d.Sync()
 }
 
-// Discard implements Disk. A device cannot be emptied at once; without a note nothing on it counts. What was there before
-// stays if this run did not get as far as Begin.
+// Discard implements Disk. A device cannot be emptied at once; without a note its content does not count. The old content stays if
+// this run ended before Begin.
 func (d *device) Discard() error {
 	if !d.begun && d.generation == 0 {
 		return nil
@@ -256,7 +256,7 @@ func (d *device) Discard() error {
 	return d.Save(nil)
 }
 
-// Note implements Checkpoint. Behind the caller's note lies what is known of parked bytes.
+// Note implements Checkpoint. The table of parked bytes follows the caller's note.
 func (d *device) Note() ([]byte, error) {
 	if d.tail == d.size {
 		return nil, nil
@@ -303,7 +303,7 @@ func (d *device) Save(note []byte) error {
 	return d.save(note)
 }
 
-// save is Save; d.parking is held, so that what it says of parked bytes is true until it is outdated.
+// save implements Save; the caller holds d.parking, so that the table of parked bytes cannot change.
 func (d *device) save(note []byte) error {
 	if d.tail == d.size {
 		return nil

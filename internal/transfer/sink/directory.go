@@ -20,8 +20,8 @@ import (
 // unpackingName marks a directory that is not complete.
 const unpackingName = ".berth-unpacking"
 
-// Directory is a target for files. Names come from strangers: nothing is ever made or followed outside of it, whatever
-// links are inside. It is for one goroutine.
+// Directory is a target for files. Their names are untrusted: no file is ever made or followed outside of the directory, whatever
+// links are inside. Only one goroutine may use it.
 type Directory struct {
 	root    *os.Root
 	path    string
@@ -32,8 +32,8 @@ type Directory struct {
 	buf     []byte
 }
 
-// OpenDirectory opens the directory at path and marks it as incomplete. What keep does not want goes first: what an earlier try left is not part of
-// what is brought now, and takes its room. nil keeps everything.
+// OpenDirectory opens the directory at path and marks it as incomplete. It deletes the files that keep rejects first, because the
+// files of an earlier attempt are not part of this one and take space. nil keeps all.
 func OpenDirectory(name string, keep func(name string) bool) (*Directory, error) {
 	root, err := os.OpenRoot(name)
 	if err != nil {
@@ -113,7 +113,7 @@ func place(name string, err error) error {
 	return failed(fmt.Errorf("unpack %q: %w", name, err))
 }
 
-// entry makes room for a name: its parents exist afterwards and nothing but a directory has that name.
+// entry prepares the path of a name: its parents exist afterwards, and the name itself is free or a directory.
 func (d *Directory) entry(name string) (string, error) {
 	c, err := clean(name)
 	if err != nil {
@@ -226,7 +226,7 @@ func (d *Directory) fill(f *os.File, size int64, r io.Reader) error {
 	return nil
 }
 
-// Finish makes everything durable and removes the mark.
+// Finish makes all files durable and removes the mark.
 func (d *Directory) Finish() error {
 	if err := d.sync(); err != nil {
 		return err
@@ -249,5 +249,5 @@ func (d *Directory) sync() error {
 	return nil
 }
 
-// Close lets go of the directory.
+// Close closes the directory.
 func (d *Directory) Close() error { return d.root.Close() }

@@ -10,7 +10,7 @@ import (
 // lostAndFound is the filesystem's own directory at its top.
 const lostAndFound = "lost+found"
 
-// Nothing keeps nothing of what is in a directory.
+// Nothing rejects every file of a directory.
 func Nothing(string) bool { return false }
 
 // empty removes what is in the directory, but for what keep wants, the mark and what the filesystem itself keeps there.

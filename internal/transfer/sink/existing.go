@@ -50,7 +50,7 @@ func OpenExisting(o Options) (*Existing, error) {
 // Size is the size of the disk, and Tail its end.
 func (e *Existing) Size() int64 { return e.d.size }
 
-// Tail is the end of the disk: nothing of it is in memory only.
+// Tail is the end of the disk, because no part of it is in memory only.
 func (e *Existing) Tail() int64 { return e.d.size }
 
 // Grow makes the disk larger; what is new is zero. A device is as large as it is.
@@ -103,7 +103,7 @@ func (e *Existing) Zero(off, n int64) error {
 // Written counts the bytes that were changed.
 func (e *Existing) Written() int64 { return e.d.w.written.Load() + e.zeroed.Load() }
 
-// Sync makes everything written durable.
+// Sync makes all writes durable.
 func (e *Existing) Sync() error { return e.d.w.sync() }
 
 // Close implements io.Closer.

@@ -114,8 +114,8 @@ func (f *file) whole() (int64, error) {
 // (What it takes before it has a capacity, for a journal, is not in it.)
 const ownShare = 10
 
-// alone reports whether nothing but this disk takes room on the filesystem. A directory may show only a part of it, so what is
-// free counts too.
+// alone reports whether only this disk takes space on the filesystem. A directory may show only a part of the filesystem, so the
+// free space counts too.
 func (f *file) alone(free, capacity int64) (bool, error) {
 	if capacity-free > capacity/100*ownShare {
 		return false, nil
@@ -232,7 +232,7 @@ func (f *file) resume(h *os.File, unknown bool) error {
 // clear removes whatever an earlier run, finished or not, left.
 func (f *file) clear() error {
 	f.park.close()
-	// Those of an early guest are of a claim before: of this one, nothing is begun again.
+	// The files of an early guest are of another claim: this one was not used by a guest.
 	if err := f.remove("note", "note-new", "parked", "part", "guest", "guest-new", "nbd", "verdict", "verdict-new"); err != nil {
 		return err
 	}
@@ -377,7 +377,7 @@ func (f *file) syncDir() error {
 	return nil
 }
 
-// Discard implements Disk. A disk that was there before stays if this run did not get as far as Begin.
+// Discard implements Disk. An earlier disk stays if this run ended before Begin.
 func (f *file) Discard() error {
 	if f.w == nil {
 		return f.remove("note", "note-new", "parked", "part")

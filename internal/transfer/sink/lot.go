@@ -11,11 +11,11 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// lot keeps parked bytes in places of a device that the disk has not come to yet. What is parked has addresses of its
-// own, from 0, in pieces as large as a place; a table says which place holds which piece, so that a place the disk
-// claims can be vacated: its piece moves to another. In the worst case everything is parked before anything is placed.
-// Then, since bytes of the file belong to at most one place on the disk, there is as much room as there is to park, but
-// for what the image carries along unused; and what was placed is forgotten and makes room for what has to move.
+// lot keeps parked bytes in places of a device that the disk has not come to yet. Parked bytes have addresses of their own, from
+// 0, in pieces as large as a place; a table maps pieces to places, so that a place that the disk needs can be vacated: its piece
+// moves to another. In the worst case everything is parked before anything is placed. Then, since bytes of the file belong to at
+// most one place on the disk, there is as much space as there is to park, except for unused parts of the image; and pieces that
+// were placed are forgotten and free their space.
 type lot struct {
 	place int64           // the size of a place
 	n     int32           // how many there are
@@ -69,7 +69,7 @@ func (l *lot) forget(piece int32, n int64) {
 	l.where[piece] = nowhere
 }
 
-// save makes what restore needs. The piece being filled is not in it: the device has written it to its place.
+// save returns the data that restore needs. The piece being filled is not in it: the device has written it to its place.
 func (l *lot) save() ([]byte, error) {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestSpeed)

@@ -120,7 +120,7 @@ func (d *device) Unpark(n int64) error {
 	return nil
 }
 
-// vacate makes sure that nothing is parked in a range the disk is about to write, and that nothing will be.
+// vacate ensures that no bytes are parked in a range that the disk is about to write, now and later.
 func (d *device) vacate(off, n int64) error {
 	d.parking.Lock()
 	defer d.parking.Unlock()
@@ -181,7 +181,7 @@ func (d *device) outdate() error {
 	return d.save(nil)
 }
 
-// clearLot zeroes what is still parked: the disk has nothing there.
+// clearLot zeroes the places that are still in use: the disk has no data there.
 func (d *device) clearLot() error {
 	d.parking.Lock()
 	defer d.parking.Unlock()

@@ -104,7 +104,7 @@ func (f *file) Unpark(n int64) error {
 	return failed(k.file.Truncate(n))
 }
 
-// Forget implements Parking. The room is only given back when there is no other: until then a crash loses nothing.
+// Forget implements Parking. The space is freed only when there is no other: until then a crash loses nothing.
 func (f *file) Forget(at, n int64) {
 	k := &f.park
 	k.mu.Lock()

@@ -81,7 +81,7 @@ func (d *Directory) copy(f *os.File, size int64, from Contents) error {
 	}
 }
 
-// Restore gives a directory its attributes, after everything in it was made.
+// Restore sets the attributes of a directory, after all its files were made.
 func (d *Directory) Restore(name string, a Attributes) error {
 	c, err := clean(name)
 	if err != nil || c == "." { // the top directory of a volume belongs to the pod that mounts it

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// Target is where a guest's disk is made: the disk itself, and room beside it for what is needed until it is whole. WriteAt is safe
-// for concurrent use on disjoint ranges; the rest is for one goroutine at a time.
+// Target is the place where a guest's disk is made: the disk itself, and space beside it for temporary data. WriteAt is safe for
+// concurrent use on disjoint ranges; the rest is for one goroutine at a time.
 type Target interface {
 	Disk
 	Checkpoint
@@ -27,7 +27,7 @@ type Disk interface {
 	// zero.
 	WriteAt(p []byte, off int64) (int, error)
 	ReadAt(p []byte, off int64) (int, error)
-	// Limit is how large a disk this target can hold, in bytes.
+	// Limit returns the size of the largest disk that this target can hold, in bytes.
 	Limit() (int64, error)
 	// Begin prepares for an image of this size, or of one up to Limit that Resize will say if size is negative.
 	// Afterwards everything that is not written reads as zeroes; with resume set, what an earlier run wrote is kept, and
@@ -40,12 +40,12 @@ type Disk interface {
 	// Clone makes the disk, right after a Begin that did not resume, a copy of src without moving bytes through this
 	// process, as large as src. It is errors.ErrUnsupported if these two cannot, and then nothing was changed.
 	Clone(ctx context.Context, src *os.File) error
-	// Sync makes everything written so far durable, but for what lies behind Tail.
+	// Sync makes all writes durable, except those behind Tail.
 	Sync() error
 	// Finish gives the disk its final size and makes it durable, under its final name, and removes the note and what is
 	// parked. Until Finish returns, nothing at the target can be taken for a finished disk.
 	Finish() error
-	// Discard gives up: it removes what was written, as far as the target can do that at once.
+	// Discard gives up: it removes the written data, as far as the target can do that at once.
 	Discard() error
 	Close() error
 	// Written counts the bytes written to the target by this run.
@@ -54,13 +54,13 @@ type Disk interface {
 
 // Checkpoint is the note from which a later run continues.
 type Checkpoint interface {
-	// Note returns what the last Save of an earlier run kept at the target, nil if there is nothing (whole).
+	// Note returns the note that the last Save of an earlier run wrote; nil if there is none, or only a part of one.
 	Note() ([]byte, error)
-	// Save keeps a note until the next Save, or until Finish removes it. A crash during Save leaves the one before. It
-	// may be called before Begin only with nil, which removes the note.
+	// Save stores a note until the next Save, or until Finish removes it. After a crash during Save, Note returns the one before.
+	// Before Begin it may be called only with nil, which removes the note.
 	Save(note []byte) error
-	// Tail is where the end of the disk begins that is kept in memory until Finish, because the note lies there
-	// meanwhile. A note that claims more than what lies before it speaks of bytes that will be lost.
+	// Tail is the offset from which on the disk is kept in memory until Finish, because the note is stored there meanwhile. A note
+	// must not claim bytes from Tail on, because they would be lost.
 	Tail() int64
 }
 
@@ -83,7 +83,7 @@ type Shared interface {
 	Again() (*os.File, error)
 }
 
-// Options say what is to become of a target.
+// Options are the properties of a target.
 type Options struct {
 	Path        string
 	Size        int64 // of the disk at the end; 0 is as large as the image
@@ -95,7 +95,7 @@ type Options struct {
 // ErrFinished is returned by Begin if an earlier run finished the disk, but for removing its checkpoint.
 var ErrFinished = errors.New("the disk is finished already")
 
-// Open opens the target at o.Path: a block device if there is one, a file otherwise. It changes nothing there.
+// Open opens the target at o.Path: a block device if there is one, a file otherwise. It does not change it.
 func Open(o Options) (Target, error) {
 	info, err := os.Stat(o.Path)
 	switch {

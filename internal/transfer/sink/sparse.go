@@ -17,7 +17,7 @@ func (s *Sparse) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// Sync makes everything written durable.
+// Sync makes all writes durable.
 func (s *Sparse) Sync() error { return s.w.sync() }
 
 // Close implements io.Closer.

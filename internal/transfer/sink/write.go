@@ -61,7 +61,7 @@ func (w *writer) close() error {
 	return err
 }
 
-// sync makes everything written durable.
+// sync makes all writes durable.
 func (w *writer) sync() error {
 	w.dirty.Store(0)
 	if err := unix.Fdatasync(int(w.file.Fd())); err != nil {

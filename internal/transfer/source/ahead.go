@@ -14,7 +14,7 @@ type AheadOptions struct {
 	Chunk    int // 0: 4 MiB
 }
 
-// step is how much of a chunk is read before the consumer hears of it.
+// step is how much of a chunk is read before the consumer is notified.
 const step = 256 << 10
 
 // Ahead reads a blob in order while it fetches what comes next, over several connections if the blob is ranged. It is
@@ -161,7 +161,7 @@ func (a *Ahead) fill(s *slot, r io.Reader, n int) error {
 	return nil
 }
 
-// end says that nothing more comes into s. An error also keeps further fetches from being started.
+// end records that no more data comes into s. After an error no further fetches are started.
 func (a *Ahead) end(s *slot, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

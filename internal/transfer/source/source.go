@@ -25,8 +25,8 @@ type Info struct {
 	Name   string // how messages call it: a URL or path without credentials
 	Size   int64  // bytes, -1 if the source does not say
 	Ranged bool   // Open may be called with any range, and concurrently
-	// Resumes is for what is not Ranged: Open may be called with any offset, to the end, and asks the sender to continue from
-	// there; what an earlier Open returned ends.
+	// Resumes is set for a blob that is not Ranged but can be continued: Open may be called with any offset, to the end, and asks the
+	// sender to continue from there; the reader of an earlier Open ends.
 	Resumes bool
 	// Version proves that the bytes are still the same ones (a strong ETag, a digest, size and time of a file); empty
 	// if the source cannot, and then an interrupted transfer starts over.
@@ -80,7 +80,7 @@ type Member struct {
 	Rest func(io.Reader) error
 }
 
-// ErrNoDisk is in the error of who opens a volume that has files, but no disk.
+// ErrNoDisk is wrapped by the error of opening a volume that has files, but no disk.
 var ErrNoDisk = errors.New("there is no disk")
 
 // WithInfo is b under other Info.
@@ -93,7 +93,7 @@ type described struct {
 
 func (d *described) Info() Info { return d.info }
 
-// Sparse is a Blob that knows where it holds nothing but zeroes (a local file, a peer), so that they need not be read.
+// Sparse is a Blob that knows its ranges of zeroes (a local file, a peer), so that they need not be read.
 type Sparse interface {
 	Blob
 	// Data returns where in [from, to) the blob may hold anything but zeroes, as offset and length, in order.

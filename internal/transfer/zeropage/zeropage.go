@@ -9,7 +9,7 @@ const Size = 4 << 10
 
 var zeroes [64 << 10]byte
 
-// IsZero reports whether p holds nothing but zeroes.
+// IsZero reports whether p has only zeroes.
 func IsZero(p []byte) bool {
 	for len(p) > len(zeroes) {
 		if !bytes.Equal(p[:len(zeroes)], zeroes[:]) {

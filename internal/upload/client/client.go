@@ -30,7 +30,7 @@ type Options struct {
 	// CA is PEM of authorities that are trusted besides the system's; Insecure accepts every certificate.
 	CA       []byte
 	Insecure bool
-	// Retries is how many tries in a row may bring nothing new before Send gives up.
+	// Retries is how many consecutive attempts may bring no new data before Send gives up.
 	Retries int
 	// Progress is called with how many bytes of the file the server has, and the size of the file. It is called from Send's
 	// goroutine or from one that Send waits for, never from two at once. It may be nil.
@@ -38,8 +38,7 @@ type Options struct {
 	// Retrying is called with the error of a failed try and the pause before the next. It is called from Send's goroutine, and
 	// may be nil.
 	Retrying func(err error, pause time.Duration)
-	// Pause is how long to wait after the n-th try in a row that brought nothing. Nil is a second, doubling to half a
-	// minute.
+	// Pause is how long to wait after the n-th consecutive attempt that brought no data. Nil is a second, doubling to half a minute.
 	Pause func(n int) time.Duration
 }
 
@@ -144,7 +143,7 @@ func Transport(o Options) (*http.Transport, error) {
 	}, nil
 }
 
-// dialPatience is how long a proxy may take to answer at all.
+// dialPatience is how long a proxy may take to answer the first request.
 const dialPatience = 30 * time.Second
 
 func dialTLS(ctx context.Context, d *net.Dialer, network, address string, config *tls.Config) (net.Conn, error) {

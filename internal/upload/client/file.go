@@ -25,7 +25,7 @@ type Origin struct {
 type file struct {
 	Origin
 	raw bool // its bytes are the disk
-	// data says where there may be anything but zeroes; now is the mark that it has by now.
+	// data returns the ranges that may hold anything but zeroes; now returns the file's present size and time.
 	data func(ctx context.Context, from, to int64) ([][2]int64, error)
 	now  func() (string, error)
 }
@@ -73,7 +73,7 @@ func look(f *os.File) (*file, error) {
 	}, nil
 }
 
-// look again: a file that changed under way must not be taken for the one whose first half the server has.
+// The file is checked again, because a file that changed during the upload must not be taken for the one whose first half the server has.
 func (f *file) unchanged() error {
 	now, err := f.now()
 	if err != nil {

@@ -50,7 +50,7 @@ func (o *outgoing) Close() error {
 	return o.r.Close()
 }
 
-// end returns when nothing is written any more, which it sees to if the connection has ended.
+// end returns when no more data is written; if the connection has ended it stops the writer.
 func (o *outgoing) end() {
 	_ = o.Close() // never fails
 	<-o.written

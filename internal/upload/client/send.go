@@ -15,8 +15,8 @@ import (
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
-// send makes the upload, or finds the one that was made before, and continues with it until the server has everything. Tries that
-// bring the server nothing new are counted; one that does begins the count again.
+// send creates the upload, or finds an earlier one, and continues it until the server has all data. It counts consecutive attempts
+// that bring the server no new data.
 func (s *sender) send(ctx context.Context) error {
 	reached := int64(-1)
 	var last error
@@ -45,7 +45,7 @@ func (s *sender) send(ctx context.Context) error {
 	return fmt.Errorf("error uploading image after %d retries: %w", s.Retries, last)
 }
 
-// try continues with the upload once. It returns how far the server was before.
+// try continues the upload once. It returns the server's offset before the attempt.
 func (s *sender) try(ctx context.Context) (int64, error) {
 	if s.upload == nil {
 		if err := s.create(ctx); err != nil {
@@ -91,7 +91,7 @@ func (s *sender) create(ctx context.Context) error {
 	return nil
 }
 
-// offset asks how far the server is.
+// offset asks the server for its offset.
 func (s *sender) offset(ctx context.Context) (int64, error) {
 	answer, err := s.do(ctx, http.MethodHead, s.upload, nil)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *sender) offset(ctx context.Context) (int64, error) {
 	return offset, nil
 }
 
-// patch sends everything from offset on.
+// patch sends all data from offset on.
 func (s *sender) patch(ctx context.Context, offset int64) error {
 	b := body{from: offset, length: -1, kind: tus.Frames, write: s.file.frames}
 	if s.plain {
@@ -135,7 +135,7 @@ func (s *sender) patch(ctx context.Context, offset int64) error {
 	return verdict(answer)
 }
 
-// asyncPath is where a server without tus takes files.
+// asyncPath is the path to which files are posted on a server without tus.
 const asyncPath = "/v1beta1/upload-async"
 
 // post returns how a server without tus gets the file: all of it, every time.

@@ -67,7 +67,7 @@ func madeFor(pod *corev1.Pod, c *corev1.PersistentVolumeClaim) bool {
 	return owner != nil && (owner.UID == c.UID || of != nil && owner.UID == of.UID)
 }
 
-// ownerOf returns who is told about the claim: the volume it belongs to, or itself.
+// ownerOf returns the object that gets events about the claim: the volume it belongs to, or itself.
 func ownerOf(c *corev1.PersistentVolumeClaim) Owner {
 	if o := metav1.GetControllerOf(c); o != nil {
 		return Owner{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: string(o.UID)}

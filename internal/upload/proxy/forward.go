@@ -75,7 +75,7 @@ func (d *Dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	})
 }
 
-// dialPatience is how long a worker may take to let the proxy in.
+// dialPatience is how long a worker may take to accept a connection.
 const dialPatience = 10 * time.Second
 
 // forward hands a request to a worker and its answer back.
@@ -111,8 +111,8 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request, to Worker, path 
 // wordsMax is the most that is shown of a worker's answer.
 const wordsMax = 1 << 10
 
-// note logs what a worker answered, and tells the owner what came to nothing. A worker may have an answer to what a client that went away has
-// sent, and it is not its answer that matters then.
+// note logs a worker's answer, and sends an event to the owner if the upload failed. If the client has disconnected, the worker's
+// answer does not count.
 func (p *proxy) note(r *http.Request, to Worker, body *counter, answer *http.Response, took time.Duration) {
 	n := body.n.Load()
 	log := p.Log.With("method", r.Method, "namespace", to.Claim.Namespace, "claim", to.Claim.Name, "client", r.RemoteAddr,
@@ -164,7 +164,7 @@ type gathered struct{ io.ReadCloser }
 
 const (
 	gatherMost = writeBuffer - 64 // so that a piece fits the buffer with what makes it a chunk, and leaves at once
-	// gatherLeast is the size of net/http's own read-ahead; after a smaller piece there may be nothing more for now.
+	// gatherLeast is the size of net/http's read buffer; after a smaller read there may be no more data for now.
 	gatherLeast = 4 << 10
 )
 

@@ -6,14 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Meter shows Prometheus what goes through a proxy. A nil one measures nothing.
+// Meter counts the uploads of a proxy for Prometheus. A nil Meter counts nothing.
 type Meter struct {
 	active, waiting, places prometheus.Gauge
 	bytes                   prometheus.Counter
 	requests                *prometheus.CounterVec
 }
 
-// NewMeter is one that has measured nothing yet.
+// NewMeter returns a Meter with zero counts.
 func NewMeter() *Meter {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})

@@ -1,6 +1,6 @@
-// Package proxy is the door that uploads come through: it checks the token of a request, finds the worker that waits for that
-// claim's data, and hands the body over as it comes, so that its memory does not grow with what is uploaded. What the worker
-// answers is the answer.
+// Package proxy is the entrance for uploads: it checks the token of a request, finds the worker that waits for that claim's data,
+// and hands the body over as it comes, so that its memory does not grow with what is uploaded. The client gets the worker's
+// answer.
 //
 // It keeps nothing: any replica can continue with an upload that another began. It does not know what an image is.
 package proxy
@@ -35,10 +35,10 @@ type Options struct {
 	// Places is how many uploads there may be at once; PerNamespace and PerClaim are how many requests of one namespace and for
 	// one claim there may be, also while they wait. 0 is no limit of its own.
 	Places, PerNamespace, PerClaim int
-	// Patience is how long a worker is waited for that is not ready.
+	// Patience is how long to wait for a worker that is not ready.
 	Patience time.Duration
 	Pace     minrate.Limit
-	// Meter measures what goes through; nil measures nothing.
+	// Meter counts uploads; nil counts nothing.
 	Meter *Meter
 	Log   *slog.Logger
 }
@@ -69,7 +69,7 @@ func (*Finished) Error() string { return ErrFinished.Error() }
 // Unwrap is ErrFinished.
 func (*Finished) Unwrap() error { return ErrFinished }
 
-// Worker is where a claim's data goes.
+// Worker is the address of a claim's worker.
 type Worker struct {
 	Claim   token.Claim
 	Address string // host:port
@@ -77,7 +77,7 @@ type Worker struct {
 	Owner   Owner
 }
 
-// Owner is the object that is told what becomes of an upload.
+// Owner is the object that gets events about an upload.
 type Owner struct{ APIVersion, Kind, Name, UID string }
 
 type proxy struct {
@@ -266,7 +266,7 @@ func again(w http.ResponseWriter, text string) {
 	http.Error(w, text, http.StatusServiceUnavailable)
 }
 
-// askEvery is how often a worker is looked for that is not ready.
+// askEvery is how often a worker that is not ready is looked up again.
 const askEvery = 500 * time.Millisecond
 
 // await finds the worker, and waits a moment for one that is just being started.

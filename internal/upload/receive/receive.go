@@ -23,7 +23,7 @@ import (
 
 // Server takes one upload.
 type Server struct {
-	// Every is how often what was done is noted at the target.
+	// Every is how often the progress is noted at the target.
 	Every time.Duration
 	// Ready is called with the address once clients can connect. It may be nil.
 	Ready func(net.Addr)
@@ -49,7 +49,7 @@ type carrier interface {
 	Progress() task.Progress
 }
 
-// New prepares to carry out t, whose source is an upload. Nothing happens before Run.
+// New makes a server for t, whose source is an upload. It does nothing before Run.
 func New(t task.Task) *Server {
 	s := &Server{Every: transfer.DefaultEvery, task: t, pace: minrate.Default, ended: make(chan task.Report, 1)}
 	s.carry = func(t task.Task) carrier {
@@ -116,7 +116,7 @@ func (s *Server) Run(ctx context.Context) task.Report {
 	return report
 }
 
-// wait waits for the end of it.
+// wait waits until the transfer has ended, and returns its report.
 func (s *Server) wait(ctx context.Context, served <-chan error) task.Report {
 	interrupted := task.Report{Version: task.Version, Outcome: task.Retry, Reason: task.Interrupted}
 	select {
@@ -144,7 +144,7 @@ func (s *Server) wait(ctx context.Context, served <-chan error) task.Report {
 	return interrupted
 }
 
-// finish takes what came of a transfer: the end of the worker, or trouble to be told while the next try is waited for.
+// finish handles the result of a transfer: it ends the worker, or keeps the error to be reported while the next attempt is waited for.
 func (s *Server) finish(r task.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

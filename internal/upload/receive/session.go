@@ -68,7 +68,7 @@ func (s *Server) drop() {
 	}
 }
 
-// position returns how far the upload is, once that is known.
+// position returns the offset of the upload, once that is known.
 func (u *session) position(ctx context.Context) (int64, error) {
 	select {
 	case <-u.done:
@@ -207,8 +207,7 @@ type piece struct {
 
 func (p *piece) over(err error) { p.ended <- err }
 
-// deliver hands a body over and waits until it is read, or will not be. What it returns is nothing, the error the body
-// ended with, or errStopped.
+// deliver hands a body over and waits until it is read, or will not be. It returns nil, the error of the body, or errStopped.
 func (u *session) deliver(r io.Reader) error {
 	p := &piece{r: r, ended: make(chan error, 1)}
 	select {

@@ -113,7 +113,7 @@ func (s *Server) completed(id tus.ID) bool {
 	return s.done != nil && s.done.Outcome == task.Done && s.done.Upload == id.String()
 }
 
-// head says how far an upload is.
+// head answers with the offset of an upload.
 func (s *Server) head(w http.ResponseWriter, r *http.Request) {
 	if !speaks(w, r) {
 		return
@@ -188,7 +188,7 @@ func frames(body io.Reader, kind string, left int64) (io.Reader, func(), error) 
 	return r, r.Close, nil
 }
 
-// answer says what came of a PATCH whose body ended with err.
+// answer answers a PATCH whose body ended with err.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, one *session, err error) {
 	if errors.Is(err, peerproto.ErrFrame) {
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -44,14 +44,14 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isAsync reports whether the client does not want to wait for the disk, only until it need not send anything again.
+// isAsync reports whether the client only waits until it need not send the data again, and not for the disk.
 func isAsync(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "-async") }
 
-// lookEvery is how often a transfer is checked that has everything its client sent.
+// lookEvery is how often a transfer is checked that has all data of its client.
 const lookEvery = 20 * time.Millisecond
 
-// answerEarly answers when everything was sent, taken and found good, so that only making it durable is left, and says
-// whether it did: it does not if the transfer is over before. What becomes of the disk after that the volume tells.
+// answerEarly answers when all data was received and verified, and only has to be made durable; it returns whether it did: it does
+// not if the transfer ends before. The volume's status shows the rest.
 func answerEarly(w http.ResponseWriter, work carrier, all <-chan struct{}, over chan task.Report) bool {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -1,7 +1,7 @@
 // Package tlsbatch is TLS that hands several records at a time to the system. crypto/tls writes each 16 KiB by itself, and for
 // gigabytes over a fast network those calls, and waking the receiver for each, cost more than the encryption.
 //
-// It does not know what is sent, and nothing waits in it: what one Write was given has left when that returns.
+// It does not know the data, and does not delay it: the data of a Write is sent when Write returns.
 package tlsbatch
 
 import (

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// ID is the last part of an upload's URL. It says everything of the upload that a worker must know again after another
-// one died, so that nothing but the data has to be kept: how many bytes there are, whether they are the disk itself, and
-// a tag that tells the file from others of that length.
+// ID is the last part of an upload's URL. It has all that a worker must know about the upload after another one died, so that only
+// the data has to be stored: how many bytes there are, whether they are the disk itself, and a tag that tells the file from others
+// of that length.
 type ID struct {
 	Length int64
 	Raw    bool

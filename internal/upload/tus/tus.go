@@ -1,5 +1,5 @@
-// Package tus is the headers of the open protocol for resumable uploads, version 1.0 (https://tus.io): what a request may
-// say and how it is read, so that client, proxy and worker agree. It moves no bytes and makes no connection.
+// Package tus parses and writes the headers of the open protocol for resumable uploads, version 1.0 (https://tus.io), for client,
+// proxy and worker alike. It moves no bytes and makes no connection.
 //
 // Berth serves the core protocol and the creation extension, and adds one thing: the body of a PATCH may be in frames
 // (package peerproto), which leave out zeroes. Offsets then still count the bytes of the file, not those of the frames, so an
@@ -35,7 +35,7 @@ const (
 	Frames = peerproto.FramesType
 )
 
-// Keys of Upload-Metadata that mean something here.
+// Keys of Upload-Metadata that are read here.
 const (
 	// Fingerprint is whatever a client knows a file again by. Two uploads of the same fingerprint and length to the same claim
 	// are one: a client that was started again finds the first one's offset.

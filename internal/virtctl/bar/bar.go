@@ -1,5 +1,5 @@
-// Package bar draws how far a transfer is: a line that is drawn over on a terminal, and one line at the end anywhere
-// else, so that logs stay readable. It does not know what is transferred.
+// Package bar draws the progress of a transfer: a line that is overwritten on a terminal, and one line at the end elsewhere, so
+// that logs stay readable. It does not know what is transferred.
 package bar
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// width is that of a line where there is no terminal to ask.
+	// width is the width of a line if the output is not a terminal.
 	width = 80
 	// pause is the least time between two updates; a faster display is unreadable.
 	pause = 200 * time.Millisecond
@@ -58,7 +58,7 @@ func begin(out io.Writer, line func(int64, int64, time.Duration, int) string) *B
 	return b
 }
 
-// Set says how far the transfer is.
+// Set sets the progress of the transfer.
 func (b *Bar) Set(done, total int64) {
 	now := b.clock.Now()
 	if b.first < 0 {
@@ -96,7 +96,7 @@ func (b *Bar) draw(before, after string) {
 	_, _ = fmt.Fprint(b.out, before, b.line(b.done, b.total, b.left(), b.width), after) // there is nothing to do about a terminal that is gone
 }
 
-// left returns how long the rest takes if it goes on as it went so far.
+// left returns how long the rest takes at the average speed so far.
 func (b *Bar) left() time.Duration {
 	sent, rest := b.done-b.first, b.total-b.done
 	if sent <= 0 || rest <= 0 {

@@ -77,7 +77,7 @@ func boundClaims(ctx context.Context, c *kube.Client, vm *kubevirt.VirtualMachin
 	return names, nil
 }
 
-// ErrElsewhere is that a claim is bound already, to a volume that the wanted node cannot use.
+// ErrElsewhere is the error for a claim that is bound already, to a volume that the wanted node cannot use.
 var ErrElsewhere = errors.New("it is bound to a volume that this node cannot use")
 
 // Check returns whether a claim that is bound already is where it should be. What it may not read it takes for right.

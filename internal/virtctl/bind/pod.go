@@ -17,7 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 )
 
-// Place is where a volume should be. Its zero value is anywhere.
+// Place selects the node of a volume. Its zero value selects any node.
 type Place struct {
 	Node string // the node of that name
 	// Like is a machine: the volume should be on a node that can run it, beside the volumes it has already.

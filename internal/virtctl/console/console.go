@@ -18,7 +18,7 @@ import (
 // leave is Ctrl-], the key that ends the session.
 const leave = 0x1d
 
-// Raw gives every key to the program until restore is called; on something that is no terminal it does nothing.
+// Raw passes every key to the program until restore is called; if in is not a terminal it does nothing.
 func Raw(in io.Reader) (restore func(), err error) {
 	f, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -31,9 +31,9 @@ func Raw(in io.Reader) (restore func(), err error) {
 	return func() { _ = term.Restore(int(f.Fd()), old) }, nil // nothing can be done about it at the end
 }
 
-// Join moves bytes between the streams and the console until the console ends, ctx ends or Ctrl-] is read. That in ends
-// without it, as a pipe does, leaves the console's output to be read. It closes conn, and nothing is written to out when
-// it has returned; a read of in may still be under way.
+// Join moves bytes between the streams and the console until the console ends, ctx ends or Ctrl-] is read. If in ends without
+// Ctrl-], as a pipe does, the console's output is still read. It closes conn, and does not write to out after it has returned; a
+// read of in may still be under way.
 func Join(ctx context.Context, conn *websocket.Conn, in io.Reader, out io.Writer) error {
 	left, ended := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- receive(conn, out) }()

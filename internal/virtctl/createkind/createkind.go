@@ -21,7 +21,7 @@ type Object struct {
 	Namespaced bool
 }
 
-// meta completes the object; kind is that of the cluster without its first word.
+// meta returns the type and metadata of the object; kind is its kind without the prefix Cluster.
 func (o Object) meta(kind string) (metav1.TypeMeta, metav1.ObjectMeta) {
 	prefix, full := "cluster"+strings.ToLower(kind), "VirtualMachineCluster"+kind
 	if o.namespaced() {

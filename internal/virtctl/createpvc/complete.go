@@ -22,7 +22,7 @@ import (
 	"github.com/berth-vm/berth/pkg/claim"
 )
 
-// Complete returns the claim the options describe, with everything filled in, and the reasons why. Nothing is made.
+// Complete returns the claim that the options describe, with all fields filled in, and the reasons. It creates nothing.
 func Complete(ctx context.Context, c *kube.Client, o Options) (*corev1.PersistentVolumeClaim, []claim.Filled, error) {
 	o.Namespace = c.Namespace
 	pvc, err := o.partial()
@@ -45,8 +45,7 @@ func Complete(ctx context.Context, c *kube.Client, o Options) (*corev1.Persisten
 	return pvc, result.Filled, nil
 }
 
-// storageOf reads what has to be known of the cluster's storage, and no more: a claim that leaves nothing open must be
-// made on a cluster that has no data side.
+// storageOf reads only the needed facts about the cluster's storage: a complete claim must work on a cluster without a data side.
 func storageOf(ctx context.Context, c *kube.Client, o Options) (claim.Cluster, error) {
 	var storage claim.Cluster
 	if o.Class == "" || !o.complete() {
@@ -93,7 +92,7 @@ func known(name string, classes []storagev1.StorageClass) error {
 	return &flagError{error: fmt.Errorf("there is no StorageClass %s", name), advice: "This cluster has " + strings.Join(names, ", ") + "."}
 }
 
-// noDataSide is that the cluster does not have what the command needs.
+// noDataSide is the error for a cluster that does not have the objects that the command needs.
 type noDataSide struct{}
 
 func (*noDataSide) Error() string {
@@ -160,7 +159,7 @@ func (r reading) Read(ctx context.Context, namespace, name string, into runtime.
 	return true, nil
 }
 
-// ReadAll is for permissions of namespaces, which the user's own stand in for.
+// ReadAll implements Reading for permissions of namespaces: the user's own rights are checked instead, so it returns none.
 func (reading) ReadAll(context.Context, string, map[string]string, runtime.Object) error { return nil }
 
 // cloned are the kinds that a claim is cloned from, and what they know of its data.
@@ -201,7 +200,7 @@ func Missing(ctx context.Context, c *kube.Client, s Source) string {
 	return fmt.Sprintf("%s %s does not exist in namespace %s: the claim is filled when it does", s.Kind, s.Name, c.Namespace)
 }
 
-// resources are those of the kinds that claims are usually filled from.
+// resources are the resources of the kinds that claims are usually filled from.
 var resources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Group: cdiv1.SchemeGroupVersion.Group, Kind: cdiv1.VolumeImportSourceRef}: cdiv1.SchemeGroupVersion.WithResource("volumeimportsources"),
 	{Group: cdiv1.SchemeGroupVersion.Group, Kind: cdiv1.VolumeUploadSourceRef}: cdiv1.SchemeGroupVersion.WithResource("volumeuploadsources"),

@@ -37,7 +37,7 @@ type Source struct {
 	Namespace  string // the claim's where it is empty
 }
 
-// groups are those of the kinds a claim can be made from without naming a group.
+// groups are the API groups of the kinds that a claim can be made from without naming a group.
 var groups = map[string]string{
 	cdiv1.VolumeImportSourceRef: cdiv1.SchemeGroupVersion.Group,
 	cdiv1.VolumeUploadSourceRef: cdiv1.SchemeGroupVersion.Group,
@@ -83,7 +83,7 @@ func (s Source) unknown() error {
 	return fmt.Errorf("the API group of %s is not known here: name it with --data-source-ref-api-group", s.Kind)
 }
 
-// partial returns the claim as far as the user described it.
+// partial returns the claim with the fields that the user set.
 func (o Options) partial() (*corev1.PersistentVolumeClaim, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ var accessModes = []string{
 	string(corev1.ReadWriteOnce), string(corev1.ReadOnlyMany), string(corev1.ReadWriteMany), string(corev1.ReadWriteOncePod),
 }
 
-// Check returns what is wrong with the options before anything is asked of a cluster.
+// Check returns the errors in the options that can be found without a cluster.
 func (o Options) Check() error {
 	switch {
 	case (strings.Trim(o.Name, "-") == "") == (o.GenerateName == ""):
@@ -150,7 +150,7 @@ func (o Options) Check() error {
 	return o.Source.check()
 }
 
-// complete reports whether nothing is left that only the data side knows.
+// complete reports whether all fields are set that need facts of the cluster.
 func (o Options) complete() bool {
 	return o.Size != "" && len(o.AccessModes) > 0 && o.VolumeMode != "" && !o.Source.ours()
 }

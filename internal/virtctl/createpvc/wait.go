@@ -28,7 +28,7 @@ const (
 	short = 2 * time.Second
 )
 
-// heldError is that a claim waits for its first consumer.
+// heldError is the error for a claim that waits for its first consumer.
 type heldError struct{ claim string }
 
 func (h *heldError) Error() string {

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Mirrored are where a cluster reads images from that are named elsewhere. A manifest can be written without a cluster, and for one that does not say: then
-// they are read from where they are named.
+// Mirrored returns the addresses from which a cluster reads images with its mirrors. Without a cluster, or without mirrors, images
+// are read from the named addresses.
 func Mirrored(ctx context.Context, c *kube.Client, images []string) []string {
 	config, err := kube.Configurations.Get(ctx, c, "config")
 	if err != nil || config == nil {

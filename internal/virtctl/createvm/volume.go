@@ -48,7 +48,7 @@ func (b *builder) claim(p params, i int) error {
 // types lists the kinds of sources that a claim can be filled from.
 var types = slices.Sorted(slices.Values(append([]string{"blank", "ds", "pvc", "snapshot"}, importsource.Names()...)))
 
-// imported returns a claim that is made for the machine and filled from something.
+// imported adds a claim that is made for the machine and filled from a source.
 func (b *builder) imported(p params, i int) error {
 	kind := p.take("type", "")
 	if !slices.Contains(types, kind) {
@@ -73,7 +73,7 @@ func (b *builder) imported(p params, i int) error {
 	return b.add(p, name, kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.ClaimSource{ClaimName: name}})
 }
 
-// source writes down what a claim is filled from; nil is nothing.
+// source sets the source of a claim; nil for none.
 func (b *builder) source(kind, name string, p params) (*corev1.TypedObjectReference, error) {
 	switch kind {
 	case "blank":

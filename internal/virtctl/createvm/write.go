@@ -31,7 +31,7 @@ func Write(w io.Writer, objects ...any) error {
 	return nil
 }
 
-// tidy removes what is empty and means nothing.
+// tidy removes empty fields.
 func tidy(content map[string]any) {
 	delete(content, "status")
 	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Cancel keeps the machines on a node that are still there: migrations that were made to empty it end, and nothing asks them to leave any
-// more. A drain that is still under way asks again, and is not followed for five minutes.
+// Cancel keeps the remaining machines on a node: it cancels the migrations that were made to empty it, and withdraws the eviction
+// requests. A drain that is still under way asks again, and is not followed for five minutes.
 func Cancel(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	instances, err := kube.Instances.List(ctx, c.In(""))
 	if err != nil {
@@ -55,7 +55,7 @@ func Cancel(ctx context.Context, c *kube.Client, o Options, out io.Writer) error
 	return err
 }
 
-// unmark has nothing ask a machine to leave the node any more. The mark of one that has left went with its pod there.
+// unmark removes the mark that asks a machine to leave the node. The mark of a machine that has left was deleted with its pod.
 func unmark(ctx context.Context, c *kube.Client, i *kubevirt.VirtualMachineInstance, node string) error {
 	pod, err := launcherOn(ctx, c, i, node)
 	if err != nil || pod == nil {

@@ -1,5 +1,5 @@
-// Package evacuate has the machines of a node leave it, as a drain does, and shows how far each is. It asks for the eviction of their
-// pods: what becomes of a machine then is the cluster's to say.
+// Package evacuate moves the machines of a node away, as a drain does, and shows the progress of each. It asks for the eviction of
+// their pods: the cluster decides what happens to each machine.
 package evacuate
 
 import (
@@ -32,7 +32,7 @@ type Options struct {
 	Timeout  time.Duration   // 0: none
 }
 
-// askAgain is how often a pod is asked for, as kubectl drain does it.
+// askAgain is how often the eviction of a pod is requested, as kubectl drain does.
 const askAgain = 5 * time.Second
 
 const interval = time.Second
@@ -147,7 +147,7 @@ func (e *evacuation) add(i *kubevirt.VirtualMachineInstance) {
 	}
 }
 
-// look notes what is known of a machine; i is nil when it is on the node no more.
+// look records the state of a machine; i is nil when it is no longer on the node.
 func (m *leaving) look(i *kubevirt.VirtualMachineInstance, migrations []kubevirt.VirtualMachineInstanceMigration) {
 	m.gone = i == nil
 	if m.gone {

@@ -52,7 +52,7 @@ func (s *screen) draw(all []*leaving) {
 	_, _ = io.WriteString(s.out, b.String()) // there is nothing to do about a terminal that is gone
 }
 
-// line returns a machine and its bar, or what is said of it. Where lines stay, only what is said is worth one.
+// line returns a machine with its bar or its message. If the output is not a terminal, only messages are printed.
 func (s *screen) line(m *leaving) string {
 	title := m.title() + ": "
 	if s.live && !m.gone && m.total > 0 {

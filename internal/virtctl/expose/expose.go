@@ -1,4 +1,4 @@
-// Package expose makes a Service for the ports of a machine. It writes the Service and knows nothing of what becomes of it.
+// Package expose makes a Service for the ports of a machine. It creates the Service and does not wait for it.
 package expose
 
 import (
@@ -25,9 +25,8 @@ type Options struct {
 	Port, NodePort int32
 }
 
-// Service returns the one for a machine of that kind and name. It chooses the machine's own pod by a label that no other
-// machine's has. The texts are those clients know. unlisted are ports that the machine does not list, so that nothing is heard
-// there.
+// Service returns the one for a machine of that kind and name. It chooses the machine's own pod by a label that no other machine's
+// has. The texts are those of KubeVirt's virtctl. unlisted are ports that the machine does not list, so connections to them fail.
 func Service(ctx context.Context, c *kube.Client, kind, name string, o Options) (service *corev1.Service, unlisted []string, err error) {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: o.Name, Namespace: c.Namespace}, Spec: corev1.ServiceSpec{
 		Selector:  map[string]string{render.LabelMachine: "virt-launcher", render.LabelDomain: name},

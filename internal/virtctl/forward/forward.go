@@ -119,7 +119,7 @@ func (f *Forwarder) connections(ctx context.Context, l net.Listener, p Port) {
 	}
 }
 
-// idle is how long a silent sender of datagrams is remembered: UDP has no end of a connection.
+// idle is how long a silent sender of datagrams is remembered: a UDP connection has no end.
 const idle = 2 * time.Minute
 
 // datagrams gives every sender a stream of their own, so that each gets the answers to what they sent.

@@ -46,7 +46,7 @@ func (u *upload) stuck(err error) error {
 	return advise(err, "To begin again: kubectl delete %s %s --namespace %s, and repeat the command.", u.kindName(), u.Name, u.cluster.Namespace)
 }
 
-// made returns what came of making an object.
+// made adds advice to the error of creating an object.
 func (u *upload) made(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -57,7 +57,7 @@ func (u *upload) made(err error) error {
 	return err
 }
 
-// sent returns what came of sending the file.
+// sent adds advice to the error of sending the file.
 func (u *upload) sent(err error, to proxyAddress) error {
 	var untrusted *tls.CertificateVerificationError
 	var refused *client.Refused

@@ -60,7 +60,7 @@ func (u *upload) createClaim(ctx context.Context) error {
 	return nil
 }
 
-// checkClaim accepts a claim that something in the cluster will take an upload for.
+// checkClaim accepts a claim if a component of the cluster will take an upload for it.
 func (u *upload) checkClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	content, err := u.contentOf(ctx, claim)
 	if err != nil {
@@ -97,7 +97,7 @@ func (u *upload) contentOf(ctx context.Context, claim *corev1.PersistentVolumeCl
 	return "", &unavailable{claim: u.Name}
 }
 
-// unavailable is that nothing in the cluster would take the bytes.
+// unavailable is the error if no component of the cluster would take the upload.
 type unavailable struct{ claim string }
 
 // Error returns the line clients know.

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// proxyAddress is where uploads go in.
+// proxyAddress is the address that uploads are sent to.
 type proxyAddress struct {
 	url string
 	ca  string // PEM; empty: whatever the system trusts

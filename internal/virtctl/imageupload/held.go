@@ -12,7 +12,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// heldError is that the volume waits for its first consumer, which an upload is not.
+// heldError is the error for a volume that waits for its first consumer, which an upload is not.
 type heldError struct {
 	kind, state string // "DataVolume", "WaitForFirstConsumer"
 	claim       string

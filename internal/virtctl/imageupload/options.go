@@ -49,7 +49,7 @@ type Options struct {
 	LikeVM    string
 }
 
-// Check returns what is wrong with the options before anything is asked of a cluster.
+// Check returns the errors in the options that can be found without a cluster.
 func (o *Options) Check() error {
 	switch {
 	case o.Image == "" && o.Archive == "":
@@ -80,7 +80,7 @@ func (o *Options) Check() error {
 	return o.checkFile()
 }
 
-// checkFile returns what is wrong with the file while nothing is made for it yet.
+// checkFile returns the errors of the file before any object is created for it.
 func (o *Options) checkFile() error {
 	path := o.path()
 	if strings.HasPrefix(path, "http://") || strings.HasPrefix(path, "https://") {

@@ -21,7 +21,7 @@ import (
 
 const interval = 500 * time.Millisecond
 
-// stage is how far a volume is on its way to take an upload.
+// stage is the progress of a volume until it takes an upload.
 type stage int
 
 const (

@@ -34,8 +34,7 @@ type upload struct {
 	place   *bind.Place // nil: a held claim is not to be bound
 }
 
-// Run uploads as options say that Check has found nothing wrong with. It can be repeated after any failure and continues from
-// where things are.
+// Run carries out an upload with options that Check has accepted. It can be repeated after any failure and continues where it stopped.
 func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	u := &upload{Options: o, cluster: c, out: out}
 	if err := u.findPlace(ctx); err != nil {

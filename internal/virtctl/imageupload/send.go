@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/bar"
 )
 
-// send sends the file and shows how far it is.
+// send sends the file and shows the progress.
 func (u *upload) send(ctx context.Context, to proxyAddress) error {
 	u.say("Uploading data to %s\n", to.url)
 	line := bar.Bytes(u.out)

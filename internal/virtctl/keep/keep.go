@@ -130,7 +130,7 @@ func ensure(ctx context.Context, c *kube.Client, i *kubevirt.VirtualMachineInsta
 
 const interval = 500 * time.Millisecond
 
-// await draws how far it is until it is done or never will be.
+// await draws the progress until the copy is done or has failed.
 func await(ctx context.Context, c *kube.Client, run *kubevirt.VirtualMachineInstance, o Options, out io.Writer) error {
 	line, drawn, said := bar.Percent(out), false, ""
 	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {

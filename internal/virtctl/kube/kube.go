@@ -31,7 +31,7 @@ type Client struct {
 	Namespace string
 }
 
-// New connects to a cluster. Nothing is asked of it yet.
+// New returns a client of a cluster. It sends no request yet.
 func New(config *rest.Config, namespace string) (*Client, error) {
 	config.QPS = -1 // one person's command needs no rate limit
 	core, err := kubernetes.NewForConfig(config)
@@ -147,7 +147,7 @@ func (k Kind[T]) Create(ctx context.Context, c *Client, object *T) (*T, error) {
 	return k.from(made)
 }
 
-// Check has the API server say whether it would take an object, and makes nothing.
+// Check validates an object with a dry run at the API server.
 func (k Kind[T]) Check(ctx context.Context, c *Client, object *T) error {
 	u, err := k.to(object)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package machine asks a cluster's aggregated API (subresources.kubevirt.io) for what changes a machine without
-// changing its spec: to start, to stop, to take a disk. It knows the requests; what becomes of them is the server's.
+// Package machine asks a cluster's aggregated API (subresources.kubevirt.io) for what changes a machine without changing its spec:
+// to start, to stop, to take a disk. It only sends requests; the server carries them out.
 package machine
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Group is where the subresources are.
+// Group is the path of the subresources.
 const Group = "/apis/subresources.kubevirt.io/v1"
 
 // Change is a request to start, stop or restart. Its fields are spelled as kubevirt.io spells them.
@@ -64,7 +64,7 @@ func Read(ctx context.Context, c *kube.Client, resource, name, verb string) ([]b
 	return c.Core.CoreV1().RESTClient().Get().AbsPath(Path(c, resource, name, verb)).Do(ctx).Raw()
 }
 
-// Source returns the volume of that name as something that can be added to a machine.
+// Source returns the volume of that name as a source that can be added to a machine.
 func Source(ctx context.Context, c *kube.Client, name string) (*kubevirt.HotplugVolumeSource, error) {
 	volume, err := kube.DataVolumes.Get(ctx, c, name)
 	if err != nil {

@@ -30,7 +30,7 @@ func (n Node) Write(w io.Writer, now time.Time) error {
 	return err
 }
 
-// draw writes the node behind first and everything below it behind rest.
+// draw writes the node after the prefix first, and its children after the prefix rest.
 func (n Node) draw(b *strings.Builder, first, rest string, now time.Time) {
 	fmt.Fprintf(b, "%s%s\n", first, n.line(now))
 	if n.Why != "" {

@@ -61,7 +61,7 @@ func (o *Objects) List() []Volume {
 	return out
 }
 
-// Machine returns a machine with everything that belongs to it; nil if there is none of that name.
+// Machine returns a machine with the objects that belong to it; nil if there is none of that name.
 func (o *Objects) Machine(namespace, name string) *Seen {
 	at := slices.IndexFunc(o.Machines, func(m *kubevirt.VirtualMachine) bool { return m.Namespace == namespace && m.Name == name })
 	if at < 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Seen is a machine and everything that belongs to it, read once.
+// Seen is a machine with the objects that belong to it, read once.
 type Seen struct {
 	Machine  *kubevirt.VirtualMachine
 	Instance *kubevirt.VirtualMachineInstance // nil: the machine is not started

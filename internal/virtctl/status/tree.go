@@ -98,7 +98,7 @@ func (s *Seen) disk(d Disk) Node {
 	}
 	for _, c := range v.Status.Conditions {
 		if c.Type == cdiv1.DataVolumeReady {
-			// The heartbeat is when the volume last said something new.
+			// The heartbeat is the time of the volume's last message.
 			volume.Since, volume.Why = c.LastHeartbeatTime.Time, c.Message
 		}
 	}

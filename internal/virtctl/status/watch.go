@@ -25,8 +25,8 @@ func Show(ctx context.Context, c *kube.Client, name string, out io.Writer) error
 	return s.Tree().Write(out, time.Now())
 }
 
-// Watch writes the tree again and again until ctx ends or the machine is gone: over the last one on a terminal, and
-// only when something but the time has changed anywhere else.
+// Watch writes the tree again and again until ctx ends or the machine is gone: over the last one on a terminal; elsewhere only
+// when more than the time has changed.
 func Watch(ctx context.Context, c *kube.Client, name string, out io.Writer) error {
 	live := false
 	if f, ok := out.(*os.File); ok {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Protocol is the one of kubevirt.io's streams: messages are bytes, nothing else.
+// Protocol is the protocol of kubevirt.io's streams: messages are plain bytes.
 const Protocol = "plain.kubevirt.io"
 
 // Dial opens a stream to a path of the API server.

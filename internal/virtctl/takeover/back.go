@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/uninstall"
 )
 
-// begun returns what has been begun and is not done, uploads that wait for their data among it.
+// begun returns the transfers that have begun and are not done, including uploads that wait for their data.
 func (f *found) begun() []row {
 	return slices.DeleteFunc(slices.Clone(f.rows), func(r row) bool { return r.Verdict != plan.Finished && !slices.Contains(r.Do, plan.Stop) })
 }

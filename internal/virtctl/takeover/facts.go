@@ -130,8 +130,8 @@ func ofClaim(c, prime *corev1.PersistentVolumeClaim) (f plan.Facts, ordered bool
 	return f, true
 }
 
-// ofSource returns what becomes of a DataSource. What it names and what is labelled stays; there is only one way to write it that
-// Berth does not follow.
+// ofSource returns the plan for a DataSource. Its source and its labels stay; there is only one kind of reference that Berth does
+// not support.
 func ofSource(s, next *cdiv1.DataSource) plan.Plan {
 	if _, broken := clonesource.End(s, next); broken == clonesource.Elsewhere {
 		return plan.Plan{Verdict: plan.Refused, Why: "it stands for a DataSource of another namespace, which Berth does not follow: name one in its own"}
@@ -139,7 +139,7 @@ func ofSource(s, next *cdiv1.DataSource) plan.Plan {
 	return plan.Plan{Verdict: plan.Taken, Why: "it names what it named"}
 }
 
-// ofCron returns what becomes of a DataImportCron.
+// ofCron returns the plan for a DataImportCron.
 func ofCron(c *cdiv1.DataImportCron) plan.Plan {
 	if s := c.Spec.Template.Spec.Source; s != nil && s.Registry != nil && s.Registry.ImageStream != nil {
 		return plan.Plan{Verdict: plan.Refused, Why: "it follows an image stream, which Berth does not do: name the image in registry.url, or delete it"}

@@ -156,7 +156,7 @@ func listAs[T any](ctx context.Context, c *kube.Client, resource string) ([]T, e
 	return out, errors.Join(failed...)
 }
 
-// dataSources are those of the cluster, for following references through them.
+// dataSources are the DataSources of the cluster, for following references.
 type dataSources map[types.NamespacedName]*cdiv1.DataSource
 
 // Read reads one.

@@ -86,7 +86,7 @@ func (t *takeoverRun) suspend(ctx context.Context, all []appsv1.Deployment, stop
 	return nil
 }
 
-// scaleUp starts the Deployments again, the operator last: then it has nothing to repair.
+// scaleUp starts the Deployments again, the operator last, so that it finds all others running.
 func (t *takeoverRun) scaleUp(ctx context.Context, all []appsv1.Deployment) error {
 	for i := range slices.Backward(all) {
 		if err := t.scale(ctx, &all[i], replicas(&all[i]), nil); err != nil {

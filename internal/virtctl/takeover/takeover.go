@@ -1,8 +1,8 @@
-// Package takeover puts Berth in the place of CDI on a cluster that has it, and CDI back. What becomes of each volume is decided
-// in internal/virtctl/takeover/plan; this package reads the cluster, carries it out in an order in which no one else writes what
-// CDI writes, and can be repeated after every step.
+// Package takeover replaces CDI by Berth on a cluster, and Berth by CDI again. What becomes of each volume is decided in
+// internal/virtctl/takeover/plan; this package reads the cluster, carries it out in an order in which no one else writes what CDI
+// writes, and can be repeated after every step.
 //
-// CDI's programs are scaled down and nothing of theirs is deleted but what calls them: that is the way back.
+// CDI's programs are scaled down, and of their objects only the webhooks and API services are deleted, so that CDI can be started again.
 package takeover
 
 import (
@@ -42,7 +42,7 @@ func Check(ctx context.Context, c *kube.Client, out io.Writer) error {
 	return f.refused()
 }
 
-// Run takes over. Nothing is changed before it is certain that nothing stands in the way.
+// Run takes over. It changes nothing before all checks have passed.
 func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, errLate)
 	defer cancel()
@@ -102,8 +102,8 @@ func (t *takeoverRun) say(format string, args ...any) {
 
 const interval = time.Second
 
-// stop stops CDI when it fills nothing. What begins while that is awaited is awaited too; what begins in the moment before the
-// controller has stopped has it start again.
+// stop stops CDI when it fills no volume. It also waits for transfers that begin meanwhile; if one begins just before the
+// controller has stopped, the controller is started again.
 func (t *takeoverRun) stop(ctx context.Context) (*found, error) {
 	for {
 		f, err := t.calm(ctx)
@@ -127,7 +127,7 @@ func (t *takeoverRun) stop(ctx context.Context) (*found, error) {
 	}
 }
 
-// calm waits until CDI fills nothing, and says what it waits for.
+// calm waits until CDI fills no volume, and prints the volumes that it waits for.
 func (t *takeoverRun) calm(ctx context.Context) (*found, error) {
 	var f *found
 	said := 0

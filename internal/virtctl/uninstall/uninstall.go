@@ -1,5 +1,5 @@
-// Package uninstall takes Berth off a cluster, in the reverse order of its installation. It finds what was installed by a label, deletes of that what
-// the manifests have, and knows nothing of what the installed programs do.
+// Package uninstall removes Berth from a cluster, in the reverse order of its installation. It finds the installed objects by a
+// label, deletes those that the manifests have, and does not know the installed programs.
 package uninstall
 
 import (
@@ -24,7 +24,7 @@ type Options struct {
 	Timeout  time.Duration
 }
 
-// Run takes Berth off. Nothing is changed before it is certain that nothing stands in the way.
+// Run removes Berth. It changes nothing before all checks have passed.
 func Run(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()

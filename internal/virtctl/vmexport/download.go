@@ -42,10 +42,10 @@ func (r *run) formats() []export.Format {
 	return []export.Format{r.Format}
 }
 
-// pause returns the wait after the n-th try in a row that brought nothing.
+// pause returns the wait after the n-th consecutive attempt that brought no data.
 func pause(n int) time.Duration { return min(time.Second<<min(n, 5), 30*time.Second) }
 
-// download tries until all of it is there, or nothing more comes.
+// download tries until all data was received, or no more comes.
 func (r *run) download(ctx context.Context, to *target) error {
 	for idle := 0; ; idle++ {
 		before := to.at

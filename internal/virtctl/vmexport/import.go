@@ -13,8 +13,8 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 )
 
-// Import downloads one volume into another cluster, where it becomes a DataVolume: what is read from the one is sent to the other, and
-// nothing is kept here. The image that is read is a qcow2 one, so that what the disk has nothing in does not travel.
+// Import downloads one volume into another cluster, where it becomes a DataVolume: the data is streamed from the one to the other,
+// and not stored here. The image is a qcow2 one, so that holes of the disk are not transferred.
 func Import(ctx context.Context, c, to *kube.Client, o Options, upload imageupload.Options, out io.Writer) error {
 	r := &run{Options: o, cluster: c, out: out}
 	return r.within(ctx, func() error {
@@ -62,7 +62,7 @@ type remote struct {
 	at   int64 // where body is
 }
 
-// ask returns how large something is, and its tag.
+// ask returns the size of a file, and its ETag.
 func (f *remote) ask(address string) (int64, string, error) {
 	if err := f.connect(); err != nil {
 		return 0, "", err

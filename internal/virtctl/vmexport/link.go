@@ -12,7 +12,7 @@ import (
 	export "github.com/berth-vm/berth/api/export/v1beta1"
 )
 
-// link is where one volume is downloaded in one format, and with what.
+// link is the address of one volume in one format, with the credentials for it.
 type link struct {
 	url    string
 	format export.Format

@@ -48,7 +48,7 @@ func newTarget(path string, standard io.Writer) (*target, error) {
 	return t, nil
 }
 
-// begin prepares for what the server sends: the rest, or everything.
+// begin prepares for the server's answer: the rest of the file, or all of it.
 func (t *target) begin(answer *http.Response, format export.Format) error {
 	t.sparse = format == export.Raw && t.file != nil
 	if answer.StatusCode == http.StatusPartialContent {

@@ -126,7 +126,7 @@ func (r *run) within(ctx context.Context, use func() error) error {
 	return err
 }
 
-// look is how often an export is asked whether it is ready.
+// look is how often an export is checked until it is ready.
 const look = time.Second
 
 // ready waits until the export can be downloaded, and says what it waits for.

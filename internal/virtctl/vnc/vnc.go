@@ -25,7 +25,7 @@ type Options struct {
 	Port      int
 }
 
-// viewers are the programs that are tried, and how each is told where the screen is.
+// viewers are the programs that are tried, with the arguments for the address of the screen.
 var viewers = []struct {
 	program string
 	args    func(address string) []string

@@ -27,7 +27,7 @@ type asked struct {
 	Place    string `json:"place"`    // where a held volume goes: any, node/NAME or machine/NAME
 }
 
-// bodyMost is far more than any of the page's requests has.
+// bodyMost is far larger than any request of the page.
 const bodyMost = 1 << 20
 
 func read(w http.ResponseWriter, r *http.Request, into any) error {
@@ -138,7 +138,7 @@ func (s *Server) bind(w http.ResponseWriter, r *http.Request, p *Person) {
 	answer(w, "It has its place.", err)
 }
 
-// answer says what came of a request.
+// answer answers with the result of a request.
 func answer(w http.ResponseWriter, said string, err error) {
 	if err != nil {
 		refuse(w, err)

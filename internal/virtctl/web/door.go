@@ -126,15 +126,15 @@ type guest struct {
 
 const (
 	tokenCookie = "__Host-berth" //nolint:gosec // a name, which a browser takes only from this very host, with TLS
-	// sessionFor is how long one is signed in. A token may end before.
+	// sessionFor is how long a session lasts. A token may expire before.
 	sessionFor = 12 * time.Hour
-	// restFor is how long the watches of an idle visitor stay.
+	// restFor is how long the watches of an idle visitor stay open.
 	restFor = 5 * time.Minute
 	// tokenMost is more than any token has.
 	tokenMost = 16 << 10
 )
 
-// NewTokenDoor is for a cluster; ctx ends all watches. Who has signed in must do so again after a restart.
+// NewTokenDoor returns the door for a page in a cluster; ctx ends all watches. After a restart users must sign in again.
 func NewTokenDoor(ctx context.Context, config *rest.Config) (*TokenDoor, error) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails

@@ -149,7 +149,7 @@ func (s *Server) manifest(w http.ResponseWriter, r *http.Request, _ *Person) {
 	answerJSON(w, map[string]string{"manifest": b.String()})
 }
 
-// create makes what the form says. The machine, which is made last, is checked first: nothing is made of a form that is wrong.
+// create creates the objects of the form. The machine, which is created last, is checked first: nothing is created from an invalid form.
 func (s *Server) create(w http.ResponseWriter, r *http.Request, p *Person) {
 	var f wanted
 	err := read(w, r, &f)

@@ -50,8 +50,8 @@ func (s *sheet) add(list, id, template string, value any) {
 	s.parts = append(s.parts, part{id, template, value})
 }
 
-// draw returns what changed since the last time; nil: nothing. The first time, when that is everything, the beginning comes by
-// itself, so that there is something to look at while the rest is written.
+// draw returns the changes since the last call; nil if there are none. The first time, when that is the whole page, it returns the
+// first screen alone, so that the user sees it while the rest is written.
 func (p *pen) draw(o *view.Objects, ask question, events []*corev1.Event, send func(*update) error) error {
 	page := &sheet{lists: map[string][]string{}}
 	lay(page, o, ask, events)
@@ -87,7 +87,7 @@ func (s *sheet) begin() *sheet {
 	return out
 }
 
-// write returns what is different from what was written last; nil: nothing.
+// write returns the differences from what was written last; nil if there are none.
 func (p *pen) write(page *sheet) (*update, error) {
 	out := &update{Lists: map[string][]string{}, Parts: map[string]string{}}
 	now := make(map[string]written, len(page.parts))
@@ -123,7 +123,7 @@ func (p *pen) write(page *sheet) (*update, error) {
 	return out, nil
 }
 
-// notice is something to say above a page.
+// notice is a message above a page.
 type notice struct{ Tone, Text string }
 
 // lay lays a page out.
@@ -173,7 +173,7 @@ type row struct {
 // place is somewhere a held volume can be bound.
 type place struct{ Value, Text string }
 
-// places are where a held volume can go: any node, where one of its machines is or can be, a node.
+// places lists where a held volume can be placed: on any node, where one of its machines is or can be, or on one node.
 func places(nodes []string, d view.Disk) []place {
 	if !d.Held {
 		return nil

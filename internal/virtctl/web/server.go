@@ -1,11 +1,9 @@
-// Package web is the page in the browser: what view says, written as HTML and sent again whenever a watch sees a change, and a
-// way for the page to ask for what virtctl can ask for. Every request to the cluster is made with the rights of the person who
-// looks.
+// Package web serves the page in the browser: the views of package view as HTML, sent again whenever a watch sees a change, and
+// the actions of virtctl. Every request to the cluster is made with the rights of the person who looks.
 //
-// A browser is a place where pages of strangers run beside this one, and names and messages of a cluster are written by other
-// users. So the Host of a request must be ours (a stranger's name may lead to our address), its Origin too if it changes
-// something, a secret or a token must have been shown, the page may load nothing from elsewhere, and all text goes through
-// html/template.
+// A browser also runs pages of other sites, and names and messages of a cluster are written by other users. So the Host of a
+// request must be ours (another site's name may resolve to our address), its Origin too if it changes something, a secret or a
+// token must have been shown, the page may load nothing from elsewhere, and all text goes through html/template.
 //
 // It does not know what a volume's phase means, nor how a machine is started: see view, status and machine.
 package web
@@ -46,7 +44,7 @@ type Server struct {
 	Door Door
 	// Hosts are the names under which the page is reached, without ports.
 	Hosts []string
-	// UploadProxy is where uploads go; empty: where the cluster says.
+	// UploadProxy is the address that uploads are sent to; empty: the address that the cluster reports.
 	UploadProxy string
 	Log         *slog.Logger
 }
@@ -161,8 +159,8 @@ func (s *Server) ours(host string) bool {
 	return false
 }
 
-// sameOrigin reports whether the request is one that our page made, or a person by typing an address. What changes something, and
-// a websocket, must say where it comes from.
+// sameOrigin reports whether the request comes from our page, or from an address that a person typed. A request that changes
+// something, and a websocket, must have an Origin.
 func (s *Server) sameOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none", "": // older browsers do not say

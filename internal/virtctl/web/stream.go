@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// gather is how long a change waits for others that come with it: a machine that starts changes five objects at once.
+	// gather is how long a change waits for others that follow it: a machine that starts changes five objects at once.
 	gather = 10 * time.Millisecond
-	// stillHere is how often a page on which nothing changes is told so, and its reader asked for again.
+	// stillHere is how often an unchanged page gets a sign of life, and its client is checked.
 	stillHere = 15 * time.Second
 )
 

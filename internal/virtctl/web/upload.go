@@ -108,7 +108,7 @@ func (e ends) ReadAt(p []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// readyFor is how long a page is kept waiting before it asks again.
+// readyFor is how long a request of the page may wait before the page repeats it.
 const readyFor = 25 * time.Second
 
 // ready answers as soon as the volume takes an upload, or needs to be told where to be.

@@ -26,8 +26,8 @@ type Extent struct {
 	Host   int64 // where the stored bytes begin in the file
 	Stored int64 // how many; of a coded extent at most this many (the stream itself says where it ends)
 	Guest  int64 // where they belong on the disk
-	// Size is how many they are there; equal to Stored if Plain. A coded extent at the end of the disk may decode to
-	// more than this: what is beyond the disk is not wanted.
+	// Size is how many they are there; equal to Stored if Plain. A coded extent at the end of the disk may decode to more than this:
+	// the rest is dropped.
 	Size   int64
 	Coding Coding
 }
@@ -49,15 +49,14 @@ type Image interface {
 	// asks for one window after another so that the map of a huge image is never in memory as a whole; going forward
 	// is cheap, going back may read the tables again.
 	Extents(ctx context.Context, from, to int64) ([]Extent, error)
-	// Granule is how far apart the Host of two extents usually is (a cluster, a grain), by which the engine chooses
-	// its windows.
+	// Granule is the usual distance between the Hosts of two extents (a cluster, a grain), by which the engine chooses its windows.
 	Granule() int64
 }
 
 // Output takes an image apart that comes as a stream and cannot be read again.
 type Output interface {
-	// Begin says how large the disk is, once, before anything else; -1 if the stream does not say it (a raw one: the
-	// decoder's Finish does). An error ends the stream: it does not fit.
+	// Begin is called first, once, with the size of the disk; -1 if the stream does not contain it (for a raw one, the decoder's
+	// Finish returns it). An error ends the stream: the disk does not fit.
 	Begin(size int64) error
 	// Put hands over the stored bytes of one extent (still coded; of a coded extent there may be bytes beyond its end).
 	// p is only valid during the call, and len(p) is e.Stored.

@@ -16,7 +16,8 @@ type Scan func(ctx context.Context, emit func(Extent) error) error
 const (
 	// maxEntries bounds the index: 24 bytes each, so 12 MiB.
 	maxEntries = 1 << 19
-	// stripe is where plain entries are cut in the file, so that whatever covers a byte begins at most this far before.
+	// stripe is the length at which plain entries are cut in the file, so that an entry that covers a byte begins at most this far
+	// before it.
 	stripe = 16 << 20
 	// maxClaims is how many parts of the disk may claim a byte of the file on average. A sound image has one; without
 	// a limit a few tables that name each other's clusters keep a scan busy for hours.

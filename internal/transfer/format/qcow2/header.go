@@ -34,7 +34,7 @@ const (
 
 const (
 	magic = "QFI\xfb"
-	// headSize is as much of the file as the header and the texts it points at are looked for in.
+	// headSize is the part of the file in which the header and its texts must be.
 	headSize = 64 << 10
 	// maxL1 is the largest L1 table QEMU opens, in bytes. With 64 KiB clusters it describes 2 PiB.
 	maxL1 = 32 << 20

@@ -16,8 +16,8 @@ func Open(f extent.File) (extent.Image, error) {
 	return l.Image(), nil
 }
 
-// scan goes through all tables. The work is bounded by the L1 table's size whatever the entries say: an L2 table is not
-// a list of tables, so there is nothing to loop.
+// scan goes through all tables. The work is bounded by the L1 table's size whatever the entries say: an L2 table refers to no
+// other tables, so there can be no loop.
 func (h *header) scan(ctx context.Context, f extent.File, emit parts) error {
 	inside := parts{zero: emit.zero, data: func(e extent.Extent) error {
 		clipped, err := h.clip(e, f.Size)

@@ -60,7 +60,7 @@ func (l *Layer) Image() extent.Image {
 	})
 }
 
-// Parts goes through all tables and calls data and zero with everything that hides what is below, in any order, one at a time.
+// Parts reads all tables and calls data and zero with every range that hides the image below, in any order, one at a time.
 func (l *Layer) Parts(ctx context.Context, data func(extent.Extent) error, zero func(at, n int64) error) error {
 	return l.h.scan(ctx, l.f, parts{data: data, zero: zero})
 }

@@ -33,8 +33,8 @@ func (h *header) l1(at int64, p []byte, do func(table, guest int64) error) error
 	return nil
 }
 
-// parts are told what tables say of the disk: where it has data in the file, and where it reads as zeroes whatever an image below
-// has; of the rest they say nothing.
+// parts receives the ranges in the tables: those with data in the file, and those that read as zeroes whatever an image below has.
+// Other ranges are not reported.
 type parts struct {
 	data func(extent.Extent) error
 	zero func(at, n int64) error // nil: it does not matter

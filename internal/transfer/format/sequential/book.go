@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxPlaces and maxWants bound what is known of the file ahead: 24 bytes each. What does not fit is forgotten, so
-	// it is parked when it comes and placed at the end; nothing but time is lost.
+	// maxPlaces and maxWants bound what is known of the file ahead: 24 bytes each. Entries beyond that are dropped, so their data is
+	// parked when it arrives and placed at the end; that only costs time.
 	maxPlaces = 3 << 17
 	maxWants  = 1 << 17
 )
@@ -34,7 +34,7 @@ type want struct {
 // next returns where what is left of it begins.
 func (w want) next() int64 { return w.Off + w.at }
 
-// Book records what is known of the part of the file that has not come yet.
+// Book records what is known about the part of the file that has not arrived yet.
 type Book struct {
 	shape  extent.Shape
 	pos    int64 // everything before it has come
@@ -42,7 +42,7 @@ type Book struct {
 	wants  heap[want]
 	late   []place // coded, told of after they went by
 	replay bool    // tables are read again that were read before a crash, so nothing is late
-	// lost: something had to be forgotten, so an unknown range may be data.
+	// lost: an entry had to be dropped, so an unknown range may be data.
 	lost bool
 }
 
@@ -81,8 +81,8 @@ func (b *Book) Place(e extent.Extent) error {
 	return nil
 }
 
-// memory returns how far back tails are remembered: compressed data goes into what is left of the clusters before the table that
-// describes it.
+// memory returns for how long tails are remembered, in bytes: compressed data goes into the rest of the clusters before the table
+// that describes it.
 func (b *Book) memory() int64 { return max(4*b.shape.Unit, 64<<10) }
 
 // complete reports whether every table has been seen and remembered, so that what is unknown is of no use.
@@ -120,7 +120,7 @@ func (b *Book) gap(host int64) int64 {
 	return b.places.top().host - host
 }
 
-// ahead returns where the next known thing begins.
+// ahead returns the beginning of the next known entry.
 func (b *Book) ahead() (int64, bool) {
 	at, ok := int64(0), false
 	if b.places.len() > 0 {
@@ -134,7 +134,7 @@ func (b *Book) ahead() (int64, bool) {
 	return at, ok
 }
 
-// forget gives up on knowing anything ahead.
+// forget drops all entries.
 func (b *Book) forget() {
 	b.places.items, b.wants.items = nil, nil
 	b.lost = true

@@ -22,8 +22,7 @@ type Plan interface {
 	Shape() extent.Shape
 	// Tables asks for the first tables.
 	Tables(b *Book)
-	// Table takes the next piece of a region, which lies at bytes behind r.Off. Pieces are multiples of 16 bytes long,
-	// save the last one.
+	// Table takes the next piece of a region, which lies at bytes behind r.Off. Pieces are multiples of 16 bytes long, except the last one.
 	Table(b *Book, r Region, at int64, p []byte) error
 	// Open opens the whole file.
 	Open(f extent.File) (extent.Image, error)

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// window is how much of the file the end looks at in one go.
+	// window is how much of the file Finish reads at a time.
 	window = 64 << 20
-	// gulp is how many parked bytes are read back at once.
+	// gulp is how many parked bytes are read back at a time.
 	gulp = 1 << 20
 )
 
-// tally counts what was put, so that the end can tell whether it was everything.
+// tally counts the bytes that were put, so that the end can tell whether all were.
 type tally struct {
 	plain  int64  // bytes
 	coded  int64  // extents
@@ -38,8 +38,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Finish says that the stream has ended: it reads the tables once more, now that all are there, places what is still
-// parked, and makes sure that everything the tables speak of has been put. It returns the size of the disk.
+// Finish is called at the end of the stream: it reads the tables once more, now that all have arrived, places the parked data, and
+// checks that all data in the tables was put. It returns the size of the disk.
 func (d *Decoder) Finish(ctx context.Context) (int64, error) {
 	n, err := d.take(d.wait, true)
 	if err != nil {
@@ -84,7 +84,7 @@ type ending struct {
 	*Decoder
 	buf    []byte
 	absent tally // of what is not parked, so must have been put
-	// What lies in [from, to) of the file was put and is forgotten as soon as nothing else can lie there.
+	// Data in [from, to) of the file was put and can be forgotten when no other data can be there.
 	from, to int64
 }
 

@@ -32,8 +32,8 @@ type footer struct {
 	header int64 // where the dynamic header is
 }
 
-// IsFixed reports whether tail, the last FooterSize bytes of a file of size bytes, makes that file a fixed VHD: an
-// intact footer that describes a disk as large as everything before it. Whatever else a raw disk ends in is its own.
+// IsFixed reports whether tail, the last FooterSize bytes of a file of size bytes, makes that file a fixed VHD: an intact footer
+// that describes a disk as large as everything before it. Any other end of a raw disk is its own data.
 func IsFixed(tail []byte, size int64) bool {
 	if len(tail) != FooterSize || string(tail[:8]) != footerCookie {
 		return false

@@ -11,7 +11,7 @@ import (
 // maxDescriptor is far more than the 10 KiB VMware reserves for one.
 const maxDescriptor = 256 << 10
 
-// descriptorTitle is how every descriptor inside a file begins.
+// descriptorTitle is the first line of every descriptor inside a file.
 const descriptorTitle = "# Disk DescriptorFile"
 
 // descriptor has the fields of the text descriptor that matter here.
@@ -85,7 +85,7 @@ func (d descriptor) list() string {
 	return fmt.Sprintf(" (%q)", clip(strings.Join(d.extents[:min(len(d.extents), 3)], "; ")))
 }
 
-// descriptorFile refuses a file that is nothing but a descriptor.
+// descriptorFile refuses a file that has only a descriptor.
 func descriptorFile(p []byte) error {
 	d := parseDescriptor(p[:min(len(p), maxDescriptor)])
 	return task.Errorf(task.UnsafeImage, "Invalid format vmdk %q for image: this is a descriptor that names other files, which an import never "+

@@ -83,8 +83,8 @@ type Plan struct{ h *header }
 const (
 	// wantDirectory is the tag of the grain directory; that of grain tables is the part of the disk they describe.
 	wantDirectory = -1
-	// second is in the tag of a marker's second part, together with how many sectors follow the marker; that of the
-	// first part has nothing. Markers are the passing regions.
+	// second is set in the tag of a marker's second part, together with the number of sectors that follow the marker; the tag of the
+	// first part is empty. Markers are passing regions.
 	second = 1
 )
 
@@ -166,7 +166,7 @@ func (p *Plan) grain(b *sequential.Book, off int64, m []byte) error {
 	return b.Place(e)
 }
 
-// special takes the kind of a marker that is not a grain's: a table, a directory or a footer follows, or nothing.
+// special handles a marker that is not a grain's: a table, a directory or a footer follows, or nothing.
 func (p *Plan) special(b *sequential.Book, r sequential.Region, kind []byte) {
 	const endOfStream = 0
 	if binary.LittleEndian.Uint32(kind) != endOfStream {

@@ -1,5 +1,5 @@
-// Package bucket reads the URLs of objects in buckets, which S3 and Google Cloud Storage spell alike. It does not ask
-// whether there is such an object.
+// Package bucket reads the URLs of objects in buckets, which S3 and Google Cloud Storage spell alike. It does not check that the
+// object exists.
 package bucket
 
 import (

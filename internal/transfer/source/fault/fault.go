@@ -1,6 +1,5 @@
-// Package fault turns what went wrong on the way to a source into a *task.Error: one reason that code may compare and
-// one sentence for a person with the name of the source, what happened and what to do. It decides nothing about trying
-// again; package retry does.
+// Package fault converts errors of a source's connection to a *task.Error: a reason that code may compare and a sentence for
+// people with the name of the source, the error and what to do. It does not decide about retries; package retry does.
 package fault
 
 import (

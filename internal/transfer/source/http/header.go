@@ -68,8 +68,8 @@ func addHeader(h nethttp.Header, line, from string) error {
 // redirectLimit is the usual one (curl's default is 50, browsers' 20, Go's 10).
 const redirectLimit = 10
 
-// redirect follows, but takes nothing of the task's along to another host: neither credentials nor extra headers (which
-// often are credentials), nor the URL with its query as a Referer. Nor does another host get to send us back with them.
+// redirect follows redirects, but sends nothing of the task to another host: neither credentials nor extra headers (which often
+// are credentials), nor the URL with its query as a Referer. A redirect from another host back to the first gets none either.
 func redirect(r Request) func(*nethttp.Request, []*nethttp.Request) error {
 	return func(next *nethttp.Request, via []*nethttp.Request) error {
 		if len(via) > redirectLimit {

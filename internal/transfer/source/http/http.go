@@ -87,8 +87,8 @@ type Request struct {
 	// Transport carries the requests. The blob owns its idle connections: closing the blob closes them.
 	Transport nethttp.RoundTripper
 	Policy    retry.Policy
-	// Validator is the header of an answer that tells versions apart where the protocol has a better one than ETag, and
-	// Condition the header of a request that insists on such a version.
+	// Validator is the header of an answer that identifies the version if the protocol has a better one than ETag, and Condition the
+	// header of a request that requires that version.
 	Validator, Condition string
 	// Immutable says that the URL names the bytes by their digest: validators are not looked at, because mirrors of the
 	// same bytes may each have their own, and the caller's Info replaces the version.

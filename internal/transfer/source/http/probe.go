@@ -57,9 +57,9 @@ func (b *blob) probe(ctx context.Context, patience time.Duration) error {
 	return b.probeWhole(ctx, patience)
 }
 
-// confirm asks a second time where there is no tag to go by. If the source's versions cannot be told apart and it says
-// something else this time, it is read in one piece. If there is a time to go by, it finds out whether If-Range with it is
-// understood: some servers then send everything although nothing changed.
+// confirm sends a second request if the answer has no ETag. If versions cannot be identified and the second answer differs, the
+// source is read in one piece. If the answer has a modification time, it tests whether If-Range with that time works: some servers
+// then send everything although nothing changed.
 func (b *blob) confirm(ctx context.Context, patience time.Duration) error {
 	set := map[string]string{"Range": "bytes=0-0"}
 	switch {
@@ -143,7 +143,7 @@ func (b *blob) found(resp *nethttp.Response, size int64, ranged bool) {
 	b.remember(resp)
 }
 
-// whole reads everything from a server without ranges: from the probe's answer if it was not read yet, else from a new one.
+// whole reads the whole body from a server without ranges: from the probe's answer if it was not read yet, else from a new one.
 func (b *blob) whole(ctx context.Context) (io.ReadCloser, error) {
 	b.mu.Lock()
 	a := b.first

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
-// target is where to send a request, and whether what the task has for its own host may be told there.
+// target is the address of a request, and whether the task's credentials for its own host may be sent there.
 type target struct {
 	url *url.URL
 	own bool
@@ -152,7 +152,7 @@ func whole(resp *nethttp.Response) int64 {
 	return -1
 }
 
-// status returns the error for an answer with the server's wish when to be asked again.
+// status returns the error for an answer, with the delay that the server asks for.
 func status(name string, resp *nethttp.Response) error {
 	err := fault.Status(name, resp.StatusCode)
 	if secs, bad := strconv.Atoi(resp.Header.Get("Retry-After")); bad == nil && secs > 0 && secs < 3600 {

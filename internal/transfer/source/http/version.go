@@ -14,8 +14,8 @@ type version struct {
 	timed    bool   // the server understands If-Range with it
 }
 
-// settled is how long a file must have been left alone for its time to tell versions apart: it is given in seconds, by a
-// clock that may differ from the one of the server's answers (RFC 9110, 8.8.2.2, says a minute).
+// settled is how long a file must be unchanged before its time identifies the version: it is given in seconds, by a clock that may
+// differ from the one of the server's answers (RFC 9110, 8.8.2.2, says a minute).
 const settled = time.Minute
 
 // answered returns when a server says that it answered.
@@ -61,8 +61,9 @@ func (r *Request) version(h nethttp.Header) version {
 	return v
 }
 
-// contradicts holds if the two cannot be the same bytes. What only one of them says contradicts nothing: servers leave
-// validators out of some answers, and Apache calls a tag weak as long as the file is younger than a second.
+// contradicts reports whether the two versions cannot be the same bytes. A validator that only one of them has is no
+// contradiction: servers leave validators out of some answers, and Apache calls a tag weak as long as the file is younger than a
+// second.
 func (v version) contradicts(now version) bool {
 	if v.own != "" && now.own != "" {
 		return v.own != now.own
@@ -73,9 +74,8 @@ func (v version) contradicts(now version) bool {
 	return v.modified != "" && now.modified != "" && v.modified != now.modified
 }
 
-// condition makes a request fail where the blob has changed. If-Range is for tags, and for times if the server was seen to
-// understand them: servers count a time as too weak for it while the file is young, and would send everything although
-// nothing changed.
+// condition makes a request fail if the blob has changed. If-Range is for tags, and for times if the server was seen to understand
+// them: servers count a time as too weak for it while the file is young, and would send everything although nothing changed.
 func (r *Request) condition(v version, set map[string]string) {
 	switch {
 	case v.own != "" && r.Condition != "":

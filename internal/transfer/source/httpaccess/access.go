@@ -32,7 +32,7 @@ const (
 // fileLimit bounds what is read of one mounted file: a Secret or ConfigMap holds at most 1 MiB.
 const fileLimit = 1 << 20
 
-// UserAgent is how requests introduce themselves.
+// UserAgent is the User-Agent header of requests.
 const UserAgent = "berth-worker"
 
 // Credentials are a user and a password, or an access key and its secret.

@@ -26,7 +26,7 @@ type kind struct {
 	set     func(task.Source) bool
 }
 
-// kinds are all kinds. It is a function because some of them are made of others.
+// kinds returns all kinds. It is a function because some kinds use others.
 func kinds() []kind { return append(atServers(), others()...) }
 
 func atServers() []kind {

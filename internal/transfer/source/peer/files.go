@@ -48,7 +48,7 @@ func Files(ctx context.Context, t task.Peer) (*FileStream, error) {
 // rest bounds what is read behind a stream to come to its trailer.
 const rest = 1 << 20
 
-// Trouble returns why not all files came, as the peer says after the stream; empty if it says nothing.
+// Trouble returns why not all files were sent, as the peer reports after the stream; empty if all were.
 func (s *FileStream) Trouble() peerproto.Trouble {
 	_, _ = io.CopyN(io.Discard, s.resp.Body, rest) // without its end there is no trailer
 	var t peerproto.Trouble

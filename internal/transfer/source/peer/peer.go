@@ -28,7 +28,7 @@ import (
 // only files.
 func Open(ctx context.Context, t task.Peer) (source.Blob, error) { return open(ctx, t, retry.Default) }
 
-// dial returns a peer that nothing was asked of yet.
+// dial returns a peer to which no request was sent yet.
 func dial(t task.Peer) (*blob, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Scheme != "https" || u.Host == "" {

@@ -22,7 +22,7 @@ type image struct {
 	config *v1.ConfigFile
 }
 
-// platform is the architecture that an image is wanted for; without one it is this machine's, as far as there is a choice.
+// platform is the wanted architecture of an image; by default it is this machine's, if there is a choice.
 type platform struct {
 	arch   string
 	advice string // what to do if there is no such image

@@ -32,7 +32,7 @@ type cover struct {
 	opaque map[string]bool // directories whose whole content is removed, but not they themselves
 }
 
-// all holds if nothing under /disk/ of lower layers is left.
+// all reports whether all files under /disk/ of lower layers are hidden.
 func (c *cover) all() bool { return c.gone[root] || c.opaque[root] || c.opaque["."] }
 
 // hides holds if an entry of a lower layer is taken away.
@@ -50,7 +50,7 @@ func (c *cover) hides(name string) bool {
 	}
 }
 
-// add remembers what a layer takes away, so far as it matters.
+// add records the files that a layer hides, if they matter.
 func (c *cover) add(name string) error {
 	dir, base := path.Dir(name), path.Base(name)
 	if c.gone == nil {
@@ -71,7 +71,7 @@ func (c *cover) add(name string) error {
 	return nil
 }
 
-// inside holds for /disk and everything below it.
+// inside reports whether a name is /disk or below it.
 func inside(name string) bool { return name == root || strings.HasPrefix(name, root+"/") }
 
 // merge adds what other takes away.

@@ -52,7 +52,7 @@ func pull(ctx context.Context, t task.Registry, arch string, p retry.Policy, dia
 	return &Image{Name: name, Digest: img.digest, Config: img.config.Config, Layers: len(img.layers), image: img, store: s}, nil
 }
 
-// Close ends what was opened for the image.
+// Close closes the image.
 func (i *Image) Close() error { return i.store.close() }
 
 // Layer is a layer as its registry has it.
@@ -68,7 +68,7 @@ func (i *Image) Layer(n int) Layer {
 	return Layer{Digest: d.Digest.String(), Size: d.Size, Diff: i.image.config.RootFS.DiffIDs[n].String()}
 }
 
-// Blob opens a layer as the registry has it. Nothing that is read from it is checked.
+// Blob opens a layer as the registry stores it. Its bytes are not verified.
 func (i *Image) Blob(ctx context.Context, n int) (source.Blob, error) {
 	return i.store.layer(ctx, i.image.layers[n])
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/retry"
 )
 
-// store is where an image's parts lie.
+// store gives access to the parts of an image.
 type store interface {
 	// manifest brings the manifest with this digest, or the one the task names if digest is empty, checked.
 	manifest(ctx context.Context, digest string) ([]byte, error)
@@ -37,7 +37,7 @@ type store interface {
 // smallLimit bounds manifests and configurations; registries are told by their specification to expect 4 MiB.
 const smallLimit = 4 << 20
 
-// Open finds the disk in the image. Closing the blob ends everything that was opened for it.
+// Open finds the disk in the image. Closing the blob closes all connections for it.
 func Open(ctx context.Context, t task.Registry) (source.Blob, error) {
 	return open(ctx, t, retry.Default)
 }
@@ -110,7 +110,7 @@ func find(ctx context.Context, s store, name, arch string) (source.Blob, error) 
 		"ADD disk.qcow2 /disk/", name, len(img.layers))
 }
 
-// inLayer says in which layer something is wrong; the reason stays.
+// inLayer adds the layer's name to an error; the reason stays.
 func inLayer(name string, digest v1.Hash, err error) error {
 	var e *task.Error
 	if errors.As(err, &e) {

@@ -108,7 +108,7 @@ func (r *remote) config(ctx context.Context, d v1.Descriptor) ([]byte, error) {
 	return text, checked(r.name, text, d.Digest.String())
 }
 
-// checked compares the digest of something small.
+// checked compares the digest of a small document.
 func checked(name string, text []byte, digest string) error {
 	got, _, err := v1.SHA256(bytes.NewReader(text))
 	if err != nil {
@@ -120,7 +120,7 @@ func checked(name string, text []byte, digest string) error {
 	return nil
 }
 
-// small fetches something small.
+// small fetches a small document.
 func (r *remote) small(ctx context.Context, u *url.URL, accept string) ([]byte, error) {
 	var text []byte
 	err := r.policy.Do(ctx, func(ctx context.Context) error {

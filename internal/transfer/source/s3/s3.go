@@ -1,6 +1,6 @@
-// Package s3 reads an object of an S3 store: http(s)://host/bucket/key, a virtual-host URL of AWS, or s3://bucket/key
-// (which is AWS itself). Requests are signed with minio's signer; what is read, and how, is package http's business. It
-// lists nothing and writes nothing, so it needs no permission but s3:GetObject.
+// Package s3 reads an object of an S3 store: http(s)://host/bucket/key, a virtual-host URL of AWS, or s3://bucket/key (which is
+// AWS itself). Requests are signed with minio's signer; package http does the reading. It lists nothing and writes nothing, so it
+// needs no permission but s3:GetObject.
 package s3
 
 import (

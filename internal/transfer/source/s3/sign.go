@@ -82,7 +82,7 @@ func (s *signing) signed(r *nethttp.Request, region string) *nethttp.Request {
 // globalBucket holds for bucket.s3.amazonaws.com.
 func globalBucket(host string) bool { return strings.HasSuffix(host, ".s3.amazonaws.com") }
 
-// regionName keeps an answer from putting anything but a region into a host name.
+// regionName matches valid regions, so that an answer cannot put other text into a host name.
 var regionName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
 // regionOf returns the region that a refusal names, if the refusal is about the region.

@@ -5,7 +5,7 @@
 // program, and no claim is deleted.
 package plan
 
-// Phase is how far CDI says a volume is, as far as it matters here.
+// Phase is the state of a volume according to CDI, reduced to the cases that matter here.
 type Phase int
 
 // The phases.
@@ -87,7 +87,8 @@ func Decide(f Facts) Plan {
 	return Plan{Verdict: Refused, Why: "nobody has thought of it"}
 }
 
-// rules are all of it; first match wins. Reading order: what is on its way out, what is done, what cannot be, what is under way.
+// rules is the whole table; first match wins. Reading order: volumes that are being deleted, complete ones, unsupported ones, and
+// those under way.
 var rules = []rule{
 	{func(f Facts) bool { return f.Leaving }, Finished, nil, "it is being deleted, which CDI has to end: its finalizers are CDI's"},
 

@@ -61,7 +61,7 @@ type Image struct {
 // ID is one that no other image has.
 func (i Image) ID() string { return "image/" + status.Key(i.Namespace, i.Name) }
 
-// Cron is how an image is kept up to date.
+// Cron describes how an image is kept up to date.
 type Cron struct {
 	Name, Schedule   string
 	Why              string
@@ -130,7 +130,7 @@ func cron(c *cdiv1.DataImportCron) *Cron {
 	return out
 }
 
-// Class is a storage class and what is known of it.
+// Class is a storage class with its properties.
 type Class struct {
 	Name, Provisioner string
 	Default, VirtDefault,

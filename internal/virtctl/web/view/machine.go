@@ -14,7 +14,7 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/status"
 )
 
-// Page is everything about one machine.
+// Page holds the data of one machine's page.
 type Page struct {
 	Machine
 	Addresses []string
@@ -51,7 +51,7 @@ func (s Step) Took() string {
 	return s.Until.Sub(s.At).Round(time.Second).String()
 }
 
-// Event is something that was told about the machine or a part of it.
+// Event is an event of the machine or a part of it.
 type Event struct {
 	At           time.Time
 	Warn         bool
@@ -259,7 +259,7 @@ func firstTold(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// words are how the page calls phases. A phase that is not here is no step.
+// words are the page's names of phases. A phase that is not listed is not a step.
 var words = map[string]string{
 	"made": "disk asked for", "bound": "bound",
 	string(cdiv1.WaitForFirstConsumer): "held until a node is chosen", string(cdiv1.PendingPopulation): "held until a node is chosen",

@@ -24,7 +24,7 @@ type Overview struct {
 	Columns []Column
 }
 
-// Wait is something that waits, and why.
+// Wait is an object that waits, and why.
 type Wait struct {
 	Kind, Namespace, Name string
 	Phase, Why            string
@@ -33,7 +33,7 @@ type Wait struct {
 	Disk                  *Disk // set for a disk
 }
 
-// ID is one that nothing else that waits has.
+// ID returns an identifier that is unique among the waiting objects.
 func (w Wait) ID() string { return "wait/" + w.Kind + "/" + w.Namespace + "/" + w.Name }
 
 // Column is a node and what is on it. The one without a name has what is on none.
@@ -67,7 +67,7 @@ func PoolKey(node, usageType string) string { return node + "/" + usageType }
 // mostWaits is the longest list that a person reads without searching.
 const mostWaits = 30
 
-// Overview returns what is shown of everything.
+// Overview returns the data of the overview page.
 func (o *Objects) Overview() Overview {
 	disks := o.Disks()
 	byKey := make(map[string]Disk, len(disks))
@@ -159,7 +159,7 @@ func (o *Objects) columns() []Column {
 	return append(out, Column{})
 }
 
-// NodeNames returns the nodes, as far as the person may know them.
+// NodeNames returns the nodes that the user may know.
 func (o *Objects) NodeNames() []string {
 	var out []string
 	for _, c := range o.columns() {

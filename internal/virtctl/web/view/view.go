@@ -43,7 +43,7 @@ type Objects struct {
 	Lost string
 }
 
-// Tone is how something is meant to look.
+// Tone says how a text is to look.
 type Tone string
 
 // The tones. A word is always beside a colour.

@@ -104,7 +104,7 @@ func drivers(capacities []*storagev1.CSIStorageCapacity, pods []*corev1.Pod) []*
 
 var poolLine = regexp.MustCompile(`^localdisk_pool_(used|capacity)_bytes\{node="([^"]*)",usage_type="([^"]*)"\} (\S+)$`)
 
-// measures reads what the driver of a node serves to Prometheus, as far as it is about that node.
+// measures parses the metrics that a node's driver serves, as far as they are about that node.
 func measures(text, node string) map[string]view.Measure {
 	out := map[string]view.Measure{}
 	for line := range strings.Lines(text) {

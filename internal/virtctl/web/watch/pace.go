@@ -12,13 +12,13 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/status"
 )
 
-// pace remembers how far volumes were, to say how fast they are filled: objects have a percentage only.
+// pace remembers the progress of volumes, to compute how fast they are filled: objects have a percentage only.
 type pace struct {
 	mu   sync.Mutex
 	seen map[string][]sample
 }
 
-// sample is how much of a volume there was at a time, in percent.
+// sample is the progress of a volume at a time, in percent.
 type sample struct {
 	at      time.Time
 	percent float64
@@ -27,7 +27,7 @@ type sample struct {
 const (
 	// paceFor is the time over which a speed is measured: long enough to be steady, short enough to show a change.
 	paceFor = 15 * time.Second
-	// paceAfter: one that has said nothing for that long has no speed.
+	// paceAfter is how long after its last change a volume has no speed.
 	paceAfter = 30 * time.Second
 )
 
@@ -64,7 +64,7 @@ func (p *pace) note(object any, now time.Time) {
 	p.seen[key] = append(all, sample{now, percent})
 }
 
-// speeds are in percent for each second.
+// speeds returns the speeds in percent per second.
 func (p *pace) speeds(now time.Time) map[string]float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

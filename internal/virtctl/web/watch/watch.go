@@ -42,8 +42,8 @@ type Store struct {
 	looked   chan struct{} // a page was opened
 }
 
-// Start begins to watch everything the person may read: in all namespaces, or where that is not allowed in the client's. It ends with
-// ctx. Ready says when the first lists are there.
+// Start begins to watch all objects that the user may read: in all namespaces or, if that is not allowed, in the client's. It ends
+// with ctx. Ready waits for the first lists.
 func Start(ctx context.Context, c *kube.Client) (*Store, error) {
 	s := &Store{
 		client: c, now: time.Now, done: ctx.Done(), kinds: map[string]cache.SharedIndexInformer{}, pace: newPace(), watchers: map[chan struct{}]bool{},
@@ -190,7 +190,7 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// Ready waits until the first lists are there.
+// Ready waits until the first lists have arrived.
 func (s *Store) Ready(ctx context.Context) error {
 	var synced []cache.InformerSynced
 	for _, informer := range s.kinds {
@@ -209,7 +209,7 @@ func (s *Store) Missing() []string {
 	return append([]string(nil), s.missing...)
 }
 
-// Measured returns what is known of pools.
+// Measured returns the use of pools.
 func (s *Store) Measured() map[string]view.Measure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +223,7 @@ func (s *Store) Lost() error {
 	return s.lost
 }
 
-// failed notes that a watch broke. The watch is begun again by itself; whether the cluster is there again is asked meanwhile.
+// failed records that a watch broke. The watch restarts by itself; meanwhile the cluster is probed.
 func (s *Store) failed(err error) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // how a watch ends
@@ -239,7 +239,7 @@ func (s *Store) failed(err error) {
 	}
 }
 
-// probeEvery is how often the cluster is asked for while it is lost, and only then.
+// probeEvery is how often the cluster is probed while it does not answer.
 const probeEvery = time.Second
 
 func (s *Store) probe() {
@@ -264,7 +264,7 @@ func (s *Store) probe() {
 	}
 }
 
-// Watch is told of changes until the function that comes with it is called. Several changes may be told as one.
+// Watch returns a channel of changes; it ends when end is called. Several changes may be reported as one.
 func (s *Store) Watch() (changes <-chan struct{}, end func()) {
 	c := make(chan struct{}, 1)
 	s.mu.Lock()
