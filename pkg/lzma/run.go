@@ -219,7 +219,7 @@ func (d *Decoder) copyMatch(page []byte, pos, back, n int) {
 	}
 }
 
-// older moves one of the earlier match distances (rep1 to rep3) to the front, and decodes the length of the match.
+// older moves one of the earlier match distances (rep1 to rep3) to the front, and returns it.
 func (d *Decoder) older(in *[1 << 17]byte, state uint32, rep0 int, rng, code uint32, ip int) (int, uint32, uint32, int) {
 	var bit uint32
 	which := 1

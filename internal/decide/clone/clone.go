@@ -107,7 +107,7 @@ func byDriver(s Source, t Target, c Classes) (Strategy, string) {
 	return Snapshot, "cloned by snapshot with class " + c.SnapshotClass
 }
 
-// whose names the user that wants the clone made in this way: the volume or the administrator.
+// whose names the author of the requested strategy for messages: the claim's, or an administrator's setting.
 func (c Classes) whose() string {
 	if c.Asked {
 		return "the claim"

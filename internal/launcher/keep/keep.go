@@ -50,7 +50,7 @@ func New(qemu *qmp.Monitor, log *slog.Logger, quiet func(do func()) bool) *Copie
 }
 
 // Take begins to write to a claim that a holder hands over, unless an earlier job has to end first; it returns whether it has
-// taken the claim. If the claim has its copy already, the holder is told to end.
+// taken the claim. The holder of a claim that has its copy already gets the same answer.
 func (s *Copies) Take(name string, order launcherapi.KeepOrder, o handover.Disk) bool {
 	k := s.All[name]
 	if o.Reader != nil {

@@ -25,7 +25,7 @@ type Origin struct {
 type file struct {
 	Origin
 	raw bool // its bytes are the disk
-	// data returns the ranges that may hold anything but zeroes; now returns the file's present size and time.
+	// data returns the ranges that may hold anything but zeroes; now returns its present mark.
 	data func(ctx context.Context, from, to int64) ([][2]int64, error)
 	now  func() (string, error)
 }

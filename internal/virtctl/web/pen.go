@@ -50,8 +50,8 @@ func (s *sheet) add(list, id, template string, value any) {
 	s.parts = append(s.parts, part{id, template, value})
 }
 
-// draw returns the changes since the last call; nil if there are none. The first time, when that is the whole page, it returns the
-// first screen alone, so that the user sees it while the rest is written.
+// draw sends the changes since the last call, if there are any. The first time, when that is the whole page, it sends the first
+// screen before the rest, so that the user sees it meanwhile.
 func (p *pen) draw(o *view.Objects, ask question, events []*corev1.Event, send func(*update) error) error {
 	page := &sheet{lists: map[string][]string{}}
 	lay(page, o, ask, events)
